@@ -1,4 +1,4 @@
-//! Tells the program from which commit and for which target it is built, for `docwharf version`.
+//! Sets the commit, the target and the features of the build as environment variables for `docwharf version`.
 
 use std::env;
 use std::process::Command;
@@ -8,7 +8,7 @@ fn main() {
     println!("cargo:rustc-env=DOCWHARF_TARGET={target}");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=DOCWHARF_COMMIT");
-    println!("cargo:rustc-env=DOCWHARF_COMMIT={}", commit().unwrap_or_default());
+    println!("cargo:rustc-env=DOCWHARF_COMMIT={}", find_commit().unwrap_or_default());
     let features =
         env::vars_os().filter_map(|(name, _)| name.to_str()?.strip_prefix("CARGO_FEATURE_").map(str::to_owned));
     let features = features.map(|name| name.to_ascii_lowercase().replace('_', "-"));
@@ -17,9 +17,9 @@ fn main() {
     println!("cargo:rustc-env=DOCWHARF_FEATURES={}", features.join(","));
 }
 
-/// `$DOCWHARF_COMMIT` where there is no repository, as in an image's build; else what is checked out. Builds for
-/// development tell none: they would be compiled again after each commit.
-fn commit() -> Option<String> {
+/// Returns `$DOCWHARF_COMMIT` if it is set, as in the build of an image, which has no repository; otherwise the commit
+/// that is checked out. Builds for development have none, because each commit would compile them again.
+fn find_commit() -> Option<String> {
     if let Ok(commit) = env::var("DOCWHARF_COMMIT") {
         return Some(commit);
     }
@@ -29,13 +29,13 @@ fn commit() -> Option<String> {
     for source in ["src", "crates", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={source}");
     }
-    println!("cargo:rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
-    let commit = git(&["rev-parse", "HEAD"])?;
-    let is_changed = !git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
+    println!("cargo:rerun-if-changed={}", run_git(&["rev-parse", "--git-path", "logs/HEAD"])?);
+    let commit = run_git(&["rev-parse", "HEAD"])?;
+    let is_changed = !run_git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty();
     Some(if is_changed { format!("{commit}-modified") } else { commit })
 }
 
-fn git(arguments: &[&str]) -> Option<String> {
+fn run_git(arguments: &[&str]) -> Option<String> {
     let output = Command::new("git").args(arguments).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

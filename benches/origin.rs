@@ -1,6 +1,6 @@
-//! What an origin carries: batches of searches that are on disk when they are acknowledged, and a thousand agents that poll.
-//! On loopback, against the release build. The peer of the first is `SQLite` itself, through its own program, doing the same
-//! inserts one transaction a batch; of the second a bare hyper would be, which `benches/serve` measures.
+//! The load that an origin handles: batches of searches that are on disk before they are acknowledged, and a thousand
+//! agents that poll. On loopback, against the release build. The first is compared with the `sqlite3` program, which
+//! makes the same inserts in one transaction a batch. The second has no peer here: `benches/serve` measures plain HTTP.
 
 #![allow(missing_docs)]
 
@@ -12,47 +12,51 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::json;
-use support::hub::{Hub, JOBS};
+use support::test_origin::{JOBS_PATH, TestOrigin};
 
 const SENDERS: usize = 8;
-const BATCHES: usize = 600;
-const EVENTS: usize = 500;
+const BATCH_COUNT: usize = 600;
+const EVENTS_PER_BATCH: usize = 500;
 const AGENTS: usize = 1000;
-const POLLING: Duration = Duration::from_secs(15);
+const POLLING_TIME: Duration = Duration::from_secs(15);
 
 fn main() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let (ours, theirs) = (ingest(&hub), sqlite());
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let (docwharf_rate, sqlite_rate) = (events_per_second(&origin), sqlite_events_per_second());
     println!("| what | events/s | ratio |\n|---|---|---|");
-    println!("| sqlite3, one transaction a batch, synchronous=FULL | {theirs:.0} | 1 |");
+    println!("| sqlite3, one transaction a batch, synchronous=FULL | {sqlite_rate:.0} | 1 |");
     println!(
-        "| `POST /v1/analytics/…/searches`, {SENDERS} senders, {EVENTS} events a batch | {ours:.0} | {:.2} |\n",
-        ours / theirs
+        "| `POST /v1/analytics/…/searches`, {SENDERS} senders, {EVENTS_PER_BATCH} events a batch | {docwharf_rate:.0} | {:.2} |\n",
+        docwharf_rate / sqlite_rate
     );
-    ask(&hub);
-    poll(&hub);
+    measure_query(&origin);
+    measure_polling(&origin);
 }
 
-/// How long a page over all that was taken in takes.
-fn ask(hub: &Hub) {
-    let mut stream = TcpStream::connect(hub.address()).expect("it accepts");
+/// Prints the time of a query over all stored events.
+fn measure_query(origin: &TestOrigin) {
+    let mut stream = TcpStream::connect(origin.address()).expect("it accepts");
     let head = format!(
         "GET /v1/analytics/docs/searches?dateFrom=2026-10-01&dateTo=2026-11-01 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n",
-        hub.key
+        origin.key
     );
     let mut times: Vec<_> = (0..11)
         .map(|_| {
-            let began = Instant::now();
+            let started = Instant::now();
             assert_eq!(exchange(&mut stream, &head, "", &mut Vec::new()), 200);
-            began.elapsed()
+            started.elapsed()
         })
         .collect();
     times.sort();
-    println!("a page of searches over {} events: {} ms (median)\n", BATCHES * EVENTS, times[5].as_millis());
+    println!(
+        "a page of searches over {} events: {} ms (median)\n",
+        BATCH_COUNT * EVENTS_PER_BATCH,
+        times[5].as_millis()
+    );
 }
 
-/// Sends a request on a connection that is kept, and reads its answer.
+/// Sends a request on an open connection, and reads its response. Returns the status.
 fn exchange(stream: &mut TcpStream, head: &str, body: &str, buffer: &mut Vec<u8>) -> u16 {
     stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).expect("it is sent");
     buffer.clear();
@@ -71,29 +75,29 @@ fn exchange(stream: &mut TcpStream, head: &str, body: &str, buffer: &mut Vec<u8>
     }
 }
 
-fn event(n: usize) -> serde_json::Value {
+fn search_event(n: usize) -> serde_json::Value {
     let (day, minute) = (1 + n % 28, n % 60);
     json!({ "query": format!("tide {}", n % 5000), "time": format!("2026-10-{day:02}T10:{minute:02}:00Z"), "clickedPage": "/guides/start" })
 }
 
-fn ingest(hub: &Hub) -> f64 {
+fn events_per_second(origin: &TestOrigin) -> f64 {
     let next = AtomicUsize::new(0);
-    let began = Instant::now();
+    let started = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..SENDERS {
             scope.spawn(|| {
-                let mut stream = TcpStream::connect(hub.address()).expect("it accepts");
+                let mut stream = TcpStream::connect(origin.address()).expect("it accepts");
                 let mut buffer = Vec::new();
                 loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    if n >= BATCHES {
+                    if n >= BATCH_COUNT {
                         return;
                     }
-                    let events: Vec<_> = (0..EVENTS).map(|i| event(n * EVENTS + i)).collect();
+                    let events: Vec<_> = (0..EVENTS_PER_BATCH).map(|i| search_event(n * EVENTS_PER_BATCH + i)).collect();
                     let body = json!({ "batchId": format!("b{n}"), "events": events }).to_string();
                     let head = format!(
                         "POST /v1/analytics/docs/searches HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n",
-                        hub.key,
+                        origin.key,
                         body.len()
                     );
                     assert_eq!(exchange(&mut stream, &head, &body, &mut buffer), 200, "{}", String::from_utf8_lossy(&buffer));
@@ -101,26 +105,27 @@ fn ingest(hub: &Hub) -> f64 {
             });
         }
     });
-    (BATCHES * EVENTS) as f64 / began.elapsed().as_secs_f64()
+    (BATCH_COUNT * EVENTS_PER_BATCH) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// The same rows by sqlite3 itself.
-fn sqlite() -> f64 {
-    let dir = support::folder();
+/// The rate of `sqlite3` for the same rows.
+fn sqlite_events_per_second() -> f64 {
+    let dir = support::temporary_folder();
     let mut sql = String::from(
         "PRAGMA journal_mode=wal;PRAGMA synchronous=full;CREATE TABLE s (project TEXT, time INTEGER, batch INTEGER, place INTEGER, \
          query TEXT, clicked TEXT, PRIMARY KEY (project, time, batch, place)) WITHOUT ROWID;\n",
     );
-    for n in 0..BATCHES {
+    for n in 0..BATCH_COUNT {
         sql.push_str("BEGIN;\n");
-        for i in 0..EVENTS {
-            let at = n * EVENTS + i;
-            let time = 1_790_000_000_000u64 + (at as u64 % 28) * 86_400_000;
-            let _ = writeln!(sql, "INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');", at % 5000);
+        for i in 0..EVENTS_PER_BATCH {
+            let number = n * EVENTS_PER_BATCH + i;
+            let time = 1_790_000_000_000u64 + (number as u64 % 28) * 86_400_000;
+            let _ =
+                writeln!(sql, "INSERT INTO s VALUES('docs',{time},{n},{i},'tide {}','/guides/start');", number % 5000);
         }
         sql.push_str("COMMIT;\n");
     }
-    let began = Instant::now();
+    let started = Instant::now();
     let mut child = Command::new("sqlite3")
         .arg(dir.path().join("s.db"))
         .stdin(Stdio::piped())
@@ -129,11 +134,11 @@ fn sqlite() -> f64 {
         .expect("sqlite3 is installed");
     child.stdin.take().expect("it is piped").write_all(sql.as_bytes()).expect("it reads");
     assert!(child.wait().expect("it ends").success());
-    (BATCHES * EVENTS) as f64 / began.elapsed().as_secs_f64()
+    (BATCH_COUNT * EVENTS_PER_BATCH) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// Memory of a process in KiB: resident, anonymous.
-fn memory(pid: u32) -> (u64, u64) {
+/// Resident and anonymous memory of a process, in KiB.
+fn memory_kib(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
         status
@@ -145,45 +150,45 @@ fn memory(pid: u32) -> (u64, u64) {
     (field("VmRSS:"), field("RssAnon:"))
 }
 
-/// Agents that ask for a job as fast as they are answered, each on a connection of its own.
-fn poll(hub: &Hub) {
-    let job = hub.export(&json!({}));
-    hub.ended(&job);
-    let pid = hub.daemon.as_ref().expect("it runs").pid();
-    let before = memory(pid);
-    let (asked, slowest) = (AtomicU64::new(0), AtomicU64::new(0));
-    let head = format!("GET {JOBS}/{job} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", hub.key);
-    let until = Instant::now() + POLLING;
-    let mut during = before;
+/// Agents that poll a job without a pause, each on its own connection.
+fn measure_polling(origin: &TestOrigin) {
+    let job = origin.export(&json!({}));
+    origin.wait_for_job(&job);
+    let pid = origin.daemon.as_ref().expect("it runs").pid();
+    let before = memory_kib(pid);
+    let (requests, slowest) = (AtomicU64::new(0), AtomicU64::new(0));
+    let head = format!("GET {JOBS_PATH}/{job} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\n\r\n", origin.key);
+    let deadline = Instant::now() + POLLING_TIME;
+    let mut peak = before;
     std::thread::scope(|scope| {
         for _ in 0..AGENTS {
             std::thread::Builder::new()
                 .stack_size(64 * 1024)
                 .spawn_scoped(scope, || {
-                    let mut stream = TcpStream::connect(hub.address()).expect("it accepts");
+                    let mut stream = TcpStream::connect(origin.address()).expect("it accepts");
                     let mut buffer = Vec::new();
-                    while Instant::now() < until {
-                        let began = Instant::now();
+                    while Instant::now() < deadline {
+                        let started = Instant::now();
                         assert_eq!(exchange(&mut stream, &head, "", &mut buffer), 200);
-                        slowest.fetch_max(began.elapsed().as_millis() as u64, Ordering::Relaxed);
-                        asked.fetch_add(1, Ordering::Relaxed);
+                        slowest.fetch_max(started.elapsed().as_millis() as u64, Ordering::Relaxed);
+                        requests.fetch_add(1, Ordering::Relaxed);
                     }
                 })
                 .expect("a thread");
         }
-        while Instant::now() < until {
+        while Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(200));
-            let now = memory(pid);
-            during = (during.0.max(now.0), during.1.max(now.1));
+            let now = memory_kib(pid);
+            peak = (peak.0.max(now.0), peak.1.max(now.1));
         }
     });
-    let rate = asked.into_inner() as f64 / POLLING.as_secs_f64();
+    let rate = requests.into_inner() as f64 / POLLING_TIME.as_secs_f64();
     println!(
         "{AGENTS} agents polling without a pause: {rate:.0} answers/s, the slowest after {} ms",
         slowest.into_inner()
     );
     println!(
         "memory: {} KiB resident ({} anonymous) before, at most {} ({}) while they poll",
-        before.0, before.1, during.0, during.1
+        before.0, before.1, peak.0, peak.1
     );
 }

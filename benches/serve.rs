@@ -1,5 +1,5 @@
-//! docwharf against the servers that people would otherwise use: CPU a request, requests a second, latency, memory,
-//! start and swap, each answer checked first.
+//! docwharf compared with the servers that people would use instead: CPU time per request, requests a second, latency,
+//! memory, start and swap. Each response is checked first.
 //!
 //! `cargo bench --bench serve -- SITE…`, where a SITE is a folder with `html/` and `site.zip` (`.ci/extra corpus` makes
 //! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds
@@ -10,7 +10,9 @@ mod common;
 #[path = "serve/check.rs"]
 mod check;
 #[path = "serve/contenders.rs"]
-mod field;
+mod contenders;
+#[path = "serve/docwharf.rs"]
+mod docwharf;
 #[path = "serve/load.rs"]
 mod load;
 #[path = "serve/measure.rs"]
@@ -19,8 +21,6 @@ mod measure;
 mod memory;
 #[path = "serve/options.rs"]
 mod options;
-#[path = "serve/ours.rs"]
-mod ours;
 #[path = "serve/peers.rs"]
 mod peers;
 #[path = "serve/report.rs"]
@@ -45,8 +45,8 @@ use common::{machine, process, stats};
 use options::Options;
 use site::Site;
 
-/// Results are kept so far: what is not measured again stays.
-fn kept(path: &Path) -> Value {
+/// The stored results. Results that are not measured again stay.
+fn stored_results(path: &Path) -> Value {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     serde_json::from_str(&text).ok().filter(Value::is_object).unwrap_or_else(|| json!({}))
 }
@@ -64,27 +64,28 @@ fn save(path: &Path, results: &Value) -> Result<(), String> {
     std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
+fn measure(options: &Options, site: &Site, is_pinned: bool) -> Result<(), String> {
     let scratch = tempfile::Builder::new().prefix("serve-").tempdir_in(&options.out);
     let scratch = scratch.map_err(|error| format!("cannot write to {}: {error}", options.out.display()))?;
     let path = options.out.join(format!("serve-{}.json", site.name));
-    let mut results = kept(&path);
-    let field = field::set_up(options, site, scratch.path())?;
-    let versions: Map<String, Value> = field.iter().map(|one| (one.name.to_owned(), json!(one.version))).collect();
+    let mut results = stored_results(&path);
+    let contenders = contenders::set_up(options, site, scratch.path())?;
+    let versions: Map<String, Value> =
+        contenders.iter().map(|contender| (contender.name.to_owned(), json!(contender.version))).collect();
     results["site"] = json!({
         "name": site.name, "files": site.files, "hot": [site.hot.path, site.hot.size],
         "asset": [site.asset.path, site.asset.size], "random": [site.random.len(), site.mean_of_random()],
     });
-    results["machine"] = machine::describe(pinned);
+    results["machine"] = machine::describe(is_pinned);
     results["date"] = json!(machine::today());
     merge(&mut results, "versions", Value::Object(versions));
-    // First: at a port where many connections were closed a moment ago all of them start later (BENCHMARKS.md).
+    // First, because servers start later at a port where many connections were just closed (BENCHMARKS.md).
     if options.parts.contains(&"start") {
-        results["start"] = start::start(options, site, &field)?;
+        results["start"] = start::start(options, site, &contenders)?;
         save(&path, &results)?;
     }
     if !options.rows.is_empty() {
-        let rows = measure::rows(options, site, &field)?;
+        let rows = measure::rows(options, site, &contenders)?;
         merge(&mut results, "rows", rows);
         results["settings"] = json!({ "rounds": options.rounds, "seconds": options.seconds });
     }
@@ -92,7 +93,7 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
     for part in options.parts.iter().filter(|part| **part != "start") {
         results[*part] = match *part {
             "swap" => swap::swap(options, site, scratch.path())?,
-            _ => memory::memory(options, site, &field)?,
+            _ => memory::memory(options, site, &contenders)?,
         };
         save(&path, &results)?;
     }
@@ -100,46 +101,49 @@ fn measure(options: &Options, site: &Site, pinned: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Medians of what has been measured, in the order of the rows.
+/// Prints the medians of all results, in the order of the rows.
 fn print(results: &Value) {
     for &row in rows::Row::ALL {
-        let best = report::best(results, row).unwrap_or_default();
-        let best = report::Cell::of(results, row, best).all("cpu_us");
+        let best_peer = report::best_peer(results, row).unwrap_or_default();
+        let best_peer = report::Cell::of_server(results, row, best_peer).values("cpu_us");
         println!("\n{}", row.title());
         for (name, _) in results["rows"][row.name()].as_object().into_iter().flatten() {
-            let cell = report::Cell::of(results, row, name);
-            let of = |figure: &str| stats::median(&cell.all(figure));
-            let [cpu, rate, p50, p99] = ["cpu_us", "rate", "p50_us", "p99_us"].map(of);
+            let cell = report::Cell::of_server(results, row, name);
+            let ratio = |figure: &str| stats::median(&cell.values(figure));
+            let [cpu, rate, p50, p99] = ["cpu_us", "rate", "p50_us", "p99_us"].map(ratio);
             print!("  {name:18} {cpu:7.2} us {rate:8.0}/s  p50 {p50:6.0} us  p99 {p99:6.0} us");
-            match stats::ratio(&cell.all("cpu_us"), &best) {
-                Some(of) => println!("  {:.2} of the best peer ({:.2} to {:.2})", of.median, of.least, of.greatest),
+            match stats::ratio(&cell.values("cpu_us"), &best_peer) {
+                Some(ratio) => {
+                    println!("  {:.2} of the best peer ({:.2} to {:.2})", ratio.median, ratio.least, ratio.greatest);
+                }
                 None => println!(),
             }
         }
-        let [now, before] = [ours::NAME, ours::BEFORE].map(|name| report::Cell::of(results, row, name).all("cpu_us"));
-        if let Some(of) = stats::ratio(&now, &before) {
-            println!("  {:.3} of {} ({:.3} to {:.3})", of.median, ours::BEFORE, of.least, of.greatest);
+        let [now, before] = [docwharf::NAME, docwharf::EARLIER]
+            .map(|name| report::Cell::of_server(results, row, name).values("cpu_us"));
+        if let Some(ratio) = stats::ratio(&now, &before) {
+            println!("  {:.3} of {} ({:.3} to {:.3})", ratio.median, docwharf::EARLIER, ratio.least, ratio.greatest);
         }
     }
 }
 
-fn work(mut options: Options) -> Result<(), String> {
+fn run(mut options: Options) -> Result<(), String> {
     // cargo starts benches in the package's folder.
     std::fs::create_dir_all(&options.out).map_err(|error| format!("cannot make {}: {error}", options.out.display()))?;
     options.out = std::path::absolute(&options.out).map_err(|error| error.to_string())?;
     options.program = std::path::absolute(&options.program).map_err(|error| error.to_string())?;
     options.before = options.before.map(std::path::absolute).transpose().map_err(|error| error.to_string())?;
-    // Copying them for the peers takes all cores.
+    // Before the pinning, because the copies for the peers are made on all cores.
     let sites = options.sites.iter().map(|folder| Site::open(folder, &options.out)).collect::<Result<Vec<_>, _>>()?;
-    let pinned = process::can_pin();
-    process::many_files();
-    if pinned {
+    let is_pinned = process::can_pin();
+    process::raise_file_limit();
+    if is_pinned {
         process::pin(process::LOAD_CORE)?;
     } else {
-        eprintln!("one core: servers and load share it, so this compares, but does not say how fast they are");
+        eprintln!("one core: servers and load share it, so the results are only relative");
     }
     for site in &sites {
-        measure(&options, site, pinned)?;
+        measure(&options, site, is_pinned)?;
     }
     if options.report {
         report::report(&options.out, Path::new(env!("CARGO_MANIFEST_DIR")))?;
@@ -148,10 +152,10 @@ fn work(mut options: Options) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let known: Vec<&str> = peers::PEERS.iter().map(|peer| peer.name).collect();
-    let done = Options::parse(std::env::args().skip(1), &known).and_then(work);
-    if let Err(why) = done {
-        eprintln!("serve: {why}");
+    let peer_names: Vec<&str> = peers::PEERS.iter().map(|peer| peer.name).collect();
+    let result = Options::parse(std::env::args().skip(1), &peer_names).and_then(run);
+    if let Err(reason) = result {
+        eprintln!("serve: {reason}");
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS

@@ -1,10 +1,10 @@
-//! A whole sync, download included, against the pipelines that people write.
+//! A complete sync with its download, compared with the pipelines that people write.
 //!
-//! `cargo bench --bench sync -- FOLDER [--rounds N]`, where FOLDER holds `site.zip` and `site.tar.gz` of one large site
-//! (`.ci/extra corpus` makes them of the Rust documentation). A server of this program's own, on loopback, sends them at
-//! 100 Mbit/s and as fast as it can; it knows ranges, which `ripunzip unzip-uri` downloads by. What goes for
-//! `benches/seal.rs` goes here: peers end with `sync -f`, rounds are interleaved, each run starts with a quiet disk, and
-//! every extraction goes to a new folder.
+//! `cargo bench --bench sync -- FOLDER [--rounds N]`, where FOLDER has `site.zip` and `site.tar.gz` of one large site
+//! (`.ci/extra corpus` makes them of the Rust documentation). A server of this program's own, on loopback, sends them
+//! at 100 Mbit/s and without a limit. It supports ranges, with which `ripunzip unzip-uri` downloads. As in
+//! `benches/seal.rs`, peers end with `sync -f`, rounds are interleaved, each run starts with an idle disk, and every
+//! extraction goes to a new folder.
 
 #![allow(missing_docs)]
 
@@ -19,98 +19,104 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use peers::{Arguments, compare, first_line, installed};
+use peers::{Arguments, compare, first_line, is_installed};
 
-/// 100 Mbit/s, in bytes of content: fields and frames are not counted.
-const LIMITED: f64 = 12_500_000.0;
-/// A server that was kept from sending catches up with what this time would have taken.
-const BEHIND: Duration = Duration::from_millis(100);
-/// Bytes that are sent at a time.
-const PIECE: usize = 64 * 1024;
+/// 100 Mbit/s, in bytes of content: header fields and TCP overhead are not counted.
+const LIMITED_BYTES_PER_SECOND: f64 = 12_500_000.0;
+/// A server that could not send for a while catches up with at most this time.
+const MAX_CATCH_UP: Duration = Duration::from_millis(100);
+/// Bytes of one write.
+const PIECE_BYTES: usize = 64 * 1024;
 
-/// What all connections together may send.
-struct Bucket {
-    bytes_a_second: f64,
-    /// When the next byte may go.
-    free_at: Mutex<Instant>,
+/// The rate limit of all connections together.
+struct RateLimiter {
+    bytes_per_second: f64,
+    /// The time at which the next byte may be sent.
+    next_send_time: Mutex<Instant>,
 }
 
-impl Bucket {
-    fn new(bytes_a_second: f64) -> Bucket {
-        Bucket { bytes_a_second, free_at: Mutex::new(Instant::now()) }
+impl RateLimiter {
+    fn new(bytes_per_second: f64) -> RateLimiter {
+        RateLimiter { bytes_per_second, next_send_time: Mutex::new(Instant::now()) }
     }
 
-    /// Waits until so many bytes have had their time on the wire.
-    fn take(&self, bytes: usize) {
-        if self.bytes_a_second.is_infinite() {
+    /// Waits until `bytes` bytes may have been sent at this rate.
+    fn wait_for_turn(&self, bytes: usize) {
+        if self.bytes_per_second.is_infinite() {
             return;
         }
-        let due = {
-            let mut free_at = self.free_at.lock().expect("no thread panics with it");
-            let earliest = Instant::now().checked_sub(BEHIND).expect("the machine has been up for longer");
-            *free_at = (*free_at).max(earliest) + Duration::from_secs_f64(bytes as f64 / self.bytes_a_second);
-            *free_at
+        let send_time = {
+            let mut next_send_time = self.next_send_time.lock().expect("no thread panics with it");
+            let earliest = Instant::now().checked_sub(MAX_CATCH_UP).expect("the machine has been up for longer");
+            *next_send_time =
+                (*next_send_time).max(earliest) + Duration::from_secs_f64(bytes as f64 / self.bytes_per_second);
+            *next_send_time
         };
-        thread::sleep(due.saturating_duration_since(Instant::now()));
+        thread::sleep(send_time.saturating_duration_since(Instant::now()));
     }
 }
 
-/// Serves the files of a folder below `/100/` and `/max/` until the program ends; gives its address.
+/// Serves the files of a folder below `/100/` and `/max/` until the program ends. Returns the base URL.
 fn serve(folder: PathBuf) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port on loopback");
     let address = listener.local_addr().expect("it is bound");
-    let limited = Arc::new(Bucket::new(LIMITED));
-    let unlimited = Arc::new(Bucket::new(f64::INFINITY));
+    let limited = Arc::new(RateLimiter::new(LIMITED_BYTES_PER_SECOND));
+    let unlimited = Arc::new(RateLimiter::new(f64::INFINITY));
     thread::spawn(move || {
         for stream in listener.incoming() {
             let stream = stream.expect("connections come in");
             let (folder, limited, unlimited) = (folder.clone(), Arc::clone(&limited), Arc::clone(&unlimited));
-            // Whoever breaks off has what it wanted.
-            thread::spawn(move || answer_all(&stream, &folder, &limited, &unlimited));
+            // An error means that the client has closed the connection.
+            thread::spawn(move || serve_connection(&stream, &folder, &limited, &unlimited));
         }
     });
     format!("http://{address}")
 }
 
-/// What is asked for.
+/// A parsed request.
 #[derive(Default)]
-struct Asked {
+struct Request {
     method: String,
     target: String,
     range: Option<String>,
 }
 
-fn read_request(lines: &mut impl BufRead) -> io::Result<Option<Asked>> {
-    let mut asked = Asked::default();
+fn read_request(lines: &mut impl BufRead) -> io::Result<Option<Request>> {
+    let mut request = Request::default();
     let mut line = String::new();
     if lines.read_line(&mut line)? == 0 {
         return Ok(None);
     }
     let mut words = line.split(' ').map(str::to_owned);
-    asked.method = words.next().unwrap_or_default();
-    asked.target = words.next().unwrap_or_default();
+    request.method = words.next().unwrap_or_default();
+    request.target = words.next().unwrap_or_default();
     loop {
         line.clear();
         if lines.read_line(&mut line)? == 0 || line.trim().is_empty() {
-            return Ok(Some(asked));
+            return Ok(Some(request));
         }
         if let Some((name, value)) = line.split_once(':').filter(|(name, _)| name.eq_ignore_ascii_case("range")) {
-            asked.range = Some(format!("{}:{}", name.to_ascii_lowercase(), value.trim()));
+            request.range = Some(format!("{}:{}", name.to_ascii_lowercase(), value.trim()));
         }
     }
 }
 
-fn answer_all(stream: &TcpStream, folder: &Path, limited: &Bucket, unlimited: &Bucket) -> io::Result<()> {
+fn serve_connection(
+    stream: &TcpStream,
+    folder: &Path,
+    limited: &RateLimiter,
+    unlimited: &RateLimiter,
+) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut lines = BufReader::new(stream);
-    while let Some(asked) = read_request(&mut lines)? {
-        let (bucket, name) = match asked.target.trim_start_matches('/').split_once('/') {
+    while let Some(request) = read_request(&mut lines)? {
+        let (limiter, name) = match request.target.trim_start_matches('/').split_once('/') {
             Some(("100", name)) => (limited, name),
             Some(("max", name)) => (unlimited, name),
             _ => (unlimited, "none"),
         };
         match File::open(folder.join(name)) {
-            Ok(file) => answer(stream, &asked, &file, bucket)?,
+            Ok(file) => send_file(stream, &request, &file, limiter)?,
             Err(_) => write_head(stream, "404 Not Found", "Content-Length: 0\r\n")?,
         }
     }
@@ -121,41 +127,41 @@ fn write_head(mut stream: &TcpStream, status: &str, fields: &str) -> io::Result<
     stream.write_all(format!("HTTP/1.1 {status}\r\n{fields}\r\n").as_bytes())
 }
 
-/// Sends the file, or the one range of it that is asked for.
-fn answer(mut stream: &TcpStream, asked: &Asked, file: &File, bucket: &Bucket) -> io::Result<()> {
-    let whole = file.metadata()?.len();
-    let part = asked.range.as_deref().and_then(|range| part(range, whole));
+/// Sends the file, or the requested range of it.
+fn send_file(mut stream: &TcpStream, request: &Request, file: &File, limiter: &RateLimiter) -> io::Result<()> {
+    let total_len = file.metadata()?.len();
+    let part = request.range.as_deref().and_then(|range| parse_range(range, total_len));
     let (from, to) = if let Some((from, to)) = part {
-        let fields = format!("Content-Range: bytes {from}-{}/{whole}\r\nContent-Length: {}\r\n", to - 1, to - from);
-        write_head(stream, "206 Partial Content", &format!("{fields}ETag: \"{whole}\"\r\n"))?;
+        let fields = format!("Content-Range: bytes {from}-{}/{total_len}\r\nContent-Length: {}\r\n", to - 1, to - from);
+        write_head(stream, "206 Partial Content", &format!("{fields}ETag: \"{total_len}\"\r\n"))?;
         (from, to)
     } else {
-        let fields = format!("Accept-Ranges: bytes\r\nContent-Length: {whole}\r\nETag: \"{whole}\"\r\n");
+        let fields = format!("Accept-Ranges: bytes\r\nContent-Length: {total_len}\r\nETag: \"{total_len}\"\r\n");
         write_head(stream, "200 OK", &fields)?;
-        (0, whole)
+        (0, total_len)
     };
-    if asked.method == "HEAD" {
+    if request.method == "HEAD" {
         return Ok(());
     }
-    let mut piece = vec![0; PIECE];
-    let mut at = from;
-    while at < to {
-        let n = PIECE.min((to - at) as usize);
-        file.read_exact_at(&mut piece[..n], at)?;
-        bucket.take(n);
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = from;
+    while offset < to {
+        let n = PIECE_BYTES.min((to - offset) as usize);
+        file.read_exact_at(&mut piece[..n], offset)?;
+        limiter.wait_for_turn(n);
         stream.write_all(&piece[..n])?;
-        at += n as u64;
+        offset += n as u64;
     }
     Ok(())
 }
 
-/// The bytes that `range:bytes=…` asks for, the end not included.
-fn part(range: &str, whole: u64) -> Option<(u64, u64)> {
+/// Start and end (exclusive) of the range in `range:bytes=…`.
+fn parse_range(range: &str, total_len: u64) -> Option<(u64, u64)> {
     let (from, to) = range.strip_prefix("range:bytes=")?.split_once('-')?;
     let (from, to) = match (from.parse::<u64>(), to.parse::<u64>()) {
-        (Ok(from), Ok(to)) => (from, (to + 1).min(whole)),
-        (Ok(from), Err(_)) => (from, whole),
-        (Err(_), Ok(last)) => (whole.saturating_sub(last), whole),
+        (Ok(from), Ok(to)) => (from, (to + 1).min(total_len)),
+        (Ok(from), Err(_)) => (from, total_len),
+        (Err(_), Ok(last)) => (total_len.saturating_sub(last), total_len),
         (Err(_), Err(_)) => return None,
     };
     (from < to).then_some((from, to))
@@ -167,15 +173,15 @@ fn main() {
     let program = env!("CARGO_BIN_EXE_docwharf");
     println!("{}", first_line(&format!("{program} --version")));
     for command in ["curl --version", "tar --version", "unzip -v", "bsdtar --version", "ripunzip --version"] {
-        if installed(command.split(' ').next().unwrap_or_default()) {
+        if is_installed(command.split(' ').next().unwrap_or_default()) {
             println!("{}", first_line(command));
         }
     }
     let base = serve(folder.clone());
-    let ours = format!(
+    let docwharf_command = format!(
         "DOCWHARF_STORE__PATH=\"$D\" DOCWHARF_STATIC_EXPORT__BUNDLE_URL=\"$A\" {program} -q sync --config /dev/null"
     );
-    // Each name begins with the program that has to be there besides curl.
+    // Each name is that of the program that is needed besides curl.
     let zip = [
         ("unzip", "curl -sf \"$A\" -o \"$D/.zip\" && unzip -q \"$D/.zip\" -d \"$D\" && rm \"$D/.zip\""),
         ("bsdtar", "curl -sf \"$A\" | bsdtar xf - -C \"$D\""),
@@ -187,11 +193,11 @@ fn main() {
             let size = std::fs::metadata(folder.join(name)).expect("the archive is there").len();
             let link = format!("{base}/{rate}/{name}");
             let title = format!("{name}, {title}");
-            compare(&title, &link, size, scratch.path(), rounds, ("docwharf sync", &ours), peers);
+            compare(&title, &link, size, scratch.path(), rounds, ("docwharf sync", &docwharf_command), peers);
             if rate == "100" {
-                println!("the wire alone: {:.2} s", size as f64 / LIMITED);
+                println!("the wire alone: {:.2} s", size as f64 / LIMITED_BYTES_PER_SECOND);
             }
         }
     }
-    println!("\nremoving the scratch folder; this may take longer than all the rest");
+    println!("\nremoving the scratch folder; this may take longer than the benchmark");
 }

@@ -1,5 +1,5 @@
-//! One driver for all attacks: connections that are opened, used by the attack's function and opened again when the
-//! server closes them, until the time is over. It runs in a process of its own at nice 19, on one thread.
+//! The driver of all attacks: it opens connections, passes them to the attack's function, and opens them again when the
+//! server closes them, until the end time. It runs in a separate process at nice 19, on one thread.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -17,7 +17,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::{LocalSet, spawn_local};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-/// The listener of a server that an attack goes to.
+/// The listener of a server that an attack connects to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Listener {
     Clear,
@@ -25,48 +25,48 @@ pub(crate) enum Listener {
     Tls,
 }
 
-/// How much an attack sends.
+/// The rate of an attack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// What its connections can, or what the attack itself waits for.
-    Free,
-    /// Handshakes and whole requests, which cost every server: half of what saturates one core.
-    Half,
+    /// As fast as its connections allow, or as the attack's own pauses allow.
+    Unlimited,
+    /// Half of the rate that saturates one core: for handshakes and complete requests, which cost all servers CPU time.
+    HalfCore,
 }
 
-pub(crate) type Running = Pin<Box<dyn Future<Output = io::Result<()>>>>;
+pub(crate) type AttackFuture = Pin<Box<dyn Future<Output = io::Result<()>>>>;
 
 /// An attack: a row of the tables.
 pub(crate) struct Attack {
     pub name: &'static str,
     pub title: &'static str,
-    pub on: Listener,
+    pub listener: Listener,
     pub connections: usize,
     pub pace: Pace,
-    /// A small receive buffer, for readers that stall.
-    pub narrow: bool,
-    pub run: fn(Session) -> Running,
+    /// A small receive buffer, for clients that stop reading.
+    pub has_small_buffer: bool,
+    pub run: fn(AttackConnection) -> AttackFuture,
 }
 
-/// The most connections that an attack may have.
+/// The maximum number of connections of an attack.
 pub(crate) const MAX_CONNECTIONS: usize = 4000;
 
-/// What the attacker process is told.
+/// The parameters of the attacker process.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders {
+pub(crate) struct AttackParameters {
     pub address: SocketAddr,
     pub seconds: f64,
-    /// Units a second of all connections together; none for as many as can be.
+    /// Units a second of all connections together. `None` means unlimited.
     pub rate: Option<f64>,
     /// The root certificate that TLS clients trust, PEM.
     pub root: PathBuf,
     /// A key of the hostile organization, for attacks on an origin.
     pub key: String,
-    /// Where the hostile organization has a site that is crawled.
+    /// The port of the hostile organization's site, which the origin crawls.
     pub crawled: u16,
 }
 
-impl Orders {
+impl AttackParameters {
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "address": self.address.to_string(), "seconds": self.seconds, "rate": self.rate, "root": self.root,
@@ -88,58 +88,58 @@ impl Orders {
     }
 }
 
-/// What all connections of an attack share.
+/// The state that all connections of an attack share.
 pub(crate) struct Shared {
-    pub orders: Orders,
-    pub until: Instant,
+    pub parameters: AttackParameters,
+    pub end_time: Instant,
     sent: Cell<u64>,
     received: Cell<u64>,
     units: Cell<u64>,
     opened: Cell<u64>,
-    /// Connections that are open now, and the most that were open at once.
+    /// Connections that are open now, and the maximum so far.
     open: Cell<u64>,
-    most_open: Cell<u64>,
+    max_open: Cell<u64>,
     refused: Cell<u64>,
-    /// When the next unit may begin.
-    next: RefCell<Instant>,
+    /// The time at which the next unit may start.
+    next_unit_start: RefCell<Instant>,
 }
 
 impl Shared {
-    fn new(orders: Orders) -> Rc<Self> {
+    fn new(parameters: AttackParameters) -> Rc<Self> {
         let now = Instant::now();
         let zero = || Cell::new(0);
         Rc::new(Self {
-            until: now + Duration::from_secs_f64(orders.seconds),
-            orders,
+            end_time: now + Duration::from_secs_f64(parameters.seconds),
+            parameters,
             sent: zero(),
             received: zero(),
             units: zero(),
             opened: zero(),
             open: zero(),
-            most_open: zero(),
+            max_open: zero(),
             refused: zero(),
-            next: RefCell::new(now),
+            next_unit_start: RefCell::new(now),
         })
     }
 
     fn is_over(&self) -> bool {
-        Instant::now() >= self.until
+        Instant::now() >= self.end_time
     }
 
-    /// Waits until so many units may begin, and counts them.
-    pub(crate) async fn units(&self, count: u64) {
-        self.units.set(self.units.get() + count);
-        let Some(rate) = self.orders.rate else { return };
-        let begin = {
-            let mut next = self.next.borrow_mut();
-            let begin = (*next).max(Instant::now());
-            *next = begin + Duration::from_secs_f64(count as f64 / rate);
-            begin
+    /// Waits until `count` units may start, and counts them.
+    pub(crate) async fn start_units(&self, unit_count: u64) {
+        self.units.set(self.units.get() + unit_count);
+        let Some(rate) = self.parameters.rate else { return };
+        let start = {
+            let mut next_unit_start = self.next_unit_start.borrow_mut();
+            let start = (*next_unit_start).max(Instant::now());
+            *next_unit_start = start + Duration::from_secs_f64(unit_count as f64 / rate);
+            start
         };
-        sleep_until(begin).await;
+        sleep_until(start).await;
     }
 
-    /// Counts bytes that were sent on another connection than those of the attack.
+    /// Counts bytes that were sent on connections other than those of the attack.
     pub(crate) fn count_sent(&self, bytes: usize) {
         self.sent.set(self.sent.get() + bytes as u64);
     }
@@ -147,51 +147,51 @@ impl Shared {
     fn count_open(&self) {
         self.opened.set(self.opened.get() + 1);
         self.open.set(self.open.get() + 1);
-        self.most_open.set(self.most_open.get().max(self.open.get()));
+        self.max_open.set(self.max_open.get().max(self.open.get()));
     }
 
-    /// How many units were begun so far.
-    pub(crate) fn count(&self) -> usize {
+    /// The number of units so far.
+    pub(crate) fn unit_count(&self) -> usize {
         self.units.get() as usize
     }
 
     fn report(&self) -> Value {
         json!({
             "sent": self.sent.get(), "received": self.received.get(), "units": self.units.get(),
-            "opened": self.opened.get(), "most_open": self.most_open.get(), "refused": self.refused.get(),
+            "opened": self.opened.get(), "most_open": self.max_open.get(), "refused": self.refused.get(),
         })
     }
 }
 
-/// A buffer for what is not looked at.
+/// The size of buffers for bytes that are discarded.
 const CHUNK: usize = 64 * 1024;
 
 /// One connection of an attack.
-pub(crate) struct Session {
-    pub wire: TcpStream,
+pub(crate) struct AttackConnection {
+    pub stream: TcpStream,
     pub shared: Rc<Shared>,
-    /// Which connection of the attack it is, from 0.
+    /// The number of the connection in the attack, from 0.
     pub number: usize,
 }
 
-async fn send(shared: &Shared, wire: &mut (impl AsyncWriteExt + Unpin), mut bytes: &[u8]) -> io::Result<()> {
+async fn send(shared: &Shared, stream: &mut (impl AsyncWriteExt + Unpin), mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        let sent = wire.write(bytes).await?;
+        let sent = stream.write(bytes).await?;
         shared.sent.set(shared.sent.get() + sent as u64);
         bytes = &bytes[sent..];
     }
     Ok(())
 }
 
-impl Session {
+impl AttackConnection {
     pub(crate) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        send(&self.shared, &mut self.wire, bytes).await
+        send(&self.shared, &mut self.stream, bytes).await
     }
 
-    /// Some bytes; an error when there are no more.
-    pub(crate) async fn receive(&mut self, most: usize) -> io::Result<Vec<u8>> {
-        let mut buffer = vec![0; most];
-        let read = self.wire.read(&mut buffer).await?;
+    /// Receives some bytes. Returns an error at the end of the stream.
+    pub(crate) async fn receive(&mut self, max_len: usize) -> io::Result<Vec<u8>> {
+        let mut buffer = vec![0; max_len];
+        let read = self.stream.read(&mut buffer).await?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -207,57 +207,57 @@ impl Session {
         }
     }
 
-    /// Holds the connection without reading from it.
-    pub(crate) async fn hold(&mut self) -> io::Result<()> {
-        sleep_until(self.shared.until).await;
+    /// Keeps the connection open without reading from it.
+    pub(crate) async fn hold_open(&mut self) -> io::Result<()> {
+        sleep_until(self.shared.end_time).await;
         Ok(())
     }
 
-    /// Sends a few bytes again and again, with a pause before each, and reads what comes. Ends when the server closes.
+    /// Sends `bytes` again and again, with a pause before each, and reads all responses. Ends when the server closes.
     pub(crate) async fn drip(self, bytes: &[u8], pause: Duration) -> io::Result<()> {
         self.flood_with(|buffer| buffer.extend_from_slice(bytes), pause).await
     }
 
-    /// Sends what `make` puts into the buffer, again and again, and reads what comes. `make` returns how many units
-    /// it made.
-    pub(crate) async fn flood(self, mut make: impl FnMut(&mut Vec<u8>) -> u64) -> io::Result<()> {
+    /// Sends what `fill` puts into the buffer, again and again, and reads all responses. `fill` returns the number of
+    /// units in the buffer.
+    pub(crate) async fn flood(self, mut fill: impl FnMut(&mut Vec<u8>) -> u64) -> io::Result<()> {
         let (shared, mut writer, reader) = self.split();
         let mut buffer = Vec::with_capacity(CHUNK);
-        let written = async {
+        let write_loop = async {
             loop {
                 buffer.clear();
-                shared.units(make(&mut buffer)).await;
+                shared.start_units(fill(&mut buffer)).await;
                 send(&shared, &mut writer, &buffer).await?;
-                // On one thread, a server that takes everything would leave the others no time.
+                // On one thread, a server that reads everything at once would block the other connections.
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
-            ended = written => ended,
+            ended = write_loop => ended,
             ended = reader => ended,
         }
     }
 
-    async fn flood_with(self, mut make: impl FnMut(&mut Vec<u8>), pause: Duration) -> io::Result<()> {
+    async fn flood_with(self, mut fill: impl FnMut(&mut Vec<u8>), pause: Duration) -> io::Result<()> {
         let (shared, mut writer, reader) = self.split();
         let mut buffer = Vec::new();
-        let written = async {
+        let write_loop = async {
             loop {
                 sleep(pause).await;
                 buffer.clear();
-                make(&mut buffer);
+                fill(&mut buffer);
                 send(&shared, &mut writer, &buffer).await?;
             }
         };
         tokio::select! {
-            ended = written => ended,
+            ended = write_loop => ended,
             ended = reader => ended,
         }
     }
 
-    /// The half to write to, and what reads the other half until the server closes.
+    /// The write half, and a future that reads the other half until the server closes.
     fn split(self) -> (Rc<Shared>, OwnedWriteHalf, impl Future<Output = io::Result<()>>) {
-        let (mut reader, writer) = self.wire.into_split();
+        let (mut reader, writer) = self.stream.into_split();
         let shared = Rc::clone(&self.shared);
         let reading = async move {
             let mut buffer = vec![0; CHUNK];
@@ -273,29 +273,29 @@ impl Session {
     }
 }
 
-/// Small send buffers: what the server has not taken when it closes is counted as sent, up to this.
+/// A small send buffer: unread bytes in it count as sent when the server closes.
 const SEND_BUFFER: u32 = 64 * 1024;
-const NARROW_BUFFER: u32 = 4096;
+const SMALL_RECEIVE_BUFFER: u32 = 4096;
 
-async fn open(attack: &Attack, shared: &Rc<Shared>, number: usize) -> io::Result<Session> {
-    let socket = if shared.orders.address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+async fn open_connection(attack: &Attack, shared: &Rc<Shared>, number: usize) -> io::Result<AttackConnection> {
+    let socket = if shared.parameters.address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_send_buffer_size(SEND_BUFFER)?;
-    if attack.narrow {
-        socket.set_recv_buffer_size(NARROW_BUFFER)?;
+    if attack.has_small_buffer {
+        socket.set_recv_buffer_size(SMALL_RECEIVE_BUFFER)?;
     }
-    let wire = socket.connect(shared.orders.address).await?;
-    wire.set_nodelay(true)?;
-    Ok(Session { wire, shared: Rc::clone(shared), number })
+    let stream = socket.connect(shared.parameters.address).await?;
+    stream.set_nodelay(true)?;
+    Ok(AttackConnection { stream, shared: Rc::clone(shared), number })
 }
 
-/// One of the attack's connections, opened again and again. A server that closes at once is asked at most 1,000 times
-/// a second by all of them.
+/// Opens one of the attack's connections again and again. If the server closes at once, all of them together connect at
+/// most 1,000 times a second.
 async fn keep_connected(attack: &'static Attack, shared: Rc<Shared>, number: usize) {
     while !shared.is_over() {
-        match timeout_at(shared.until, open(attack, &shared, number)).await {
-            Ok(Ok(session)) => {
+        match timeout_at(shared.end_time, open_connection(attack, &shared, number)).await {
+            Ok(Ok(connection)) => {
                 shared.count_open();
-                let _ = timeout_at(shared.until, (attack.run)(session)).await;
+                let _ = timeout_at(shared.end_time, (attack.run)(connection)).await;
                 shared.open.set(shared.open.get() - 1);
             }
             Ok(Err(_)) => shared.refused.set(shared.refused.get() + 1),
@@ -305,17 +305,17 @@ async fn keep_connected(attack: &'static Attack, shared: Rc<Shared>, number: usi
     }
 }
 
-/// Runs an attack to its end; what was sent and received.
-pub(crate) fn run(attack: &'static Attack, orders: Orders) -> Result<Value, String> {
+/// Runs an attack to its end. Returns the counters.
+pub(crate) fn run(attack: &'static Attack, parameters: AttackParameters) -> Result<Value, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
     let report = LocalSet::new().block_on(&runtime, async {
-        let shared = Shared::new(orders);
+        let shared = Shared::new(parameters);
         let count = attack.connections.min(MAX_CONNECTIONS);
-        let all: Vec<_> =
+        let tasks: Vec<_> =
             (0..count).map(|number| spawn_local(keep_connected(attack, Rc::clone(&shared), number))).collect();
-        for one in all {
-            let _ = one.await;
+        for task in tasks {
+            let _ = task.await;
         }
         shared.report()
     });

@@ -1,4 +1,4 @@
-//! The attacker: this program again, as a child process at nice 19 that runs one attack and prints what it has sent.
+//! The attacker: this program again, as a child process at nice 19 that runs one attack and prints its counters.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -6,40 +6,42 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::attack::{self, Attack, Orders};
+use crate::attack::{self, Attack, AttackParameters};
 
-/// The argument that makes this program the attacker.
+/// The argument that makes this program run as the attacker.
 pub(crate) const ARGUMENT: &str = "--attacker";
 
-/// What the attacker may take beyond its time to start and to end: at nice 19 it waits for a server that takes all
-/// cores.
-const SLACK: Duration = Duration::from_mins(1);
+/// The time limit for the start and the end of the attacker: at nice 19 it waits for a server that uses all cores.
+const START_AND_END_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// A running attacker; killed when dropped.
+/// A running attacker process. It is killed when this is dropped.
 pub(crate) struct Attacker {
     child: Child,
-    until: Instant,
+    deadline: Instant,
 }
 
 impl Attacker {
-    pub(crate) fn start(attack: &Attack, orders: &Orders) -> Result<Self, String> {
+    pub(crate) fn start(attack: &Attack, parameters: &AttackParameters) -> Result<Self, String> {
         let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let mut command = Command::new("nice");
         command.args(["-n", "19", "setpriv", "--pdeathsig", "KILL"]).arg(program);
-        command.args([ARGUMENT, attack.name, &orders.to_json().to_string()]);
+        command.args([ARGUMENT, attack.name, &parameters.to_json().to_string()]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let child = child.map_err(|error| format!("cannot start the attacker: {error}"))?;
-        Ok(Self { child, until: Instant::now() + Duration::from_secs_f64(orders.seconds) + SLACK })
+        Ok(Self {
+            child,
+            deadline: Instant::now() + Duration::from_secs_f64(parameters.seconds) + START_AND_END_TIMEOUT,
+        })
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
-        if Instant::now() > self.until {
+        if Instant::now() > self.deadline {
             let _ = self.child.kill();
         }
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What it has sent, once it has ended.
+    /// Waits for the end of the attacker and returns its counters.
     pub(crate) fn report(&mut self) -> Result<Value, String> {
         while self.is_running() {
             std::thread::sleep(Duration::from_millis(10));
@@ -59,11 +61,11 @@ impl Drop for Attacker {
     }
 }
 
-/// What the child does: `ARGUMENT NAME COMMANDS_PATH`.
-pub(crate) fn work(all: impl Iterator<Item = &'static Attack>, arguments: &[String]) -> Result<(), String> {
-    let [name, orders] = arguments else { return Err(format!("{ARGUMENT} takes a name and orders")) };
-    let mut all = all;
-    let attack = all.find(|attack| attack.name == name).ok_or_else(|| format!("{name} is no attack"))?;
-    println!("{}", attack::run(attack, Orders::from_json(orders)?)?);
+/// The child process: `ARGUMENT NAME PARAMETERS`, with the parameters as JSON.
+pub(crate) fn run_attacker(attacks: impl Iterator<Item = &'static Attack>, arguments: &[String]) -> Result<(), String> {
+    let [name, parameters] = arguments else { return Err(format!("{ARGUMENT} takes a name and parameters")) };
+    let mut attacks = attacks;
+    let attack = attacks.find(|attack| attack.name == name).ok_or_else(|| format!("{name} is no attack"))?;
+    println!("{}", attack::run(attack, AttackParameters::from_json(parameters)?)?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A bystander: a fresh connection and one request every 20 ms, whatever became of those before. Beside it, `/livez`
-//! every 100 ms.
+//! A bystander: it opens a new connection and sends one request every 20 ms, whether earlier ones are answered or not.
+//! Every 100 ms it requests `/livez`, too.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -18,149 +18,155 @@ use tokio::time::{interval, timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::common::stats::percentile;
-use crate::servers::NAME;
+use crate::servers::SERVER_NAME;
 
-const EVERY: Duration = Duration::from_millis(20);
-/// Beyond it a request has failed.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Each so many-th time `/livez` is asked for, too.
-const LIVEZ_EVERY: u64 = 5;
+const REQUEST_INTERVAL: Duration = Duration::from_millis(20);
+/// A request without a response in this time has failed.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// One request in so many is followed by a request for `/livez`.
+const REQUESTS_PER_LIVEZ: u64 = 5;
 
-/// What is asked for.
+/// The request that a bystander sends.
 #[derive(Clone)]
-pub(crate) struct Question {
+pub(crate) struct BystanderRequest {
     pub address: SocketAddr,
     pub tls: Option<Arc<ClientConfig>>,
     pub path: String,
-    /// Further lines of the head, each with its end.
+    /// Further field lines, each with its line end.
     pub fields: String,
-    /// The body that must come; any will do if there is none.
+    /// The expected body. `None` accepts any body.
     pub body: Option<Vec<u8>>,
 }
 
-/// An answer, or what was wrong.
+/// The outcome of one request.
 #[derive(Debug)]
-struct Asked {
-    begun: Instant,
-    took: Duration,
+struct RequestOutcome {
+    started: Instant,
+    duration: Duration,
     is_livez: bool,
-    wrong: Option<String>,
+    error: Option<String>,
 }
 
-/// Asks on a thread of its own until it is stopped.
+/// Sends requests on a separate thread until it is stopped.
 pub(crate) struct Bystander {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<Vec<Asked>>,
+    thread: JoinHandle<Vec<RequestOutcome>>,
 }
 
-/// All that a bystander has seen.
+/// The outcomes of all requests of a bystander.
 #[derive(Debug)]
-pub(crate) struct Seen(Vec<Asked>);
+pub(crate) struct BystanderReport(Vec<RequestOutcome>);
 
-async fn exchange(mut wire: impl AsyncRead + AsyncWrite + Unpin, question: &Question) -> Result<(), String> {
+async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, request: &BystanderRequest) -> Result<(), String> {
     let head =
-        format!("GET {} HTTP/1.1\r\nHost: {NAME}\r\nConnection: close\r\n{}\r\n", question.path, question.fields);
-    wire.write_all(head.as_bytes()).await.map_err(|error| format!("cannot send: {error}"))?;
-    wire.flush().await.map_err(|error| format!("cannot send: {error}"))?;
-    let (mut answer, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
+        format!("GET {} HTTP/1.1\r\nHost: {SERVER_NAME}\r\nConnection: close\r\n{}\r\n", request.path, request.fields);
+    stream.write_all(head.as_bytes()).await.map_err(|error| format!("cannot send: {error}"))?;
+    stream.flush().await.map_err(|error| format!("cannot send: {error}"))?;
+    let (mut response, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
     loop {
-        let read = wire.read(&mut buffer).await;
-        answer.extend_from_slice(&buffer[..*read.as_ref().unwrap_or(&0)]);
-        let is_whole = match &question.body {
-            Some(body) => answer.len() > body.len() && answer.ends_with(body),
+        let read = stream.read(&mut buffer).await;
+        response.extend_from_slice(&buffer[..*read.as_ref().unwrap_or(&0)]);
+        let is_complete = match &request.body {
+            Some(body) => response.len() > body.len() && response.ends_with(body),
             None => matches!(read, Ok(0)),
         };
-        if is_whole {
-            let status = answer.get(9..12).unwrap_or_default();
+        if is_complete {
+            let status = response.get(9..12).unwrap_or_default();
             let status = String::from_utf8_lossy(status);
             return if status == "200" { Ok(()) } else { Err(format!("status {status}")) };
         }
         match read {
-            Ok(0) => return Err(format!("closed after {} bytes", answer.len())),
-            Err(error) => return Err(format!("after {} bytes: {error}", answer.len())),
+            Ok(0) => return Err(format!("closed after {} bytes", response.len())),
+            Err(error) => return Err(format!("after {} bytes: {error}", response.len())),
             Ok(_) => {}
         }
     }
 }
 
-async fn ask(question: &Question) -> Result<(), String> {
-    let wire = TcpStream::connect(question.address).await.map_err(|error| format!("cannot connect: {error}"))?;
-    let Some(config) = &question.tls else { return exchange(wire, question).await };
-    let name = ServerName::try_from(NAME).map_err(|error| error.to_string())?;
-    let wire = TlsConnector::from(Arc::clone(config)).connect(name, wire).await;
-    exchange(wire.map_err(|error| format!("no handshake: {error}"))?, question).await
+async fn send_request(request: &BystanderRequest) -> Result<(), String> {
+    let stream = TcpStream::connect(request.address).await.map_err(|error| format!("cannot connect: {error}"))?;
+    let Some(config) = &request.tls else { return exchange(stream, request).await };
+    let name = ServerName::try_from(SERVER_NAME).map_err(|error| error.to_string())?;
+    let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await;
+    exchange(stream.map_err(|error| format!("no handshake: {error}"))?, request).await
 }
 
-fn asked(question: &Arc<Question>, is_livez: bool) -> impl Future<Output = Asked> + use<> {
-    let question = Arc::clone(question);
+fn timed_request(request: &Arc<BystanderRequest>, is_livez: bool) -> impl Future<Output = RequestOutcome> + use<> {
+    let request = Arc::clone(request);
     async move {
-        let begun = Instant::now();
-        let answer = timeout(PATIENCE, ask(&question)).await;
-        let wrong = answer.unwrap_or_else(|_| Err(format!("no answer within {PATIENCE:?}"))).err();
-        Asked { begun, took: begun.elapsed(), is_livez, wrong }
+        let started = Instant::now();
+        let response = timeout(REQUEST_TIMEOUT, send_request(&request)).await;
+        let error = response.unwrap_or_else(|_| Err(format!("no response within {REQUEST_TIMEOUT:?}"))).err();
+        RequestOutcome { started, duration: started.elapsed(), is_livez, error }
     }
 }
 
-async fn watch(question: Question, admin: Option<SocketAddr>, stop: Arc<AtomicBool>) -> Vec<Asked> {
+async fn send_requests(
+    request: BystanderRequest,
+    admin: Option<SocketAddr>,
+    stop: Arc<AtomicBool>,
+) -> Vec<RequestOutcome> {
     let livez = admin.map(|address| {
         let (path, fields) = ("/livez".to_owned(), String::new());
-        Arc::new(Question { address, tls: None, path, fields, body: None })
+        Arc::new(BystanderRequest { address, tls: None, path, fields, body: None })
     });
-    let question = Arc::new(question);
-    let (mut all, mut running) = (Vec::new(), JoinSet::new());
-    let mut ticks = interval(EVERY);
+    let request = Arc::new(request);
+    let (mut outcomes, mut running) = (Vec::new(), JoinSet::new());
+    let mut ticks = interval(REQUEST_INTERVAL);
     for n in 0_u64.. {
         ticks.tick().await;
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        running.spawn(asked(&question, false));
-        if let Some(livez) = livez.as_ref().filter(|_| n.is_multiple_of(LIVEZ_EVERY)) {
-            running.spawn(asked(livez, true));
+        running.spawn(timed_request(&request, false));
+        if let Some(livez) = livez.as_ref().filter(|_| n.is_multiple_of(REQUESTS_PER_LIVEZ)) {
+            running.spawn(timed_request(livez, true));
         }
-        while let Some(Ok(one)) = running.try_join_next() {
-            all.push(one);
+        while let Some(Ok(outcome)) = running.try_join_next() {
+            outcomes.push(outcome);
         }
     }
-    all.extend(running.join_all().await);
-    all
+    outcomes.extend(running.join_all().await);
+    outcomes
 }
 
 impl Bystander {
-    pub(crate) fn start(question: Question, admin: Option<SocketAddr>) -> Result<Self, String> {
+    pub(crate) fn start(request: BystanderRequest, admin: Option<SocketAddr>) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| format!("cannot start a runtime: {error}"))?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || runtime.block_on(watch(question, admin, stopped)));
+        let thread = std::thread::spawn(move || runtime.block_on(send_requests(request, admin, stopped)));
         Ok(Self { stop, thread })
     }
 
-    pub(crate) fn stop(self) -> Result<Seen, String> {
+    pub(crate) fn stop(self) -> Result<BystanderReport, String> {
         self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().map(Seen).map_err(|_| "the bystander has panicked".to_owned())
+        self.thread.join().map(BystanderReport).map_err(|_| "the bystander has panicked".to_owned())
     }
 }
 
-impl Seen {
-    /// What it has seen of requests that began between two moments.
-    pub(crate) fn between(&self, begin: Instant, end: Instant) -> Value {
-        let within = |one: &&Asked| one.begun >= begin && one.begun < end;
-        let (livez, pages): (Vec<_>, Vec<_>) = self.0.iter().filter(within).partition(|one| one.is_livez);
-        let times = |all: &[&Asked]| all.iter().map(|one| one.took.as_secs_f64() * 1e3).collect::<Vec<_>>();
-        let failed = |all: &[&Asked]| all.iter().filter(|one| one.wrong.is_some()).count();
-        let pages_ms = times(&pages);
+impl BystanderReport {
+    /// Summarizes the requests that started between two times.
+    pub(crate) fn summarize(&self, begin: Instant, end: Instant) -> Value {
+        let within = |outcome: &&RequestOutcome| outcome.started >= begin && outcome.started < end;
+        let (livez, pages): (Vec<_>, Vec<_>) = self.0.iter().filter(within).partition(|outcome| outcome.is_livez);
+        let durations_ms = |outcomes: &[&RequestOutcome]| {
+            outcomes.iter().map(|outcome| outcome.duration.as_secs_f64() * 1e3).collect::<Vec<_>>()
+        };
+        let failed = |outcomes: &[&RequestOutcome]| outcomes.iter().filter(|outcome| outcome.error.is_some()).count();
+        let pages_ms = durations_ms(&pages);
         json!({
             "asked": pages.len(),
             "failed": failed(&pages),
-            "first_failure": pages.iter().find_map(|one| one.wrong.as_deref()),
+            "first_failure": pages.iter().find_map(|outcome| outcome.error.as_deref()),
             "p50_ms": percentile(&pages_ms, 0.5),
             "p99_ms": percentile(&pages_ms, 0.99),
             "max_ms": percentile(&pages_ms, 1.0),
             "livez_asked": livez.len(),
             "livez_failed": failed(&livez),
-            "livez_first_failure": livez.iter().find_map(|one| one.wrong.as_deref()),
-            "livez_p99_ms": percentile(&times(&livez), 0.99),
+            "livez_first_failure": livez.iter().find_map(|outcome| outcome.error.as_deref()),
+            "livez_p99_ms": percentile(&durations_ms(&livez), 0.99),
         })
     }
 }

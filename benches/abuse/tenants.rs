@@ -10,19 +10,24 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use crate::attack::{Attack, Listener, Pace, Running, Session, Shared};
+use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace, Shared};
 
-const fn free(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { name, title, on: Listener::Clear, connections, pace: Pace::Free, narrow: false, run }
+const fn unlimited(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { name, title, listener: Listener::Clear, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
 }
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    free("half-batches", "batches of 8 MiB without their last byte", 120, |s| Box::pin(half_batches(s))),
-    free("distinct-terms", "batches of distinct terms", 4, |s| Box::pin(distinct_terms(s))),
-    free("many-exports", "exports of a large folder", 8, |s| Box::pin(many_exports(s))),
-    free("dripping-crawl", "a crawl of pages that drip", 1, |s| Box::pin(dripping_crawl(s))),
-    free("hostile-scripts", "a crawl of scripts that are hard to read", 1, |s| Box::pin(hostile_scripts(s))),
-    free("queued-previews", "previews whose builds take their time", 1, |s| Box::pin(queued_previews(s))),
+    unlimited("half-batches", "batches of 8 MiB without their last byte", 120, |s| Box::pin(half_batches(s))),
+    unlimited("distinct-terms", "batches of distinct terms", 4, |s| Box::pin(distinct_terms(s))),
+    unlimited("many-exports", "exports of a large folder", 8, |s| Box::pin(many_exports(s))),
+    unlimited("dripping-crawl", "a crawl of pages that drip", 1, |s| Box::pin(dripping_crawl(s))),
+    unlimited("hostile-scripts", "a crawl of scripts that are hard to read", 1, |s| Box::pin(hostile_scripts(s))),
+    unlimited("queued-previews", "previews whose builds take their time", 1, |s| Box::pin(queued_previews(s))),
 ];
 
 /// The hostile organization's projects and their domains.
@@ -34,124 +39,129 @@ pub(crate) fn domain(project: &str) -> String {
     format!("{project}.example")
 }
 
-fn post(session: &Session, target: &str, length: usize) -> String {
-    let key = &session.shared.orders.key;
+fn post(connection: &AttackConnection, target: &str, length: usize) -> String {
+    let key = &connection.shared.parameters.key;
     format!(
         "POST {target} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
          Content-Length: {length}\r\n\r\n"
     )
 }
 
-/// Sends a request; the head of its answer.
-async fn ask(session: &mut Session, target: &str, body: &str) -> io::Result<String> {
-    session.shared.units(1).await;
-    let request = post(session, target, body.len()) + body;
-    session.send(request.as_bytes()).await?;
-    Ok(String::from_utf8_lossy(&session.receive(64 * 1024).await?).into_owned())
+/// Sends a request. Returns the head of its response.
+async fn send_request(connection: &mut AttackConnection, target: &str, body: &str) -> io::Result<String> {
+    connection.shared.start_units(1).await;
+    let request = post(connection, target, body.len()) + body;
+    connection.send(request.as_bytes()).await?;
+    Ok(String::from_utf8_lossy(&connection.receive(64 * 1024).await?).into_owned())
 }
 
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
 
-async fn half_batches(mut session: Session) -> io::Result<()> {
-    let head = post(&session, &format!("/v1/analytics/{FOLDER}/searches"), BATCH_BYTES);
-    session.send(head.as_bytes()).await?;
+async fn half_batches(mut connection: AttackConnection) -> io::Result<()> {
+    let head = post(&connection, &format!("/v1/analytics/{FOLDER}/searches"), BATCH_BYTES);
+    connection.send(head.as_bytes()).await?;
     let piece = vec![b' '; 64 * 1024];
     for _ in 1..BATCH_BYTES / piece.len() {
-        session.send(&piece).await?;
+        connection.send(&piece).await?;
     }
-    session.send(&piece[1..]).await?;
-    session.drain().await
+    connection.send(&piece[1..]).await?;
+    connection.drain().await
 }
 
-async fn distinct_terms(mut session: Session) -> io::Result<()> {
+async fn distinct_terms(mut connection: AttackConnection) -> io::Result<()> {
     loop {
-        let n = session.shared.count();
+        let n = connection.shared.unit_count();
         let mut events = String::new();
         for event in 0..1000 {
             let comma = if event == 0 { "" } else { "," };
             let term = format!("{n:08}-{event:04}-{}", "t".repeat(480));
             let _ = write!(events, r#"{comma}{{"query":"{term}","time":"2026-10-01T10:00:00Z"}}"#);
         }
-        let number = session.number;
+        let number = connection.number;
         let body = format!(r#"{{"batchId":"{number}-{n}","events":[{events}]}}"#);
-        ask(&mut session, &format!("/v1/analytics/{FOLDER}/searches"), &body).await?;
+        send_request(&mut connection, &format!("/v1/analytics/{FOLDER}/searches"), &body).await?;
     }
 }
 
 const JOBS: &str = "/v1/static-export/jobs";
 
-async fn many_exports(mut session: Session) -> io::Result<()> {
+async fn many_exports(mut connection: AttackConnection) -> io::Result<()> {
     let body = format!(r#"{{"domain":"{}"}}"#, domain(FOLDER));
     loop {
-        ask(&mut session, JOBS, &body).await?;
-        // Refused ones are asked for again, too.
+        send_request(&mut connection, JOBS, &body).await?;
+        // A refused request is repeated as well.
         sleep(Duration::from_millis(20)).await;
     }
 }
 
-/// Answers every request to the crawled site with these pieces, and a pause before each but the first. The hostile
-/// organization sends them, too.
-async fn answer(
-    mut wire: TcpStream,
+/// Serves one request for the crawled site: sends the pieces with a pause before each but the first. The bytes count as
+/// sent by the attacker.
+async fn serve_page(
+    mut stream: TcpStream,
     length: usize,
     pieces: Vec<Vec<u8>>,
     pause: Duration,
     shared: Rc<Shared>,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
-    // The request; one that came in pieces is answered as well.
-    let _ = wire.read(&mut buffer).await?;
+    // Reads the first part of the request. The rest, if any, is ignored.
+    let _ = stream.read(&mut buffer).await?;
     let head =
         format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
-    wire.write_all(head.as_bytes()).await?;
+    stream.write_all(head.as_bytes()).await?;
     shared.count_sent(head.len());
     for (n, piece) in pieces.into_iter().enumerate() {
         if n > 0 {
             sleep(pause).await;
         }
-        wire.write_all(&piece).await?;
+        stream.write_all(&piece).await?;
         shared.count_sent(piece.len());
     }
     Ok(())
 }
 
-/// Has the crawled site exported again and again, and is that site.
-async fn crawl(mut session: Session, length: usize, pieces: Vec<Vec<u8>>, pause: Duration) -> io::Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", session.shared.orders.crawled)).await?;
-    let shared = Rc::clone(&session.shared);
-    let serving = async {
+/// Requests exports of the crawled site again and again, and serves that site.
+async fn crawl(
+    mut connection: AttackConnection,
+    length: usize,
+    pieces: Vec<Vec<u8>>,
+    pause: Duration,
+) -> io::Result<()> {
+    let listener = TcpListener::bind(("127.0.0.1", connection.shared.parameters.crawled)).await?;
+    let shared = Rc::clone(&connection.shared);
+    let serve_loop = async {
         loop {
-            let (wire, _) = listener.accept().await?;
-            spawn_local(answer(wire, length, pieces.clone(), pause, Rc::clone(&shared)));
+            let (stream, _) = listener.accept().await?;
+            spawn_local(serve_page(stream, length, pieces.clone(), pause, Rc::clone(&shared)));
         }
     };
     let body = format!(r#"{{"domain":"{}"}}"#, domain(CRAWLED));
-    let asking = async {
+    let request_loop = async {
         loop {
-            ask(&mut session, JOBS, &body).await?;
+            send_request(&mut connection, JOBS, &body).await?;
             sleep(Duration::from_millis(500)).await;
         }
     };
     tokio::select! {
-        ended = serving => ended,
-        ended = asking => ended,
+        ended = serve_loop => ended,
+        ended = request_loop => ended,
     }
 }
 
-async fn dripping_crawl(session: Session) -> io::Result<()> {
-    crawl(session, 1000, vec![b"<p>".to_vec(); 1000], Duration::from_secs(15)).await
+async fn dripping_crawl(connection: AttackConnection) -> io::Result<()> {
+    crawl(connection, 1000, vec![b"<p>".to_vec(); 1000], Duration::from_secs(15)).await
 }
 
-async fn hostile_scripts(session: Session) -> io::Result<()> {
+async fn hostile_scripts(connection: AttackConnection) -> io::Result<()> {
     let page = b"/_next/static/".repeat(1024 * 1024 / 14);
-    crawl(session, page.len(), vec![page], Duration::ZERO).await
+    crawl(connection, page.len(), vec![page], Duration::ZERO).await
 }
 
-async fn queued_previews(mut session: Session) -> io::Result<()> {
+async fn queued_previews(mut connection: AttackConnection) -> io::Result<()> {
     loop {
-        let branch = format!("branch-{}", session.shared.count() % 8);
+        let branch = format!("branch-{}", connection.shared.unit_count() % 8);
         let body = format!(r#"{{"branch":"{branch}"}}"#);
-        ask(&mut session, &format!("/v1/project/preview/{BUILT}"), &body).await?;
+        send_request(&mut connection, &format!("/v1/project/preview/{BUILT}"), &body).await?;
         sleep(Duration::from_millis(100)).await;
     }
 }

@@ -15,31 +15,44 @@ use rustls::{
 };
 use tokio::time::timeout;
 
-use crate::attack::{Attack, Listener, Pace, Running, Session, Shared};
-use crate::servers::NAME;
+use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace, Shared};
+use crate::servers::SERVER_NAME;
 use crate::site::{SMALL, big_page};
 
-const fn free(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { name, title, on: Listener::Tls, connections, pace: Pace::Free, narrow: false, run }
+const fn unlimited(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { name, title, listener: Listener::Tls, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
 }
 
-const fn half(name: &'static str, title: &'static str, connections: usize, run: fn(Session) -> Running) -> Attack {
-    Attack { pace: Pace::Half, ..free(name, title, connections, run) }
+const fn half_core(
+    name: &'static str,
+    title: &'static str,
+    connections: usize,
+    run: fn(AttackConnection) -> AttackFuture,
+) -> Attack {
+    Attack { pace: Pace::HalfCore, ..unlimited(name, title, connections, run) }
 }
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    half("tls-handshakes", "handshakes", 64, |s| Box::pin(handshakes(s))),
-    half("tls-half-handshakes", "handshakes that stop half-way", 1000, |s| Box::pin(half_handshakes(s))),
-    half("tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
-    half("tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
-    free("tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
-    free("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
-    free("tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
-    Attack { narrow: true, ..half("tls-stalled", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s))) },
+    half_core("tls-handshakes", "handshakes", 64, |s| Box::pin(handshakes(s))),
+    half_core("tls-half-handshakes", "handshakes that stop half-way", 1000, |s| Box::pin(half_handshakes(s))),
+    half_core("tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
+    half_core("tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
+    unlimited("tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
+    unlimited("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
+    unlimited("tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
+    Attack {
+        has_small_buffer: true,
+        ..half_core("tls-stalled", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s)))
+    },
 ];
 
-/// A client that trusts the root in this file, speaks these versions and resumes nothing.
-pub(crate) fn client(
+/// The configuration of a client that trusts the root in this file, offers these versions and never resumes a session.
+pub(crate) fn client_config(
     root: &std::path::Path,
     versions: &[&'static SupportedProtocolVersion],
 ) -> Result<ClientConfig, String> {
@@ -48,7 +61,7 @@ pub(crate) fn client(
     roots.add(certificate).map_err(|error| error.to_string())?;
     let mut provider = default_provider();
     if versions == [&rustls::version::TLS12] {
-        // The one suite whose records `renegotiation` makes.
+        // The only suite for which `renegotiation` makes records.
         provider.cipher_suites = vec![cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256];
     }
     let builder = ClientConfig::builder_with_provider(Arc::new(provider)).with_protocol_versions(versions);
@@ -59,29 +72,32 @@ pub(crate) fn client(
     Ok(config)
 }
 
-fn begin(shared: &Shared, versions: &[&'static SupportedProtocolVersion]) -> io::Result<ClientConnection> {
-    let config = client(&shared.orders.root, versions).map_err(io::Error::other)?;
-    let name = ServerName::try_from(NAME).map_err(io::Error::other)?;
+fn new_client(shared: &Shared, versions: &[&'static SupportedProtocolVersion]) -> io::Result<ClientConnection> {
+    let config = client_config(&shared.parameters.root, versions).map_err(io::Error::other)?;
+    let name = ServerName::try_from(SERVER_NAME).map_err(io::Error::other)?;
     ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)
 }
 
-/// Sends what waits to be sent.
-async fn flush(session: &mut Session, tls: &mut ClientConnection) -> io::Result<()> {
+/// Sends all TLS bytes that wait to be written.
+async fn send_pending(connection: &mut AttackConnection, tls: &mut ClientConnection) -> io::Result<()> {
     let mut bytes = Vec::new();
     while tls.wants_write() {
         tls.write_tls(&mut bytes)?;
     }
-    session.send(&bytes).await
+    connection.send(&bytes).await
 }
 
-async fn shake(session: &mut Session, versions: &[&'static SupportedProtocolVersion]) -> io::Result<ClientConnection> {
-    let mut tls = begin(&session.shared, versions)?;
+async fn handshake(
+    connection: &mut AttackConnection,
+    versions: &[&'static SupportedProtocolVersion],
+) -> io::Result<ClientConnection> {
+    let mut tls = new_client(&connection.shared, versions)?;
     loop {
-        flush(session, &mut tls).await?;
+        send_pending(connection, &mut tls).await?;
         if !tls.is_handshaking() {
             return Ok(tls);
         }
-        let bytes = session.receive(16 * 1024).await?;
+        let bytes = connection.receive(16 * 1024).await?;
         let mut rest = &bytes[..];
         while !rest.is_empty() {
             tls.read_tls(&mut rest)?;
@@ -90,47 +106,47 @@ async fn shake(session: &mut Session, versions: &[&'static SupportedProtocolVers
     }
 }
 
-async fn handshakes(mut session: Session) -> io::Result<()> {
-    session.shared.units(1).await;
-    shake(&mut session, rustls::ALL_VERSIONS).await.map(|_| ())
+async fn handshakes(mut connection: AttackConnection) -> io::Result<()> {
+    connection.shared.start_units(1).await;
+    handshake(&mut connection, rustls::ALL_VERSIONS).await.map(|_| ())
 }
 
-/// Keeps what the server holds for a connection over TLS that has sent no request.
-async fn idle(mut session: Session) -> io::Result<()> {
-    session.shared.units(1).await;
-    let _tls = shake(&mut session, rustls::ALL_VERSIONS).await?;
-    session.drain().await
+/// Keeps TLS connections open that send no request.
+async fn idle(mut connection: AttackConnection) -> io::Result<()> {
+    connection.shared.start_units(1).await;
+    let _tls = handshake(&mut connection, rustls::ALL_VERSIONS).await?;
+    connection.drain().await
 }
 
-async fn half_handshakes(mut session: Session) -> io::Result<()> {
-    session.shared.units(1).await;
+async fn half_handshakes(mut connection: AttackConnection) -> io::Result<()> {
+    connection.shared.start_units(1).await;
     let mut hello = Vec::new();
-    begin(&session.shared, rustls::ALL_VERSIONS)?.write_tls(&mut hello)?;
-    // Every second one does not even finish its first message.
-    let length = if session.number.is_multiple_of(2) { hello.len() } else { hello.len() / 2 };
-    session.send(&hello[..length]).await?;
-    // Then another one takes its place.
-    timeout(Duration::from_secs(1), session.drain()).await?
+    new_client(&connection.shared, rustls::ALL_VERSIONS)?.write_tls(&mut hello)?;
+    // Every second connection sends only half of its first message.
+    let length = if connection.number.is_multiple_of(2) { hello.len() } else { hello.len() / 2 };
+    connection.send(&hello[..length]).await?;
+    // After a second, a new connection replaces it.
+    timeout(Duration::from_secs(1), connection.drain()).await?
 }
 
-/// The length of a record's own head.
+/// The length of a record header.
 const RECORD_HEAD: usize = 5;
 
 /// After a handshake with TLS 1.2, a `ClientHello` in an encrypted record, again and again. rustls does not
 /// renegotiate, so the records are made here from the secrets of the connection.
-async fn renegotiation(mut session: Session) -> io::Result<()> {
+async fn renegotiation(mut connection: AttackConnection) -> io::Result<()> {
     let versions: &[&'static SupportedProtocolVersion] = &[&rustls::version::TLS12];
     let mut hello = Vec::new();
-    begin(&session.shared, versions)?.write_tls(&mut hello)?;
-    let secrets = shake(&mut session, versions).await?.dangerous_extract_secrets().map_err(io::Error::other)?;
+    new_client(&connection.shared, versions)?.write_tls(&mut hello)?;
+    let secrets = handshake(&mut connection, versions).await?.dangerous_extract_secrets().map_err(io::Error::other)?;
     let (mut sequence, ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv }) = secrets.tx else {
-        return Err(io::Error::other("another cipher suite than was offered"));
+        return Err(io::Error::other("the server chose a cipher suite that was not offered"));
     };
     let SupportedCipherSuite::Tls12(suite) = cipher_suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 else {
         return Err(io::Error::other("the suite is not of TLS 1.2"));
     };
     let mut encrypter = suite.aead_alg.encrypter(key, iv.as_ref(), &[]);
-    session
+    connection
         .flood(|buffer| {
             let message = OutboundPlainMessage {
                 typ: ContentType::Handshake,
@@ -146,11 +162,11 @@ async fn renegotiation(mut session: Session) -> io::Result<()> {
         .await
 }
 
-async fn small_records(mut session: Session) -> io::Result<()> {
-    let mut tls = shake(&mut session, rustls::ALL_VERSIONS).await?;
+async fn small_records(mut connection: AttackConnection) -> io::Result<()> {
+    let mut tls = handshake(&mut connection, rustls::ALL_VERSIONS).await?;
     tls.set_buffer_limit(None);
-    let request = format!("HEAD {SMALL} HTTP/1.1\r\nHost: {NAME}\r\n\r\n");
-    session
+    let request = format!("HEAD {SMALL} HTTP/1.1\r\nHost: {SERVER_NAME}\r\n\r\n");
+    connection
         .flood(|buffer| {
             for byte in request.bytes() {
                 // Each write is a record.
@@ -164,10 +180,10 @@ async fn small_records(mut session: Session) -> io::Result<()> {
         .await
 }
 
-async fn key_updates(mut session: Session) -> io::Result<()> {
-    let mut tls = shake(&mut session, &[&rustls::version::TLS13]).await?;
+async fn key_updates(mut connection: AttackConnection) -> io::Result<()> {
+    let mut tls = handshake(&mut connection, &[&rustls::version::TLS13]).await?;
     tls.set_buffer_limit(None);
-    session
+    connection
         .flood(|buffer| {
             for _ in 0..100 {
                 let _ = tls.refresh_traffic_keys();
@@ -180,11 +196,11 @@ async fn key_updates(mut session: Session) -> io::Result<()> {
         .await
 }
 
-async fn stalled(mut session: Session) -> io::Result<()> {
-    session.shared.units(1).await;
-    let mut tls = shake(&mut session, rustls::ALL_VERSIONS).await?;
-    let path = big_page(session.number);
-    write!(tls.writer(), "GET {path} HTTP/1.1\r\nHost: {NAME}\r\n\r\n")?;
-    flush(&mut session, &mut tls).await?;
-    session.hold().await
+async fn stalled(mut connection: AttackConnection) -> io::Result<()> {
+    connection.shared.start_units(1).await;
+    let mut tls = handshake(&mut connection, rustls::ALL_VERSIONS).await?;
+    let path = big_page(connection.number);
+    write!(tls.writer(), "GET {path} HTTP/1.1\r\nHost: {SERVER_NAME}\r\n\r\n")?;
+    send_pending(&mut connection, &mut tls).await?;
+    connection.hold_open().await
 }

@@ -1,4 +1,4 @@
-//! A machine that keeps a site up to date, with the loop or with docwharf, and what a reader sees of it.
+//! A host that keeps a site up to date, with the loop or with docwharf, and the content that a reader gets.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::upstream::KEY;
-use support::tar::{Entry, file, gzip, tar};
-use support::{Daemon, Ended, docwharf, end, folder};
+use support::tar::{TarEntry, file, gzip, tar};
+use support::{CommandOutput, Daemon, docwharf, run_to_end, temporary_folder};
 
 pub(crate) const DOMAIN: &str = "docs.example.com";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Updater {
     Loop,
     Docwharf,
 }
 
-/// The machine.
+/// A host with its folder and its server.
 pub(crate) struct Host {
-    pub(crate) kind: Kind,
+    pub(crate) updater: Updater,
     dir: tempfile::TempDir,
     api: String,
     server: Option<Server>,
@@ -47,35 +47,35 @@ impl Drop for Server {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug)]
-pub(crate) struct Ran {
+pub(crate) struct RunResult {
     pub(crate) ok: bool,
-    /// Its last words.
-    pub(crate) said: String,
+    /// The error message and the exit code.
+    pub(crate) message: String,
 }
 
-impl fmt::Display for Ran {
+impl fmt::Display for RunResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.ok { f.write_str("run ok") } else { write!(f, "run failed: “{}”", self.said) }
+        if self.ok { f.write_str("run ok") } else { write!(f, "run failed: “{}”", self.message) }
     }
 }
 
-fn ran(ended: &Ended) -> Ran {
-    let words = ended.stderr.lines().filter(|line| !line.trim().is_empty());
-    // GNU tar and gzip say what is wrong before they say that they stop.
-    let telling = words.clone().find(|line| !line.contains("exiting now")).unwrap_or_default();
+fn run_result(ended: &CommandOutput) -> RunResult {
+    let lines = ended.stderr.lines().filter(|line| !line.trim().is_empty());
+    // GNU tar and gzip print the error before the line that they exit.
+    let error_line = lines.clone().find(|line| !line.contains("exiting now")).unwrap_or_default();
     let code = ended.code.map_or_else(|| "killed".to_owned(), |code| format!("exit {code}"));
-    Ran { ok: ended.code == Some(0), said: format!("{}; {code}", telling.trim_start_matches("docwharf: ")) }
+    RunResult { ok: ended.code == Some(0), message: format!("{}; {code}", error_line.trim_start_matches("docwharf: ")) }
 }
 
 impl Host {
-    pub(crate) fn new(kind: Kind, api: &str) -> Host {
-        let host = Host { kind, dir: folder(), api: api.to_owned(), server: None, address: String::new() };
+    pub(crate) fn new(updater: Updater, api: &str) -> Host {
+        let host = Host { updater, dir: temporary_folder(), api: api.to_owned(), server: None, address: String::new() };
         std::fs::create_dir_all(host.path("site/releases")).expect("a folder");
         std::fs::write(host.path("key"), KEY).expect("a key");
         rustix::fs::chmod(host.path("key"), 0o600.into()).expect("the key is ours");
-        // Without probes, so that each look is an export, as it is for the loop; looks are asked for.
+        // Without probes each check is an export, as in the loop. The scenarios start each check.
         let config = format!(
             "[api]\nbaseUrl = \"{api}\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n[store]\npath = \"store\"\n\
              [server]\nlisten = \"127.0.0.1:0\"\n[sync]\nprobe = []\ninterval = \"12h\"\n"
@@ -101,25 +101,25 @@ impl Host {
         command
     }
 
-    /// One run as a timer starts it, beside no daemon.
-    pub(crate) fn job(&self) -> Command {
-        match self.kind {
-            Kind::Loop => self.script("loop.sh"),
-            Kind::Docwharf => self.docwharf(&["sync", "-vv"]),
+    /// The command of one run, as a timer starts it, without a daemon.
+    pub(crate) fn sync_command(&self) -> Command {
+        match self.updater {
+            Updater::Loop => self.script("loop.sh"),
+            Updater::Docwharf => self.docwharf(&["sync", "-vv"]),
         }
     }
 
-    /// The same to its end.
-    pub(crate) fn sync(&self) -> Ran {
-        let ended = end(&mut self.job());
+    /// Runs the command to its end.
+    pub(crate) fn run_sync(&self) -> RunResult {
+        let ended = run_to_end(&mut self.sync_command());
         self.log(&ended.stderr);
         self.log(&ended.stdout);
-        if self.kind == Kind::Loop {
-            return ran(&ended);
+        if self.updater == Updater::Loop {
+            return run_result(&ended);
         }
-        // The last line is the error; those before it are what -vv adds.
+        // The last line is the error. The lines before it are due to -vv.
         let last = ended.stderr.lines().last().unwrap_or_default().replace(&self.api, "http://…/v1");
-        ran(&Ended { stderr: last, ..ended })
+        run_result(&CommandOutput { stderr: last, ..ended })
     }
 
     fn log(&self, text: &str) {
@@ -127,46 +127,46 @@ impl Host {
         file.write_all(text.as_bytes()).expect("a log");
     }
 
-    /// Everything that has been logged.
-    pub(crate) fn logged(&self) -> String {
+    /// The complete log.
+    pub(crate) fn log_text(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Starts what answers readers, and gives what the first of them sees.
-    pub(crate) fn serve(&mut self) -> Seen {
-        match self.kind {
-            Kind::Loop => {
+    /// Starts the server for readers, and returns the content that the first request gets.
+    pub(crate) fn start_server(&mut self) -> ServedContent {
+        match self.updater {
+            Updater::Loop => {
                 let mut command = Command::new("python3");
                 command.args(["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory"]);
-                self.python(command.arg(self.path("site/current")));
+                self.start_python(command.arg(self.path("site/current")));
             }
-            Kind::Docwharf => {
-                let before = self.ends();
+            Updater::Docwharf => {
+                let before = self.ended_syncs();
                 let log = File::options().create(true).append(true).open(self.path("log")).expect("a log");
                 let daemon = Daemon::start(self.docwharf(&["run", "-v"]).stderr(log));
                 self.address.clone_from(&daemon.address);
                 self.server = Some(Server::Docwharf(daemon));
-                let first = self.front();
+                let first = self.front_page();
                 self.wait_for_end(before);
                 return first;
             }
         }
-        self.front()
+        self.front_page()
     }
 
-    /// Starts it as a container does that has only a start command.
-    pub(crate) fn start(&mut self) -> Seen {
-        match self.kind {
-            Kind::Loop => {
+    /// Starts the host like a container that has only a start command.
+    pub(crate) fn start_container(&mut self) -> ServedContent {
+        match self.updater {
+            Updater::Loop => {
                 let mut command = self.script("start.sh");
-                self.python(&mut command);
-                self.front()
+                self.start_python(&mut command);
+                self.front_page()
             }
-            Kind::Docwharf => self.serve(),
+            Updater::Docwharf => self.start_server(),
         }
     }
 
-    fn python(&mut self, command: &mut Command) {
+    fn start_python(&mut self, command: &mut Command) {
         let log = File::options().create(true).append(true).open(self.path("log")).expect("a log");
         let mut child = command.stdout(Stdio::piped()).stderr(log).spawn().expect("it starts");
         let mut line = String::new();
@@ -177,42 +177,42 @@ impl Host {
         self.server = Some(Server::Python(child));
     }
 
-    /// The machine goes down: nothing of it runs any more.
+    /// Stops the server, as if the machine went down.
     pub(crate) fn stop(&mut self) {
         self.server = None;
     }
 
-    /// kill -9 of everything in the middle of an update; false if that was over before.
+    /// Kills all processes in the middle of an update. Returns false if the update ended before.
     pub(crate) fn kill_while_unpacking(&mut self) -> bool {
-        let begun = Instant::now();
-        let early = |begun: Instant| begun.elapsed() < Duration::from_secs(20);
-        match self.kind {
-            Kind::Loop => {
-                let current = std::fs::read_link(self.path("site/current")).expect("something is served");
-                let mut job = self.job().process_group(0).spawn().expect("the loop starts");
-                let half = || {
-                    let releases = list(&self.path("site/releases"));
+        let started = Instant::now();
+        let is_in_time = |started: Instant| started.elapsed() < Duration::from_secs(20);
+        match self.updater {
+            Updater::Loop => {
+                let current = std::fs::read_link(self.path("site/current")).expect("the link to the served release");
+                let mut sync_command = self.sync_command().process_group(0).spawn().expect("the loop starts");
+                let is_unpacking = || {
+                    let releases = list_folder(&self.path("site/releases"));
                     let newest = releases.iter().rfind(|release| **release != current && release.is_dir());
-                    newest.is_some_and(|release| list(&release.join("part")).len() > 100)
+                    newest.is_some_and(|release| list_folder(&release.join("part")).len() > 100)
                 };
-                while early(begun) && !half() {
+                while is_in_time(started) && !is_unpacking() {
                     std::thread::yield_now();
                 }
-                let _ = kill_process_group(Pid::from_child(&job), Signal::KILL);
-                let _ = job.wait();
+                let _ = kill_process_group(Pid::from_child(&sync_command), Signal::KILL);
+                let _ = sync_command.wait();
                 self.stop();
-                std::fs::read_link(self.path("site/current")).expect("it is still there") == current
+                std::fs::read_link(self.path("site/current")).expect("the link to the served release") == current
             }
-            Kind::Docwharf => {
+            Updater::Docwharf => {
                 let active = self.active();
                 let Some(Server::Docwharf(daemon)) = &self.server else { return false };
                 daemon.signal("HUP");
                 let staging = self.path("store/staging");
-                let half = || {
-                    let images = list(&staging).into_iter().map(|stage| stage.join("site.zip"));
+                let is_unpacking = || {
+                    let images = list_folder(&staging).into_iter().map(|stage| stage.join("site.zip"));
                     images.into_iter().any(|image| image.metadata().is_ok_and(|m| m.len() > 0))
                 };
-                while early(begun) && !half() {
+                while is_in_time(started) && !is_unpacking() {
                     std::thread::yield_now();
                 }
                 self.stop();
@@ -222,45 +222,48 @@ impl Host {
     }
 
     fn active(&self) -> serde_json::Value {
-        end(&mut self.docwharf(&["status", "--json"])).expect(0).json()["active"].clone()
+        run_to_end(&mut self.docwharf(&["status", "--json"])).expect(0).json()["active"].clone()
     }
 
-    /// One run while readers are served.
-    pub(crate) fn update(&self) -> Ran {
-        let Some(Server::Docwharf(daemon)) = &self.server else { return self.sync() };
-        let before = self.ends();
+    /// One run while the server runs.
+    pub(crate) fn update(&self) -> RunResult {
+        let Some(Server::Docwharf(daemon)) = &self.server else { return self.run_sync() };
+        let before = self.ended_syncs();
         daemon.signal("HUP");
         let line = self.wait_for_end(before);
-        let (_, said) = line.split_once("ERROR ").unwrap_or_default();
-        Ran { ok: said.is_empty(), said: said.split("; the active version stays").next().unwrap_or(said).to_owned() }
+        let (_, message) = line.split_once("ERROR ").unwrap_or_default();
+        RunResult {
+            ok: message.is_empty(),
+            message: message.split("; the active version stays").next().unwrap_or(message).to_owned(),
+        }
     }
 
-    /// Lines of the log with which a sync of the daemon ends.
-    fn ends(&self) -> usize {
-        self.logged().lines().filter(|line| is_end(line)).count()
+    /// The number of log lines that end a sync of the daemon.
+    fn ended_syncs(&self) -> usize {
+        self.log_text().lines().filter(|line| is_end(line)).count()
     }
 
     fn wait_for_end(&self, before: usize) -> String {
         let deadline = Instant::now() + Duration::from_mins(1);
         loop {
-            if let Some(line) = self.logged().lines().filter(|line| is_end(line)).nth(before) {
+            if let Some(line) = self.log_text().lines().filter(|line| is_end(line)).nth(before) {
                 return line.to_owned();
             }
-            assert!(Instant::now() < deadline, "no sync has ended: {}", self.logged());
+            assert!(Instant::now() < deadline, "no sync has ended: {}", self.log_text());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// The operator goes back to the version before; the daemon does it for him.
+    /// Goes back to the previous version, like an operator.
     pub(crate) fn rollback(&mut self) {
-        match self.kind {
-            Kind::Loop => drop(end(&mut self.script("rollback.sh")).expect(0)),
-            Kind::Docwharf => drop(end(&mut self.docwharf(&["rollback"])).expect(0)),
+        match self.updater {
+            Updater::Loop => drop(run_to_end(&mut self.script("rollback.sh")).expect(0)),
+            Updater::Docwharf => drop(run_to_end(&mut self.docwharf(&["rollback"])).expect(0)),
         }
     }
 
-    /// A request of a reader.
-    pub(crate) fn get(&self, target: &str, fields: &str) -> Result<Answer, String> {
+    /// Sends a request to the server.
+    pub(crate) fn get(&self, target: &str, fields: &str) -> Result<Response, String> {
         get(&self.address, target, fields)
     }
 
@@ -268,35 +271,35 @@ impl Host {
         &self.address
     }
 
-    /// What the front page shows.
-    pub(crate) fn front(&self) -> Seen {
-        self.see(&["/"])
+    /// The content of the front page.
+    pub(crate) fn front_page(&self) -> ServedContent {
+        self.read_pages(&["/"])
     }
 
-    /// What these addresses show together.
-    pub(crate) fn see(&self, targets: &[&str]) -> Seen {
+    /// The content of these addresses together.
+    pub(crate) fn read_pages(&self, targets: &[&str]) -> ServedContent {
         let mut versions = BTreeSet::new();
         for target in targets {
             match self.get(target, "") {
-                Ok(answer) if answer.status == 200 => versions.extend(markers(&answer.body)),
-                Ok(answer) => return Seen::Nothing(format!("{} at {target}", answer.status)),
-                Err(why) => return Seen::Nothing(why),
+                Ok(response) if response.status == 200 => versions.extend(markers(&response.body)),
+                Ok(response) => return ServedContent::Error(format!("{} at {target}", response.status)),
+                Err(reason) => return ServedContent::Error(reason),
             }
         }
         match versions.len() {
-            0 => Seen::Nothing("a page of nobody".to_owned()),
-            1 => Seen::Version(versions.into_iter().next().unwrap_or_default()),
-            _ => Seen::Mixed(versions),
+            0 => ServedContent::Error("an unknown page".to_owned()),
+            1 => ServedContent::Version(versions.into_iter().next().unwrap_or_default()),
+            _ => ServedContent::Mixed(versions),
         }
     }
 
-    /// What they show once it is `version`, or after two seconds.
-    pub(crate) fn see_soon(&self, version: u32, targets: &[&str]) -> Seen {
+    /// The content of these addresses, once it is `version`, or after two seconds.
+    pub(crate) fn wait_for_version(&self, version: u32, targets: &[&str]) -> ServedContent {
         let deadline = Instant::now() + Duration::from_secs(2);
         loop {
-            let seen = self.see(targets);
-            if seen == Seen::Version(version) || Instant::now() > deadline {
-                return seen;
+            let content = self.read_pages(targets);
+            if content == ServedContent::Version(version) || Instant::now() > deadline {
+                return content;
             }
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -304,53 +307,53 @@ impl Host {
 }
 
 fn is_end(line: &str) -> bool {
-    ["is active", "nothing new", "looking again in"].iter().any(|end| line.contains(end))
+    ["is active", "nothing new", "looking again in", "the next check is in"].iter().any(|end| line.contains(end))
 }
 
-/// What is in a folder, in order; nothing if it is not there.
-fn list(dir: &Path) -> Vec<PathBuf> {
+/// The sorted entries of a folder. Empty if the folder does not exist.
+fn list_folder(dir: &Path) -> Vec<PathBuf> {
     let mut list: Vec<PathBuf> = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
     list.sort();
     list
 }
 
-/// What a reader sees.
+/// The content that a reader gets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum ServedContent {
     Version(u32),
     Mixed(BTreeSet<u32>),
-    Nothing(String),
+    Error(String),
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for ServedContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Seen::Version(version) => write!(f, "v{version}"),
-            Seen::Mixed(versions) => {
+            ServedContent::Version(version) => write!(f, "v{version}"),
+            ServedContent::Mixed(versions) => {
                 let names: Vec<String> = versions.iter().map(|version| format!("v{version}")).collect();
                 write!(f, "{} mixed", names.join(" and "))
             }
-            Seen::Nothing(why) => write!(f, "error ({why})"),
+            ServedContent::Error(reason) => write!(f, "error ({reason})"),
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl Response {
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         let fields = self.head.lines().filter_map(|line| line.split_once(':'));
         fields.into_iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 }
 
-/// One request on a connection of its own; a body that is not whole is an error.
-pub(crate) fn get(address: &str, target: &str, fields: &str) -> Result<Answer, String> {
+/// Sends one request on a new connection. An incomplete body is an error.
+pub(crate) fn get(address: &str, target: &str, fields: &str) -> Result<Response, String> {
     let mut stream = TcpStream::connect(address).map_err(|error| match error.kind() {
         std::io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
         _ => error.to_string(),
@@ -363,18 +366,19 @@ pub(crate) fn get(address: &str, target: &str, fields: &str) -> Result<Answer, S
     let end = bytes.windows(4).position(|w| w == b"\r\n\r\n").ok_or("no answer")?;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or("no status")?;
-    let answer = Answer { status, head, body: bytes[end + 4..].to_vec() };
-    let whole = answer.field("content-length").is_none_or(|n| status == 304 || n == answer.body.len().to_string());
-    whole.then_some(answer).ok_or_else(|| "a part of a body".to_owned())
+    let response = Response { status, head, body: bytes[end + 4..].to_vec() };
+    let is_complete =
+        response.field("content-length").is_none_or(|n| status == 304 || n == response.body.len().to_string());
+    is_complete.then_some(response).ok_or_else(|| "a part of a body".to_owned())
 }
 
-/// The versions that a body says it is of: each `@7@` in it.
+/// The versions that a body names: each `@7@` in it.
 pub(crate) fn markers(body: &[u8]) -> BTreeSet<u32> {
     String::from_utf8_lossy(body).split('@').filter_map(|word| word.parse().ok()).collect()
 }
 
-/// The site of a version. Every file says which, many times; the script is named after its content, as bundlers do.
-pub(crate) fn pages(version: u32, parts: usize) -> Vec<(String, String)> {
+/// The site of a version. Every file contains the number. The name of the script contains it, too, as bundlers do.
+pub(crate) fn site_pages(version: u32, parts: usize) -> Vec<(String, String)> {
     let filler = format!("<p>This line is of version @{version}@.</p>\n");
     let mut pages = vec![
         ("index.html".to_owned(), format!("<!DOCTYPE html><link href=app.css>{}", filler.repeat(2000))),
@@ -385,11 +389,11 @@ pub(crate) fn pages(version: u32, parts: usize) -> Vec<(String, String)> {
     pages
 }
 
-/// The site as the bundle that an API would give, with entries behind it.
-pub(crate) fn bundle_with(version: u32, parts: usize, more: Vec<Entry>) -> Vec<u8> {
-    let pages = pages(version, parts);
-    let mut entries: Vec<Entry> = pages.iter().map(|(name, text)| file(name, text)).collect();
-    entries.extend(more);
+/// The site as the bundle of an API, with further entries at its end.
+pub(crate) fn bundle_with(version: u32, parts: usize, more_entries: Vec<TarEntry>) -> Vec<u8> {
+    let pages = site_pages(version, parts);
+    let mut entries: Vec<TarEntry> = pages.iter().map(|(name, text)| file(name, text)).collect();
+    entries.extend(more_entries);
     gzip(&tar(&entries))
 }
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The loop that operators write today: start an export, wait for it, download, unpack beside, move the symlink. It is run
-# by cron, and a web server serves $SITE/current. Kept as good as such loops get, because it is the baseline to beat:
-# it stops at the first error, also inside pipes, unpacks into a folder of its own, and switches with one rename.
+# The script that operators write without docwharf: start an export, wait for it, download, unpack, replace the symlink.
+# cron runs it, and a web server serves $SITE/current. It is a good script of its kind, because docwharf is compared
+# with it: it stops at the first error, also inside pipes, unpacks into a separate folder, and switches with one rename.
 set -euo pipefail
-# From /etc/docs.env or the like: where the API is, its key, the domain, and the folder of the site.
+# From a file such as /etc/docs.env: the API's URL and key, the domain, and the folder of the site.
 : "${API_URL:?}" "${API_KEY:?}" "${DOMAIN:?}" "${SITE:?}"
 auth="Authorization: Bearer $API_KEY"
 
@@ -29,5 +29,5 @@ tar xzf "$release.tar.gz" -C "$release"
 rm "$release.tar.gz"
 ln -sfn "$release" "$SITE/current"
 
-# Five releases are enough to go back to.
+# Five releases stay for rollbacks.
 ls -1d "$SITE"/releases/*/ | head -n -5 | xargs -r rm -rf

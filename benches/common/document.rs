@@ -1,7 +1,7 @@
-//! Tables in BENCHMARKS.md, between marks; the text around them is written by hand and stays.
+//! Tables in BENCHMARKS.md, between marks. The text around them is written by hand and stays.
 
-/// Three figures that count; a dash for what is not there.
-pub(crate) fn short(number: f64) -> String {
+/// The number with three significant digits, or a dash for a missing value.
+pub(crate) fn format_number(number: f64) -> String {
     match number {
         n if !n.is_finite() => "–".to_owned(),
         n if n.abs() >= 100.0 => format!("{n:.0}"),
@@ -10,10 +10,10 @@ pub(crate) fn short(number: f64) -> String {
     }
 }
 
-/// Puts `new` between the marks of `part`.
-pub(crate) fn put(document: &str, part: &str, new: &str) -> Result<String, String> {
+/// Replaces the text between the marks of `part` by `new`.
+pub(crate) fn replace_table(document: &str, part: &str, new: &str) -> Result<String, String> {
     let (begin, end) = (format!("<!-- measured: {part} -->"), format!("<!-- /measured: {part} -->"));
-    let missing = || format!("BENCHMARKS.md has no {begin} with {end} behind it: put them where the table belongs");
+    let missing = || format!("BENCHMARKS.md has no {begin} with {end} after it: put them where the table belongs");
     let (before, rest) = document.split_once(&begin).ok_or_else(missing)?;
     let (_, after) = rest.split_once(&end).ok_or_else(missing)?;
     Ok(format!("{before}{begin}\n{}\n{end}{after}", new.trim_end()))

@@ -1,4 +1,4 @@
-//! A server's processes: started on one core, asked for their time and memory, ended whatever happens.
+//! The processes of a server: started on one core, measured by CPU time and memory, killed at the end.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,47 +10,47 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process_group, setrlimit};
 
-/// What `/proc` counts in, on every Linux that docwharf is built for.
+/// The clock ticks of `/proc`, on every Linux that docwharf is built for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Where servers and load run: different cores if there are two.
+/// The cores for servers and for the load.
 pub(crate) const SERVER_CORE: usize = 0;
 pub(crate) const LOAD_CORE: usize = 1;
 
-/// Whether this machine has a core for the servers and one for the load. Asked before this program moves to one.
+/// Whether this machine has two cores. The first call must happen before this program is pinned to one core.
 pub(crate) fn can_pin() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| std::thread::available_parallelism().is_ok_and(|cores| cores.get() > LOAD_CORE))
 }
 
-/// Moves this thread to a core, and with it all that it starts from now on.
+/// Pins this thread to a core, and all threads and processes that it starts later.
 pub(crate) fn pin(core: usize) -> Result<(), String> {
     let mut cores = rustix::thread::CpuSet::new();
     cores.set(core);
     rustix::thread::sched_setaffinity(None, &cores).map_err(|error| format!("cannot move to core {core}: {error}"))
 }
 
-/// Room for ten thousand connections and caches of open files, here and in all that is started from here: how many
-/// files may be open.
-pub(crate) fn many_files() -> u64 {
+/// Raises the limit of open files for this process and its children, for ten thousand connections and caches of open
+/// files. Returns the limit.
+pub(crate) fn raise_file_limit() -> u64 {
     static FILES: OnceLock<u64> = OnceLock::new();
     *FILES.get_or_init(|| {
-        let most = getrlimit(Resource::Nofile).maximum.unwrap_or(MANY_FILES);
+        let maximum = getrlimit(Resource::Nofile).maximum.unwrap_or(WANTED_OPEN_FILES);
         // Only root may raise the maximum.
-        for files in [most.max(MANY_FILES), most] {
+        for files in [maximum.max(WANTED_OPEN_FILES), maximum] {
             let limit = Rlimit { current: Some(files), maximum: Some(files) };
             if setrlimit(Resource::Nofile, limit).is_ok() {
                 return files;
             }
         }
-        most
+        maximum
     })
 }
 
-/// nginx and lighttpd keep files open that were asked for, of the Rust documentation 64,000 in two codings.
-const MANY_FILES: u64 = 262_144;
+/// nginx and lighttpd keep requested files open: 64,000 files of the Rust documentation, in two codings.
+const WANTED_OPEN_FILES: u64 = 262_144;
 
-/// A running server: a process group of its own, killed when this goes.
+/// A running server in its own process group, which is killed when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     child: Child,
@@ -58,122 +58,122 @@ pub(crate) struct Server {
 
 /// How a server is started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// It ends with this program even if that is killed.
-    Bound,
-    /// Nothing is between this program and it: for measuring how long that takes.
-    Bare,
-    /// As `Bound`, on all cores.
+pub(crate) enum StartMode {
+    /// On the servers' core. It ends with this program, even if that is killed.
+    EndsWithParent,
+    /// Started without a wrapper, for measuring the start.
+    NoWrapper,
+    /// Like `EndsWithParent`, but on all cores.
     AllCores,
 }
 
-/// Starts `command`, unless `how` says otherwise on the servers' core.
+/// Starts `command`, on the servers' core unless `mode` is `AllCores`.
 pub(crate) fn spawn(
     command: &[String],
     folder: &Path,
     variables: &[(String, String)],
-    how: How,
+    mode: StartMode,
 ) -> Result<Server, String> {
     let log = fs::File::create(folder.join("log")).map_err(|error| format!("cannot write a log: {error}"))?;
     let errors = log.try_clone().map_err(|error| format!("cannot write a log: {error}"))?;
-    let bound: &[&str] = if how == How::Bare { &[] } else { &["setpriv", "--pdeathsig", "TERM"] };
-    let all: Vec<&str> = bound.iter().copied().chain(command.iter().map(String::as_str)).collect();
-    let mut start = Command::new(all[0]);
-    start.args(&all[1..]).current_dir(folder).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
+    let wrapper: &[&str] = if mode == StartMode::NoWrapper { &[] } else { &["setpriv", "--pdeathsig", "TERM"] };
+    let words: Vec<&str> = wrapper.iter().copied().chain(command.iter().map(String::as_str)).collect();
+    let mut start = Command::new(words[0]);
+    start.args(&words[1..]).current_dir(folder).stdin(Stdio::null()).stdout(log).stderr(errors).process_group(0);
     start.envs(variables.iter().map(|(name, value)| (name, value)));
-    let pinned = can_pin() && how != How::AllCores;
-    if pinned {
+    let is_pinned = can_pin() && mode != StartMode::AllCores;
+    if is_pinned {
         pin(SERVER_CORE)?;
     }
-    let child = start.spawn().map_err(|error| format!("cannot start {}: {error}", all.join(" ")));
-    if pinned {
+    let child = start.spawn().map_err(|error| format!("cannot start {}: {error}", words.join(" ")));
+    if is_pinned {
         pin(LOAD_CORE)?;
     }
     Ok(Server { child: child? })
 }
 
-/// Time on a processor, and where it was counted.
+/// The CPU time of processes, from two counters.
 #[derive(Debug, Default)]
-pub(crate) struct Times {
+pub(crate) struct CpuTimes {
     /// Nanoseconds of each thread.
     threads: HashMap<u32, u64>,
     /// utime and stime of all processes in clock ticks: of ended threads, too.
     ticks: u64,
 }
 
-impl Times {
-    /// Seconds since an earlier look. By thread in nanoseconds, unless threads have ended meanwhile and have taken
-    /// their time with them: then in ticks.
+impl CpuTimes {
+    /// Seconds of CPU time since `before`. From the nanoseconds of each thread, or from ticks if a thread has ended:
+    /// its nanoseconds are lost.
     pub(crate) fn since(&self, before: &Self) -> f64 {
-        let gone = before.threads.keys().any(|thread| !self.threads.contains_key(thread));
-        if gone || self.threads.is_empty() {
+        let has_ended_threads = before.threads.keys().any(|thread| !self.threads.contains_key(thread));
+        if has_ended_threads || self.threads.is_empty() {
             return self.ticks.saturating_sub(before.ticks) as f64 / TICKS_PER_SECOND;
         }
-        let spent =
+        let nanoseconds =
             self.threads.iter().map(|(thread, now)| now - before.threads.get(thread).unwrap_or(&0)).sum::<u64>();
-        spent as f64 / 1e9
+        nanoseconds as f64 / 1e9
     }
 }
 
-/// Kilobytes of all its processes.
+/// Memory of all processes of a server, in KiB.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Memory {
+pub(crate) struct ServerMemory {
     pub pss: u64,
-    /// Anonymous: what no file backs. Shared between processes, it is counted in parts.
+    /// Anonymous memory, without files. Shared pages count in parts.
     pub anonymous: u64,
 }
 
 /// The parent and the ticks (utime, stime) in `/proc/PID/stat`.
-fn stat(pid: u32) -> Option<(u32, u64)> {
+fn parent_and_ticks(pid: u32) -> Option<(u32, u64)> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold anything.
+    // The name in brackets may contain any character.
     let fields: Vec<&str> = text.get(text.rfind(')')? + 1..)?.split_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     Some((number(1)? as u32, number(11)? + number(12)?))
 }
 
-fn numbers_in(folder: &str) -> Vec<u32> {
+fn numeric_names(folder: &str) -> Vec<u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// A process and all its descendants.
-pub(crate) fn tree_of(root: u32) -> Vec<u32> {
+pub(crate) fn process_tree(root: u32) -> Vec<u32> {
     let parents: Vec<(u32, u32)> =
-        numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, stat(pid)?.0))).collect();
-    let mut tree = vec![root];
-    let mut at = 0;
-    while at < tree.len() {
-        let of = tree[at];
-        tree.extend(parents.iter().filter(|(_, parent)| *parent == of).map(|(pid, _)| *pid));
-        at += 1;
+        numeric_names("/proc").into_iter().filter_map(|pid| Some((pid, parent_and_ticks(pid)?.0))).collect();
+    let mut process_tree = vec![root];
+    let mut index = 0;
+    while index < process_tree.len() {
+        let pid_of_parent = process_tree[index];
+        process_tree.extend(parents.iter().filter(|(_, parent)| *parent == pid_of_parent).map(|(pid, _)| *pid));
+        index += 1;
     }
-    tree
+    process_tree
 }
 
-/// The time that these processes have spent on a processor.
-pub(crate) fn times_of(tree: &[u32]) -> Times {
-    let mut times = Times::default();
-    for &pid in tree {
-        times.ticks += stat(pid).map_or(0, |(_, ticks)| ticks);
-        for thread in numbers_in(&format!("/proc/{pid}/task")) {
+/// The CPU time of these processes.
+pub(crate) fn cpu_times_of(process_tree: &[u32]) -> CpuTimes {
+    let mut cpu_times = CpuTimes::default();
+    for &pid in process_tree {
+        cpu_times.ticks += parent_and_ticks(pid).map_or(0, |(_, ticks)| ticks);
+        for thread in numeric_names(&format!("/proc/{pid}/task")) {
             let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat")).unwrap_or_default();
-            if let Some(spent) = text.split(' ').next().and_then(|text| text.parse().ok()) {
-                times.threads.insert(thread, spent);
+            if let Some(nanoseconds) = text.split(' ').next().and_then(|text| text.parse().ok()) {
+                cpu_times.threads.insert(thread, nanoseconds);
             }
         }
     }
-    times
+    cpu_times
 }
 
-/// Anonymous memory of these processes in KiB. Cheap enough to be asked ten times a second; a page that two of them
-/// share counts twice, unlike in `Server::memory`.
-pub(crate) fn anonymous_of(tree: &[u32]) -> u64 {
-    let of = |pid: &u32| -> Option<u64> {
+/// Anonymous memory of these processes in KiB. Cheap enough for ten calls a second. A page that two processes share
+/// counts twice, unlike in `Server::memory`.
+pub(crate) fn anonymous_kib(process_tree: &[u32]) -> u64 {
+    let rss_anon = |pid: &u32| -> Option<u64> {
         let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         text.lines().find(|line| line.starts_with("RssAnon:"))?.split_whitespace().nth(1)?.parse().ok()
     };
-    tree.iter().filter_map(of).sum()
+    process_tree.iter().filter_map(rss_anon).sum()
 }
 
 impl Server {
@@ -181,18 +181,18 @@ impl Server {
         self.child.id()
     }
 
-    /// Its process and all descendants.
-    pub(crate) fn tree(&self) -> Vec<u32> {
-        tree_of(self.pid())
+    /// The server's process and all its descendants.
+    pub(crate) fn process_tree(&self) -> Vec<u32> {
+        process_tree(self.pid())
     }
 
-    pub(crate) fn times(&self) -> Times {
-        times_of(&self.tree())
+    pub(crate) fn cpu_times(&self) -> CpuTimes {
+        cpu_times_of(&self.process_tree())
     }
 
-    pub(crate) fn memory(&self) -> Memory {
-        let mut memory = Memory::default();
-        for pid in self.tree() {
+    pub(crate) fn memory(&self) -> ServerMemory {
+        let mut memory = ServerMemory::default();
+        for pid in self.process_tree() {
             let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
             let field = |name: &str| -> u64 {
                 let line = text.lines().find(|line| line.starts_with(name));

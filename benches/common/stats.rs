@@ -1,6 +1,6 @@
 //! Medians, and pairs of measurements of one round.
 
-/// Of nothing it is not a number, which no table shows.
+/// The median. NaN without values, which tables show as a dash.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -11,12 +11,12 @@ pub(crate) fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that `share` of all are not above.
+/// The smallest value that at least the share `share` of all values does not exceed.
 pub(crate) fn percentile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let enough = |at: &usize| (at + 1) as f64 >= sorted.len() as f64 * share;
-    (0..sorted.len()).find(enough).map_or(f64::NAN, |at| sorted[at])
+    let enough = |index: &usize| (index + 1) as f64 >= sorted.len() as f64 * share;
+    (0..sorted.len()).find(enough).map_or(f64::NAN, |index| sorted[index])
 }
 
 /// Median, least and greatest of the ratios within the rounds.
@@ -27,7 +27,7 @@ pub(crate) struct Ratio {
     pub greatest: f64,
 }
 
-/// None if there is no round that both were in.
+/// The ratios of all rounds. `None` without a common round.
 pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     let ratios: Vec<f64> = ours.iter().zip(theirs).map(|(a, b)| a / b).collect();
     let least = ratios.iter().copied().reduce(f64::min)?;
@@ -35,13 +35,13 @@ pub(crate) fn ratio(ours: &[f64], theirs: &[f64]) -> Option<Ratio> {
     Some(Ratio { median: median(&ratios), least, greatest })
 }
 
-/// Shuffled the same way each time (xorshift), so that every server and every run gets the same order.
+/// Shuffles in an order that depends only on the seed (xorshift), so that all servers and runs get the same order.
 pub(crate) fn shuffle<T>(values: &mut [T], seed: u64) {
     let mut state = seed | 1;
-    for at in (1..values.len()).rev() {
+    for index in (1..values.len()).rev() {
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;
-        values.swap(at, (state % (at as u64 + 1)) as usize);
+        values.swap(index, (state % (index as u64 + 1)) as usize);
     }
 }

@@ -1,11 +1,11 @@
-//! What benchmarks against other tools have in common: interleaved rounds of shell commands under GNU time, and ratios to the
-//! best of the others.
+//! Shared code of the benchmarks against other tools: interleaved rounds of shell commands under GNU time, and ratios
+//! to the best peer.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// One run of a command, as GNU time saw it.
+/// The measurements of one run of a command, by GNU time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Run {
     pub(crate) wall: f64,
@@ -16,7 +16,7 @@ pub(crate) struct Run {
 
 struct Contender {
     name: &'static str,
-    /// A command of bash; `$A` is the archive, `$D` a new folder.
+    /// A bash command. `$A` is the archive, `$D` a new folder.
     command: String,
     runs: Vec<Run>,
 }
@@ -24,7 +24,7 @@ struct Contender {
 pub(crate) fn measure(command: &str, archive: &str, folder: &Path) -> Run {
     std::fs::create_dir_all(folder).expect("the scratch folder can be written");
     let report = folder.with_extension("time");
-    let begun = Instant::now();
+    let started = Instant::now();
     let status = Command::new("time")
         .args(["-q", "-f", "%U %S %M %O", "-o"])
         .arg(&report)
@@ -34,7 +34,7 @@ pub(crate) fn measure(command: &str, archive: &str, folder: &Path) -> Run {
         .stdout(Stdio::null())
         .status()
         .expect("GNU time is installed");
-    let wall = begun.elapsed().as_secs_f64();
+    let wall = started.elapsed().as_secs_f64();
     assert!(status.success(), "failed: {command}");
     let text = std::fs::read_to_string(&report).expect("GNU time wrote its report");
     let numbers: Vec<f64> = text.split_whitespace().map(|n| n.parse().expect("a number")).collect();
@@ -47,18 +47,18 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
 }
 
 impl Contender {
-    fn of(&self, figure: impl Fn(&Run) -> f64) -> f64 {
+    fn median_of(&self, figure: impl Fn(&Run) -> f64) -> f64 {
         median(self.runs.iter().map(figure).collect())
     }
 }
 
-/// Each run starts when the disk has nothing left to do for the one before, journal included.
-pub(crate) fn quiet_disk() {
+/// Waits until the disk has finished all writes of the last run, including the journal.
+pub(crate) fn wait_for_idle_disk() {
     let _ = Command::new("sync").status();
     std::thread::sleep(std::time::Duration::from_secs(2));
 }
 
-pub(crate) fn installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     Command::new("sh")
         .args(["-c", &format!("command -v {program}")])
         .stdout(Stdio::null())
@@ -71,33 +71,33 @@ pub(crate) fn first_line(command: &str) -> String {
     String::from_utf8_lossy(&output.stdout).lines().next().unwrap_or_default().to_owned()
 }
 
-/// Runs a command of ours and those of others, named after the programs they need, on `archive` of `size` bytes, and prints
-/// a table and ratios.
+/// Runs docwharf's command and those of its peers, which have the names of the programs that they need, on `archive` of
+/// `size` bytes. Prints a table and ratios.
 pub(crate) fn compare(
     title: &str,
     archive: &str,
     size: u64,
     scratch: &Path,
     rounds: usize,
-    ours: (&'static str, &str),
+    docwharf: (&'static str, &str),
     peers: &[(&'static str, &str)],
 ) {
-    let mut contenders = vec![Contender { name: ours.0, command: ours.1.to_owned(), runs: Vec::new() }];
+    let mut contenders = vec![Contender { name: docwharf.0, command: docwharf.1.to_owned(), runs: Vec::new() }];
     for &(name, command) in peers {
-        if installed(name) {
+        if is_installed(name) {
             contenders.push(Contender { name, command: format!("{command} && sync -f \"$D\""), runs: Vec::new() });
         } else {
             println!("{name} is not installed: left out");
         }
     }
-    let place = title.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let prefix = title.replace(|c: char| !c.is_ascii_alphanumeric(), "-");
     for round in 0..=rounds {
         for (n, contender) in contenders.iter_mut().enumerate() {
-            quiet_disk();
-            let folder = scratch.join(format!("{place}-{n}-{round}"));
+            wait_for_idle_disk();
+            let folder = scratch.join(format!("{prefix}-{n}-{round}"));
             let run = measure(&contender.command, archive, &folder);
             if round > 0 {
-                contender.runs.push(run); // the first warms the page cache
+                contender.runs.push(run); // the first round fills the page cache
             }
         }
     }
@@ -109,37 +109,37 @@ pub(crate) fn compare(
         println!(
             "| {} | {:.2} | {:.2} | {:.0} | {:.1} |",
             contender.name,
-            contender.of(|r| r.wall),
-            contender.of(|r| r.cpu),
-            contender.of(|r| r.peak_kib) / 1024.0,
-            contender.of(|r| r.written_mb)
+            contender.median_of(|r| r.wall),
+            contender.median_of(|r| r.cpu),
+            contender.median_of(|r| r.peak_kib) / 1024.0,
+            contender.median_of(|r| r.written_mb)
         );
     }
-    let (ours, peers) = contenders.split_first().expect("docwharf is the first");
-    let best = peers.iter().min_by(|a, b| a.of(|r| r.wall).total_cmp(&b.of(|r| r.wall)));
-    if let Some(best) = best {
-        let ratios: Vec<f64> = ours.runs.iter().zip(&best.runs).map(|(a, b)| a.wall / b.wall).collect();
+    let (docwharf, peers) = contenders.split_first().expect("docwharf is the first");
+    let best_peer = peers.iter().min_by(|a, b| a.median_of(|r| r.wall).total_cmp(&b.median_of(|r| r.wall)));
+    if let Some(best_peer) = best_peer {
+        let ratios: Vec<f64> = docwharf.runs.iter().zip(&best_peer.runs).map(|(a, b)| a.wall / b.wall).collect();
         let worst = ratios.iter().copied().fold(0.0, f64::max);
-        // The fastest single run of any peer, for the strictest reading.
+        // The fastest single run of any peer, for the strictest comparison.
         let fastest = peers.iter().flat_map(|p| &p.runs).map(|r| r.wall).fold(f64::INFINITY, f64::min);
         println!(
             "\nratio to the best peer ({}): median {:.2}, worst round {worst:.2}; to the fastest run of any: {:.2}; \
              written over archive: {:.3}",
-            best.name,
+            best_peer.name,
             median(ratios),
-            ours.of(|r| r.wall) / fastest,
-            ours.of(|r| r.written_mb) / size
+            docwharf.median_of(|r| r.wall) / fastest,
+            docwharf.median_of(|r| r.written_mb) / size
         );
     }
 }
 
-/// What was typed.
+/// The options of the command line.
 pub(crate) struct Arguments {
     pub(crate) folder: PathBuf,
     pub(crate) rounds: usize,
 }
 
-/// `FOLDER [--rounds N]`; none without a folder, after saying what is missing.
+/// Parses `FOLDER [--rounds N]`. Prints the usage and returns `None` without a folder.
 pub(crate) fn arguments(bench: &str) -> Option<Arguments> {
     let mut rounds = 3;
     let mut folder: Option<PathBuf> = None;
@@ -152,7 +152,7 @@ pub(crate) fn arguments(bench: &str) -> Option<Arguments> {
         }
     }
     let Some(folder) = folder else {
-        println!("usage: cargo bench --bench {bench} -- FOLDER [--rounds N]; FOLDER holds site.zip and site.tar.gz");
+        println!("usage: cargo bench --bench {bench} -- FOLDER [--rounds N]; FOLDER has site.zip and site.tar.gz");
         return None;
     };
     // cargo starts benches in the package's folder.

@@ -1,77 +1,79 @@
-//! All servers of a run, each started once and left running.
+//! The servers of a benchmark: docwharf and its peers.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::http;
-use crate::common::place::{Place, local, version_of};
-use crate::common::process::{self, How, Server};
+use crate::common::process::{self, Server, StartMode};
+use crate::common::server_setup::{ServerSetup, local, version_of};
+use crate::docwharf::{self, DocwharfSetup};
 use crate::options::Options;
-use crate::ours::{self, Ours};
-use crate::peers::{Launch, PEERS, Peer};
+use crate::peers::{LaunchCommand, PEERS, Peer};
 use crate::site::Site;
 
-/// A server, set up, that can be started as often as one likes.
+/// A server with its configuration. It can be started many times.
 pub(crate) struct Contender {
     pub name: &'static str,
     pub version: String,
-    pub place: Place,
-    pub launch: Launch,
-    pub ours: Option<Ours>,
+    pub setup: ServerSetup,
+    pub launch: LaunchCommand,
+    pub docwharf: Option<DocwharfSetup>,
 }
 
 /// Enough for a store that is opened on a slow disk.
-const START: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 impl Contender {
-    fn spawn(&self, how: How) -> Result<Server, String> {
-        process::spawn(&self.launch.command, &self.place.folder, &self.launch.variables, how)
+    fn spawn(&self, mode: StartMode) -> Result<Server, String> {
+        process::spawn(&self.launch.command, &self.setup.folder, &self.launch.variables, mode)
     }
 
-    /// Started, and answering with the front page.
+    /// Starts the server and waits for its front page.
     pub(crate) fn start(&self, site: &Site) -> Result<Server, String> {
-        let mut server = self.spawn(How::Bound)?;
-        self.wait(&mut server, site)?;
+        let mut server = self.spawn(StartMode::EndsWithParent)?;
+        self.wait_for_front_page(&mut server, site)?;
         Ok(server)
     }
 
-    /// From just before it is started to the whole front page.
+    /// The time from just before the start to the complete front page.
     pub(crate) fn time_to_start(&self, site: &Site) -> Result<Duration, String> {
-        let begun = Instant::now();
-        let mut server = self.spawn(How::Bare)?;
-        self.wait(&mut server, site)?;
-        Ok(begun.elapsed())
+        let started = Instant::now();
+        let mut server = self.spawn(StartMode::NoWrapper)?;
+        self.wait_for_front_page(&mut server, site)?;
+        Ok(started.elapsed())
     }
 
-    /// Asks again and again, without a pause.
-    fn wait(&self, server: &mut Server, site: &Site) -> Result<(), String> {
-        let begun = Instant::now();
+    /// Requests the front page again and again, without a pause.
+    fn wait_for_front_page(&self, server: &mut Server, site: &Site) -> Result<(), String> {
+        let started = Instant::now();
         loop {
-            match http::once(local(self.place.port), "/", &[]) {
-                Ok(answer) if answer.status == 200 && answer.body == site.body("/") => return Ok(()),
-                Ok(answer) if answer.status != 503 => return Err(self.wrong(&format!("answers {}", answer.status))),
-                _ if !server.is_running() => return Err(self.wrong("has ended")),
-                _ if begun.elapsed() > START => return Err(self.wrong("does not answer")),
+            match http::get_once(local(self.setup.port), "/", &[]) {
+                Ok(response) if response.status == 200 && response.body == site.body("/") => return Ok(()),
+                Ok(response) if response.status != 503 => {
+                    return Err(self.error_with_output(&format!("answers {}", response.status)));
+                }
+                _ if !server.is_running() => return Err(self.error_with_output("has ended")),
+                _ if started.elapsed() > START_TIMEOUT => return Err(self.error_with_output("does not answer")),
                 _ => {}
             }
         }
     }
 
-    fn wrong(&self, what: &str) -> String {
-        let log = std::fs::read_to_string(self.place.folder.join("log")).unwrap_or_default();
-        format!("{} {what}; its output: {}", self.name, log.trim())
+    fn error_with_output(&self, problem: &str) -> String {
+        let log = std::fs::read_to_string(self.setup.folder.join("log")).unwrap_or_default();
+        format!("{} {problem}; its output: {}", self.name, log.trim())
     }
 }
 
-fn peer(peer: &Peer, site: &Site, scratch: &Path) -> Result<Contender, String> {
+fn peer_contender(peer: &Peer, site: &Site, scratch: &Path) -> Result<Contender, String> {
     let version = peer.version()?;
-    let place = Place::new(scratch.join(peer.name), &site.copy)?;
-    let launch = peer.set_up(&place)?;
-    Ok(Contender { name: peer.name, version, place, launch, ours: None })
+    let setup = ServerSetup::new(scratch.join(peer.name), &site.copy)?;
+    let launch = peer.set_up(&setup)?;
+    Ok(Contender { name: peer.name, version, setup, launch, docwharf: None })
 }
 
-/// docwharf with a store into which `archives` have been imported, the last of which is active.
-pub(crate) fn docwharf(
+/// docwharf with the imported `archives` in its store. The last one is active.
+pub(crate) fn docwharf_contender(
     (name, program): (&'static str, &Path),
     site: &Site,
     scratch: &Path,
@@ -79,48 +81,49 @@ pub(crate) fn docwharf(
 ) -> Result<Contender, String> {
     let version = version_of(program, &["--version"]);
     let version = version.ok_or_else(|| format!("cannot start {}", program.display()))?;
-    let place = Place::new(scratch.join(format!("{name}-{}", archives.len())), &site.copy)?;
-    let ours = Ours::set_up(program, &place)?;
+    let setup = ServerSetup::new(scratch.join(format!("{name}-{}", archives.len())), &site.copy)?;
+    let docwharf = DocwharfSetup::set_up(program, &setup)?;
     for (archive, label) in archives {
-        ours.verb(&["import", &archive.display().to_string(), "--label", label])?;
+        docwharf.run_command(&["import", &archive.display().to_string(), "--label", label])?;
     }
-    let launch = ours.launch(&place);
-    Ok(Contender { name, version, place, launch, ours: Some(ours) })
+    let launch = docwharf.launch(&setup);
+    Ok(Contender { name, version, setup, launch, docwharf: Some(docwharf) })
 }
 
-/// Python's pages take a minute and a half of half a core.
-const CODED: Duration = Duration::from_mins(8);
+/// Enough for the Python documentation, which takes a minute and a half at half a core.
+const ENCODING_TIMEOUT: Duration = Duration::from_mins(8);
 
-/// docwharf's denser codings are made beforehand, as the peers' files are compressed beforehand: made while it is another's
-/// turn they would be that one's burden.
+/// Makes docwharf's Brotli and Zstandard forms before the rounds, as the peers' files are compressed before. Otherwise
+/// the encoding would slow the server whose turn it is.
 fn make_codings(docwharf: &Contender, site: &Site) -> Result<(), String> {
     let _server = docwharf.start(site)?;
-    let derived = docwharf.place.folder.join("store/derived");
-    let begun = Instant::now();
-    let is_made = || {
+    let derived = docwharf.setup.folder.join("store/derived");
+    let started = Instant::now();
+    let is_done = || {
         let versions = std::fs::read_dir(&derived).into_iter().flatten().flatten();
         versions.into_iter().any(|version| ["brotli", "zstd"].iter().all(|kind| version.path().join(kind).exists()))
     };
-    while !is_made() {
-        if begun.elapsed() > CODED {
-            return Err(docwharf.wrong("has not made its denser codings"));
+    while !is_done() {
+        if started.elapsed() > ENCODING_TIMEOUT {
+            return Err(docwharf.error_with_output("has not made its denser codings"));
         }
         std::thread::sleep(Duration::from_millis(200));
     }
     Ok(())
 }
 
-/// docwharf first, then an earlier one if it is asked for, then the peers.
+/// Sets up docwharf, then an earlier docwharf if `--before` is given, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
-    let mut field = vec![docwharf((ours::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];
-    if let Some(before) = &options.before {
-        field.push(docwharf((ours::BEFORE, before), site, scratch, &[(&site.zip, "one")])?);
+    let mut contenders =
+        vec![docwharf_contender((docwharf::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];
+    if let Some(earlier) = &options.before {
+        contenders.push(docwharf_contender((docwharf::EARLIER, earlier), site, scratch, &[(&site.zip, "one")])?);
     }
-    for docwharf in &field {
+    for docwharf in &contenders {
         make_codings(docwharf, site)?;
     }
-    for chosen in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
-        field.push(peer(chosen, site, scratch)?);
+    for peer in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
+        contenders.push(peer_contender(peer, site, scratch)?);
     }
-    Ok(field)
+    Ok(contenders)
 }

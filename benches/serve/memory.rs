@@ -1,40 +1,40 @@
-//! Memory: after the start, after a walk over all pages, and of ten thousand connections that wait for a request.
+//! Memory: after the start, after requests for all pages, and of ten thousand idle connections.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use crate::common::http::Client;
-use crate::common::place::local;
-use crate::common::process::{Memory, Server};
-use crate::field::Contender;
+use crate::common::http::HttpClient;
+use crate::common::process::{Server, ServerMemory};
+use crate::common::server_setup::local;
+use crate::contenders::Contender;
 use crate::options::Options;
 use crate::site::Site;
 
-/// What `sockstat` counts in, on the machines that this is measured on.
-const PAGE: f64 = 4096.0;
+/// The page size, in which `sockstat` counts, on the measured machines.
+const PAGE_BYTES: f64 = 4096.0;
 
-fn cell(memory: Memory) -> Value {
+fn cell(memory: ServerMemory) -> Value {
     json!({ "pss_kib": memory.pss, "anonymous_kib": memory.anonymous })
 }
 
-/// lighttpd keeps each file open for half a minute, and refuses more where a host allows too few descriptors.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// lighttpd keeps each file open for half a minute, and returns errors if the limit of descriptors is too low.
+const FETCH_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Every page, as it is and compressed.
-fn walk(site: &Site, contender: &Contender) -> Result<(), String> {
+/// Requests every page, with and without gzip.
+fn fetch_all_pages(site: &Site, contender: &Contender) -> Result<(), String> {
     let mut client = connect(contender)?;
     for fields in [vec![], vec![("Accept-Encoding".to_owned(), "gzip".to_owned())]] {
         for page in site.pages()? {
-            let begun = Instant::now();
+            let started = Instant::now();
             loop {
-                let answer = client.get(&page.path, &fields);
-                let answer = answer.map_err(|error| format!("{}, {}: {error}", contender.name, page.path))?;
-                if answer.status == 200 {
+                let response = client.get(&page.path, &fields);
+                let response = response.map_err(|error| format!("{}, {}: {error}", contender.name, page.path))?;
+                if response.status == 200 {
                     break;
                 }
-                if begun.elapsed() > PATIENCE {
-                    return Err(format!("{}, {}: status {}", contender.name, page.path, answer.status));
+                if started.elapsed() > FETCH_TIMEOUT {
+                    return Err(format!("{}, {}: status {}", contender.name, page.path, response.status));
                 }
                 std::thread::sleep(Duration::from_millis(100));
             }
@@ -43,31 +43,32 @@ fn walk(site: &Site, contender: &Contender) -> Result<(), String> {
     Ok(())
 }
 
-fn connect(contender: &Contender) -> Result<Client, String> {
-    Client::connect(local(contender.place.port)).map_err(|error| format!("{}: cannot connect: {error}", contender.name))
+fn connect(contender: &Contender) -> Result<HttpClient, String> {
+    HttpClient::connect(local(contender.setup.port))
+        .map_err(|error| format!("{}: cannot connect: {error}", contender.name))
 }
 
-/// Bytes that the kernel holds for TCP, of all sockets of the machine.
-fn kernel() -> f64 {
+/// The kernel's memory for all TCP sockets of the machine, in bytes.
+fn kernel_tcp_bytes() -> f64 {
     let text = std::fs::read_to_string("/proc/net/sockstat").unwrap_or_default();
     let line = text.lines().find(|line| line.starts_with("TCP:")).unwrap_or_default();
     let pages = line.split("mem ").nth(1).and_then(|text| text.split(' ').next()?.parse::<f64>().ok());
-    pages.unwrap_or(f64::NAN) * PAGE
+    pages.unwrap_or(f64::NAN) * PAGE_BYTES
 }
 
-/// Bytes a connection that has had one answer and waits. An error is the server's limit, or ours.
-fn idle(site: &Site, contender: &Contender, server: &Server, count: usize) -> Result<Value, String> {
-    // What the first few cost that others do not is no connection's.
+/// The bytes per idle connection after one response. An error means a limit of the server or of this program.
+fn idle_connection_cost(site: &Site, contender: &Contender, server: &Server, count: usize) -> Result<Value, String> {
+    // The first connections have one-time costs, which must not count.
     for _ in 0..100 {
         connect(contender)?.get(&site.hot.path, &[]).map_err(|error| error.to_string())?;
     }
-    let (before, held) = (server.memory(), kernel());
+    let (before, kernel_before) = (server.memory(), kernel_tcp_bytes());
     let mut clients = Vec::with_capacity(count);
     for n in 0..count {
         let mut client = connect(contender)?;
-        let answer = client.get(&site.hot.path, &[]).map_err(|error| format!("connection {n}: {error}"))?;
-        if answer.status != 200 {
-            return Err(format!("connection {n}: status {}", answer.status));
+        let response = client.get(&site.hot.path, &[]).map_err(|error| format!("connection {n}: {error}"))?;
+        if response.status != 200 {
+            return Err(format!("connection {n}: status {}", response.status));
         }
         clients.push(client);
     }
@@ -75,40 +76,45 @@ fn idle(site: &Site, contender: &Contender, server: &Server, count: usize) -> Re
     if open < count {
         return Err(format!("closes {} of {count} connections before they have waited", count - open));
     }
-    let (after, now) = (server.memory(), kernel());
-    let each = |before: u64, after: u64| (after as f64 - before as f64) * 1024.0 / count as f64;
+    let (after, kernel_after) = (server.memory(), kernel_tcp_bytes());
+    let per_connection = |before: u64, after: u64| (after as f64 - before as f64) * 1024.0 / count as f64;
     Ok(json!({
-        "connections": count, "pss_bytes": each(before.pss, after.pss),
-        "anonymous_bytes": each(before.anonymous, after.anonymous), "kernel_bytes": (now - held) / count as f64,
+        "connections": count, "pss_bytes": per_connection(before.pss, after.pss),
+        "anonymous_bytes": per_connection(before.anonymous, after.anonymous),
+        "kernel_bytes": (kernel_after - kernel_before) / count as f64,
     }))
 }
 
-/// Of each server, one after another and each started anew.
-pub(crate) fn memory(options: &Options, site: &Site, field: &[Contender]) -> Result<Value, String> {
-    let mut all = Map::new();
-    for contender in field {
+/// Measures each server, one after another. Each is started anew.
+pub(crate) fn memory(options: &Options, site: &Site, contenders: &[Contender]) -> Result<Value, String> {
+    let mut results = Map::new();
+    for contender in contenders {
         let server = contender.start(site)?;
-        let begun = server.memory();
-        // A server that gives up half-way, as some do where few descriptors are allowed, has no such figure.
-        let walked = match walk(site, contender) {
+        let started = server.memory();
+        // A server that fails in between, as some do with few descriptors, has no such value.
+        let after_all_pages = match fetch_all_pages(site, contender) {
             Ok(()) => {
-                let mut walked = cell(server.memory());
-                if let Some(ours) = &contender.ours {
-                    walked["identity_cache_bytes"] = json!(ours.identity_cache());
+                let mut after_all_pages = cell(server.memory());
+                if let Some(docwharf) = &contender.docwharf {
+                    after_all_pages["identity_cache_bytes"] = json!(docwharf.identity_cache());
                 }
-                walked
+                after_all_pages
             }
-            Err(why) => {
-                eprintln!("{why}");
-                json!({ "reason": why })
+            Err(reason) => {
+                eprintln!("{reason}");
+                json!({ "reason": reason })
             }
         };
         drop(server);
         let server = contender.start(site)?;
         let count = if options.quick { 1000 } else { 10_000 };
-        let waiting = idle(site, contender, &server, count).unwrap_or_else(|why| json!({ "reason": why }));
-        all.insert(contender.name.to_owned(), json!({ "start": cell(begun), "walked": walked, "idle": waiting }));
+        let idle =
+            idle_connection_cost(site, contender, &server, count).unwrap_or_else(|reason| json!({ "reason": reason }));
+        results.insert(
+            contender.name.to_owned(),
+            json!({ "start": cell(started), "walked": after_all_pages, "idle": idle }),
+        );
         eprintln!("{}: memory of {}", site.name, contender.name);
     }
-    Ok(Value::Object(all))
+    Ok(Value::Object(results))
 }

@@ -1,23 +1,23 @@
-//! What is asked for on the command line.
+//! Options of the command line.
 
 use std::path::PathBuf;
 
 use crate::rows::Row;
 
 pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPTIONS]
-  SITE, --site SITE   a folder with html/ and site.zip (`.ci/extra corpus` makes them); its last name is the site's
+  SITE, --site SITE   a folder with html/ and site.zip (`.ci/extra corpus` makes them); the site has the folder's name
   --rows a,b          some of: hot gzip revalidate random random-gzip asset missing close h2 start swap memory
   --peers a,b         some of: nginx nginx-small h2o lighttpd caddy static-web-server
-  --without a,b       not these; a server that is missing and not named here is an error
+  --without a,b       not these peers; any other peer that is not installed is an error
   --rounds N          interleaved rounds of the rows (5)
   --seconds S         of load in each round, at least 1 (3)
-  --quick             2 rounds of 1 second, and little of everything else: for a look, not for a report
-  --program FILE      another docwharf than the one that was built with this
+  --quick             2 rounds of 1 second, and fewer runs of all other parts: for a first impression, not for a report
+  --program FILE      a docwharf to measure instead of the one built with this benchmark
   --before FILE       an earlier docwharf, measured in the same rounds; the ratio to it is printed for each row
-  --out FOLDER        where results are kept (target/bench); rows that are not measured keep what they had
-  --report            afterwards, or without a SITE instead: tables into BENCHMARKS.md, plots into docs/benchmarks";
+  --out FOLDER        the folder of results (target/bench); rows that are not measured again stay
+  --report            write the tables of BENCHMARKS.md and plots in docs/benchmarks; without a SITE only this";
 
-/// What is measured beside the rows of requests.
+/// The parts that are measured besides the rows of requests.
 pub(crate) const PARTS: &[&str] = &["start", "swap", "memory"];
 
 #[derive(Debug)]
@@ -45,13 +45,13 @@ fn number<T: std::str::FromStr + PartialOrd + From<u8>>(option: &str, text: &str
 }
 
 impl Options {
-    /// `known` are the peers there are.
-    pub(crate) fn parse(arguments: impl Iterator<Item = String>, known: &[&str]) -> Result<Self, String> {
+    /// `peer_names` are the names of all peers.
+    pub(crate) fn parse(arguments: impl Iterator<Item = String>, peer_names: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             sites: Vec::new(),
             rows: Row::ALL.to_vec(),
             parts: PARTS.to_vec(),
-            peers: known.iter().map(|name| (*name).to_owned()).collect(),
+            peers: peer_names.iter().map(|name| (*name).to_owned()).collect(),
             rounds: 5,
             seconds: 3,
             quick: false,
@@ -66,10 +66,10 @@ impl Options {
             let mut value = || arguments.next().ok_or_else(|| format!("{argument} takes a value"));
             match argument.as_str() {
                 "--site" => options.sites.push(PathBuf::from(value()?)),
-                "--rows" => (options.rows, options.parts) = which(&value()?)?,
-                "--peers" => options.peers = peers(&value()?, known)?,
+                "--rows" => (options.rows, options.parts) = parse_rows(&value()?)?,
+                "--peers" => options.peers = parse_peers(&value()?, peer_names)?,
                 "--without" => {
-                    let without = peers(&value()?, known)?;
+                    let without = parse_peers(&value()?, peer_names)?;
                     options.peers.retain(|peer| !without.contains(peer));
                 }
                 "--rounds" => rounds = Some(number("--rounds", &value()?)?),
@@ -79,7 +79,7 @@ impl Options {
                 "--before" => options.before = Some(PathBuf::from(value()?)),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,
-                other if other.starts_with('-') => return Err(format!("{other} is no option\n{USAGE}")),
+                unknown if unknown.starts_with('-') => return Err(format!("{unknown} is no option\n{USAGE}")),
                 site => options.sites.push(PathBuf::from(site)),
             }
         }
@@ -92,15 +92,15 @@ impl Options {
     }
 }
 
-fn peers(list: &str, known: &[&str]) -> Result<Vec<String>, String> {
+fn parse_peers(list: &str, peer_names: &[&str]) -> Result<Vec<String>, String> {
     let chosen: Vec<String> = names(list).collect();
-    match chosen.iter().find(|name| !known.contains(&name.as_str())) {
-        Some(name) => Err(format!("{name} is no peer; there are: {}", known.join(" "))),
+    match chosen.iter().find(|name| !peer_names.contains(&name.as_str())) {
+        Some(name) => Err(format!("{name} is no peer; there are: {}", peer_names.join(" "))),
         None => Ok(chosen),
     }
 }
 
-fn which(list: &str) -> Result<(Vec<Row>, Vec<&'static str>), String> {
+fn parse_rows(list: &str) -> Result<(Vec<Row>, Vec<&'static str>), String> {
     let (mut rows, mut parts) = (Vec::new(), Vec::new());
     for name in names(list) {
         if let Some(row) = Row::ALL.iter().find(|row| row.name() == name) {

@@ -1,29 +1,29 @@
-//! Each server with its configuration: one worker, no access log, connections kept without a bound, compressed files
-//! made beforehand, entity tags and caches of open files where it has them.
+//! The peers with their configurations: one worker, no access log, no limit of connections, files compressed before,
+//! and entity tags and caches of open files where the server has them.
 
 use std::path::Path;
 
-use crate::common::place::{Place, stay, version_of};
-use crate::common::process::many_files;
+use crate::common::process::raise_file_limit;
+use crate::common::server_setup::{ServerSetup, line_if_root, version_of};
 use crate::rows::Row;
 
-/// How it is started.
+/// The command that starts a server.
 #[derive(Debug)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchCommand {
     pub command: Vec<String>,
     pub variables: Vec<(String, String)>,
-    /// Where it speaks HTTP/2 in clear.
+    /// The port for HTTP/2 in clear.
     pub h2_port: u16,
-    /// What it cannot be asked for, and why.
-    pub lacks: &'static [(Row, &'static str)],
+    /// The rows that the server cannot do, with the reasons.
+    pub missing_rows: &'static [(Row, &'static str)],
 }
 
-/// A server to compare with.
+/// A server that docwharf is compared with.
 pub(crate) struct Peer {
     pub name: &'static str,
     pub program: &'static str,
     version: &'static [&'static str],
-    set_up: fn(&Place) -> Result<Launch, String>,
+    set_up: fn(&ServerSetup) -> Result<LaunchCommand, String>,
 }
 
 pub(crate) const PEERS: &[Peer] = &[
@@ -47,21 +47,21 @@ impl Peer {
         version_of(Path::new(self.program), self.version).ok_or_else(missing)
     }
 
-    pub(crate) fn set_up(&self, place: &Place) -> Result<Launch, String> {
-        (self.set_up)(place)
+    pub(crate) fn set_up(&self, setup: &ServerSetup) -> Result<LaunchCommand, String> {
+        (self.set_up)(setup)
     }
 }
 
-fn launch(command: &[&str]) -> Launch {
-    let command = command.iter().map(|&word| word.to_owned()).collect();
-    Launch { command, variables: Vec::new(), h2_port: 0, lacks: &[] }
+fn launch(command: &[&str]) -> LaunchCommand {
+    let command = command.iter().map(|&argument| argument.to_owned()).collect();
+    LaunchCommand { command, variables: Vec::new(), h2_port: 0, missing_rows: &[] }
 }
 
-fn nginx(place: &Place, sending: &str) -> Result<Launch, String> {
-    let Place { folder, root, port, h2_port } = place;
-    let (folder, root, user) = (folder.display(), root.display(), stay("user root;"));
-    // Each open file of the cache is a descriptor that no connection can have.
-    let (files, cached) = (many_files(), many_files() / 3);
+fn nginx(setup: &ServerSetup, sending: &str) -> Result<LaunchCommand, String> {
+    let ServerSetup { folder, root, port, h2_port } = setup;
+    let (folder, root, user) = (folder.display(), root.display(), line_if_root("user root;"));
+    // Each file in the cache uses a descriptor, which is missing for connections.
+    let (files, cached) = (raise_file_limit(), raise_file_limit() / 3);
     let text = format!(
         "{user}
 worker_processes 1;
@@ -93,21 +93,21 @@ http {{
 }}
 "
     );
-    let file = place.write("nginx.conf", &text)?;
+    let file = setup.write("nginx.conf", &text)?;
     let prefix = folder.to_string();
-    Ok(Launch { h2_port: *h2_port, ..launch(&["nginx", "-p", &prefix, "-e", "error.log", "-c", &file]) })
+    Ok(LaunchCommand { h2_port: *h2_port, ..launch(&["nginx", "-p", &prefix, "-e", "error.log", "-c", &file]) })
 }
 
-fn nginx_usual(place: &Place) -> Result<Launch, String> {
-    nginx(place, "sendfile on;\n    tcp_nopush on;")
+fn nginx_usual(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    nginx(setup, "sendfile on;\n    tcp_nopush on;")
 }
 
-fn nginx_small(place: &Place) -> Result<Launch, String> {
-    nginx(place, "sendfile off;\n    output_buffers 2 1m;")
+fn nginx_small(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    nginx(setup, "sendfile off;\n    output_buffers 2 1m;")
 }
 
-fn h2o(place: &Place) -> Result<Launch, String> {
-    let Place { folder, root, port, .. } = place;
+fn h2o(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    let ServerSetup { folder, root, port, .. } = setup;
     let text = format!(
         "{user}
 num-threads: 1
@@ -125,16 +125,16 @@ hosts:
       /:
         file.dir: {root}
 ",
-        user = stay("user: root"),
+        user = line_if_root("user: root"),
         folder = folder.display(),
         root = root.display(),
     );
-    let file = place.write("h2o.conf", &text)?;
-    Ok(Launch { h2_port: *port, ..launch(&["h2o", "-m", "worker", "-c", &file]) })
+    let file = setup.write("h2o.conf", &text)?;
+    Ok(LaunchCommand { h2_port: *port, ..launch(&["h2o", "-m", "worker", "-c", &file]) })
 }
 
-fn lighttpd(place: &Place) -> Result<Launch, String> {
-    let Place { folder, root, port, .. } = place;
+fn lighttpd(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    let ServerSetup { folder, root, port, .. } = setup;
     let text = format!(
         r#"server.modules = ("mod_deflate")
 server.bind = "127.0.0.1"
@@ -161,14 +161,14 @@ deflate.cache-dir = "{folder}/deflate"
 "#,
         root = root.display(),
         folder = folder.display(),
-        files = many_files(),
+        files = raise_file_limit(),
     );
-    let file = place.write("lighttpd.conf", &text)?;
-    Ok(Launch { h2_port: *port, ..launch(&["lighttpd", "-D", "-f", &file]) })
+    let file = setup.write("lighttpd.conf", &text)?;
+    Ok(LaunchCommand { h2_port: *port, ..launch(&["lighttpd", "-D", "-f", &file]) })
 }
 
-fn caddy(place: &Place) -> Result<Launch, String> {
-    let Place { folder, root, port, .. } = place;
+fn caddy(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    let ServerSetup { folder, root, port, .. } = setup;
     let text = format!(
         "{{
     admin off
@@ -187,22 +187,26 @@ http://:{port} {{
 ",
         root = root.display(),
     );
-    let file = place.write("Caddyfile", &text)?;
+    let file = setup.write("Caddyfile", &text)?;
     let home = folder.display().to_string();
     let variables = ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"].map(|name| (name.to_owned(), home.clone())).to_vec();
-    Ok(Launch { variables, h2_port: *port, ..launch(&["caddy", "run", "--adapter", "caddyfile", "--config", &file]) })
+    Ok(LaunchCommand {
+        variables,
+        h2_port: *port,
+        ..launch(&["caddy", "run", "--adapter", "caddyfile", "--config", &file])
+    })
 }
 
-const NOT_BY_STATIC_WEB_SERVER: &[(Row, &str)] = &[
+const MISSING_ROWS_OF_STATIC_WEB_SERVER: &[(Row, &str)] = &[
     (Row::Close, "ends the connection without saying so in its answer, which wrk takes for a failure"),
     (Row::H2, "speaks HTTP/2 over TLS only"),
 ];
 
-// As the others, which write a configuration.
+// The type is that of the other servers, which write a configuration.
 #[allow(clippy::unnecessary_wraps)]
-fn static_web_server(place: &Place) -> Result<Launch, String> {
-    let (port, root) = (place.port.to_string(), place.root.display().to_string());
-    let mut words = vec!["static-web-server", "--host", "127.0.0.1", "--port", &port, "--root", &root];
-    words.extend(["--threads-multiplier", "1", "--compression-static", "--log-level", "error"]);
-    Ok(Launch { lacks: NOT_BY_STATIC_WEB_SERVER, ..launch(&words) })
+fn static_web_server(setup: &ServerSetup) -> Result<LaunchCommand, String> {
+    let (port, root) = (setup.port.to_string(), setup.root.display().to_string());
+    let mut arguments = vec!["static-web-server", "--host", "127.0.0.1", "--port", &port, "--root", &root];
+    arguments.extend(["--threads-multiplier", "1", "--compression-static", "--log-level", "error"]);
+    Ok(LaunchCommand { missing_rows: MISSING_ROWS_OF_STATIC_WEB_SERVER, ..launch(&arguments) })
 }

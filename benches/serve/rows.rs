@@ -1,8 +1,8 @@
-//! The rows of the table: what is asked for, and what the answer must be.
+//! The rows of the table: the requests of each row and the expected responses.
 
 use std::net::SocketAddr;
 
-use crate::check::Expected;
+use crate::check::ExpectedResponse;
 use crate::site::{File, Site};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,26 +18,26 @@ pub(crate) enum Row {
     H2,
 }
 
-/// One row at one server.
+/// The requests of a row to a server.
 #[derive(Debug)]
-pub(crate) struct Ask {
+pub(crate) struct RowRequest {
     pub address: SocketAddr,
     pub fields: Vec<(String, String)>,
     pub paths: Vec<String>,
-    pub expected: Expected,
+    pub expected: ExpectedResponse,
 }
 
-impl Ask {
-    /// Whether each answer ends its connection.
+impl RowRequest {
+    /// Whether the connection ends after each response.
     pub(crate) fn closes(&self) -> bool {
         self.fields.iter().any(|(name, _)| name == "Connection")
     }
 }
 
-/// What no page, and no file beside one, is called.
-const MISSING: &str = "/missing.png";
+/// An address without a page or file.
+const MISSING_PATH: &str = "/missing.png";
 
-fn paths(files: &[File]) -> Vec<String> {
+fn paths_of(files: &[File]) -> Vec<String> {
     files.iter().map(|file| file.path.clone()).collect()
 }
 
@@ -54,7 +54,7 @@ impl Row {
         Self::H2,
     ];
 
-    /// As options and results name it.
+    /// The name in options and results.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Hot => "hot",
@@ -69,7 +69,7 @@ impl Row {
         }
     }
 
-    /// As tables name it.
+    /// The name in tables.
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Hot => "hot small page, identity",
@@ -84,8 +84,8 @@ impl Row {
         }
     }
 
-    /// docwharf's CPU over the best peer's: what it must be at most (over HTTP/2 of nginx's), and what it should
-    /// be (over HTTP/2 of h2o's).
+    /// Goals for docwharf's CPU time divided by the best peer's: the ratio that it must not exceed (HTTP/2: to nginx),
+    /// and the ratio that it should reach (HTTP/2: to h2o).
     pub(crate) fn goals(self) -> (f64, f64) {
         match self {
             Self::Hot | Self::Gzip | Self::RandomGzip => (0.95, 0.85),
@@ -97,24 +97,34 @@ impl Row {
         }
     }
 
-    /// `tag` is the condition that the server's own answer allows: If-None-Match, or If-Modified-Since without a tag.
-    pub(crate) fn ask(self, site: &Site, address: SocketAddr, tag: Option<&(String, String)>) -> Result<Ask, String> {
+    /// The requests to a server. `condition` is the precondition field from the server's own validator: If-None-Match,
+    /// or If-Modified-Since if it sends no entity tag.
+    pub(crate) fn request(
+        self,
+        site: &Site,
+        address: SocketAddr,
+        condition: Option<&(String, String)>,
+    ) -> Result<RowRequest, String> {
         let field = |name: &str, value: &str| vec![(name.to_owned(), value.to_owned())];
         let (fields, paths, expected) = match self {
-            Self::Hot | Self::H2 => (vec![], vec![site.hot.path.clone()], Expected::Page { gzip: false }),
+            Self::Hot | Self::H2 => (vec![], vec![site.hot.path.clone()], ExpectedResponse::Page { gzip: false }),
             Self::Gzip => {
-                (field("Accept-Encoding", "gzip"), vec![site.hot.path.clone()], Expected::Page { gzip: true })
+                (field("Accept-Encoding", "gzip"), vec![site.hot.path.clone()], ExpectedResponse::Page { gzip: true })
             }
             Self::Revalidate => {
-                let tag = tag.ok_or("has neither an ETag nor a Last-Modified")?.clone();
-                (vec![tag], vec![site.hot.path.clone()], Expected::NotModified)
+                let condition = condition.ok_or("has neither an ETag nor a Last-Modified")?.clone();
+                (vec![condition], vec![site.hot.path.clone()], ExpectedResponse::NotModified)
             }
-            Self::Random => (vec![], paths(&site.random), Expected::Page { gzip: false }),
-            Self::RandomGzip => (field("Accept-Encoding", "gzip"), paths(&site.random), Expected::Page { gzip: true }),
-            Self::Asset => (vec![], vec![site.asset.path.clone()], Expected::Page { gzip: false }),
-            Self::Missing => (vec![], vec![MISSING.to_owned()], Expected::Missing),
-            Self::Close => (field("Connection", "close"), vec![site.hot.path.clone()], Expected::Page { gzip: false }),
+            Self::Random => (vec![], paths_of(&site.random), ExpectedResponse::Page { gzip: false }),
+            Self::RandomGzip => {
+                (field("Accept-Encoding", "gzip"), paths_of(&site.random), ExpectedResponse::Page { gzip: true })
+            }
+            Self::Asset => (vec![], vec![site.asset.path.clone()], ExpectedResponse::Page { gzip: false }),
+            Self::Missing => (vec![], vec![MISSING_PATH.to_owned()], ExpectedResponse::Missing),
+            Self::Close => {
+                (field("Connection", "close"), vec![site.hot.path.clone()], ExpectedResponse::Page { gzip: false })
+            }
         };
-        Ok(Ask { address, fields, paths, expected })
+        Ok(RowRequest { address, fields, paths, expected })
     }
 }

@@ -1,5 +1,5 @@
-//! One reader, one verdict: the reader alone, proving, sealing and unpacking say the same of an archive, and give the same
-//! bytes; what was refused leaves nothing behind.
+//! All operations agree on an archive: reading, verifying, sealing and unpacking accept or refuse it together, and
+//! return the same files. A refused archive leaves no files.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,16 +19,16 @@ use docwharf::bundle::{BundleEntryKind, BundleKind, BundleReadError, BundleReade
 use docwharf::model::digest::Digest;
 use docwharf::model::limits::BundleLimits;
 use docwharf::seal::unpack::{UnpackError, unpack};
-use docwharf::seal::{ImageSpace, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify, verify_image};
+use docwharf::seal::{ImageTarget, SealError, SealOptions, SealProgress, VerifiedBundle, seal, verify, verify_image};
 
-/// Files by the bytes of their paths.
+/// The contents of files; the keys are the bytes of their paths.
 pub type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What an archive of a few kilobytes may become before a run gets slow; smaller than the bombs, which have tests.
+/// Small limits keep a run fast. Archives that expand further have other tests.
 const LIMITS: BundleLimits = BundleLimits { entries: 10_000, unpacked: 8 << 20, archive: 1 << 20, entry: 4 << 20 };
 
-/// Whether every archive goes through all of it. Sealing and unpacking take threads and files, so that fuzzing does so with
-/// one archive in sixteen, by its bytes.
+/// Whether each archive goes through all operations. Sealing and unpacking need threads and files, so fuzzing runs them
+/// for one archive in sixteen, selected by its CRC-32.
 pub static THOROUGH: AtomicBool = AtomicBool::new(false);
 
 /// An archive that was accepted.
@@ -40,53 +40,54 @@ pub struct Accepted {
     pub image: Option<Vec<u8>>,
 }
 
-/// The verdict on an archive; a refusal as it is told.
-pub fn judge(bytes: &[u8]) -> Result<Accepted, String> {
-    let alone = read_alone(bytes);
+/// Checks an archive. The error is the message of the refusal.
+pub fn check_archive(bytes: &[u8]) -> Result<Accepted, String> {
+    let read_result = read_archive(bytes);
     if !THOROUGH.load(Ordering::Relaxed) && !crc32fast::hash(bytes).is_multiple_of(16) {
-        return alone;
+        return read_result;
     }
-    match (alone, go_through(bytes)) {
-        (Ok(alone), Ok((files, image))) => {
-            assert!(alone.files == files, "what was read is what was unpacked");
-            Ok(Accepted { image: Some(image), ..alone })
+    match (read_result, run_all_operations(bytes)) {
+        (Ok(accepted), Ok((files, image))) => {
+            assert!(accepted.files == files, "reading and unpacking return other files");
+            Ok(Accepted { image: Some(image), ..accepted })
         }
-        (Err(why), Err(_)) => Err(why),
-        (alone, through) => panic!("read: {:?}, sealed: {:?}", alone.map(|a| a.kind), through.map(|t| t.0.len())),
+        (Err(reason), Err(_)) => Err(reason),
+        (read, sealed) => panic!("read: {:?}, sealed: {:?}", read.map(|a| a.kind), sealed.map(|s| s.0.len())),
     }
 }
 
-/// The reader alone, in one thread and without a file that has a name.
-fn read_alone(bytes: &[u8]) -> Result<Accepted, String> {
+/// Reads all entries in this thread, from an unnamed temporary file.
+fn read_archive(bytes: &[u8]) -> Result<Accepted, String> {
     let mut file = tempfile::tempfile().expect("a temporary file");
     file.write_all(bytes).and_then(|()| file.rewind()).expect("files can be written");
     let path = Path::new("bundle");
-    let mut found = Read { files: Tree::new(), kind: BundleKind::Zip };
+    let mut contents = ArchiveContents { files: Tree::new(), kind: BundleKind::Zip };
     let result = format::open_archive(file, path, &LIMITS).and_then(|archive| match archive {
         RecognizedArchive::Zip(file) => {
-            found.all(BundleKind::Zip, &mut ZipReader::new(ZipArchive::open(file, path, &LIMITS)?))
+            contents.read_all(BundleKind::Zip, &mut ZipReader::new(ZipArchive::open(file, path, &LIMITS)?))
         }
-        RecognizedArchive::Tar(kind, mut tar) => found.all(kind, &mut *tar),
+        RecognizedArchive::Tar(kind, mut tar) => contents.read_all(kind, &mut *tar),
     });
     match result {
-        Ok(()) => Ok(Accepted { files: found.files, kind: found.kind, image: None }),
+        Ok(()) => Ok(Accepted { files: contents.files, kind: contents.kind, image: None }),
         Err(BundleReadError::Refused(refusal)) => {
-            let why = OneLine(&refusal.to_string()).to_string();
-            assert!(!why.is_empty() && !why.chars().any(char::is_control), "a line for people: {why:?}");
-            assert!(why.chars().count() < 1000, "{} characters", why.chars().count());
-            Err(why)
+            let reason = OneLine(&refusal.to_string()).to_string();
+            assert!(!reason.is_empty() && !reason.chars().any(char::is_control), "{reason:?} is not one line");
+            assert!(reason.chars().count() < 1000, "{} characters", reason.chars().count());
+            Err(reason)
         }
-        Err(other) => panic!("not refused, but failed: {}", ErrorChain(&other)),
+        Err(error) => panic!("failed instead of a refusal: {}", ErrorChain(&error)),
     }
 }
 
-struct Read {
+/// The files that reading has found.
+struct ArchiveContents {
     files: Tree,
     kind: BundleKind,
 }
 
-impl Read {
-    fn all(&mut self, kind: BundleKind, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
+impl ArchiveContents {
+    fn read_all(&mut self, kind: BundleKind, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
         self.kind = kind;
         let (mut files, mut folders) = (Vec::new(), Vec::new());
         while let Some(head) = entries.next_entry()? {
@@ -112,62 +113,71 @@ impl Read {
     }
 }
 
-/// Proving, sealing, proving the image and unpacking with every entry; gives what lies there then, and the image.
-fn go_through(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
+/// Verifies and seals the archive, verifies the image, and unpacks with all entries. Returns the unpacked files and the
+/// image.
+fn run_all_operations(bytes: &[u8]) -> Result<(Tree, Vec<u8>), String> {
     let dir = tempfile::Builder::new().prefix("docwharf-fuzz-").tempdir().expect("a temporary folder");
-    let (bundle, space, target) = (dir.path().join("bundle"), dir.path().join("space"), dir.path().join("target"));
+    let (bundle, staging, target) = (dir.path().join("bundle"), dir.path().join("staging"), dir.path().join("target"));
     fs::write(&bundle, bytes).expect("files can be written");
-    fs::create_dir(&space).expect("folders can be made");
-    let effort = SealOptions { threads: 1, ..SealOptions::new(LIMITS) };
-    let meter = SealProgress::default();
+    fs::create_dir(&staging).expect("folders can be made");
+    let options = SealOptions { threads: 1, ..SealOptions::new(LIMITS) };
+    let progress = SealProgress::default();
 
-    let proved = verify(&bundle, &effort, &meter).map_err(|error| refusal(&error));
-    let stage = Directory::open(&space).expect("it has just been made");
-    let sealed = seal(&bundle, &ImageSpace::Dir(stage), &effort, &meter).map_err(|error| refusal(&error));
-    let (proven, sealing) = match (proved, sealed) {
-        (Ok(proven), Ok(sealing)) => (proven, sealing),
-        (Err(why), Err(_)) => {
-            let unpacked = unpack(&bundle, &target, true, &effort, &meter);
-            assert!(matches!(unpacked, Err(UnpackError::Seal(SealError::Refused { .. }))), "{why}, but {unpacked:?}");
-            assert_eq!(names_in(dir.path()), ["bundle", "space"], "litter after {why}");
-            return Err(why);
+    let verify_result = verify(&bundle, &options, &progress).map_err(|error| refusal_message(&error));
+    let staging_dir = Directory::open(&staging).expect("the folder exists");
+    let seal_result =
+        seal(&bundle, &ImageTarget::Dir(staging_dir), &options, &progress).map_err(|error| refusal_message(&error));
+    let (verified, sealing) = match (verify_result, seal_result) {
+        (Ok(verified), Ok(sealing)) => (verified, sealing),
+        (Err(reason), Err(_)) => {
+            let unpacked = unpack(&bundle, &target, true, &options, &progress);
+            assert!(
+                matches!(unpacked, Err(UnpackError::Seal(SealError::Refused { .. }))),
+                "verify: {reason}, unpack: {unpacked:?}"
+            );
+            assert_eq!(names_in(dir.path()), ["bundle", "staging"], "files left after {reason}");
+            return Err(reason);
         }
-        (proved, sealed) => panic!("verify: {:?}, seal: {:?}", proved.map(|p| p.id), sealed.map(|s| s.proven.id)),
+        (verify, seal) => panic!("verify: {:?}, seal: {:?}", verify.map(|v| v.id), seal.map(|s| s.verified.id)),
     };
-    same(&proven, &sealing.proven);
-    let path = space.join("site.zip");
+    assert_same_bundle(&verified, &sealing.verified);
+    let path = staging.join("site.zip");
     let image = fs::read(&path).expect("the image can be read");
-    assert_eq!(image.len() as u64, sealing.image_len, "the image has the length that it is said to have");
-    same(&proven, &verify_image(&path, &effort).unwrap_or_else(|error| panic!("the image: {}", ErrorChain(&error))));
+    assert_eq!(image.len() as u64, sealing.image_len, "the length of the image");
+    assert_same_bundle(
+        &verified,
+        &verify_image(&path, &options).unwrap_or_else(|error| panic!("the image: {}", ErrorChain(&error))),
+    );
 
-    let unpacked = unpack(&bundle, &target, true, &effort, &meter);
+    let unpacked = unpack(&bundle, &target, true, &options, &progress);
     let unpacked = unpacked.unwrap_or_else(|error| panic!("verified, but cannot be unpacked: {}", ErrorChain(&error)));
-    assert_eq!(unpacked.id, proven.id);
-    assert_eq!(names_in(dir.path()), ["bundle", "space", "target"], "litter");
-    let files = read(&target);
-    let told: BTreeMap<&[u8], (u64, Digest)> =
-        proven.raw_files.iter().map(|(path, entry)| (path.as_bytes(), (entry.len, entry.content))).collect();
-    let found = files.iter().map(|(path, content)| (&path[..], (content.len() as u64, Digest::of(content)))).collect();
-    assert_eq!(told, found, "what was proved is what was unpacked");
+    assert_eq!(unpacked.id, verified.id);
+    assert_eq!(names_in(dir.path()), ["bundle", "staging", "target"], "files left");
+    let files = read_tree(&target);
+    let verified_files: BTreeMap<&[u8], (u64, Digest)> =
+        verified.raw_files.iter().map(|(path, entry)| (path.as_bytes(), (entry.len, entry.content))).collect();
+    let unpacked_files =
+        files.iter().map(|(path, content)| (&path[..], (content.len() as u64, Digest::compute(content)))).collect();
+    assert_eq!(verified_files, unpacked_files, "verifying and unpacking return other files");
     Ok((files, image))
 }
 
-fn refusal(error: &SealError) -> String {
-    assert!(matches!(error, SealError::Refused { .. }), "not refused, but failed: {}", ErrorChain(error));
+fn refusal_message(error: &SealError) -> String {
+    assert!(matches!(error, SealError::Refused { .. }), "failed instead of a refusal: {}", ErrorChain(error));
     // Without the name of the temporary file.
-    let told = ErrorChain(error).to_string();
-    told.split_once(": ").map_or(told.clone(), |(_, why)| why.to_owned())
+    let message = ErrorChain(error).to_string();
+    message.split_once(": ").map_or(message.clone(), |(_, reason)| reason.to_owned())
 }
 
-fn same(one: &VerifiedBundle, other: &VerifiedBundle) {
-    let files = |proven: &VerifiedBundle| -> BTreeMap<Vec<u8>, (u64, Digest)> {
-        let files = proven.raw_files.iter().map(|(p, e)| (p.as_bytes().to_vec(), (e.len, e.content)));
+fn assert_same_bundle(a: &VerifiedBundle, b: &VerifiedBundle) {
+    let files = |verified: &VerifiedBundle| -> BTreeMap<Vec<u8>, (u64, Digest)> {
+        let files = verified.raw_files.iter().map(|(p, e)| (p.as_bytes().to_vec(), (e.len, e.content)));
         files.collect()
     };
-    assert_eq!(one.id, other.id);
-    assert_eq!(files(one), files(other));
-    assert_eq!(one.folders, other.folders);
-    assert_eq!(one.flavor, other.flavor);
+    assert_eq!(a.id, b.id);
+    assert_eq!(files(a), files(b));
+    assert_eq!(a.folders, b.folders);
+    assert_eq!(a.site_layout, b.site_layout);
 }
 
 fn names_in(dir: &Path) -> Vec<String> {
@@ -178,36 +188,41 @@ fn names_in(dir: &Path) -> Vec<String> {
     names
 }
 
-fn read(root: &Path) -> Tree {
-    let mut found = Tree::new();
+/// Reads all files below a folder.
+fn read_tree(root: &Path) -> Tree {
+    let mut files = Tree::new();
     let mut folders = vec![root.to_owned()];
     while let Some(dir) = folders.pop() {
         for entry in fs::read_dir(&dir).expect("a folder can be read") {
             let path = entry.expect("an entry can be read").path();
-            if fs::symlink_metadata(&path).expect("it is there").is_dir() {
+            if fs::symlink_metadata(&path).expect("the path exists").is_dir() {
                 folders.push(path);
             } else {
                 let name = path.strip_prefix(root).expect("below the root").as_os_str().as_bytes().to_vec();
-                found.insert(name, fs::read(&path).expect("the owner can read what was unpacked"));
+                files.insert(name, fs::read(&path).expect("the owner can read what was unpacked"));
             }
         }
     }
-    found
+    files
 }
 
-/// A name without `.` and empty components, as rules A2 have it.
-pub fn plain(name: &[u8]) -> Vec<u8> {
+/// Removes `.` and empty components from a name, as rules A2 require.
+pub fn normalize_path(name: &[u8]) -> Vec<u8> {
     let components = name.split(|&b| b == b'/').filter(|c| !c.is_empty() && *c != b".");
     components.collect::<Vec<_>>().join(&b'/')
 }
 
-/// Fails unless the independent reader has found the same files.
-pub fn agree(ours: &Tree, theirs: &Tree, reader: &str) {
+/// Panics unless the trees have the same files. `reader` names the origin of `reference`.
+pub fn assert_same_files(docwharf: &Tree, reference: &Tree, reader: &str) {
     let names = |tree: &Tree| -> Vec<String> {
         tree.iter().map(|(name, content)| format!("{:?} {}", String::from_utf8_lossy(name), content.len())).collect()
     };
-    assert_eq!(names(ours), names(theirs), "names and sizes, {reader} on the right");
-    for (name, content) in ours {
-        assert!(Some(content) == theirs.get(name), "{reader} has other bytes in {:?}", String::from_utf8_lossy(name));
+    assert_eq!(names(docwharf), names(reference), "names and sizes; right: {reader}");
+    for (name, content) in docwharf {
+        assert!(
+            Some(content) == reference.get(name),
+            "{reader} has other bytes in {:?}",
+            String::from_utf8_lossy(name)
+        );
     }
 }

@@ -1,5 +1,5 @@
-//! Configuration: reading and proving never panic and tell each mistake in one line; what `config show` prints is a
-//! configuration, and the same one.
+//! Configuration: reading and checking never panic, and report each problem in one line. The output of `config show` is
+//! a configuration with the same values.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, val
 use docwharf::config::sources::ConfigSources;
 use docwharf::config::written::{WrittenConfig, variable_name};
 
-/// Lines of TOML; behind a NUL, values for variables of the environment.
+/// The input is TOML and, after a NUL, values of environment variables.
 pub fn config(data: &[u8]) {
     let (text, environment) = match data.iter().position(|&b| b == 0) {
         Some(at) => (&data[..at], &data[at + 1..]),
@@ -18,53 +18,54 @@ pub fn config(data: &[u8]) {
     };
     let Ok(text) = std::str::from_utf8(text) else { return };
     let file = Path::new("/nowhere/c.toml");
-    let mut raw = WrittenConfig::default();
-    raw.read_toml(text, file);
+    let mut written = WrittenConfig::default();
+    written.read_toml(text, file);
     let names: Vec<String> = keys().map(|key| variable_name(key.name)).collect();
     let variables = environment.split(|&b| b == 0).filter_map(|pair| {
         let (&number, value) = pair.split_first()?;
         let name = &names[usize::from(number) % names.len()];
         Some((name.into(), String::from_utf8_lossy(value).into_owned().into()))
     });
-    raw.read_env(variables);
-    told(&raw.problems);
-    told(&raw.warnings);
-    if !raw.problems.is_empty() {
+    written.read_env(variables);
+    assert_one_line_each(&written.problems);
+    assert_one_line_each(&written.warnings);
+    if !written.problems.is_empty() {
         return;
     }
-    // A file of redirects is read while it is proved, wherever it lies: that is none of fuzzing's business.
-    if raw.get("server.redirectsFile").is_some() {
+    // Checking reads the redirects file at any path. Fuzzing must not read such files.
+    if written.get("server.redirectsFile").is_some() {
         return;
     }
-    let sources = ConfigSources { flag: Some(PathBuf::from(file)), bare: true, ..ConfigSources::default() };
-    let config = match sources.check(&raw) {
+    let sources =
+        ConfigSources { flag: Some(PathBuf::from(file)), ignores_environment: true, ..ConfigSources::default() };
+    let config = match sources.check(&written) {
         Err(problems) => {
             assert!(!problems.is_empty());
-            return told(&problems);
+            return assert_one_line_each(&problems);
         }
         Ok(config) => config,
     };
-    told(&config.warnings);
-    let values = values_in_force(&raw, &config, &sources.folder());
-    let (toml, lists) = (as_toml(&values) + &lists_as_toml(&raw), lists_as_json(&raw));
+    assert_one_line_each(&config.warnings);
+    let values = values_in_force(&written, &config, &sources.folder());
+    let (toml, lists) = (as_toml(&values) + &lists_as_toml(&written), lists_as_json(&written));
     let json = as_json(&values);
 
-    let mut again = WrittenConfig::default();
-    again.read_toml(&toml, file);
-    assert!(again.problems.is_empty(), "what config show prints is not understood: {:?}\n{toml}", again.problems);
-    let again_checked = sources.check(&again).expect("what config show prints is a configuration");
-    let (before, after) = (plain(&json["values"]), values_in_force(&again, &again_checked, &sources.folder()));
-    assert_eq!(before, plain(&as_json(&after)["values"]), "{toml}");
-    assert_eq!(plain_lists(&lists), plain_lists(&lists_as_json(&again)), "{toml}");
+    let mut reread = WrittenConfig::default();
+    reread.read_toml(&toml, file);
+    assert!(reread.problems.is_empty(), "the output of config show is not valid: {:?}\n{toml}", reread.problems);
+    let reread_config = sources.check(&reread).expect("the output of config show is a configuration");
+    let (before, after) = (values_only(&json["values"]), values_in_force(&reread, &reread_config, &sources.folder()));
+    assert_eq!(before, values_only(&as_json(&after)["values"]), "{toml}");
+    assert_eq!(lists_only(&lists), lists_only(&lists_as_json(&reread)), "{toml}");
 }
 
-/// The values alone, without where they stand.
-fn plain(values: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
+/// The values without their sources.
+fn values_only(values: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
     let values = values.as_object().expect("an object");
     values.iter().map(|(key, value)| (key.clone(), value["value"].clone())).collect()
 }
 
-fn plain_lists(lists: &serde_json::Value) -> Vec<(String, Vec<serde_json::Value>)> {
+fn lists_only(lists: &serde_json::Value) -> Vec<(String, Vec<serde_json::Value>)> {
     let lists = lists.as_object().expect("an object");
     let rows = |rows: &serde_json::Value| -> Vec<serde_json::Value> {
         rows.as_array().expect("a list").iter().map(|row| row["values"].clone()).collect()
@@ -72,8 +73,8 @@ fn plain_lists(lists: &serde_json::Value) -> Vec<(String, Vec<serde_json::Value>
     lists.iter().map(|(name, list)| (name.clone(), rows(list))).collect()
 }
 
-/// One line each, where it is printed.
-fn told(problems: &[ConfigProblem]) {
+/// Each problem is printed as one line.
+fn assert_one_line_each(problems: &[ConfigProblem]) {
     for problem in problems {
         let line = OneLine(&problem.to_string()).to_string();
         assert!(!line.is_empty() && !line.chars().any(char::is_control), "{line:?}");

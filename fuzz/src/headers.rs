@@ -1,12 +1,12 @@
-//! Fields of requests and answers: Range, Accept-Encoding, the conditional ones, Retry-After. What a well-formed field
-//! means is known from what it was made of; what any bytes mean, from a model that counts on its fingers.
+//! Fields of requests and responses: Range, Accept-Encoding, preconditions and Retry-After. For a generated field the
+//! meaning is known from the values it was made from; for any bytes a simple model finds it.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use docwharf::base::secret::Scrubber;
+use docwharf::base::secret::SecretRedactor;
 use docwharf::codec::content_coding::ContentCoding;
-use docwharf::net::request_error::{MAX_RETRY_AFTER, RequestError, retry_after as wait_of};
+use docwharf::net::request_error::{MAX_RETRY_AFTER, RequestError, parse_retry_after};
 use docwharf::net::retry::{CallAttempts, CallKind, MAX_SYNC_RETRY_AFTER};
 use docwharf::serve::byte_range::{MAX_RANGES, RequestedRange, parse_range};
 use docwharf::serve::conditional::{ContentDates, PreconditionOutcome, evaluate_preconditions, if_range_matches};
@@ -17,59 +17,59 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue};
 
-use super::recipe::Recipe;
+use super::fuzz_input::FuzzInput;
 
-/// White space that may stand between the parts of a list.
-fn space(recipe: &mut Recipe<'_>) -> &'static str {
-    recipe.one_of(&["", "", "", " ", "\t", "  "])
+/// Optional white space between the parts of a list.
+fn random_space(input: &mut FuzzInput<'_>) -> &'static str {
+    input.one_of(&["", "", "", " ", "\t", "  "])
 }
 
-fn value(bytes: &[u8]) -> Option<HeaderValue> {
+fn field_value(bytes: &[u8]) -> Option<HeaderValue> {
     HeaderValue::from_bytes(bytes).ok()
 }
 
-/// Range: any bytes, or a list of ranges, of a body of up to 300 bytes.
+/// Range: any bytes, or a list of ranges, for a body of up to 300 bytes.
 pub fn range(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let len = u64::from(recipe.short() % 301);
-    let text = if recipe.once_in(2) {
-        recipe.rest().to_vec()
+    let mut input = FuzzInput::new(data);
+    let len = u64::from(input.u16() % 301);
+    let text = if input.once_in(2) {
+        input.rest().to_vec()
     } else {
         let mut specs = Vec::new();
-        for _ in 0..recipe.below(20) {
-            let number = |recipe: &mut Recipe<'_>| match recipe.below(8) {
+        for _ in 0..input.below(20) {
+            let number = |input: &mut FuzzInput<'_>| match input.below(8) {
                 0 => String::new(),
-                1 => recipe.long().to_string(),
+                1 => input.u64().to_string(),
                 2 => "9".repeat(25),
-                _ => (recipe.short() % 310).to_string(),
+                _ => (input.u16() % 310).to_string(),
             };
-            let (first, last) = (number(&mut recipe), number(&mut recipe));
-            specs.push(format!("{}{first}-{last}{}", space(&mut recipe), space(&mut recipe)));
+            let (first, last) = (number(&mut input), number(&mut input));
+            specs.push(format!("{}{first}-{last}{}", random_space(&mut input), random_space(&mut input)));
         }
-        format!("{}={}", recipe.one_of(&["bytes", "bytes", "bytes", "Bytes", "lines"]), specs.join(",")).into_bytes()
+        format!("{}={}", input.one_of(&["bytes", "bytes", "bytes", "Bytes", "lines"]), specs.join(",")).into_bytes()
     };
-    let Some(field) = value(&text) else { return };
+    let Some(field) = field_value(&text) else { return };
     let mut headers = HeaderMap::new();
     headers.insert(RANGE, field.clone());
-    let part = parse_range(&headers, len);
-    assert_eq!(part, by_fingers(&text, len), "{:?} of {len}", String::from_utf8_lossy(&text));
-    let inside = |&(from, to): &(u64, u64)| from < to && to <= len;
-    match &part {
-        RequestedRange::Slice(from, to) => assert!(inside(&(*from, *to))),
+    let result = parse_range(&headers, len);
+    assert_eq!(result, expected_range(&text, len), "{:?} of {len}", String::from_utf8_lossy(&text));
+    let is_inside = |&(start, end): &(u64, u64)| start < end && end <= len;
+    match &result {
+        RequestedRange::Slice(start, end) => assert!(is_inside(&(*start, *end))),
         RequestedRange::Slices(slices) => {
-            assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(inside));
+            assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(is_inside));
         }
         RequestedRange::Whole | RequestedRange::NotSatisfiable => {}
     }
     headers.append(RANGE, field);
     assert_eq!(parse_range(&headers, len), RequestedRange::Whole, "two fields");
-    // A body of any length: nothing overflows.
-    let part = parse_range(&headers, u64::MAX);
-    assert_eq!(part, RequestedRange::Whole);
+    // The largest length: nothing overflows.
+    let result = parse_range(&headers, u64::MAX);
+    assert_eq!(result, RequestedRange::Whole);
 }
 
-/// The bytes that each range names, counted out one by one.
-fn by_fingers(text: &[u8], len: u64) -> RequestedRange {
+/// A simple model: collects the positions of all bytes of each range in a set.
+fn expected_range(text: &[u8], len: u64) -> RequestedRange {
     let Some(text) = std::str::from_utf8(text).ok().filter(|text| text.is_ascii() && !text.contains('\x7f')) else {
         return RequestedRange::Whole;
     };
@@ -77,7 +77,7 @@ fn by_fingers(text: &[u8], len: u64) -> RequestedRange {
     if unit.trim().to_lowercase() != "bytes" {
         return RequestedRange::Whole;
     }
-    let mut named: Vec<BTreeSet<u64>> = Vec::new();
+    let mut sets: Vec<BTreeSet<u64>> = Vec::new();
     let mut count = 0;
     for spec in list.split(',') {
         if spec.trim().is_empty() {
@@ -86,13 +86,13 @@ fn by_fingers(text: &[u8], len: u64) -> RequestedRange {
         count += 1;
         let Some((first, last)) = spec.split_once('-') else { return RequestedRange::Whole };
         let (first, last) = (first.trim(), last.trim());
-        let digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
-        if !digits(first) || !digits(last) || (first.is_empty() && last.is_empty()) {
+        let is_digits = |text: &str| text.chars().all(|c| c.is_ascii_digit());
+        if !is_digits(first) || !is_digits(last) || (first.is_empty() && last.is_empty()) {
             return RequestedRange::Whole;
         }
-        // More digits than these are more than any body.
+        // A larger number is beyond the end of any body.
         let number = |text: &str| text.parse::<u128>().unwrap_or(u128::MAX).min(u128::from(u64::MAX));
-        let of: BTreeSet<u64> = if first.is_empty() {
+        let positions: BTreeSet<u64> = if first.is_empty() {
             (0..len).filter(|&at| u128::from(len - at) <= number(last)).collect()
         } else if last.is_empty() {
             (0..len).filter(|&at| u128::from(at) >= number(first)).collect()
@@ -101,32 +101,32 @@ fn by_fingers(text: &[u8], len: u64) -> RequestedRange {
         } else {
             (0..len).filter(|&at| u128::from(at) >= number(first) && u128::from(at) <= number(last)).collect()
         };
-        if !of.is_empty() {
-            named.push(of);
+        if !positions.is_empty() {
+            sets.push(positions);
         }
     }
-    for (at, one) in named.iter().enumerate() {
-        if named[..at].iter().any(|other| !one.is_disjoint(other)) {
+    for (n, set) in sets.iter().enumerate() {
+        if sets[..n].iter().any(|earlier| !set.is_disjoint(earlier)) {
             return RequestedRange::Whole;
         }
     }
     let slice = |set: &BTreeSet<u64>| (*set.first().expect("not empty"), set.last().expect("not empty") + 1);
-    match named.len() {
+    match sets.len() {
         0 if count == 0 => RequestedRange::Whole,
         0 => RequestedRange::NotSatisfiable,
-        1 => RequestedRange::Slice(slice(&named[0]).0, slice(&named[0]).1),
-        2..=MAX_RANGES => RequestedRange::Slices(named.iter().map(slice).collect()),
+        1 => RequestedRange::Slice(slice(&sets[0]).0, slice(&sets[0]).1),
+        2..=MAX_RANGES => RequestedRange::Slices(sets.iter().map(slice).collect()),
         _ => RequestedRange::Whole,
     }
 }
 
 /// Accept-Encoding: any bytes, or a list of codings with weights.
 pub fn accept_encoding(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
+    let mut input = FuzzInput::new(data);
     let mut headers = HeaderMap::new();
-    if recipe.once_in(3) {
-        let text = recipe.rest();
-        for field in text.split(|&b| b == b'\n').filter_map(value) {
+    if input.once_in(3) {
+        let text = input.rest();
+        for field in text.split(|&b| b == b'\n').filter_map(field_value) {
             headers.append(ACCEPT_ENCODING, field.clone());
             headers.append(ACCEPT, field);
         }
@@ -137,43 +137,44 @@ pub fn accept_encoding(data: &[u8]) {
         assert!(!prefers_markdown(&headers) || lower.contains("text/markdown") || lower.contains('*'), "{lower:?}");
         return;
     }
-    let (mut gzip, mut brotli, mut zstd, mut identity, mut any) = (None, None, None, None, None);
-    for _ in 0..recipe.below(3) {
+    let (mut gzip, mut brotli, mut zstd, mut identity, mut wildcard) = (None, None, None, None, None);
+    for _ in 0..input.below(3) {
         let mut items = Vec::new();
-        for _ in 0..recipe.below(5) {
-            let coding = recipe.one_of(&["gzip", "identity", "*", "x-gzip", "br", "deflate", "zstd", "gzip2", ""]);
-            let weight = recipe.short() % 1001;
-            let written = match recipe.below(4) {
+        for _ in 0..input.below(5) {
+            let coding = input.one_of(&["gzip", "identity", "*", "x-gzip", "br", "deflate", "zstd", "gzip2", ""]);
+            let weight = input.u16() % 1001;
+            let weight_text = match input.below(4) {
                 0 => None,
                 1 if weight == 1000 => Some("1".to_owned()),
                 2 if weight.is_multiple_of(100) => Some(format!("{}.{}", weight / 1000, weight / 100 % 10)),
                 3 if weight == 0 => Some("0.".to_owned()),
                 _ => Some(format!("{}.{:03}", weight / 1000, weight % 1000)),
             };
-            let weight = if written.is_some() { weight } else { 1000 };
+            let weight = if weight_text.is_some() { weight } else { 1000 };
             match coding {
                 "gzip" | "x-gzip" => gzip = Some(weight),
                 "br" => brotli = Some(weight),
                 "zstd" => zstd = Some(weight),
                 "identity" => identity = Some(weight),
-                "*" => any = Some(weight),
+                "*" => wildcard = Some(weight),
                 _ => {}
             }
-            let coding = if recipe.once_in(3) { coding.to_uppercase() } else { coding.to_owned() };
-            let q = recipe.one_of(&["q", "Q"]);
-            let written = written
-                .map_or(String::new(), |weight| format!("{};{}{q}={weight}", space(&mut recipe), space(&mut recipe)));
-            items.push(format!("{}{coding}{written}{}", space(&mut recipe), space(&mut recipe)));
+            let coding = if input.once_in(3) { coding.to_uppercase() } else { coding.to_owned() };
+            let q = input.one_of(&["q", "Q"]);
+            let weight_text = weight_text.map_or(String::new(), |weight| {
+                format!("{};{}{q}={weight}", random_space(&mut input), random_space(&mut input))
+            });
+            items.push(format!("{}{coding}{weight_text}{}", random_space(&mut input), random_space(&mut input)));
         }
         headers.append(ACCEPT_ENCODING, items.join(",").parse().expect("visible characters"));
     }
-    // RFC 9110, 12.5.3: what is not named is covered by `*`; without any weight above 0 a coding is not sent. Which it shall
-    // be where several are welcome with the same weight is ours: the smallest, identity only where it is named with a
-    // higher weight.
-    let (small, smaller) = (recipe.below(3) as u64, recipe.below(3) as u64);
+    // RFC 9110, 12.5.3: `*` has the codings that are not named, and a coding without a weight above 0 is not sent.
+    // Among codings with the same weight docwharf selects the smallest form, and identity only if its own weight is
+    // higher.
+    let (brotli_len, zstd_len) = (input.below(3) as u64, input.below(3) as u64);
     let len = |coding: ContentCoding| match coding {
-        ContentCoding::Brotli => Some(small).filter(|len| *len > 0),
-        ContentCoding::Zstd => Some(smaller).filter(|len| *len > 0),
+        ContentCoding::Brotli => Some(brotli_len).filter(|len| *len > 0),
+        ContentCoding::Zstd => Some(zstd_len).filter(|len| *len > 0),
     };
     let offers = [
         (gzip, Some(2), ResponseForm::Gzip),
@@ -181,8 +182,8 @@ pub fn accept_encoding(data: &[u8]) {
         (zstd, len(ContentCoding::Zstd), ResponseForm::Dense(ContentCoding::Zstd)),
     ];
     let mut expected = (0, u64::MAX, ResponseForm::Identity);
-    for (named, len, form) in offers {
-        let weight = named.or(any).unwrap_or(0);
+    for (weight, len, form) in offers {
+        let weight = weight.or(wildcard).unwrap_or(0);
         let Some(len) = len.filter(|_| weight > 0) else { continue };
         if weight > expected.0 || (weight == expected.0 && len < expected.1) {
             expected = (weight, len, form);
@@ -192,55 +193,57 @@ pub fn accept_encoding(data: &[u8]) {
     assert_eq!(AcceptedCodings::parse(&headers).choose(2, len), expected, "{headers:?}");
 }
 
-/// One date in one of the three forms that HTTP has (RFC 9110, 5.6.7).
-fn date(seconds: u64, form: usize) -> String {
-    let fixed = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
+/// Formats a date in one of the three forms of HTTP (RFC 9110, 5.6.7).
+fn format_date(seconds: u64, form: usize) -> String {
+    let imf_fixdate = httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(seconds));
     let [name, day, month, year, time] =
-        fixed.split([',', ' ']).filter(|part| !part.is_empty()).collect::<Vec<_>>()[..5]
+        imf_fixdate.split([',', ' ']).filter(|part| !part.is_empty()).collect::<Vec<_>>()[..5]
     else {
-        unreachable!("a date has five parts and a zone");
+        unreachable!("an IMF-fixdate has five parts and a zone");
     };
     match form {
         1 => {
-            let long = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-            let long = long.iter().find(|long| long.starts_with(name)).expect("a day of the week");
-            format!("{long}, {day}-{month}-{} {time} GMT", &year[2..])
+            let weekdays = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
+            let weekday = weekdays.iter().find(|weekday| weekday.starts_with(name)).expect("a day of the week");
+            format!("{weekday}, {day}-{month}-{} {time} GMT", &year[2..])
         }
         2 => format!("{name} {month} {:>2} {time} {year}", day.trim_start_matches('0')),
-        _ => fixed,
+        _ => imf_fixdate,
     }
 }
 
-/// A date field: nothing, a date, what is none, or two.
-fn put_date(recipe: &mut Recipe<'_>, headers: &mut HeaderMap, name: &HeaderName, modified: u64) -> Option<u64> {
-    let at = (modified + 3).saturating_sub(recipe.below(7) as u64);
-    let text = date(at, recipe.below(3));
-    let parsed = |text: &str| value(text.as_bytes()).expect("visible characters");
-    match recipe.below(6) {
+/// Adds a date field: none, one date, an invalid value, or two dates. Returns the date if the field is valid.
+fn add_date(input: &mut FuzzInput<'_>, headers: &mut HeaderMap, name: &HeaderName, modified: u64) -> Option<u64> {
+    let seconds = (modified + 3).saturating_sub(input.below(7) as u64);
+    let text = format_date(seconds, input.below(3));
+    let to_value = |text: &str| field_value(text.as_bytes()).expect("visible characters");
+    match input.below(6) {
         0 => None,
         1 => {
-            if let Some(field) = value(recipe.bytes(20)).filter(|field| field.to_str().is_ok_and(|t| t.len() < 20)) {
+            if let Some(field) = field_value(input.bytes(20)).filter(|field| field.to_str().is_ok_and(|t| t.len() < 20))
+            {
                 headers.append(name, field);
             }
-            // Nothing so short is a date.
+            // A date is longer.
             None
         }
         2 => {
-            headers.append(name, parsed(&text));
-            headers.append(name, parsed(&text));
+            headers.append(name, to_value(&text));
+            headers.append(name, to_value(&text));
             None
         }
         _ => {
-            headers.append(name, parsed(&text));
-            Some(at)
+            headers.append(name, to_value(&text));
+            Some(seconds)
         }
     }
 }
 
-/// A field of entity tags: nothing, `*`, or lists in which ours may be. Gives whether ours is in it, strongly and weakly.
-fn put_tags(recipe: &mut Recipe<'_>, headers: &mut HeaderMap, name: &HeaderName, tag: &str) -> Option<(bool, bool)> {
-    let (mut strong, mut weak) = (false, false);
-    match recipe.below(4) {
+/// Adds a field of entity tags: none, `*`, or lists that may contain `tag`. Returns whether `tag` matches by strong and
+/// by weak comparison.
+fn add_tags(input: &mut FuzzInput<'_>, headers: &mut HeaderMap, name: &HeaderName, tag: &str) -> Option<(bool, bool)> {
+    let (mut is_strong_match, mut is_weak_match) = (false, false);
+    match input.below(4) {
         0 => return None,
         1 => {
             headers.append(name, HeaderValue::from_static("*"));
@@ -248,60 +251,65 @@ fn put_tags(recipe: &mut Recipe<'_>, headers: &mut HeaderMap, name: &HeaderName,
         }
         _ => {}
     }
-    for _ in 0..=recipe.below(2) {
+    for _ in 0..=input.below(2) {
         let mut items = Vec::new();
-        for _ in 0..=recipe.below(3) {
-            let opaque = recipe.one_of(&[tag, "\"\"", "\"a,b\"", "\"W/\"", "\"abc-g\"", "\"ab\"", "\"*\""]);
-            let is_weak = recipe.once_in(2);
-            strong |= opaque == tag && !is_weak;
-            weak |= opaque == tag;
-            items.push(format!("{}{}{opaque}{}", space(recipe), if is_weak { "W/" } else { "" }, space(recipe)));
+        for _ in 0..=input.below(3) {
+            let opaque = input.one_of(&[tag, "\"\"", "\"a,b\"", "\"W/\"", "\"abc-g\"", "\"ab\"", "\"*\""]);
+            let is_weak = input.once_in(2);
+            is_strong_match |= opaque == tag && !is_weak;
+            is_weak_match |= opaque == tag;
+            items.push(format!(
+                "{}{}{opaque}{}",
+                random_space(input),
+                if is_weak { "W/" } else { "" },
+                random_space(input)
+            ));
         }
         headers.append(name, items.join(",").parse().expect("visible characters"));
     }
-    Some((strong, weak))
+    Some((is_strong_match, is_weak_match))
 }
 
 /// Preconditions by the table of RFC 9110, 13.2.2.
 pub fn conditional(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let tag = recipe.one_of(&["\"abc\"", "\"0123456789abcdef-g89abcdef\""]);
-    // From 1970 to 2060: the years of the old form with two digits are the nearest ones.
-    let modified = recipe.long() % 2_840_000_000;
+    let mut input = FuzzInput::new(data);
+    let tag = input.one_of(&["\"abc\"", "\"0123456789abcdef-g89abcdef\""]);
+    // From 1970 to 2060: a two-digit year of RFC 850 stands for the nearest year.
+    let modified = input.u64() % 2_840_000_000;
     let mut headers = HeaderMap::new();
-    if recipe.once_in(4) {
+    if input.once_in(4) {
         let mut names = [IF_MATCH, IF_NONE_MATCH, IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE, IF_RANGE].into_iter().cycle();
-        for text in recipe.rest().split(|&b| b == b'\n') {
-            let (name, field) = (names.next().expect("without end"), value(text));
+        for text in input.rest().split(|&b| b == b'\n') {
+            let (name, field) = (names.next().expect("the iterator is endless"), field_value(text));
             if let Some(field) = field {
                 headers.append(name, field);
             }
         }
-        let verdict = evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed()));
-        let any = |names: &[HeaderName]| names.iter().any(|name| headers.contains_key(name));
-        assert!(verdict != PreconditionOutcome::Failed || any(&[IF_MATCH, IF_UNMODIFIED_SINCE]));
-        assert!(verdict != PreconditionOutcome::NotModified || any(&[IF_NONE_MATCH, IF_MODIFIED_SINCE]));
-        let named = headers.get_all(IF_RANGE).iter().any(|field| field.as_bytes().trim_ascii() == tag.as_bytes());
-        let holds = if_range_matches(&headers, tag, Some(ContentDates::never_replaced(i64::MIN)));
-        assert!(!holds || named || !headers.contains_key(IF_RANGE), "no date is before all time");
+        let outcome = evaluate_preconditions(&headers, tag, ContentDates::never_replaced(modified.cast_signed()));
+        let has_any = |names: &[HeaderName]| names.iter().any(|name| headers.contains_key(name));
+        assert!(outcome != PreconditionOutcome::Failed || has_any(&[IF_MATCH, IF_UNMODIFIED_SINCE]));
+        assert!(outcome != PreconditionOutcome::NotModified || has_any(&[IF_NONE_MATCH, IF_MODIFIED_SINCE]));
+        let has_tag = headers.get_all(IF_RANGE).iter().any(|field| field.as_bytes().trim_ascii() == tag.as_bytes());
+        let is_match = if_range_matches(&headers, tag, Some(ContentDates::never_replaced(i64::MIN)));
+        assert!(!is_match || has_tag || !headers.contains_key(IF_RANGE), "no date matches the earliest time");
         return;
     }
-    let matches = put_tags(&mut recipe, &mut headers, &IF_MATCH, tag);
-    let unmodified = put_date(&mut recipe, &mut headers, &IF_UNMODIFIED_SINCE, modified);
-    let none_match = put_tags(&mut recipe, &mut headers, &IF_NONE_MATCH, tag);
-    let since = put_date(&mut recipe, &mut headers, &IF_MODIFIED_SINCE, modified);
+    let matches = add_tags(&mut input, &mut headers, &IF_MATCH, tag);
+    let unmodified = add_date(&mut input, &mut headers, &IF_UNMODIFIED_SINCE, modified);
+    let none_match = add_tags(&mut input, &mut headers, &IF_NONE_MATCH, tag);
+    let since = add_date(&mut input, &mut headers, &IF_MODIFIED_SINCE, modified);
 
-    let first = match (matches, unmodified) {
-        (Some((strong, _)), _) => strong,
-        (None, Some(at)) => modified <= at,
+    let is_fulfilled = match (matches, unmodified) {
+        (Some((is_strong_match, _)), _) => is_strong_match,
+        (None, Some(date)) => modified <= date,
         (None, None) => true,
     };
-    let second = match (none_match, since) {
-        (Some((_, weak)), _) => !weak,
-        (None, Some(at)) => modified > at,
+    let is_modified = match (none_match, since) {
+        (Some((_, is_weak_match)), _) => !is_weak_match,
+        (None, Some(date)) => modified > date,
         (None, None) => true,
     };
-    let expected = match (first, second) {
+    let expected = match (is_fulfilled, is_modified) {
         (false, _) => PreconditionOutcome::Failed,
         (true, false) => PreconditionOutcome::NotModified,
         (true, true) => PreconditionOutcome::Proceed,
@@ -312,72 +320,71 @@ pub fn conditional(data: &[u8]) {
         "{headers:?}, {tag} {modified}"
     );
 
-    let (text, holds) = match recipe.below(5) {
+    let (text, is_match) = match input.below(5) {
         0 => (tag.to_owned(), true),
         1 => (format!("W/{tag}"), false),
         2 => ("\"other\"".to_owned(), false),
         n => {
-            let at = modified + recipe.below(2) as u64;
-            (date(at, n - 3), at == modified)
+            let seconds = modified + input.below(2) as u64;
+            (format_date(seconds, n - 3), seconds == modified)
         }
     };
     headers.insert(IF_RANGE, text.parse().expect("visible characters"));
     assert_eq!(
         if_range_matches(&headers, tag, Some(ContentDates::never_replaced(modified.cast_signed()))),
-        holds,
+        is_match,
         "{text}, {tag} {modified}"
     );
 }
 
-/// Retry-After: seconds, dates by the server's clock or ours, and any bytes.
+/// Retry-After: seconds, dates by the server's clock (Date) or by the local clock, and any bytes.
 pub fn retry_after(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
+    let mut input = FuzzInput::new(data);
     let mut headers = HeaderMap::new();
-    let second = |seconds: u64| UNIX_EPOCH + Duration::from_secs(seconds);
-    let (ours, theirs) = (recipe.long() % 2_840_000_000, recipe.long() % 2_840_000_000);
-    let now: SystemTime = second(ours);
-    let clock = if recipe.once_in(2) {
-        headers.insert(DATE, date(theirs, recipe.below(3)).parse().expect("visible characters"));
-        theirs
+    let (local_seconds, server_seconds) = (input.u64() % 2_840_000_000, input.u64() % 2_840_000_000);
+    let now: SystemTime = UNIX_EPOCH + Duration::from_secs(local_seconds);
+    let clock = if input.once_in(2) {
+        headers.insert(DATE, format_date(server_seconds, input.below(3)).parse().expect("visible characters"));
+        server_seconds
     } else {
-        ours
+        local_seconds
     };
-    let expected = match recipe.below(4) {
+    let expected = match input.below(4) {
         0 => {
-            let text = format!("{}{}{}", space(&mut recipe), recipe.long(), recipe.one_of(&["", "", "000", " "]));
+            let text = format!("{}{}{}", random_space(&mut input), input.u64(), input.one_of(&["", "", "000", " "]));
             headers.insert(RETRY_AFTER, text.parse().expect("visible characters"));
             Some(text.trim().parse().unwrap_or(u64::MAX))
         }
         1 | 2 => {
-            let at = (clock + u64::from(recipe.short())).saturating_sub(1000);
-            headers.insert(RETRY_AFTER, date(at, recipe.below(3)).parse().expect("visible characters"));
-            Some(at.saturating_sub(clock))
+            let retry_time = (clock + u64::from(input.u16())).saturating_sub(1000);
+            headers.insert(RETRY_AFTER, format_date(retry_time, input.below(3)).parse().expect("visible characters"));
+            Some(retry_time.saturating_sub(clock))
         }
         _ => {
-            let Some(field) = value(recipe.rest()) else { return };
+            let Some(field) = field_value(input.rest()) else { return };
             let is_digits = !field.is_empty() && field.as_bytes().iter().all(u8::is_ascii_digit);
             let seconds = field.to_str().ok().filter(|_| is_digits);
             let expected = seconds.map(|text| text.parse().unwrap_or(u64::MAX));
             headers.insert(RETRY_AFTER, field);
             if expected.is_none() {
-                // Whatever it is, it is bounded.
-                assert!(wait_of(&headers, now).is_none_or(|wait| wait <= MAX_RETRY_AFTER));
+                // An invalid or unusual date: the wait is still limited.
+                assert!(parse_retry_after(&headers, now).is_none_or(|wait| wait <= MAX_RETRY_AFTER));
                 return;
             }
             expected
         }
     };
     let expected = expected.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
-    assert_eq!(wait_of(&headers, now), expected, "{headers:?} at {ours}");
+    assert_eq!(parse_retry_after(&headers, now), expected, "{headers:?} at {local_seconds}");
 
     headers.remove(DATE);
-    let status = recipe.one_of(&[429, 503, 500, 401, 409]);
-    let trouble = RequestError::from_answer(status, &headers, recipe.rest(), &Scrubber::default());
-    let (mut attempts, mut made) = (CallAttempts::default(), 0);
-    while let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, 0.0) {
-        made += 1;
-        assert!(pause >= trouble.retry_after.unwrap_or_default() && pause <= MAX_SYNC_RETRY_AFTER, "{pause:?}");
+    let status = input.one_of(&[429, 503, 500, 401, 409]);
+    let error = RequestError::from_response(status, &headers, input.rest(), &SecretRedactor::default());
+    let (mut attempts, mut retries) = (CallAttempts::default(), 0);
+    while let Some(pause) = attempts.next_pause(CallKind::Read, &error, 0.0) {
+        retries += 1;
+        assert!(pause >= error.retry_after.unwrap_or_default() && pause <= MAX_SYNC_RETRY_AFTER, "{pause:?}");
     }
-    assert!(made < 5, "five attempts at most");
-    assert!(made == 0 || ![401, 409].contains(&status), "a refusal is final");
+    assert!(retries < 5, "five attempts at most");
+    assert!(retries == 0 || ![401, 409].contains(&status), "a refusal is final");
 }

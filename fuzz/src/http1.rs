@@ -1,6 +1,7 @@
-//! Heads of requests over HTTP/1.1 (RFC 9112): what is taken for a plain request is what a reader finds in it that knows
-//! lines, blanks and colons only, and has nothing that says of a body. A connection gives the same answers in pieces of any
-//! size, each of them the one that `handler` gives, and hands the first request that is not plain on with every byte of it.
+//! Request heads of HTTP/1.1 (RFC 9112). A plain request has the method, target and fields that a simple line parser
+//! finds, and no field that announces a body. The responses of a connection do not depend on the size of the received
+//! pieces, and are those of `handler`. The connection passes the first request that is not plain on, with all its
+//! bytes.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -15,12 +16,12 @@ use docwharf::serve::{Site, SiteSettings};
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::{Method, Request};
 
-use super::address::{self, Answer};
-use super::pipe::{Pipe, Woken};
-use super::recipe::Recipe;
+use super::address::{self, Response};
+use super::fuzz_input::FuzzInput;
+use super::pipe::{Pipe, WakeFlag};
 
-/// A plain request has no more fields.
-const MOST_FIELDS: usize = 64;
+/// The most fields of a plain request.
+const MAX_FIELDS: usize = 64;
 const FILES: [(&str, &str); 5] = [
     ("index.html", "the first page"),
     ("a.html", "a page"),
@@ -29,8 +30,8 @@ const FILES: [(&str, &str); 5] = [
     ("404.html", "nothing is here"),
 ];
 
-/// A head as lines, and its first line and fields by blanks and colons.
-struct Lines<'a> {
+/// A head as the simple line parser reads it.
+struct ParsedHead<'a> {
     len: usize,
     method: &'a [u8],
     target: &'a [u8],
@@ -38,118 +39,125 @@ struct Lines<'a> {
     fields: Vec<(&'a [u8], &'a [u8])>,
 }
 
-/// The length of a whole head, and its lines without their ends. Empty lines before it are a part of it (RFC 9112, 2.2).
-fn lines(bytes: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
-    let (mut at, mut lines) = (0, Vec::new());
+/// The length of a complete head and its lines without their line ends. Empty lines before the request are part of the
+/// head (RFC 9112, 2.2).
+fn split_lines(bytes: &[u8]) -> Option<(usize, Vec<&[u8]>)> {
+    let (mut start, mut lines) = (0, Vec::new());
     loop {
-        let end = at + bytes[at..].iter().position(|&b| b == b'\n')?;
-        let line = &bytes[at..end];
+        let end = start + bytes[start..].iter().position(|&b| b == b'\n')?;
+        let line = &bytes[start..end];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        at = end + 1;
+        start = end + 1;
         if !line.is_empty() {
             lines.push(line);
         } else if !lines.is_empty() {
-            return Some((at, lines));
+            return Some((start, lines));
         }
     }
 }
 
-/// A value without the white space around it (RFC 9112, 5).
-fn trimmed(mut value: &[u8]) -> &[u8] {
+/// Removes the white space around a value (RFC 9112, 5).
+fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;
     }
     value
 }
 
-fn read_lines(bytes: &[u8]) -> Option<Lines<'_>> {
-    let (len, lines) = lines(bytes)?;
-    let mut words = lines[0].split(|&b| b == b' ');
-    let (method, target, version) = (words.next()?, words.next()?, words.next()?);
-    if words.next().is_some() {
+fn parse_lines(bytes: &[u8]) -> Option<ParsedHead<'_>> {
+    let (len, lines) = split_lines(bytes)?;
+    let mut parts = lines[0].split(|&b| b == b' ');
+    let (method, target, version) = (parts.next()?, parts.next()?, parts.next()?);
+    if parts.next().is_some() {
         return None;
     }
     let mut fields = Vec::new();
     for &line in &lines[1..] {
         let colon = line.iter().position(|&b| b == b':')?;
-        fields.push((&line[..colon], trimmed(&line[colon + 1..])));
+        fields.push((&line[..colon], trim(&line[colon + 1..])));
     }
-    Some(Lines { len, method, target, version, fields })
+    Some(ParsedHead { len, method, target, version, fields })
 }
 
-fn shown(bytes: &[u8]) -> String {
+fn escaped(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).escape_debug().to_string()
 }
 
 /// A token (RFC 9110, 5.6.2).
 fn is_token(text: &[u8]) -> bool {
-    let is_in_token = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
-    !text.is_empty() && text.iter().all(is_in_token)
+    let is_token_char = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b);
+    !text.is_empty() && text.iter().all(is_token_char)
 }
 
-/// What a head says, and that nothing of it says that a body follows (RFC 9112, 6.3): whoever counts bytes of a body in
-/// another way finds none either.
+/// Checks a plain head against the line parser. No field announces a body (RFC 9112, 6.3), so another implementation
+/// finds no body either.
 fn check_plain(head: &PlainRequestHead<'_>, bytes: &[u8]) {
-    let found = read_lines(bytes).unwrap_or_else(|| panic!("plain, but no request in lines: {}", shown(bytes)));
-    assert_eq!(shown(head.bytes), shown(&bytes[..found.len]), "where the head ends");
-    let method: &[u8] = if head.wants_body { b"GET" } else { b"HEAD" };
-    assert_eq!((method, head.target.as_bytes(), &b"HTTP/1.1"[..]), (found.method, found.target, found.version));
+    let parsed = parse_lines(bytes).unwrap_or_else(|| panic!("the line parser finds no request: {}", escaped(bytes)));
+    assert_eq!(escaped(head.bytes), escaped(&bytes[..parsed.len]), "the end of the head");
+    let method: &[u8] = if head.is_get { b"GET" } else { b"HEAD" };
+    assert_eq!((method, head.target.as_bytes(), &b"HTTP/1.1"[..]), (parsed.method, parsed.target, parsed.version));
     assert!(head.target.starts_with('/') && head.target.bytes().all(|b| b > b' ' && b != 0x7f), "{:?}", head.target);
     let mut fields = Vec::new();
     for_each_field(head.bytes, |name, value| fields.push((name.as_bytes(), value)));
-    assert_eq!(fields, found.fields);
-    assert!(fields.len() <= MOST_FIELDS && head.bytes.len() <= MAX_HEAD_BYTES);
+    assert_eq!(fields, parsed.fields);
+    assert!(fields.len() <= MAX_FIELDS && head.bytes.len() <= MAX_HEAD_BYTES);
     let mut closes = false;
     for (name, value) in fields {
         let is_visible = |&b: &u8| b == b'\t' || (b >= b' ' && b != 0x7f);
-        assert!(is_token(name) && value.iter().all(is_visible), "{}", shown(bytes));
+        assert!(is_token(name) && value.iter().all(is_visible), "{}", escaped(bytes));
         match &name.to_ascii_lowercase()[..] {
-            b"content-length" | b"transfer-encoding" | b"expect" | b"upgrade" => panic!("framed: {}", shown(bytes)),
+            b"content-length" | b"transfer-encoding" | b"expect" | b"upgrade" => {
+                panic!("a field for a body: {}", escaped(bytes))
+            }
             b"connection" => match &value.to_ascii_lowercase()[..] {
                 b"close" => closes = true,
-                other => assert_eq!(shown(other), "keep-alive"),
+                other => assert_eq!(escaped(other), "keep-alive"),
             },
             _ => {}
         }
     }
-    assert_eq!(head.closes, closes, "{}", shown(bytes));
+    assert_eq!(head.closes, closes, "{}", escaped(bytes));
 }
 
-/// What is made of the first head in `bytes`, compared with its lines, and with what is made of a part of it and of more.
-fn judge(bytes: &[u8]) -> HeadOutcome<'_> {
-    let come = parse_head(bytes);
+/// Parses the first head in `bytes` and checks the result, also for a part of the head and with more bytes after it.
+fn check_head(bytes: &[u8]) -> HeadOutcome<'_> {
+    let outcome = parse_head(bytes);
     let more = [bytes, b"GET / HTTP/1.1\r\nhost: other.example\r\n\r\n"].concat();
-    match &come {
+    match &outcome {
         HeadOutcome::Plain(head) => {
             check_plain(head, bytes);
             let len = head.bytes.len();
-            assert_eq!(parse_head(head.bytes), come, "what is behind a head is none of it");
-            assert_eq!(parse_head(&more), come, "what is behind a head is none of it");
+            assert_eq!(parse_head(head.bytes), outcome, "bytes after the head change the result");
+            assert_eq!(parse_head(&more), outcome, "bytes after the head change the result");
             for cut in (0..len).step_by(len / 40 + 1).chain(len.saturating_sub(4)..len) {
-                assert_eq!(parse_head(&bytes[..cut]), HeadOutcome::Partial, "{cut} bytes of {}", shown(head.bytes));
+                assert_eq!(parse_head(&bytes[..cut]), HeadOutcome::Partial, "{cut} bytes of {}", escaped(head.bytes));
             }
         }
         HeadOutcome::Partial => {
-            assert!(bytes.len() <= MAX_HEAD_BYTES && lines(bytes).is_none(), "more is waited for: {}", shown(bytes));
+            assert!(
+                bytes.len() <= MAX_HEAD_BYTES && split_lines(bytes).is_none(),
+                "more bytes are required: {}",
+                escaped(bytes)
+            );
         }
-        HeadOutcome::NotPlain => assert_eq!(parse_head(&more), HeadOutcome::NotPlain, "{}", shown(bytes)),
+        HeadOutcome::NotPlain => assert_eq!(parse_head(&more), HeadOutcome::NotPlain, "{}", escaped(bytes)),
     }
-    come
+    outcome
 }
 
-/// A request in the making.
-struct Draft {
+/// A request that is being written.
+struct RequestDraft {
     text: String,
-    /// What its lines end with.
-    end: &'static str,
+    /// The line end.
+    line_end: &'static str,
     fields: usize,
     is_plain: bool,
 }
 
-impl Draft {
+impl RequestDraft {
     fn line(&mut self, line: &str) {
         self.text.push_str(line);
-        self.text.push_str(self.end);
+        self.text.push_str(self.line_end);
     }
 
     fn field(&mut self, field: &str, is_plain: bool) {
@@ -158,48 +166,48 @@ impl Draft {
         self.is_plain &= is_plain;
     }
 
-    /// On both sides of the limits.
-    fn fill(&mut self, recipe: &mut Recipe<'_>) {
-        if recipe.once_in(2) {
-            for _ in 0..60 + recipe.below(8) {
+    /// Adds fields up to a limit, or a little less or more.
+    fn fill(&mut self, input: &mut FuzzInput<'_>) {
+        if input.once_in(2) {
+            for _ in 0..60 + input.below(8) {
                 self.field("x: 1", true);
             }
         } else {
-            let room = MAX_HEAD_BYTES - 10 + recipe.below(20);
-            let rest = "x: ".len() + 2 * self.end.len();
-            self.field(&format!("x: {}", "1".repeat(room.saturating_sub(self.text.len() + rest))), true);
+            let target_len = MAX_HEAD_BYTES - 10 + input.below(20);
+            let other_len = "x: ".len() + 2 * self.line_end.len();
+            self.field(&format!("x: {}", "1".repeat(target_len.saturating_sub(self.text.len() + other_len))), true);
         }
     }
 }
 
-/// A request by a recipe, and whether it is plain.
-fn described(recipe: &mut Recipe<'_>) -> (Vec<u8>, bool) {
-    let method = recipe.one_of(&["GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "get", "GETS"]);
-    let target = recipe.one_of(&TARGETS);
-    let version = recipe.one_of(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "http/1.1"]);
+/// Makes a request. Returns its bytes and whether it is plain.
+fn make_request(input: &mut FuzzInput<'_>) -> (Vec<u8>, bool) {
+    let method = input.one_of(&["GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "get", "GETS"]);
+    let target = input.one_of(&TARGETS);
+    let version = input.one_of(&["HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "http/1.1"]);
     let is_plain =
         ["GET", "HEAD"].contains(&method) && target.starts_with('/') && !target.contains(' ') && version == "HTTP/1.1";
-    let end = recipe.one_of(&["\r\n", "\r\n", "\r\n", "\n"]);
-    let text = recipe.one_of(&["", "", "", "", "", "", "\r\n", "\n\r\n"]).to_owned();
-    let mut draft = Draft { text, end, fields: 0, is_plain };
+    let line_end = input.one_of(&["\r\n", "\r\n", "\r\n", "\n"]);
+    let text = input.one_of(&["", "", "", "", "", "", "\r\n", "\n\r\n"]).to_owned();
+    let mut draft = RequestDraft { text, line_end, fields: 0, is_plain };
     draft.line(&format!("{method} {target} {version}"));
-    if !recipe.once_in(8) {
-        let host = recipe.one_of(&["site.example", "site.example:80", "[::1]", "a b"]);
+    if !input.once_in(8) {
+        let host = input.one_of(&["site.example", "site.example:80", "[::1]", "a b"]);
         draft.field(&format!("Host: {host}"), true);
     }
-    for _ in 0..recipe.below(6) {
-        let (name, value, is_good) = recipe.one_of(&FIELDS);
-        let (before, behind) = (recipe.one_of(&["", " ", "\t ", " "]), recipe.one_of(&["", "", " ", "\t"]));
-        draft.field(&format!("{name}:{before}{value}{behind}"), is_good);
+    for _ in 0..input.below(6) {
+        let (name, value, is_plain) = input.one_of(&FIELDS);
+        let (before, after) = (input.one_of(&["", " ", "\t ", " "]), input.one_of(&["", "", " ", "\t"]));
+        draft.field(&format!("{name}:{before}{value}{after}"), is_plain);
     }
-    if recipe.once_in(32) {
-        draft.fill(recipe);
+    if input.once_in(32) {
+        draft.fill(input);
     }
-    if recipe.once_in(8) {
-        draft.field(recipe.one_of(&MALFORMED), false);
+    if input.once_in(8) {
+        draft.field(input.one_of(&MALFORMED_FIELDS), false);
     }
     draft.line("");
-    let is_plain = draft.is_plain && draft.fields <= MOST_FIELDS && draft.text.len() <= MAX_HEAD_BYTES;
+    let is_plain = draft.is_plain && draft.fields <= MAX_FIELDS && draft.text.len() <= MAX_HEAD_BYTES;
     (draft.text.into_bytes(), is_plain)
 }
 
@@ -220,11 +228,11 @@ const TARGETS: [&str; 14] = [
     "/a b",
 ];
 
-/// Lines that are no fields.
-const MALFORMED: [&str; 10] =
+/// Malformed field lines.
+const MALFORMED_FIELDS: [&str; 10] =
     [" folded", "\tfolded", "Name : x", ": x", "no colon", "a\0: b", "x: \u{1}", "x: a\rb", "\u{e9}: x", "x\r: y"];
 
-/// Fields, and whether a request with them is plain.
+/// Fields, and whether a request with the field is plain.
 const FIELDS: [(&str, &str, bool); 25] = [
     ("Accept-Encoding", "gzip", true),
     ("accept-encoding", "", true),
@@ -253,138 +261,148 @@ const FIELDS: [(&str, &str, bool); 25] = [
     ("Upgrade", "h2c", false),
 ];
 
-/// The request of a head in lines; none if it is none to the `http` crate.
-fn request(found: &Lines<'_>) -> Option<Request<()>> {
-    let mut request = Request::builder().method(found.method).uri(found.target);
-    for (name, value) in &found.fields {
+/// The request of a head. `None` if it is not valid for the `http` crate.
+fn to_request(head: &ParsedHead<'_>) -> Option<Request<()>> {
+    let mut request = Request::builder().method(head.method).uri(head.target);
+    for (name, value) in &head.fields {
         request = request.header(*name, *value);
     }
     request.body(()).ok()
 }
 
-/// Goes on until the connection waits; gives how it goes on, if it ends.
-fn turn(plain: &mut Http1Connection, pipe: &mut Pipe) -> Option<Http1Outcome> {
-    let woken = Arc::<Woken>::default();
-    let waker = Waker::from(Arc::clone(&woken));
+/// Polls the connection until it waits. Returns the outcome if the connection ends.
+fn poll_until_waiting(connection: &mut Http1Connection, pipe: &mut Pipe) -> Option<Http1Outcome> {
+    let wake_flag = Arc::<WakeFlag>::default();
+    let waker = Waker::from(Arc::clone(&wake_flag));
     let mut context = Context::from_waker(&waker);
     for _ in 0..1_000_000 {
-        if let Poll::Ready(turn) = plain.poll(pipe, &mut context) {
-            return Some(turn);
+        if let Poll::Ready(outcome) = connection.poll(pipe, &mut context) {
+            return Some(outcome);
         }
-        if !woken.take() {
+        if !wake_flag.take() {
             return None;
         }
     }
-    panic!("it goes on for ever");
+    panic!("the connection never waits");
 }
 
-/// Sends `text` over a connection in pieces, and compares what comes with what `handler` makes of each request.
-fn converse(site: &Arc<Site>, text: &[u8], piece: usize, takes: usize) {
-    let (mut at, mut answers, mut is_last) = (0, Vec::new(), false);
+/// Sends `text` over a connection in pieces, and compares the responses with those of `handler`. `max_write` is the
+/// number of bytes that a write accepts.
+fn check_connection(site: &Arc<Site>, text: &[u8], piece_len: usize, max_write: usize) {
+    let (mut plain_end, mut responses, mut is_last) = (0, Vec::new(), false);
     while !is_last
-        && let HeadOutcome::Plain(head) = parse_head(&text[at..])
-        && let Some(asked) = read_lines(head.bytes).and_then(|found| request(&found))
+        && let HeadOutcome::Plain(head) = parse_head(&text[plain_end..])
+        && let Some(request) = parse_lines(head.bytes).and_then(|head| to_request(&head))
     {
-        let answer = address::answer(site, &asked);
-        is_last = head.closes || answer.headers.get(CONNECTION).is_some_and(|value| value == "close");
-        at += head.bytes.len();
-        answers.push((asked.method().clone(), answer, is_last));
+        let response = address::respond(site, &request);
+        is_last = head.closes || response.headers.get(CONNECTION).is_some_and(|value| value == "close");
+        plain_end += head.bytes.len();
+        responses.push((request.method().clone(), response, is_last));
     }
 
     let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
-    let mut plain = Http1Connection::new(Arc::clone(site), peer, Arc::new(AtomicBool::new(false)));
-    let mut pipe = Pipe { takes, ..Pipe::default() };
-    let (mut sent, mut ended) = (0, None);
-    while ended.is_none() && sent < text.len() {
-        let next = text.len().min(sent + piece);
+    let mut connection = Http1Connection::new(Arc::clone(site), peer, Arc::new(AtomicBool::new(false)));
+    let mut pipe = Pipe { max_write, ..Pipe::default() };
+    let (mut sent, mut outcome) = (0, None);
+    while outcome.is_none() && sent < text.len() {
+        let next = text.len().min(sent + piece_len);
         pipe.input.extend(&text[sent..next]);
         sent = next;
-        ended = turn(&mut plain, &mut pipe);
+        outcome = poll_until_waiting(&mut connection, &mut pipe);
     }
-    if ended.is_none() {
-        pipe.is_over = true;
-        ended = turn(&mut plain, &mut pipe);
+    if outcome.is_none() {
+        pipe.is_input_ended = true;
+        outcome = poll_until_waiting(&mut connection, &mut pipe);
     }
-    match ended.expect("a connection on which nothing more comes ends") {
-        Http1Outcome::Ended => assert!(is_last || at == text.len(), "it ends before {}", shown(&text[at..])),
-        Http1Outcome::Hyper(mut rest) => {
-            assert!(!is_last, "nothing is handed on behind the last answer");
+    match outcome.expect("the connection ends after the end of input") {
+        Http1Outcome::Ended => {
+            assert!(is_last || plain_end == text.len(), "the connection ends before {}", escaped(&text[plain_end..]));
+        }
+        Http1Outcome::PassToHyper(mut rest) => {
+            assert!(!is_last, "bytes after the last response are passed on");
             rest.extend(&pipe.input);
             rest.extend_from_slice(&text[sent..]);
-            assert_eq!(shown(&rest), shown(&text[at..]), "what is handed on, in pieces of {piece}");
+            assert_eq!(
+                escaped(&rest),
+                escaped(&text[plain_end..]),
+                "the bytes that are passed on, in pieces of {piece_len}"
+            );
         }
     }
-    let mut out = &pipe.output[..];
-    for (method, answer, is_last) in &answers {
-        out = compare(out, method, answer, *is_last);
+    let mut output = &pipe.output[..];
+    for (method, response, is_last) in &responses {
+        output = compare_response(output, method, response, *is_last);
     }
-    assert!(out.is_empty(), "behind the last answer: {}", shown(out));
+    assert!(output.is_empty(), "after the last response: {}", escaped(output));
 }
 
-/// Compares the first answer in `out`; gives what is behind it.
-fn compare<'a>(out: &'a [u8], method: &Method, expected: &Answer, is_last: bool) -> &'a [u8] {
-    let end = out.windows(4).position(|four| four == b"\r\n\r\n").expect("a whole head") + 4;
-    let head = std::str::from_utf8(&out[..end - 4]).expect("visible characters");
+/// Compares the first response in `output`. Returns the bytes after it.
+fn compare_response<'a>(output: &'a [u8], method: &Method, expected: &Response, is_last: bool) -> &'a [u8] {
+    let end = output.windows(4).position(|window| window == b"\r\n\r\n").expect("a complete head") + 4;
+    let head = std::str::from_utf8(&output[..end - 4]).expect("visible characters");
     let mut lines = head.split("\r\n");
     let status = lines.next().unwrap_or_default();
     assert!(status.starts_with(&format!("HTTP/1.1 {} ", expected.status)), "{status}");
-    let pair = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let mut fields: Vec<(String, String)> = lines.map(|line| pair(line).expect("a field")).collect();
-    let mut take = |name: &str| -> Vec<String> {
-        let (taken, left) = std::mem::take(&mut fields).into_iter().partition(|(known, _)| known == name);
-        fields = left;
-        let taken: Vec<(String, String)> = taken;
-        taken.into_iter().map(|(_, value)| value).collect()
+    let parse_field = |line: &str| line.split_once(": ").map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut fields: Vec<(String, String)> = lines.map(|line| parse_field(line).expect("a field")).collect();
+    let mut remove_field = |name: &str| -> Vec<String> {
+        let (removed, remaining) = std::mem::take(&mut fields).into_iter().partition(|(field, _)| field == name);
+        fields = remaining;
+        let removed: Vec<(String, String)> = removed;
+        removed.into_iter().map(|(_, value)| value).collect()
     };
-    assert_eq!(take("date").len(), 1, "one date: {head}");
-    assert_eq!(take("connection").concat(), if is_last { "close" } else { "" }, "{head}");
+    assert_eq!(remove_field("date").len(), 1, "one date: {head}");
+    assert_eq!(remove_field("connection").concat(), if is_last { "close" } else { "" }, "{head}");
 
     let text = |value: &http::HeaderValue| value.to_str().expect("visible characters").to_owned();
-    let all = expected.headers.iter().filter(|(name, _)| **name != CONNECTION);
-    let mut wanted: Vec<(String, String)> = all.map(|(name, value)| (name.to_string(), text(value))).collect();
-    // Neither has a body, and so no length of one that counts (RFC 9110, 8.6).
+    let expected_headers = expected.headers.iter().filter(|(name, _)| **name != CONNECTION);
+    let mut expected_fields: Vec<(String, String)> =
+        expected_headers.map(|(name, value)| (name.to_string(), text(value))).collect();
+    // Responses with these statuses have no body and no Content-Length (RFC 9110, 8.6).
     let may_have_body = ![204, 304].contains(&expected.status);
     if may_have_body && !expected.headers.contains_key(CONTENT_LENGTH) {
-        wanted.push((CONTENT_LENGTH.to_string(), expected.body.len().to_string()));
+        expected_fields.push((CONTENT_LENGTH.to_string(), expected.body.len().to_string()));
     }
     fields.sort();
-    wanted.sort();
-    assert_eq!(fields, wanted, "{head}");
+    expected_fields.sort();
+    assert_eq!(fields, expected_fields, "{head}");
     if may_have_body && *method == Method::GET {
-        let lengths = wanted.iter().filter(|(name, _)| name == CONTENT_LENGTH.as_str());
+        let lengths = expected_fields.iter().filter(|(name, _)| name == CONTENT_LENGTH.as_str());
         let lengths: Vec<&str> = lengths.map(|(_, value)| value.as_str()).collect();
-        assert_eq!(lengths, [expected.body.len().to_string()], "one length, which is that of the body: {head}");
+        assert_eq!(lengths, [expected.body.len().to_string()], "one Content-Length, that of the body: {head}");
     } else {
         assert!(expected.body.is_empty(), "{head}");
     }
-    out[end..].strip_prefix(&expected.body[..]).unwrap_or_else(|| panic!("another body: {head}"))
+    output[end..].strip_prefix(&expected.body[..]).unwrap_or_else(|| panic!("another body: {head}"))
 }
 
-/// See the head of this file: any bytes, or requests by a recipe.
+/// The fuzz target (see the module documentation): any bytes, or generated requests.
 pub fn http1_head(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let piece = recipe.one_of(&[usize::MAX / 2, 1, 7, 100]);
-    let takes = recipe.one_of(&[usize::MAX, 1000, 7]);
-    let text = if recipe.once_in(2) {
-        recipe.rest().to_vec()
+    let mut input = FuzzInput::new(data);
+    let piece_len = input.one_of(&[usize::MAX / 2, 1, 7, 100]);
+    let max_write = input.one_of(&[usize::MAX, 1000, 7]);
+    let text = if input.once_in(2) {
+        input.rest().to_vec()
     } else {
         let mut text = Vec::new();
-        for _ in 0..=recipe.below(5) {
-            let (one, is_plain) = described(&mut recipe);
-            match judge(&one) {
-                HeadOutcome::Plain(head) => assert!(is_plain && head.bytes == one, "plain: {}", shown(&one)),
-                HeadOutcome::Partial => panic!("it is whole: {}", shown(&one)),
-                HeadOutcome::NotPlain => assert!(!is_plain, "it is plain: {}", shown(&one)),
+        for _ in 0..=input.below(5) {
+            let (request, is_plain) = make_request(&mut input);
+            match check_head(&request) {
+                HeadOutcome::Plain(head) => {
+                    assert!(is_plain && head.bytes == request, "taken as plain: {}", escaped(&request));
+                }
+                HeadOutcome::Partial => panic!("taken as incomplete: {}", escaped(&request)),
+                HeadOutcome::NotPlain => assert!(!is_plain, "not taken as plain: {}", escaped(&request)),
             }
-            text.extend_from_slice(&one);
+            text.extend_from_slice(&request);
         }
         text
     };
-    judge(&text);
+    check_head(&text);
     let files = FILES.iter().map(|(name, text)| (name.as_bytes().to_vec(), text.as_bytes().to_vec()));
     let settings = SiteSettings { identity_cache: 0, asset_grace: Duration::ZERO, ..SiteSettings::default() };
-    let site = address::site(&files.collect(), settings);
-    converse(&site, &text, piece, takes);
-    // Again, by what is known from the first time.
-    converse(&site, &text, usize::MAX / 2, usize::MAX);
+    let site = address::make_site(&files.collect(), settings);
+    check_connection(&site, &text, piece_len, max_write);
+    // Once more, with the caches filled by the first run.
+    check_connection(&site, &text, usize::MAX / 2, usize::MAX);
 }

@@ -1,68 +1,74 @@
-//! DEFLATE against zlib-rs: the same streams are accepted, with the same bytes, and a resumed reading gives what one in
-//! one go gives.
+//! DEFLATE compared with zlib-rs: both accept the same streams with the same bytes. Reading in pieces returns the same
+//! as reading at once.
 
 use docwharf::codec::gzip;
-use docwharf::codec::inflate::{Inflate, InflateStatus};
+use docwharf::codec::inflate::{InflateStatus, Inflater};
 
-/// More output than this is not compared.
-const MOST: usize = 4 << 20;
+/// The most bytes of output that are compared.
+const MAX_OUTPUT_BYTES: usize = 4 << 20;
 
 pub fn inflate(data: &[u8]) {
-    let Some((&step, coded)) = data.split_first() else { return };
-    let ours = run(coded, coded.len().max(1));
-    let theirs = zlib(coded);
-    match (&ours, &theirs) {
-        (Some((bytes, taken)), Some((others, used))) => {
-            assert_eq!(bytes.len(), others.len());
-            assert!(bytes == others, "other bytes");
-            assert_eq!(taken, used, "where the stream ends");
+    let Some((&piece_len, encoded)) = data.split_first() else { return };
+    let result = run(encoded, encoded.len().max(1));
+    let zlib_result = run_zlib(encoded);
+    match (&result, &zlib_result) {
+        (Some((bytes, consumed)), Some((zlib_bytes, zlib_consumed))) => {
+            assert_eq!(bytes.len(), zlib_bytes.len());
+            assert!(bytes == zlib_bytes, "the bytes differ");
+            assert_eq!(consumed, zlib_consumed, "the end of the stream");
         }
         (None, None) => {}
-        _ => panic!("ours {:?}, zlib {:?}", ours.map(|(b, t)| (b.len(), t)), theirs.map(|(b, t)| (b.len(), t))),
+        _ => {
+            let lengths = |result: Option<(Vec<u8>, u64)>| result.map(|(bytes, consumed)| (bytes.len(), consumed));
+            panic!("docwharf {:?}, zlib {:?}", lengths(result), lengths(zlib_result));
+        }
     }
     // In pieces of any size.
-    assert!(run(coded, usize::from(step).max(1)) == ours, "in pieces of {step}");
-    // A frame is read as far as it is one.
-    if let Ok(len) = gzip::header_len(data) {
+    assert!(run(encoded, usize::from(piece_len).max(1)) == result, "in pieces of {piece_len}");
+    // Any bytes as a gzip header: the header is within the input.
+    if let Ok(len) = gzip::parse_header_len(data) {
         assert!(len <= data.len() && len >= 10);
     }
 }
 
-/// All output, and the bytes of input that it took.
-fn run(coded: &[u8], piece: usize) -> Option<(Vec<u8>, u64)> {
-    let mut inflate = Inflate::new();
-    let (mut out, mut at, mut shown) = (Vec::new(), 0, piece.min(coded.len()));
+/// Decodes with docwharf, in pieces of `piece_len` bytes. Returns the output and the number of consumed bytes; `None`
+/// for an error or too much output.
+fn run(encoded: &[u8], piece_len: usize) -> Option<(Vec<u8>, u64)> {
+    let mut inflater = Inflater::new();
+    let (mut output, mut consumed, mut available) = (Vec::new(), 0, piece_len.min(encoded.len()));
     loop {
-        let step = inflate.run(&coded[at..shown], shown == coded.len()).ok()?;
-        at += step.consumed;
-        out.extend_from_slice(inflate.output());
-        if out.len() > MOST {
+        let step = inflater.run(&encoded[consumed..available], available == encoded.len()).ok()?;
+        consumed += step.consumed;
+        output.extend_from_slice(inflater.output());
+        if output.len() > MAX_OUTPUT_BYTES {
             return None;
         }
         match step.status {
-            InflateStatus::Done => return Some((out, inflate.bytes_taken())),
+            InflateStatus::Done => return Some((output, inflater.bytes_consumed())),
             InflateStatus::WindowFull => {}
-            InflateStatus::NeedInput if shown == coded.len() => return None,
-            InflateStatus::NeedInput => shown = (shown + piece).min(coded.len()),
+            InflateStatus::NeedInput if available == encoded.len() => return None,
+            InflateStatus::NeedInput => available = (available + piece_len).min(encoded.len()),
         }
     }
 }
 
-fn zlib(coded: &[u8]) -> Option<(Vec<u8>, u64)> {
-    let mut raw = flate2::Decompress::new(false);
-    let mut out = Vec::with_capacity(64 << 10);
+/// Decodes with zlib-rs.
+fn run_zlib(encoded: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let mut decoder = flate2::Decompress::new(false);
+    let mut output = Vec::with_capacity(64 << 10);
     loop {
-        let (used, made) = (raw.total_in() as usize, out.len());
-        let status = raw.decompress_vec(&coded[used..], &mut out, flate2::FlushDecompress::None).ok()?;
+        let (previous_in, previous_out) = (decoder.total_in() as usize, output.len());
+        let status =
+            decoder.decompress_vec(&encoded[previous_in..], &mut output, flate2::FlushDecompress::None).ok()?;
         if status == flate2::Status::StreamEnd {
-            return (out.len() <= MOST).then_some((out, raw.total_in()));
+            return (output.len() <= MAX_OUTPUT_BYTES).then_some((output, decoder.total_in()));
         }
-        if out.len() > MOST {
+        if output.len() > MAX_OUTPUT_BYTES {
             return None;
         }
-        if out.len() == out.capacity() {
-            out.reserve(out.len().max(4096));
-        } else if raw.total_in() as usize == used && out.len() == made {
+        if output.len() == output.capacity() {
+            output.reserve(output.len().max(4096));
+        } else if decoder.total_in() as usize == previous_in && output.len() == previous_out {
             return None;
         }
     }

@@ -1,20 +1,20 @@
-//! What must hold for any input whatever: one function a target, which panics where it does not.
+//! Properties that must hold for any input: one function for each fuzz target. It panics if the property does not hold.
 //!
-//! The fuzz targets call these with what libFuzzer makes up, and `tests/archives/fuzz_replay.rs` with the corpora in this folder.
-//! None of them is content with not crashing. They hold the program against an independent reader of the same format,
-//! against a naive model that can afford to be slow, or against what the input was made of.
+//! The fuzz targets call these functions with libFuzzer's input, and `tests/archives/fuzz_replay.rs` calls them with
+//! the corpora in `fuzz/corpus`. A check does more than look for crashes: it compares the program with an independent
+//! implementation of the format, with a simple and slow model, or with the values that the input was made from.
 //!
-//! Targets called `…_built` read their input as a description of an archive, and write that down with its checksums:
-//! plain bytes seldom come past those.
+//! The targets `…_built` read their input as a description of an archive, and write that archive with valid checksums.
+//! Mutated archives seldom pass the checksums.
 
 #![allow(missing_docs, unreachable_pub)] // a library for fuzz targets, a module for a test
 
 mod address;
-#[path = "api.rs"]
-mod answers;
+mod api;
 mod archive;
 mod config;
 mod cursor;
+mod fuzz_input;
 mod headers;
 mod hpack;
 mod http1;
@@ -23,7 +23,6 @@ mod index;
 mod inflate;
 mod peer;
 mod pipe;
-mod recipe;
 mod rfc7541;
 mod robots;
 mod rules;
@@ -35,15 +34,15 @@ mod zstd_frame;
 use support::tar as make_tar;
 use support::zip as make_zip;
 
-/// Panics unless what must hold does.
+/// Panics if the property does not hold for the input.
 pub type Check = fn(&[u8]);
 
-/// Every target: the name of its fuzz target and of its corpus, and its function.
+/// All targets: the name, which is also that of the corpus, and the function.
 pub const TARGETS: &[(&str, Check)] = &[
-    ("zip", zip::bytes),
-    ("zip_built", zip::built),
-    ("tar", tar::bytes),
-    ("tar_built", tar::built),
+    ("zip", zip::archive_bytes),
+    ("zip_built", zip::built_archive),
+    ("tar", tar::archive_bytes),
+    ("tar_built", tar::built_archive),
     ("inflate", inflate::inflate),
     ("lookup", address::lookup),
     ("rules", rules::rules),
@@ -52,7 +51,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("conditional", headers::conditional),
     ("forwarded", peer::forwarded),
     ("config", config::config),
-    ("api", answers::api),
+    ("api", api::api),
     ("http1_head", http1::http1_head),
     ("http2", http2::http2),
     ("hpack", hpack::hpack),
@@ -64,12 +63,12 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("retry_after", headers::retry_after),
 ];
 
-/// From now on nothing is left out for the sake of speed.
+/// Runs all checks from now on, including the slow ones.
 pub fn be_thorough() {
     archive::THOROUGH.store(true, std::sync::atomic::Ordering::Relaxed);
 }
 
-/// Runs the target of this name.
+/// Runs the target `target`.
 pub fn check(target: &str, data: &[u8]) {
     let (_, check) = TARGETS.iter().find(|(name, _)| *name == target).expect("a target of this name");
     check(data);

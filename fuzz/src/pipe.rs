@@ -1,4 +1,4 @@
-//! Both ends of a connection in memory, and whether the server has asked for another turn.
+//! A connection in memory, and a waker that records whether it was called.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,21 +11,21 @@ use std::task::{Context, Poll, Wake};
 use docwharf::serve::http1::SendFile;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What the client has sent and the server has not read, and what the server has written.
+/// The bytes from the client that the server has not read, and the bytes that the server has written.
 #[derive(Default)]
 pub struct Pipe {
     pub input: VecDeque<u8>,
     pub output: Vec<u8>,
-    /// Bytes that are taken at a time.
-    pub takes: usize,
-    /// Whether the client sends nothing more.
-    pub is_over: bool,
+    /// The most bytes that a write accepts.
+    pub max_write: usize,
+    /// Whether the client has ended its side.
+    pub is_input_ended: bool,
 }
 
 impl AsyncRead for Pipe {
     fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if self.input.is_empty() {
-            return if self.is_over { Poll::Ready(Ok(())) } else { Poll::Pending };
+            return if self.is_input_ended { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let n = buffer.remaining().min(self.input.len());
         let bytes: Vec<u8> = self.input.drain(..n).collect();
@@ -36,7 +36,7 @@ impl AsyncRead for Pipe {
 
 impl AsyncWrite for Pipe {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let n = bytes.len().min(self.takes);
+        let n = bytes.len().min(self.max_write);
         self.output.extend_from_slice(&bytes[..n]);
         Poll::Ready(Ok(n))
     }
@@ -51,7 +51,7 @@ impl AsyncWrite for Pipe {
 }
 
 impl SendFile for Pipe {
-    fn sends_files(&self) -> bool {
+    fn can_send_files(&self) -> bool {
         false
     }
 
@@ -67,18 +67,18 @@ impl SendFile for Pipe {
     }
 }
 
-/// Whether the connection has asked for another turn.
+/// A waker that records whether it was called.
 #[derive(Default)]
-pub struct Woken(AtomicBool);
+pub struct WakeFlag(AtomicBool);
 
-impl Woken {
-    /// Whether it has since this was last asked.
+impl WakeFlag {
+    /// Whether the waker was called since the last call of this function.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
 }
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! The tables of RFC 7541, written down once more.
+//! The tables of RFC 7541, independent of those in the program.
 
-/// The static table (appendix A); the first has number 1.
+/// The static table (appendix A). The first entry has index 1.
 #[rustfmt::skip]
-pub const STATIC: [(&str, &str); 61] = [
+pub const STATIC_TABLE: [(&str, &str); 61] = [
     (":authority", ""), (":method", "GET"), (":method", "POST"), (":path", "/"), (":path", "/index.html"),
     (":scheme", "http"), (":scheme", "https"), (":status", "200"), (":status", "204"), (":status", "206"),
     (":status", "304"), (":status", "400"), (":status", "404"), (":status", "500"), ("accept-charset", ""),
@@ -18,9 +18,9 @@ pub const STATIC: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// The codes of symbols (appendix B); the last is that of the end of a string.
+/// The Huffman codes of the symbols (appendix B). The last one is EOS.
 #[rustfmt::skip]
-pub const CODES: [u32; 257] = [
+pub const HUFFMAN_CODES: [u32; 257] = [
     0x1ff8, 0x7f_ffd8, 0xfff_ffe2, 0xfff_ffe3, 0xfff_ffe4, 0xfff_ffe5, 0xfff_ffe6, 0xfff_ffe7, 0xfff_ffe8, 0xff_ffea,
     0x3fff_fffc, 0xfff_ffe9, 0xfff_ffea, 0x3fff_fffd, 0xfff_ffeb, 0xfff_ffec, 0xfff_ffed, 0xfff_ffee, 0xfff_ffef,
     0xfff_fff0, 0xfff_fff1, 0xfff_fff2, 0x3fff_fffe, 0xfff_fff3, 0xfff_fff4, 0xfff_fff5, 0xfff_fff6, 0xfff_fff7,
@@ -46,9 +46,9 @@ pub const CODES: [u32; 257] = [
     0x3fff_ffff,
 ];
 
-/// The bits of each of them.
+/// The number of bits of each code.
 #[rustfmt::skip]
-pub const BITS: [u8; 257] = [
+pub const HUFFMAN_CODE_BITS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28,
     28, 28, 28, 28, 6, 10, 10, 12, 13, 6, 8, 11, 10, 10, 8, 11, 8, 6, 6, 6, 5, 5, 5, 6, 6, 6, 6, 6, 6, 6, 7, 8, 15, 6,
     12, 10, 13, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 8, 7, 8, 13, 19, 13, 14, 6, 15,

@@ -1,16 +1,16 @@
-//! robots.txt against RFC 9309, read line by line: the groups of our name or else those of everybody, of their rules the
-//! longest that matches, by a matcher that keeps every place at which it might be.
+//! robots.txt compared with a simple model of RFC 9309, which reads line by line. The groups for docwharf apply, or
+//! else the groups for `*`; the longest matching rule decides. The model's matcher tracks all possible match positions.
 
 use docwharf::origin::source::crawl::address::{LinkTarget, resolve_link};
 use docwharf::origin::source::crawl::robots::Robots;
 use url::Url;
 
-use super::recipe::Recipe;
+use super::fuzz_input::FuzzInput;
 
-/// So much is read at least (RFC 9309, 2.5), in bytes.
-const AT_LEAST: usize = 500 << 10;
+/// The size up to which a robots.txt must be read (RFC 9309, 2.5).
+const MIN_READ_BYTES: usize = 500 << 10;
 
-/// Addresses as links have them.
+/// Link addresses.
 const ADDRESSES: [&str; 16] = [
     "/",
     "/a",
@@ -55,24 +55,26 @@ const RULES: [&str; 24] = [
     "/a b",
     "$",
 ];
-/// Rules with codes of characters that need none.
-const CODED: [&str; 4] = ["/%61", "/%7Ea", "/%69ndex.html", "/%61/*.%70df$"];
+// Regression: a percent-encoded unreserved character was decoded in addresses but not in the rules of robots.txt, so
+// `Disallow: /%61b` did not forbid `/ab`.
+/// Rules with unnecessary percent-encoding.
+const ENCODED_RULES: [&str; 4] = ["/%61", "/%7Ea", "/%69ndex.html", "/%61/*.%70df$"];
 
-/// A group: whom it is for, and what it says.
+/// A group: its user agents and its rules. A rule is whether it allows, and its pattern.
 #[derive(Default)]
 struct Group {
-    names: Vec<String>,
+    user_agents: Vec<String>,
     rules: Vec<(bool, Vec<u8>)>,
 }
 
-/// What a robots.txt says, by its lines.
-struct Model {
+/// The model of a robots.txt.
+struct RobotsModel {
     groups: Vec<Group>,
     sitemaps: Vec<String>,
 }
 
-impl Model {
-    fn read(body: &[u8]) -> Model {
+impl RobotsModel {
+    fn parse(body: &[u8]) -> RobotsModel {
         let text = String::from_utf8_lossy(body);
         let (mut groups, mut sitemaps): (Vec<Group>, Vec<String>) = (Vec::new(), Vec::new());
         let mut has_rules = true;
@@ -85,30 +87,30 @@ impl Model {
                     if std::mem::take(&mut has_rules) {
                         groups.push(Group::default());
                     }
-                    groups.last_mut().expect("there is one").names.push(value.to_owned());
+                    groups.last_mut().expect("a group was added").user_agents.push(value.to_owned());
                 }
                 name @ ("allow" | "disallow") => {
                     has_rules = true;
                     if let Some(group) = groups.last_mut().filter(|_| !value.is_empty()) {
-                        group.rules.push((name == "allow", octets(value)));
+                        group.rules.push((name == "allow", normalize_path(value)));
                     }
                 }
                 "sitemap" => sitemaps.push(value.to_owned()),
                 _ => {}
             }
         }
-        Model { groups, sitemaps }
+        RobotsModel { groups, sitemaps }
     }
 
-    /// Whether this address may be asked for (RFC 9309, 2.2).
+    /// Whether the address may be requested (RFC 9309, 2.2).
     fn allows(&self, address: &str) -> bool {
-        let is_ours = |name: &str| {
+        let is_docwharf = |name: &str| {
             let product = name.split(['/', ' ']).next().unwrap_or_default();
             product.eq_ignore_ascii_case("docwharf")
         };
-        let ours: Vec<&Group> = self.of(is_ours);
-        let groups = if ours.is_empty() { self.of(|name| name == "*") } else { ours };
-        let address = octets(address);
+        let own_groups: Vec<&Group> = self.groups_for(is_docwharf);
+        let groups = if own_groups.is_empty() { self.groups_for(|name| name == "*") } else { own_groups };
+        let address = normalize_path(address);
         let rules = groups.iter().flat_map(|group| &group.rules).filter(|(_, rule)| matches(rule, &address));
         let (mut longest, mut is_allowed) = (0, true);
         for (is_allow, rule) in rules {
@@ -121,15 +123,15 @@ impl Model {
         is_allowed
     }
 
-    fn of(&self, is_meant: impl Fn(&str) -> bool) -> Vec<&Group> {
-        self.groups.iter().filter(|group| group.names.iter().any(|name| is_meant(name))).collect()
+    fn groups_for(&self, matches_name: impl Fn(&str) -> bool) -> Vec<&Group> {
+        self.groups.iter().filter(|group| group.user_agents.iter().any(|name| matches_name(name))).collect()
     }
 }
 
-/// What is compared (RFC 9309, 2.2.2): codes of unreserved characters as these, others with digits in upper case, and codes in
-/// the place of what must be encoded.
-fn octets(text: &str) -> Vec<u8> {
-    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::new(), 0);
+/// The form of a path for comparison (RFC 9309, 2.2.2): unreserved characters are decoded, other percent-encodings have
+/// upper-case digits, and all characters that must be encoded are encoded.
+fn normalize_path(text: &str) -> Vec<u8> {
+    let (bytes, mut output, mut at) = (text.as_bytes(), Vec::new(), 0);
     while at < bytes.len() {
         let digit = |at: usize| bytes.get(at).and_then(|&b| char::from(b).to_digit(16));
         let (byte, len) = match (bytes[at], digit(at + 1), digit(at + 2)) {
@@ -138,108 +140,108 @@ fn octets(text: &str) -> Vec<u8> {
         };
         let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         if is_unreserved || (len == 1 && byte.is_ascii_graphic()) {
-            out.push(byte);
+            output.push(byte);
         } else {
-            out.extend_from_slice(format!("%{byte:02X}").as_bytes());
+            output.extend_from_slice(format!("%{byte:02X}").as_bytes());
         }
         at += len;
     }
-    out
+    output
 }
 
-/// Whether a rule matches the beginning of an address, or all of it where it ends with `$`.
+/// Whether a rule matches the beginning of an address, or the complete address if the rule ends with `$`.
 fn matches(rule: &[u8], address: &[u8]) -> bool {
-    let (rule, is_whole) = rule.strip_suffix(b"$").map_or((rule, false), |rule| (rule, true));
-    // Where in the address what has been read of the rule may end.
-    let mut may_end = vec![false; address.len() + 1];
-    may_end[0] = true;
+    let (rule, is_anchored) = rule.strip_suffix(b"$").map_or((rule, false), |rule| (rule, true));
+    // The positions of the address at which a match of the rule so far can end.
+    let mut match_ends = vec![false; address.len() + 1];
+    match_ends[0] = true;
     for &byte in rule {
         let mut next = vec![false; address.len() + 1];
-        for at in (0..=address.len()).filter(|&at| may_end[at]) {
+        for at in (0..=address.len()).filter(|&at| match_ends[at]) {
             if byte == b'*' {
                 next[at..].fill(true);
             } else if address.get(at) == Some(&byte) {
                 next[at + 1] = true;
             }
         }
-        may_end = next;
+        match_ends = next;
     }
-    if is_whole { may_end[address.len()] } else { may_end.contains(&true) }
+    if is_anchored { match_ends[address.len()] } else { match_ends.contains(&true) }
 }
 
-/// Whether every percent sign begins a code: what others mean nobody says.
-fn is_coded(text: &str) -> bool {
+/// Whether each percent sign begins a percent-encoding. RFC 9309 does not define the meaning of others.
+fn is_percent_encoded(text: &str) -> bool {
     let is_digit = |b: Option<&u8>| b.is_some_and(u8::is_ascii_hexdigit);
-    let mut codes = text.split('%').skip(1).map(str::as_bytes);
-    codes.all(|code| is_digit(code.first()) && is_digit(code.get(1)))
+    let mut encodings = text.split('%').skip(1).map(str::as_bytes);
+    encodings.all(|digits| is_digit(digits.first()) && is_digit(digits.get(1)))
 }
 
 fn compare(body: &[u8], addresses: &[&str]) {
-    let (robots, model) = (Robots::parse(body), Model::read(body));
-    let shown = String::from_utf8_lossy(body);
-    assert_eq!(robots.sitemaps, model.sitemaps, "{shown:?}");
+    let (robots, model) = (Robots::parse(body), RobotsModel::parse(body));
+    let text = String::from_utf8_lossy(body);
+    assert_eq!(robots.sitemaps, model.sitemaps, "{text:?}");
     let start = Url::parse("http://site.example/").expect("a URL");
     for address in addresses {
-        // As it is asked for.
-        let LinkTarget::Here { address, .. } = resolve_link(&start, &start, address) else { continue };
+        // The address as it is requested.
+        let LinkTarget::SameSite { address, .. } = resolve_link(&start, &start, address) else { continue };
         let address = address.to_string();
-        assert_eq!(robots.allows(&address), model.allows(&address), "{address} by {shown:?}");
+        assert_eq!(robots.allows(&address), model.allows(&address), "{address} by {text:?}");
     }
 }
 
-/// A robots.txt by a recipe.
-fn described(recipe: &mut Recipe<'_>) -> Vec<u8> {
-    let end = recipe.one_of(&["\n", "\n", "\r\n", "\r"]);
-    let mut text = recipe.one_of(&["", "", "", "\u{feff}", "# who may do what\n"]).to_owned();
-    for _ in 0..recipe.below(24) {
-        let (field, value) = match recipe.below(8) {
+/// Makes a robots.txt.
+fn make_robots_txt(input: &mut FuzzInput<'_>) -> Vec<u8> {
+    let line_end = input.one_of(&["\n", "\n", "\r\n", "\r"]);
+    let mut text = input.one_of(&["", "", "", "\u{feff}", "# a comment\n"]).to_owned();
+    for _ in 0..input.below(24) {
+        let (field, value) = match input.below(8) {
             0 | 1 => {
                 let names = ["*", "*", "docwharf", "DocWharf/2.0", "docwharf bot", "docwharfbot", "other", "", "*x"];
-                ("User-agent", recipe.one_of(&names))
+                ("User-agent", input.one_of(&names))
             }
-            2 | 3 => ("Disallow", recipe.one_of(&RULES)),
-            4 | 5 => ("Allow", recipe.one_of(&RULES)),
+            2 | 3 => ("Disallow", input.one_of(&RULES)),
+            4 | 5 => ("Allow", input.one_of(&RULES)),
             6 => (
-                recipe.one_of(&["Allow", "Disallow"]),
-                recipe.one_of(&["", "", CODED[0], CODED[1], CODED[2], CODED[3]]),
+                input.one_of(&["Allow", "Disallow"]),
+                input.one_of(&["", "", ENCODED_RULES[0], ENCODED_RULES[1], ENCODED_RULES[2], ENCODED_RULES[3]]),
             ),
-            _ => recipe.one_of(&[("Sitemap", "http://site.example/s.xml"), ("Crawl-delay", "3"), ("", ""), ("", "x")]),
+            _ => input.one_of(&[("Sitemap", "http://site.example/s.xml"), ("Crawl-delay", "3"), ("", ""), ("", "x")]),
         };
-        let field = match recipe.below(3) {
+        let field = match input.below(3) {
             0 => field.to_owned(),
             1 => field.to_uppercase(),
             _ => field.to_lowercase(),
         };
-        let colon = recipe.one_of(&[": ", ": ", ":", " :\t", " "]);
-        let behind = recipe.one_of(&["", "", "", " ", " # but why", "#"]);
-        for part in [field.as_str(), colon, value, behind, end] {
+        let colon = input.one_of(&[": ", ": ", ":", " :\t", " "]);
+        let after = input.one_of(&["", "", "", " ", " # comment", "#"]);
+        for part in [field.as_str(), colon, value, after, line_end] {
             text.push_str(part);
         }
     }
     text.into_bytes()
 }
 
-/// See the head of this file: any bytes, or groups by a recipe.
+/// The fuzz target (see the module documentation): any bytes, or generated groups.
 pub fn robots(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let is_long = recipe.once_in(64);
-    let (body, asked) = if recipe.once_in(2) {
-        let most = recipe.below(40);
-        let asked = format!("/{}", String::from_utf8_lossy(recipe.bytes(most)));
-        (recipe.rest().to_vec(), asked)
+    let mut input = FuzzInput::new(data);
+    let is_long = input.once_in(64);
+    let (body, extra_address) = if input.once_in(2) {
+        let max_len = input.below(40);
+        let extra_address = format!("/{}", String::from_utf8_lossy(input.bytes(max_len)));
+        (input.rest().to_vec(), extra_address)
     } else {
-        (described(&mut recipe), "/".to_owned())
+        (make_robots_txt(&mut input), "/".to_owned())
     };
-    // In a text or in an address; a rule goes to the end of its line.
-    if !is_coded(&String::from_utf8_lossy(&body)) {
+    // Invalid percent-encodings are not compared.
+    if !is_percent_encoded(&String::from_utf8_lossy(&body)) {
         return;
     }
     let mut addresses: Vec<&str> = ADDRESSES.to_vec();
-    addresses.push(&asked);
+    addresses.push(&extra_address);
     compare(&body, &addresses);
-    if is_long && body.len() < AT_LEAST / 2 {
-        // What comes late counts, too.
-        let comment = [b"#".repeat(AT_LEAST - body.len() - 1), b"\n".to_vec()].concat();
+    if is_long && body.len() < MIN_READ_BYTES / 2 {
+        // Rules after a long comment apply, too.
+        let comment = [b"#".repeat(MIN_READ_BYTES - body.len() - 1), b"\n".to_vec()].concat();
         compare(&[comment, body].concat(), &addresses);
     }
 }

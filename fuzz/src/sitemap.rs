@@ -1,71 +1,74 @@
-//! Sitemaps of a site that is crawled: of any bytes, only a sitemap names addresses, in bounded texts; of one that was written,
-//! they are those that it was written with. What is asked for of them is of the site's own origin, and one line.
+//! Sitemaps of a crawled site. In any bytes, only a sitemap names addresses, and their length is limited. A generated
+//! sitemap names the addresses that it was made from. All requested addresses have the site's origin and fit one
+//! request line.
 
 use std::fmt::Write;
 
 use docwharf::origin::source::crawl::address::{LinkTarget, resolve_link};
-use docwharf::origin::source::crawl::sitemap::addresses;
+use docwharf::origin::source::crawl::sitemap::visit_sitemap_addresses;
 use url::{Position, Url};
 
-use super::recipe::Recipe;
+use super::fuzz_input::FuzzInput;
 
-/// An address that is told is no longer, in bytes.
-const LONGEST_TOLD: usize = 8 << 10;
-/// Nor is one that is asked for, without the `?` before its query.
-const LONGEST_ASKED: usize = 2000;
+/// The maximum length of an address that the reader returns.
+const MAX_SITEMAP_ADDRESS_BYTES: usize = 8 << 10;
+/// The maximum length of an address that is requested, without the `?` before its query.
+const MAX_REQUEST_ADDRESS_BYTES: usize = 2000;
 
-fn read(body: &[u8]) -> Vec<String> {
-    let mut all = Vec::new();
-    addresses(body, &mut |address| all.push(address.to_owned()));
-    all
+fn read_addresses(body: &[u8]) -> Vec<String> {
+    let mut addresses = Vec::new();
+    visit_sitemap_addresses(body, &mut |address| addresses.push(address.to_owned()));
+    addresses
 }
 
-/// Any bytes.
-fn any(body: &[u8], start: &Url) {
-    let told = read(body);
+/// Checks any bytes as a sitemap.
+fn check_bytes(body: &[u8], start: &Url) {
+    let addresses = read_addresses(body);
     let text = String::from_utf8_lossy(body);
-    let is_named = ["urlset", "sitemapindex"].iter().any(|name| text.contains(name));
-    assert!(told.is_empty() || is_named, "addresses of what is no sitemap: {told:?}");
-    assert!(told.len() <= text.matches("loc").count(), "{} addresses", told.len());
-    for address in &told {
-        assert!(address.len() <= LONGEST_TOLD, "an address of {} bytes", address.len());
-        follow(start, address);
+    let is_sitemap = ["urlset", "sitemapindex"].iter().any(|name| text.contains(name));
+    assert!(addresses.is_empty() || is_sitemap, "addresses without a sitemap: {addresses:?}");
+    assert!(addresses.len() <= text.matches("loc").count(), "{} addresses", addresses.len());
+    for address in &addresses {
+        assert!(address.len() <= MAX_SITEMAP_ADDRESS_BYTES, "an address of {} bytes", address.len());
+        check_link(start, address);
     }
 }
 
-/// What is asked for, if anything is; whether it is.
-fn follow(start: &Url, text: &str) -> bool {
+/// Resolves an address and checks the result. Returns whether it would be requested.
+fn check_link(start: &Url, text: &str) -> bool {
     match resolve_link(start, start, text) {
-        LinkTarget::Here { address, .. } => {
+        LinkTarget::SameSite { address, .. } => {
             let target = address.to_string();
-            assert!(target.starts_with('/') && target.len() <= LONGEST_ASKED + 1, "{target:?}");
-            // It goes into the first line of a request (RFC 9112, 3).
+            assert!(target.starts_with('/') && target.len() <= MAX_REQUEST_ADDRESS_BYTES + 1, "{target:?}");
+            // The address is part of the request line (RFC 9112, 3).
             assert!(target.bytes().all(|b| b.is_ascii_graphic()) && !target.contains('#'), "{target:?}");
-            let mut asked = start.clone();
-            asked.set_fragment(None);
-            asked.set_path(&address.path);
-            asked.set_query(address.query.as_deref());
-            assert_eq!(asked.origin(), start.origin(), "{text:?} leads to {asked}");
-            assert!(asked.username().is_empty() && asked.password().is_none(), "{asked}");
-            match resolve_link(start, start, asked.as_str()) {
-                LinkTarget::Here { address: again, .. } => assert_eq!(again, address, "one address has one form"),
-                other => panic!("{asked} leads to {other:?}"),
+            let mut request_url = start.clone();
+            request_url.set_fragment(None);
+            request_url.set_path(&address.path);
+            request_url.set_query(address.query.as_deref());
+            assert_eq!(request_url.origin(), start.origin(), "{text:?} leads to {request_url}");
+            assert!(request_url.username().is_empty() && request_url.password().is_none(), "{request_url}");
+            match resolve_link(start, start, request_url.as_str()) {
+                LinkTarget::SameSite { address: resolved, .. } => {
+                    assert_eq!(resolved, address, "a resolved address stays the same");
+                }
+                other => panic!("{request_url} leads to {other:?}"),
             }
             true
         }
-        LinkTarget::Elsewhere(url) => {
+        LinkTarget::OtherOrigin(url) => {
             assert!(["http", "https"].contains(&url.scheme()), "{url}");
             let has_credentials = !url.username().is_empty() || url.password().is_some();
             assert!(url.origin() != start.origin() || has_credentials, "{url} is of this site");
             false
         }
-        LinkTarget::Nowhere => false,
+        LinkTarget::Ignored => false,
     }
 }
 
-/// Addresses, and whether they are of the site at `site`.
-fn known(site: &str, recipe: &mut Recipe<'_>) -> (String, bool) {
-    let (text, is_here) = recipe.one_of(&[
+/// An address and whether it belongs to the site with the origin `site`.
+fn make_address(site: &str, input: &mut FuzzInput<'_>) -> (String, bool) {
+    let (text, is_same_site) = input.one_of(&[
         ("SITE/a", true),
         ("SITE/b?c=1&d=<2>", true),
         ("SITE/caf\u{e9}#part", true),
@@ -88,15 +91,15 @@ fn known(site: &str, recipe: &mut Recipe<'_>) -> (String, bool) {
         ("data:text/plain,a", false),
         ("#part", false),
     ]);
-    // A scheme without a host is that of the page only if the page has the same one.
-    let is_here = is_here && (!text.starts_with("HTTP:") || site.starts_with("http:"));
-    (text.replace("SITE", site), is_here)
+    // `HTTP:/path` is a relative address only for a page with the same scheme.
+    let is_same_site = is_same_site && (!text.starts_with("HTTP:") || site.starts_with("http:"));
+    (text.replace("SITE", site), is_same_site)
 }
 
-/// An address as the content of an element.
-fn content(recipe: &mut Recipe<'_>, text: &str) -> String {
+/// Encodes an address as the content of an XML element.
+fn element_content(input: &mut FuzzInput<'_>, text: &str) -> String {
     let escaped = || text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-    match recipe.below(5) {
+    match input.below(5) {
         0 => format!("<![CDATA[{text}]]>"),
         1 => format!(" \n<![CDATA[ {text}\t]]> "),
         2 => format!("\n\t{}  ", escaped()),
@@ -108,12 +111,12 @@ fn content(recipe: &mut Recipe<'_>, text: &str) -> String {
     }
 }
 
-/// A sitemap by a recipe.
-fn described(recipe: &mut Recipe<'_>, start: &Url) {
+/// Makes a sitemap and checks its addresses.
+fn check_generated(input: &mut FuzzInput<'_>, start: &Url) {
     let site = &start[..Position::BeforePath];
-    let root = recipe.one_of(&["urlset", "sitemapindex", "urlset", "rss"]);
-    let prefix = recipe.one_of(&["", "", "s:", "ns1:"]);
-    let mut text = recipe
+    let root = input.one_of(&["urlset", "sitemapindex", "urlset", "rss"]);
+    let prefix = input.one_of(&["", "", "s:", "ns1:"]);
+    let mut text = input
         .one_of(&[
             "",
             "<?xml version=\"1.0\"?>\n",
@@ -124,49 +127,51 @@ fn described(recipe: &mut Recipe<'_>, start: &Url) {
         .to_owned();
     let _ = write!(text, "<{prefix}{root} xmlns:image=\"x\">");
     let mut written = Vec::new();
-    for _ in 0..recipe.below(12) {
-        let (address, is_here) = known(site, recipe);
-        let content = content(recipe, &address);
-        // A name with another prefix is an address of the site all the same.
-        let name = recipe.one_of(&["loc", "loc", "loc a=\"b\"", "loc\n"]);
-        let own = if recipe.once_in(8) { "image:" } else { prefix };
-        let _ = write!(text, "<{prefix}url><{own}{name}>{content}</{own}loc>");
-        text.push_str(recipe.one_of(&[
+    for _ in 0..input.below(12) {
+        let (address, is_same_site) = make_address(site, input);
+        let content = element_content(input, &address);
+        // The namespace prefix of `loc` does not matter.
+        let name = input.one_of(&["loc", "loc", "loc a=\"b\"", "loc\n"]);
+        let loc_prefix = if input.once_in(8) { "image:" } else { prefix };
+        let _ = write!(text, "<{prefix}url><{loc_prefix}{name}>{content}</{loc_prefix}loc>");
+        text.push_str(input.one_of(&[
             "",
             "<lastmod>2026-01-01</lastmod>",
             "<!-- <loc>/no</loc> -->",
             "<location>/no</location>",
         ]));
         let _ = writeln!(text, "</{prefix}url>");
-        written.push((address, is_here));
+        written.push((address, is_same_site));
     }
     let _ = write!(text, "</{prefix}{root}>");
-    let told = read(text.as_bytes());
+    let addresses = read_addresses(text.as_bytes());
     if root == "rss" {
-        assert!(told.is_empty(), "addresses of what is no sitemap: {told:?}");
+        assert!(addresses.is_empty(), "addresses without a sitemap: {addresses:?}");
         return;
     }
     let expected: Vec<&str> = written.iter().map(|(address, _)| &address[..]).collect();
-    assert_eq!(told, expected, "{text}");
-    for (address, is_here) in &written {
-        assert_eq!(follow(start, address), *is_here, "{address} on {start}");
+    assert_eq!(addresses, expected, "{text}");
+    for (address, is_same_site) in &written {
+        assert_eq!(check_link(start, address), *is_same_site, "{address} on {start}");
     }
-    // Cut short, it tells no others; the last one may be a part of what it was.
-    let at = text.floor_char_boundary(usize::from(recipe.short()) % (text.len() + 1));
-    let part = read(&text.as_bytes()[..at]);
-    let whole = part.len().saturating_sub(1);
-    assert!(part.len() <= told.len() && part[..whole] == told[..whole], "{part:?} of {told:?}");
+    // A truncated sitemap has no other addresses, but the last one may be truncated.
+    let len = text.floor_char_boundary(usize::from(input.u16()) % (text.len() + 1));
+    let first_addresses = read_addresses(&text.as_bytes()[..len]);
+    let complete = first_addresses.len().saturating_sub(1);
+    assert!(
+        first_addresses.len() <= addresses.len() && first_addresses[..complete] == addresses[..complete],
+        "{first_addresses:?} of {addresses:?}"
+    );
 }
 
-/// See the head of this file.
+/// The fuzz target: see the module documentation.
 pub fn sitemap(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let start =
-        recipe.one_of(&["http://site.example/docs/", "https://site.example:8443/", "http://[::1]:8080/a/b?c=d"]);
+    let mut input = FuzzInput::new(data);
+    let start = input.one_of(&["http://site.example/docs/", "https://site.example:8443/", "http://[::1]:8080/a/b?c=d"]);
     let start = Url::parse(start).expect("a URL");
-    if recipe.once_in(2) {
-        any(recipe.rest(), &start);
+    if input.once_in(2) {
+        check_bytes(input.rest(), &start);
     } else {
-        described(&mut recipe, &start);
+        check_generated(&mut input, &start);
     }
 }

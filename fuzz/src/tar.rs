@@ -1,119 +1,121 @@
-//! Tar, plain, in gzip and in zstd, against the `tar` crate over flate2 and libzstd.
+//! Tar archives, uncompressed, in gzip and in zstd, compared with the `tar` crate over flate2 and libzstd.
 
 use std::collections::BTreeSet;
 use std::io::{Cursor, Read};
 
 use docwharf::bundle::BundleKind;
 
-use super::archive::{Tree, agree, judge, plain};
-use super::make_tar::{self as make, Entry};
-use super::recipe::Recipe;
-use super::zip::{make_text, sealed};
+use super::archive::{Tree, assert_same_files, check_archive, normalize_path};
+use super::fuzz_input::FuzzInput;
+use super::make_tar::{self as make, TarEntry};
+use super::zip::{check_image, make_text};
 
-/// An archive as it is.
-pub fn bytes(data: &[u8]) {
-    let Ok(accepted) = judge(data) else { return };
+/// The fuzz target for any bytes as an archive.
+pub fn archive_bytes(data: &[u8]) {
+    let Ok(accepted) = check_archive(data) else { return };
     let Some(decoded) = decode(data, accepted.kind) else { return };
     compare(&accepted.files, &decoded);
-    sealed(&accepted);
+    check_image(&accepted);
 }
 
-fn compare(ours: &Tree, decoded: &[u8]) {
-    match independent(decoded) {
-        Ok(theirs) => agree(ours, &theirs, "the tar crate"),
-        Err(Other::Knows(_)) => {}
-        Err(Other::Refuses(why)) => panic!("accepted, but not by the tar crate: {why}"),
+/// Compares the files of a decoded tar with those that the tar crate reads.
+fn compare(files: &Tree, decoded: &[u8]) {
+    match read_with_tar_crate(decoded) {
+        Ok(tar_files) => assert_same_files(files, &tar_files, "the tar crate"),
+        Err(TarCrateError::KnownDifference(_)) => {}
+        Err(TarCrateError::Refused(reason)) => panic!("accepted, but not by the tar crate: {reason}"),
     }
 }
 
-/// The tar within, by decoders that are not docwharf's; none for a ZIP.
+/// Decodes to the uncompressed tar with decoders other than docwharf's. `None` for a ZIP.
 fn decode(data: &[u8], kind: BundleKind) -> Option<Vec<u8>> {
     match kind {
         BundleKind::Tar => Some(data.to_vec()),
         BundleKind::TarGz => {
-            let (mut rest, mut all) = (data, Vec::new());
-            // Zeros behind the last member are padding, as for gzip(1).
-            while rest.iter().any(|&b| b != 0) {
-                let mut member = flate2::bufread::GzDecoder::new(rest);
-                member.read_to_end(&mut all).expect("flate2 reads every member");
-                rest = member.into_inner();
+            let (mut remaining, mut tar) = (data, Vec::new());
+            // Zeros after the last member are padding, as for gzip(1).
+            while remaining.iter().any(|&b| b != 0) {
+                let mut member = flate2::bufread::GzDecoder::new(remaining);
+                member.read_to_end(&mut tar).expect("flate2 reads each member");
+                remaining = member.into_inner();
             }
-            Some(all)
+            Some(tar)
         }
-        BundleKind::TarZst => Some(zstd::stream::decode_all(data).expect("zstd reads it")),
+        BundleKind::TarZst => Some(zstd::stream::decode_all(data).expect("libzstd reads the archive")),
         _ => None,
     }
 }
 
-/// Why the other reader has nothing to compare with.
-enum Other {
-    /// It reads less than the standard has, in a way that is known.
-    Knows(#[allow(dead_code)] &'static str), // for whoever reads the code
-    /// It has found something wrong.
-    Refuses(String),
+/// The reason why there is nothing to compare with.
+enum TarCrateError {
+    /// The tar crate is known to differ from the standard here.
+    KnownDifference(#[allow(dead_code)] &'static str), // documents the code
+    /// The tar crate refuses the archive.
+    Refused(String),
 }
 
-/// What the other reader makes of it.
-fn independent(data: &[u8]) -> Result<Tree, Other> {
+/// Reads all files with the tar crate.
+fn read_with_tar_crate(data: &[u8]) -> Result<Tree, TarCrateError> {
     let mut archive = tar::Archive::new(Cursor::new(data));
     let mut files = Tree::new();
-    let refuses = |error: std::io::Error| {
-        let why = error.to_string();
-        // It sums bytes without a sign only, takes an empty number for none, and ends a PAX record at any line feed.
-        let known = [
+    let to_error = |error: std::io::Error| {
+        let message = error.to_string();
+        // The tar crate sums unsigned bytes only, refuses empty numbers, and ends a PAX record at any line feed.
+        let known_differences = [
             ("malformed pax extension", "a line feed in a PAX record"),
             ("archive header checksum mismatch", "checksums of signed bytes"),
             ("numeric field was not a number", "a number that is empty"),
             ("two pax extensions entries describing the same member", "several PAX headers before one entry"),
             ("two long name entries describing the same member", "several names or link names before one entry"),
         ];
-        match known.iter().find(|(said, _)| why.contains(said)) {
-            Some((_, what)) => Other::Knows(what),
-            None => Other::Refuses(why),
+        match known_differences.iter().find(|(text, _)| message.contains(text)) {
+            Some((_, difference)) => TarCrateError::KnownDifference(difference),
+            None => TarCrateError::Refused(message),
         }
     };
-    for entry in archive.entries().map_err(refuses)? {
-        let mut entry = entry.map_err(refuses)?;
-        let mut keys = BTreeSet::new();
+    for entry in archive.entries().map_err(to_error)? {
+        let mut entry = entry.map_err(to_error)?;
+        let mut pax_keys = BTreeSet::new();
         let raw = entry.path_bytes().into_owned();
-        if let Some(extensions) = entry.pax_extensions().map_err(refuses)? {
+        if let Some(extensions) = entry.pax_extensions().map_err(to_error)? {
             for extension in extensions {
-                // Of two records of one name it takes the first, POSIX the last; an empty one takes nothing back.
-                let extension = extension.map_err(refuses)?;
-                if !keys.insert(extension.key_bytes().to_vec()) || extension.value_bytes().is_empty() {
-                    return Err(Other::Knows("a PAX record that is there twice or empty"));
+                // The tar crate uses the first of two records with one name, POSIX the last. An empty record removes
+                // nothing.
+                let extension = extension.map_err(to_error)?;
+                if !pax_keys.insert(extension.key_bytes().to_vec()) || extension.value_bytes().is_empty() {
+                    return Err(TarCrateError::KnownDifference("a duplicate or empty PAX record"));
                 }
-                // For GNU tar and libarchive it is the other way round.
+                // In GNU tar and libarchive the PAX path has priority.
                 if extension.key_bytes() == b"path" && extension.value_bytes() != raw {
-                    return Err(Other::Knows("a GNU name that beats a PAX path"));
+                    return Err(TarCrateError::KnownDifference("a GNU name with priority over a PAX path"));
                 }
             }
         }
         let kind = entry.header().entry_type();
-        // What stands before a global header is the global header's for it, and the next entry's for POSIX and GNU tar.
+        // The tar crate applies a name before a global header to that header, POSIX and GNU tar to the next entry.
         if kind.is_pax_global_extensions() && raw != entry.header().path_bytes().into_owned() {
-            return Err(Other::Knows("a name before a global header"));
+            return Err(TarCrateError::KnownDifference("a name before a global header"));
         }
-        // It looks for the version, 00, behind "ustar" as well; GNU tar, bsdtar and Python do not.
+        // The tar crate requires the version 00 after "ustar"; GNU tar, bsdtar and Python do not.
         let is_special = kind.is_pax_local_extensions() || kind.is_gnu_longname() || kind.is_gnu_longlink();
         if is_special && entry.header().as_ustar().is_none() && entry.header().as_gnu().is_none() {
-            return Err(Other::Knows("a special header of another version"));
+            return Err(TarCrateError::KnownDifference("a special header of another version"));
         }
         let mut content = Vec::new();
         if kind.is_hard_link() {
-            let target = plain(&entry.link_name_bytes().unwrap_or_default());
+            let target = normalize_path(&entry.link_name_bytes().unwrap_or_default());
             content = files.get(&target).cloned().expect("a hard link to an earlier file");
         } else if kind.is_pax_global_extensions() || kind.is_dir() {
             continue;
         } else {
             assert!(kind.is_file() || kind.is_contiguous(), "an entry of type {kind:?}");
-            entry.read_to_end(&mut content).map_err(refuses)?;
+            entry.read_to_end(&mut content).map_err(to_error)?;
             if raw.ends_with(b"/") {
                 assert!(content.is_empty(), "a folder with content");
                 continue;
             }
         }
-        assert!(files.insert(plain(&raw), content).is_none(), "a file that is there twice");
+        assert!(files.insert(normalize_path(&raw), content).is_none(), "a duplicate file");
     }
     Ok(files)
 }
@@ -145,180 +147,193 @@ const NAMES: [&[u8]; 24] = [
     b"a\nb",
 ];
 
-/// A description of an archive. Without a lie in it, it is accepted and holds what was described.
-pub fn built(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let mut built = Built { blocks: Vec::new(), files: Tree::new(), names: Vec::new(), lies: false };
-    built.put(b"index.html", b"<!doctype html><title>Home</title>", &mut recipe);
-    for _ in 0..recipe.below(6) {
-        let name = match recipe.below(32) {
+/// The fuzz target for generated archives. A valid archive is accepted and has the files that were added.
+pub fn built_archive(data: &[u8]) {
+    let mut input = FuzzInput::new(data);
+    let mut builder = TarBuilder { blocks: Vec::new(), files: Tree::new(), paths: Vec::new(), is_invalid: false };
+    builder.add_entry(b"index.html", b"<!doctype html><title>Home</title>", &mut input);
+    for _ in 0..input.below(6) {
+        let name = match input.below(32) {
             n @ 0..24 => NAMES[n].to_vec(),
-            n @ 24..28 => recipe.bytes(n - 20).to_vec(),
+            n @ 24..28 => input.bytes(n - 20).to_vec(),
             n => b"long/name".repeat(n * 2),
         };
-        let content = match recipe.below(4) {
+        let content = match input.below(4) {
             0 => Vec::new(),
-            1 => recipe.bytes(40).to_vec(),
-            2 => recipe.bytes(3).repeat(recipe.below(256) * 40),
-            _ => make_text(recipe.below(256) * 16),
+            1 => input.bytes(40).to_vec(),
+            2 => input.bytes(3).repeat(input.below(256) * 40),
+            _ => make_text(input.below(256) * 16),
         };
-        built.put(&name, &content, &mut recipe);
+        builder.add_entry(&name, &content, &mut input);
     }
-    let tar = built.end(&mut recipe);
-    let bytes = built.wrap(&tar, &mut recipe);
-    match judge(&bytes) {
+    let tar = builder.finish(&mut input);
+    let bytes = builder.compress(&tar, &mut input);
+    match check_archive(&bytes) {
         Ok(accepted) => {
             let decoded = decode(&bytes, accepted.kind).expect("a tar");
             compare(&accepted.files, &decoded);
-            sealed(&accepted);
-            if !built.lies {
-                agree(&accepted.files, &built.files, "the description");
+            check_image(&accepted);
+            if !builder.is_invalid {
+                assert_same_files(&accepted.files, &builder.files, "the builder");
             }
         }
-        Err(why) => assert!(built.lies, "an honest archive is refused: {why}"),
+        Err(reason) => assert!(builder.is_invalid, "a valid archive is refused: {reason}"),
     }
 }
 
-struct Built {
+/// Writes a tar archive.
+struct TarBuilder {
     blocks: Vec<u8>,
+    /// The expected files of a valid archive.
     files: Tree,
-    names: Vec<Vec<u8>>,
-    lies: bool,
+    /// The paths of all entries.
+    paths: Vec<Vec<u8>>,
+    /// Whether the archive may be refused or have other files.
+    is_invalid: bool,
 }
 
-impl Built {
-    /// Adds an entry in one of the dialects, or one that lies.
-    fn put(&mut self, name: &[u8], content: &[u8], recipe: &mut Recipe<'_>) {
+impl TarBuilder {
+    /// Adds an entry in one of the tar formats. It may be invalid.
+    fn add_entry(&mut self, name: &[u8], content: &[u8], input: &mut FuzzInput<'_>) {
         let is_folder = name.ends_with(b"/");
         let content = if is_folder { &[] } else { content };
-        let kind = if is_folder { recipe.one_of(&[b'5', b'0', 0]) } else { recipe.one_of(&[b'0', 0, b'7']) };
-        let mut before: Vec<Entry> = Vec::new();
-        let dialect = recipe.below(5);
-        let short = name.len() <= 100 && !name.contains(&0);
-        let mut entry = match dialect {
-            0 if short => make::raw_entry(name, kind, content),
-            1 if short => make::raw_entry(name, kind, content).with(257, b"ustar  \0"),
-            2 if short => make::raw_entry(name, kind, content).with(257, &[0; 8]),
+        let kind = if is_folder { input.one_of(&[b'5', b'0', 0]) } else { input.one_of(&[b'0', 0, b'7']) };
+        let mut extension_entries: Vec<TarEntry> = Vec::new();
+        let format = input.below(5);
+        let fits_header = name.len() <= 100 && !name.contains(&0);
+        let mut entry = match format {
+            0 if fits_header => make::raw_entry(name, kind, content),
+            1 if fits_header => make::raw_entry(name, kind, content).with(257, b"ustar  \0"),
+            2 if fits_header => make::raw_entry(name, kind, content).with(257, &[0; 8]),
             3 => {
-                before.push(make::long_name(name));
+                extension_entries.push(make::long_name(name));
                 make::entry("short", kind, content)
             }
             _ => {
-                before.push(make::pax(&[("path", name), ("mtime", b"1.5")]));
+                extension_entries.push(make::pax(&[("path", name), ("mtime", b"1.5")]));
                 make::entry("short", kind, content)
             }
         };
-        if recipe.once_in(8) {
+        if input.once_in(8) {
             let size = content.len().to_string();
-            // The header says something else, and PAX wins.
-            before.push(make::pax(&[("path", name), ("size", size.as_bytes())]));
-            self.lies |= before.len() > 1;
+            // The header has another size. PAX has priority.
+            extension_entries.push(make::pax(&[("path", name), ("size", size.as_bytes())]));
+            self.is_invalid |= extension_entries.len() > 1;
             entry = entry.sized(0);
         }
-        if recipe.once_in(8) {
-            before.insert(0, make::entry("global", b'g', &make::pax_record("comment", recipe.bytes(10))));
+        if input.once_in(8) {
+            extension_entries.insert(0, make::entry("global", b'g', &make::pax_record("comment", input.bytes(10))));
         }
-        let path = plain(name);
-        let clash = self.names.iter().any(|other| clash(other, &path));
-        self.lies |= clash || !is_legal(name);
-        self.names.push(path.clone());
+        let path = normalize_path(name);
+        let has_conflict = self.paths.iter().any(|other| may_conflict(other, &path));
+        self.is_invalid |= has_conflict || !is_legal(name);
+        self.paths.push(path.clone());
         if !is_folder {
             self.files.insert(path, content.to_vec());
         }
-        if recipe.once_in(6) {
-            self.lies = true;
-            entry = self.lie(entry, &mut before, recipe);
+        if input.once_in(6) {
+            self.is_invalid = true;
+            entry = self.corrupt(entry, &mut extension_entries, input);
         }
-        before.push(entry);
-        self.blocks.extend_from_slice(&make::blocks(&before));
+        extension_entries.push(entry);
+        self.blocks.extend_from_slice(&make::blocks(&extension_entries));
     }
 
-    /// Something that is not so.
-    fn lie(&mut self, entry: Entry, before: &mut Vec<Entry>, recipe: &mut Recipe<'_>) -> Entry {
-        let earlier: Vec<u8> = self.names.first().cloned().unwrap_or_default();
-        match recipe.below(12) {
-            0 => entry.with(156, &[recipe.byte()]),
-            1 => entry.sized(recipe.long() >> recipe.below(64)),
-            2 => entry.with(124, recipe.bytes(12)),
-            3 => entry.with(345, recipe.bytes(40)),
-            4 => entry.with(257, recipe.bytes(8)),
-            5 => entry.with(156, b"1").with(157, &earlier[..earlier.len().min(100)]).sized(0),
+    /// Corrupts an entry or adds a wrong extension entry.
+    fn corrupt(
+        &mut self,
+        entry: TarEntry,
+        extension_entries: &mut Vec<TarEntry>,
+        input: &mut FuzzInput<'_>,
+    ) -> TarEntry {
+        let earlier_path: Vec<u8> = self.paths.first().cloned().unwrap_or_default();
+        match input.below(12) {
+            0 => entry.with(156, &[input.byte()]),
+            1 => entry.sized(input.u64() >> input.below(64)),
+            2 => entry.with(124, input.bytes(12)),
+            3 => entry.with(345, input.bytes(40)),
+            4 => entry.with(257, input.bytes(8)),
+            5 => entry.with(156, b"1").with(157, &earlier_path[..earlier_path.len().min(100)]).sized(0),
             6 => {
-                before.push(make::pax_bytes(recipe.bytes(40)));
+                extension_entries.push(make::pax_bytes(input.bytes(40)));
                 entry
             }
             7 => {
-                let key = recipe.one_of(&["path", "size", "linkpath", "GNU.sparse.name", "GNU.sparse.major", "x"]);
-                before.push(make::pax(&[(key, recipe.bytes(12))]));
+                let key = input.one_of(&["path", "size", "linkpath", "GNU.sparse.name", "GNU.sparse.major", "x"]);
+                extension_entries.push(make::pax(&[(key, input.bytes(12))]));
                 entry
             }
             8 => {
-                before.push(make::entry("g", b'g', &make::pax_record("path", recipe.bytes(12))));
+                extension_entries.push(make::entry("g", b'g', &make::pax_record("path", input.bytes(12))));
                 entry
             }
             9 => {
-                before.push(make::entry("././@LongLink", recipe.one_of(b"KL"), recipe.bytes(30)));
+                extension_entries.push(make::entry("././@LongLink", input.one_of(b"KL"), input.bytes(30)));
                 entry
             }
             10 => {
-                let (at, byte) = (usize::from(recipe.short()) % 512, recipe.byte());
+                let (at, byte) = (usize::from(input.u16()) % 512, input.byte());
                 let mut entry = entry;
                 entry.header[at] ^= byte;
                 entry
             }
-            _ => entry.with(recipe.below(250), recipe.bytes(12)),
+            _ => entry.with(input.below(250), input.bytes(12)),
         }
     }
 
-    fn end(&mut self, recipe: &mut Recipe<'_>) -> Vec<u8> {
+    /// Adds the end of the archive, which may be missing, truncated or followed by other bytes.
+    fn finish(&mut self, input: &mut FuzzInput<'_>) -> Vec<u8> {
         let mut tar = self.blocks.clone();
-        match recipe.below(8) {
+        match input.below(8) {
             0 => {}
             1 => tar.extend_from_slice(&[0; 512]),
             2 => {
-                self.lies = true;
+                self.is_invalid = true;
                 tar.extend_from_slice(&[0; 1024]);
-                tar.extend_from_slice(recipe.bytes(40));
+                tar.extend_from_slice(input.bytes(40));
             }
             3 => {
-                self.lies = true;
-                tar.truncate(tar.len().saturating_sub(usize::from(recipe.short())));
+                self.is_invalid = true;
+                tar.truncate(tar.len().saturating_sub(usize::from(input.u16())));
             }
             _ => tar.extend_from_slice(&[0; 1024]),
         }
         tar
     }
 
-    fn wrap(&mut self, tar: &[u8], recipe: &mut Recipe<'_>) -> Vec<u8> {
+    /// Compresses the archive, or returns it as it is. May flip a bit.
+    fn compress(&mut self, tar: &[u8], input: &mut FuzzInput<'_>) -> Vec<u8> {
         let half = tar.len() / 2;
-        let mut bytes = match recipe.below(8) {
+        let mut bytes = match input.below(8) {
             0 => make::gzip(tar),
             1 => [make::gzip(&tar[..half]), make::gzip(&tar[half..])].concat(),
             2 => make::zstd(tar),
-            3 => [make::zstd(&tar[..half]), make::zstd_skippable(recipe.bytes(9)), make::zstd_checked(&tar[half..])]
-                .concat(),
+            3 => {
+                [make::zstd(&tar[..half]), make::zstd_skippable(input.bytes(9)), make::zstd_with_checksum(&tar[half..])]
+                    .concat()
+            }
             _ => return tar.to_vec(),
         };
-        if recipe.once_in(4) {
-            self.lies = true;
-            let (at, bit) = (usize::from(recipe.short()) % bytes.len(), recipe.below(8));
+        if input.once_in(4) {
+            self.is_invalid = true;
+            let (at, bit) = (usize::from(input.u16()) % bytes.len(), input.below(8));
             bytes[at] ^= 1 << bit;
         }
         bytes
     }
 }
 
-/// Whether two paths cannot be in one archive together, or perhaps cannot.
-fn clash(one: &[u8], other: &[u8]) -> bool {
-    let below = |a: &[u8], b: &[u8]| a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
-    one == other || below(one, other) || below(other, one)
+/// Whether an archive with both paths is refused, or perhaps refused.
+fn may_conflict(a: &[u8], b: &[u8]) -> bool {
+    let is_below = |path: &[u8], folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"));
+    a == b || is_below(a, b) || is_below(b, a)
 }
 
-/// Rules A2, said once more and shorter.
+/// Whether a name is allowed by rules A2: an independent, shorter implementation.
 fn is_legal(name: &[u8]) -> bool {
-    let path = plain(name);
-    let drive = |name: &[u8]| name.len() > 1 && name[0].is_ascii_alphabetic() && name[1] == b':';
-    !(name.is_empty() || name.contains(&0) || drive(name) || drive(&path))
+    let path = normalize_path(name);
+    let has_drive = |name: &[u8]| name.len() > 1 && name[0].is_ascii_alphabetic() && name[1] == b':';
+    !(name.is_empty() || name.contains(&0) || has_drive(name) || has_drive(&path))
         && name[0] != b'/'
         && (name.ends_with(b"/") || !path.is_empty())
         && name.split(|&b| b == b'/').all(|component| component != b"..")

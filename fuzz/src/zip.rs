@@ -1,39 +1,40 @@
-//! ZIP against the `zip` crate: what docwharf accepts, the other reader accepts, with the same names and bytes.
+//! ZIP archives compared with the `zip` crate, which must accept each archive that docwharf accepts, with the same
+//! names and contents.
 
 use std::io::{Cursor, Read};
 
 use docwharf::bundle::BundleKind;
 
-use super::archive::{Accepted, Tree, agree, judge, plain};
-use super::make_zip::{self as make, Archive, Header, Raw, extra};
-use super::recipe::Recipe;
+use super::archive::{Accepted, Tree, assert_same_files, check_archive, normalize_path};
+use super::fuzz_input::FuzzInput;
+use super::make_zip::{self as make, Header, RawArchive, RawMember, extra};
 
-/// An archive as it is.
-pub fn bytes(data: &[u8]) {
-    let Ok(accepted) = judge(data) else { return };
+/// The fuzz target for any bytes as an archive.
+pub fn archive_bytes(data: &[u8]) {
+    let Ok(accepted) = check_archive(data) else { return };
     if accepted.kind != BundleKind::Zip {
         return;
     }
-    agree(&accepted.files, &independent(data), "the zip crate");
-    sealed(&accepted);
+    assert_same_files(&accepted.files, &read_with_zip_crate(data), "the zip crate");
+    check_image(&accepted);
 }
 
-/// The image is a ZIP for everybody, too.
-pub fn sealed(accepted: &Accepted) {
-    // Names that are not UTF-8 are marked in a field of our own, which others do not know.
-    let is_plain = accepted.files.keys().all(|name| std::str::from_utf8(name).is_ok());
-    if let Some(image) = accepted.image.as_ref().filter(|_| is_plain) {
-        agree(&accepted.files, &independent(image), "the zip crate in the image");
+/// Checks that the zip crate reads the sealed image.
+pub fn check_image(accepted: &Accepted) {
+    // Names that are not UTF-8 are marked in a private extra field, which the zip crate ignores.
+    let is_utf8 = accepted.files.keys().all(|name| std::str::from_utf8(name).is_ok());
+    if let Some(image) = accepted.image.as_ref().filter(|_| is_utf8) {
+        assert_same_files(&accepted.files, &read_with_zip_crate(image), "the zip crate, image");
     }
 }
 
-/// What the other reader makes of it.
-fn independent(data: &[u8]) -> Tree {
-    let mut archive = zip::ZipArchive::new(Cursor::new(data)).expect("the zip crate opens it");
+/// Reads all files with the zip crate.
+fn read_with_zip_crate(data: &[u8]) -> Tree {
+    let mut archive = zip::ZipArchive::new(Cursor::new(data)).expect("the zip crate opens the archive");
     let mut files = Tree::new();
     for index in 0..archive.len() {
-        let mut file = archive.by_index(index).expect("the zip crate finds every member");
-        // UTF-8 counts with or without the flag (rules A2); the other encoding is as the other reader knows it.
+        let mut file = archive.by_index(index).expect("the zip crate finds each member");
+        // Valid UTF-8 is UTF-8 with or without the flag (rules A2). The zip crate decodes other names.
         let raw = file.name_raw().to_vec();
         let name = if std::str::from_utf8(&raw).is_ok() {
             raw.clone()
@@ -41,17 +42,17 @@ fn independent(data: &[u8]) -> Tree {
             file.name().expect("a name").as_bytes().to_vec()
         };
         let mut content = Vec::new();
-        file.read_to_end(&mut content).expect("the zip crate reads every member");
+        file.read_to_end(&mut content).expect("the zip crate reads each member");
         if raw.ends_with(b"/") {
             assert!(content.is_empty(), "a folder with content");
         } else {
-            assert!(files.insert(plain(&name), content).is_none(), "a file that is there twice");
+            assert!(files.insert(normalize_path(&name), content).is_none(), "a duplicate file");
         }
     }
     files
 }
 
-/// Names that say something to one reader or another.
+/// Names that implementations treat specially.
 const NAMES: [&[u8]; 32] = [
     b"a",
     b"b.html",
@@ -87,37 +88,37 @@ const NAMES: [&[u8]; 32] = [
     b"[[...slug]].html",
 ];
 
-/// A description of an archive. Without a lie in it, it is accepted and holds what was described.
-pub fn built(data: &[u8]) {
-    let mut recipe = Recipe::new(data);
-    let mut built = Built { archive: Archive::default(), files: Tree::new(), lies: false };
-    if !recipe.once_in(8) {
-        built.put(b"index.html", b"<!doctype html><title>Home</title>".to_vec(), &mut recipe);
+/// The fuzz target for generated archives. A valid archive is accepted and has the files that were added.
+pub fn built_archive(data: &[u8]) {
+    let mut input = FuzzInput::new(data);
+    let mut builder = ZipBuilder { archive: RawArchive::default(), files: Tree::new(), is_invalid: false };
+    if !input.once_in(8) {
+        builder.add_member(b"index.html", b"<!doctype html><title>Home</title>".to_vec(), &mut input);
     }
-    for _ in 0..recipe.below(6) {
-        let name = match recipe.below(40) {
+    for _ in 0..input.below(6) {
+        let name = match input.below(40) {
             n @ 0..32 => NAMES[n].to_vec(),
-            n => recipe.bytes(n - 28).to_vec(),
+            n => input.bytes(n - 28).to_vec(),
         };
-        let content = match recipe.below(4) {
+        let content = match input.below(4) {
             0 => Vec::new(),
-            1 => recipe.bytes(40).to_vec(),
-            2 => recipe.bytes(3).repeat(recipe.below(256) * 40),
-            _ => make_text(recipe.below(256) * 16),
+            1 => input.bytes(40).to_vec(),
+            2 => input.bytes(3).repeat(input.below(256) * 40),
+            _ => make_text(input.below(256) * 16),
         };
-        built.put(&name, content, &mut recipe);
+        builder.add_member(&name, content, &mut input);
     }
-    built.envelope(&mut recipe);
-    let bytes = built.archive.bytes();
-    match judge(&bytes) {
+    builder.set_archive_fields(&mut input);
+    let bytes = builder.archive.bytes();
+    match check_archive(&bytes) {
         Ok(accepted) => {
-            agree(&accepted.files, &independent(&bytes), "the zip crate");
-            sealed(&accepted);
-            if !built.lies {
-                agree(&accepted.files, &built.files, "the description");
+            assert_same_files(&accepted.files, &read_with_zip_crate(&bytes), "the zip crate");
+            check_image(&accepted);
+            if !builder.is_invalid {
+                assert_same_files(&accepted.files, &builder.files, "the builder");
             }
         }
-        Err(why) => assert!(built.lies, "an honest archive is refused: {why}"),
+        Err(reason) => assert!(builder.is_invalid, "a valid archive is refused: {reason}"),
     }
 }
 
@@ -125,124 +126,126 @@ pub fn make_text(len: usize) -> Vec<u8> {
     (0..len).map(|at| b"<p>Section says that follows.</p>\n"[at % 33] ^ u8::from(at.is_multiple_of(97))).collect()
 }
 
-struct Built {
-    archive: Archive,
-    /// What it holds, as far as it is honest.
+/// Describes a ZIP archive.
+struct ZipBuilder {
+    archive: RawArchive,
+    /// The expected files of a valid archive.
     files: Tree,
-    lies: bool,
+    /// Whether the archive may be refused or have other files.
+    is_invalid: bool,
 }
 
-impl Built {
-    /// Adds a member in one of the forms that a ZIP has, or one that lies.
-    fn put(&mut self, name: &[u8], content: Vec<u8>, recipe: &mut Recipe<'_>) {
+impl ZipBuilder {
+    /// Adds a member in one of the ZIP variants. It may be invalid.
+    fn add_member(&mut self, name: &[u8], content: Vec<u8>, input: &mut FuzzInput<'_>) {
         let is_folder = name.ends_with(b"/");
         let content = if is_folder { Vec::new() } else { content };
-        let deflate = recipe.once_in(2);
-        let mut raw = Raw::of(&make::Member { name: name.to_vec(), content: content.clone(), deflate });
+        let deflate = input.once_in(2);
+        let mut raw = RawMember::from_member(&make::Member { name: name.to_vec(), content: content.clone(), deflate });
         if is_folder {
             raw.attributes = 0o040_755 << 16;
         }
-        if std::str::from_utf8(name).is_ok() && recipe.once_in(2) {
-            raw = raw.both(|header| header.flags |= 1 << 11);
+        if std::str::from_utf8(name).is_ok() && input.once_in(2) {
+            raw = raw.change_both_headers(|header| header.flags |= 1 << 11);
         }
-        match recipe.below(8) {
-            1 => raw.local.extra = extra(0x5455, recipe.bytes(9)),
-            2 => raw.central.extra = extra(0x7875, recipe.bytes(11)),
-            3 => raw = raw.both(|header| header.extra = extra(0x7764, &[])),
-            4 => raw.wide = true,
-            5 => raw.comment = recipe.bytes(20).to_vec(),
+        match input.below(8) {
+            1 => raw.local.extra = extra(0x5455, input.bytes(9)),
+            2 => raw.central.extra = extra(0x7875, input.bytes(11)),
+            3 => raw = raw.change_both_headers(|header| header.extra = extra(0x7764, &[])),
+            4 => raw.zip64 = true,
+            5 => raw.comment = input.bytes(20).to_vec(),
             _ => {}
         }
-        if !raw.wide {
-            match recipe.below(6) {
-                1 => raw = raw.descriptor(true, false),
-                2 => raw = raw.descriptor(false, false),
-                3 => raw = raw.descriptor(true, true),
+        if !raw.zip64 {
+            match input.below(6) {
+                1 => raw = raw.with_data_descriptor(true, false),
+                2 => raw = raw.with_data_descriptor(false, false),
+                3 => raw = raw.with_data_descriptor(true, true),
                 _ => {}
             }
         }
-        // A name that is refused, or there already, is a lie of the whole.
-        let path = plain(&shown(name));
-        let is_there =
-            self.files.contains_key(&path) || self.archive.members.iter().any(|m| clash(&m.local.name, name));
-        self.lies |= is_there || !is_legal(name);
+        // A refused or duplicate name makes the whole archive invalid.
+        let path = normalize_path(&decode_name(name));
+        let has_conflict =
+            self.files.contains_key(&path) || self.archive.members.iter().any(|m| may_conflict(&m.local.name, name));
+        self.is_invalid |= has_conflict || !is_legal(name);
         if !is_folder {
             self.files.insert(path, content);
         }
-        if recipe.once_in(6) {
-            self.lies = true;
-            lie(&mut raw, recipe);
+        if input.once_in(6) {
+            self.is_invalid = true;
+            corrupt(&mut raw, input);
         }
         self.archive.members.push(raw);
     }
 
-    /// What stands around the members.
-    fn envelope(&mut self, recipe: &mut Recipe<'_>) {
+    /// Sets fields of the end records, the comment and the gap before the central directory.
+    fn set_archive_fields(&mut self, input: &mut FuzzInput<'_>) {
         let archive = &mut self.archive;
-        // Without a page it is no site.
-        let has_page = self.files.keys().any(|name| is_shown_page(name));
-        self.lies |= !has_page;
-        match recipe.below(12) {
-            1 => archive.comment = recipe.bytes(30).to_vec(),
-            2 => archive.wide = true,
-            lie @ 3..=8 => {
-                self.lies = true;
-                match lie {
-                    3 => archive.gap = recipe.bytes(60).to_vec(),
-                    4 => archive.total = Some(recipe.short()),
-                    5 => archive.start = Some(u32::from(recipe.short())),
-                    6 => archive.size = Some(u32::from(recipe.short())),
-                    7 => archive.disks = [recipe.short(), recipe.short()],
-                    _ => (archive.wide, archive.wide_total) = (true, Some(recipe.long())),
+        // An archive without a page is no site.
+        let has_page = self.files.keys().any(|name| is_public_page(name));
+        self.is_invalid |= !has_page;
+        match input.below(12) {
+            1 => archive.comment = input.bytes(30).to_vec(),
+            2 => archive.zip64 = true,
+            variant @ 3..=8 => {
+                self.is_invalid = true;
+                match variant {
+                    3 => archive.gap = input.bytes(60).to_vec(),
+                    4 => archive.total = Some(input.u16()),
+                    5 => archive.start = Some(u32::from(input.u16())),
+                    6 => archive.size = Some(u32::from(input.u16())),
+                    7 => archive.disks = [input.u16(), input.u16()],
+                    _ => (archive.zip64, archive.zip64_total) = (true, Some(input.u64())),
                 }
             }
             _ => {}
         }
-        // A comment in which another end record could be seen is refused, and so is one with which the end is not clear.
-        self.lies |= !archive.comment.is_empty();
+        // A comment that may contain another end record is refused, and so is an ambiguous end.
+        self.is_invalid |= !archive.comment.is_empty();
     }
 }
 
-/// A name as docwharf keeps it.
-fn shown(name: &[u8]) -> Vec<u8> {
+/// The name as docwharf stores it: converted to UTF-8.
+fn decode_name(name: &[u8]) -> Vec<u8> {
     if std::str::from_utf8(name).is_ok() {
         return name.to_vec();
     }
     let header = Header { name: name.to_vec(), ..Header::default() };
-    let page = Raw { local: header.clone(), central: header, ..Raw::default() };
-    let bytes = Archive::default().with(page).bytes();
+    let page = RawMember { local: header.clone(), central: header, ..RawMember::default() };
+    let bytes = RawArchive::default().with(page).bytes();
     let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).expect("an archive of one empty file");
-    archive.by_index(0).expect("its file").name().expect("a name").as_bytes().to_vec()
+    archive.by_index(0).expect("the archive has a file").name().expect("a name").as_bytes().to_vec()
 }
 
-/// Whether two names cannot be in one archive together, or perhaps cannot.
-fn clash(one: &[u8], other: &[u8]) -> bool {
-    let (one, other) = (plain(&shown(one)), plain(&shown(other)));
-    let below = |a: &[u8], b: &[u8]| a.strip_prefix(b).is_some_and(|rest| rest.starts_with(b"/"));
-    one == other || below(&one, &other) || below(&other, &one)
+/// Whether an archive with both names is refused, or perhaps refused.
+fn may_conflict(a: &[u8], b: &[u8]) -> bool {
+    let (a, b) = (normalize_path(&decode_name(a)), normalize_path(&decode_name(b)));
+    let is_below = |path: &[u8], folder: &[u8]| path.strip_prefix(folder).is_some_and(|rest| rest.starts_with(b"/"));
+    a == b || is_below(&a, &b) || is_below(&b, &a)
 }
 
-/// Rules A2, said once more and shorter.
+/// Whether a name is allowed by rules A2: an independent, shorter implementation.
 fn is_legal(name: &[u8]) -> bool {
-    let path = plain(name);
+    let path = normalize_path(name);
     let is_folder = name.ends_with(b"/");
-    let drive = |name: &[u8]| name.len() > 1 && name[0].is_ascii_alphabetic() && name[1] == b':';
-    if name.is_empty() || name.contains(&0) || [b'/', b'\\'].contains(&name[0]) || drive(name) || drive(&path) {
+    let has_drive = |name: &[u8]| name.len() > 1 && name[0].is_ascii_alphabetic() && name[1] == b':';
+    if name.is_empty() || name.contains(&0) || [b'/', b'\\'].contains(&name[0]) || has_drive(name) || has_drive(&path) {
         return false;
     }
     (is_folder || !path.is_empty()) && name.split(|b| [b'/', b'\\'].contains(b)).all(|component| component != b"..")
 }
 
-/// A page that a reader can reach, in a layout without wrappers; where there is a doubt, none.
-fn is_shown_page(name: &[u8]) -> bool {
+/// Whether the file is surely a page of the site, in a layout without a wrapper folder.
+fn is_public_page(name: &[u8]) -> bool {
     name == b"index.html" || name == b"b.html"
 }
 
-/// Something that is not so.
-fn lie(raw: &mut Raw, recipe: &mut Recipe<'_>) {
-    let which = recipe.below(3);
-    let field = recipe.below(10);
-    let value = recipe.short();
+/// Corrupts a member.
+fn corrupt(raw: &mut RawMember, input: &mut FuzzInput<'_>) {
+    let target = input.below(3);
+    let field = input.below(10);
+    let value = input.u16();
     let change = |header: &mut Header| match field {
         0 => header.flags ^= 1 << (value % 16),
         1 => header.method = value,
@@ -255,7 +258,7 @@ fn lie(raw: &mut Raw, recipe: &mut Recipe<'_>) {
         8 => header.version = value,
         _ => header.time = [value as u8; 4],
     };
-    match which {
+    match target {
         0 => change(&mut raw.local),
         1 => change(&mut raw.central),
         _ => {
@@ -263,14 +266,14 @@ fn lie(raw: &mut Raw, recipe: &mut Recipe<'_>) {
             change(&mut raw.central);
         }
     }
-    match recipe.below(8) {
-        1 => raw.attributes = u32::from(recipe.short()) << 16,
-        2 => raw.offset = Some(u32::from(recipe.short())),
-        3 => raw.behind.extend_from_slice(recipe.bytes(24)),
-        4 => raw.data.extend_from_slice(recipe.bytes(8)),
-        5 => raw.disk = recipe.short(),
+    match input.below(8) {
+        1 => raw.attributes = u32::from(input.u16()) << 16,
+        2 => raw.offset = Some(u32::from(input.u16())),
+        3 => raw.trailing.extend_from_slice(input.bytes(24)),
+        4 => raw.data.extend_from_slice(input.bytes(8)),
+        5 => raw.disk = input.u16(),
         6 => {
-            let at = usize::from(recipe.short());
+            let at = usize::from(input.u16());
             if let Some(byte) = raw.data.get_mut(at) {
                 *byte ^= 1 << (value % 8);
             }

@@ -11,7 +11,7 @@ use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::record_recovery::read_record;
 use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome, operator};
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::control_messages::{CommandAction, CommandResult};
@@ -21,17 +21,17 @@ use super::control_messages::{CommandAction, CommandResult};
 pub fn execute_at_once(
     writer: &StoreWriter,
     intent: &SyncIntent,
-    verb: &CommandAction,
+    action: &CommandAction,
     who: &str,
 ) -> Result<Option<(CommandResult, Option<SealedVersion>)>, SyncError> {
-    let told = match verb {
+    let result = match action {
         CommandAction::Activate { name } => {
             let (id, sealed) = operator::activate(writer, name, who, intent)?;
             let held = writer.store().record()?.hold.is_some();
             return Ok(Some((CommandResult::activated("activated", id, held), Some(sealed))));
         }
         CommandAction::Rollback => {
-            let (id, sealed) = operator::rollback(writer, who, &intent.effort)?;
+            let (id, sealed) = operator::rollback(writer, who, &intent.seal_options)?;
             return Ok(Some((CommandResult::activated("rolled back to", id, true), Some(sealed))));
         }
         CommandAction::Hold { reason } => {
@@ -44,7 +44,7 @@ pub fn execute_at_once(
         CommandAction::Gc { dry_run: false } => gc(writer, intent, who)?,
         CommandAction::Sync { .. } | CommandAction::Import(_) => return Ok(None),
     };
-    Ok(Some((told, None)))
+    Ok(Some((result, None)))
 }
 
 fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
@@ -56,8 +56,8 @@ fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<Comma
 pub fn release_result(store: &VersionStore, was_held: bool, report: &SyncReport) -> Result<CommandResult, SyncError> {
     let active = store.record()?.active;
     let first = if was_held { "released" } else { "there was no hold" };
-    let then = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
-    let not = match &report.outcome {
+    let state = active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
+    let other = match &report.outcome {
         SyncOutcome::NotActive(id, why) => format!("; {} is not: {}", id.short(), OneLine(why)),
         SyncOutcome::Staged(id) => format!("; {} is staged", id.short()),
         _ => String::new(),
@@ -66,33 +66,33 @@ pub fn release_result(store: &VersionStore, was_held: bool, report: &SyncReport)
         "schemaVersion": 1, "result": "released", "outcome": report.outcome.name(), "version": active, "held": false,
         "wasHeld": was_held,
     });
-    Ok(CommandResult::without_warnings(json, format!("{first}; {then}{not}\n")))
+    Ok(CommandResult::without_warnings(json, format!("{first}; {state}{other}\n")))
 }
 
 fn gc(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
-    let gone = writer.prune(&read_record(writer)?, &intent.allowance)?;
-    for version in &gone {
+    let removed = writer.prune(&read_record(writer)?, &intent.space_limits)?;
+    for version in &removed {
         writer.note(who, "pruned", Some(version.id), None);
     }
-    Ok(removal_result("removed", &gone))
+    Ok(removal_result("removed", &removed))
 }
 
 /// Lists the versions that `gc` would remove. It needs no lock.
 pub fn list_surplus(store: &VersionStore, intent: &SyncIntent) -> Result<CommandResult, SyncError> {
-    Ok(removal_result("would remove", &store.surplus(&store.record()?, &intent.allowance)?))
+    Ok(removal_result("would remove", &store.surplus(&store.record()?, &intent.space_limits)?))
 }
 
-fn removal_result(what: &str, gone: &[StoredVersion]) -> CommandResult {
-    let bytes = gone.iter().map(|version| version.bytes).sum();
+fn removal_result(what: &str, removed: &[StoredVersion]) -> CommandResult {
+    let bytes = removed.iter().map(|version| version.bytes).sum();
     let mut text = String::new();
-    for version in gone {
-        let _ = writeln!(text, "{what} {}  {}", version.id.short(), show_size(version.bytes));
+    for version in removed {
+        let _ = writeln!(text, "{what} {}  {}", version.id.short(), format_size(version.bytes));
     }
-    let _ = match gone.len() as u64 {
+    let _ = match removed.len() as u64 {
         0 => writeln!(text, "nothing to remove"),
-        n => writeln!(text, "{}, {}", count_noun(n, "version"), show_size(bytes)),
+        n => writeln!(text, "{}, {}", format_count(n, "version"), format_size(bytes)),
     };
-    let list: Vec<_> = gone.iter().map(|version| json!({ "id": version.id, "bytes": version.bytes })).collect();
+    let list: Vec<_> = removed.iter().map(|version| json!({ "id": version.id, "bytes": version.bytes })).collect();
     let json = json!({ "schemaVersion": 1, "result": what, "versions": list, "bytes": bytes });
     CommandResult::without_warnings(json, text)
 }

@@ -27,7 +27,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// A running daemon, reached through the control socket of its store.
 #[derive(Debug)]
 pub struct ControlClient {
-    way: ControlSocketPath,
+    socket_path: ControlSocketPath,
     /// The user id of the store's owner.
     owner: u32,
 }
@@ -36,20 +36,20 @@ impl ControlClient {
     /// Finds the daemon that has this store open; `None` if no process listens on its control socket.
     pub async fn find(store: &Path) -> Option<ControlClient> {
         let owner = std::fs::metadata(store).ok()?.uid();
-        let daemon = ControlClient { way: ControlSocketPath::open(store).ok()?, owner };
+        let daemon = ControlClient { socket_path: ControlSocketPath::open(store).ok()?, owner };
         daemon.connect().await.ok()?;
         Some(daemon)
     }
 
     /// Returns the path to the control socket of a store; `None` if the folder of the store cannot be opened.
-    pub fn way(store: &Path) -> Option<ControlSocketPath> {
+    pub fn socket_path(store: &Path) -> Option<ControlSocketPath> {
         ControlSocketPath::open(store).ok()
     }
 
     /// Connects to the control socket. It is an error if the listening process belongs to another user than root, the
     /// owner of the store and the caller.
     async fn connect(&self) -> io::Result<UnixStream> {
-        let stream = UnixStream::connect(self.way.path()).await?;
+        let stream = UnixStream::connect(self.socket_path.path()).await?;
         let peer = stream.peer_cred()?.uid();
         if [0, self.owner, geteuid().as_raw()].contains(&peer) {
             return Ok(stream);
@@ -58,12 +58,15 @@ impl ControlClient {
     }
 
     /// Sends a command and waits for its reply, without a timeout.
-    pub async fn send_command(&self, order: &DaemonCommand) -> io::Result<CommandReply> {
-        let body = serde_json::to_vec(order)?;
+    pub async fn send_command(&self, command: &DaemonCommand) -> io::Result<CommandReply> {
+        let body = serde_json::to_vec(command)?;
         let stream = self.connect().await?;
         let (status, bytes) = exchange(stream, Method::POST, COMMANDS_PATH, body).await?;
         if !status.is_success() {
-            return Err(io::Error::other(format!("it answered {status}: {}", String::from_utf8_lossy(&bytes).trim())));
+            return Err(io::Error::other(format!(
+                "it responded with {status}: {}",
+                String::from_utf8_lossy(&bytes).trim()
+            )));
         }
         Ok(serde_json::from_slice(&bytes)?)
     }
@@ -80,8 +83,8 @@ pub async fn get_over_tcp(address: std::net::SocketAddr, path: &str) -> io::Resu
     with_timeout(async { exchange(TcpStream::connect(address).await?, Method::GET, path, Vec::new()).await }).await
 }
 
-async fn with_timeout<T>(answer: impl Future<Output = io::Result<T>>) -> io::Result<T> {
-    timeout(REQUEST_TIMEOUT, answer).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+async fn with_timeout<T>(response: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+    timeout(REQUEST_TIMEOUT, response).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 async fn exchange(

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use docwharf_agent::sync::SyncOutcome;
 use docwharf_agent::sync::activation::SyncReport;
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::model::version::VersionId;
 
 /// The route that accepts commands.
@@ -67,13 +67,13 @@ pub struct ImportCommand {
 pub struct DaemonCommand {
     /// The action.
     #[serde(flatten)]
-    pub verb: CommandAction,
-    /// The person who gives the command, for receipts and history.
+    pub action: CommandAction,
+    /// The user who runs the command, for receipts and history.
     pub who: String,
-    /// The digest of source and demands (`SyncIntent::question`) in the configuration that the caller has named; that
-    /// of the daemon must be equal.
-    #[serde(default)]
-    pub question: Option<String>,
+    /// The digest of the source and of the demands on it (`SyncIntent::source_digest`) in the configuration that the
+    /// caller has named; that of the daemon must be equal.
+    #[serde(default, rename = "question")]
+    pub source_digest: Option<String>,
 }
 
 /// The result of a command.
@@ -94,7 +94,8 @@ pub struct CommandResult {
 #[serde(rename_all = "camelCase")]
 pub enum CommandReply {
     /// The command was executed.
-    Told(CommandResult),
+    #[serde(rename = "told")]
+    Executed(CommandResult),
     /// The command failed.
     Failed {
         /// The exit code.
@@ -115,43 +116,43 @@ impl CommandResult {
     }
 
     /// Creates the result for a version that a person has activated; `held` says whether it is held until a release.
-    pub fn activated(what: &str, id: VersionId, held: bool) -> CommandResult {
-        let json = json!({ "schemaVersion": 1, "result": what, "version": id, "held": held });
-        let until = if held { "; held until `docwharf release`" } else { "" };
-        CommandResult::without_warnings(json, format!("{what} {}{until}\n", id.short()))
+    pub fn activated(result_name: &str, id: VersionId, held: bool) -> CommandResult {
+        let json = json!({ "schemaVersion": 1, "result": result_name, "version": id, "held": held });
+        let note = if held { "; held until `docwharf release`" } else { "" };
+        CommandResult::without_warnings(json, format!("{result_name} {}{note}\n", id.short()))
     }
 
     /// Creates the result of a sync or an import.
     pub fn from_report(report: &SyncReport) -> CommandResult {
-        let of = report.brought.as_ref().map_or_else(String::new, |brought| {
-            format!(" ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
+        let size = report.ingested.as_ref().map_or_else(String::new, |ingested| {
+            format!(" ({}, {})", format_count(ingested.pages, "page"), format_size(ingested.bytes))
         });
         let (version, text) = match &report.outcome {
             SyncOutcome::Disabled => (None, "disabled: staticExport.enabled is false\n".to_owned()),
             SyncOutcome::NoSource => (None, format!("{NO_SOURCE_MESSAGE}\n")),
             SyncOutcome::Current(None) => (None, "nothing is active yet\n".to_owned()),
-            SyncOutcome::Current(Some(id)) => (Some(id), format!("already current: {}{of}\n", id.short())),
-            SyncOutcome::Activated(id) => (Some(id), format!("activated {}{of}\n", id.short())),
+            SyncOutcome::Current(Some(id)) => (Some(id), format!("already current: {}{size}\n", id.short())),
+            SyncOutcome::Activated(id) => (Some(id), format!("activated {}{size}\n", id.short())),
             SyncOutcome::Staged(id) => {
                 let short = id.short();
-                (Some(id), format!("staged {short}{of}: `docwharf activate {short}` makes it active\n"))
+                (Some(id), format!("staged {short}{size}: `docwharf activate {short}` makes it active\n"))
             }
-            SyncOutcome::NotActive(id, _) => (Some(id), format!("sealed {}{of}\n", id.short())),
+            SyncOutcome::NotActive(id, _) => (Some(id), format!("sealed {}{size}\n", id.short())),
         };
         let not_active = match &report.outcome {
             SyncOutcome::NotActive(_, why) => Some(why.clone()),
             _ => None,
         };
-        let brought = report.brought.as_ref();
-        let warnings = brought.map(|brought| brought.warnings.clone()).unwrap_or_default();
+        let ingested = report.ingested.as_ref();
+        let warnings = ingested.map(|ingested| ingested.warnings.clone()).unwrap_or_default();
         let json = json!({
             "schemaVersion": 1,
             "result": report.outcome.name(),
             "version": version,
             "saw": report.saw,
-            "pages": brought.map(|brought| brought.pages),
-            "bytes": brought.map(|brought| brought.bytes),
-            "archiveSha256": brought.and_then(|brought| brought.sha256).map(|digest| digest.hex()),
+            "pages": ingested.map(|ingested| ingested.pages),
+            "bytes": ingested.map(|ingested| ingested.bytes),
+            "archiveSha256": ingested.and_then(|ingested| ingested.sha256).map(|digest| digest.to_hex()),
             "reason": not_active,
             "warnings": warnings,
         });

@@ -45,10 +45,10 @@ impl ControlSocketPath {
 
     /// Returns the path of the socket.
     pub fn path(&self) -> PathBuf {
-        self.at(CONTROL)
+        self.sibling(CONTROL)
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn sibling(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}/{name}", self.dir.as_raw_fd()))
     }
 }
@@ -57,28 +57,28 @@ impl ControlSocketPath {
 #[derive(Debug)]
 pub struct ControlSocket {
     listener: UnixListener,
-    way: ControlSocketPath,
+    socket_path: ControlSocketPath,
 }
 
 impl ControlSocket {
     /// Listens in this store. The caller must hold the lock of the store; the file of a socket that a crash left was
     /// removed when the lock was taken.
     pub fn bind(store: &Path) -> io::Result<ControlSocket> {
-        let way = ControlSocketPath::open(store)?;
+        let socket_path = ControlSocketPath::open(store)?;
         // The socket gets its final name once it has its mode.
-        let beside = way.at(&format!(".{CONTROL}.new"));
-        let listener = UnixListener::bind(&beside)?;
-        std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o600))?;
-        std::fs::rename(&beside, way.path())?;
-        Ok(ControlSocket { listener, way })
+        let new_path = socket_path.sibling(&format!(".{CONTROL}.new"));
+        let listener = UnixListener::bind(&new_path)?;
+        std::fs::set_permissions(&new_path, std::fs::Permissions::from_mode(0o600))?;
+        std::fs::rename(&new_path, socket_path.path())?;
+        Ok(ControlSocket { listener, socket_path })
     }
 
     /// Serves requests until `stop` becomes true.
     pub async fn serve(self, admin: Arc<AdminService>, mut stop: watch::Receiver<bool>) {
         let mut connections = JoinSet::new();
-        let mut heart = admin.watchdog.register();
+        let mut heartbeat = admin.watchdog.register();
         loop {
-            let accepted = heart.beat_while(async {
+            let accepted = heartbeat.beat_while(async {
                 tokio::select! {
                     accepted = self.listener.accept() => Some(accepted),
                     _ = stop.wait_for(|&stop| stop) => None,
@@ -90,7 +90,9 @@ impl ControlSocket {
                     connections.spawn(serve_connection(stream, Arc::clone(&admin)));
                 }
                 Ok(_) => {
-                    tracing::warn!("refused a client of the control socket that is neither our own user nor root");
+                    tracing::warn!(
+                        "refused a client of the control socket: it runs neither as the user of this process nor as root"
+                    );
                 }
                 Err(error) => {
                     tracing::warn!("cannot accept at the control socket: {error}; trying again in a moment");
@@ -99,7 +101,7 @@ impl ControlSocket {
             }
             while connections.try_join_next().is_some() {}
         }
-        drop(heart);
+        drop(heartbeat);
         // A client that waits for a sync learns from the end of the connection that there will be no reply.
         let _ = timeout(DRAIN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
     }
@@ -107,11 +109,11 @@ impl ControlSocket {
 
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.way.path());
+        let _ = std::fs::remove_file(self.socket_path.path());
     }
 }
 
-/// Returns whether the client is our own user or root.
+/// Returns whether the client runs as the user of this process or as root.
 fn is_trusted(stream: &UnixStream) -> bool {
     stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == geteuid().as_raw())
 }

@@ -27,9 +27,9 @@ pub struct DaemonSnapshot {
     /// The version being served.
     pub served: Option<VersionId>,
     /// The time of the next check of the source.
-    pub next_look: Option<SystemTime>,
+    pub next_check: Option<SystemTime>,
     /// The progress of the task in progress.
-    pub doing: Option<Arc<SyncProgress>>,
+    pub progress: Option<Arc<SyncProgress>>,
     /// The number of syncs in a row that failed.
     pub failures: u32,
     /// The settings of publishing, if the served version is published as files.
@@ -63,7 +63,7 @@ pub struct PolicyState {
     /// The version that the policies belong to.
     pub version: VersionId,
     /// The statistics of the policies; `None` until they are known.
-    pub survey: Option<PolicyStatistics>,
+    pub statistics: Option<PolicyStatistics>,
 }
 
 /// The state of the Brotli and Zstandard forms (`server.codings`).
@@ -78,25 +78,25 @@ pub struct PrecompressedState {
     /// The statistics of the `zstd` form, once it is available.
     pub zstd: Option<CodingStatistics>,
     /// The reason why forms cannot be made, if there is one.
-    pub why_not: Option<String>,
+    pub error: Option<String>,
 }
 
 impl PrecompressedState {
-    /// The state of a version that has no forms yet.
+    /// Returns the state of a version that has no forms yet.
     pub fn none(version: VersionId) -> PrecompressedState {
-        PrecompressedState { version, ready: false, brotli: None, zstd: None, why_not: None }
+        PrecompressedState { version, ready: false, brotli: None, zstd: None, error: None }
     }
 
-    /// The state of a version whose forms cannot be made, for this reason.
-    pub fn with_problem(version: VersionId, why: String) -> PrecompressedState {
-        PrecompressedState { why_not: Some(why), ..PrecompressedState::none(version) }
+    /// Returns the state of a version whose forms cannot be made, with the reason.
+    pub fn with_error(version: VersionId, error: String) -> PrecompressedState {
+        PrecompressedState { error: Some(error), ..PrecompressedState::none(version) }
     }
 
     /// Returns the available forms with their statistics.
     pub fn available(&self) -> impl Iterator<Item = (ContentCoding, CodingStatistics)> {
         [(ContentCoding::Brotli, self.brotli), (ContentCoding::Zstd, self.zstd)]
             .into_iter()
-            .filter_map(|(coding, yields)| Some((coding, yields?)))
+            .filter_map(|(coding, statistics)| Some((coding, statistics?)))
     }
 }
 
@@ -113,7 +113,7 @@ pub struct DaemonState {
     pub staged: Vec<String>,
     /// The TLS certificate in force, if connections are encrypted.
     pub tls: Option<Arc<ServerTls>>,
-    now: Mutex<DaemonSnapshot>,
+    snapshot: Mutex<DaemonSnapshot>,
     hosts: ArcSwap<AllowedHosts>,
 }
 
@@ -126,8 +126,8 @@ impl DaemonState {
         staged: Vec<String>,
         tls: Option<Arc<ServerTls>>,
     ) -> DaemonState {
-        let (now, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
-        DaemonState { started: SystemTime::now(), addresses, admin, staged, tls, now, hosts }
+        let (snapshot, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
+        DaemonState { started: SystemTime::now(), addresses, admin, staged, tls, snapshot, hosts }
     }
 
     /// Replaces the host names that the admin listener accepts, from the next request on.
@@ -141,12 +141,12 @@ impl DaemonState {
     }
 
     /// Returns a copy of the current state.
-    pub fn now(&self) -> DaemonSnapshot {
-        self.now.lock().clone()
+    pub fn snapshot(&self) -> DaemonSnapshot {
+        self.snapshot.lock().clone()
     }
 
     /// Changes the current state.
     pub fn update(&self, change: impl FnOnce(&mut DaemonSnapshot)) {
-        change(&mut self.now.lock());
+        change(&mut self.snapshot.lock());
     }
 }

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::waiting::{WaitingReason, staged};
+use docwharf_agent::sync::waiting::{WaitingReason, find_staged_version};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
@@ -41,7 +41,7 @@ pub struct DaemonMetrics {
     active_since: SecondsGauge,
     last_attempt: SecondsGauge,
     last_success: SecondsGauge,
-    next_look: SecondsGauge,
+    next_check: SecondsGauge,
     failures: Gauge,
     held: Gauge,
     gate_refused: Gauge,
@@ -51,7 +51,7 @@ pub struct DaemonMetrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     identity_cache: Gauge,
-    answers_held: Gauge,
+    held_bytes: Gauge,
     store_versions: Gauge,
     store_free: Gauge,
     /// Without an inbox there is no value: a 0 would be an alert.
@@ -81,7 +81,7 @@ impl DaemonMetrics {
             active_since: SecondsGauge::default(),
             last_attempt: SecondsGauge::default(),
             last_success: SecondsGauge::default(),
-            next_look: SecondsGauge::default(),
+            next_check: SecondsGauge::default(),
             failures: Gauge::default(),
             held: Gauge::default(),
             gate_refused: Gauge::default(),
@@ -91,7 +91,7 @@ impl DaemonMetrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             identity_cache: Gauge::default(),
-            answers_held: Gauge::default(),
+            held_bytes: Gauge::default(),
             store_versions: Gauge::default(),
             store_free: Gauge::default(),
             inbox_ready: Family::default(),
@@ -113,10 +113,10 @@ impl DaemonMetrics {
         r.register("http_requests", "Requests for the site, by class of their status", metrics.requests.clone());
         r.register("active_version_info", "The version being served", metrics.active.clone());
         for (name, help, gauge) in [
-            ("active_since_timestamp", "When the active version became so", &metrics.active_since),
+            ("active_since_timestamp", "When the active version became active", &metrics.active_since),
             ("last_attempt_timestamp", "When the source was last checked", &metrics.last_attempt),
             ("last_success_timestamp", "When the source was last checked without an error", &metrics.last_success),
-            ("next_look_timestamp", "When the source is checked next", &metrics.next_look),
+            ("next_look_timestamp", "When the source is checked next", &metrics.next_check),
             ("active_verified_timestamp", "When the active version was last verified", &metrics.active_verified),
         ] {
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
@@ -124,11 +124,11 @@ impl DaemonMetrics {
         for (name, help, gauge) in [
             ("consecutive_failures", "Checks of the source in a row that failed", &metrics.failures),
             ("held", "Whether automatic activation is stopped", &metrics.held),
-            ("gate_refused", "Whether the gate keeps a version back", &metrics.gate_refused),
-            ("published", "Whether what is served is published as files", &metrics.published),
+            ("gate_refused", "Whether the gate refuses a version", &metrics.gate_refused),
+            ("published", "Whether the served version is published as files", &metrics.published),
             ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
             ("ready", "Whether a version is served", &metrics.ready),
-            ("config_reload_success", "Whether the configuration as it is now is in force", &metrics.config_ok),
+            ("config_reload_success", "Whether the current configuration is in force", &metrics.config_ok),
             ("store_versions", "Versions in the store", &metrics.store_versions),
             ("store_damaged_versions", "Versions that were found damaged", &metrics.damaged),
         ] {
@@ -156,7 +156,7 @@ impl DaemonMetrics {
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         let help = "Memory of responses that clients have not read yet, which server.heldBytes bounds";
-        r.register_with_unit("answers_held", help, Unit::Bytes, metrics.answers_held.clone());
+        r.register_with_unit("answers_held", help, Unit::Bytes, metrics.held_bytes.clone());
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -182,20 +182,20 @@ impl DaemonMetrics {
     }
 
     /// Encodes all metrics with their current values.
-    pub fn encode(&self, store: &VersionStore, live: &DaemonState, site: &Site) -> Result<String, fmt::Error> {
+    pub fn encode(&self, store: &VersionStore, daemon_state: &DaemonState, site: &Site) -> Result<String, fmt::Error> {
         let registry = self.registry.lock();
-        self.set_gauges(store, live);
+        self.set_gauges(store, daemon_state);
         self.ready.set(i64::from(site.current().is_some()));
         for (class, count) in STATUS_CLASSES.into_iter().zip(site.request_counts()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         self.identity_cache.set(site.page_cache_bytes().cast_signed());
-        self.answers_held.set(site.held_bytes().cast_signed());
-        let dropped = site.log().map_or(0, |log| log.dropped());
+        self.held_bytes.set(site.held_bytes().cast_signed());
+        let dropped = site.access_log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
-        if let Some(tls) = &live.tls {
-            self.certificate_end.set(seconds(tls.pair().not_after));
+        if let Some(tls) = &daemon_state.tls {
+            self.certificate_end.set(seconds(tls.key_pair().not_after));
         }
         let mut text = String::new();
         encode(&mut text, &registry)?;
@@ -203,30 +203,31 @@ impl DaemonMetrics {
     }
 
     /// Sets the gauges. If the store cannot be read, its gauges keep their values.
-    fn set_gauges(&self, store: &VersionStore, live: &DaemonState) {
-        let now = live.now();
-        self.failures.set(i64::from(now.failures));
-        self.next_look.set(now.next_look.map_or(0.0, seconds));
-        self.pinned.set(i64::from(now.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
-        let is_published = now.publish.as_ref().and_then(published_version).is_some_and(|id| now.served == Some(id));
+    fn set_gauges(&self, store: &VersionStore, daemon_state: &DaemonState) {
+        let snapshot = daemon_state.snapshot();
+        self.failures.set(i64::from(snapshot.failures));
+        self.next_check.set(snapshot.next_check.map_or(0.0, seconds));
+        self.pinned.set(i64::from(snapshot.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
+        let is_published =
+            snapshot.publish.as_ref().and_then(published_version).is_some_and(|id| snapshot.served == Some(id));
         self.published.set(i64::from(is_published));
         self.active.clear();
-        if let Some(id) = now.served {
+        if let Some(id) = snapshot.served {
             self.active.get_or_create(&[("version", id.short())]).set(1);
         }
         self.inbox_ready.clear();
-        if let Some(inbox) = &now.inbox {
+        if let Some(inbox) = &snapshot.inbox {
             self.inbox_ready.get_or_create(&[]).set(i64::from(inbox.error.is_none()));
         }
         let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);
         files.clear();
         bytes.clear();
         took.clear();
-        for (coding, yields) in now.codings.iter().flat_map(PrecompressedState::available) {
+        for (coding, statistics) in snapshot.codings.iter().flat_map(PrecompressedState::available) {
             let label = [("coding", coding.token().to_owned())];
-            files.get_or_create(&label).set(yields.files.cast_signed());
-            bytes.get_or_create(&label).set(yields.bytes.cast_signed());
-            took.get_or_create(&label).set(yields.seconds());
+            files.get_or_create(&label).set(statistics.files.cast_signed());
+            bytes.get_or_create(&label).set(statistics.bytes.cast_signed());
+            took.get_or_create(&label).set(statistics.seconds());
         }
         if let Ok(record) = store.record() {
             let time = |text: Option<&str>| text.and_then(parse_time).map_or(0.0, |time| time as f64);
@@ -236,12 +237,12 @@ impl DaemonMetrics {
             let verified = record.active.and_then(|id| store.verified_at(id));
             self.active_verified.set(verified.map_or(0.0, |time| time as f64));
             self.held.set(i64::from(record.hold.is_some()));
-            let waits = staged(&record, now.intent.as_ref()).map(|staged| staged.waits);
-            self.gate_refused.set(i64::from(matches!(waits, Some(WaitingReason::Gate(_)))));
+            let reason = find_staged_version(&record, snapshot.intent.as_ref()).map(|staged| staged.reason);
+            self.gate_refused.set(i64::from(matches!(reason, Some(WaitingReason::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
-        if let Ok(about) = rustix::fs::statvfs(store.root()) {
-            self.store_free.set(about.f_bavail.saturating_mul(about.f_frsize).cast_signed());
+        if let Ok(file_system) = rustix::fs::statvfs(store.root()) {
+            self.store_free.set(file_system.f_bavail.saturating_mul(file_system.f_frsize).cast_signed());
         }
         self.damaged.set(i64::try_from(store.suspects().len()).unwrap_or(i64::MAX));
         if let Ok(versions) = store.versions() {

@@ -1,10 +1,10 @@
 //! The admin interface of a running daemon. The control socket in the store receives the commands of the command line.
 //! The routes `/livez`, `/readyz`, `/status` and `/metrics` report the state of the daemon, on the control socket and
-//! on `admin.listen`; there, `/status` is only served to requests that name one of its [`hosts`]. The version that
-//! waits to become active has a listener of its own ([`staged_site`]).
+//! on `admin.listen`; there, `/status` is only served to requests that name one of the [`allowed_hosts`]. The version
+//! that waits to become active has a separate listener ([`staged_site`]).
 //!
-//! A command has the same effect and output with and without a daemon: [`verbs`] executes it, and [`wire`] defines the
-//! messages.
+//! A command has the same effect and output with and without a daemon: [`command_execution`] executes it, and
+//! [`control_messages`] defines the messages.
 
 pub mod allowed_hosts;
 pub mod command_execution;

@@ -34,10 +34,10 @@ const JSON_TYPE: &str = "application/json";
 /// The body of an admin response.
 type AdminBody = Full<Bytes>;
 
-/// The way on which a request arrived.
+/// The transport on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdminTransport {
-    /// The control socket: the client is our own user or root.
+    /// The control socket: the client runs as the user of this process or as root.
     Socket,
     /// The network: any client.
     Network,
@@ -47,7 +47,7 @@ pub enum AdminTransport {
 #[derive(Debug)]
 pub struct QueuedCommand {
     /// The command.
-    pub order: DaemonCommand,
+    pub command: DaemonCommand,
     /// The channel for the reply.
     pub reply: oneshot::Sender<CommandReply>,
 }
@@ -58,13 +58,13 @@ pub struct AdminService {
     /// The store that the daemon has open.
     pub store: VersionStore,
     /// The state that the agent reports.
-    pub live: Arc<DaemonState>,
+    pub daemon_state: Arc<DaemonState>,
     /// The metrics of the daemon.
     pub metrics: Arc<DaemonMetrics>,
     /// The site that the daemon serves.
     pub site: Arc<Site>,
     /// The queue of commands to the agent.
-    pub orders: mpsc::Sender<QueuedCommand>,
+    pub commands: mpsc::Sender<QueuedCommand>,
     /// The watchdog of the accept loops.
     pub watchdog: Arc<Watchdog>,
 }
@@ -86,19 +86,20 @@ impl AdminService {
     pub(super) async fn reply(
         self: Arc<Self>,
         request: Request<Incoming>,
-        reach: AdminTransport,
+        transport: AdminTransport,
     ) -> Response<AdminBody> {
         let path = request.uri().path();
-        if path == COMMANDS_PATH && reach == AdminTransport::Socket {
+        if path == COMMANDS_PATH && transport == AdminTransport::Socket {
             return match *request.method() {
                 Method::POST => self.accept_command(request.into_body()).await,
                 _ => respond_not_allowed("POST"),
             };
         }
         let known = matches!(path, "/livez" | "/readyz" | "/status" | "/metrics");
-        // Probes and scrapers may use any name of the machine, and these three routes reveal nothing worth protecting.
+        // Probes and scrapers may use any name of the machine, and these three routes reveal nothing that needs
+        // protection.
         let is_for_machines = matches!(path, "/livez" | "/readyz" | "/metrics");
-        if reach == AdminTransport::Network && !is_for_machines && !self.live.permits(&request) {
+        if transport == AdminTransport::Network && !is_for_machines && !self.daemon_state.permits(&request) {
             return respond_misdirected();
         }
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -122,9 +123,9 @@ impl AdminService {
                 let is_status = path == "/status";
                 let format = MetricsFormat::negotiate(request.headers());
                 // Both read the store, which blocks.
-                let told =
+                let response =
                     tokio::task::spawn_blocking(move || if is_status { self.status() } else { self.metrics(format) });
-                told.await.unwrap_or_else(|died| {
+                response.await.unwrap_or_else(|died| {
                     admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{died}\n"))
                 })
             }
@@ -139,13 +140,13 @@ impl AdminService {
     /// Returns whether a version is published, if the site is served as files only; `true` if this daemon serves the
     /// site.
     fn is_published(&self) -> bool {
-        let publish = self.live.now().publish.filter(|_| self.live.addresses.is_empty());
+        let publish = self.daemon_state.snapshot().publish.filter(|_| self.daemon_state.addresses.is_empty());
         publish.is_none_or(|settings| published_version(&settings).is_some())
     }
 
     fn status(&self) -> Response<AdminBody> {
-        let now = self.live.now();
-        let status = StoreStatus::read(&self.store, now.intent.as_ref(), None, Some(&self.live));
+        let now = self.daemon_state.snapshot();
+        let status = StoreStatus::read(&self.store, now.intent.as_ref(), None, Some(&self.daemon_state));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
             Ok(Ok(json)) => admin_response(StatusCode::OK, JSON_TYPE, json),
             Ok(Err(error)) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),
@@ -156,7 +157,7 @@ impl AdminService {
     }
 
     fn metrics(&self, format: MetricsFormat) -> Response<AdminBody> {
-        match self.metrics.encode(&self.store, &self.live, &self.site) {
+        match self.metrics.encode(&self.store, &self.daemon_state, &self.site) {
             Ok(text) => {
                 let mut response = admin_response(StatusCode::OK, format.content_type(), format.render(text));
                 response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
@@ -167,22 +168,23 @@ impl AdminService {
     }
 
     async fn accept_command(&self, body: Incoming) -> Response<AdminBody> {
-        let order = match Limited::new(body, MAX_COMMAND_BYTES).collect().await {
+        let command = match Limited::new(body, MAX_COMMAND_BYTES).collect().await {
             Ok(body) => serde_json::from_slice::<DaemonCommand>(&body.to_bytes()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
-        let order = match order {
-            Ok(order) => order,
+        let command = match command {
+            Ok(command) => command,
             Err(why) => {
                 return admin_response(StatusCode::BAD_REQUEST, TEXT_TYPE, format!("this is not a command: {why}\n"));
             }
         };
-        let (reply, told) = oneshot::channel();
-        let stopping = || admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "the daemon is stopping\n");
-        if self.orders.send(QueuedCommand { order, reply }).await.is_err() {
-            return stopping();
+        let (reply, receiver) = oneshot::channel();
+        let respond_stopping =
+            || admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "the daemon is stopping\n");
+        if self.commands.send(QueuedCommand { command, reply }).await.is_err() {
+            return respond_stopping();
         }
-        let Ok(reply) = told.await else { return stopping() };
+        let Ok(reply) = receiver.await else { return respond_stopping() };
         match serde_json::to_vec(&reply) {
             Ok(json) => admin_response(StatusCode::OK, JSON_TYPE, json),
             Err(error) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),

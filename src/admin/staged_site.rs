@@ -1,4 +1,4 @@
-//! Serves the version that waits to become active, on a listener of its own (`activate.listen`). Its scripts are not
+//! Serves the version that waits to become active, on a separate listener (`activate.listen`). Its scripts are not
 //! approved yet, so they must not run under the origin (scheme, host, port) of the admin routes or of the site.
 
 use std::future::Future;

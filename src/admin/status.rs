@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::record::{ActivationHold, StoreRecord, SyncAttempt};
 use docwharf_agent::store::{StoreError, VersionStore};
-use docwharf_agent::sync::waiting::{WaitingReason, staged, way_out};
+use docwharf_agent::sync::waiting::{WaitingReason, find_staged_version, next_step_hint};
 use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
 use docwharf_base::accounts::resolve_uid_name;
-use docwharf_base::clock::show_time;
+use docwharf_base::clock::format_system_time;
 use docwharf_base::codec::content_coding::ContentCoding;
-use docwharf_base::model::units::show_unix;
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
@@ -67,10 +67,11 @@ pub struct StoreStatus {
     /// The time of the last check without an error.
     pub last_good: Option<String>,
     /// The time of the next check; `None` without a daemon.
-    pub next_look: Option<String>,
+    #[serde(rename = "nextLook")]
+    pub next_check: Option<String>,
     /// The reason why there is no newer version.
     pub why: Option<String>,
-    /// A hint on what can be done about the last error.
+    /// A hint on how to solve the last error.
     pub next_step: Option<String>,
     /// The export job that was started for this store and has not delivered a bundle yet.
     pub job: Option<ExportJobStatus>,
@@ -193,16 +194,16 @@ pub struct CspStatus {
 
 impl From<PolicyState> for CspStatus {
     fn from(policy: PolicyState) -> CspStatus {
-        let survey = policy.survey.unwrap_or_default();
+        let statistics = policy.statistics.unwrap_or_default();
         CspStatus {
             preset: policy.preset.to_owned(),
             version: policy.version,
-            ready: policy.survey.is_some(),
-            pages: survey.pages,
-            too_long: survey.long,
-            unsure: survey.unsure,
-            longest: survey.longest as u64,
-            total: survey.total,
+            ready: policy.statistics.is_some(),
+            pages: statistics.pages,
+            too_long: statistics.too_long,
+            unsure: statistics.uncertain,
+            longest: statistics.longest_bytes as u64,
+            total: statistics.total_bytes,
         }
     }
 }
@@ -237,17 +238,17 @@ pub struct PrecompressedCodingStatus {
 
 impl From<daemon_state::PrecompressedState> for PrecompressedStatus {
     fn from(now: daemon_state::PrecompressedState) -> PrecompressedStatus {
-        let made = |(coding, yields): (ContentCoding, CodingStatistics)| PrecompressedCodingStatus {
+        let made = |(coding, statistics): (ContentCoding, CodingStatistics)| PrecompressedCodingStatus {
             coding: coding.token().to_owned(),
-            files: yields.files,
-            bytes: yields.bytes,
-            seconds: yields.seconds(),
+            files: statistics.files,
+            bytes: statistics.bytes,
+            seconds: statistics.seconds(),
         };
         PrecompressedStatus {
             version: now.version,
             ready: now.ready,
             made: now.available().map(made).collect(),
-            error: now.why_not,
+            error: now.error,
         }
     }
 }
@@ -286,64 +287,65 @@ pub struct PublishStatus {
 
 impl StoreStatus {
     /// Describes the state of `store`. `intent` is that of the configuration, if it has no mistakes; `inbox` is used if
-    /// there is no daemon (`live`).
+    /// `daemon_state` is `None`, because no daemon runs.
     pub fn read(
         store: &VersionStore,
         intent: Option<&SyncIntent>,
         inbox: Option<&Path>,
-        live: Option<&DaemonState>,
+        daemon_state: Option<&DaemonState>,
     ) -> Result<StoreStatus, StoreError> {
         let record = store.record()?;
         let labels = record.labels.iter().filter(|(_, labelled)| Some(labelled.version) == record.active);
-        let now = live.map(DaemonState::now);
-        let said = || inbox.map(|directory| daemon_state::InboxState { directory: directory.to_owned(), error: None });
-        let inbox = now.as_ref().map_or_else(said, |now| now.inbox.clone());
-        let daemon = live.zip(now.as_ref()).map(|(live, now)| DaemonStatus {
+        let snapshot = daemon_state.map(DaemonState::snapshot);
+        let configured =
+            || inbox.map(|directory| daemon_state::InboxState { directory: directory.to_owned(), error: None });
+        let inbox = snapshot.as_ref().map_or_else(configured, |snapshot| snapshot.inbox.clone());
+        let daemon = daemon_state.zip(snapshot.as_ref()).map(|(daemon_state, snapshot)| DaemonStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started: show_time(live.started),
-            addresses: live.addresses.clone(),
-            admin: live.admin.clone(),
-            staged: live.staged.clone(),
-            served: now.served,
-            doing: now.doing.as_ref().map(|doing| doing.what()).filter(|what| !what.is_empty()),
-            doing_error: now.doing.as_ref().and_then(|doing| doing.error()),
-            percent: now.doing.as_ref().and_then(|doing| doing.percent()),
-            failures: now.failures,
-            publish: now.publish.as_ref().map(|settings| PublishStatus {
+            started: format_system_time(daemon_state.started),
+            addresses: daemon_state.addresses.clone(),
+            admin: daemon_state.admin.clone(),
+            staged: daemon_state.staged.clone(),
+            served: snapshot.served,
+            doing: snapshot.progress.as_ref().map(|progress| progress.step()).filter(|what| !what.is_empty()),
+            doing_error: snapshot.progress.as_ref().and_then(|progress| progress.error()),
+            percent: snapshot.progress.as_ref().and_then(|progress| progress.percent()),
+            failures: snapshot.failures,
+            publish: snapshot.publish.as_ref().map(|settings| PublishStatus {
                 directory: settings.directory.clone(),
                 version: published_version(settings),
-                error: now.publish_error.clone(),
+                error: snapshot.publish_error.clone(),
             }),
-            inbox: now.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
-            csp: now.policy.map(CspStatus::from),
-            codings: now.codings.clone().map(PrecompressedStatus::from),
-            tls: live.tls.as_ref().map(|tls| {
-                let pair = tls.pair();
-                let error = now.tls_error.clone().or_else(|| pair.date_problem(SystemTime::now()));
-                CertificateStatus { not_after: show_time(pair.not_after), error }
+            inbox: snapshot.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
+            csp: snapshot.policy.map(CspStatus::from),
+            codings: snapshot.codings.clone().map(PrecompressedStatus::from),
+            tls: daemon_state.tls.as_ref().map(|tls| {
+                let pair = tls.key_pair();
+                let error = snapshot.tls_error.clone().or_else(|| pair.date_problem(SystemTime::now()));
+                CertificateStatus { not_after: format_system_time(pair.not_after), error }
             }),
         });
         let damaged = store.suspects();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
-        let again = if daemon.is_some() { "it is tried again by itself; " } else { "" };
+        let retry_hint = if daemon.is_some() { "it is tried again automatically; " } else { "" };
         Ok(StoreStatus {
             schema_version: 1,
             store: store.root().to_owned(),
             active_present: record.active.map(|id| store.has(id)),
             active_labels: labels.map(|(label, _)| label.clone()).collect(),
             damaged: record.active.filter(|id| damaged.contains(id)).or(damaged.first().copied()),
-            active_verified: record.active.and_then(|id| store.verified_at(id)).map(show_unix),
+            active_verified: record.active.and_then(|id| store.verified_at(id)).map(format_unix_seconds),
             damaged_versions: damaged,
             pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
             enabled: intent.map(|intent| intent.enabled),
             source: intent.and_then(source),
-            next_look: now.as_ref().and_then(|now| now.next_look).map(show_time),
+            next_check: snapshot.as_ref().and_then(|snapshot| snapshot.next_check).map(format_system_time),
             why: reason_for_no_update(&record, intent, inbox.as_ref()),
-            staged: staged(&record, intent).map(|staged| StagedStatus {
+            staged: find_staged_version(&record, intent).map(|staged| StagedStatus {
                 version: staged.version,
-                waits: staged.waits.name().to_owned(),
-                next: way_out(&staged),
+                waits: staged.reason.name().to_owned(),
+                next: next_step_hint(&staged),
             }),
             gate: record.gate.map(|verdict| GateStatus {
                 version: verdict.version,
@@ -352,8 +354,9 @@ impl StoreStatus {
                 passed: verdict.refused.is_none(),
                 refused: verdict.refused,
             }),
-            next_step: failed
-                .then(|| format!("{again}`docwharf doctor` checks what it needs, `docwharf sync` tries at once")),
+            next_step: failed.then(|| {
+                format!("{retry_hint}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once")
+            }),
             job: record.job.as_ref().map(|job| ExportJobStatus {
                 id: job.id.clone(),
                 source: job.source.clone(),
@@ -389,15 +392,17 @@ fn reason_for_no_update(
         return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));
     }
     let intent = intent?;
-    if let Some(waiting) = staged(record, Some(intent)).filter(|waiting| waiting.waits != WaitingReason::Look) {
+    if let Some(waiting) =
+        find_staged_version(record, Some(intent)).filter(|waiting| waiting.reason != WaitingReason::NextCheck)
+    {
         let id = waiting.version.short();
-        return Some(match &waiting.waits {
-            WaitingReason::Gate(why) => format!("the gate keeps {id} back: {why}"),
+        return Some(match &waiting.reason {
+            WaitingReason::Gate(why) => format!("the gate refuses {id}: {why}"),
             _ => format!("{id} waits for a person (activate.mode)"),
         });
     }
     if !intent.enabled {
-        return Some("staticExport.enabled is false: the source is not looked at".to_owned());
+        return Some("staticExport.enabled is false: the source is not checked".to_owned());
     }
     if !intent.has_source() {
         let through = match inbox {
@@ -414,7 +419,7 @@ fn reason_for_no_update(
     }
     let attempt = record.last_attempt.as_ref()?;
     if attempt.failures > 0 {
-        return Some("the last look failed".to_owned());
+        return Some("the last check failed".to_owned());
     }
     let pin = intent.pin.as_ref().map(VersionLabel::as_str);
     let newer = record.newest.filter(|_| record.newest != record.active);

@@ -1,4 +1,4 @@
-//! Advice for causes that a person can do something about.
+//! Advice for failures whose cause a person can remove.
 
 use std::io;
 
@@ -12,18 +12,18 @@ pub(super) fn advice_for(error: &(dyn std::error::Error + 'static)) -> &'static 
             && source.kind() == io::ErrorKind::PermissionDenied
             && address.port() < 1024
         {
-            return "; only root may use ports below 1024: choose one from 1024 on, have systemd hold it \
-                    (systemctl enable --now docwharf.socket), or give CAP_NET_BIND_SERVICE \
-                    (AmbientCapabilities= of the unit)";
+            return "; only root may use ports below 1024: choose one from 1024 on, let systemd open it \
+                    (systemctl enable --now docwharf.socket), or grant CAP_NET_BIND_SERVICE \
+                    (AmbientCapabilities= in the unit)";
         }
         if let Some(error) = error.downcast_ref::<io::Error>() {
             return match error.kind() {
-                io::ErrorKind::AddrInUse => "; choose another port, or stop what uses it",
+                io::ErrorKind::AddrInUse => "; choose another port, or stop the program that uses it",
                 io::ErrorKind::AddrNotAvailable => "; this machine does not have that address",
                 io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space and try again",
-                io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or place",
+                io::ErrorKind::PermissionDenied => "; check owner and mode, or use another user or folder",
                 io::ErrorKind::ReadOnlyFilesystem => {
-                    "; it is mounted read-only, or is so for this service (ReadWritePaths= of its unit): use another place"
+                    "; it is mounted read-only, or read-only for this service (ReadWritePaths= in its unit): use another folder"
                 }
                 _ => "",
             };
@@ -46,7 +46,7 @@ mod tests {
 
     #[test]
     fn a_cause_that_a_person_can_do_something_about_says_what() {
-        for (kind, says) in [
+        for (kind, expected) in [
             (AddrInUse, "; choose another port"),
             (AddrNotAvailable, "; this machine does not have"),
             (StorageFull, "; free some space"),
@@ -54,18 +54,18 @@ mod tests {
             (PermissionDenied, "; check owner and mode"),
             (ReadOnlyFilesystem, "; it is mounted read-only"),
         ] {
-            assert!(advice_for(&io(kind)).starts_with(says), "{kind:?}");
+            assert!(advice_for(&io(kind)).starts_with(expected), "{kind:?}");
             // Also from deeper in the chain of causes.
             let error = StoreError::Io { doing: "write", path: path(), source: io(kind) };
-            assert!(advice_for(&SyncError::Store(error)).starts_with(says), "{kind:?}");
+            assert!(advice_for(&SyncError::Store(error)).starts_with(expected), "{kind:?}");
         }
         assert_eq!((advice_for(&io(NotFound)), advice_for(&StoreError::NoPrevious)), ("", ""));
-        for (port, kind, says) in [
+        for (port, kind, expected) in [
             (1023, PermissionDenied, "; only root may use ports below 1024"),
             (1024, PermissionDenied, "; check owner and mode"),
             (80, AddrInUse, "; choose another port"),
         ] {
-            assert!(advice_for(&bind(port, kind)).starts_with(says), "{port} {kind:?}");
+            assert!(advice_for(&bind(port, kind)).starts_with(expected), "{port} {kind:?}");
         }
     }
 }

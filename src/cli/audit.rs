@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
 use docwharf_base::error_chain::QuotedName;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_site::external::ResourceKind;
 use docwharf_site::external::audit::{ExternalAudit, ExternalNeed, audit};
 use docwharf_site::seal::SealOptions;
@@ -39,11 +39,12 @@ pub(super) struct AuditCommand {
 
 impl AuditCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let effort = SealOptions::new(context.limits()?);
+        let seal_options = SealOptions::new(context.limits()?);
         let site = match &self.path {
             Some(path) => {
-                let (site, warnings) =
-                    progress::with_meter(context, "verifying", |meter| seal_unlinked(path, &effort, meter))?;
+                let (site, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+                    seal_unlinked(path, &seal_options, progress)
+                })?;
                 if !context.global.json {
                     context.print_warnings(&path.display().to_string(), &warnings);
                 }
@@ -51,47 +52,47 @@ impl AuditCommand {
             }
             None => open_active(context)?,
         };
-        let found = audit(&site, effort.threads, &|| false).unwrap_or_default();
-        let most = if self.all { usize::MAX } else { MAX_SHOWN_FILES };
+        let report = audit(&site, seal_options.threads, &|| false).unwrap_or_default();
+        let max_files = if self.all { usize::MAX } else { MAX_SHOWN_FILES };
         if context.global.json {
-            context.print_result(&as_json(&site, &found), "")?;
+            context.print_result(&as_json(&site, &report), "")?;
         } else if self.markdown {
-            print(&as_markdown(&site, &found, most))?;
+            print(&as_markdown(&site, &report, max_files))?;
         } else {
-            print(&as_text(&site, &found, most))?;
+            print(&as_text(&site, &report, max_files))?;
         }
-        if found.is_clean() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
+        if report.is_clean() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
 fn open_active(context: &CommandContext) -> Result<SealedVersion, CommandFailure> {
     let store = VersionStore::at(&context.store()?);
     let Some(id) = store.record()?.active else {
-        let what = "there is no active version; name an archive or a folder".to_owned();
+        let what = "there is no active version: name an archive or a folder".to_owned();
         return Err(CommandFailure::Usage(what));
     };
-    open::read(&store, id).map_err(CommandFailure::local(format!("cannot read version {}", id.short())))
+    open::open_read_only(&store, id).map_err(CommandFailure::local(format!("cannot read version {}", id.short())))
 }
 
-/// Groups the needs by origin; those of one origin stay in their order, the most important kind first.
-fn by_origin(found: &ExternalAudit) -> BTreeMap<&str, Vec<&ExternalNeed>> {
+/// Groups the needs by origin. Those of an origin keep their order: the most important kind first.
+fn by_origin(report: &ExternalAudit) -> BTreeMap<&str, Vec<&ExternalNeed>> {
     let mut all: BTreeMap<&str, Vec<&ExternalNeed>> = BTreeMap::new();
-    for need in found.losses() {
+    for need in report.required_needs() {
         all.entry(need.origin.as_str()).or_default().push(need);
     }
     all
 }
 
 /// Returns the files that need something external, each with its needs. Hints do not count.
-fn by_file(found: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalNeed>)> {
-    found.files.iter().filter_map(|(file, numbers)| {
-        let needs = numbers.iter().map(|&n| &found.needs[n as usize]);
+fn by_file(report: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&ExternalNeed>)> {
+    report.files.iter().filter_map(|(file, numbers)| {
+        let needs = numbers.iter().map(|&n| &report.needs[n as usize]);
         let losses: Vec<&ExternalNeed> = needs.filter(|need| need.kind != ResourceKind::Hint).collect();
         (!losses.is_empty()).then_some((*file, losses))
     })
 }
 
-fn path(site: &SealedVersion, file: usize) -> String {
+fn file_path(site: &SealedVersion, file: usize) -> String {
     let quoted = QuotedName(site.index().path(file)).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
@@ -103,131 +104,144 @@ fn one_line_address(text: &str) -> String {
 }
 
 /// Summarizes the audit on one line.
-fn summary_line(found: &ExternalAudit) -> String {
-    let pages = count_noun(found.pages, "page");
-    if found.is_clean() {
-        return format!("ok: everything is inside ({pages}, {} read)", count_noun(found.read, "file"));
+fn summary_line(report: &ExternalAudit) -> String {
+    let pages = format_count(report.pages, "page");
+    if report.is_clean() {
+        return format!(
+            "ok: nothing is needed from other origins ({pages}, {} read)",
+            format_count(report.files_read, "file")
+        );
     }
-    let (origins, files) = (by_origin(found).len() as u64, by_file(found).count() as u64);
-    let origins = if origins == 1 { "1 outside origin".to_owned() } else { format!("{origins} outside origins") };
-    format!("{origins} in {} ({pages} in all)", count_noun(files, "file"))
+    let (origins, files) = (by_origin(report).len() as u64, by_file(report).count() as u64);
+    let origins = if origins == 1 { "1 external origin".to_owned() } else { format!("{origins} external origins") };
+    format!("{origins} in {} ({pages} in all)", format_count(files, "file"))
 }
 
-fn as_text(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
-    let mut text = summary_line(found) + "\n";
-    for (origin, needs) in by_origin(found) {
+fn as_text(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
+    let mut text = summary_line(report) + "\n";
+    for (origin, needs) in by_origin(report) {
         let _ = writeln!(text, "\n{}", one_line_address(origin));
         for need in needs {
-            let (kind, files) = (need.kind, count_noun(need.files, "file"));
+            let (kind, files) = (need.kind, format_count(need.files, "file"));
             let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.describe_loss());
             let (file, address) = &need.example;
-            let _ = writeln!(text, "            {} has {}", path(site, *file), one_line_address(address));
+            let _ = writeln!(text, "            {} has {}", file_path(site, *file), one_line_address(address));
         }
     }
-    let total = by_file(found).count();
+    let total = by_file(report).count();
     if total > 0 {
         let _ = writeln!(text, "\nby file");
     }
-    for (file, needs) in by_file(found).take(most) {
-        let of = |need: &&ExternalNeed| format!("{} {}", need.kind.name(), one_line_address(need.origin.as_str()));
-        let _ = writeln!(text, "  {}: {}", path(site, file), needs.iter().map(of).collect::<Vec<_>>().join(", "));
+    for (file, needs) in by_file(report).take(max_files) {
+        let need_text =
+            |need: &&ExternalNeed| format!("{} {}", need.kind.name(), one_line_address(need.origin.as_str()));
+        let _ = writeln!(
+            text,
+            "  {}: {}",
+            file_path(site, file),
+            needs.iter().map(need_text).collect::<Vec<_>>().join(", ")
+        );
     }
-    if total > most {
-        let _ = writeln!(text, "  … and {} more: --all shows them", total - most);
+    if total > max_files {
+        let _ = writeln!(text, "  … and {} more: --all shows them", total - max_files);
     }
-    append_notes(site, found, most == usize::MAX, &mut text);
+    append_notes(site, report, max_files == usize::MAX, &mut text);
     text
 }
 
-/// Appends what does not count as a need, and what the audit cannot find.
-fn append_notes(site: &SealedVersion, found: &ExternalAudit, all: bool, text: &mut String) {
-    let hints: Vec<String> = found.hints().map(|need| one_line_address(need.origin.as_str())).collect();
+/// Appends notes about resources that do not count as needs, and about those that the audit cannot find.
+fn append_notes(site: &SealedVersion, report: &ExternalAudit, all: bool, text: &mut String) {
+    let hints: Vec<String> = report.hints().map(|need| one_line_address(need.origin.as_str())).collect();
     if !hints.is_empty() {
         let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
     }
-    if !found.mentions.is_empty() && (all || !found.is_clean()) {
-        let n = found.mentions.len() as u64;
+    if !report.mentions.is_empty() && (all || !report.is_clean()) {
+        let n = report.mentions.len() as u64;
         let _ = writeln!(
             text,
-            "\nnot counted: {} named in scripts; it is not certain that they request anything there{}",
+            "\nnot counted: {} named in scripts, which may request nothing there{}",
             if n == 1 { "1 origin".to_owned() } else { format!("{n} origins") },
             if all { "" } else { " (--all lists them)" }
         );
-        for (origin, files) in found.mentions.iter().filter(|_| all) {
-            let _ = writeln!(text, "  {}  {}", one_line_address(origin.as_str()), count_noun(*files, "file"));
+        for (origin, files) in report.mentions.iter().filter(|_| all) {
+            let _ = writeln!(text, "  {}  {}", one_line_address(origin.as_str()), format_count(*files, "file"));
         }
     }
-    if let Some(&first) = found.service_workers.first() {
-        let n = count_noun(found.service_workers.len() as u64, "file");
+    if let Some(&first) = report.service_workers.first() {
+        let n = format_count(report.service_workers.len() as u64, "file");
         let _ = writeln!(
             text,
-            "\na service worker is installed by {n}, {} first: its requests are found only as far as \
+            "\na service worker is installed by {n}, such as {}: its requests are found only if \
             its script names them",
-            path(site, first)
+            file_path(site, first)
         );
     }
-    if !found.is_clean() {
+    if !report.is_clean() {
         text.push_str(
-            "\naddresses that scripts build from parts or take from a response cannot be told by reading them\n",
+            "\naddresses that scripts build from parts or take from a response cannot be found by reading the scripts\n",
         );
     }
-    if found.more {
-        text.push_str("there is more than is recorded and shown here\n");
+    if report.is_incomplete {
+        text.push_str("not everything is recorded and shown here: there is more\n");
     }
 }
 
-fn as_json(site: &SealedVersion, found: &ExternalAudit) -> Value {
-    let of = |need: &ExternalNeed| {
+fn as_json(site: &SealedVersion, report: &ExternalAudit) -> Value {
+    let need_json = |need: &ExternalNeed| {
         json!({
             "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.describe_loss(), "files": need.files,
-            "example": { "path": path(site, need.example.0), "address": need.example.1 },
+            "example": { "path": file_path(site, need.example.0), "address": need.example.1 },
         })
     };
-    let files = by_file(found).map(|(file, needs)| {
-        let of = |need: &&ExternalNeed| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
-        json!({ "path": path(site, file), "needs": needs.iter().map(of).collect::<Vec<_>>() })
+    let files = by_file(report).map(|(file, needs)| {
+        let need_json = |need: &&ExternalNeed| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
+        json!({ "path": file_path(site, file), "needs": needs.iter().map(need_json).collect::<Vec<_>>() })
     });
-    let mentions = found.mentions.iter().map(|(origin, files)| json!({ "origin": origin.as_str(), "files": files }));
+    let mentions = report.mentions.iter().map(|(origin, files)| json!({ "origin": origin.as_str(), "files": files }));
     json!({
         "schemaVersion": 1,
         "version": site.id,
-        "result": if found.is_clean() { "inside" } else { "outside" },
-        "pages": found.pages,
-        "read": found.read,
-        "needs": found.losses().map(of).collect::<Vec<_>>(),
-        "hints": found.hints().map(of).collect::<Vec<_>>(),
+        "result": if report.is_clean() { "inside" } else { "outside" },
+        "pages": report.pages,
+        "read": report.files_read,
+        "needs": report.required_needs().map(need_json).collect::<Vec<_>>(),
+        "hints": report.hints().map(need_json).collect::<Vec<_>>(),
         "files": files.collect::<Vec<_>>(),
         "mentions": mentions.collect::<Vec<_>>(),
-        "serviceWorkers": found.service_workers.iter().map(|&file| path(site, file)).collect::<Vec<_>>(),
-        "complete": !found.more,
+        "serviceWorkers": report.service_workers.iter().map(|&file| file_path(site, file)).collect::<Vec<_>>(),
+        "complete": !report.is_incomplete,
     })
 }
 
-fn as_markdown(site: &SealedVersion, found: &ExternalAudit, most: usize) -> String {
+fn as_markdown(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
     let code = super::diff::code_span;
     // A vertical bar would end the table cell.
     let cell = |text: &str| code(&text.replace('|', "%7C"));
-    let mut text = format!("### {}\n\n", summary_line(found));
-    if found.is_clean() {
+    let mut text = format!("### {}\n\n", summary_line(report));
+    if report.is_clean() {
         return text;
     }
     text.push_str("| origin | what | files | without it | for example |\n|---|---|---:|---|---|\n");
-    for need in found.losses() {
+    for need in report.required_needs() {
         let (origin, kind) = (cell(&one_line_address(need.origin.as_str())), need.kind);
-        let example = cell(&path(site, need.example.0));
+        let example = cell(&file_path(site, need.example.0));
         let _ =
             writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
     }
-    let total = by_file(found).count();
+    let total = by_file(report).count();
     let _ = writeln!(text, "\n<details><summary>by file ({total})</summary>\n");
-    for (file, needs) in by_file(found).take(most) {
-        let of =
+    for (file, needs) in by_file(report).take(max_files) {
+        let need_text =
             |need: &&ExternalNeed| format!("{} {}", need.kind.name(), code(&one_line_address(need.origin.as_str())));
-        let _ =
-            writeln!(text, "- {}: {}", code(&path(site, file)), needs.iter().map(of).collect::<Vec<_>>().join(", "));
+        let _ = writeln!(
+            text,
+            "- {}: {}",
+            code(&file_path(site, file)),
+            needs.iter().map(need_text).collect::<Vec<_>>().join(", ")
+        );
     }
-    if total > most {
-        let _ = writeln!(text, "- … and {} more", total - most);
+    if total > max_files {
+        let _ = writeln!(text, "- … and {} more", total - max_files);
     }
     text.push_str("\n</details>\n");
     text

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use docwharf_base::model::site_path::is_page;
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_site::seal::pack::{PackError, pack};
 use docwharf_site::seal::unpack::{UnpackError, unpack};
 use docwharf_site::seal::{SealOptions, VerifiedBundle, verify};
@@ -18,13 +18,13 @@ use super::progress;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum BundleCommand {
-    /// Verify a bundle: read it to its end and say why it is refused
+    /// Verify a bundle: read it completely and report why it is refused
     Verify(BundlePathArgs),
     /// Show what a bundle contains
     Inspect(BundlePathArgs),
     /// Write the files that `serve` would serve to a folder
     Unpack(UnpackCommand),
-    /// Make a bundle of a folder; the same content gives the same bytes
+    /// Make a bundle of a folder; the same content makes the same bytes
     Pack(PackCommand),
     /// List what a site needs from other origins; exit code 1 if anything
     Audit(AuditCommand),
@@ -57,49 +57,54 @@ pub(super) struct PackCommand {
 
 impl BundleCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let effort = SealOptions::new(context.limits()?);
+        let seal_options = SealOptions::new(context.limits()?);
         match self {
-            BundleCommand::Verify(one) => {
-                let verified = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
-                context.print_warnings(&one.path.display().to_string(), &verified.warnings);
+            BundleCommand::Verify(arguments) => {
+                let verified = progress::run_with_progress(context, "verifying", |progress| {
+                    verify(&arguments.path, &seal_options, progress)
+                })?;
+                context.print_warnings(&arguments.path.display().to_string(), &verified.warnings);
                 let text = format!("ok {} ({})\n", verified.id, summary(&verified));
                 let json = json!({
-                    "schemaVersion": 1, "result": "ok", "version": verified.id, "pages": verified.flavor.pages,
+                    "schemaVersion": 1, "result": "ok", "version": verified.id, "pages": verified.site_layout.pages,
                     "files": verified.files.len(), "contentBytes": verified.content_len(), "warnings": verified.warnings,
                 });
                 context.print_outcome(&json, &text)
             }
-            BundleCommand::Inspect(one) => {
-                let verified = progress::with_meter(context, "verifying", |meter| verify(&one.path, &effort, meter))?;
+            BundleCommand::Inspect(arguments) => {
+                let verified = progress::run_with_progress(context, "verifying", |progress| {
+                    verify(&arguments.path, &seal_options, progress)
+                })?;
                 if !context.global.json {
-                    context.print_warnings(&one.path.display().to_string(), &verified.warnings);
+                    context.print_warnings(&arguments.path.display().to_string(), &verified.warnings);
                 }
                 context.print_result(&inspection_json(&verified), &inspection_text(&verified))
             }
-            BundleCommand::Unpack(one) => {
-                let verified = progress::with_meter(context, "verifying", |meter| {
-                    unpack(&one.archive, &one.dir, one.raw, &effort, meter)
+            BundleCommand::Unpack(arguments) => {
+                let verified = progress::run_with_progress(context, "verifying", |progress| {
+                    unpack(&arguments.archive, &arguments.dir, arguments.raw, &seal_options, progress)
                 })?;
-                context.print_warnings(&one.archive.display().to_string(), &verified.warnings);
-                let text = format!("unpacked {} into {}\n", summary(&verified), one.dir.display());
+                context.print_warnings(&arguments.archive.display().to_string(), &verified.warnings);
+                let text = format!("unpacked {} into {}\n", summary(&verified), arguments.dir.display());
                 context
                     .print_outcome(&json!({ "schemaVersion": 1, "result": "unpacked", "version": verified.id }), &text)
             }
             BundleCommand::Audit(audit) => audit.run(context),
-            BundleCommand::Pack(one) => {
-                let verified =
-                    progress::with_meter(context, "packing", |meter| pack(&one.dir, &one.bundle, &effort, meter))?;
-                context.print_warnings(&one.dir.display().to_string(), &verified.warnings);
+            BundleCommand::Pack(arguments) => {
+                let verified = progress::run_with_progress(context, "packing", |progress| {
+                    pack(&arguments.dir, &arguments.bundle, &seal_options, progress)
+                })?;
+                context.print_warnings(&arguments.dir.display().to_string(), &verified.warnings);
                 let archive = verified.archive;
                 let text = format!(
                     "packed {} into {} ({})\n",
                     summary(&verified),
-                    one.bundle.display(),
-                    show_size(archive.map_or(0, |(_, len)| len))
+                    arguments.bundle.display(),
+                    format_size(archive.map_or(0, |(_, len)| len))
                 );
                 let json = json!({
                     "schemaVersion": 1, "result": "packed", "version": verified.id,
-                    "archiveSha256": archive.map(|(digest, _)| digest.hex()), "archiveBytes": archive.map(|(_, len)| len),
+                    "archiveSha256": archive.map(|(digest, _)| digest.to_hex()), "archiveBytes": archive.map(|(_, len)| len),
                 });
                 context.print_outcome(&json, &text)
             }
@@ -110,51 +115,51 @@ impl BundleCommand {
 fn summary(verified: &VerifiedBundle) -> String {
     format!(
         "{}, {}, {}",
-        count_noun(verified.flavor.pages, "page"),
-        count_noun(verified.files.len() as u64, "file"),
-        show_size(verified.content_len())
+        format_count(verified.site_layout.pages, "page"),
+        format_count(verified.files.len() as u64, "file"),
+        format_size(verified.content_len())
     )
 }
 
 fn inspection_json(verified: &VerifiedBundle) -> Value {
-    let flavor = &verified.flavor;
+    let site_layout = &verified.site_layout;
     let pages = verified.files.iter().filter(|(path, _)| is_page(path.as_bytes()));
     json!({
         "schemaVersion": 1,
         "kind": verified.kind.name(),
         "version": verified.id,
-        "layout": flavor.layout.name(),
-        "wrapper": flavor.wrapper().map(String::from_utf8_lossy),
-        "pages": flavor.pages,
+        "layout": site_layout.page_layout.name(),
+        "wrapper": site_layout.wrapper().map(String::from_utf8_lossy),
+        "pages": site_layout.pages,
         "files": verified.files.len(),
         "contentBytes": verified.content_len(),
         "pageBytes": pages.map(|(_, entry)| entry.len).sum::<u64>(),
         "archiveBytes": verified.archive.map(|(_, len)| len),
-        "archiveSha256": verified.archive.map(|(digest, _)| digest.hex()),
-        "leftOut": { "launchers": flavor.launchers, "junk": flavor.junk, "hidden": flavor.hidden },
+        "archiveSha256": verified.archive.map(|(digest, _)| digest.to_hex()),
+        "leftOut": { "launchers": site_layout.launchers, "junk": site_layout.junk, "hidden": site_layout.hidden },
         "warnings": verified.warnings,
     })
 }
 
 fn inspection_text(verified: &VerifiedBundle) -> String {
-    let flavor = &verified.flavor;
+    let site_layout = &verified.site_layout;
     let mut lines = vec![
         format!("kind      {}", verified.kind.name()),
         format!("version   {}", verified.id),
-        format!("layout    {}", flavor.layout.name()),
+        format!("layout    {}", site_layout.page_layout.name()),
         format!("content   {}", summary(verified)),
     ];
-    if let Some(wrapper) = flavor.wrapper() {
+    if let Some(wrapper) = site_layout.wrapper() {
         lines.push(format!("wrapper   {}", docwharf_base::error_chain::QuotedName(wrapper)));
     }
     if let Some((digest, len)) = verified.archive {
-        lines.push(format!("archive   {}, SHA-256 {digest}", show_size(len)));
+        lines.push(format!("archive   {}, SHA-256 {digest}", format_size(len)));
     }
     lines.push(format!(
         "left out  {}, {}, {}",
-        count_noun(flavor.launchers, "launcher"),
-        count_noun(flavor.junk, "junk file"),
-        count_noun(flavor.hidden, "hidden file")
+        format_count(site_layout.launchers, "launcher"),
+        format_count(site_layout.junk, "junk file"),
+        format_count(site_layout.hidden, "hidden file")
     ));
     lines.join("\n") + "\n"
 }
@@ -175,7 +180,7 @@ impl From<PackError> for CommandFailure {
     fn from(error: PackError) -> CommandFailure {
         match error {
             PackError::Seal(error) => CommandFailure::Seal(error),
-            PackError::NoKind(_) => CommandFailure::Usage(error.to_string()),
+            PackError::UnknownExtension(_) => CommandFailure::Usage(error.to_string()),
             PackError::Write { path, source } => {
                 CommandFailure::Local { doing: format!("cannot write {}", path.display()), source }
             }

@@ -22,7 +22,7 @@ use super::output::print;
 
 /// The keys to set first: a configuration needs one of these sources of versions.
 const FIRST_KEYS: &str = "api.baseUrl, api.domain and the key (api.keyFile, or /etc/docwharf/api-key where the systemd unit \
-                          hands it over), or staticExport.bundleUrl, or sync.inbox";
+                          passes it on), or staticExport.bundleUrl, or sync.inbox";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
@@ -72,8 +72,8 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
     let intent = &config.intent;
     if let Some(api) = &intent.api {
         // The check itself does not need the key, but a sync does.
-        if let Err(absent) = api.api_key.read() {
-            warnings.push(absent.to_string());
+        if let Err(error) = api.api_key.read() {
+            warnings.push(error.to_string());
         }
         if api.api_key.is_too_open() {
             warnings.push(format!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name()));
@@ -115,7 +115,7 @@ impl ConfigInitCommand {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
         if let Some(folder) = folder {
             std::fs::create_dir_all(folder)
-                .map_err(CommandFailure::local(format!("cannot make the folder {}", folder.display())))?;
+                .map_err(CommandFailure::local(format!("cannot create the folder {}", folder.display())))?;
         }
         let write =
             || OpenOptions::new().write(true).create_new(true).open(&path)?.write_all(example_config().as_bytes());
@@ -129,7 +129,8 @@ impl ConfigInitCommand {
             CommandFailure::local(format!("cannot write {shown}"))(error)
         })?;
         let flag = if path == Path::new(DEFAULT_FILE) { String::new() } else { format!(" --config {shown}") };
-        context.print_note(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` says what is missing"));
+        context
+            .print_note(&format!("docwharf: set {FIRST_KEYS}; then `docwharf doctor{flag}` reports what is missing"));
         print(&format!("{shown}\n"))
     }
 }

@@ -16,14 +16,14 @@ use crate::config::systemd_unit::ServiceUnit;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::units::count_noun;
-use docwharf_site::lookup::Addresses;
+use docwharf_base::model::units::format_count;
+use docwharf_site::lookup::AddressSettings;
 use docwharf_site::seal::SealOptions;
 
 use super::failure::CommandFailure;
 use super::output::print;
 
-/// How long a command that writes waits while another process holds the store's lock.
+/// The longest time that a writing command waits while another process holds the lock of the store.
 pub(super) const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The options of every command.
@@ -39,7 +39,7 @@ pub(super) struct GlobalOptions {
     /// Print only errors and the requested result
     #[arg(long, short, global = true, conflicts_with = "verbose")]
     pub(super) quiet: bool,
-    /// Log more; given twice, even more
+    /// Log more; twice: even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
     /// When to use colour
@@ -62,20 +62,21 @@ impl CommandContext {
             (_, 1) => "debug",
             (_, _) => "trace",
         };
-        let chosen =
+        let from_env =
             ["DOCWHARF_LOG", "RUST_LOG"].iter().find_map(|name| std::env::var(name).ok().filter(|v| !v.is_empty()));
-        let directives = chosen.unwrap_or_else(|| format!("docwharf={level}"));
+        let directives = from_env.unwrap_or_else(|| format!("docwharf={level}"));
         let filter = tracing_subscriber::EnvFilter::try_new(&directives)
             .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("docwharf={level}")));
         let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_target(false).with_ansi(false);
-        // Libraries log URLs and header fields, which may contain secrets. Only our own lines are shown.
-        let ours = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
+        // Libraries log URLs and header fields, which may contain secrets. Only the lines of docwharf are shown.
+        let own_lines = filter_fn(|metadata| metadata.target().starts_with("docwharf"));
         let subscriber = tracing_subscriber::registry().with(filter);
-        // The journal adds its own timestamps. If this process has a subscriber already, `try_init` fails and it stays.
+        // The journal adds its own timestamps. If this process has a subscriber already, `try_init` fails, and that one
+        // stays.
         let _ = if std::env::var_os("JOURNAL_STREAM").is_some() {
-            subscriber.with(lines.without_time().with_filter(ours)).try_init()
+            subscriber.with(lines.without_time().with_filter(own_lines)).try_init()
         } else {
-            subscriber.with(lines.with_filter(ours)).try_init()
+            subscriber.with(lines.with_filter(own_lines)).try_init()
         };
     }
 
@@ -98,7 +99,7 @@ impl CommandContext {
     }
 
     /// Returns the path of the store. If the configuration has mistakes and the store exists, the mistakes are only
-    /// printed: an operator can still look at what is served, and roll back.
+    /// printed: an operator can still see what is served, and roll back.
     pub(super) fn store(&self) -> Result<PathBuf, CommandFailure> {
         match self.config() {
             Ok(config) => Ok(config.store),
@@ -125,17 +126,17 @@ impl CommandContext {
 
     /// Returns the limits of the named configuration, or the defaults.
     pub(super) fn limits(&self) -> Result<BundleLimits, CommandFailure> {
-        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.effort.limits))
+        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.seal_options.limits))
     }
 
     /// Returns how the named configuration resolves addresses, or the default.
-    pub(super) fn addresses(&self) -> Result<Addresses, CommandFailure> {
-        Ok(self.named_config()?.map_or_else(Addresses::default, |config| config.intent.gate.addresses))
+    pub(super) fn addresses(&self) -> Result<AddressSettings, CommandFailure> {
+        Ok(self.named_config()?.map_or_else(AddressSettings::default, |config| config.intent.gate.addresses))
     }
 
     /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
     pub(super) fn seal_options(&self) -> SealOptions {
-        self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort)
+        self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.seal_options)
     }
 
     /// Prints a line on standard error, unless `--quiet` is given.
@@ -156,7 +157,7 @@ impl CommandContext {
     pub(super) fn print_warnings(&self, subject: &str, warnings: &[String]) {
         if let Some(first) = warnings.first() {
             let more = if warnings.len() > 1 {
-                format!(" (and {})", count_noun(warnings.len() as u64 - 1, "more warning"))
+                format!(" (and {})", format_count(warnings.len() as u64 - 1, "more warning"))
             } else {
                 String::new()
             };
@@ -187,9 +188,9 @@ impl CommandContext {
     }
 }
 
-/// Returns the name of the user who gives the command, for receipts and history.
+/// Returns the name of the user who runs the command, for receipts and history.
 pub(super) fn current_user_name() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
-    let nameless = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
-    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(nameless)
+    let name_of_uid = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
+    name.ok().filter(|name| !name.is_empty()).unwrap_or_else(name_of_uid)
 }

@@ -62,7 +62,7 @@ pub(super) struct DemoCommand {
     /// Where the site is served; port 0 is any free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
-    /// Keep the temporary folder at the end
+    /// Keep the temporary folder afterwards
     #[arg(long)]
     keep: bool,
 }
@@ -70,8 +70,8 @@ pub(super) struct DemoCommand {
 impl DemoCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let listen = parse_listen(&self.listen).map_err(|why| CommandFailure::Usage(format!("--listen: {why}")))?;
-        let made = tempfile::Builder::new().prefix("docwharf-demo-").tempdir();
-        let mut folder = made.map_err(CommandFailure::local("cannot make a temporary folder"))?;
+        let temporary_folder = tempfile::Builder::new().prefix("docwharf-demo-").tempdir();
+        let mut folder = temporary_folder.map_err(CommandFailure::local("cannot create a temporary folder"))?;
         folder.disable_cleanup(self.keep);
         let dir = folder.path().to_owned();
         write_demo_folder(&dir)
@@ -94,8 +94,12 @@ impl DemoCommand {
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
             .map_err(CommandFailure::local(format!("cannot write {}", config.display())))?;
         // Environment variables configure a real agent, not this one.
-        let sources =
-            ConfigSources { flag: Some(config.clone()), bare: true, had_file: true, ..ConfigSources::default() };
+        let sources = ConfigSources {
+            flag: Some(config.clone()),
+            ignores_environment: true,
+            had_file: true,
+            ..ConfigSources::default()
+        };
         let checked = sources.load().map_err(CommandFailure::Config)?;
         let sockets = daemon::bind(&checked.listen)?;
         let site = sockets[0].local_addr().map_err(CommandFailure::local("cannot read the site's address"))?;
@@ -124,7 +128,7 @@ impl DemoCommand {
         let dir = dir.display();
         let end = if self.keep { "ends it; the folder stays" } else { "ends it and removes the folder" };
         context.print_note(&format!(
-            "An agent brings a site in through the management API and serves it.\n\
+            "An agent fetches a site through the management API and serves it.\n\
              \n  open     http://{site}/\
              \n  source   {dir}/site\
              \n           change guides/try-it.html there, and reload it in a second or two\
@@ -152,7 +156,7 @@ fn write_demo_folder(dir: &Path) -> std::io::Result<()> {
 
 fn config_text(api: &str, listen: &str) -> String {
     format!(
-        "# The agent of `docwharf demo`. It looks at the probe each second and exports when that has changed.\n\
+        "# The agent of `docwharf demo`. It reads the probe each second, and exports the site when the probe has changed.\n\
          [api]\nbaseUrl = \"http://{api}/v1\"\ndomain = \"{DEMO_DOMAIN}\"\nkeyFile = \"key\"\n\n\
          [sync]\ninterval = \"1s\"\nprobe = [\"http://{api}/sites/{DEMO_DOMAIN}/sitemap.xml\"]\n\n\
          [network]\npollFirst = \"100ms\"\npollMost = \"1s\"\n\n\

@@ -9,9 +9,9 @@ use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::stored_index;
-use docwharf_agent::sync::waiting::staged;
+use docwharf_agent::sync::waiting::find_staged_version;
 use docwharf_base::error_chain::{OneLine, QuotedName};
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
 use docwharf_site::index::ImageIndex;
@@ -50,38 +50,39 @@ impl DiffCommand {
             Some(name) => find_version(&store, &record, name)?,
             None => waiting_or_newest(&store, &record, intent)?,
         };
-        let found = compare_stored_versions(&store, from, to)?;
-        let most = if self.all { usize::MAX } else { MAX_SHOWN_PATHS };
+        let diff = compare_stored_versions(&store, from, to)?;
+        let max_paths = if self.all { usize::MAX } else { MAX_SHOWN_PATHS };
         if context.global.json {
-            context.print_result(&as_json(from, to, &found), "")?;
+            context.print_result(&as_json(from, to, &diff), "")?;
         } else if self.markdown {
-            print(&as_markdown(from, to, &found, most))?;
+            print(&as_markdown(from, to, &diff, max_paths))?;
         } else {
-            print(&as_text(from, to, &found, most))?;
+            print(&as_text(from, to, &diff, max_paths))?;
         }
-        if found.is_empty() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
+        if diff.is_empty() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
-/// Finds the version that a name stands for. A label takes precedence over the words, and over the digits of an id.
+/// Finds the version of this name. A label takes precedence over `active`, `previous` and `newest`, and over the digits
+/// of an id.
 pub(super) fn find_version(
     store: &VersionStore,
     record: &StoreRecord,
     name: &str,
 ) -> Result<VersionId, CommandFailure> {
-    let word = match name {
+    let recorded = match name {
         _ if record.labels.contains_key(name) => None,
         "active" => Some(record.active),
         "previous" => Some(record.previous),
         "newest" => Some(record.newest),
         _ => None,
     };
-    match word {
+    match recorded {
         Some(Some(id)) => Ok(id),
         Some(None) => {
-            Err(CommandFailure::Usage(format!("there is no {name} version; `docwharf versions` lists what there is")))
+            Err(CommandFailure::Usage(format!("there is no {name} version; `docwharf versions` lists the versions")))
         }
-        None => Ok(store.named(name)?),
+        None => Ok(store.find_version(name)?),
     }
 }
 
@@ -90,7 +91,7 @@ fn waiting_or_newest(
     record: &StoreRecord,
     intent: Option<&SyncIntent>,
 ) -> Result<VersionId, CommandFailure> {
-    match staged(record, intent) {
+    match find_staged_version(record, intent) {
         Some(staged) => Ok(staged.version),
         None => find_version(store, record, "newest"),
     }
@@ -109,7 +110,7 @@ pub(super) fn compare_stored_versions(
 pub(super) fn open_index(store: &VersionStore, id: VersionId) -> Result<ImageIndex, CommandFailure> {
     let short = id.short();
     stored_index::read_index(store, id).map_err(CommandFailure::local(format!(
-        "cannot read the index of version {short}, which `docwharf import` of its bundle makes again"
+        "cannot read the index of version {short} (`docwharf import` of its bundle creates it again)"
     )))
 }
 
@@ -126,19 +127,20 @@ pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
     };
     let (before, after) = diff.bytes;
     let sign = if after < before { "-" } else { "+" };
-    let by = if after == before { String::new() } else { format!(" ({sign}{})", show_size(after.abs_diff(before))) };
+    let difference =
+        if after == before { String::new() } else { format!(" ({sign}{})", format_size(after.abs_diff(before))) };
     format!(
-        "{}{}{:width$}{} → {}{by}\n",
+        "{}{}{:width$}{} → {}{difference}\n",
         line("pages", &diff.pages),
         line("others", &diff.files),
         "size",
-        show_size(before),
-        show_size(after)
+        format_size(before),
+        format_size(after)
     )
 }
 
 /// Returns the changes by kind, with the names that text and Markdown show.
-fn kinds(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<FileChange>); 6] {
+fn changes_by_kind(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<FileChange>); 6] {
     [
         ("pages", "added", &diff.pages.added),
         ("pages", "removed", &diff.pages.removed),
@@ -151,25 +153,25 @@ fn kinds(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<FileChange>);
 
 fn sizes(change: &FileChange) -> String {
     match (change.before, change.after) {
-        (Some(before), Some(after)) if show_size(before) != show_size(after) => {
-            format!("{} → {}", show_size(before), show_size(after))
+        (Some(before), Some(after)) if format_size(before) != format_size(after) => {
+            format!("{} → {}", format_size(before), format_size(after))
         }
-        (before, after) => show_size(after.or(before).unwrap_or(0)),
+        (before, after) => format_size(after.or(before).unwrap_or(0)),
     }
 }
 
-fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> String {
+fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, max_paths: usize) -> String {
     let mut text = format!("from    {}\nto      {}\n{}", from.short(), to.short(), summary(diff, 8));
-    for (sort, kind, changes) in kinds(diff) {
+    for (file_kind, kind, changes) in changes_by_kind(diff) {
         if changes.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "\n{sort} {kind} ({})", changes.len());
-        for change in changes.iter().take(most) {
+        let _ = writeln!(text, "\n{file_kind} {kind} ({})", changes.len());
+        for change in changes.iter().take(max_paths) {
             let _ = writeln!(text, "  {}  {}", QuotedName(&change.path), sizes(change));
         }
-        if changes.len() > most {
-            let _ = writeln!(text, "  … and {} more: --all shows them", changes.len() - most);
+        if changes.len() > max_paths {
+            let _ = writeln!(text, "  … and {} more: --all shows them", changes.len() - max_paths);
         }
     }
     text
@@ -177,7 +179,7 @@ fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> S
 
 /// Returns the numbers of changes as JSON.
 pub(super) fn counts(diff: &VersionDiff) -> Value {
-    let of = |changes: &FileChanges| {
+    let to_json = |changes: &FileChanges| {
         json!({
             "before": changes.before, "after": changes.after,
             "added": changes.added.len(), "removed": changes.removed.len(), "changed": changes.changed.len(),
@@ -185,18 +187,19 @@ pub(super) fn counts(diff: &VersionDiff) -> Value {
     };
     json!({
         "equal": diff.is_empty(),
-        "pages": of(&diff.pages),
-        "files": of(&diff.files),
+        "pages": to_json(&diff.pages),
+        "files": to_json(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
 
 fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
     let list = |changes: &Vec<FileChange>| -> Vec<Value> {
-        let of = |change: &FileChange| json!({ "path": path(change), "before": change.before, "after": change.after });
-        changes.iter().map(of).collect()
+        let to_json =
+            |change: &FileChange| json!({ "path": path(change), "before": change.before, "after": change.after });
+        changes.iter().map(to_json).collect()
     };
-    let of = |changes: &FileChanges| {
+    let to_json = |changes: &FileChanges| {
         json!({
             "before": changes.before, "after": changes.after,
             "added": list(&changes.added), "removed": list(&changes.removed), "changed": list(&changes.changed),
@@ -207,8 +210,8 @@ fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
         "from": from,
         "to": to,
         "equal": diff.is_empty(),
-        "pages": of(&diff.pages),
-        "files": of(&diff.files),
+        "pages": to_json(&diff.pages),
+        "files": to_json(&diff.files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
@@ -232,7 +235,7 @@ pub(super) fn code_span(text: &str) -> String {
     format!("{fence}{space}{text}{space}{fence}")
 }
 
-fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) -> String {
+fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, max_paths: usize) -> String {
     let (before, after) = diff.bytes;
     let mut text = format!("### {} → {}\n\n", code_span(&from.short()), code_span(&to.short()));
     text.push_str("| | before | after | added | removed | changed |\n|---|---:|---:|---:|---:|---:|\n");
@@ -240,17 +243,17 @@ fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, most: usize) 
         let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
         let _ = writeln!(text, "| {name} | {} | {} | {added} | {removed} | {changed} |", changes.before, changes.after);
     }
-    let _ = writeln!(text, "| size | {} | {} | | | |", show_size(before), show_size(after));
-    for (sort, kind, changes) in kinds(diff) {
+    let _ = writeln!(text, "| size | {} | {} | | | |", format_size(before), format_size(after));
+    for (file_kind, kind, changes) in changes_by_kind(diff) {
         if changes.is_empty() {
             continue;
         }
-        let _ = writeln!(text, "\n<details><summary>{sort} {kind} ({})</summary>\n", changes.len());
-        for change in changes.iter().take(most) {
+        let _ = writeln!(text, "\n<details><summary>{file_kind} {kind} ({})</summary>\n", changes.len());
+        for change in changes.iter().take(max_paths) {
             let _ = writeln!(text, "- {} {}", code_span(&unquoted_path(&change.path)), sizes(change));
         }
-        if changes.len() > most {
-            let _ = writeln!(text, "- … and {} more", changes.len() - most);
+        if changes.len() > max_paths {
+            let _ = writeln!(text, "- … and {} more", changes.len() - max_paths);
         }
         text.push_str("\n</details>\n");
     }

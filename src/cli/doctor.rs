@@ -28,8 +28,8 @@ impl DoctorCommand {
         let checks = run_checks(&context.sources(), self.offline, runtime.handle());
         // A name lookup that is still running must not delay the end of the command.
         runtime.shutdown_background();
-        let of = |verdict| checks.iter().filter(|check| check.status == verdict).count() as u64;
-        let (errors, warnings) = (of(CheckStatus::Error), of(CheckStatus::Warning));
+        let count = |status| checks.iter().filter(|check| check.status == status).count() as u64;
+        let (errors, warnings) = (count(CheckStatus::Error), count(CheckStatus::Warning));
         let json = json!({ "schemaVersion": 1, "errors": errors, "warnings": warnings, "checks": checks });
         context.print_result(&json, &table(&checks, wants_colour(io::stdout().is_terminal())))?;
         if errors > 0 { Err(CommandFailure::CheckFailed) } else { Ok(()) }
@@ -41,14 +41,14 @@ fn table(checks: &[DoctorCheck], coloured: bool) -> String {
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut text = String::new();
     for DoctorCheck { name, status, found, advice } in checks {
-        let word = format!("{:7}", status.name());
-        let word = match status {
-            _ if !coloured => word,
-            CheckStatus::Ok => format!("\x1b[32m{word}\x1b[0m"),
-            CheckStatus::Warning => format!("\x1b[33m{word}\x1b[0m"),
-            CheckStatus::Error => format!("\x1b[1;31m{word}\x1b[0m"),
+        let status_text = format!("{:7}", status.name());
+        let status_text = match status {
+            _ if !coloured => status_text,
+            CheckStatus::Ok => format!("\x1b[32m{status_text}\x1b[0m"),
+            CheckStatus::Warning => format!("\x1b[33m{status_text}\x1b[0m"),
+            CheckStatus::Error => format!("\x1b[1;31m{status_text}\x1b[0m"),
         };
-        let _ = writeln!(text, "{word}  {name:width$}  {found}");
+        let _ = writeln!(text, "{status_text}  {name:width$}  {found}");
         if let Some(advice) = advice {
             let _ = writeln!(text, "{:7}  {:width$}  → {advice}", "", "");
         }

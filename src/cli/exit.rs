@@ -29,14 +29,14 @@ impl CommandFailure {
             | CommandFailure::Usage(_)
             | CommandFailure::Config(_)
             | CommandFailure::NoSource(_) => 2,
-            CommandFailure::Seal(error) => seal_code(error),
-            CommandFailure::Store(error) => store_code(error),
-            CommandFailure::Sync(error) => sync_code(error),
+            CommandFailure::Seal(error) => seal_exit_code(error),
+            CommandFailure::Store(error) => store_exit_code(error),
+            CommandFailure::Sync(error) => sync_exit_code(error),
             CommandFailure::Daemon(error) => match error {
                 DaemonError::NothingToServe { .. } | DaemonError::NoListener | DaemonError::NoCertificate => 2,
-                DaemonError::Tls(error) => pair_code(error),
-                DaemonError::FirstSync(error) => sync_code(error),
-                DaemonError::Store(error) => store_code(error),
+                DaemonError::Tls(error) => key_pair_exit_code(error),
+                DaemonError::FirstSync(error) => sync_exit_code(error),
+                DaemonError::Store(error) => store_exit_code(error),
                 DaemonError::Bind { .. }
                 | DaemonError::Passed { .. }
                 | DaemonError::Log { .. }
@@ -45,9 +45,9 @@ impl CommandFailure {
                 DaemonError::EndedUnexpectedly(_) => 1,
             },
             #[cfg(feature = "origin")]
-            CommandFailure::Origin(error) => origin_code(error),
+            CommandFailure::Origin(error) => origin_exit_code(error),
             CommandFailure::DaemonReported { code, .. } => *code,
-            CommandFailure::Signal(number) => signal_code(*number),
+            CommandFailure::Signal(number) => signal_exit_code(*number),
             CommandFailure::InputChanged(_) | CommandFailure::Unhealthy(_) | CommandFailure::CheckFailed => 1,
             CommandFailure::Unavailable(_) | CommandFailure::EndlessPages(_) => 4,
             CommandFailure::Preview(_) => 6,
@@ -62,11 +62,11 @@ impl CommandFailure {
 }
 
 /// Returns the exit code of a process that a signal has ended, as shells report it.
-pub(super) fn signal_code(number: u8) -> u8 {
+pub(super) fn signal_exit_code(number: u8) -> u8 {
     128 + number
 }
 
-fn seal_code(error: &SealError) -> u8 {
+fn seal_exit_code(error: &SealError) -> u8 {
     match error {
         SealError::Refused { .. } => 5,
         // A path that does not exist is a wrong argument; one that cannot be read is a fault of this machine.
@@ -77,28 +77,28 @@ fn seal_code(error: &SealError) -> u8 {
 
 /// Returns the exit code for an unusable certificate or key. That is a mistake in the configuration (2), except for a
 /// file that may not be read, which is a fault of this machine (8).
-fn pair_code(error: &KeyPairError) -> u8 {
+fn key_pair_exit_code(error: &KeyPairError) -> u8 {
     match error {
         KeyPairError::Read { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => 8,
         _ => 2,
     }
 }
 
-fn store_code(error: &StoreError) -> u8 {
+fn store_exit_code(error: &StoreError) -> u8 {
     match error {
-        StoreError::Unknown(_) | StoreError::Ambiguous(_) => 2,
+        StoreError::UnknownVersion(_) | StoreError::AmbiguousId(_) => 2,
         StoreError::NoPrevious => 1,
         StoreError::Io { .. }
         | StoreError::Locked { .. }
-        | StoreError::Damaged { .. }
-        | StoreError::Later { .. }
+        | StoreError::DamagedRecord { .. }
+        | StoreError::LaterRecord { .. }
         | StoreError::NoSpace { .. }
-        | StoreError::OverMost { .. }
-        | StoreError::StillRead { .. } => 8,
+        | StoreError::OverMaxBytes { .. }
+        | StoreError::RemovedVersionsInUse { .. } => 8,
     }
 }
 
-fn sync_code(error: &SyncError) -> u8 {
+fn sync_exit_code(error: &SyncError) -> u8 {
     match error {
         // Only the project id in the URLs of these two calls is configured. 404 means that it is wrong.
         SyncError::Missing { .. }
@@ -107,30 +107,30 @@ fn sync_code(error: &SyncError) -> u8 {
         | SyncError::Client(_)
         | SyncError::Upstream {
             call: ApiCall::Preview | ApiCall::Searches,
-            trouble: RequestError { cause: RequestErrorCause::Status(404), .. },
+            request_error: RequestError { cause: RequestErrorCause::Status(404), .. },
             ..
         } => 2,
-        SyncError::Changing { source, .. } => sync_code(source),
-        SyncError::Upstream { trouble, .. } => trouble_code(trouble),
-        SyncError::Download { signed, trouble, renewable, .. } => match trouble.cause {
+        SyncError::Changing { source, .. } => sync_exit_code(source),
+        SyncError::Upstream { request_error, .. } => request_exit_code(request_error),
+        SyncError::Download { signed, request_error, renewable, .. } => match request_error.cause {
             RequestErrorCause::Disk => 8,
             RequestErrorCause::TooLarge => 5,
             // A refused signed link has expired; a refused plain link means that access is denied.
-            RequestErrorCause::Status(401 | 403) if !*renewable && !*signed && trouble.code().is_none() => 3,
+            RequestErrorCause::Status(401 | 403) if !*renewable && !*signed && request_error.code().is_none() => 3,
             _ => 4,
         },
         SyncError::JobFailed { .. } => 6,
         SyncError::JobVanished { .. } | SyncError::JobTimeout { .. } => 4,
-        SyncError::Interrupted | SyncError::Broken(_) => 1,
+        SyncError::Interrupted | SyncError::Bug(_) => 1,
         SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
-        SyncError::Seal(error) => seal_code(error),
-        SyncError::Store(error) => store_code(error),
+        SyncError::Seal(error) => seal_exit_code(error),
+        SyncError::Store(error) => store_exit_code(error),
         SyncError::Open { .. } | SyncError::DamagedVersion { .. } | SyncError::Thread(_) => 8,
     }
 }
 
 #[cfg(feature = "origin")]
-fn origin_code(error: &OriginError) -> u8 {
+fn origin_exit_code(error: &OriginError) -> u8 {
     match error {
         OriginError::Key(KeyFileError::Invalid { .. }) => 2,
         OriginError::Site { source, .. } | OriginError::Key(KeyFileError::Read { source, .. })
@@ -150,7 +150,7 @@ fn origin_code(error: &OriginError) -> u8 {
 /// Returns the exit code and the message that the daemon sends over its control socket when a command fails.
 pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
     match error {
-        CommandError::Work(error) => (sync_code(error), format!("{}{}", ErrorChain(*error), advice_for(*error))),
+        CommandError::Failed(error) => (sync_exit_code(error), format!("{}{}", ErrorChain(*error), advice_for(*error))),
         CommandError::OtherConfiguration => {
             let message = "this daemon has another configuration than the one that was named: leave --config out to \
                            use the daemon's, or stop the daemon";
@@ -162,8 +162,8 @@ pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
 }
 
 /// Returns the exit code for a failed API call.
-fn trouble_code(trouble: &RequestError) -> u8 {
-    match trouble.cause {
+fn request_exit_code(request_error: &RequestError) -> u8 {
+    match request_error.cause {
         RequestErrorCause::Status(400 | 422) => 2,
         RequestErrorCause::Status(401..=403) => 3,
         _ => 4,
@@ -183,7 +183,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
     use docwharf_base::net::client::ClientError;
-    use docwharf_base::secret::Scrubber;
+    use docwharf_base::secret::SecretRedactor;
 
     #[track_caller]
     fn ends(cases: Vec<(u8, CommandFailure)>) {
@@ -226,30 +226,36 @@ mod tests {
     fn what_fails_in_the_store_is_a_wrong_name_or_local() {
         ends(vec![
             (1, StoreError::NoPrevious.into()),
-            (2, StoreError::Unknown("x".to_owned()).into()),
-            (2, StoreError::Ambiguous("x".to_owned()).into()),
+            (2, StoreError::UnknownVersion("x".to_owned()).into()),
+            (2, StoreError::AmbiguousId("x".to_owned()).into()),
             (8, StoreError::Io { doing: "read", path: path(), source: io(NotFound) }.into()),
             (8, StoreError::Locked { path: path() }.into()),
-            (8, StoreError::Damaged { path: path(), source: damaged() }.into()),
-            (8, StoreError::Later { path: path(), found: 9 }.into()),
+            (8, StoreError::DamagedRecord { path: path(), source: damaged() }.into()),
+            (8, StoreError::LaterRecord { path: path(), found: 9 }.into()),
             (8, StoreError::NoSpace { path: path(), needed: 2, free: 1, min_free: 0 }.into()),
         ]);
     }
 
     #[test]
     fn what_fails_in_a_sync_is_of_the_bundle_the_upstream_or_this_machine() {
-        let id = VersionId(Digest::of(b"x"));
+        let id = VersionId(Digest::compute(b"x"));
         let text = || "x".to_owned();
         let after = Duration::from_secs(1);
         let changing = |source| SyncError::Changing { path: path(), source: Box::new(source) };
         let sync: Vec<(u8, SyncError)> = vec![
             (1, SyncError::Interrupted),
-            (1, SyncError::Broken(text())),
+            (1, SyncError::Bug(text())),
             (2, SyncError::Missing { path: path(), source: io(NotFound) }),
             (2, SyncError::IsFolder { path: path() }),
             (2, SyncError::Absent(text())),
             (2, SyncError::Client(ClientError::Read { path: path(), source: io(NotFound) })),
-            (4, SyncError::JobVanished { id: text(), trouble: RequestError::new(RequestErrorCause::Status(404), "x") }),
+            (
+                4,
+                SyncError::JobVanished {
+                    id: text(),
+                    request_error: RequestError::new(RequestErrorCause::Status(404), "x"),
+                },
+            ),
             (4, SyncError::JobTimeout { id: text(), after, state: text(), still: after }),
             (5, SyncError::WrongDigest { name: text(), found: id.0, demanded: id.0 }),
             (5, SyncError::StillRefused(text())),
@@ -265,7 +271,7 @@ mod tests {
             (8, SyncError::Thread(io(NotFound))),
         ];
         for (code, error) in &sync {
-            assert_eq!(exit_code_and_message(&CommandError::Work(error)).0, *code, "{error:?}");
+            assert_eq!(exit_code_and_message(&CommandError::Failed(error)).0, *code, "{error:?}");
         }
         ends(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
     }
@@ -310,7 +316,7 @@ mod tests {
             (ApiCall::Searches, 2),
         ] {
             for (cause, code) in causes.into_iter().chain([(RequestErrorCause::Status(404), absent)]) {
-                assert_eq!(sync_code(&upstream(call, cause)), code, "{call:?} {cause:?}");
+                assert_eq!(sync_exit_code(&upstream(call, cause)), code, "{call:?} {cause:?}");
             }
         }
     }
@@ -320,9 +326,9 @@ mod tests {
         let plain = |cause| RequestError::new(cause, "x");
         let storage = |status| {
             let body = b"<Error><Code>AccessDenied</Code></Error>";
-            RequestError::from_answer(status, &HeaderMap::new(), body, &Scrubber::default())
+            RequestError::from_response(status, &HeaderMap::new(), body, &SecretRedactor::default())
         };
-        for (trouble, signed, renewable, code) in [
+        for (request_error, signed, renewable, code) in [
             (plain(RequestErrorCause::Status(401)), false, false, 3),
             (plain(RequestErrorCause::Status(403)), false, false, 3),
             (plain(RequestErrorCause::Status(403)), true, false, 4),
@@ -336,9 +342,9 @@ mod tests {
             (plain(RequestErrorCause::TooLarge), true, true, 5),
             (plain(RequestErrorCause::Disk), true, true, 8),
         ] {
-            let what = format!("{trouble:?}, signed: {signed}, renewable: {renewable}");
-            let error = SyncError::Download { link: "x".to_owned(), signed, trouble, renewable };
-            assert_eq!(sync_code(&error), code, "{what}");
+            let what = format!("{request_error:?}, signed: {signed}, renewable: {renewable}");
+            let error = SyncError::Download { link: "x".to_owned(), signed, request_error, renewable };
+            assert_eq!(sync_exit_code(&error), code, "{what}");
         }
     }
 
@@ -379,7 +385,7 @@ mod tests {
             (8, site(PermissionDenied).into()),
             (2, key(NotFound).into()),
             (8, key(PermissionDenied).into()),
-            (2, OriginError::Key(KeyFileError::Invalid { path: path(), why: "it is empty" }).into()),
+            (2, OriginError::Key(KeyFileError::Invalid { path: path(), reason: "it is empty" }).into()),
             (8, OriginError::Database(DatabaseError::Closed).into()),
             (8, OriginError::Locked(path()).into()),
             (8, OriginError::System { doing: "start", source: io(NotFound) }.into()),

@@ -18,7 +18,7 @@ use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, CallKind};
@@ -42,7 +42,7 @@ pub(super) enum ExportCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct ExportStartCommand {
-    /// Tag the export with this label, by default staticExport.version
+    /// Tag the export with this label; default: staticExport.version
     #[arg(long, value_name = "LABEL")]
     version: Option<String>,
 }
@@ -66,7 +66,7 @@ pub(super) struct ExportLinkCommand {
 pub(super) struct ExportDownloadCommand {
     /// The job's id, as `export start` prints it
     job: String,
-    /// Where to write it; by default the name in the link, in this folder
+    /// The file to write; default: the name in the link, in this folder
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -79,8 +79,9 @@ impl ExportCommand {
             ExportCommand::Start(start) => start.run(context, config),
             ExportCommand::Status(status) => status.run(context, config),
             ExportCommand::Link(link) => {
-                let link =
-                    run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.link(&link.job))??;
+                let link = run_interruptible(context, move |sync_context| {
+                    ExportJobCalls::new(&config, sync_context)?.link(&link.job)
+                })??;
                 let json = json!({
                     "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
                     "sizeBytes": link.size, "expiresAt": link.expires_at,
@@ -98,8 +99,9 @@ impl ExportStartCommand {
         let version = self.version.as_deref().map(VersionLabel::new).transpose();
         let version = version.map_err(|why| CommandFailure::Usage(format!("--version: {why}")))?;
         let version = version.or_else(|| config.intent.pin.clone());
-        let id =
-            run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.start(version.as_ref()))??;
+        let id = run_interruptible(context, move |sync_context| {
+            ExportJobCalls::new(&config, sync_context)?.start(version.as_ref())
+        })??;
         context.print_result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
     }
 }
@@ -107,11 +109,13 @@ impl ExportStartCommand {
 impl ExportStatusCommand {
     fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
         let (id, wait) = (self.job.clone(), self.wait);
-        let job = run_interruptible(context, move |means| ExportJobCalls::new(&config, means)?.status(&id, wait))??;
+        let job = run_interruptible(context, move |sync_context| {
+            ExportJobCalls::new(&config, sync_context)?.status(&id, wait)
+        })??;
         let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
         context.print_result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
         match export::next_step(&job) {
-            ExportStep::GiveUp(reason) => {
+            ExportStep::Failed(reason) => {
                 let reason = OneLine(&reason).to_string();
                 Err(SyncError::JobFailed { id: OneLine(&self.job).to_string(), reason }.into())
             }
@@ -122,11 +126,11 @@ impl ExportStatusCommand {
 
 impl ExportDownloadCommand {
     fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
-        let (path, bytes) = run_interruptible(context, move |means| {
-            ExportJobCalls::new(&config, means)?.download(&self.job, self.output.as_deref())
+        let (path, bytes) = run_interruptible(context, move |sync_context| {
+            ExportJobCalls::new(&config, sync_context)?.download(&self.job, self.output.as_deref())
         })??;
         let json = json!({ "schemaVersion": 1, "file": path, "bytes": bytes });
-        context.print_outcome(&json, &format!("{}  {}\n", path.display(), show_size(bytes)))
+        context.print_outcome(&json, &format!("{}  {}\n", path.display(), format_size(bytes)))
     }
 }
 
@@ -134,31 +138,33 @@ impl ExportDownloadCommand {
 struct ExportJobCalls<'a>(ApiCaller<'a>);
 
 impl<'a> ExportJobCalls<'a> {
-    fn new(config: &'a Config, means: &'a SyncContext) -> Result<ExportJobCalls<'a>, CommandFailure> {
-        ApiCaller::new(config, means, "export").map(ExportJobCalls)
+    fn new(config: &'a Config, sync_context: &'a SyncContext) -> Result<ExportJobCalls<'a>, CommandFailure> {
+        ApiCaller::new(config, sync_context, "export").map(ExportJobCalls)
     }
 
     fn start(&self, version: Option<&VersionLabel>) -> Result<String, CommandFailure> {
         let doing = format!("start the export of {}", self.0.source.domain);
         self.0.call_with_retries(ApiCall::Start, &doing, || {
-            self.0.means.wait_for(self.0.api.start_export(&self.0.source.domain, version.map(VersionLabel::as_str)))
+            self.0
+                .sync_context
+                .wait_for(self.0.api.start_export(&self.0.source.domain, version.map(VersionLabel::as_str)))
         })
     }
 
     fn status(&self, id: &str, wait: bool) -> Result<ExportJob, CommandFailure> {
         let network = &self.0.config.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(id));
-        let began = std::time::Instant::now();
+        let started = std::time::Instant::now();
         for polls in 1.. {
-            let job = self
-                .0
-                .call_with_retries(ApiCall::Poll, &doing, || self.0.means.wait_for(self.0.api.poll_export(id)))?;
-            self.0.means.doing.set_percent(job.progress);
-            self.0.means.doing.tell(&OneLine(&job.line()).to_string());
+            let job = self.0.call_with_retries(ApiCall::Poll, &doing, || {
+                self.0.sync_context.wait_for(self.0.api.poll_export(id))
+            })?;
+            self.0.sync_context.progress.set_percent(job.progress);
+            self.0.sync_context.progress.set_step(&OneLine(&job.line()).to_string());
             if !wait || export::next_step(&job) != ExportStep::Poll {
                 return Ok(job);
             }
-            if began.elapsed() >= self.0.config.intent.job_timeout {
+            if started.elapsed() >= self.0.config.intent.job_timeout {
                 return Err(SyncError::JobTimeout {
                     id: OneLine(id).to_string(),
                     after: self.0.config.intent.job_timeout,
@@ -169,12 +175,12 @@ impl<'a> ExportJobCalls<'a> {
             }
             self.0.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
         }
-        Err(CommandFailure::InputChanged("polled for ever".to_owned()))
+        Err(CommandFailure::InputChanged("the polling ended without a result; this is a bug".to_owned()))
     }
 
     fn link(&self, id: &str) -> Result<PresignedLink, CommandFailure> {
         let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
-        self.0.call_with_retries(ApiCall::Link, &doing, || self.0.means.wait_for(self.0.api.request_link(id)))
+        self.0.call_with_retries(ApiCall::Link, &doing, || self.0.sync_context.wait_for(self.0.api.request_link(id)))
     }
 
     /// Downloads into a folder beside the target and renames: the target exists complete or not at all.
@@ -186,69 +192,70 @@ impl<'a> ExportJobCalls<'a> {
             None => PathBuf::from(link_file_name(&link)),
         };
         if target.exists() && output.is_none() {
-            let what = format!("{} exists already; name another with --output", target.display());
-            return Err(CommandFailure::Usage(what));
+            let message = format!("{} exists already; name another file with --output", target.display());
+            return Err(CommandFailure::Usage(message));
         }
         let parent = match target.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
             _ => PathBuf::from("."),
         };
-        let space = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
-        let space = space.map_err(CommandFailure::local(format!("cannot write in {}", parent.display())))?;
-        let downloads = Directory::open_unlinked(space.path());
-        let downloads = downloads.map_err(CommandFailure::local(format!("cannot write in {}", parent.display())))?;
+        let temporary_folder = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(&parent);
+        let temporary_folder =
+            temporary_folder.map_err(CommandFailure::local(format!("cannot write into {}", parent.display())))?;
+        let downloads = Directory::open_no_follow(temporary_folder.path());
+        let downloads = downloads.map_err(CommandFailure::local(format!("cannot write into {}", parent.display())))?;
         let network = self.0.config.intent.network.clone();
-        let progress = std::sync::Arc::clone(&self.0.means.doing.fetching);
-        let limit = self.0.config.intent.effort.limits.archive;
+        let progress = std::sync::Arc::clone(&self.0.sync_context.progress.fetching);
+        let limit = self.0.config.intent.seal_options.limits.archive;
         let mut download = Download::new(self.0.http.clone(), network, progress, &downloads, id, limit, Vec::new());
-        let room = |coming: &ExpectedBundle<'_>| match free_bytes(space.path()) {
-            Ok(Some(free)) if free < coming.remaining => {
-                let what = format!(
+        let check_free_space = |bundle: &ExpectedBundle<'_>| match free_bytes(temporary_folder.path()) {
+            Ok(Some(free)) if free < bundle.remaining => {
+                let message = format!(
                     "no space in {}: {} needed, {} free",
                     parent.display(),
-                    show_size(coming.remaining),
-                    show_size(free)
+                    format_size(bundle.remaining),
+                    format_size(free)
                 );
-                Err(RequestError::new(RequestErrorCause::Disk, what))
+                Err(RequestError::new(RequestErrorCause::Disk, message))
             }
             // If the free space is unknown, only writing shows whether it is enough.
             _ => Ok(()),
         };
         let mut attempts = CallAttempts::default();
-        let mut links = 1;
+        let mut link_count = 1;
         loop {
-            self.0.means.doing.tell(&format!("downloading {}", link.url));
-            let trouble = match self.0.means.wait_for(download.attempt(&link.url, &room))? {
-                Ok(DownloadResult::Received(arrived)) => {
+            self.0.sync_context.progress.set_step(&format!("downloading {}", link.url));
+            let request_error = match self.0.sync_context.wait_for(download.attempt(&link.url, &check_free_space))? {
+                Ok(DownloadResult::Received(received)) => {
                     let write = |error| CommandFailure::local(format!("cannot write {}", target.display()))(error);
-                    let bytes = std::fs::metadata(&arrived.path).map_err(write)?.len();
-                    std::fs::rename(&arrived.path, &target).map_err(write)?;
+                    let bytes = std::fs::metadata(&received.path).map_err(write)?.len();
+                    std::fs::rename(&received.path, &target).map_err(write)?;
                     return Ok((target, bytes));
                 }
                 Ok(DownloadResult::Unchanged(_)) => {
-                    return Err(CommandFailure::InputChanged("the server sent nothing".to_owned()));
+                    return Err(CommandFailure::InputChanged("the server sent no bundle".to_owned()));
                 }
-                Err(trouble) => trouble,
+                Err(request_error) => request_error,
             };
             if download.has_progressed() {
                 attempts.reset();
-                links = 1;
+                link_count = 1;
             }
-            if is_dead_link(&trouble) && links < MAX_LINKS {
-                if links > 1 {
-                    self.0.pause(backoff::pause_after_attempt(links - 1, backoff::random_fraction()))?;
+            if is_dead_link(&request_error) && link_count < MAX_LINKS {
+                if link_count > 1 {
+                    self.0.pause(backoff::pause_after_attempt(link_count - 1, backoff::random_fraction()))?;
                 }
-                links += 1;
+                link_count += 1;
                 link = self.link(id)?;
                 continue;
             }
-            match attempts.next_pause(CallKind::Read, &trouble, backoff::random_fraction()) {
+            match attempts.next_pause(CallKind::Read, &request_error, backoff::random_fraction()) {
                 Some(pause) => self.0.pause(pause)?,
                 None => {
                     return Err(SyncError::Download {
                         link: link.url.to_string(),
                         signed: link.url.has_query(),
-                        trouble,
+                        request_error,
                         renewable: true,
                     }
                     .into());

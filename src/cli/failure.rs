@@ -54,7 +54,7 @@ pub enum CommandFailure {
     Publish(PublishError),
     /// The bundle is sealed but not active, for this reason.
     NotActive(String),
-    /// The API gives no result now: a budget is used up, a deadline has passed, or a response lacks a field.
+    /// The API returns no result now: a budget is used up, a deadline has passed, or a response lacks a field.
     Unavailable(String),
     /// The API's pages of results never end.
     EndlessPages(String),
@@ -67,7 +67,7 @@ pub enum CommandFailure {
         /// The cause.
         source: io::Error,
     },
-    /// The input changed while it was read, or something happened that only a bug explains.
+    /// The input changed while it was read, or a bug was found.
     InputChanged(String),
     /// A check found something and has printed it. There is no message.
     CheckFailed,
@@ -84,7 +84,7 @@ impl CommandFailure {
     }
 }
 
-/// Writes the chain of errors on one line, and the advice behind it.
+/// Writes the chain of errors and the advice on one line.
 fn write_error_line(f: &mut fmt::Formatter<'_>, error: &(dyn std::error::Error + 'static)) -> fmt::Result {
     write!(f, "docwharf: {}{}", ErrorChain(error), advice_for(error))
 }

@@ -12,7 +12,7 @@ use super::write_command::{block_on_daemon, explain_silent_daemon};
 
 #[derive(Debug, Args)]
 pub(super) struct HealthCommand {
-    /// Check only that it is alive; it may have no version to serve yet
+    /// Check only whether it is alive; it may have no version to serve yet
     #[arg(long)]
     live: bool,
 }
@@ -22,22 +22,21 @@ impl HealthCommand {
         let config = context.config().ok();
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
         let admin = config.and_then(|config| config.admin.first().copied());
-        let asked = async |path: &str| match (ControlClient::find(&store).await, admin) {
+        let get = async |path: &str| match (ControlClient::find(&store).await, admin) {
             (Some(daemon), _) => daemon.get(path).await,
             // Another user may not use the control socket, but may use the admin listener.
             (None, Some(address)) => get_over_tcp(address, path).await,
             (None, None) => Err(std::io::ErrorKind::NotConnected.into()),
         };
-        let sick = |why: String| CommandFailure::Unhealthy(format!("the daemon on {} {why}", store.display()));
+        let unhealthy = |why: String| CommandFailure::Unhealthy(format!("the daemon on {} {why}", store.display()));
         let paths: &[&str] = if self.live { &["/livez"] } else { &["/livez", "/readyz"] };
         for path in paths {
-            let (status, body) =
-                block_on_daemon(asked(path))?.map_err(|error| match explain_silent_daemon(&store) {
-                    Some(why) => sick(format!("cannot be asked: {why}")),
-                    None => sick(format!("does not answer: {error}; `docwharf run` starts it")),
-                })?;
+            let (status, body) = block_on_daemon(get(path))?.map_err(|error| match explain_silent_daemon(&store) {
+                Some(why) => unhealthy(format!("cannot be queried: {why}")),
+                None => unhealthy(format!("does not answer: {error}; `docwharf run` starts it")),
+            })?;
             if status != StatusCode::OK {
-                return Err(sick(format!("is unhealthy: {}", String::from_utf8_lossy(&body).trim())));
+                return Err(unhealthy(format!("is unhealthy: {}", String::from_utf8_lossy(&body).trim())));
             }
         }
         let result = if self.live { "live" } else { "ready" };

@@ -1,4 +1,4 @@
-//! `docwharf import FILE|DIR`: imports a bundle, itself or through the daemon that has the store open.
+//! `docwharf import FILE|DIR`: imports a bundle, in this process or through the daemon that has the store open.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -29,7 +29,7 @@ use super::write_command::{StoreAccess, execute_on_daemon, open_store_or_daemon,
 pub(super) struct ImportBundleCommand {
     /// A zip, tar, tar.gz or tar.zst, or a folder
     path: PathBuf,
-    /// Give the version this label
+    /// Add this label to the version
     #[arg(long)]
     label: Option<String>,
     /// Activate it even if the gate refuses it; a hold or a pin stays
@@ -44,51 +44,53 @@ impl ImportBundleCommand {
         let config = context.config()?;
         let intent = sync::foreground_intent(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
-        // With `publish`, another server may serve the version: the note about a missing daemon would be wrong.
+        // With `publish`, another server may serve the version. The note about a missing daemon would be wrong then.
         let is_published = config.publish.is_some();
         let sources = context.sources();
-        let deposited: Arc<Mutex<Option<StagedBundleCopy>>> = Arc::default();
-        let keeps = Arc::clone(&deposited);
-        let ended = run_interruptible(context, move |means| match open_store_or_daemon(&config.store, means)? {
-            StoreAccess::Writer(writer) => {
-                means.doing.tell("verifying the bundle");
-                let meter = &means.doing.sealing;
-                let (path, who) = (self.path.as_path(), current_user_name());
-                let handed = ImportRequest {
-                    path,
-                    file: None,
-                    source: &source,
-                    label: label.as_ref(),
-                    who: &who,
-                    force: self.force,
-                };
-                let report = import(&writer, &|| intent.clone(), handed, meter)?;
-                Ok((CommandResult::from_report(&report), publish_active(&sources, &writer), true))
-            }
-            StoreAccess::Daemon(daemon) => {
-                // Kept outside of this closure, so that the copy is removed after a signal as well. Otherwise it would
-                // stay until the next start of the daemon.
-                let deposit = StagedBundleCopy::create(&config.store)?;
-                let path = deposit.path.clone();
-                *keeps.lock() = Some(deposit.clone());
-                deposit.copy_from(&self.path, &intent.effort, means)?;
-                let verb = CommandAction::Import(control_messages::ImportCommand {
-                    path,
-                    source,
-                    label: self.label,
-                    force: self.force,
-                });
-                execute_on_daemon(&daemon, &config.store, verb, None, means).map(|told| (told, Ok(()), false))
-            }
-        });
-        if let Some(deposit) = deposited.lock().take() {
-            deposit.remove();
+        let copy_to_remove: Arc<Mutex<Option<BundleCopy>>> = Arc::default();
+        let copy_slot = Arc::clone(&copy_to_remove);
+        let outcome =
+            run_interruptible(context, move |sync_context| match open_store_or_daemon(&config.store, sync_context)? {
+                StoreAccess::Writer(writer) => {
+                    sync_context.progress.set_step("verifying the bundle");
+                    let progress = &sync_context.progress.sealing;
+                    let (path, who) = (self.path.as_path(), current_user_name());
+                    let request = ImportRequest {
+                        path,
+                        file: None,
+                        source: &source,
+                        label: label.as_ref(),
+                        who: &who,
+                        force: self.force,
+                    };
+                    let report = import(&writer, &|| intent.clone(), request, progress)?;
+                    Ok((CommandResult::from_report(&report), publish_active(&sources, &writer), true))
+                }
+                StoreAccess::Daemon(daemon) => {
+                    // Stored outside of this closure, so that the copy is removed after a signal as well. Otherwise it
+                    // would stay until the next start of the daemon.
+                    let copy = BundleCopy::create(&config.store)?;
+                    let path = copy.path.clone();
+                    *copy_slot.lock() = Some(copy.clone());
+                    copy.copy_from(&self.path, &intent.seal_options, sync_context)?;
+                    let action = CommandAction::Import(control_messages::ImportCommand {
+                        path,
+                        source,
+                        label: self.label,
+                        force: self.force,
+                    });
+                    execute_on_daemon(&daemon, &config.store, action, None, sync_context)
+                        .map(|result| (result, Ok(()), false))
+                }
+            });
+        if let Some(copy) = copy_to_remove.lock().take() {
+            copy.remove();
         }
-        let (told, published, is_here) = ended??;
-        print_command_result(context, &told).and(published)?;
-        if is_here && !is_published && !context.global.json {
-            let how = context.start_command();
-            context.print_note(&format!("docwharf: no daemon serves this store at the moment; `{how}` does"));
+        let (result, published, is_local) = outcome??;
+        print_command_result(context, &result).and(published)?;
+        if is_local && !is_published && !context.global.json {
+            let start_command = context.start_command();
+            context.print_note(&format!("docwharf: no daemon serves this store; `{start_command}` starts one"));
         }
         Ok(())
     }
@@ -97,7 +99,7 @@ impl ImportBundleCommand {
 /// A copy of the bundle in the store, where the daemon can read it. The daemon may not see the original: it may run as
 /// another user, with its own `/tmp` and without `/home`.
 #[derive(Debug, Clone)]
-struct StagedBundleCopy {
+struct BundleCopy {
     /// The path that is sent to the daemon.
     path: PathBuf,
     /// The folder, held open and never opened through a link: another user may own it, and this process may be root.
@@ -105,32 +107,37 @@ struct StagedBundleCopy {
     name: String,
 }
 
-impl StagedBundleCopy {
-    fn create(store: &Path) -> Result<StagedBundleCopy, CommandFailure> {
+impl BundleCopy {
+    fn create(store: &Path) -> Result<BundleCopy, CommandFailure> {
         let staging = store.join("staging");
-        let opened = Directory::open_unlinked(&staging);
-        let opened = opened.map_err(CommandFailure::local(format!("cannot open {}", staging.display())))?;
+        let folder = Directory::open_no_follow(&staging);
+        let folder = folder.map_err(CommandFailure::local(format!("cannot open {}", staging.display())))?;
         let random = backoff::random_fraction().to_bits();
         let name = format!("import-{}-{random:x}.tar", std::process::id());
-        Ok(StagedBundleCopy { path: staging.join(&name), folder: opened, name })
+        Ok(BundleCopy { path: staging.join(&name), folder, name })
     }
 
-    fn copy_from(&self, from: &Path, effort: &SealOptions, means: &SyncContext) -> Result<(), CommandFailure> {
-        let doing = || format!("cannot copy {} into the store", from.display());
-        let unread = |source| SealError::Read { path: from.into(), source };
-        if fs::metadata(from).map_err(unread)?.is_dir() {
-            means.doing.tell("packing the folder");
+    fn copy_from(
+        &self,
+        source: &Path,
+        seal_options: &SealOptions,
+        sync_context: &SyncContext,
+    ) -> Result<(), CommandFailure> {
+        let doing = || format!("cannot copy {} into the store", source.display());
+        let unread = |error| SealError::Read { path: source.into(), source: error };
+        if fs::metadata(source).map_err(unread)?.is_dir() {
+            sync_context.progress.set_step("packing the folder");
             // `pack` makes the file readable for all users (0644).
-            let beside = self.folder.path_of_descriptor().join(&self.name);
-            pack(from, &beside, effort, &means.doing.sealing)?;
+            let target_path = self.folder.proc_fd_path().join(&self.name);
+            pack(source, &target_path, seal_options, &sync_context.progress.sealing)?;
             return Ok(());
         }
-        means.doing.tell("handing the bundle to the daemon");
-        let mut from = regular_file::open(from).map_err(unread)?;
-        let mut to = self.folder.create_file(&self.name, 0o600).map_err(CommandFailure::local(doing()))?;
-        std::io::copy(&mut from, &mut to).map_err(CommandFailure::local(doing()))?;
+        sync_context.progress.set_step("copying the bundle for the daemon");
+        let mut source = regular_file::open(source).map_err(unread)?;
+        let mut target = self.folder.create_file(&self.name, 0o600).map_err(CommandFailure::local(doing()))?;
+        std::io::copy(&mut source, &mut target).map_err(CommandFailure::local(doing()))?;
         // The daemon may run as any user.
-        to.set_permissions(fs::Permissions::from_mode(0o644)).map_err(CommandFailure::local(doing()))
+        target.set_permissions(fs::Permissions::from_mode(0o644)).map_err(CommandFailure::local(doing()))
     }
 
     fn remove(&self) {

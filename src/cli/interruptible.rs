@@ -1,4 +1,4 @@
-//! Runs long work on a thread of its own, shows its progress on the terminal, and ends it on a signal.
+//! Runs a long task on a separate thread, shows its progress on the terminal, and ends it on a signal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
 use docwharf_agent::sync::system::{SyncContext, SyncProgress};
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::runtime;
 
 use super::context::{CommandContext, current_user_name};
-use super::exit::signal_code;
+use super::exit::signal_exit_code;
 use super::failure::CommandFailure;
 
 /// The number of SIGINT, for the exit code.
@@ -20,22 +20,22 @@ const SIGINT_NUMBER: u8 = 2;
 /// The number of SIGTERM, for the exit code.
 const SIGTERM_NUMBER: u8 = 15;
 
-/// Runs `work` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
+/// Runs `task` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
 /// action of a signal is to be ignored.
 pub(super) fn run_interruptible<T: Send + 'static>(
     context: &CommandContext,
-    work: impl FnOnce(&SyncContext) -> T + Send + 'static,
+    task: impl FnOnce(&SyncContext) -> T + Send + 'static,
 ) -> Result<T, CommandFailure> {
     let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
-    let doing = Arc::new(SyncProgress::default());
-    let runs = runtime.handle().clone();
-    let means = SyncContext {
-        runtime: runs,
+    let progress = Arc::new(SyncProgress::default());
+    let handle = runtime.handle().clone();
+    let sync_context = SyncContext {
+        runtime: handle,
         stop: stopped,
-        doing: Arc::clone(&doing),
+        progress: Arc::clone(&progress),
         who: current_user_name(),
         force: false,
         in_force: None,
@@ -44,25 +44,25 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread
         .spawn(move || {
-            let _ = send.send(work(&means));
+            let _ = send.send(task(&sync_context));
         })
         .map_err(CommandFailure::local("cannot start a thread"))?;
-    let bar = context.shows_progress().then(bar);
-    let of = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
+    let bar = context.shows_progress().then(create_bar);
+    let listen = |kind| signal(kind).map_err(CommandFailure::local("cannot listen for signals"));
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
-        (of(SignalKind::interrupt())?, of(SignalKind::terminate())?)
+        (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?)
     };
-    let result = runtime.block_on(async {
+    let outcome = runtime.block_on(async {
         let mut tick = tokio::time::interval(Duration::from_millis(80));
         loop {
             tokio::select! {
-                result = &mut done => {
-                    return result.map_err(|_| CommandFailure::InputChanged("the work ended unexpectedly; this is a bug".to_owned()));
+                outcome = &mut done => {
+                    return outcome.map_err(|_| CommandFailure::InputChanged("the task ended unexpectedly; this is a bug".to_owned()));
                 }
                 _ = interrupt.recv() => return Err(CommandFailure::Signal(SIGINT_NUMBER)),
                 _ = terminate.recv() => return Err(CommandFailure::Signal(SIGTERM_NUMBER)),
-                _ = tick.tick(), if bar.is_some() => draw(bar.as_ref(), &doing),
+                _ = tick.tick(), if bar.is_some() => draw(bar.as_ref(), &progress),
             }
         }
     });
@@ -70,10 +70,10 @@ pub(super) fn run_interruptible<T: Send + 'static>(
         bar.finish_and_clear();
     }
     stop.send_replace(true);
-    if result.is_err() {
+    if outcome.is_err() {
         // The thread may still be sealing. It has changed nothing yet, and ends with the process.
         runtime.shutdown_background();
-        return result;
+        return outcome;
     }
     // The caller only prints from here on. A full pipe without a reader must not keep the process from ending: the
     // signals are still caught, so this task does what their default action would do.
@@ -82,14 +82,14 @@ pub(super) fn run_interruptible<T: Send + 'static>(
             _ = interrupt.recv() => SIGINT_NUMBER,
             _ = terminate.recv() => SIGTERM_NUMBER,
         };
-        std::process::exit(i32::from(signal_code(number)));
+        std::process::exit(i32::from(signal_exit_code(number)));
     });
     // The runtime runs that task as long as the process lives.
     std::mem::forget(runtime);
-    result
+    outcome
 }
 
-fn bar() -> ProgressBar {
+fn create_bar() -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
         bar.set_style(style);
@@ -97,21 +97,21 @@ fn bar() -> ProgressBar {
     bar
 }
 
-fn draw(bar: Option<&ProgressBar>, doing: &SyncProgress) {
+fn draw(bar: Option<&ProgressBar>, progress: &SyncProgress) {
     let Some(bar) = bar else { return };
-    let (received, total) = (doing.fetching.received(), doing.fetching.total());
-    let (how_far, more) = if doing.sealing.bytes() > 0 {
-        let files = count_noun(doing.sealing.files(), "file");
-        (String::new(), format!(": {files}, {}", show_size(doing.sealing.bytes())))
+    let (received, total) = (progress.fetching.received(), progress.fetching.total());
+    let (cells, detail) = if progress.sealing.bytes() > 0 {
+        let files = format_count(progress.sealing.files(), "file");
+        (String::new(), format!(": {files}, {}", format_size(progress.sealing.bytes())))
     } else if total > 0 {
         let percent = received as f64 * 100.0 / total as f64;
-        (progress_cells(percent), format!(": {} of {}", show_size(received), show_size(total)))
+        (progress_cells(percent), format!(": {} of {}", format_size(received), format_size(total)))
     } else if received > 0 {
-        (String::new(), format!(": {}", show_size(received)))
+        (String::new(), format!(": {}", format_size(received)))
     } else {
-        (doing.percent().map_or_else(String::new, progress_cells), String::new())
+        (progress.percent().map_or_else(String::new, progress_cells), String::new())
     };
-    bar.set_message(format!("{how_far}{}{more}", doing.what()));
+    bar.set_message(format!("{cells}{}{detail}", progress.step()));
     bar.tick();
 }
 

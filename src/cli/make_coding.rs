@@ -22,7 +22,7 @@ pub(super) struct MakeCodingCommand {
     /// Its index
     #[arg(long)]
     index: PathBuf,
-    /// The id of the process that has started it
+    /// The id of the process that started it
     #[arg(long)]
     parent: u32,
 }

@@ -56,15 +56,21 @@ const DOCUMENTED_VARIABLES: &[(&str, &str)] = &[
     ("DOCWHARF_CONFIG", "the configuration file"),
     (
         "DOCWHARF_SECTION__KEY",
-        "any key of the configuration, above the file: staticExport.bundleUrl is DOCWHARF_STATIC_EXPORT__BUNDLE_URL",
+        "any key of the configuration, overrides the file: staticExport.bundleUrl is DOCWHARF_STATIC_EXPORT__BUNDLE_URL",
     ),
-    ("DOCWHARF_API_KEY", "the admin key, where api.keyFile is not set"),
+    ("DOCWHARF_API_KEY", "the admin key, if api.keyFile is not set"),
     ("DOCWHARF_LOG, RUST_LOG", "what is logged to standard error: error, warn, info, debug, trace"),
-    ("CREDENTIALS_DIRECTORY", "set by systemd: the key is its api-key where neither of the two above is set"),
-    ("STATE_DIRECTORY", "set by systemd: the store, where store.path is not set"),
-    ("HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY", "proxies for outbound connections, and hosts to reach without"),
+    (
+        "CREDENTIALS_DIRECTORY",
+        "set by systemd: contains the key as api-key, which is used if neither of the two above is set",
+    ),
+    ("STATE_DIRECTORY", "set by systemd: the store, if store.path is not set"),
+    (
+        "HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY",
+        "proxies for outbound connections, and hosts that are reached without them",
+    ),
     ("SSL_CERT_FILE, SSL_CERT_DIR", "root certificates instead of the system's; api.caFile adds to either"),
-    ("NO_COLOR", "not empty: no colour unless --color asks for it"),
+    ("NO_COLOR", "if not empty: no colour, unless --color requests it"),
 ];
 
 impl ManCommand {
@@ -84,11 +90,11 @@ impl ManCommand {
 }
 
 /// Writes the page of `command` and those of its subcommands.
-fn write_all(command: &Command, above: Option<&str>, dir: &Path) -> io::Result<()> {
+fn write_all(command: &Command, parent: Option<&str>, dir: &Path) -> io::Result<()> {
     let name = page_name(command);
-    fs::write(dir.join(format!("{name}.1")), render_page(command, above)?)?;
-    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write_all(below, Some(&name), dir)?;
+    fs::write(dir.join(format!("{name}.1")), render_page(command, parent)?)?;
+    for subcommand in command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set()) {
+        write_all(subcommand, Some(&name), dir)?;
     }
     Ok(())
 }
@@ -98,7 +104,7 @@ fn page_name(command: &Command) -> String {
     command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned()
 }
 
-fn render_page(command: &Command, above: Option<&str>) -> io::Result<String> {
+fn render_page(command: &Command, parent: Option<&str>) -> io::Result<String> {
     let man = clap_mangen::Man::new(command.clone());
     let mut out = Vec::new();
     man.render_name_section(&mut out)?;
@@ -108,27 +114,27 @@ fn render_page(command: &Command, above: Option<&str>) -> io::Result<String> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut out)?;
     }
-    let mut more = Roff::new();
-    if let Some(above) = above {
-        more.control("SH", ["SEE ALSO"]);
-        let pages: &[&str] = if above == "docwharf" { &["docwharf"] } else { &["docwharf", above] };
+    let mut sections = Roff::new();
+    if let Some(parent) = parent {
+        sections.control("SH", ["SEE ALSO"]);
+        let pages: &[&str] = if parent == "docwharf" { &["docwharf"] } else { &["docwharf", parent] };
         for (i, page) in pages.iter().enumerate() {
             let end = if i + 1 < pages.len() { "(1)," } else { "(1)" };
-            more.text([bold(*page), roman(end)]);
+            sections.text([bold(*page), roman(end)]);
         }
     } else {
-        for (title, list) in
+        for (title, entries) in
             [("EXIT STATUS", EXIT_CODES), ("FILES", DOCUMENTED_FILES), ("ENVIRONMENT", DOCUMENTED_VARIABLES)]
         {
-            more.control("SH", [title]);
-            for (term, meaning) in list {
-                more.control("TP", []);
-                more.text([bold(*term)]);
-                more.text([roman(*meaning)]);
+            sections.control("SH", [title]);
+            for (term, meaning) in entries {
+                sections.control("TP", []);
+                sections.text([bold(*term)]);
+                sections.text([roman(*meaning)]);
             }
         }
     }
-    more.to_writer(&mut out)?;
+    sections.to_writer(&mut out)?;
     let title = page_name(command).to_uppercase();
     let version = env!("CARGO_PKG_VERSION");
     // The library omits an empty date, which shifts the fields behind it. So the header is written here.

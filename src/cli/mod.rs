@@ -1,6 +1,6 @@
 //! The command line: parses the arguments, runs the command, prints its result and returns its failure.
 //!
-//! Each command has a file of its own.
+//! Each command has its own file.
 
 mod advice;
 mod analytics;
@@ -141,7 +141,7 @@ enum Command {
     Version(version::VersionCommand),
     /// Compress a version; started by docwharf itself
     #[command(name = crate::daemon::ENCODER_COMMAND, hide = true)]
-    Recode(make_coding::MakeCodingCommand),
+    MakeCoding(make_coding::MakeCodingCommand),
 }
 
 impl Command {
@@ -166,11 +166,11 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
     let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         // Help and version are results and go to standard output; any other error is a mistake in the arguments.
-        Err(answer) if !answer.use_stderr() => return print(&answer.to_string()),
-        Err(empty) if empty.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            return Err(CommandFailure::Help(empty.to_string()));
+        Err(output) if !output.use_stderr() => return print(&output.to_string()),
+        Err(error) if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            return Err(CommandFailure::Help(error.to_string()));
         }
-        Err(mistake) => return Err(CommandFailure::Usage(usage_message(&mistake))),
+        Err(error) => return Err(CommandFailure::Usage(usage_message(&error))),
     };
     let _ = COLOR_OPTION.set(cli.global.color.clone());
     let context = CommandContext { global: cli.global, is_service: matches!(cli.command, Command::Run(_)) };
@@ -206,16 +206,16 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Completions(command) => command.run(Cli::command()),
         Command::Man(command) => command.run(Cli::command()),
         Command::Version(command) => command.run(&context),
-        Command::Recode(command) => command.run(),
+        Command::MakeCoding(command) => command.run(),
     }
 }
 
 /// Formats clap's error on one line, without clap's prefix and blank lines.
-fn usage_message(mistake: &clap::Error) -> String {
-    if let Some(better) = suggestions::explain_unknown_command(mistake) {
+fn usage_message(error: &clap::Error) -> String {
+    if let Some(better) = suggestions::explain_unknown_command(error) {
         return better;
     }
-    let text = mistake.to_string();
+    let text = error.to_string();
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     lines.join("; ").replace(":; ", ": ").trim_start_matches("error: ").to_owned()
 }

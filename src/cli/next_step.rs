@@ -26,7 +26,7 @@ impl CommandFailure {
     /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
     fn next_step(&self) -> String {
         let specific = match self {
-            CommandFailure::Sync(SyncError::Upstream { call, trouble, .. }) => call.advice(trouble),
+            CommandFailure::Sync(SyncError::Upstream { call, request_error, .. }) => call.advice(request_error),
             CommandFailure::Seal(error) => advice_for(error).to_owned(),
             CommandFailure::Store(error) => advice_for(error).to_owned(),
             CommandFailure::Sync(error) => advice_for(error).to_owned(),
@@ -42,33 +42,33 @@ impl CommandFailure {
             return specific.to_owned();
         }
         let general = match self {
-            CommandFailure::Help(_) | CommandFailure::Usage(_) => "see docwharf --help, or --help behind the command",
+            CommandFailure::Help(_) | CommandFailure::Usage(_) => "see docwharf --help, or docwharf COMMAND --help",
             CommandFailure::Seal(SealError::Read { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
-                "name a file or folder that is there"
+                "name a file or folder that exists"
             }
-            CommandFailure::Store(StoreError::Unknown(_) | StoreError::Ambiguous(_)) => {
+            CommandFailure::Store(StoreError::UnknownVersion(_) | StoreError::AmbiguousId(_)) => {
                 "docwharf versions lists ids and labels"
             }
             CommandFailure::Config(problems)
-                if problems.iter().any(|problem| problem.what.starts_with("cannot read ")) =>
+                if problems.iter().any(|problem| problem.message.starts_with("cannot read ")) =>
             {
                 "name a file that can be read with --config; docwharf config init writes one"
             }
             CommandFailure::Config(_) => "correct the configuration; docwharf config check lists what is wrong with it",
             CommandFailure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
             CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
-            CommandFailure::Damage(_) => "import the bundle again, or let the next sync bring it",
-            CommandFailure::InputChanged(_) => "run the command again when nothing writes there",
-            CommandFailure::Preview(_) => "correct what the build's log names, then deploy the preview again",
+            CommandFailure::Damage(_) => "import the bundle again, or wait until the next sync fetches it",
+            CommandFailure::InputChanged(_) => "run the command again when no other program changes the input",
+            CommandFailure::Preview(_) => "correct the errors in the log of the build, then deploy the preview again",
             _ => match self.exit_number() {
                 2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
-                3 => "check the key; docwharf doctor tries it",
-                4 => "try again later; docwharf doctor looks at the network and the upstream",
-                5 => "have the bundle made again; docwharf bundle verify says what is wrong with one",
-                6 => "look at the project's build, then try again",
-                7 => "docwharf stage shows what waits, and for what",
-                8 => "docwharf doctor looks at disk, permissions, ports and locks",
-                _ => "docwharf doctor looks for what is wrong",
+                3 => "check the key; docwharf doctor tests it",
+                4 => "try again later; docwharf doctor checks the network and the upstream",
+                5 => "make the bundle again; docwharf bundle verify reports what is wrong with it",
+                6 => "check the build of the project, then try again",
+                7 => "docwharf stage shows which version waits, and why",
+                8 => "docwharf doctor checks disk, permissions, ports and locks",
+                _ => "docwharf doctor searches for faults",
             },
         };
         general.to_owned()
@@ -88,7 +88,8 @@ mod tests {
     #[test]
     fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
         let text = || "x".to_owned();
-        let unreadable = ConfigProblem { place: ConfigPlace::Missing, what: "cannot read x: no such file".to_owned() };
+        let unreadable =
+            ConfigProblem { place: ConfigPlace::Missing, message: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
         let cases: [(CommandFailure, &str); 17] = [
             (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
@@ -99,24 +100,24 @@ mod tests {
             (CommandFailure::Config(Vec::new()), "correct the configuration"),
             (CommandFailure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
             (CommandFailure::Unhealthy(text()), "docwharf status"),
-            (StoreError::Unknown(text()).into(), "docwharf versions lists"),
+            (StoreError::UnknownVersion(text()).into(), "docwharf versions lists"),
             (CommandFailure::Config(vec![unreadable]), "name a file that can be read"),
-            (absent.into(), "name a file or folder that is there"),
+            (absent.into(), "name a file or folder that exists"),
             (CommandFailure::DaemonReported { code: 3, message: text() }, "check the key"),
             (CommandFailure::Unavailable(text()), "try again later"),
-            (refused().into(), "have the bundle made again"),
+            (refused().into(), "make the bundle again"),
             (CommandFailure::NotActive(text()), "docwharf stage"),
-            (StoreError::Locked { path: path() }.into(), "docwharf doctor looks at disk"),
-            (CommandFailure::CheckFailed, "docwharf doctor looks for what is wrong"),
+            (StoreError::Locked { path: path() }.into(), "docwharf doctor checks disk"),
+            (CommandFailure::CheckFailed, "docwharf doctor searches for faults"),
         ];
-        for (failure, says) in cases {
-            assert!(failure.next_step().starts_with(says), "{failure:?}: {}", failure.next_step());
+        for (failure, expected) in cases {
+            assert!(failure.next_step().starts_with(expected), "{failure:?}: {}", failure.next_step());
         }
     }
 
     #[test]
     fn every_mistake_has_its_line_and_programs_get_all_of_them_in_one() {
-        let problem = |what: &str| ConfigProblem { place: ConfigPlace::Missing, what: what.to_owned() };
+        let problem = |what: &str| ConfigProblem { place: ConfigPlace::Missing, message: what.to_owned() };
         let failure = CommandFailure::Config(vec![problem("a\nb"), problem("c")]);
         assert_eq!(failure.to_string(), "docwharf: configuration: a\\nb\ndocwharf: configuration: c");
         let json = failure.json();
@@ -124,8 +125,10 @@ mod tests {
         assert_eq!((&json["schemaVersion"], &json["error"]["exit"]), (&1.into(), &2.into()));
         assert_eq!(json["error"]["nextStep"], failure.next_step());
         let full = CommandFailure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
-        let told = full.to_string();
-        assert!(told.starts_with("docwharf: cannot write x: ") && told.ends_with("; free some space and try again"));
+        let message = full.to_string();
+        assert!(
+            message.starts_with("docwharf: cannot write x: ") && message.ends_with("; free some space and try again")
+        );
         assert_eq!(CommandFailure::CheckFailed.to_string(), "");
     }
 }

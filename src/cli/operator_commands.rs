@@ -39,25 +39,26 @@ pub(super) struct GcCommand {
 }
 
 /// Runs a command that needs only the store's path, so that it works despite mistakes in the configuration.
-fn execute_without_config(context: &CommandContext, verb: CommandAction) -> Result<(), CommandFailure> {
-    let intent = SyncIntent { effort: context.seal_options(), ..SyncIntent::default() };
-    StoreWriteCommand { verb, store: context.store()?, intent }.execute(context)
+fn execute_without_config(context: &CommandContext, action: CommandAction) -> Result<(), CommandFailure> {
+    let intent = SyncIntent { seal_options: context.seal_options(), ..SyncIntent::default() };
+    StoreWriteCommand { action, store: context.store()?, intent }.execute(context)
 }
 
 /// Runs a command that depends on the configured pin and retention.
-fn execute_with_config(context: &CommandContext, verb: CommandAction) -> Result<(), CommandFailure> {
+fn execute_with_config(context: &CommandContext, action: CommandAction) -> Result<(), CommandFailure> {
     let config = context.config()?;
-    StoreWriteCommand { verb, store: config.store, intent: config.intent }.execute(context)
+    StoreWriteCommand { action, store: config.store, intent: config.intent }.execute(context)
 }
 
 impl ActivateCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         // The configured activation decides whether the version is held. With mistakes in it, the default does.
         let store = context.store()?;
-        let effort = context.seal_options();
-        let intent =
-            context.config().map_or_else(|_| SyncIntent { effort, ..SyncIntent::default() }, |config| config.intent);
-        StoreWriteCommand { verb: CommandAction::Activate { name: self.name }, store, intent }.execute(context)
+        let seal_options = context.seal_options();
+        let intent = context
+            .config()
+            .map_or_else(|_| SyncIntent { seal_options, ..SyncIntent::default() }, |config| config.intent);
+        StoreWriteCommand { action: CommandAction::Activate { name: self.name }, store, intent }.execute(context)
     }
 }
 

@@ -24,21 +24,21 @@ pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> R
     if geteuid().is_root() && folder_owner(&settings.directory).is_some_and(|owner| owner != 0) {
         let directory = settings.directory.display().to_string();
         tracing::warn!(
-            "not published: {} is another user's; the daemon publishes when it runs, or run this command as that user",
+            "not published: {} belongs to another user; the daemon publishes when it runs, or run this command as that user",
             OneLine(&directory)
         );
         return Ok(());
     }
-    let effort =
-        sources.load().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.effort);
-    let version = open::open_suspect(writer, active, &effort)?;
+    let seal_options =
+        sources.load().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.seal_options);
+    let version = open::open_suspect(writer, active, &seal_options)?;
     publish_version(&settings, &version, PublishCheck::CheckFiles)?;
     Ok(())
 }
 
 /// Returns the owner of a folder or, if it does not exist, of the nearest folder above it that does.
 fn folder_owner(dir: &Path) -> Option<u32> {
-    let whole = std::path::absolute(dir).ok()?;
-    let metadata = whole.ancestors().find_map(|above| std::fs::metadata(above).ok())?;
+    let absolute = std::path::absolute(dir).ok()?;
+    let metadata = absolute.ancestors().find_map(|ancestor| std::fs::metadata(ancestor).ok())?;
     Some(metadata.uid())
 }

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::open;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::count_noun;
-use docwharf_site::lookup::{Addresses, SiteFiles};
+use docwharf_base::model::units::format_count;
+use docwharf_site::lookup::{AddressSettings, SiteFiles};
 use docwharf_site::rules::route::RouteSettings;
 use docwharf_site::rules::rule_check::{RuleCheckReport, RuleProblem, RuleProblemKind, check_rules};
 use docwharf_site::seal::SealOptions;
@@ -30,7 +30,7 @@ pub(super) enum RedirectsCommand {
 
 #[derive(Debug, Args)]
 pub(super) struct RedirectsCheckCommand {
-    /// An archive or a folder, or a version as `diff` takes it; default: the active version
+    /// An archive or a folder, or a version as for `diff`; default: the active version
     #[arg(value_name = "SITE")]
     site: Option<String>,
 }
@@ -46,16 +46,20 @@ impl RedirectsCheckCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
         let (site, addresses) = if let Some(path) = path {
-            let effort = SealOptions::new(context.limits()?);
-            let (site, warnings) =
-                progress::with_meter(context, "verifying", |meter| seal_unlinked(path, &effort, meter))?;
+            let seal_options = SealOptions::new(context.limits()?);
+            let (site, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+                seal_unlinked(path, &seal_options, progress)
+            })?;
             context.print_warnings(&path.display().to_string(), &warnings);
             (site, context.addresses()?)
         } else {
             let store = VersionStore::at(&context.store()?);
             let id = find_version(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
             let doing = format!("cannot open version {}", id.short());
-            (open::read(&store, id).map_err(CommandFailure::local(doing))?, context.config()?.intent.gate.addresses)
+            (
+                open::open_read_only(&store, id).map_err(CommandFailure::local(doing))?,
+                context.config()?.intent.gate.addresses,
+            )
         };
         let checked = check_site(&site, &addresses);
         let rules = addresses.rules.list().len() + site.rules().list().len();
@@ -65,42 +69,44 @@ impl RedirectsCheckCommand {
     }
 }
 
-fn check_site(site: &SealedVersion, addresses: &Addresses) -> RuleCheckReport {
+fn check_site(site: &SealedVersion, addresses: &AddressSettings) -> RuleCheckReport {
     let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
-    let ask = RouteSettings { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
+    let route_settings = RouteSettings { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
     let index = site.index();
-    let below = |address: &[u8]| index.first_from(&address[1..]).is_some_and(|path| path.starts_with(&address[1..]));
-    check_rules(site, &ask, &below)
+    let is_folder =
+        |address: &[u8]| index.first_path_from(&address[1..]).is_some_and(|path| path.starts_with(&address[1..]));
+    check_rules(site, &route_settings, &is_folder)
 }
 
-fn as_text(rules: usize, checked: &RuleCheckReport) -> String {
-    let RuleCheckReport { findings, unchecked } = checked;
+fn as_text(rules: usize, report: &RuleCheckReport) -> String {
+    let RuleCheckReport { findings, unchecked } = report;
     let mut text = String::new();
     for finding in findings {
-        let RuleProblem { place, kind, source, destination, what } = finding;
+        let RuleProblem { place, kind, source, destination, message } = finding;
         let rule =
             if *kind == RuleProblemKind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
-        let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {what}", kind.name())));
+        let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {message}", kind.name())));
     }
     if *unchecked > 0 {
-        let rules = count_noun(*unchecked as u64, "rule");
-        let _ = writeln!(text, "the last {rules} not checked: comparing so many long rules takes too long");
+        let rules = format_count(*unchecked as u64, "rule");
+        let _ = writeln!(text, "the last {rules} were not checked: comparing so many long rules takes too long");
     }
-    let _ = writeln!(text, "{}, {}", count_noun(rules as u64, "rule"), count_noun(findings.len() as u64, "finding"));
+    let _ =
+        writeln!(text, "{}, {}", format_count(rules as u64, "rule"), format_count(findings.len() as u64, "finding"));
     text
 }
 
-fn as_json(site: &SealedVersion, rules: usize, checked: &RuleCheckReport) -> Value {
-    let of = |finding: &RuleProblem| {
-        let RuleProblem { place, kind, source, destination, what } = finding;
-        let written = |text: &String| (!text.is_empty()).then(|| text.clone());
+fn as_json(site: &SealedVersion, rules: usize, report: &RuleCheckReport) -> Value {
+    let to_json = |finding: &RuleProblem| {
+        let RuleProblem { place, kind, source, destination, message } = finding;
+        let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
-            "place": place, "kind": kind.name(), "source": written(source), "destination": written(destination),
-            "what": what,
+            "place": place, "kind": kind.name(), "source": non_empty(source), "destination": non_empty(destination),
+            "what": message,
         })
     };
     json!({
         "schemaVersion": 1, "version": site.id, "rules": rules,
-        "findings": checked.findings.iter().map(of).collect::<Vec<Value>>(), "unchecked": checked.unchecked,
+        "findings": report.findings.iter().map(to_json).collect::<Vec<Value>>(), "unchecked": report.unchecked,
     })
 }

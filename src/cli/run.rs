@@ -20,17 +20,17 @@ impl RunCommand {
         let config = context.config()?;
         if self.no_serve && config.publish.is_none() {
             // Only a warning: `publish.directory` may be added while the daemon runs.
-            let what = "--no-serve without publish.directory: versions are neither served nor published";
-            context.print_note(&format!("docwharf: warning: {what}"));
+            let warning = "--no-serve without publish.directory: versions are neither served nor published";
+            context.print_note(&format!("docwharf: warning: {warning}"));
         }
         let sources = context.sources().with_file_state();
-        let start = RunParameters {
+        let parameters = RunParameters {
             sources,
             config,
             lock_timeout: STORE_LOCK_TIMEOUT,
             hangup: RunHangup::Reload,
             describe: exit_code_and_message,
         };
-        Ok(daemon::run(start, !self.no_serve)?)
+        Ok(daemon::run(parameters, !self.no_serve)?)
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn read(kind: io::ErrorKind) -> SealError {
 
 /// A failed call of the API.
 pub(super) fn upstream(call: ApiCall, cause: RequestErrorCause) -> SyncError {
-    SyncError::Upstream { doing: "ask".to_owned(), call, trouble: RequestError::new(cause, "x") }
+    SyncError::Upstream { doing: "ask".to_owned(), call, request_error: RequestError::new(cause, "x") }
 }
 
 /// An address that cannot be bound.

@@ -1,5 +1,5 @@
-//! `docwharf serve PATH`: serves one archive or folder without a store. Of a named configuration it uses the limits,
-//! the rules, the memory for serving, the access rules and the access log.
+//! `docwharf serve PATH`: serves one archive or folder without a store. From a named configuration it uses the
+//! limits, the rules, the memory for serving, the access rules and the access log.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::config::value_parsers::{parse_base_path, parse_listen, parse_slashes}
 use crate::daemon::{self, protect_site};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
-use docwharf_site::seal::{self, ImageSpace, SealOptions, SealProgress, SealedBundle};
+use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::context::CommandContext;
@@ -75,23 +75,25 @@ impl ServeCommand {
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
         // Loaded before the bundle is read: this takes no time, and its files may be wrong, too.
-        let files = self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
-        let tls = files.map(|files| daemon::load_tls(&files)).transpose()?;
+        let key_pair_files =
+            self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
+        let tls = key_pair_files.map(|key_pair_files| daemon::load_tls(&key_pair_files)).transpose()?;
         let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
         // The bundle is verified before any socket is bound: if it is refused, nothing listens.
-        let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.effort.limits);
-        let effort = SealOptions::new(limits);
-        let before = BundleSnapshot::read(&self.path);
-        let (version, warnings) =
-            progress::with_meter(context, "verifying", |meter| seal_unlinked(&self.path, &effort, meter))?;
+        let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.seal_options.limits);
+        let seal_options = SealOptions::new(limits);
+        let snapshot = BundleSnapshot::read(&self.path);
+        let (version, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+            seal_unlinked(&self.path, &seal_options, progress)
+        })?;
         context.print_warnings(&self.path.display().to_string(), &warnings);
-        if let Some(doubts) = version.describe_rule_faults() {
-            context.print_warnings(&self.path.display().to_string(), &[doubts]);
+        if let Some(rule_warning) = version.describe_rule_faults() {
+            context.print_warnings(&self.path.display().to_string(), &[rule_warning]);
         }
         let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
-        let reached = listeners.iter().filter_map(|listener| listener.address().ok());
-        if let Some(doubt) = exposure_warning(&settings.access_control.access, reached) {
-            context.print_note(&format!("docwharf: warning: {doubt} in a configuration, and name it with --config"));
+        let reachable = listeners.iter().filter_map(|listener| listener.address().ok());
+        if let Some(warning) = exposure_warning(&settings.access_control.access, reachable) {
+            context.print_note(&format!("docwharf: warning: {warning} in a configuration, and name it with --config"));
         }
         let site = Site::with_access_log(settings, log.clone());
         if let Some(config) = config {
@@ -102,17 +104,17 @@ impl ServeCommand {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // The thread lives as long as the process; it owns nothing that must be released.
             std::thread::spawn(move || {
-                protect_site(&site, effort.threads);
+                protect_site(&site, seal_options.threads);
                 if is_watched {
-                    watch(&path, &effort, &site, before);
+                    watch(&path, &seal_options, &site, snapshot);
                 }
             });
         }
-        let ended = daemon::serve(site, listeners);
+        let result = daemon::serve(site, listeners);
         if let Some(log) = log {
             log.finish();
         }
-        Ok(ended?)
+        Ok(result?)
     }
 }
 
@@ -140,41 +142,42 @@ impl BundleSnapshot {
     }
 }
 
-/// Seals a changed bundle again, once it has stayed the same for one interval. If that fails, the error is logged once
-/// and the version before stays.
-fn watch(path: &Path, effort: &SealOptions, site: &Site, mut shown: BundleSnapshot) {
-    let mut last = BundleSnapshot::read(path);
+/// Seals a changed bundle again, once it has not changed for one interval. If that fails, the error is logged once, and
+/// the previous version stays.
+fn watch(path: &Path, seal_options: &SealOptions, site: &Site, mut sealed: BundleSnapshot) {
+    let mut latest = BundleSnapshot::read(path);
     loop {
         std::thread::sleep(BUNDLE_WATCH_INTERVAL);
         site.release_expired_versions();
         let now = BundleSnapshot::read(path);
-        let quiet = now == last;
-        last = now;
-        if !quiet || last == shown {
+        let is_unchanged = now == latest;
+        latest = now;
+        if !is_unchanged || latest == sealed {
             continue;
         }
-        match seal_unlinked(path, effort, &SealProgress::default()) {
+        match seal_unlinked(path, seal_options, &SealProgress::default()) {
             Ok((version, warnings)) => {
                 for warning in warnings.into_iter().chain(version.describe_rule_faults()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
                 site.set_version(version);
-                protect_site(site, effort.threads);
+                protect_site(site, seal_options.threads);
             }
-            Err(error) => tracing::error!("{error}; what was served before stays"),
+            Err(error) => tracing::error!("{error}; the previous version stays in service"),
         }
-        shown = std::mem::replace(&mut last, BundleSnapshot::read(path));
+        sealed = std::mem::replace(&mut latest, BundleSnapshot::read(path));
     }
 }
 
+/// Seals a bundle into a temporary file without a name, and opens it. Returns the version and its warnings.
 pub(super) fn seal_unlinked(
     path: &Path,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    seal_options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<(SealedVersion, Vec<String>), CommandFailure> {
-    let sealing = seal::seal(path, &ImageSpace::Unlinked(std::env::temp_dir()), effort, meter)?;
-    let SealedBundle { proven: mut verified, image, image_len, .. } = sealing;
+    let bundle = seal::seal(path, &ImageTarget::Unlinked(std::env::temp_dir()), seal_options, progress)?;
+    let SealedBundle { mut verified, image, image_len, .. } = bundle;
     if verified.archive.is_some() {
         let modified = std::fs::metadata(path).and_then(|m| m.modified());
         let modified =
@@ -183,15 +186,15 @@ pub(super) fn seal_unlinked(
             entry.modified = modified;
         }
     }
-    let broken = || CommandFailure::local("cannot map the sealed site");
+    let map_error = || CommandFailure::local("cannot map the sealed site");
     let index = ImageIndex::decode(verified.index(image_len), image_len, verified.id);
-    let index = index.map_err(|error| broken()(std::io::Error::other(error)))?;
-    let image = mapping::map_image(image).map_err(broken())?;
+    let index = index.map_err(|error| map_error()(std::io::Error::other(error)))?;
+    let image = mapping::map_image(image).map_err(map_error())?;
     tracing::debug!(
         "version {}: {}, {}",
         verified.id.short(),
-        count_noun(verified.flavor.pages, "page"),
-        show_size(verified.content_len())
+        format_count(verified.site_layout.pages, "page"),
+        format_size(verified.content_len())
     );
     Ok((SealedVersion::new(verified.id, image, index), verified.warnings))
 }

@@ -9,7 +9,7 @@ use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
-use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, staged, way_out};
+use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, find_staged_version, next_step_hint};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 
@@ -29,7 +29,7 @@ impl StageCommand {
         let record = store.record()?;
         let active =
             record.active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
-        let Some(waiting) = staged(&record, intent).filter(|staged| store.has(staged.version)) else {
+        let Some(waiting) = find_staged_version(&record, intent).filter(|staged| store.has(staged.version)) else {
             let json =
                 json!({ "schemaVersion": 1, "staged": null, "active": record.active, "gate": null, "diff": null });
             return context.print_result(&json, &format!("nothing is staged; {active}\n"));
@@ -41,33 +41,33 @@ impl StageCommand {
         let labels: Vec<&String> =
             record.labels.iter().filter(|(_, labelled)| labelled.version == id).map(|(label, _)| label).collect();
         let receipt = store.receipts(id).pop();
-        // If the daemon serves the waiting version on a listener of its own, its addresses are shown.
-        let seen = daemon_status(store.root())
+        // If the daemon serves the waiting version on a separate listener, its addresses are shown.
+        let addresses = daemon_status(store.root())
             .and_then(|status| status.daemon)
             .map(|daemon| daemon.staged)
             .unwrap_or_default();
         let json = json!({
             "schemaVersion": 1,
-            "addresses": seen,
+            "addresses": addresses,
             "staged": {
-                "version": id, "labels": labels, "receipt": receipt, "waits": waiting.waits.name(), "next": way_out(&waiting),
+                "version": id, "labels": labels, "receipt": receipt, "waits": waiting.reason.name(), "next": next_step_hint(&waiting),
             },
             "active": record.active,
-            "gate": gate.as_ref().map(|said| json!({ "passed": said.refused.is_none(), "refused": said.refused })),
+            "gate": gate.as_ref().map(|verdict| json!({ "passed": verdict.refused.is_none(), "refused": verdict.refused })),
             "diff": diff.as_ref().map(counts),
         });
         let names: String = labels.iter().map(|label| [" ", label].concat()).collect();
         let mut text = format!("staged     {}{}\n", id.short(), one_line(&names));
         if let Some(receipt) = &receipt {
-            let _ = writeln!(text, "came       {} by {} from {}", receipt.time, receipt.who, one_line(&receipt.source));
+            let _ = writeln!(text, "received   {} by {} from {}", receipt.time, receipt.who, one_line(&receipt.source));
         }
-        let _ = writeln!(text, "waits      {}: {}", waits_for(&waiting), way_out(&waiting));
-        for address in &seen {
-            let _ = writeln!(text, "to be seen {address}");
+        let _ = writeln!(text, "waits      {}: {}", waits_for(&waiting), next_step_hint(&waiting));
+        for address in &addresses {
+            let _ = writeln!(text, "address    {address}");
         }
         let _ = match &gate {
             None => Ok(()),
-            Some(StagedVerdict { refused: None }) => writeln!(text, "gate       lets it through"),
+            Some(StagedVerdict { refused: None }) => writeln!(text, "gate       accepts it"),
             Some(StagedVerdict { refused: Some(why) }) => writeln!(text, "gate       refuses it: {}", one_line(why)),
         };
         let _ = match (&diff, record.active) {
@@ -78,13 +78,13 @@ impl StageCommand {
     }
 }
 
-/// Returns what a version waits for, in words.
+/// Returns the reason why a version waits, in words.
 fn waits_for(staged: &WaitingVersion) -> &'static str {
-    match staged.waits {
+    match staged.reason {
         WaitingReason::Person => "for a person",
-        WaitingReason::Gate(_) => "because the gate keeps it back",
+        WaitingReason::Gate(_) => "because the gate refuses it",
         WaitingReason::Release => "because of a hold",
-        WaitingReason::Look => "for the next look",
+        WaitingReason::NextCheck => "for the next check",
     }
 }
 
@@ -102,15 +102,15 @@ fn gate_verdict(
     id: VersionId,
 ) -> Result<Option<StagedVerdict>, CommandFailure> {
     let Some(intent) = intent.filter(|intent| !intent.gate.is_off()) else { return Ok(None) };
-    if let Some(known) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
-        return Ok(Some(StagedVerdict { refused: known.refused.clone() }));
+    if let Some(recorded) = record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
+        return Ok(Some(StagedVerdict { refused: recorded.refused.clone() }));
     }
-    let cannot = |id: VersionId| CommandFailure::local(format!("cannot read version {}", id.short()));
-    let version = open::read(store, id).map_err(cannot(id))?;
+    let unreadable = |id: VersionId| CommandFailure::local(format!("cannot read version {}", id.short()));
+    let version = open::open_read_only(store, id).map_err(unreadable(id))?;
     // As in a sync, an active version that cannot be read is not compared with.
-    let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::read(store, id).ok());
-    let threads = intent.effort.threads;
-    let known = record.gate.as_ref();
-    let verdict = intent.gate.check(&version, record.active, active.as_ref(), known, threads, &|| false);
+    let active = record.active.filter(|_| intent.gate.compares()).and_then(|id| open::open_read_only(store, id).ok());
+    let threads = intent.seal_options.threads;
+    let recorded = record.gate.as_ref();
+    let verdict = intent.gate.check(&version, record.active, active.as_ref(), recorded, threads, &|| false);
     Ok(verdict.map(|verdict| StagedVerdict { refused: verdict.refused }))
 }

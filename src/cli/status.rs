@@ -11,7 +11,7 @@ use docwharf_agent::store::history::HistoryEvent;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::clock::now_unix_seconds;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::{count_noun, parse_time, show_age, show_size};
+use docwharf_base::model::units::{format_age, format_count, format_size, parse_time};
 
 use super::context::CommandContext;
 use super::failure::CommandFailure;
@@ -73,7 +73,7 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
         None => line(
             "daemon",
             match silent {
-                Some(why) => format!("one runs, but {why}: what follows is read from the store"),
+                Some(why) => format!("one runs, but {why}: the following lines are read from the store"),
                 None => "none runs on this store".to_owned(),
             },
         ),
@@ -89,13 +89,13 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
                 line("staged at", address.clone());
             }
             if let Some(tls) = &daemon.tls {
-                let not = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
-                line("tls", format!("certificate until {}{not}", tls.not_after));
+                let note = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                line("tls", format!("certificate until {}{note}", tls.not_after));
             }
             if let Some(publish) = &daemon.publish {
                 let what = publish.version.map_or_else(|| "nothing yet".to_owned(), |id| id.short());
-                let not = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
-                line("published", format!("{what} in {}{not}", publish.directory.display()));
+                let note = publish.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
+                line("published", format!("{what} in {}{note}", publish.directory.display()));
             }
             if let Some(inbox) = &daemon.inbox {
                 line("inbox", inbox.error.clone().unwrap_or_else(|| inbox.directory.display().to_string()));
@@ -122,19 +122,19 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
         let refused = refused.map_or_else(String::new, |why| format!(", the gate refuses it: {why}"));
         line("staged", format!("{}{refused}; {}", id.short(), staged.next));
     }
-    let told = waiting.map(|staged| staged.version);
-    if let Some(id) = status.newest.filter(|_| status.newest != status.active && status.newest != told) {
+    let staged_id = waiting.map(|staged| staged.version);
+    if let Some(id) = status.newest.filter(|_| status.newest != status.active && status.newest != staged_id) {
         line("newest", format!("{}, not active", id.short()));
     }
     if let Some(hold) = &status.hold {
         line("held", format!("by {} since {}: {}", resolve_uid_name(&hold.who), hold.when, hold.why));
     }
     if let Some(pin) = &status.pin {
-        let not = if status.active_labels.contains(pin) { "" } else { ", which is not what is active" };
-        line("pinned to", format!("{pin}{not}"));
+        let note = if status.active_labels.contains(pin) { "" } else { ", which is not the active version" };
+        line("pinned to", format!("{pin}{note}"));
     }
     for id in &status.damaged_versions {
-        line("damaged", format!("{}: import its bundle again to mend it, and look at the disk", id.short()));
+        line("damaged", format!("{}: import its bundle again to replace it, and check the disk", id.short()));
     }
     add_source_lines(status, &mut line);
     if let (None, Some(start)) = (&status.daemon, start) {
@@ -154,38 +154,38 @@ fn describe_policies(csp: &status::CspStatus) -> String {
     if !csp.ready {
         return format!("{}: the pages of {} are being read", csp.preset, csp.version.short());
     }
-    let loose = csp.too_long + csp.unsure;
-    let loose = if loose == 0 {
+    let exceptions = csp.too_long + csp.unsure;
+    let exceptions = if exceptions == 0 {
         String::new()
     } else {
         let (long, unsure) = (csp.too_long, csp.unsure);
-        format!("; {loose} allow inline scripts as they come ({long} would be too long, {unsure} are not certain)")
+        format!("; {exceptions} allow all inline scripts ({long} would be too long, {unsure} are not certain)")
     };
-    format!("{}: {}, at most {} bytes{loose}", csp.preset, count_noun(csp.pages, "page"), csp.longest)
+    format!("{}: {}, at most {} bytes{exceptions}", csp.preset, format_count(csp.pages, "page"), csp.longest)
 }
 
 /// Describes the precompressed codings in words.
 fn describe_codings(codings: &status::PrecompressedStatus) -> String {
-    let one = |made: &status::PrecompressedCodingStatus| {
-        format!("{} for {} ({})", made.coding, count_noun(made.files, "file"), show_size(made.bytes))
+    let describe = |made: &status::PrecompressedCodingStatus| {
+        format!("{} for {} ({})", made.coding, format_count(made.files, "file"), format_size(made.bytes))
     };
-    let mut all: Vec<String> = codings.made.iter().map(one).collect();
+    let mut all: Vec<String> = codings.made.iter().map(describe).collect();
     match &codings.error {
         Some(error) => all.push(format!("not made: {error}")),
-        None if !codings.ready => all.push(format!("those of {} are being made", codings.version.short())),
+        None if !codings.ready => all.push(format!("the forms of {} are being made", codings.version.short())),
         None => {}
     }
     all.join("; ")
 }
 
-/// Adds the lines about the source: the last look at it, what comes next, and the job that runs.
+/// Adds the lines about the source: its last check, the next step, and the job in progress.
 fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static str, String)) {
     if let Some(source) = &status.source {
         line("source", source.clone());
     }
     if let Some(attempt) = &status.last_attempt {
-        let saw = attempt.saw.as_ref().map_or_else(String::new, |saw| format!("; it saw: {saw}"));
-        line("last look", format!("{} {}{saw}", attempt.time, attempt.result));
+        let saw = attempt.saw.as_ref().map_or_else(String::new, |saw| format!("; found: {saw}"));
+        line("last check", format!("{} {}{saw}", attempt.time, attempt.result));
         if let Some(error) = &attempt.error {
             let times =
                 if attempt.failures > 1 { format!(" ({} times in a row)", attempt.failures) } else { String::new() };
@@ -211,8 +211,8 @@ fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static
         let error = daemon.doing_error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
         line("doing", format!("{doing}{error}"));
     }
-    if let Some(next) = &status.next_look {
-        line("next look", next.clone());
+    if let Some(next) = &status.next_check {
+        line("next check", next.clone());
     }
 }
 
@@ -240,7 +240,7 @@ impl VersionsCommand {
                 text,
                 "{}  {role:8}  {time:20}  {:>8}  {}",
                 version.id.short(),
-                show_size(version.bytes),
+                format_size(version.bytes),
                 OneLine(&if names.is_empty() { source.to_owned() } else { format!("{names}  {source}") })
             );
             list.push(json!({
@@ -272,14 +272,14 @@ fn history_table(events: &[HistoryEvent], now: i64) -> String {
     let rows: Vec<[String; 5]> = events
         .iter()
         .map(|event| {
-            let age = parse_time(&event.time).map_or_else(String::new, |time| show_age(now - time));
+            let age = parse_time(&event.time).map_or_else(String::new, |time| format_age(now - time));
             let version = event.version.map_or_else(String::new, |id| id.short());
             let line = |text: &str| OneLine(text).to_string();
             [line(&event.time), age, line(&event.what), version, line(&resolve_uid_name(&event.who))]
         })
         .collect();
     let widths: [usize; 5] =
-        std::array::from_fn(|at| rows.iter().map(|row| display_width(&row[at])).max().unwrap_or(0));
+        std::array::from_fn(|column| rows.iter().map(|row| display_width(&row[column])).max().unwrap_or(0));
     let mut text = String::new();
     for (row, event) in rows.iter().zip(events) {
         let cells: Vec<String> = row.iter().zip(widths).map(|(cell, columns)| cut_or_pad(cell, columns)).collect();
@@ -293,6 +293,7 @@ fn history_table(events: &[HistoryEvent], now: i64) -> String {
 mod tests {
     use super::*;
 
+    // Regression: the columns of `history` were not aligned when a value was too long.
     #[test]
     fn history_lines_up_and_says_how_long_ago() {
         let event = |time: &str, what: &str, who: &str, note: Option<&str>| HistoryEvent {
@@ -314,19 +315,19 @@ mod tests {
         assert_eq!(lines[2], "2026-11-23T12:00:00Z  now        released          alice");
     }
 
-    /// One object with the members of both.
-    fn joined(mut all: serde_json::Value, more: &serde_json::Value) -> serde_json::Value {
+    /// Returns one object with the members of both.
+    fn join_objects(mut all: serde_json::Value, more: &serde_json::Value) -> serde_json::Value {
         for (name, value) in more.as_object().unwrap() {
             all[name] = value.clone();
         }
         all
     }
 
-    /// The lines for a status with these members, without the first, which names the store.
+    /// Returns the lines for a status with these members, without the first line, which names the store.
     fn lines(more: &serde_json::Value, silent: Option<&str>, start: Option<&str>) -> Vec<String> {
-        let least = json!({ "schemaVersion": 1, "store": "/s", "activeLabels": [] });
-        let sheet = status_text(&serde_json::from_value(joined(least, more)).unwrap(), silent, start);
-        let mut lines = sheet.lines().map(str::to_owned);
+        let minimum = json!({ "schemaVersion": 1, "store": "/s", "activeLabels": [] });
+        let text = status_text(&serde_json::from_value(join_objects(minimum, more)).unwrap(), silent, start);
+        let mut lines = text.lines().map(str::to_owned);
         assert_eq!(lines.next().as_deref(), Some("store      /s"));
         lines.collect()
     }
@@ -336,7 +337,7 @@ mod tests {
         let (one, two) = ("1".repeat(64), "2".repeat(64));
         let waits = |how: &str| json!({ "version": two, "waits": how, "next": "N" });
         let gate = |version: &str| json!({ "version": version, "time": "T", "passed": false, "refused": "R" });
-        let look = |saw: &str, failures: u32| json!({ "time": "T", "result": "failed", "saw": saw, "error": "E", "failures": failures });
+        let attempt = |saw: &str, failures: u32| json!({ "time": "T", "result": "failed", "saw": saw, "error": "E", "failures": failures });
         let cases: [(serde_json::Value, &[&str]); 27] = [
             (json!({}), &[]),
             (json!({ "active": one }), &["active     111111111111"]),
@@ -360,26 +361,26 @@ mod tests {
             (json!({ "staged": waits("look") }), &[]),
             (json!({ "hold": { "who": "me", "when": "T", "why": "a\nb" } }), &["held       by me since T: a\\nb"]),
             (json!({ "pin": "1.4", "activeLabels": ["1.4"] }), &["pinned to  1.4"]),
-            (json!({ "pin": "1.4" }), &["pinned to  1.4, which is not what is active"]),
+            (json!({ "pin": "1.4" }), &["pinned to  1.4, which is not the active version"]),
             (
                 json!({ "damagedVersions": [one, two] }),
                 &[
-                    "damaged    111111111111: import its bundle again to mend it, and look at the disk",
-                    "damaged    222222222222: import its bundle again to mend it, and look at the disk",
+                    "damaged    111111111111: import its bundle again to replace it, and check the disk",
+                    "damaged    222222222222: import its bundle again to replace it, and check the disk",
                 ],
             ),
-            (json!({ "source": "U", "nextLook": "T" }), &["source     U", "next look  T"]),
-            (json!({ "lastAttempt": { "time": "T", "result": "held" } }), &["last look  T held"]),
-            (json!({ "lastAttempt": look("S", 1) }), &["last look  T failed; it saw: S", "error      E"]),
+            (json!({ "source": "U", "nextLook": "T" }), &["source     U", "next check T"]),
+            (json!({ "lastAttempt": { "time": "T", "result": "held" } }), &["last check T held"]),
+            (json!({ "lastAttempt": attempt("S", 1) }), &["last check T failed; found: S", "error      E"]),
             (
-                json!({ "lastAttempt": look("S", 2) }),
-                &["last look  T failed; it saw: S", "error      E (2 times in a row)"],
+                json!({ "lastAttempt": attempt("S", 2) }),
+                &["last check T failed; found: S", "error      E (2 times in a row)"],
             ),
             (json!({ "why": "S" }), &["why        S"]),
-            (json!({ "why": "S", "lastAttempt": look("S", 1) }), &["last look  T failed; it saw: S", "error      E"]),
+            (json!({ "why": "S", "lastAttempt": attempt("S", 1) }), &["last check T failed; found: S", "error      E"]),
             (
                 json!({ "why": "S", "lastAttempt": { "time": "T", "result": "held", "saw": "X" } }),
-                &["last look  T held; it saw: X", "why        S"],
+                &["last check T held; found: X", "why        S"],
             ),
             (
                 json!({ "nextStep": "X", "job": { "id": "se_1", "source": "", "started": "T" } }),
@@ -388,16 +389,16 @@ mod tests {
             (json!({ "configError": "E" }), &["config     not taken over: E"]),
         ];
         for (more, expected) in cases {
-            let told = lines(&more, None, None).into_iter();
+            let found = lines(&more, None, None).into_iter();
             let none = ["active     nothing yet", "daemon     none runs on this store"];
-            let told: Vec<String> = told.filter(|line| !none.contains(&line.as_str())).collect();
-            assert_eq!(told, expected, "{more}");
+            let found: Vec<String> = found.filter(|line| !none.contains(&line.as_str())).collect();
+            assert_eq!(found, expected, "{more}");
         }
         let start = lines(&json!({}), None, Some("docwharf run"));
         let next = "next step  `docwharf run` serves what the store has";
         assert_eq!(start, ["active     nothing yet", "daemon     none runs on this store", next]);
         let silent = lines(&json!({}), Some("it sleeps"), None);
-        assert_eq!(silent[1], "daemon     one runs, but it sleeps: what follows is read from the store");
+        assert_eq!(silent[1], "daemon     one runs, but it sleeps: the following lines are read from the store");
     }
 
     #[test]
@@ -405,7 +406,7 @@ mod tests {
         let (one, two) = ("1".repeat(64), "2".repeat(64));
         let policy = |ready: bool, long: u64, unsure: u64| {
             let sizes = json!({ "pages": 3, "tooLong": long, "unsure": unsure, "longest": 99, "total": 99 });
-            joined(json!({ "preset": "airgap", "version": one, "ready": ready }), &sizes)
+            join_objects(json!({ "preset": "airgap", "version": one, "ready": ready }), &sizes)
         };
         let forms = |ready: bool, files: &[u64], error: Option<&str>| {
             let made = |files: &u64| json!({ "coding": "br", "files": files, "bytes": 5, "seconds": 0.5 });
@@ -430,7 +431,7 @@ mod tests {
             (
                 json!({ "csp": policy(true, 1, 2) }),
                 &[
-                    "policy     airgap: 3 pages, at most 99 bytes; 3 allow inline scripts as they come (1 would be too long, 2 are \
+                    "policy     airgap: 3 pages, at most 99 bytes; 3 allow all inline scripts (1 would be too long, 2 are \
                      not certain)",
                 ],
             ),
@@ -438,7 +439,7 @@ mod tests {
                 json!({ "codings": forms(true, &[2, 1], None) }),
                 &["codings    br for 2 files (5 B); br for 1 file (5 B)"],
             ),
-            (json!({ "codings": forms(false, &[], None) }), &["codings    those of 111111111111 are being made"]),
+            (json!({ "codings": forms(false, &[], None) }), &["codings    the forms of 111111111111 are being made"]),
             (json!({ "codings": forms(false, &[], Some("E")) }), &["codings    not made: E"]),
             (json!({ "served": null }), &["served     nothing, because the active version is damaged or missing"]),
             (json!({ "served": two }), &["served     222222222222, because the active version is damaged or missing"]),
@@ -446,11 +447,12 @@ mod tests {
             (json!({ "doing": "D", "doingError": "E" }), &["doing      D; E"]),
         ];
         for (more, expected) in cases {
-            let least =
+            let minimum =
                 json!({ "pid": 7, "version": "1", "started": "T", "addresses": [], "failures": 0, "served": one });
-            let told = lines(&json!({ "active": one, "daemon": joined(least, &more) }), None, Some("docwharf run"));
-            assert_eq!(told[..2], ["active     111111111111", "daemon     process 7 since T"]);
-            assert_eq!(told[2..], *expected, "{more}");
+            let found =
+                lines(&json!({ "active": one, "daemon": join_objects(minimum, &more) }), None, Some("docwharf run"));
+            assert_eq!(found[..2], ["active     111111111111", "daemon     process 7 since T"]);
+            assert_eq!(found[2..], *expected, "{more}");
         }
     }
 }

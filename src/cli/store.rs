@@ -9,7 +9,7 @@ use serde_json::json;
 use docwharf_agent::store::{IMAGE, VersionStore};
 use docwharf_agent::sync::{SyncError, stored_index};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, verify_opened_image};
 
@@ -40,7 +40,7 @@ impl StoreCommand {
 impl StoreVerifyCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let store = VersionStore::at(&context.store()?);
-        let effort = context.seal_options();
+        let seal_options = context.seal_options();
         let active = store.record()?.active;
         let versions = store.versions()?;
         if let Some(id) = active.filter(|&id| !store.has(id)) {
@@ -49,13 +49,15 @@ impl StoreVerifyCommand {
         let chosen = versions.iter().filter(|version| !self.active || Some(version.id) == active);
         let (mut text, mut list, mut damaged) = (String::new(), Vec::new(), Vec::new());
         for version in chosen {
-            let verified = verify_version(&store, version.id, &effort);
+            let verified = verify_version(&store, version.id, &seal_options);
             let verdict = match &verified {
                 Ok(true) => "ok".to_owned(),
-                Ok(false) => "ok, but its index does not match: it is made again when it is served next".to_owned(),
+                Ok(false) => {
+                    "ok, but its index does not match: it is rebuilt when the version is served next".to_owned()
+                }
                 Err(error) => OneLine(&ErrorChain(error).to_string()).to_string(),
             };
-            let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), show_size(version.bytes));
+            let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), format_size(version.bytes));
             list.push(json!({
                 "id": version.id, "bytes": version.bytes, "ok": verified.is_ok(), "verdict": verdict,
             }));
@@ -67,9 +69,9 @@ impl StoreVerifyCommand {
         match damaged.first() {
             None => Ok(()),
             Some(first) => {
-                let n = count_noun(damaged.len() as u64, "version");
+                let n = format_count(damaged.len() as u64, "version");
                 Err(CommandFailure::Damage(format!(
-                    "{n} damaged, {} first: import its bundle again to mend it",
+                    "{n} damaged, such as {}: import its bundle again to replace it",
                     first.short()
                 )))
             }
@@ -77,14 +79,14 @@ impl StoreVerifyCommand {
     }
 }
 
-/// Verifies a version and returns whether its index matches as well. A lease keeps it from being pruned meanwhile.
-fn verify_version(store: &VersionStore, id: VersionId, effort: &SealOptions) -> Result<bool, SyncError> {
+/// Verifies a version and returns whether its index matches as well. A lease prevents its removal meanwhile.
+fn verify_version(store: &VersionStore, id: VersionId, seal_options: &SealOptions) -> Result<bool, SyncError> {
     let path = store.version_dir(id).join(IMAGE);
-    // Read by descriptor: another user of the store could put a link or a named pipe in the image's place.
+    // Read by descriptor: another user of the store could replace the image by a link or a named pipe.
     let image = store.image(id).map_err(|source| SyncError::Open { id, source })?;
     // A file system without locks has no leases.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
-    let verified = verify_opened_image(image.into_file(), &path, effort)
+    let verified = verify_opened_image(image.into_file(), &path, seal_options)
         .map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
     if verified.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });

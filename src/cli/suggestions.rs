@@ -24,32 +24,32 @@ const SUGGESTED_COMMANDS: &[(&str, &str)] = &[
     ("verify", "docwharf bundle verify FILE, or docwharf store verify"),
 ];
 
-/// Commands that change which version is active, or which versions are kept. `run` does so by its first sync.
+/// Commands that change which version is active, or which versions are stored. `run` does so by its first sync.
 const CHANGING_COMMANDS: &[&str] = &["activate", "gc", "hold", "import", "release", "rollback", "run", "sync"];
 
 /// Returns the message for an unknown command, with a suggestion; `None` if the error is another one or does not
 /// contain the command's name.
-pub(super) fn explain_unknown_command(mistake: &clap::Error) -> Option<String> {
-    if mistake.kind() != ErrorKind::InvalidSubcommand {
+pub(super) fn explain_unknown_command(error: &clap::Error) -> Option<String> {
+    if error.kind() != ErrorKind::InvalidSubcommand {
         return None;
     }
-    let Some(ContextValue::String(tried)) = mistake.get(ContextKind::InvalidSubcommand) else { return None };
-    let similar = match mistake.get(ContextKind::SuggestedSubcommand) {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let similar = match error.get(ContextKind::SuggestedSubcommand) {
         Some(ContextValue::Strings(names)) => names.iter().map(String::as_str).collect(),
         Some(ContextValue::String(name)) => vec![name.as_str()],
         _ => Vec::new(),
     };
-    let above = parent_command(mistake);
-    let is_top = above == PROGRAM_NAME;
-    let meant =
-        SUGGESTED_COMMANDS.iter().find(|(name, _)| is_top && name == tried).map(|(_, command)| (*command).to_owned());
+    let parent = parent_command(error);
+    let is_top = parent == PROGRAM_NAME;
+    let known =
+        SUGGESTED_COMMANDS.iter().find(|(name, _)| is_top && name == unknown).map(|(_, command)| (*command).to_owned());
     // clap lists the most similar name last.
     let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING_COMMANDS.contains(name));
-    let next = match meant.or_else(|| similar.map(|name| format!("{above} {name}"))) {
+    let hint = match known.or_else(|| similar.map(|name| format!("{parent} {name}"))) {
         Some(command) => format!("did you mean {command}?"),
-        None => format!("{above} --help lists the commands"),
+        None => format!("{parent} --help lists the commands"),
     };
-    Some(format!("there is no command '{tried}'; {next}"))
+    Some(format!("there is no command '{unknown}'; {hint}"))
 }
 
 /// The name of the program, with which usage lines begin.
@@ -57,8 +57,8 @@ const PROGRAM_NAME: &str = "docwharf";
 
 /// Returns the command whose subcommand is unknown: `docwharf origin key` for `docwharf origin key revke`. The usage
 /// line of the error names it before its first placeholder.
-fn parent_command(mistake: &clap::Error) -> String {
-    let Some(ContextValue::StyledStr(usage)) = mistake.get(ContextKind::Usage) else { return PROGRAM_NAME.to_owned() };
+fn parent_command(error: &clap::Error) -> String {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return PROGRAM_NAME.to_owned() };
     let usage = usage.to_string();
     let words = usage.split_whitespace().skip_while(|&word| word != PROGRAM_NAME);
     let names: Vec<&str> = words.take_while(|word| !word.starts_with(['[', '<', '-'])).collect();

@@ -28,42 +28,49 @@ pub(super) struct SyncCommand {
 
 impl SyncCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        // A configuration that --config names must be valid, and must name the same source as that of a running daemon.
-        let named = context.global.config.is_some();
-        let config = if named { Some(context.config()?) } else { None };
-        let question = config.as_ref().map(|config| config.intent.question());
+        // A configuration that --config names must be valid, and must name the same source as the configuration of a
+        // running daemon.
+        let is_config_named = context.global.config.is_some();
+        let config = if is_config_named { Some(context.config()?) } else { None };
+        let source_digest = config.as_ref().map(|config| config.intent.source_digest());
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
-        let verb = CommandAction::Sync { refresh: self.refresh, force: self.force };
+        let action = CommandAction::Sync { refresh: self.refresh, force: self.force };
         if let Some(daemon) = write_command::find_daemon(&store) {
-            let told =
-                run_interruptible(context, move |means| execute_on_daemon(&daemon, &store, verb, question, means))??;
-            return print_command_result(context, &told);
+            let result = run_interruptible(context, move |sync_context| {
+                execute_on_daemon(&daemon, &store, action, source_digest, sync_context)
+            })??;
+            return print_command_result(context, &result);
         }
         let config = config.map_or_else(|| context.config(), Ok)?;
         context.warn_about_config(&config);
-        // Without a source there is nothing to do. That is a mistake only while there is nothing to serve, either.
+        // Without a source there is nothing to do. That is an error only if there is no version to serve, either.
         let no_source = config.intent.enabled && !config.intent.has_source();
         if no_source && VersionStore::at(&config.store).versions()?.is_empty() {
             return Err(CommandFailure::NoSource(no_source_message(&config)));
         }
         if !config.intent.enabled {
             // There is nothing to do, so the lock of the store is not needed.
-            return print_command_result(context, &CommandResult::from_report(&SyncReport::of(SyncOutcome::Disabled)));
+            return print_command_result(
+                context,
+                &CommandResult::from_report(&SyncReport::from_outcome(SyncOutcome::Disabled)),
+            );
         }
-        let trigger = if self.refresh { SyncTrigger::Refresh } else { SyncTrigger::Asked };
+        let trigger = if self.refresh { SyncTrigger::Refresh } else { SyncTrigger::Command };
         let sources = context.sources();
-        let (told, published) =
-            run_interruptible(context, move |means| match open_store_or_daemon(&config.store, means)? {
+        let (result, published) = run_interruptible(context, move |sync_context| {
+            match open_store_or_daemon(&config.store, sync_context)? {
                 StoreAccess::Writer(writer) => {
-                    let means = SyncContext { force: self.force, ..means.clone() };
-                    let report = system::sync_store(&writer, &foreground_intent(&config), trigger, &means)?;
+                    let sync_context = SyncContext { force: self.force, ..sync_context.clone() };
+                    let report = system::sync_store(&writer, &foreground_intent(&config), trigger, &sync_context)?;
                     Ok((CommandResult::from_report(&report), publish_active(&sources, &writer)))
                 }
                 StoreAccess::Daemon(daemon) => {
-                    execute_on_daemon(&daemon, &config.store, verb, question, means).map(|told| (told, Ok(())))
+                    execute_on_daemon(&daemon, &config.store, action, source_digest, sync_context)
+                        .map(|result| (result, Ok(())))
                 }
-            })??;
-        print_command_result(context, &told).and(published)
+            }
+        })??;
+        print_command_result(context, &result).and(published)
     }
 }
 
@@ -72,7 +79,7 @@ fn no_source_message(config: &Config) -> String {
     let store = config.store.display();
     match &config.inbox {
         Some(inbox) => format!(
-            "there is no source to sync from, and the store {store} is empty: `docwharf run` imports what lies in the inbox {}; \
+            "there is no source to sync from, and the store {store} is empty: `docwharf run` imports the files in the inbox {}; \
              for a source, set [api] or staticExport.bundleUrl",
             inbox.display()
         ),
@@ -84,7 +91,7 @@ fn no_source_message(config: &Config) -> String {
 pub(super) fn foreground_intent(config: &Config) -> SyncIntent {
     let mut intent = config.intent.clone();
     if let Some(threads) = config.threads {
-        intent.effort.threads = threads;
+        intent.seal_options.threads = threads;
     }
     intent
 }

@@ -6,7 +6,7 @@ use rustix::termios::tcgetwinsize;
 use unicode_width::UnicodeWidthStr;
 
 /// Returns the columns that text takes on a terminal. The text must not contain control characters: see
-/// [`OneLine`](docwharf_base::chain::OneLine).
+/// [`OneLine`](docwharf_base::error_chain::OneLine).
 pub(super) fn display_width(text: &str) -> usize {
     text.width()
 }
@@ -21,14 +21,14 @@ pub(super) fn cut_or_pad(text: &str, columns: usize) -> String {
 
 /// Returns text in at most `columns` columns; a combining mark stays with its letter.
 pub(super) fn cut(text: &str, columns: usize) -> String {
-    // The common case, and the only one where a long text costs more than its beginning.
+    // The common case. Only here a long text costs more than its beginning.
     if text.len() <= columns && text.is_ascii() || display_width(text) <= columns {
         return text.to_owned();
     }
     // One column is for the ellipsis.
-    let Some(room) = columns.checked_sub(1) else { return String::new() };
-    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
-    let end = ends.take_while(|end| display_width(&text[..*end]) <= room).last().unwrap_or(0);
+    let Some(text_columns) = columns.checked_sub(1) else { return String::new() };
+    let ends = text.char_indices().map(|(start, c)| start + c.len_utf8());
+    let end = ends.take_while(|end| display_width(&text[..*end]) <= text_columns).last().unwrap_or(0);
     format!("{}…", &text[..end])
 }
 

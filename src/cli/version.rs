@@ -25,7 +25,7 @@ impl VersionCommand {
             "target": target,
             "features": features,
         });
-        let commit = commit.unwrap_or("unknown (a build for development, or without its repository)");
+        let commit = commit.unwrap_or("unknown (a development build, or a build without the repository)");
         let features = if features.is_empty() { "none".to_owned() } else { features.join(", ") };
         let text = format!("docwharf {version}\ncommit   {commit}\ntarget   {target}\nfeatures {features}\n");
         context.print_result(&json, &text)

@@ -37,9 +37,9 @@ pub(super) enum StoreAccess {
 }
 
 /// Waits for the response of a daemon.
-pub(super) fn block_on_daemon<T>(answer: impl Future<Output = T>) -> Result<T, CommandFailure> {
+pub(super) fn block_on_daemon<T>(response: impl Future<Output = T>) -> Result<T, CommandFailure> {
     let runtime = runtime::build_runtime(&mut tokio::runtime::Builder::new_current_thread());
-    Ok(runtime.map_err(CommandFailure::local("cannot start"))?.block_on(answer))
+    Ok(runtime.map_err(CommandFailure::local("cannot start"))?.block_on(response))
 }
 
 /// Returns the daemon on this store, if one runs whose control socket this user may use.
@@ -56,46 +56,47 @@ pub(super) fn daemon_status(store: &Path) -> Option<StoreStatus> {
 
 /// Returns why a daemon on this store does not answer; `None` if nothing listens on its control socket.
 pub(super) fn explain_silent_daemon(store: &Path) -> Option<&'static str> {
-    let way = ControlClient::way(store)?;
-    match std::os::unix::net::UnixStream::connect(way.path()) {
+    let socket = ControlClient::socket_path(store)?;
+    match std::os::unix::net::UnixStream::connect(socket.path()) {
         Ok(_) => Some("it does not answer"),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Some("it answers its own user and root only")
+            Some("it answers only its own user and root")
         }
         Err(_) => None,
     }
 }
 
-/// Locks the store, or returns the daemon that has locked it. Waits up to [`PATIENCE`] for another process that has.
-pub(super) fn open_store_or_daemon(store: &Path, means: &SyncContext) -> Result<StoreAccess, CommandFailure> {
-    let began = Instant::now();
-    let mut is_told = false;
+/// Locks the store, or returns the daemon that has locked it. Waits up to [`STORE_LOCK_TIMEOUT`] while
+/// another process has it locked.
+pub(super) fn open_store_or_daemon(store: &Path, sync_context: &SyncContext) -> Result<StoreAccess, CommandFailure> {
+    let started = Instant::now();
+    let mut is_reported = false;
     loop {
         match StoreWriter::open(store, Duration::ZERO) {
             Ok(writer) => return Ok(StoreAccess::Writer(writer)),
-            Err(locked @ StoreError::Locked { .. }) => {
-                if let Some(daemon) = means.wait_for(ControlClient::find(store))? {
+            Err(error @ StoreError::Locked { .. }) => {
+                if let Some(daemon) = sync_context.wait_for(ControlClient::find(store))? {
                     return Ok(StoreAccess::Daemon(daemon));
                 }
-                if began.elapsed() >= STORE_LOCK_TIMEOUT {
-                    return Err(locked.into());
+                if started.elapsed() >= STORE_LOCK_TIMEOUT {
+                    return Err(error.into());
                 }
             }
             Err(other) => return Err(other.into()),
         }
-        if !is_told && began.elapsed() >= LOCK_WAIT_NOTICE_DELAY {
-            is_told = true;
-            let patience = STORE_LOCK_TIMEOUT.as_secs();
-            tracing::warn!("another docwharf writes to {}; waiting up to {patience} s for it", store.display());
+        if !is_reported && started.elapsed() >= LOCK_WAIT_NOTICE_DELAY {
+            is_reported = true;
+            let seconds = STORE_LOCK_TIMEOUT.as_secs();
+            tracing::warn!("another docwharf process writes to {}; waiting up to {seconds} s for it", store.display());
         }
         // Created inside the future: a timer must be created within its runtime.
-        means.wait_for(async { tokio::time::sleep(LOCK_RETRY_INTERVAL).await })?;
+        sync_context.wait_for(async { tokio::time::sleep(LOCK_RETRY_INTERVAL).await })?;
     }
 }
 
 /// A command on a store, with what this process needs to carry it out itself.
 pub(super) struct StoreWriteCommand {
-    pub(super) verb: CommandAction,
+    pub(super) action: CommandAction,
     pub(super) store: PathBuf,
     pub(super) intent: SyncIntent,
 }
@@ -104,73 +105,73 @@ impl StoreWriteCommand {
     /// Carries out a short command, here or by the daemon, and prints its result.
     pub(super) fn execute(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let sources = context.sources();
-        let (told, published) =
-            run_interruptible(context, move |means| match open_store_or_daemon(&self.store, means)? {
+        let (result, published) =
+            run_interruptible(context, move |sync_context| match open_store_or_daemon(&self.store, sync_context)? {
                 StoreAccess::Writer(writer) => {
-                    let done = execute_at_once(&writer, &self.intent, &self.verb, &current_user_name())?;
-                    let (told, _) = done.ok_or(SyncError::Broken("this verb takes a sync".to_owned()))?;
-                    let moves = matches!(
-                        self.verb,
+                    let done = execute_at_once(&writer, &self.intent, &self.action, &current_user_name())?;
+                    let (result, _) = done.ok_or(SyncError::Bug("this command needs a sync".to_owned()))?;
+                    let may_change_version = matches!(
+                        self.action,
                         CommandAction::Activate { .. } | CommandAction::Rollback | CommandAction::Release
                     );
-                    Ok((told, if moves { publish_active(&sources, &writer) } else { Ok(()) }))
+                    Ok((result, if may_change_version { publish_active(&sources, &writer) } else { Ok(()) }))
                 }
-                // The daemon publishes by itself, and logs the result.
-                StoreAccess::Daemon(daemon) => {
-                    execute_on_daemon(&daemon, &self.store, self.verb, None, means).map(|told| (told, Ok(())))
-                }
+                // The daemon publishes automatically, and logs the result.
+                StoreAccess::Daemon(daemon) => execute_on_daemon(&daemon, &self.store, self.action, None, sync_context)
+                    .map(|result| (result, Ok(()))),
             })??;
-        print_command_result(context, &told).and(published)
+        print_command_result(context, &result).and(published)
     }
 }
 
-/// Has the daemon carry out a command and shows its progress. `question` is the digest of the source that the caller's
-/// configuration names; the daemon refuses the command if its own differs.
+/// Sends a command to the daemon, waits for its result and shows its progress. `source_digest` is the digest of the
+/// source that the caller's configuration names; the daemon refuses the command if its own differs.
 pub(super) fn execute_on_daemon(
     daemon: &ControlClient,
     store: &Path,
-    verb: CommandAction,
-    question: Option<String>,
-    means: &SyncContext,
+    action: CommandAction,
+    source_digest: Option<String>,
+    sync_context: &SyncContext,
 ) -> Result<CommandResult, CommandFailure> {
-    let order = DaemonCommand { verb, who: current_user_name(), question };
-    let answer = means.wait_for(async {
-        let answer = daemon.send_command(&order);
-        tokio::pin!(answer);
+    let command = DaemonCommand { action, who: current_user_name(), source_digest };
+    let reply = sync_context.wait_for(async {
+        let reply = daemon.send_command(&command);
+        tokio::pin!(reply);
         loop {
             tokio::select! {
-                answer = &mut answer => return answer,
-                () = tokio::time::sleep(DAEMON_PROGRESS_INTERVAL) => show_daemon_progress(daemon, &means.doing).await,
+                reply = &mut reply => return reply,
+                () = tokio::time::sleep(DAEMON_PROGRESS_INTERVAL) => show_daemon_progress(daemon, &sync_context.progress).await,
             }
         }
     })?;
-    match answer {
-        Ok(CommandReply::Told(mut told)) => {
+    match reply {
+        Ok(CommandReply::Executed(mut result)) => {
             // The daemon may run as another user: only plain lines of its text may reach the terminal.
-            told.text = told.text.lines().map(|line| format!("{}\n", OneLine(line))).collect::<Vec<_>>().concat();
-            Ok(told)
+            result.text = result.text.lines().map(|line| format!("{}\n", OneLine(line))).collect::<Vec<_>>().concat();
+            Ok(result)
         }
         Ok(CommandReply::Failed { code, message }) => Err(CommandFailure::DaemonReported { code, message }),
-        Err(error) => Err(CommandFailure::local(format!("the daemon on {} did not do it", store.display()))(
-            std::io::Error::other(error),
-        )),
+        Err(error) => Err(CommandFailure::local(format!(
+            "the daemon on {} did not carry out the command",
+            store.display()
+        ))(std::io::Error::other(error))),
     }
 }
 
-async fn show_daemon_progress(daemon: &ControlClient, doing: &SyncProgress) {
+async fn show_daemon_progress(daemon: &ControlClient, progress: &SyncProgress) {
     let Ok((_, json)) = daemon.get("/status").await else { return };
     let Ok(status) = serde_json::from_slice::<StoreStatus>(&json) else { return };
     if let Some(daemon) = status.daemon {
-        doing.show(daemon.doing.as_deref().unwrap_or_default());
-        doing.set_percent(daemon.percent);
+        progress.show_step(daemon.doing.as_deref().unwrap_or_default());
+        progress.set_percent(daemon.percent);
     }
 }
 
 /// Prints the result of a command.
-pub(super) fn print_command_result(context: &CommandContext, told: &CommandResult) -> Result<(), CommandFailure> {
-    context.print_warnings("the bundle", &told.warnings);
-    context.print_outcome(&told.json, &told.text)?;
-    match &told.not_active {
+pub(super) fn print_command_result(context: &CommandContext, result: &CommandResult) -> Result<(), CommandFailure> {
+    context.print_warnings("the bundle", &result.warnings);
+    context.print_outcome(&result.json, &result.text)?;
+    match &result.not_active {
         Some(why) => Err(CommandFailure::NotActive(why.clone())),
         None => Ok(()),
     }

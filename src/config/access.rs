@@ -13,8 +13,8 @@ use docwharf_serve::cidr::IpRanges;
 
 use super::checker::ValueChecker;
 
-/// Header fields that cannot name the user who has signed in: clients send them by themselves, or they describe the
-/// request or the connection. `Authorization` is one of them: any client can send it, so it is no statement of a proxy.
+/// Header fields that cannot name the user who has signed in: clients send them on their own, or they describe the
+/// request or the connection. `Authorization` is one of them: any client can send it, so it does not come from a proxy.
 const NON_USER_FIELDS: &[&str] = &[
     "authorization",
     "connection",
@@ -53,7 +53,7 @@ const FORWARDED_USER_SUFFIXES: &[&str] = &["user", "email", "preferred-username"
 fn can_name_user(name: &HeaderName) -> bool {
     let name = name.as_str();
     let is_known =
-        NON_USER_FIELDS.contains(&name) || NON_USER_FIELD_PREFIXES.iter().any(|family| name.starts_with(family));
+        NON_USER_FIELDS.contains(&name) || NON_USER_FIELD_PREFIXES.iter().any(|prefix| name.starts_with(prefix));
     !is_known && name.strip_prefix(FORWARDED_PREFIX).is_none_or(|rest| FORWARDED_USER_SUFFIXES.contains(&rest))
 }
 
@@ -62,18 +62,18 @@ pub(super) fn check_access(checker: &mut ValueChecker<'_>) -> AccessControl {
     let proxies = networks(checker, "server.trustedProxies").unwrap_or_default();
     let allow = networks(checker, "access.allow");
     if allow.as_ref().is_some_and(IpRanges::is_empty) {
-        let what = "an empty list lets nobody in: name ranges of addresses, or leave the key out";
-        checker.value::<()>("access.allow", |_| Err(what.to_owned()));
+        let message = "an empty list refuses every client: name ranges of addresses, or remove the key";
+        checker.value::<()>("access.allow", |_| Err(message.to_owned()));
     }
     let header = checker.parsed("access.header", |text| {
         let name = text.parse::<HeaderName>().ok().filter(can_name_user);
         name.ok_or_else(|| {
-            format!("{text:?} is no field in which a proxy names who has signed in: write it like X-Forwarded-User")
+            format!("{text:?} cannot be a field in which a proxy names the user who has signed in: write it like X-Forwarded-User")
         })
     });
     if header.is_some() && proxies.is_empty() {
-        let what = "no proxy may set it: name the proxies that sign readers in, in server.trustedProxies";
-        checker.value::<()>("access.header", |_| Err(what.to_owned()));
+        let message = "no proxy is trusted to set it: name the proxies that sign users in, in server.trustedProxies";
+        checker.value::<()>("access.header", |_| Err(message.to_owned()));
     }
     AccessControl { access: AccessPolicy { allow, user_header: header }, proxies }
 }
@@ -101,8 +101,8 @@ pub(super) fn check_log(
     let address = checker.word("access.logAddress", &addresses);
     let file = checker.text("access.logFile").map(|path| base_of("access.logFile").join(path));
     if let Some(path) = file.as_ref().filter(|path| path.is_dir() || path.as_os_str().as_bytes().ends_with(b"/")) {
-        let what = format!("{} is a folder: name a file in it", path.display());
-        checker.value::<()>("access.logFile", |_| Err(what));
+        let message = format!("{} is a folder: name a file in it", path.display());
+        checker.value::<()>("access.logFile", |_| Err(message));
         return None;
     }
     Some(AccessLogSettings { format: format??, address: address.unwrap_or_default(), file })
@@ -114,8 +114,8 @@ pub fn exposure_warning(access: &AccessPolicy, addresses: impl IntoIterator<Item
     if !access.is_open() {
         return None;
     }
-    let reached = addresses.into_iter().find(|address| !address.ip().to_canonical().is_loopback())?;
+    let reachable = addresses.into_iter().find(|address| !address.ip().to_canonical().is_loopback())?;
     Some(format!(
-        "the site is for everybody who can reach {reached}: if it is not public, set access.allow or access.header"
+        "every client that can reach {reachable} may read the site: if it is not public, set access.allow or access.header"
     ))
 }

@@ -12,7 +12,7 @@ use docwharf_agent::sync::schedule::Schedule;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_serve::SiteSettings;
 use docwharf_serve::access_log::AccessLogSettings;
-use docwharf_site::lookup::Addresses;
+use docwharf_site::lookup::AddressSettings;
 use docwharf_site::rules::RuleSet;
 
 use super::access::check_log;
@@ -99,23 +99,23 @@ pub fn nothing_to_serve_message(store: &Path) -> String {
 pub const SET_SOURCE_HINT: &str =
     "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
 
-/// Checks a configuration. Relative paths in the file refer to `beside`, its folder; those in the environment to the
-/// working directory.
-pub(super) fn check(raw: &WrittenConfig, beside: &Path) -> Result<Config, Vec<ConfigProblem>> {
+/// Checks a configuration. Relative paths in the file refer to `config_folder`, its folder; those in the environment to
+/// the working directory.
+pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config, Vec<ConfigProblem>> {
     let mut checker = ValueChecker { raw, problems: raw.problems.clone() };
-    let base_of = |key: &str| raw.base_of(key, beside);
+    let base_of = |key: &str| raw.base_of(key, config_folder);
     let mut warnings = raw.warnings.clone();
     let settings = check_settings(&mut checker);
     let codings = check_codings(&mut checker);
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
     let addresses =
-        Addresses { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
+        AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
     let intent = check_intent(&mut checker, &base_of, &mut warnings, addresses);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
-        let what = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
-        warnings.push(ConfigProblem { place: written.place.clone(), what });
+        let message = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
+        warnings.push(ConfigProblem { place: written.place.clone(), message });
     }
     let threads = checker.number("sync.threads").map(|n| n as usize);
     let store = store_path(&mut checker, &base_of);
@@ -198,16 +198,22 @@ mod tests {
 
     #[test]
     fn without_probes_each_interval_exports_and_with_them_it_only_looks() {
-        let of = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
-        let probing = of("");
-        assert_eq!((probing.each_look, probing.interval, probing.probes.len()), (false, DEFAULT_INTERVAL, 2));
+        let intent_with = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
+        let probing = intent_with("");
+        assert_eq!(
+            (probing.exports_at_each_check, probing.interval, probing.probes.len()),
+            (false, DEFAULT_INTERVAL, 2)
+        );
         assert_eq!(probing.probes[0].without_secrets(), "https://docs.example.com/sitemap.xml");
-        let none = of("[sync]\nprobe = []\n");
-        assert_eq!((none.each_look, none.interval, none.probes.len()), (true, DEFAULT_JOB_INTERVAL, 0));
-        let interval = of("[sync]\ninterval = \"1h\"\n");
-        assert_eq!((interval.each_look, interval.interval), (true, Duration::from_hours(1)));
-        let both = of("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");
-        assert_eq!((both.each_look, both.probes.len()), (false, 1));
+        let without_probes = intent_with("[sync]\nprobe = []\n");
+        assert_eq!(
+            (without_probes.exports_at_each_check, without_probes.interval, without_probes.probes.len()),
+            (true, DEFAULT_JOB_INTERVAL, 0)
+        );
+        let interval = intent_with("[sync]\ninterval = \"1h\"\n");
+        assert_eq!((interval.exports_at_each_check, interval.interval), (true, Duration::from_hours(1)));
+        let both = intent_with("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");
+        assert_eq!((both.exports_at_each_check, both.probes.len()), (false, 1));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use docwharf_base::model::units::{parse_duration, parse_size, show_duration};
+use docwharf_base::model::units::{format_duration, parse_duration, parse_size};
 
 use super::key_table::ValueType;
 use super::problem::ConfigProblem;
@@ -41,8 +41,8 @@ pub(super) struct ValueChecker<'a, V = WrittenConfig> {
 }
 
 impl<V: WrittenValues> ValueChecker<'_, V> {
-    pub(super) fn problem(&mut self, written: &WrittenValue, what: String) {
-        self.problems.push(ConfigProblem { place: written.place.clone(), what });
+    pub(super) fn problem(&mut self, written: &WrittenValue, message: String) {
+        self.problems.push(ConfigProblem { place: written.place.clone(), message });
     }
 
     /// Reads a value with `parse`. Text from the environment is parsed like text from a file.
@@ -76,7 +76,7 @@ impl<V: WrittenValues> ValueChecker<'_, V> {
 
     /// Reads a whole number within the bounds of the table.
     pub(super) fn number(&mut self, key: &str) -> Option<u64> {
-        let (least, most) = self.number_bounds(key);
+        let (min, max) = self.number_bounds(key);
         self.value(key, |value| {
             let number = match value {
                 ConfigValue::Number(number) => u64::try_from(*number).ok(),
@@ -84,29 +84,29 @@ impl<V: WrittenValues> ValueChecker<'_, V> {
                 _ => None,
             };
             number
-                .filter(|n| (least..=most).contains(n))
-                .ok_or_else(|| format!("a whole number from {least} to {most} is needed"))
+                .filter(|n| (min..=max).contains(n))
+                .ok_or_else(|| format!("a whole number from {min} to {max} is needed"))
         })
     }
 
     /// Reads a duration that is not shorter than the table allows.
     pub(super) fn duration(&mut self, key: &str) -> Option<Duration> {
-        let least = self.min_duration(key);
+        let min = self.min_duration(key);
         self.value(key, |value| match value {
             ConfigValue::Text(text) => parse_duration(text).and_then(|duration| {
-                let enough = duration >= least;
-                if enough { Ok(duration) } else { Err(format!("at least {} is needed", show_duration(least))) }
+                let is_long_enough = duration >= min;
+                if is_long_enough { Ok(duration) } else { Err(format!("at least {} is needed", format_duration(min))) }
             }),
             _ => Err("a duration such as \"15m\" is needed".to_owned()),
         })
     }
 
-    /// Reads one of the words of the table, each of which `values` gives a meaning.
+    /// Reads one of the allowed words, and returns its value in `values`.
     pub(super) fn word<T: Copy>(&mut self, key: &str, values: &[(&str, T)]) -> Option<T> {
         let words = self.raw.value_type(key);
         self.parsed(key, |text| {
             let found = values.iter().find(|(word, _)| *word == text);
-            found.map(|(_, value)| *value).ok_or_else(|| word_needed(words))
+            found.map(|(_, value)| *value).ok_or_else(|| message_for_words(words))
         })
     }
 
@@ -152,8 +152,8 @@ impl<V: WrittenValues> ValueChecker<'_, V> {
     }
 }
 
-/// Returns the message about a value that is none of these words.
-fn word_needed(words: Option<ValueType>) -> String {
+/// Returns the message for a value that is none of these words.
+fn message_for_words(words: Option<ValueType>) -> String {
     let Some(ValueType::Word(words)) = words else { return String::new() };
     let quoted: Vec<String> = words.iter().map(|word| format!("{word:?}")).collect();
     match quoted.split_last() {

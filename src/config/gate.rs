@@ -1,13 +1,13 @@
-//! `[gate]` and `[activate]`: the demands on a version, and whether it becomes active without a person.
+//! `[gate]` and `[activate]`: the conditions for a version, and whether it becomes active automatically.
 
 use docwharf_agent::sync::ActivationMode;
 use docwharf_agent::sync::gate::GateRules;
-use docwharf_site::lookup::Addresses;
+use docwharf_site::lookup::AddressSettings;
 
 use super::checker::ValueChecker;
 
-/// Checks the rules of the gate. A rule that is not set demands nothing.
-pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: Addresses) -> GateRules {
+/// Checks the rules of the gate. A rule that is not set accepts every version.
+pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: AddressSettings) -> GateRules {
     GateRules {
         require: check_require(checker),
         min_pages: checker.number("gate.minPages"),
@@ -17,7 +17,7 @@ pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: Addresses) -
     }
 }
 
-/// Checks whether versions become active automatically or by a person (`activate.mode`).
+/// Checks whether versions become active automatically or by a command (`activate.mode`).
 pub(super) fn check_activation(checker: &mut ValueChecker<'_>) -> ActivationMode {
     let modes = [("auto", ActivationMode::Auto), ("manual", ActivationMode::Manual)];
     checker.word("activate.mode", &modes).unwrap_or_default()
@@ -38,7 +38,8 @@ fn check_require(checker: &mut ValueChecker<'_>) -> Vec<String> {
 /// Checks the path of a page as clients request it, percent-encoded where necessary.
 fn check_address(text: &str) -> Result<(), String> {
     let plain = text.starts_with('/') && !text.contains(['?', '#']) && !text.chars().any(char::is_control);
-    let wrong = || format!("{text:?} is no address of a page: write it like \"/guides/start\", without host and query");
+    let wrong =
+        || format!("{text:?} is not the address of a page: write it like \"/guides/start\", without host and query");
     plain.then_some(()).ok_or_else(wrong)
 }
 

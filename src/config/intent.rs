@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use docwharf_agent::api::preview::StatusPath;
-use docwharf_agent::sync::api_key::KeyPlace;
+use docwharf_agent::sync::api_key::ApiKeyLocation;
 use docwharf_agent::sync::{ApiSource, SyncIntent};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::version::VersionLabel;
 use docwharf_base::net::NetworkSettings;
 use docwharf_base::secret::{SafeUrl, Secret};
-use docwharf_site::lookup::Addresses;
+use docwharf_site::lookup::AddressSettings;
 use docwharf_site::seal::SealOptions;
 
 use super::checker::ValueChecker;
@@ -26,12 +26,12 @@ pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
 /// The default interval between checks of the source if each check starts an export job.
 pub(super) const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
 
-/// Checks the sections. `addresses` are those under which the gate looks for required pages.
+/// Checks the sections. With `addresses`, the gate resolves the addresses of required pages.
 pub(super) fn check_intent(
     checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<ConfigProblem>,
-    addresses: Addresses,
+    addresses: AddressSettings,
 ) -> SyncIntent {
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
@@ -43,33 +43,33 @@ pub(super) fn check_intent(
     let network = check_network(checker, base_of);
     let api = check_api(checker, base_of, warnings);
     let probes = check_probes(checker, api.as_ref());
-    let said = |key: &str| checker.raw.get(key).is_some();
+    let is_set = |key: &str| checker.raw.get(key).is_some();
     // Without probes, each check has to start an export job.
-    let each_look = match &probes {
+    let exports_at_each_check = match &probes {
         Some(probes) => probes.is_empty(),
-        None => said("sync.interval") || said("sync.schedule"),
+        None => is_set("sync.interval") || is_set("sync.schedule"),
     };
     let probes = match (probes, &api) {
         (Some(probes), _) => probes,
-        (None, Some(api)) if !each_look => default_probes(&api.domain),
+        (None, Some(api)) if !exports_at_each_check => default_probes(&api.domain),
         _ => Vec::new(),
     };
-    let by_default = if each_look && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
+    let default_interval = if exports_at_each_check && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
     SyncIntent {
         enabled: enabled.unwrap_or(true),
         bundle,
         api,
         pin,
         sha256,
-        each_look,
+        exports_at_each_check,
         probes,
-        probes_said: checker.raw.get("sync.probe").is_some(),
-        interval: checker.duration("sync.interval").unwrap_or(by_default),
+        has_configured_probes: checker.raw.get("sync.probe").is_some(),
+        interval: checker.duration("sync.interval").unwrap_or(default_interval),
         max_age: checker.duration("sync.maxAge").unwrap_or(Duration::from_hours(24)),
         job_timeout: checker.duration("sync.jobTimeout").unwrap_or(Duration::from_mins(30)),
         network,
-        effort: SealOptions::new(check_limits(checker)),
-        allowance: store_space::check_space(checker),
+        seal_options: SealOptions::new(check_limits(checker)),
+        space_limits: store_space::check_space(checker),
         gate: check_gate(checker, addresses),
         activation: check_activation(checker),
     }
@@ -104,7 +104,7 @@ fn check_api(
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<ConfigProblem>,
 ) -> Option<ApiSource> {
-    let before = checker.problems.len();
+    let problems_before = checker.problems.len();
     let base = checker.parsed("api.baseUrl", parse_base_url);
     let domain = checker.parsed("api.domain", parse_domain);
     let project = checker.parsed("api.projectId", parse_project);
@@ -116,40 +116,41 @@ fn check_api(
     let place = section.iter().find_map(|key| raw.get(key)).map(|written| written.place.clone())?;
     for (key, missing) in [("api.baseUrl", base.is_none()), ("api.domain", domain.is_none())] {
         if missing && raw.get(key).is_none() {
-            let what = format!("{key} is missing: [api] needs baseUrl and domain");
-            checker.problems.push(ConfigProblem { place: place.clone(), what });
+            let message = format!("{key} is missing: [api] needs baseUrl and domain");
+            checker.problems.push(ConfigProblem { place: place.clone(), message });
         }
     }
-    if checker.problems.len() > before {
+    if checker.problems.len() > problems_before {
         return None;
     }
     let (base, domain) = (base?, domain?);
     let place = raw.get("api.baseUrl").map_or(place, |written| written.place.clone());
-    let mut warn =
-        |what: &str| warnings.push(ConfigProblem { place: place.clone(), what: format!("api.baseUrl: {what}") });
+    let mut warn = |message: &str| {
+        warnings.push(ConfigProblem { place: place.clone(), message: format!("api.baseUrl: {message}") });
+    };
     if !base.expose().path().trim_end_matches('/').ends_with("/v1") {
-        warn("it does not end in /v1, as the API's addresses do");
+        warn("it does not end in /v1, as addresses of the API do");
     }
     if !base.is_encrypted() && !base.is_loopback() {
-        warn("plain http: the key can be read on its way");
+        warn("plain http: the key can be read in transit");
     }
     Some(ApiSource { base, domain, project, status_path, api_key: key_place(key_file, &raw.credentials) })
 }
 
 /// Returns the place of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
 /// `api-key`.
-fn key_place(file: Option<PathBuf>, credentials: &SystemdCredentials) -> KeyPlace {
+fn key_place(file: Option<PathBuf>, credentials: &SystemdCredentials) -> ApiKeyLocation {
     if let Some(path) = file {
-        return KeyPlace::File(path);
+        return ApiKeyLocation::File(path);
     }
-    let own = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty());
-    if let Some(key) = own.or_else(|| credentials.variable("DOCWHARF_API_KEY")) {
-        return KeyPlace::Given(Secret::new(key));
+    let from_environment = std::env::var("DOCWHARF_API_KEY").ok().filter(|key| !key.trim().is_empty());
+    if let Some(key) = from_environment.or_else(|| credentials.variable("DOCWHARF_API_KEY")) {
+        return ApiKeyLocation::Environment(Secret::new(key));
     }
     match credentials.find("api-key") {
-        Some(SystemdCredential { path, unit: Some(unit) }) => KeyPlace::UnitCredential { path, unit },
-        Some(SystemdCredential { path, unit: None }) => KeyPlace::Credential(path),
-        None => KeyPlace::Nowhere,
+        Some(SystemdCredential { path, unit: Some(unit) }) => ApiKeyLocation::UnitCredential { path, unit },
+        Some(SystemdCredential { path, unit: None }) => ApiKeyLocation::Credential(path),
+        None => ApiKeyLocation::Unset,
     }
 }
 
@@ -173,6 +174,6 @@ fn check_probes(checker: &mut ValueChecker<'_>, api: Option<&ApiSource>) -> Opti
 }
 
 fn default_probes(domain: &str) -> Vec<SafeUrl> {
-    let of = |file: &str| SafeUrl::parse(&format!("https://{domain}/{file}")).ok();
-    ["sitemap.xml", "llms.txt"].into_iter().filter_map(of).collect()
+    let url_of = |file: &str| SafeUrl::parse(&format!("https://{domain}/{file}")).ok();
+    ["sitemap.xml", "llms.txt"].into_iter().filter_map(url_of).collect()
 }

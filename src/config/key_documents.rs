@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use docwharf_base::model::units::show_duration;
+use docwharf_base::model::units::format_duration;
 
 use super::key_table::{ConfigKey, Section, ValueType, size_range};
 use super::keys::AGENT_KEYS;
@@ -90,8 +90,8 @@ pub fn describe_values(value_type: ValueType) -> String {
         ValueType::Flag => "`true`, `false`".to_owned(),
         ValueType::Number { min, max } => format!("{min} to {max}"),
         ValueType::Duration { min } if min.is_zero() => "duration".to_owned(),
-        ValueType::Duration { min } => format!("duration from {}", show_duration(min)),
-        ValueType::DurationOrZero { min } => format!("duration from {}, or `0s`", show_duration(min)),
+        ValueType::Duration { min } => format!("duration from {}", format_duration(min)),
+        ValueType::DurationOrZero { min } => format!("duration from {}, or `0s`", format_duration(min)),
         ValueType::Size { max: u64::MAX, .. } => "size".to_owned(),
         ValueType::Size { min, max } => format!("size from {}", size_range(min, max)),
         ValueType::Percent => "`0%` to `100%`".to_owned(),

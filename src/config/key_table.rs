@@ -25,7 +25,7 @@ impl KeyTable {
         self.keys().find(|key| key.name == name)
     }
 
-    /// Lists the names that a key may have been meant as: those of keys, sections and lists.
+    /// Lists the names with which an unknown key is compared: those of keys, sections and lists.
     pub(super) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
         let parents = self.sections.iter().filter_map(|section| Some(section.name.split_once('.')?.0));
         let sections = self.sections.iter().map(|section| section.name).chain(parents);
@@ -70,17 +70,17 @@ pub struct ConfigKey {
     pub value_type: ValueType,
     /// The default in TOML if no other key and no variable decides it; empty if there is none.
     pub default: &'static str,
-    /// The default in Markdown, if `default` does not say everything about it.
+    /// The default in Markdown, if `default` alone does not describe it.
     pub default_note: &'static str,
     /// A value in TOML as an example, if the key has no default.
     pub example: &'static str,
     /// The meaning in a few words, in Markdown: for the handbook and the schema.
     pub help: &'static str,
-    /// The explanation in the example configuration. A key without one shares that of the key before it.
+    /// The explanation in the example configuration. A key without one shares the explanation of the key before it.
     pub comment: &'static str,
 }
 
-/// The row of a key about which nothing is known. Rows of the table name the fields that differ.
+/// A row with empty fields. Rows of the table set the fields that differ.
 pub(super) const KEY: ConfigKey = ConfigKey {
     name: "",
     value_type: ValueType::Text,
@@ -129,13 +129,13 @@ pub enum ValueType {
     },
     /// Whole percent, such as `30%`.
     Percent,
-    /// Octal digits in quotes, as `chmod` and `umask` take them.
+    /// Octal digits in quotes, as for `chmod` and `umask`.
     Mode,
     /// One of these words.
     Word(&'static [&'static str]),
     /// A list of these words.
     Words(&'static [&'static str]),
-    /// A text with a syntax of its own.
+    /// A text with its own syntax.
     Text,
     /// A path, relative to the file that contains it.
     Path,

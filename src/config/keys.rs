@@ -1,5 +1,5 @@
 //! The keys of an agent's configuration. The checks, `config show`, `config init`, `config schema` and
-//! docs/configuration.md all take them from this table.
+//! docs/configuration.md all read them from this table.
 
 mod rules;
 mod serving;

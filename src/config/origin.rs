@@ -46,17 +46,18 @@ pub struct OriginConfig {
 
 /// Reads and checks the configuration file of an origin.
 pub fn read(path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<ConfigProblem>> {
-    let whole = |what: String| vec![ConfigProblem { place: ConfigPlace::File(path.to_owned(), 1, 1), what }];
-    let bytes =
-        regular_file::read(path, MAX_ORIGIN_FILE_BYTES).map_err(|why| whole(format!("it cannot be read: {why}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| whole("it is not UTF-8".to_owned()))?;
+    let file_problem =
+        |message: String| vec![ConfigProblem { place: ConfigPlace::File(path.to_owned(), 1, 1), message }];
+    let bytes = regular_file::read(path, MAX_ORIGIN_FILE_BYTES)
+        .map_err(|why| file_problem(format!("it cannot be read: {why}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| file_problem("it is not UTF-8".to_owned()))?;
     check_text(&text, path, limits)
 }
 
 fn check_text(text: &str, path: &Path, limits: BundleLimits) -> Result<OriginConfig, Vec<ConfigProblem>> {
     let mut raw = WrittenConfig::new(&ORIGIN_KEYS);
     raw.read_toml(text, path);
-    // What follows from a mistake of syntax or from a misspelt key, such as a missing key, would only hide it.
+    // Consequences of a mistake of syntax or of a misspelt key, such as a missing key, would only hide it.
     if !raw.problems.is_empty() {
         ConfigProblem::sort(&mut raw.problems);
         return Err(raw.problems);
@@ -73,14 +74,14 @@ fn check(checker: &mut ValueChecker<'_>, base: &Path, limits: BundleLimits) -> O
     let admin = check_listen(checker, "admin.listen", &[], true);
     let tls = check_tls(checker, base);
     if listen.is_empty() && tls.as_ref().is_none_or(|(listen, _)| listen.is_empty()) && checker.problems.is_empty() {
-        let what = "there is nowhere to serve: set server.listen or tls.listen".to_owned();
-        checker.problems.push(ConfigProblem { place: ConfigPlace::Missing, what });
+        let message = "there is no address to serve on: set server.listen or tls.listen".to_owned();
+        checker.problems.push(ConfigProblem { place: ConfigPlace::Missing, message });
     }
     let mut settings = OriginSettings::new(SealOptions::new(limits));
     if checker.raw.get("store.path").is_none() {
         let place = checker.raw.section("store").cloned().unwrap_or(ConfigPlace::Missing);
-        let what = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
-        checker.problems.push(ConfigProblem { place, what });
+        let message = "store.path is missing: keys, jobs, bundles and searches need a folder".to_owned();
+        checker.problems.push(ConfigProblem { place, message });
     }
     if let Some(path) = checker.text("store.path") {
         settings.storage = OriginStorage::Folder(base.join(path));
@@ -102,8 +103,8 @@ fn check_tls(checker: &mut ValueChecker<'_>, base: &Path) -> Option<(Vec<SocketA
     let place = checker.raw.section("tls")?;
     for key in ["tls.certFile", "tls.keyFile", "tls.listen"] {
         if checker.raw.get(key).is_none() {
-            let what = format!("{key} is missing: [tls] needs certFile, keyFile and listen");
-            checker.problems.push(ConfigProblem { place: place.clone(), what });
+            let message = format!("{key} is missing: [tls] needs certFile, keyFile and listen");
+            checker.problems.push(ConfigProblem { place: place.clone(), message });
         }
     }
     let listen = check_listen(checker, "tls.listen", &[], true);

@@ -9,7 +9,7 @@ pub struct ConfigProblem {
     /// The place of the mistake: a file with line and column, or the name of a variable.
     pub place: ConfigPlace,
     /// The description, which names the key.
-    pub what: String,
+    pub message: String,
 }
 
 /// The place at which a value was written.
@@ -48,10 +48,10 @@ impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             ConfigPlace::File(path, line, column) => {
-                write!(f, "{}:{line}:{column}: {}", path.display(), self.what)
+                write!(f, "{}:{line}:{column}: {}", path.display(), self.message)
             }
-            ConfigPlace::Env(name) => write!(f, "${name}: {}", self.what),
-            ConfigPlace::Missing => write!(f, "configuration: {}", self.what),
+            ConfigPlace::Env(name) => write!(f, "${name}: {}", self.message),
+            ConfigPlace::Missing => write!(f, "configuration: {}", self.message),
         }
     }
 }

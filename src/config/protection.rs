@@ -32,15 +32,15 @@ pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSett
     );
     let preset = checker.parsed("server.csp", parse_csp).flatten();
     // Enough for a policy without hashes, and the most that servers and browsers accept.
-    let (least, most) = checker.number_bounds("server.cspSize");
+    let (min, max) = checker.number_bounds("server.cspSize");
     let size = checker.value("server.cspSize", |value| {
         let size = match value {
             ConfigValue::Text(text) => parse_size(text)?,
             ConfigValue::Number(number) => u64::try_from(*number).unwrap_or(0),
             _ => return Err("a size such as \"3KiB\" is needed".to_owned()),
         };
-        let fits = (least..=most).contains(&size);
-        if fits { Ok(size as usize) } else { Err(format!("a size from {} is needed", size_range(least, most))) }
+        let fits = (min..=max).contains(&size);
+        if fits { Ok(size as usize) } else { Err(format!("a size from {} is needed", size_range(min, max))) }
     });
     protection_settings(preset, frames, size.unwrap_or(DEFAULT_CSP_BYTES), referrer)
 }
@@ -49,14 +49,11 @@ pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSett
 pub fn protection_settings(
     preset: Option<CspPreset>,
     frames: Option<FramePolicy>,
-    most: usize,
+    max_bytes: usize,
     referrer: Option<String>,
 ) -> ProtectionSettings {
-    let csp = preset.map(|preset| CspRules {
-        preset,
-        ancestors: frames.unwrap_or_default().frame_ancestors(),
-        max_bytes: most,
-    });
+    let csp =
+        preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().frame_ancestors(), max_bytes });
     ProtectionSettings { referrer, frames, csp }
 }
 

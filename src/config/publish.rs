@@ -22,19 +22,19 @@ pub(super) fn check_publish(
 ) -> Option<PublishSettings> {
     let mode = checker.value("publish.mode", |value| {
         parse_octal(value).filter(|mode| mode & !0o666 == 0 && mode & 0o400 != 0).ok_or_else(|| {
-            "a file mode in quotes such as \"0644\" is needed, under which the owner may read and nobody may execute"
+            "a file mode in quotes such as \"0644\" is needed, with which the owner may read, and no user may execute"
                 .to_owned()
         })
     });
     let umask = checker.value("publish.umask", |value| {
         parse_octal(value).filter(|umask| umask & !0o077 == 0).ok_or_else(|| {
-            "a umask in quotes such as \"0022\" is needed, which takes nothing from the owner".to_owned()
+            "a umask in quotes such as \"0022\" is needed, which removes no right of the owner".to_owned()
         })
     });
     let raw = checker.raw;
     if let (Some(_), Some(written)) = (raw.get("publish.mode"), raw.get("publish.umask")) {
-        let what = "publish.umask: publish.mode replaces it; remove one of them".to_owned();
-        warnings.push(ConfigProblem { place: written.place.clone(), what });
+        let message = "publish.umask: publish.mode replaces it; remove one of them".to_owned();
+        warnings.push(ConfigProblem { place: written.place.clone(), message });
     }
     let directory = checker.parsed("publish.directory", |text| {
         // Symbolic links are resolved when the site is published.
@@ -47,7 +47,7 @@ pub(super) fn check_publish(
     Some(PublishSettings { directory, store: store.to_owned(), modes })
 }
 
-/// Parses octal digits, as `chmod` takes them. A number in TOML is refused, because it would be decimal.
+/// Parses octal digits, as for `chmod`. A number in TOML is refused, because it would be decimal.
 fn parse_octal(value: &ConfigValue) -> Option<u32> {
     match value {
         ConfigValue::Text(text) if (3..=4).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_digit()) => {

@@ -36,7 +36,7 @@ pub(super) fn check_rules(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str)
     if let (Some(fault), Some(row)) = (draft.faults.first(), checker.raw.rows("server.redirects").last()) {
         checker
             .problems
-            .push(ConfigProblem { place: row.place.clone(), what: format!("server.redirects: {}", fault.what) });
+            .push(ConfigProblem { place: row.place.clone(), message: format!("server.redirects: {}", fault.message) });
     }
     draft.faults.clear();
     if let Some(path) = redirects_file(checker, base_of) {
@@ -92,8 +92,8 @@ impl<'a> RowReader<'a> {
     }
 
     fn add_problem(&mut self, place: &ConfigPlace, key: &str, why: &str) {
-        let what = format!("{}.{key}: {why}", self.list);
-        self.problems.push(ConfigProblem { place: place.clone(), what });
+        let message = format!("{}.{key}: {why}", self.list);
+        self.problems.push(ConfigProblem { place: place.clone(), message });
     }
 
     fn text(&mut self, key: &str) -> Option<&'a str> {
@@ -126,7 +126,7 @@ impl<'a> RowReader<'a> {
         let written: &WrittenValue = self.row.get("status")?;
         let action = match written.value {
             ConfigValue::Number(number) => {
-                u16::try_from(number).map_err(|_| "it is no status".to_owned()).and_then(RuleAction::from_status)
+                u16::try_from(number).map_err(|_| "it is not a status".to_owned()).and_then(RuleAction::from_status)
             }
             _ => Err("a number is needed".to_owned()),
         };
@@ -139,7 +139,7 @@ fn read_redirect(row: &TableRow) -> Result<RedirectRule, Vec<ConfigProblem>> {
     let (source, destination) = (reader.text("source"), reader.text("destination"));
     let (permanent, status, force) = (reader.flag("permanent"), reader.status(), reader.flag("force"));
     if let (Some(_), Some(written)) = (row.get("status"), row.get("permanent")) {
-        reader.add_problem(&written.place, "permanent", "status says it already; remove one of them");
+        reader.add_problem(&written.place, "permanent", "status sets it already; remove one of them");
     }
     let action = status.unwrap_or(RuleAction::Redirect(if permanent == Some(true) { 308 } else { 307 }));
     if let (Some(source), Some(destination), true) = (source, destination, reader.problems.is_empty()) {
@@ -153,8 +153,8 @@ fn read_redirect(row: &TableRow) -> Result<RedirectRule, Vec<ConfigProblem>> {
         ) {
             Ok(rule) => return Ok(rule),
             Err(why) => {
-                let what = format!("server.redirects: {why}");
-                reader.problems.push(ConfigProblem { place: row.place.clone(), what });
+                let message = format!("server.redirects: {why}");
+                reader.problems.push(ConfigProblem { place: row.place.clone(), message });
             }
         }
     }
@@ -172,7 +172,7 @@ fn read_headers(row: &TableRow, draft: &mut RuleDraft) -> Result<(), Vec<ConfigP
         reader.add_problem(&row.place, "values", "it is missing: write values = { X-Robots-Tag = \"noindex\" }");
     }
     for (key, written) in &row.items {
-        let told = match (key.as_str(), &written.value) {
+        let result = match (key.as_str(), &written.value) {
             ("source", _) => Ok(()),
             ("remove", ConfigValue::Text(name)) => draft.fields.add_removal(block, name),
             ("remove", ConfigValue::Texts(names)) => {
@@ -188,7 +188,7 @@ fn read_headers(row: &TableRow, draft: &mut RuleDraft) -> Result<(), Vec<ConfigP
                 _ => Err("a text in quotes, or a list of them, is needed".to_owned()),
             },
         };
-        if let Err(why) = told {
+        if let Err(why) = result {
             reader.add_problem(&written.place, key, &why);
         }
     }
@@ -218,9 +218,9 @@ mod tests {
                     [[server.redirects]]\nsource = \"/e\"\ndestination = \"/f\"\nstatus = 302\n\
                     [[server.redirects]]\nsource = \"/g/*\"\ndestination = \"/index.html\"\nstatus = 200\n";
         let rules = checked(text).unwrap();
-        let of = |n: usize| (rules.list()[n].action.status(), rules.list()[n].force, &*rules.list()[n].place);
+        let rule = |n: usize| (rules.list()[n].action.status(), rules.list()[n].force, &*rules.list()[n].place);
         assert_eq!(
-            [of(0), of(1), of(2), of(3)],
+            [rule(0), rule(1), rule(2), rule(3)],
             [(307, false, "c.toml:1"), (308, true, "c.toml:4"), (302, false, "c.toml:9"), (200, false, "c.toml:13"),]
         );
     }
@@ -262,7 +262,7 @@ mod tests {
             ),
             (
                 "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\nstatus = 301\npermanent = true\n",
-                &["c.toml:5:1: server.redirects.permanent: status says it already; remove one of them"],
+                &["c.toml:5:1: server.redirects.permanent: status sets it already; remove one of them"],
             ),
             (
                 "[[server.redirects]]\nsource = \"/a\"\ndestination = \"//evil.example\"\n",
@@ -277,9 +277,9 @@ mod tests {
             (
                 "[[server.headers]]\nsource = \"/*\"\nvalues = { ETag = \"x\", X-A = 7, X-B = \"1\" }\nremove = [\"Vary\"]\n",
                 &[
-                    "c.toml:3:12: server.headers.values.ETag: etag is the server's: no rule changes it",
+                    "c.toml:3:12: server.headers.values.ETag: etag is set by the server: no rule can change it",
                     "c.toml:3:24: server.headers.values.X-A: a text in quotes, or a list of them, is needed",
-                    "c.toml:4:1: server.headers.remove: vary has to be there: set another value",
+                    "c.toml:4:1: server.headers.remove: vary cannot be removed: set another value",
                 ],
             ),
             (

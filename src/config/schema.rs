@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use docwharf_base::model::units::show_duration;
+use docwharf_base::model::units::format_duration;
 
 use super::key_table::{ConfigKey, TableList, ValueType};
 use super::keys::AGENT_KEYS;
@@ -21,8 +21,8 @@ pub fn config_schema() -> Json {
         .map(|section| {
             let keys = section.keys.iter().map(|key| (key.parts().1.to_owned(), key_schema(key)));
             let lists = AGENT_KEYS.lists.iter().filter_map(|list| {
-                let (above, name) = list.name.split_once('.')?;
-                (above == section.name).then(|| (name.to_owned(), list_schema(list)))
+                let (parent, name) = list.name.split_once('.')?;
+                (parent == section.name).then(|| (name.to_owned(), list_schema(list)))
             });
             (section.name.to_owned(), object(&keys.chain(lists).collect()))
         })
@@ -33,19 +33,19 @@ pub fn config_schema() -> Json {
     schema
 }
 
-/// A table with these keys and no other.
+/// Returns the schema of a table with these keys and no other.
 fn object(properties: &Map<String, Json>) -> Json {
     json!({ "type": "object", "additionalProperties": false, "properties": properties })
 }
 
 fn key_schema(key: &ConfigKey) -> Json {
     let mut schema = value_schema(key.value_type);
-    let least = match key.value_type {
-        ValueType::Duration { min } if !min.is_zero() => format!(" (at least {})", show_duration(min)),
-        ValueType::DurationOrZero { min } => format!(" (at least {}, or 0s)", show_duration(min)),
+    let note = match key.value_type {
+        ValueType::Duration { min } if !min.is_zero() => format!(" (at least {})", format_duration(min)),
+        ValueType::DurationOrZero { min } => format!(" (at least {}, or 0s)", format_duration(min)),
         _ => String::new(),
     };
-    schema["description"] = json!(format!("{}{least}", key.help));
+    schema["description"] = json!(format!("{}{note}", key.help));
     // TOML and JSON write the defaults of all keys alike.
     if let Ok(default) = serde_json::from_str::<Json>(key.default) {
         schema["default"] = default;
@@ -64,9 +64,9 @@ fn value_schema(value_type: ValueType) -> Json {
         }
         ValueType::Size { min, max } => {
             // The integers of TOML have 64 bits with a sign.
-            let most = max.min(i64::MAX.unsigned_abs());
+            let max_integer = max.min(i64::MAX.unsigned_abs());
             json!({ "anyOf": [
-                { "type": "integer", "minimum": min, "maximum": most },
+                { "type": "integer", "minimum": min, "maximum": max_integer },
                 { "type": "string", "pattern": SIZE_PATTERN },
             ] })
         }

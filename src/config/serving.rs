@@ -1,4 +1,4 @@
-//! The settings of serving: `[server]` and its neighbours, and the names of the admin listener.
+//! The settings of serving: `[server]`, and the host names of the admin listener.
 
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_serve::SiteSettings;
@@ -56,7 +56,9 @@ pub(super) fn check_codings(checker: &mut ValueChecker<'_>) -> Vec<ContentCoding
         match ContentCoding::from_token(name) {
             Some(coding) if !codings.contains(&coding) => codings.push(coding),
             _ => {
-                checker.value::<()>("server.codings", |_| Err("\"br\" and \"zstd\" are known, each once".to_owned()));
+                checker.value::<()>("server.codings", |_| {
+                    Err("only \"br\" and \"zstd\" are allowed, each once".to_owned())
+                });
                 return Vec::new();
             }
         }

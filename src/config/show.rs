@@ -33,11 +33,11 @@ pub struct ShownValue {
     pub is_set: bool,
 }
 
-/// Lists all values in force. `config` is the result of checking `raw`, and `beside` the folder of the file.
-pub fn values_in_force(raw: &WrittenConfig, config: &Config, beside: &Path) -> Vec<ShownValue> {
+/// Lists all values in force. `config` is the result of checking `raw`, and `config_folder` the folder of the file.
+pub fn values_in_force(raw: &WrittenConfig, config: &Config, config_folder: &Path) -> Vec<ShownValue> {
     let show = |key: ConfigKey| {
         if let Some(written) = raw.get(key.name) {
-            let value = Some(format_written(&key, written, &raw.base_of(key.name, beside)));
+            let value = Some(format_written(&key, written, &raw.base_of(key.name, config_folder)));
             return ShownValue { name: key.name, value, origin: origin(&written.place), is_set: true };
         }
         let value = default_in_force(&key, raw, config);
@@ -120,18 +120,18 @@ fn quoted(kind: ValueType, text: &str) -> String {
     toml_string(&masked)
 }
 
-/// Formats values as TOML, each with its origin in a comment. What is not set is a comment altogether.
+/// Formats values as TOML, each with its origin in a comment. A key that is not set is only a comment.
 pub fn as_toml(values: &[ShownValue]) -> String {
     let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 5 + v.value.as_ref()?.len())).max();
     let width = width.unwrap_or(0).min(48);
     let mut out = String::new();
     let mut section = "";
     for value in values {
-        let Some((above, name)) = value.name.split_once('.') else { continue };
-        if above != section {
+        let Some((parent, name)) = value.name.split_once('.') else { continue };
+        if parent != section {
             let gap = if section.is_empty() { "" } else { "\n" };
-            let _ = writeln!(out, "{gap}[{above}]");
-            section = above;
+            let _ = writeln!(out, "{gap}[{parent}]");
+            section = parent;
         }
         let line = match &value.value {
             Some(text) if value.is_set => format!("{name} = {text}"),
@@ -157,22 +157,22 @@ pub fn lists_as_toml(raw: &WrittenConfig) -> String {
 
 /// Formats the lists as JSON: name → rows.
 pub fn lists_as_json(raw: &WrittenConfig) -> Json {
-    let read = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
-    let of = |row: &TableRow| {
+    let parse = |text: String| serde_json::from_str::<Json>(&text).unwrap_or_else(|_| json!(text));
+    let row_json = |row: &TableRow| {
         let items =
-            row.items.iter().map(|(key, written)| (key.clone(), read(format_value(ValueType::Text, &written.value))));
+            row.items.iter().map(|(key, written)| (key.clone(), parse(format_value(ValueType::Text, &written.value))));
         json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
     };
-    let lists = AGENT_KEYS.lists.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).map(of).collect()));
+    let lists = AGENT_KEYS.lists.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).map(row_json).collect()));
     Json::Object(lists.collect())
 }
 
 /// Formats values as JSON: key → value and origin.
 pub fn as_json(values: &[ShownValue]) -> Json {
     // The values of all keys are written the same in TOML and in JSON.
-    let read = |text: &String| serde_json::from_str::<Json>(text).unwrap_or_else(|_| json!(text));
+    let parse = |text: &String| serde_json::from_str::<Json>(text).unwrap_or_else(|_| json!(text));
     let entry = |value: &ShownValue| {
-        let json = json!({ "value": value.value.as_ref().map(read), "origin": value.origin });
+        let json = json!({ "value": value.value.as_ref().map(parse), "origin": value.origin });
         (value.name.to_owned(), json)
     };
     json!({ "schemaVersion": 1, "values": values.iter().map(entry).collect::<Map<String, Json>>() })
@@ -183,11 +183,12 @@ mod tests {
     use super::*;
     use crate::config::sources::ConfigSources;
 
-    fn shown(text: &str, variables: &[(&str, &str)]) -> String {
+    fn show_config(text: &str, variables: &[(&str, &str)]) -> String {
         let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("c.toml"));
         raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
-        let sources = ConfigSources { flag: Some("/etc/c.toml".into()), bare: true, ..ConfigSources::default() };
+        let sources =
+            ConfigSources { flag: Some("/etc/c.toml".into()), ignores_environment: true, ..ConfigSources::default() };
         let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
         as_toml(&values_in_force(&raw, &config, &sources.folder()))
     }
@@ -204,8 +205,10 @@ mod tests {
 
     #[test]
     fn each_value_has_its_origin_and_links_are_masked() {
-        let text =
-            shown("[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n", &[("DOCWHARF_SYNC__KEEP", "7")]);
+        let text = show_config(
+            "[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n",
+            &[("DOCWHARF_SYNC__KEEP", "7")],
+        );
         assert!(!text.contains("geheim"), "{text}");
         assert_eq!(line(&text, "staticExport.bundleUrl"), "bundleUrl = \"https://b.example/x?***\" # c.toml:2");
         assert_eq!(line(&text, "sync.keep"), "keep = 7 # $DOCWHARF_SYNC__KEEP");
@@ -216,7 +219,7 @@ mod tests {
     #[test]
     fn a_default_that_depends_on_other_keys_is_the_one_in_force() {
         const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
-        let interval = |text: &str, variables: &[(&str, &str)]| line(&shown(text, variables), "sync.interval");
+        let interval = |text: &str, variables: &[(&str, &str)]| line(&show_config(text, variables), "sync.interval");
         let (quarter, day) = ("# interval = \"15m\" # default", "# interval = \"24h\" # default");
         let no_probes = "[sync]\nprobe = []\n";
         assert_eq!(interval(&format!("{API}{no_probes}"), &[]), day);
@@ -226,8 +229,8 @@ mod tests {
         assert_eq!(interval(&format!("[staticExport]\nbundleUrl = \"/b.zip\"\n{no_probes}"), &[]), quarter);
         let probe =
             "# probe = [\"https://docs.example.com/sitemap.xml\", \"https://docs.example.com/llms.txt\"] # default";
-        assert_eq!(line(&shown(API, &[]), "sync.probe"), probe);
-        let masked = shown("[publish]\ndirectory = \"/www\"\numask = \"0027\"\n", &[]);
+        assert_eq!(line(&show_config(API, &[]), "sync.probe"), probe);
+        let masked = show_config("[publish]\ndirectory = \"/www\"\numask = \"0027\"\n", &[]);
         assert_eq!(line(&masked, "publish.mode"), "# mode = # not set");
     }
 
@@ -238,7 +241,7 @@ mod tests {
             ("DOCWHARF_API__DOMAIN", "docs.example"),
             ("DOCWHARF_SYNC__PROBE", "https://docs.example/a,https://ada:geheim@docs.example/b?signature=geheim"),
         ];
-        let text = shown("", &variables);
+        let text = show_config("", &variables);
         assert!(!text.contains("geheim") && text.contains("https://docs.example/b?***"), "{text}");
     }
 }

@@ -24,7 +24,7 @@ pub struct ConfigSources {
     /// `--config`
     pub flag: Option<PathBuf>,
     /// Whether the environment is ignored.
-    pub bare: bool,
+    pub ignores_environment: bool,
     /// Whether there was a file with content when the configuration was first read.
     pub had_file: bool,
     /// Whether a command of root uses the credentials and the environment of the systemd unit that runs this
@@ -38,7 +38,7 @@ impl ConfigSources {
         let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
         let is_named = named.is_some();
         let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
-        // Absolute, so that the source's name in receipts says which file it was.
+        // Absolute, so that the name of the source in receipts identifies the file.
         (std::path::absolute(&path).unwrap_or(path), is_named)
     }
 
@@ -47,7 +47,7 @@ impl ConfigSources {
         self.file().0.parent().unwrap_or(Path::new("/")).to_owned()
     }
 
-    /// Returns the systemd unit that runs this configuration, if root runs a command beside the service.
+    /// Returns the systemd unit that runs this configuration, if root runs a command next to the service.
     pub fn unit(&self) -> Option<ServiceUnit> {
         let is_root = rustix::process::geteuid().is_root();
         (self.uses_unit && is_root).then(|| ServiceUnit::for_configuration(&self.file().0)).flatten()
@@ -61,7 +61,7 @@ impl ConfigSources {
     /// Returns the path of the store, even if other parts of the configuration have mistakes.
     pub fn store(&self) -> Option<PathBuf> {
         let raw = self.read().ok()?;
-        // The default would be a guess about a file with mistakes; a wrong store is worse than none.
+        // In a file with mistakes, the default would only be a guess, and a wrong store is worse than none.
         if raw.get("store.path").is_none() && std::env::var_os("STATE_DIRECTORY").is_none() {
             return None;
         }
@@ -81,8 +81,8 @@ impl ConfigSources {
         part: impl FnOnce(&mut ValueChecker<'_>, &dyn Fn(&str) -> PathBuf) -> T,
     ) -> Option<T> {
         let mut checker = ValueChecker { raw, problems: Vec::new() };
-        let beside = self.folder();
-        let base_of = |key: &str| raw.base_of(key, &beside);
+        let config_folder = self.folder();
+        let base_of = |key: &str| raw.base_of(key, &config_folder);
         let found = part(&mut checker, &base_of);
         checker.problems.is_empty().then_some(found)
     }
@@ -93,8 +93,8 @@ impl ConfigSources {
         let (path, _) = self.file();
         let is_empty = std::fs::metadata(&path).map_or(self.had_file, |metadata| metadata.len() == 0);
         if self.had_file && is_empty {
-            let what = format!("{} is empty or gone", path.display());
-            return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
+            let message = format!("{} is empty or missing", path.display());
+            return Err(vec![ConfigProblem { place: ConfigPlace::Missing, message }]);
         }
         self.load()
     }
@@ -108,19 +108,19 @@ impl ConfigSources {
 
     /// Reads file and environment as written.
     pub fn read(&self) -> Result<WrittenConfig, Vec<ConfigProblem>> {
-        let (path, named) = self.file();
-        let shown = self.flag.clone().unwrap_or_else(|| path.clone());
+        let (path, is_named) = self.file();
+        let path_text = self.flag.clone().unwrap_or_else(|| path.clone());
         let mut raw = WrittenConfig::default();
         match regular_file::read_text(&path, MAX_FILE_BYTES) {
-            Ok(text) => raw.read_toml(&text, &shown),
-            Err(error) if !named && error.kind() == std::io::ErrorKind::NotFound => {}
+            Ok(text) => raw.read_toml(&text, &path_text),
+            Err(error) if !is_named && error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                let what = format!("cannot read {}: {error}", shown.display());
-                return Err(vec![ConfigProblem { place: ConfigPlace::Missing, what }]);
+                let message = format!("cannot read {}: {error}", path_text.display());
+                return Err(vec![ConfigProblem { place: ConfigPlace::Missing, message }]);
             }
         }
         let unit = self.unit();
-        if !self.bare {
+        if !self.ignores_environment {
             let mut variables = unit.as_ref().map(ServiceUnit::environment).unwrap_or_default();
             variables.retain(|(name, _)| std::env::var_os(name).is_none());
             raw.read_env(variables.into_iter().chain(std::env::vars_os()));
@@ -133,7 +133,7 @@ impl ConfigSources {
     pub fn check(&self, raw: &WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
         let mut config = check(raw, &self.folder())?;
         // The variables of HTTP proxies are part of the environment.
-        config.intent.network.ignore_proxies = self.bare;
+        config.intent.network.ignore_proxies = self.ignores_environment;
         Ok(config)
     }
 }

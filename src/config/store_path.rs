@@ -1,4 +1,4 @@
-//! The path of the store (`store.path`), and paths that must not lie in it.
+//! The path of the store (`store.path`), and paths that must not be in it.
 
 use std::path::{Path, PathBuf};
 
@@ -21,5 +21,5 @@ pub(super) fn store_path(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) 
 /// Refuses a path in the store, where docwharf's own files would be mistaken for those of a user. Symbolic links are
 /// not resolved.
 pub(super) fn outside_store(place: PathBuf, store: &Path) -> Result<PathBuf, String> {
-    if place.starts_with(store) { Err("it is the store or lies in it".to_owned()) } else { Ok(place) }
+    if place.starts_with(store) { Err("it is the store or inside it".to_owned()) } else { Ok(place) }
 }

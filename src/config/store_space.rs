@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use docwharf_agent::store::space::SpaceLimits;
-use docwharf_base::model::units::{parse_duration, show_duration};
+use docwharf_base::model::units::{format_duration, parse_duration};
 
 use super::checker::ValueChecker;
 
-/// The default number of versions that are kept besides the protected ones.
+/// The default number of versions that are stored besides the protected ones.
 const DEFAULT_KEPT_VERSIONS: usize = 3;
 
 /// The default time after which a version is verified again.
@@ -16,12 +16,12 @@ const DEFAULT_SCRUB_INTERVAL: Duration = Duration::from_hours(7 * 24);
 /// Checks the time after which a version is verified again (`store.scrub`); `None` for never.
 pub(super) fn check_scrub(checker: &mut ValueChecker<'_>) -> Option<Duration> {
     // With a shorter interval, the disk would do nothing else.
-    let least = checker.min_duration("store.scrub");
-    let every = checker.parsed("store.scrub", |text| match parse_duration(text)? {
-        every if every.is_zero() || every >= least => Ok(every),
-        _ => Err(format!("at least {} is needed, or 0s for never", show_duration(least))),
+    let min = checker.min_duration("store.scrub");
+    let interval = checker.parsed("store.scrub", |text| match parse_duration(text)? {
+        interval if interval.is_zero() || interval >= min => Ok(interval),
+        _ => Err(format!("at least {} is needed, or 0s for never", format_duration(min))),
     });
-    Some(every.unwrap_or(DEFAULT_SCRUB_INTERVAL)).filter(|every| !every.is_zero())
+    Some(interval.unwrap_or(DEFAULT_SCRUB_INTERVAL)).filter(|interval| !interval.is_zero())
 }
 
 pub(super) fn check_space(checker: &mut ValueChecker<'_>) -> SpaceLimits {

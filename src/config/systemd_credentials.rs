@@ -1,5 +1,5 @@
 //! The credentials that systemd passes to the service (systemd.exec(5), `LoadCredential=`). The service finds them in
-//! the folder that systemd names. A command that root runs beside the service finds them in the files from which the
+//! the folder that systemd names. A command that root runs next to the service finds them in the files from which the
 //! unit loads them.
 
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub enum SystemdCredentials {
 pub struct SystemdCredential {
     /// The path of its file, which may be missing.
     pub path: PathBuf,
-    /// The unit that loads it, if a command beside the service reads it.
+    /// The unit that loads it, if a command of root reads it.
     pub unit: Option<String>,
 }
 
@@ -37,7 +37,7 @@ impl SystemdCredentials {
         }
     }
 
-    /// Returns the value that the unit gives to an environment variable, for root beside the service. An empty value
+    /// Returns the value that the unit sets for an environment variable, for a command of root. An empty value
     /// counts as unset.
     pub fn variable(&self, name: &str) -> Option<String> {
         let SystemdCredentials::Unit(unit) = self else { return None };

@@ -1,5 +1,5 @@
 //! The systemd service unit that runs docwharf with a configuration: as which user, with which credentials and
-//! environment, and what its sandbox lets it write (systemd.exec(5)).
+//! environment, and the paths that its sandbox lets it write (systemd.exec(5)).
 //!
 //! The files of the unit are read, and the service manager is not queried: the result is the same in a container,
 //! before the first start, and while the service is down.
@@ -33,7 +33,7 @@ pub enum ProtectSystem {
     No,
     /// `/usr` and the boot loader's folders.
     Yes,
-    /// Those and `/etc`.
+    /// The folders of `Yes`, and `/etc`.
     Full,
     /// Everything but `/dev`, `/proc` and `/sys`.
     Strict,
@@ -247,9 +247,9 @@ impl ServiceUnit {
     fn set_bounding_set(&mut self, value: &str) {
         match value.strip_prefix('~') {
             Some(without) => {
-                let mut left = self.bounding.clone().unwrap_or_else(|| vec![BIND_SERVICE_CAPABILITY.to_owned()]);
-                left.retain(|capability| !split_words(without).contains(capability));
-                self.bounding = Some(left);
+                let mut remaining = self.bounding.clone().unwrap_or_else(|| vec![BIND_SERVICE_CAPABILITY.to_owned()]);
+                remaining.retain(|capability| !split_words(without).contains(capability));
+                self.bounding = Some(remaining);
             }
             None if value.is_empty() => self.bounding = Some(Vec::new()),
             None => self.bounding.get_or_insert_default().extend(split_words(value)),
@@ -437,14 +437,14 @@ mod tests {
 
     #[test]
     fn drop_ins_add_to_lists_and_an_empty_value_begins_them_anew() {
-        let of = |drop_in: &str| {
+        let parse_with = |drop_in: &str| {
             let own = "[Service]\nReadWritePaths=/a\nLoadCredential=api-key:/k\n[Install]\nUser=no\n".to_owned();
             ServiceUnit::parse(DEFAULT_UNIT, &[own, drop_in.to_owned()])
         };
-        let unit = of("[Service]\nReadWritePaths=-/b \\\n  \"/c d\"\n# ReadWritePaths=/e\n");
+        let unit = parse_with("[Service]\nReadWritePaths=-/b \\\n  \"/c d\"\n# ReadWritePaths=/e\n");
         assert_eq!(unit.read_write_paths, ["/a", "/b", "/c d"].map(PathBuf::from));
         assert_eq!(unit.user, None);
-        let unit = of("[Service]\nReadWritePaths=\nReadWritePaths=/b\nLoadCredential=\n");
+        let unit = parse_with("[Service]\nReadWritePaths=\nReadWritePaths=/b\nLoadCredential=\n");
         assert_eq!(unit.read_write_paths, [Path::new("/b")]);
         assert_eq!(unit.credential("api-key"), None);
     }

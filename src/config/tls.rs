@@ -38,18 +38,18 @@ pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -
         None => Vec::new(),
     };
     let raw = checker.raw;
-    let said = |key: &str| raw.get(key).map(|written| written.place.clone());
-    match (said("tls.certFile"), said("tls.keyFile")) {
+    let place_of = |key: &str| raw.get(key).map(|written| written.place.clone());
+    match (place_of("tls.certFile"), place_of("tls.keyFile")) {
         (Some(place), None) => {
             checker
                 .problems
-                .push(ConfigProblem { place, what: format!("tls.keyFile is missing: {MISSING_FILE_HINT}") });
+                .push(ConfigProblem { place, message: format!("tls.keyFile is missing: {MISSING_FILE_HINT}") });
             None
         }
         (None, Some(place)) => {
             checker
                 .problems
-                .push(ConfigProblem { place, what: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
+                .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
             None
         }
         (Some(_), Some(_)) => {
@@ -57,12 +57,12 @@ pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -
         }
         (None, None) => {
             let found = credential_files(&raw.credentials);
-            if let (None, Some(place)) = (&found, said("tls.listen"))
+            if let (None, Some(place)) = (&found, place_of("tls.listen"))
                 && !listen.is_empty()
             {
                 checker
                     .problems
-                    .push(ConfigProblem { place, what: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
+                    .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
             }
             found.map(|files| TlsSettings { files, listen })
         }
@@ -73,11 +73,11 @@ pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -
 fn credential_files(credentials: &SystemdCredentials) -> Option<KeyPairFiles> {
     let [certificate, key] = CREDENTIAL_NAMES.map(|name| credentials.find(name).map(|credential| credential.path));
     let (certificate, key) = (certificate?, key?);
-    // One of the two is enough: the other may have been forgotten, which must be reported.
+    // One of the two is enough: if the other one was forgotten, that must be reported.
     (certificate.exists() || key.exists()).then_some(KeyPairFiles { certificate, key })
 }
 
-/// Checks `tls.hsts`. It needs no certificate of ours, because a trusted proxy may have one.
+/// Checks `tls.hsts`. It does not need a certificate in docwharf, because a trusted proxy may have one.
 pub(super) fn check_hsts(checker: &mut ValueChecker<'_>) -> Option<HeaderValue> {
     let age = checker.duration("tls.hsts")?;
     HeaderValue::from_str(&format!("max-age={}", age.as_secs())).ok()
@@ -89,16 +89,16 @@ mod tests {
 
     #[test]
     fn either_credential_asks_for_encryption_so_that_a_forgotten_one_is_told_of() {
-        for (there, is_asked) in
+        for (names, is_configured) in
             [(&[][..], false), (&["tls-cert"], true), (&["tls-key"], true), (&CREDENTIAL_NAMES, true)]
         {
             let folder = tempfile::tempdir().unwrap();
-            for name in there {
+            for name in names {
                 std::fs::write(folder.path().join(name), "").unwrap();
             }
             let found = credential_files(&SystemdCredentials::Passed(folder.path().to_owned()));
             let [certificate, key] = CREDENTIAL_NAMES.map(|name| folder.path().join(name));
-            assert_eq!(found, is_asked.then_some(KeyPairFiles { certificate, key }), "{there:?}");
+            assert_eq!(found, is_configured.then_some(KeyPairFiles { certificate, key }), "{names:?}");
         }
         assert_eq!(credential_files(&SystemdCredentials::None), None);
     }

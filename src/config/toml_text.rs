@@ -11,7 +11,7 @@ pub(super) fn toml_string(text: &str) -> String {
 pub(super) fn toml_key(key: &str) -> String {
     let is_bare = |part: &str| part.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
     match key.split_once('.') {
-        Some((above, name)) if !is_bare(name) => format!("{above}.{}", toml_string(name)),
+        Some((parent, name)) if !is_bare(name) => format!("{parent}.{}", toml_string(name)),
         _ => key.to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Parsers of values with a syntax of their own, shared by configuration and command line.
+//! Parsers of values with their own syntax, shared by configuration and command line.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use docwharf_base::secret::SafeUrl;
 use docwharf_serve::Http2Server;
 use docwharf_site::lookup::Slashes;
 
-/// Parses the place of a bundle: a link, a file URL, or a path relative to `base`.
+/// Parses the location of a bundle: a link, a file URL, or a path relative to `base`.
 pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
     if text.is_empty() {
         return Err("it is empty".to_owned());
@@ -19,7 +19,7 @@ pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
     let is_url = lower.contains("://");
     let looks_signed = text.split_once('?').is_some_and(|(_, query)| query.contains('='));
     if !is_url && (lower.starts_with("http:") || lower.starts_with("https:") || looks_signed) {
-        return Err("a link begins with https://; a path with a ? in it is written as a file URL".to_owned());
+        return Err("a link begins with https://; write a path that contains a ? as a file URL".to_owned());
     }
     let scheme = text.split_once("://").map(|(scheme, _)| scheme.to_ascii_lowercase());
     match scheme.as_deref() {
@@ -41,10 +41,10 @@ fn file_path(text: &str) -> Result<PathBuf, String> {
     };
     if path.contains('?') {
         // File URLs have no query (RFC 8089), and the query may be a secret.
-        return Err("a file URL has no query; a ? in a name is written %3F".to_owned());
+        return Err("a file URL has no query; write a ? in a name as %3F".to_owned());
     }
     if !path.starts_with('/') {
-        return Err("a file URL is written file:///path/to/bundle.zip".to_owned());
+        return Err("write a file URL like file:///path/to/bundle.zip".to_owned());
     }
     let path = percent_encoding::percent_decode_str(path).decode_utf8();
     path.map(|path| PathBuf::from(path.as_ref())).map_err(|_| "it is not UTF-8".to_owned())
@@ -54,7 +54,7 @@ fn file_path(text: &str) -> Result<PathBuf, String> {
 pub fn parse_base_url(text: &str) -> Result<SafeUrl, String> {
     let url = SafeUrl::parse(text)?;
     if !url.expose().username().is_empty() || url.expose().password().is_some() {
-        return Err("an API's address has no user name and no password: the key says who we are".to_owned());
+        return Err("an API's address has no user name and no password: the key identifies the client".to_owned());
     }
     if url.has_query() || url.expose().fragment().is_some() {
         return Err("an API's address has neither query nor fragment".to_owned());
@@ -71,20 +71,20 @@ pub fn parse_domain(text: &str) -> Result<String, String> {
     if text.len() <= 253 && text.split('.').all(plain) {
         return Ok(text.to_owned());
     }
-    Err(format!("{text:?} is no host name: write it like docs.example.com, without scheme, port and path"))
+    Err(format!("{text:?} is not a host name: write it like docs.example.com, without scheme, port and path"))
 }
 
 /// Parses the id of a project, as the dashboard shows it beside the keys.
 pub fn parse_project(text: &str) -> Result<String, String> {
     let id = text.trim();
     let is_usable = !matches!(id, "" | "." | "..") && !id.chars().any(|c| c.is_control() || c.is_whitespace());
-    is_usable.then(|| id.to_owned()).ok_or_else(|| format!("{text:?} is no project id: copy it from the dashboard"))
+    is_usable.then(|| id.to_owned()).ok_or_else(|| format!("{text:?} is not a project id: copy it from the dashboard"))
 }
 
 /// Parses an address to listen on.
 pub fn parse_listen(text: &str) -> Result<SocketAddr, String> {
     let text = text.strip_prefix("localhost:").map_or_else(|| text.to_owned(), |port| format!("127.0.0.1:{port}"));
-    text.parse().map_err(|_| format!("{text:?} is no address: write it like 127.0.0.1:8080 or [::]:8080"))
+    text.parse().map_err(|_| format!("{text:?} is not an address: write it like 127.0.0.1:8080 or [::]:8080"))
 }
 
 /// Parses addresses to listen on; empty texts are skipped.
@@ -114,7 +114,7 @@ pub fn parse_http2(text: &str) -> Result<Http2Server, String> {
 
 /// Parses the base path of the site: `/`, `/docs`, `/docs/`. The result ends with a slash.
 pub fn parse_base_path(text: &str) -> Result<String, String> {
-    let wrong = || format!("{text:?} is no base path: write it like / or /docs/");
+    let wrong = || format!("{text:?} is not a base path: write it like / or /docs/");
     let inner = text.strip_prefix('/').ok_or_else(wrong)?;
     let inner = inner.strip_suffix('/').unwrap_or(inner);
     if inner.is_empty() {
@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn bundles_come_from_links_file_urls_and_paths() {
-        let of = |text| parse_bundle(text, Path::new("/etc"));
-        assert_eq!(of("file:///a%20b.zip"), Ok(BundleLocation::File("/a b.zip".into())));
-        assert_eq!(of("file://localhost/x"), Ok(BundleLocation::File("/x".into())));
-        assert_eq!(of("docs.zip"), Ok(BundleLocation::File("/etc/docs.zip".into())));
-        assert!(of("file://host/x").is_err());
-        let link = of("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
+        let parse = |text| parse_bundle(text, Path::new("/etc"));
+        assert_eq!(parse("file:///a%20b.zip"), Ok(BundleLocation::File("/a b.zip".into())));
+        assert_eq!(parse("file://localhost/x"), Ok(BundleLocation::File("/x".into())));
+        assert_eq!(parse("docs.zip"), Ok(BundleLocation::File("/etc/docs.zip".into())));
+        assert!(parse("file://host/x").is_err());
+        let link = parse("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
         assert!(matches!(&link, BundleLocation::Link(url) if url.to_string() == "https://bucket.example/x?***"));
         for wrong in [
             "s3://bucket/x?sig=geheim",
@@ -149,7 +149,7 @@ mod tests {
             "https:/b/x?sig=geheim",
             "file:///x?sig=geheim",
         ] {
-            let why = of(wrong).unwrap_err();
+            let why = parse(wrong).unwrap_err();
             assert!(!why.contains("geheim"), "{why}");
         }
     }

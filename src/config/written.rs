@@ -64,11 +64,11 @@ impl WrittenConfig {
         self.values.get(key)
     }
 
-    /// Returns the folder to which a relative path in this value refers: for a value in the file `beside`, the file's
-    /// folder, else the working directory.
-    pub fn base_of(&self, key: &str, beside: &Path) -> PathBuf {
+    /// Returns the folder to which a relative path in this value refers: `config_folder`, the folder of the file, for a
+    /// value in the file, else the working directory.
+    pub fn base_of(&self, key: &str, config_folder: &Path) -> PathBuf {
         match self.get(key).map(|written| &written.place) {
-            Some(ConfigPlace::File(..)) => beside.to_owned(),
+            Some(ConfigPlace::File(..)) => config_folder.to_owned(),
             _ => std::env::current_dir().unwrap_or_default(),
         }
     }
@@ -85,18 +85,19 @@ impl WrittenConfig {
         self.read_table(&table.into_inner(), "", &place);
         if let Some(error) = errors.first() {
             // Text around a mistake of syntax may be read wrongly, so only that mistake is reported.
-            let at = error.span().map_or(0, |span| span.start);
-            let what = format!("this is not TOML: {}", error.message().replace('\n', ", "));
-            self.problems = vec![ConfigProblem { place: place(at), what }];
+            let offset = error.span().map_or(0, |span| span.start);
+            let message = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+            self.problems = vec![ConfigProblem { place: place(offset), message }];
         }
     }
 
-    fn read_table(&mut self, table: &DeTable<'_>, above: &str, place: &dyn Fn(usize) -> ConfigPlace) {
+    fn read_table(&mut self, table: &DeTable<'_>, parent: &str, place: &dyn Fn(usize) -> ConfigPlace) {
         for (key, value) in table {
-            let name = if above.is_empty() { key.get_ref().to_string() } else { format!("{above}.{}", key.get_ref()) };
-            let here = place(key.span().start);
+            let name =
+                if parent.is_empty() { key.get_ref().to_string() } else { format!("{parent}.{}", key.get_ref()) };
+            let key_place = place(key.span().start);
             if let Some(list) = self.keys.lists.iter().find(|list| list.name == name) {
-                let rows = self.read_rows(list, value.get_ref(), here, place);
+                let rows = self.read_rows(list, value.get_ref(), key_place, place);
                 self.rows.extend(rows);
                 continue;
             }
@@ -105,35 +106,35 @@ impl WrittenConfig {
                 || self.keys.sections.iter().any(|section| section.name.starts_with(&format!("{name}.")));
             if section.is_some() || contains_sections() {
                 if let Some(section) = section {
-                    self.sections.insert(section.name, here.clone());
+                    self.sections.insert(section.name, key_place.clone());
                 }
                 if let DeValue::Table(inner) = value.get_ref() {
                     self.read_table(inner, &name, place);
                 } else {
-                    self.problem(here, format!("{name} is a section: write [{name}]"));
+                    self.problem(key_place, format!("{name} is a section: write [{name}]"));
                 }
                 continue;
             }
             let Some(known) = self.keys.find_key(&name) else {
-                self.problem(here, unknown_key(&name, self.keys.names()));
+                self.problem(key_place, unknown_key(&name, self.keys.names()));
                 continue;
             };
             match ConfigValue::from_toml(value.get_ref()) {
-                Some(value) => drop(self.values.insert(known.name, WrittenValue { value, place: here })),
-                None => self.problem(here, wrong_kind(&name, value.get_ref())),
+                Some(value) => drop(self.values.insert(known.name, WrittenValue { value, place: key_place })),
+                None => self.problem(key_place, wrong_kind(&name, value.get_ref())),
             }
         }
     }
 
-    fn problem(&mut self, place: ConfigPlace, what: String) {
-        self.problems.push(ConfigProblem { place, what });
+    fn problem(&mut self, place: ConfigPlace, message: String) {
+        self.problems.push(ConfigProblem { place, message });
     }
 
     fn read_rows(
         &mut self,
         list: &'static TableList,
         value: &DeValue<'_>,
-        here: ConfigPlace,
+        key_place: ConfigPlace,
         place: &dyn Fn(usize) -> ConfigPlace,
     ) -> Vec<TableRow> {
         let mut rows = Vec::new();
@@ -145,20 +146,26 @@ impl WrittenConfig {
             rows.push(row);
         }
         if items.is_none_or(|items| items.len() > rows.len()) {
-            self.problem(here, format!("{name} is a list of tables: write [[{name}]]", name = list.name));
+            self.problem(key_place, format!("{name} is a list of tables: write [[{name}]]", name = list.name));
         }
         rows
     }
 
-    /// Reads a row. `above` is empty, or the name of a table in the row, with a dot; such a table has arbitrary names.
-    fn read_row(&mut self, table: &DeTable<'_>, above: &str, row: &mut TableRow, place: &dyn Fn(usize) -> ConfigPlace) {
+    /// Reads a row. `parent` is empty, or the name of a table in the row, with a dot; such a table has arbitrary names.
+    fn read_row(
+        &mut self,
+        table: &DeTable<'_>,
+        parent: &str,
+        row: &mut TableRow,
+        place: &dyn Fn(usize) -> ConfigPlace,
+    ) {
         let list = row.list;
         for (key, value) in table {
-            let name = format!("{above}{}", key.get_ref());
+            let name = format!("{parent}{}", key.get_ref());
             let full = format!("{}.{name}", list.name);
-            let here = place(key.span().start);
+            let key_place = place(key.span().start);
             if let Some(inner) = list.lists.iter().find(|inner| inner.name == full) {
-                let rows = self.read_rows(inner, value.get_ref(), here, place);
+                let rows = self.read_rows(inner, value.get_ref(), key_place, place);
                 row.rows.extend(rows);
                 continue;
             }
@@ -166,15 +173,15 @@ impl WrittenConfig {
             if known.is_some_and(|key| key.value_type == ValueType::TextTable) {
                 match value.get_ref() {
                     DeValue::Table(inner) => self.read_row(inner, &format!("{name}."), row, place),
-                    _ => self.problem(here, format!("{full} is a table: write {name} = {{ Name = \"value\" }}")),
+                    _ => self.problem(key_place, format!("{full} is a table: write {name} = {{ Name = \"value\" }}")),
                 }
-            } else if known.is_none() && above.is_empty() {
+            } else if known.is_none() && parent.is_empty() {
                 let names = list.keys.iter().map(|key| key.name).chain(list.lists.iter().map(|inner| inner.name));
-                self.problem(here, unknown_key(&full, names));
+                self.problem(key_place, unknown_key(&full, names));
             } else if let Some(value) = ConfigValue::from_toml(value.get_ref()) {
-                row.items.push((name, WrittenValue { value, place: here }));
+                row.items.push((name, WrittenValue { value, place: key_place }));
             } else {
-                self.problem(here, wrong_kind(&full, value.get_ref()));
+                self.problem(key_place, wrong_kind(&full, value.get_ref()));
             }
         }
     }
@@ -187,11 +194,11 @@ impl WrittenConfig {
             if !name.contains("__") {
                 // Not an error: Kubernetes sets such names. A name that only lacks the second underscore is probably a
                 // mistake.
-                let meant =
+                let suggestion =
                     self.keys.keys().map(|key| variable_name(key.name)).find(|known| known.replace("__", "_") == name);
-                if let Some(meant) = meant {
-                    let what = format!("this is ignored; did you mean {meant}, with two underscores?");
-                    self.warnings.push(ConfigProblem { place: ConfigPlace::Env(name.to_owned()), what });
+                if let Some(suggestion) = suggestion {
+                    let message = format!("this is ignored; did you mean {suggestion}, with two underscores?");
+                    self.warnings.push(ConfigProblem { place: ConfigPlace::Env(name.to_owned()), message });
                 }
                 continue;
             }

@@ -1,4 +1,5 @@
-//! The agent: the main loop of `run`. Events wake it; it runs tasks that bring versions, and serves their results.
+//! The agent: the main loop of `run`. Events wake it; it runs tasks that fetch or import versions, and serves their
+//! results.
 //!
 //! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
 //! running sync, which loses nothing: the next sync adopts the export job and continues the download.
@@ -35,7 +36,7 @@ use docwharf_serve::tls::ServerTls;
 
 use super::configuration::{ConfigChange, LiveConfiguration};
 use super::error::DaemonError;
-use super::inbox::{ImportEnd, InboxImporter};
+use super::inbox::{ImportDecision, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
 use super::reporter::{AgentView, DescribeError, ReplySender, Reporter, log_report};
@@ -45,7 +46,7 @@ use super::site_listeners::SiteListeners;
 use super::staged_version::StagedVersion;
 use super::task::{AgentTask, FinishedTask, RunningTask};
 
-/// The part of `run` that brings versions and decides which one is served.
+/// The part of `run` that fetches and imports versions, and decides which one is served.
 pub(super) struct Agent {
     pub(super) writer: Arc<StoreWriter>,
     pub(super) configuration: LiveConfiguration,
@@ -66,13 +67,13 @@ pub(super) struct AgentParameters {
     pub(super) config: Config,
     pub(super) site: Arc<Site>,
     pub(super) staged: Arc<Site>,
-    pub(super) shown: Option<VersionId>,
-    pub(super) live: Arc<DaemonState>,
+    pub(super) served: Option<VersionId>,
+    pub(super) daemon_state: Arc<DaemonState>,
     pub(super) metrics: Arc<DaemonMetrics>,
     pub(super) describe: DescribeError,
     pub(super) notifier: Notifier,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) reached: Vec<SocketAddr>,
+    pub(super) addresses: Vec<SocketAddr>,
 }
 
 /// The end of a task; an error means that its thread died.
@@ -91,21 +92,21 @@ enum AgentEvent {
 
 impl Agent {
     pub(super) fn new(parameters: AgentParameters) -> Agent {
-        let AgentParameters { writer, sources, config, site, staged, shown, .. } = parameters;
-        let AgentParameters { live, metrics, describe, notifier, tls, reached, .. } = parameters;
+        let AgentParameters { writer, sources, config, site, staged, served, .. } = parameters;
+        let AgentParameters { daemon_state, metrics, describe, notifier, tls, addresses, .. } = parameters;
         // Its files are watched before the inbox is opened, which may create folders in it.
         let configuration = LiveConfiguration::new(sources, config);
         let config = configuration.config();
-        let (store, state, publish) = (Arc::clone(&writer), Arc::clone(&live), config.publish.clone());
+        let (store, state, publish) = (Arc::clone(&writer), Arc::clone(&daemon_state), config.publish.clone());
         let now = Instant::now();
         let mut agent = Agent {
             pending: PendingTasks::new(now),
             running: None,
-            served: ServedVersion::new(store, site, state, shown, publish),
-            staged: StagedVersion::new(staged, !live.staged.is_empty()),
+            served: ServedVersion::new(store, site, state, served, publish),
+            staged: StagedVersion::new(staged, !daemon_state.staged.is_empty()),
             inbox: InboxImporter::new(config.inbox.clone(), now),
-            listeners: SiteListeners::new(tls, reached),
-            reporter: Reporter::new(live, metrics, notifier, describe),
+            listeners: SiteListeners::new(tls, addresses),
+            reporter: Reporter::new(daemon_state, metrics, notifier, describe),
             writer,
             configuration,
         };
@@ -120,9 +121,9 @@ impl Agent {
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.
     fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
-        let question = self.configuration.intent().question();
-        if let Some(left) = self.pending.resume_backoff(&record, &question, ClockReading::now()) {
-            tracing::info!("the last sync failed; looking again in {} s", left.as_secs());
+        let source_digest = self.configuration.intent().source_digest();
+        if let Some(wait) = self.pending.resume_backoff(&record, &source_digest, ClockReading::now()) {
+            tracing::info!("the last sync failed; the next check is in {} s", wait.as_secs());
         }
     }
 
@@ -180,8 +181,8 @@ impl Agent {
             Err(error) => {
                 // No thread can be started; serving does not depend on it.
                 let error = SyncError::Thread(error);
-                self.pending.schedule_after_failed_start(self.configuration.rhythm(), ClockReading::now());
-                tracing::error!("{}; trying again in a while", ErrorChain(&error));
+                self.pending.schedule_after_failed_start(self.configuration.check_timing(), ClockReading::now());
+                tracing::error!("{}; trying again later", ErrorChain(&error));
                 self.reporter.reply(waiters, &Err(error));
             }
         }
@@ -209,7 +210,7 @@ impl Agent {
             served: self.served.id_and_since(),
             running: self.running.as_ref().map(|running| (running.kind, &running.progress)),
             next_check: self.pending.next_check(now),
-            is_check_due: self.pending.timer() <= now.at,
+            is_check_due: self.pending.timer() <= now.monotonic,
             failures: self.pending.failures(),
             has_inbox: self.inbox.is_open(),
             inbox: self.inbox.state(),
@@ -222,7 +223,7 @@ impl Agent {
     fn handle_hangup(&mut self) {
         self.reporter.begin_reload();
         self.served.reopen_log();
-        // The files are about to be read: later changes are compared with their state of now.
+        // The files are about to be read: later changes are compared with their current state.
         if self.configuration.compare_files().contains(&WatchedKind::Inbox) {
             self.inbox.scan_soon(Instant::now());
         }
@@ -278,14 +279,16 @@ impl Agent {
             let access_control = &config.settings.access_control;
             self.served.set_access_control(access_control.clone());
             self.staged.set_access_control(access_control);
-            tracing::info!("access or server.trustedProxies has changed: it counts from the next request on");
+            tracing::info!(
+                "access or server.trustedProxies has changed: the new value applies from the next request on"
+            );
             self.listeners.warn_of_exposure(&access_control.access);
         }
         self.reporter.allow_hosts(&config.admin_hosts);
         self.served.configure_publishing(config.publish.clone());
         self.inbox.configure(config.inbox.as_ref(), Instant::now());
-        if change.rhythm {
-            self.pending.change_rhythm(self.configuration.rhythm(), ClockReading::now());
+        if change.check_timing {
+            self.pending.change_timing(self.configuration.check_timing(), ClockReading::now());
         }
         self.configuration.watch_files();
     }
@@ -315,20 +318,20 @@ impl Agent {
 
     async fn handle_task_end(&mut self, end: TaskEnd) -> Result<(), DaemonError> {
         let running = self.running.take();
-        let FinishedTask { work, result, opened } =
-            end.map_err(|died| DaemonError::EndedUnexpectedly(io::Error::other(died)))?;
+        let FinishedTask { task, result, opened } =
+            end.map_err(|error| DaemonError::EndedUnexpectedly(io::Error::other(error)))?;
         self.configuration.record_error(&self.writer);
         if let Ok(report) = &result {
             log_report(report);
         }
-        self.served.serve_opened(opened, self.configuration.intent().effort).await;
-        let (waiters, began) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.began)));
-        match work {
+        self.served.serve_opened(opened, self.configuration.intent().seal_options).await;
+        let (waiters, started) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.started)));
+        match task {
             AgentTask::Inbox(file) => self.finish_inbox_file(&file, &result),
             AgentTask::Import(import, _) => {
                 self.reporter.count_import(&result);
                 // The client has copied the bundle for the daemon, and may have ended since.
-                self.writer.store().remove_staged_copy(&import.path);
+                self.writer.store().remove_staging_copy(&import.path);
                 self.reporter.reply(waiters, &result);
             }
             AgentTask::Release { was_held, author } => match result {
@@ -339,7 +342,7 @@ impl Agent {
                 if let Err(SyncError::Interrupted) = result {
                     self.pending.put_back_sync(trigger, skip_gate, author, waiters);
                 } else {
-                    self.reporter.count_sync(&result, began.map_or(Duration::ZERO, |began| began.elapsed()));
+                    self.reporter.count_sync(&result, started.map_or(Duration::ZERO, |started| started.elapsed()));
                     self.reporter.reply(waiters, &result);
                     self.finish_sync(trigger, result)?;
                 }
@@ -350,11 +353,11 @@ impl Agent {
 
     fn finish_inbox_file(&mut self, file: &InboxFile, result: &Result<SyncReport, SyncError>) {
         self.reporter.count_import(result);
-        let end = self.inbox.decide_import_end(file, result, Instant::now());
-        if let ImportEnd::Rejected(_) = &end {
+        let decision = self.inbox.decide_import(file, result, Instant::now());
+        if let ImportDecision::Rejected(_) = &decision {
             self.reporter.count_rejected();
         }
-        self.inbox.move_imported_file(file, &end);
+        self.inbox.move_imported_file(file, &decision);
     }
 
     fn finish_sync(&mut self, trigger: SyncTrigger, result: Result<SyncReport, SyncError>) -> Result<(), DaemonError> {
@@ -365,8 +368,8 @@ impl Agent {
         {
             return result.map(drop).map_err(DaemonError::FirstSync);
         }
-        let (rhythm, now) = (self.configuration.rhythm(), ClockReading::now());
-        let wait = self.pending.schedule_after_sync(trigger, &result, rhythm, now);
+        let (check_timing, now) = (self.configuration.check_timing(), ClockReading::now());
+        let wait = self.pending.schedule_after_sync(trigger, &result, check_timing, now);
         match result {
             Ok(SyncReport { too_early: Some(_), .. }) => {}
             Ok(_) => self.reporter.clear_sync_error(),
@@ -379,7 +382,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Returns whether the store is empty, so that there is no reason to keep running.
+    /// Returns whether the store is empty. Then there is no reason to continue.
     fn is_store_empty(&self) -> bool {
         self.writer.store().versions().is_ok_and(|versions| versions.is_empty())
     }

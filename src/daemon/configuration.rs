@@ -16,11 +16,11 @@ use crate::config::tls::TlsSettings;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
-use docwharf_agent::sync::scheduler::Rhythm;
+use docwharf_agent::sync::scheduler::CheckTiming;
 use docwharf_agent::sync::{BundleLocation, SyncIntent};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::SiteSettings;
-use docwharf_site::lookup::Addresses;
+use docwharf_site::lookup::AddressSettings;
 
 use super::task::default_thread_count;
 
@@ -58,9 +58,9 @@ impl LiveConfiguration {
         &self.in_force
     }
 
-    /// Returns the rhythm in which the source is to be checked.
-    pub(super) fn rhythm(&self) -> Rhythm<'_> {
-        Rhythm { interval: self.config.intent.interval, schedule: self.config.schedule.as_ref() }
+    /// Returns when the source is checked regularly.
+    pub(super) fn check_timing(&self) -> CheckTiming<'_> {
+        CheckTiming { interval: self.config.intent.interval, schedule: self.config.schedule.as_ref() }
     }
 
     /// Returns the mistakes of the last configuration, if it was refused.
@@ -78,7 +78,7 @@ impl LiveConfiguration {
         self.watch.compare()
     }
 
-    /// Watches the files of the configuration in force, and no others any more.
+    /// Watches the files of the configuration in force, and no other files.
     pub(super) fn watch_files(&mut self) {
         self.watch.rewatch(watched_files(&self.sources, &self.config));
     }
@@ -91,7 +91,7 @@ impl LiveConfiguration {
                 self.error = None;
                 let (config, change) = ConfigChange::between(&self.config, new);
                 for key in &change.restart_keys {
-                    tracing::warn!("{key} has changed, which takes a restart");
+                    tracing::warn!("{key} has changed, which needs a restart");
                 }
                 self.config = config;
                 self.in_force.store(Arc::new(intent_for_tasks(&self.config)));
@@ -99,7 +99,7 @@ impl LiveConfiguration {
             }
             Err(problems) => {
                 for problem in &problems {
-                    tracing::error!("{}; the configuration before it stays in force", OneLine(&problem.to_string()));
+                    tracing::error!("{}; the previous configuration stays in force", OneLine(&problem.to_string()));
                 }
                 let lines: Vec<String> = problems.iter().map(ConfigProblem::to_string).collect();
                 self.error = Some(OneLine(&lines.join("; ")).to_string());
@@ -135,7 +135,7 @@ impl LiveConfiguration {
 
     /// Records in the store whether the last configuration was refused, for the status.
     pub(super) fn record_error(&self, writer: &StoreWriter) {
-        if let Err(error) = writer.change(|record| record.config_error.clone_from(&self.error)) {
+        if let Err(error) = writer.change_record(|record| record.config_error.clone_from(&self.error)) {
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
@@ -148,8 +148,8 @@ pub(super) struct ConfigChange {
     pub(super) is_different: bool,
     /// Whether `access` or `server.trustedProxies` has changed.
     pub(super) access_control: bool,
-    /// Whether the rhythm of checks has changed.
-    pub(super) rhythm: bool,
+    /// Whether the interval or the schedule of checks has changed.
+    pub(super) check_timing: bool,
     /// Keys that have changed, but keep their value until a restart.
     restart_keys: Vec<&'static str>,
 }
@@ -172,7 +172,7 @@ impl ConfigChange {
             ("server or tls.hsts", new.settings == settings),
         ];
         let restart_keys = restart_keys.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect();
-        let addresses = Addresses { rules: Arc::clone(&new.rules), ..old.intent.gate.addresses.clone() };
+        let addresses = AddressSettings { rules: Arc::clone(&new.rules), ..old.intent.gate.addresses.clone() };
         // Keys that need a restart keep their previous value, so that the next reload warns of them again.
         let mut config = Config {
             store: old.store.clone(),
@@ -191,7 +191,7 @@ impl ConfigChange {
         let change = ConfigChange {
             is_different: config != *old,
             access_control: config.settings.access_control != old.settings.access_control,
-            rhythm: (config.intent.interval, &config.schedule) != (old.intent.interval, &old.schedule),
+            check_timing: (config.intent.interval, &config.schedule) != (old.intent.interval, &old.schedule),
             restart_keys,
         };
         (config, change)
@@ -213,7 +213,7 @@ fn with_addresses_of(old: Option<&TlsSettings>, new: Option<TlsSettings>) -> Opt
 /// Returns the intent of a configuration for tasks, with the default number of threads filled in.
 fn intent_for_tasks(config: &Config) -> SyncIntent {
     let mut intent = config.intent.clone();
-    intent.effort.threads = config.threads.unwrap_or_else(default_thread_count);
+    intent.seal_options.threads = config.threads.unwrap_or_else(default_thread_count);
     intent
 }
 
@@ -246,7 +246,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, text).unwrap();
-        let sources = ConfigSources { flag: Some(path), bare: true, ..ConfigSources::default() };
+        let sources = ConfigSources { flag: Some(path), ignores_environment: true, ..ConfigSources::default() };
         sources.load().unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
     }
 
@@ -285,12 +285,13 @@ mod tests {
 
     #[test]
     fn a_change_says_what_has_changed() {
-        let none = || ConfigChange { is_different: true, access_control: false, rhythm: false, restart_keys: vec![] };
+        let none =
+            || ConfigChange { is_different: true, access_control: false, check_timing: false, restart_keys: vec![] };
         for (text, expected) in [
             ("", ConfigChange { is_different: false, ..none() }),
             ("[access]\nallow = [\"10.0.0.0/8\"]\n", ConfigChange { access_control: true, ..none() }),
             ("[server]\ntrustedProxies = [\"10.0.0.1\"]\n", ConfigChange { access_control: true, ..none() }),
-            ("[sync]\ninterval = \"3h\"\n", ConfigChange { rhythm: true, ..none() }),
+            ("[sync]\ninterval = \"3h\"\n", ConfigChange { check_timing: true, ..none() }),
             ("[sync]\ninbox = \"/inbox\"\n", none()),
         ] {
             let (_, change) = ConfigChange::between(&config(""), config(text));

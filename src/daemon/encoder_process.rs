@@ -3,9 +3,9 @@
 //!
 //! It is a process and not a thread for three reasons. An encoder needs tens of megabytes for a while, of which an
 //! allocator would never return some. A process can be suspended in the middle of a page while the site is under load.
-//! And if memory runs out, the kernel ends this process first. Whatever happens to it, the site is served. It inherits
-//! two open files and nothing else: no configuration, no environment, no key. It ends with the thread that has started
-//! it.
+//! And if memory runs out, the kernel ends this process first. Whatever happens to this process, the site is served. It
+//! inherits two open files and nothing else: no configuration, no environment, no key. It ends with the thread that
+//! started it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -56,11 +56,11 @@ pub(super) struct EncoderProcess {
 
 impl EncoderProcess {
     /// Starts the process on the version in `dir`. It writes its result to `out`.
-    pub(super) fn start(order: &EncoderTask, dir: &Path, out: &File) -> io::Result<EncoderProcess> {
+    pub(super) fn start(task: &EncoderTask, dir: &Path, out: &File) -> io::Result<EncoderProcess> {
         let image = regular_file::open(&dir.join(IMAGE))?;
         let mut command = Command::new(PROGRAM);
-        command.arg0("docwharf").arg(ENCODER_COMMAND).args(["--coding", order.coding.token()]);
-        command.args(["--id", &order.id.to_string()]).arg("--index").arg(&order.index);
+        command.arg0("docwharf").arg(ENCODER_COMMAND).args(["--coding", task.coding.token()]);
+        command.args(["--id", &task.id.to_string()]).arg("--index").arg(&task.index);
         command.args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(out.try_clone()?).stderr(Stdio::piped());
         Ok(EncoderProcess { child: command.spawn()?, is_running: true })
@@ -72,24 +72,24 @@ impl EncoderProcess {
         if status.success() {
             return Ok(true);
         }
-        let mut words = Vec::new();
-        if let Some(said) = self.child.stderr.take() {
-            let _ = said.take(MAX_ERROR_OUTPUT_BYTES).read_to_end(&mut words);
+        let mut output = Vec::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            let _ = stderr.take(MAX_ERROR_OUTPUT_BYTES).read_to_end(&mut output);
         }
-        let words = String::from_utf8_lossy(&words);
-        let line = words.lines().next().unwrap_or_default();
+        let output = String::from_utf8_lossy(&output);
+        let line = output.lines().next().unwrap_or_default();
         let line = line.strip_prefix("docwharf: ").unwrap_or(line);
         let why = if line.is_empty() { status.to_string() } else { line.to_owned() };
-        Err(io::Error::other(format!("the process that makes it has ended: {why}")))
+        Err(io::Error::other(format!("the encoder process has ended: {why}")))
     }
 
     /// Resumes or suspends the process (SIGCONT, SIGSTOP).
-    pub(super) fn set_running(&mut self, may: bool) {
-        if may != self.is_running {
-            let signal = if may { Signal::CONT } else { Signal::STOP };
+    pub(super) fn set_running(&mut self, should_run: bool) {
+        if should_run != self.is_running {
+            let signal = if should_run { Signal::CONT } else { Signal::STOP };
             // Until the process has been waited for, no other process gets its id.
             let _ = kill_process(Pid::from_child(&self.child), signal);
-            self.is_running = may;
+            self.is_running = should_run;
         }
     }
 }
@@ -103,20 +103,20 @@ impl Drop for EncoderProcess {
 
 /// Runs in the encoder process: lowers its priority, encodes the image on standard input and writes the result to
 /// standard output. It is an error if another process than `parent` has started it.
-pub fn run_encoder(order: &EncoderTask, parent: u32) -> io::Result<()> {
+pub fn run_encoder(task: &EncoderTask, parent: u32) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // The parent may have ended before the signal was set.
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
-        return Err(io::Error::other("this command is for docwharf itself: the process that started it is gone"));
+        return Err(io::Error::other("this command is for docwharf itself: the process that started it has ended"));
     }
     // Failures are ignored: they only slow down other processes.
     let _ = setpriority_process(None, ENCODER_NICENESS);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    let bytes = regular_file::read(&order.index, MAX_INDEX_BYTES)?;
-    let index = ImageIndex::decode(bytes, image.metadata()?.len(), order.id).map_err(io::Error::other)?;
-    write_coding_file(order.coding, order.id, &image, &index, &out, processor_time)
+    let bytes = regular_file::read(&task.index, MAX_INDEX_BYTES)?;
+    let index = ImageIndex::decode(bytes, image.metadata()?.len(), task.id).map_err(io::Error::other)?;
+    write_coding_file(task.coding, task.id, &image, &index, &out, processor_time)
 }
 
 /// Returns the processor time that this process has used.

@@ -31,7 +31,7 @@ pub enum DaemonError {
     NoCertificate,
     /// No listener is configured, and no socket was passed.
     #[error(
-        "there is nowhere to serve: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
+        "there is no address to serve on: server.listen and tls.listen are empty, and no socket was passed; set one of them, or use --no-serve"
     )]
     NoListener,
     /// The access log cannot be opened.
@@ -57,9 +57,9 @@ pub enum DaemonError {
     /// The async runtime or a signal handler cannot be created.
     #[error("cannot start serving")]
     Start(#[source] io::Error),
-    /// The process may open so few files that it could neither read its store nor accept connections. Contains that
-    /// number.
-    #[error("cannot start serving: a process may have only {0} files open here, and {least} are needed; raise LimitNOFILE= of the unit, or ulimit -n", least = RESERVED_DESCRIPTORS)]
+    /// The process may open so few files that it could neither read its store nor accept connections. Contains the
+    /// allowed number.
+    #[error("cannot start serving: a process may open only {0} files here, and {min} are needed; raise LimitNOFILE= of the unit, or ulimit -n", min = RESERVED_DESCRIPTORS)]
     TooFewFiles(u64),
     /// A store operation failed.
     #[error(transparent)]

@@ -23,12 +23,12 @@ const SCAN_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open or read an inbox that cannot be used.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The result of an import for the file in the inbox.
+/// The decision about a file in the inbox after its import.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum ImportEnd {
+pub(super) enum ImportDecision {
     /// The file moves to `accepted/`.
     Accepted,
-    /// The file moves to `rejected/`, with this reason beside it.
+    /// The file moves to `rejected/`, with this reason in a file next to it.
     Rejected(String),
     /// The file stays and is tried again: it is truncated and may still be copied, or the import failed for another
     /// reason than the file's content, such as a full disk.
@@ -94,7 +94,7 @@ impl InboxImporter {
         let directory = directory.display();
         let next = match error.kind() {
             io::ErrorKind::ReadOnlyFilesystem => format!("; under systemd, the unit needs ReadWritePaths={directory}"),
-            io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, says what is missing".to_owned(),
+            io::ErrorKind::PermissionDenied => "; `docwharf doctor`, run by root, reports what is missing".to_owned(),
             _ => String::new(),
         };
         let why = format!("cannot {doing} the inbox {directory} (sync.inbox): {}{next}", error_message(error));
@@ -127,13 +127,13 @@ impl InboxImporter {
         }
         self.next_scan = None;
         let directory = inbox.dir().to_owned();
-        match inbox.see(now.into_std()) {
-            Ok(seen) => {
+        match inbox.scan(now.into_std()) {
+            Ok(found) => {
                 self.clear_error(&directory);
-                if seen.growing {
+                if found.growing {
                     self.next_scan = Some(now + SCAN_INTERVAL);
                 }
-                Some(seen.ready)
+                Some(found.ready)
             }
             Err(error) => {
                 self.record_error("read", &directory, &error, now);
@@ -143,52 +143,52 @@ impl InboxImporter {
     }
 
     /// Decides what happens to a file after its import, and schedules the next scan if the file stays.
-    pub(super) fn decide_import_end(
+    pub(super) fn decide_import(
         &mut self,
         file: &InboxFile,
         result: &Result<SyncReport, SyncError>,
         now: Instant,
-    ) -> ImportEnd {
-        let Some(inbox) = &mut self.inbox else { return ImportEnd::Later };
-        let end = match result {
-            Ok(_) => ImportEnd::Accepted,
-            Err(error) if error.is_cut_short() && !inbox.give_time(file) => {
-                tracing::warn!("{}; it is looked at again in a minute, or when it has changed", ErrorChain(error));
+    ) -> ImportDecision {
+        let Some(inbox) = &mut self.inbox else { return ImportDecision::Later };
+        let decision = match result {
+            Ok(_) => ImportDecision::Accepted,
+            Err(error) if error.is_truncated() && !inbox.extend_wait(file) => {
+                tracing::warn!("{}; it is checked again in a minute, or when it has changed", ErrorChain(error));
                 self.next_scan = Some(now + SCAN_INTERVAL);
-                return ImportEnd::Later;
+                return ImportDecision::Later;
             }
             Err(error) if error.is_refusal() && inbox.is_unchanged(file) => {
-                ImportEnd::Rejected(ErrorChain(error).to_string())
+                ImportDecision::Rejected(ErrorChain(error).to_string())
             }
             Err(error) => {
                 tracing::error!("{}; {} is tried again", ErrorChain(error), file.path.display());
                 self.failed_imports += 1;
                 self.next_scan = Some(now + backoff::wait_after_failures(self.failed_imports));
-                return ImportEnd::Later;
+                return ImportDecision::Later;
             }
         };
         self.failed_imports = 0;
-        end
+        decision
     }
 
     /// Moves an imported file to `accepted/` or `rejected/`, unless it stays.
-    pub(super) fn move_imported_file(&mut self, file: &InboxFile, end: &ImportEnd) {
+    pub(super) fn move_imported_file(&mut self, file: &InboxFile, decision: &ImportDecision) {
         let Some(inbox) = &mut self.inbox else { return };
         let path = file.path.display();
-        let reason = match end {
-            ImportEnd::Accepted => {
+        let reason = match decision {
+            ImportDecision::Accepted => {
                 tracing::info!("{path}: accepted");
                 None
             }
-            ImportEnd::Rejected(reason) => {
-                tracing::error!("{reason}; it is in rejected/");
+            ImportDecision::Rejected(reason) => {
+                tracing::error!("{reason}; it was moved to rejected/");
                 Some(reason.as_str())
             }
-            ImportEnd::Later => return,
+            ImportDecision::Later => return,
         };
-        if let Err(error) = inbox.put_away(file, reason) {
+        if let Err(error) = inbox.move_away(file, reason) {
             let error = error_message(&error);
-            tracing::warn!("cannot move {path} out of the inbox: {error}; it is left alone until it changes");
+            tracing::warn!("cannot move {path} out of the inbox: {error}; it is ignored until it changes");
         }
     }
 
@@ -242,17 +242,17 @@ mod tests {
         let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
         let file = drop_file(&mut importer, dir.path(), now);
         for failures in 1..=3 {
-            assert_eq!(importer.decide_import_end(&file, &full_disk(), now), ImportEnd::Later);
+            assert_eq!(importer.decide_import(&file, &full_disk(), now), ImportDecision::Later);
             assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(failures)));
         }
-        importer.move_imported_file(&file, &ImportEnd::Later);
+        importer.move_imported_file(&file, &ImportDecision::Later);
         assert!(dir.path().join("dropped.zip").exists());
         // The file is accepted at last: the next failure is a first one again.
-        let done = Ok(SyncReport::of(SyncOutcome::Current(None)));
-        assert_eq!(importer.decide_import_end(&file, &done, now), ImportEnd::Accepted);
-        importer.move_imported_file(&file, &ImportEnd::Accepted);
+        let done = Ok(SyncReport::from_outcome(SyncOutcome::Current(None)));
+        assert_eq!(importer.decide_import(&file, &done, now), ImportDecision::Accepted);
+        importer.move_imported_file(&file, &ImportDecision::Accepted);
         assert!(dir.path().join("accepted/dropped.zip").exists());
-        importer.decide_import_end(&file, &full_disk(), now);
+        importer.decide_import(&file, &full_disk(), now);
         assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
     }
 

@@ -10,19 +10,19 @@ use docwharf_serve::Site;
 use super::scrub::VersionFault;
 use super::task::lower_priority;
 
-/// Verifies the index of the version that `site` serves, on a thread of its own. Sends [`VersionFault::WrongIndex`] if
+/// Verifies the index of the version that `site` serves, on a separate thread. Sends [`VersionFault::WrongIndex`] if
 /// the index is wrong.
-pub(super) fn verify_index(site: &Site, found: mpsc::Sender<VersionFault>) {
+pub(super) fn verify_index(site: &Site, faults: mpsc::Sender<VersionFault>) {
     let Some(version) = site.current() else { return };
-    let work = move || {
+    let task = move || {
         lower_priority(1);
         if let Err(fault) = version.verify_index() {
-            tracing::warn!("{fault}: version {}; it is made again", version.id.short());
-            // The receiver is gone when the program ends.
-            let _ = found.blocking_send(VersionFault::WrongIndex(version.id));
+            tracing::warn!("{fault}: version {}; the index is rebuilt", version.id.short());
+            // There is no receiver any more when the program ends.
+            let _ = faults.blocking_send(VersionFault::WrongIndex(version.id));
         }
     };
-    if let Err(error) = thread::Builder::new().name("docwharf-verify".to_owned()).spawn(work) {
+    if let Err(error) = thread::Builder::new().name("docwharf-verify".to_owned()).spawn(task) {
         tracing::warn!("cannot start a thread to verify the served index: {error}");
     }
 }

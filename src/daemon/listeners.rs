@@ -13,11 +13,11 @@ use super::error::DaemonError;
 
 /// Converts bound sockets into listeners, with TLS if `tls` is given.
 pub fn listeners(sockets: Vec<std::net::TcpListener>, tls: Option<&Arc<ServerTls>>) -> Vec<HttpListener> {
-    let of = |socket| match tls {
+    let to_listener = |socket| match tls {
         Some(tls) => HttpListener::with_tls(socket, tls),
         None => HttpListener::from(socket),
     };
-    sockets.into_iter().map(of).collect()
+    sockets.into_iter().map(to_listener).collect()
 }
 
 /// Binds every address. If one cannot be bound, none stays bound.
@@ -28,12 +28,12 @@ pub fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListe
         .collect()
 }
 
-/// Loads certificate and key for TLS listeners. A certificate that has expired or is not valid yet is used all the
-/// same, with a warning: a site that browsers warn about is more useful than one that is down.
+/// Loads certificate and key for TLS listeners. A certificate that has expired or is not valid yet is used
+/// nevertheless, with a warning: a site that browsers warn about is more useful than one that is down.
 pub fn load_tls(files: &KeyPairFiles) -> Result<Arc<ServerTls>, DaemonError> {
     let pair = KeyPair::load(files)?;
-    if let Some(doubt) = pair.date_problem(std::time::SystemTime::now()) {
-        tracing::warn!("{doubt}");
+    if let Some(warning) = pair.date_problem(std::time::SystemTime::now()) {
+        tracing::warn!("{warning}");
     }
     Ok(ServerTls::new(pair))
 }

@@ -1,7 +1,7 @@
-//! Runs the commands `run`, `serve` and `origin`: serves what is stored, brings newer versions, and ends on a signal.
+//! Runs the commands `run`, `serve` and `origin`: serves what is stored, fetches newer versions, and ends on a signal.
 //!
-//! Async code handles sockets, timers and signals only. Checking the source, verifying and sealing run on a thread of
-//! their own ([`task`]). Server and agent end together: the one that ends first stops the other. [`start`] starts
+//! Async code handles sockets, timers and signals only. Checking the source, verifying and sealing run on a separate
+//! thread ([`task`]). Server and agent end together: the one that ends first stops the other. [`start`] starts
 //! `run`, [`agent`] is its main loop, and [`publisher`] publishes the served version as files.
 
 mod agent;

@@ -1,4 +1,4 @@
-//! Messages of `run` to the service manager that started it (`sd_notify(3)`): ready, reloading, stopping, a status
+//! Messages from `run` to the service manager that started it (`sd_notify(3)`): ready, reloading, stopping, a status
 //! line, and watchdog signals.
 //!
 //! A manager is optional: without `NOTIFY_SOCKET` no message is sent, and a message that cannot be sent changes
@@ -17,7 +17,7 @@ use std::time::{Duration, SystemTime};
 
 use sd_notify::NotifyState;
 
-use docwharf_base::clock::show_time;
+use docwharf_base::clock::format_system_time;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::locks::Mutex;
 
@@ -34,7 +34,7 @@ pub(super) struct Notifier(Option<Arc<ServiceManager>>);
 struct ServiceManager {
     /// A socket that never blocks, because the accept loops send messages as well.
     socket: UnixDatagram,
-    to: SocketAddr,
+    address: SocketAddr,
     state: Mutex<NotifierState>,
 }
 
@@ -55,10 +55,10 @@ impl Notifier {
     /// Creates a notifier for the socket that `NOTIFY_SOCKET` names.
     pub(super) fn from_env() -> Notifier {
         let manager = std::env::var_os("NOTIFY_SOCKET").and_then(|name| {
-            let to = address(&name)?;
+            let address = parse_address(&name)?;
             let socket = UnixDatagram::unbound().ok()?;
             socket.set_nonblocking(true).ok()?;
-            Some(Arc::new(ServiceManager { socket, to, state: Mutex::default() }))
+            Some(Arc::new(ServiceManager { socket, address, state: Mutex::default() }))
         });
         Notifier(manager)
     }
@@ -99,7 +99,7 @@ impl Notifier {
     }
 
     /// Requests more time for the start at intervals, until the future is dropped.
-    pub(super) async fn ask_for_time(&self) -> Infallible {
+    pub(super) async fn extend_start_timeout(&self) -> Infallible {
         let micros = u32::try_from(START_TIMEOUT_EXTENSION.as_micros()).unwrap_or(u32::MAX);
         loop {
             self.send(&[NotifyState::ExtendTimeoutUsec(micros)]);
@@ -128,7 +128,7 @@ impl ServiceManager {
             state.queue.pop_front();
         }
         while let Some(message) = state.queue.front() {
-            match self.socket.send_to_addr(message.as_bytes(), &self.to) {
+            match self.socket.send_to_addr(message.as_bytes(), &self.address) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 _ => state.queue.pop_front(),
             };
@@ -137,7 +137,7 @@ impl ServiceManager {
 }
 
 /// Parses the address of the manager: a path, or `@` and the name of an abstract socket.
-fn address(name: &OsStr) -> Option<SocketAddr> {
+fn parse_address(name: &OsStr) -> Option<SocketAddr> {
     match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest).ok(),
         [b'/', ..] => SocketAddr::from_pathname(name).ok(),
@@ -154,7 +154,7 @@ pub(super) fn watchdog_timeout() -> Option<Duration> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StatusLine<'a> {
     /// The short id of the served version, and since when it is active, if that is known.
-    pub(super) shown: Option<(&'a str, Option<&'a str>)>,
+    pub(super) served: Option<(&'a str, Option<&'a str>)>,
     /// The error that keeps a newer version or configuration from being used.
     pub(super) error: Option<&'a str>,
     /// The current or next activity.
@@ -165,7 +165,7 @@ pub(super) struct StatusLine<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) enum AgentActivity {
     /// The source is being checked.
-    Looking,
+    CheckingSource,
     /// A bundle is being imported.
     Importing,
     /// The source will be checked at this time.
@@ -178,17 +178,17 @@ pub(super) enum AgentActivity {
 
 impl fmt::Display for StatusLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.shown {
+        match self.served {
             Some((version, Some(since))) => write!(f, "serving {version} since {since}")?,
             Some((version, None)) => write!(f, "serving {version}")?,
             None => f.write_str("no version yet")?,
         }
         match self.next {
-            AgentActivity::Looking => f.write_str("; looking for a new one")?,
+            AgentActivity::CheckingSource => f.write_str("; checking the source")?,
             AgentActivity::Importing => f.write_str("; importing")?,
-            AgentActivity::At(time) => write!(f, "; next look at {}", show_time(time))?,
+            AgentActivity::At(time) => write!(f, "; next check at {}", format_system_time(time))?,
             AgentActivity::Inbox => f.write_str("; waiting for the inbox")?,
-            AgentActivity::Nothing => f.write_str("; looking for nothing")?,
+            AgentActivity::Nothing => f.write_str("; no source to check")?,
         }
         match self.error {
             Some(error) => write!(f, "; last error: {error}"),
@@ -201,64 +201,64 @@ impl fmt::Display for StatusLine<'_> {
 mod tests {
     use super::*;
 
-    fn to(path: &std::path::Path) -> Notifier {
+    fn notifier_to(path: &std::path::Path) -> Notifier {
         let socket = UnixDatagram::unbound().unwrap();
         socket.set_nonblocking(true).unwrap();
-        let to = address(path.as_os_str()).unwrap();
-        Notifier(Some(Arc::new(ServiceManager { socket, to, state: Mutex::default() })))
+        let address = parse_address(path.as_os_str()).unwrap();
+        Notifier(Some(Arc::new(ServiceManager { socket, address, state: Mutex::default() })))
     }
 
     #[test]
     fn what_a_busy_manager_does_not_take_is_said_later_and_blocks_nobody() {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("s")).unwrap();
-        let notifier = to(&dir.path().join("s"));
+        let notifier = notifier_to(&dir.path().join("s"));
         // More than any queue holds.
         for n in 0..10_000 {
             notifier.status(&n.to_string());
         }
         notifier.ready();
         manager.set_nonblocking(true).unwrap();
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         let mut buffer = [0; 2000];
         for _ in 0..2 {
             while let Ok(n) = manager.recv(&mut buffer) {
-                heard.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
+                received.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
             }
             notifier.report_alive();
         }
         while let Ok(n) = manager.recv(&mut buffer) {
-            heard.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
+            received.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
         }
-        let ready = heard.iter().position(|message| message == "READY=1").expect("it was kept");
-        assert!(heard[..ready].contains(&"STATUS=9999".to_owned()));
-        assert_eq!(heard.last().unwrap(), "WATCHDOG=1");
+        let ready = received.iter().position(|message| message == "READY=1").expect("it was queued");
+        assert!(received[..ready].contains(&"STATUS=9999".to_owned()));
+        assert_eq!(received.last().unwrap(), "WATCHDOG=1");
     }
 
     #[test]
     fn a_manager_that_is_not_there_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let notifier = to(&dir.path().join("nobody"));
+        let notifier = notifier_to(&dir.path().join("missing"));
         notifier.ready();
         notifier.stopping();
-        assert!(address(OsStr::new("")).is_none());
-        assert!(address(OsStr::new("vsock:2:1")).is_none());
-        assert!(address(OsStr::new("@abstract")).is_some());
-        assert!(address(OsStr::new(&format!("/{}", "x".repeat(200)))).is_none());
+        assert!(parse_address(OsStr::new("")).is_none());
+        assert!(parse_address(OsStr::new("vsock:2:1")).is_none());
+        assert!(parse_address(OsStr::new("@abstract")).is_some());
+        assert!(parse_address(OsStr::new(&format!("/{}", "x".repeat(200)))).is_none());
     }
 
     #[test]
     fn a_standing_is_one_line_for_people() {
-        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
-        let shown = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
-        let of = |shown, next, error| StatusLine { shown, error, next }.to_string();
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        let served = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
+        let line = |served, next, error| StatusLine { served, error, next }.to_string();
         assert_eq!(
-            of(shown, AgentActivity::At(at), None),
-            "serving 0123456789ab since 2026-09-21T14:00:00Z; next look at 2026-09-21T14:13:20Z"
+            line(served, AgentActivity::At(time), None),
+            "serving 0123456789ab since 2026-09-21T14:00:00Z; next check at 2026-09-21T14:13:20Z"
         );
-        assert_eq!(of(None, AgentActivity::Looking, None), "no version yet; looking for a new one");
+        assert_eq!(line(None, AgentActivity::CheckingSource, None), "no version yet; checking the source");
         assert_eq!(
-            of(shown, AgentActivity::Inbox, Some("it broke")),
+            line(served, AgentActivity::Inbox, Some("it broke")),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; waiting for the inbox; last error: it broke"
         );
     }

@@ -22,15 +22,15 @@ pub enum OriginHangup {
     /// The origin stops, like any program whose terminal is closed.
     Stop,
     /// The origin continues, and logs a warning.
-    GoOn,
+    Warn,
 }
 
 /// The maximum number of connections to an origin's listener of health and metrics.
-const MAX_OPS_CONNECTIONS: usize = 32;
+const MAX_ADMIN_CONNECTIONS: usize = 32;
 /// Interval between checks whether the certificate files of an origin have changed.
 const CERTIFICATE_CHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Runs `origin`: serves the management API until a stop signal arrives. Health and metrics have listeners of their own
+/// Runs `origin`: serves the management API until a stop signal arrives. Health and metrics have separate listeners
 /// for a few connections.
 pub fn origin(
     origin: &Arc<OriginServer>,
@@ -47,16 +47,17 @@ pub fn origin(
     }
     let runtime = build_runtime()?;
     let (stop, stopped) = watch::channel(false);
-    let few = listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, MAX_OPS_CONNECTIONS);
+    let admin_server =
+        listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, MAX_ADMIN_CONNECTIONS);
     runtime.spawn(async move {
-        if let Err(error) = few.await {
+        if let Err(error) = admin_server.await {
             tracing::error!("the listener of health and metrics stopped: {error}");
         }
     });
     if let Some((tls, files)) = pair {
         runtime.spawn(reload_when_changed(tls, files));
     }
-    if hangup == OriginHangup::GoOn {
+    if hangup == OriginHangup::Warn {
         // Installed before anything is served: until then, a SIGHUP would end the process.
         let mut hangups = {
             let _inside = runtime.enter();
@@ -64,16 +65,18 @@ pub fn origin(
         };
         runtime.spawn(async move {
             while hangups.recv().await.is_some() {
-                tracing::warn!("SIGHUP does nothing here: an origin reads its file when it starts; restart it");
+                tracing::warn!(
+                    "SIGHUP has no effect: an origin reads its configuration only when it starts; restart it"
+                );
             }
         });
     }
-    let ended = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OriginHangup::Stop);
-    tracing::info!("stopping; what is under way is given up");
+    let result = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OriginHangup::Stop);
+    tracing::info!("stopping; tasks in progress are abandoned");
     stop.send_replace(true);
     origin.close();
     runtime.shutdown_background();
-    ended
+    result
 }
 
 /// Loads the certificate again whenever its files have changed. Never returns; the task ends with the runtime.
@@ -82,8 +85,8 @@ async fn reload_when_changed(tls: Arc<ServerTls>, files: KeyPairFiles) {
         tokio::time::sleep(CERTIFICATE_CHECK_INTERVAL).await;
         match tls.reload(&files) {
             Ok(None) => {}
-            Ok(Some(_)) => tracing::info!("the TLS certificate is a new one"),
-            Err(error) => tracing::error!("{}; the certificate before it stays in force", ErrorChain(&error)),
+            Ok(Some(_)) => tracing::info!("the TLS certificate was replaced"),
+            Err(error) => tracing::error!("{}; the previous certificate stays in force", ErrorChain(&error)),
         }
     }
 }

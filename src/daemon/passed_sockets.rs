@@ -1,4 +1,4 @@
-//! Socket activation: listening sockets that the service manager opens, passes to this process and keeps while it
+//! Socket activation: listening sockets that the service manager opens, passes to this process and keeps open while it
 //! restarts (`LISTEN_FDS`, `sd_listen_fds(3)`).
 
 use std::io;
@@ -47,19 +47,19 @@ impl SocketPurpose {
 }
 
 /// Takes the sockets that were passed to this process. Must be called before any thread is started: it changes the
-/// environment, so that no child process takes the sockets for its own.
+/// environment, so that no child process uses the sockets as its own.
 pub(super) fn take_passed_sockets() -> Result<PassedSockets, DaemonError> {
     let names = std::env::var("LISTEN_FDNAMES").unwrap_or_default();
     let mut names = names.split(':');
     let mut descriptors = ListenFd::from_env();
     let mut passed = PassedSockets::default();
-    for at in 0..descriptors.len() {
+    for i in 0..descriptors.len() {
         let name = names.next().unwrap_or_default();
-        let wrong =
-            |source| DaemonError::Passed { descriptor: FIRST_PASSED_DESCRIPTOR + at, name: name.to_owned(), source };
-        let purpose = SocketPurpose::from_name(name).map_err(wrong)?;
-        let taken = descriptors.take_tcp_listener(at).and_then(|listener| listener.ok_or_else(not_listening_error));
-        let listener = taken.and_then(prepare_socket).map_err(wrong)?;
+        let passed_error =
+            |source| DaemonError::Passed { descriptor: FIRST_PASSED_DESCRIPTOR + i, name: name.to_owned(), source };
+        let purpose = SocketPurpose::from_name(name).map_err(passed_error)?;
+        let listener = descriptors.take_tcp_listener(i).and_then(|listener| listener.ok_or_else(not_listening_error));
+        let listener = listener.and_then(prepare_socket).map_err(passed_error)?;
         match purpose {
             SocketPurpose::Public => passed.public.push(listener),
             SocketPurpose::Tls => passed.tls.push(listener),

@@ -14,7 +14,7 @@ use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::scheduler::{ClockReading, Rhythm, SyncScheduler};
+use docwharf_agent::sync::scheduler::{CheckTiming, ClockReading, SyncScheduler};
 use docwharf_base::backoff;
 
 use super::task::{AgentTask, TaskKind};
@@ -42,12 +42,12 @@ impl TaskCommand {
     }
 }
 
-/// The demands on the next sync. The sync takes them all at once.
+/// The demands on the next sync, which takes over all of them.
 #[derive(Debug)]
 struct SyncDemands<W> {
     /// Whether its version becomes active without the gate.
     skip_gate: bool,
-    /// The person who asked for it, if one did.
+    /// The user whose command requested it, if a command did.
     author: Option<String>,
     /// The clients that wait for its result.
     waiters: Vec<W>,
@@ -65,11 +65,11 @@ pub(super) struct PendingTasks<W> {
     /// When the source is checked next, and by which trigger.
     scheduler: SyncScheduler,
     demands: SyncDemands<W>,
-    /// Imports by command, which come before files in the inbox: the bundle, the person, and the client that waits.
+    /// Imports by command, which come before files in the inbox: the bundle, the author, and the client that waits.
     imports: VecDeque<(ImportCommand, String, W)>,
     /// Complete files in the inbox, to be imported.
     inbox_files: VecDeque<InboxFile>,
-    /// Releases that wait for the gate: whether there was a hold, the person, and the client that waits.
+    /// Releases that wait for the gate: whether there was a hold, the author, and the client that waits.
     releases: VecDeque<(bool, String, W)>,
 }
 
@@ -85,15 +85,15 @@ impl<W> PendingTasks<W> {
         }
     }
 
-    /// Continues the back-off of the previous process if the configuration asks the same `question`; returns what is
-    /// left of it.
+    /// Continues the back-off of the previous process if the source and the demands on it are unchanged
+    /// (`source_digest`). Returns the rest of the back-off.
     pub(super) fn resume_backoff(
         &mut self,
         record: &StoreRecord,
-        question: &str,
+        source_digest: &str,
         now: ClockReading,
     ) -> Option<Duration> {
-        self.scheduler.take_up(record, question, now)
+        self.scheduler.resume_backoff(record, source_digest, now)
     }
 
     /// Requests a sync by command.
@@ -101,12 +101,12 @@ impl<W> PendingTasks<W> {
         self.demands.skip_gate |= skip_gate;
         self.demands.author = Some(author);
         self.demands.waiters.push(waiter);
-        self.scheduler.asked(trigger);
+        self.scheduler.request_check(trigger);
     }
 
     /// Requests a sync on SIGHUP.
     pub(super) fn request_sync_by_signal(&mut self) {
-        self.scheduler.asked(SyncTrigger::Hook);
+        self.scheduler.request_check(SyncTrigger::Hook);
     }
 
     /// Requests the import of a bundle by command.
@@ -131,17 +131,17 @@ impl<W> PendingTasks<W> {
 
     /// Handles a change of the configuration, the key or a certificate that could be read.
     pub(super) fn handle_changed_settings(&mut self) {
-        self.scheduler.settings_changed();
+        self.scheduler.handle_changed_settings();
     }
 
     /// Handles the timer of [`PendingTasks::timer`].
     pub(super) fn handle_timer(&mut self, now: ClockReading) {
-        self.scheduler.time_has_come(now);
+        self.scheduler.handle_timer(now);
     }
 
-    /// Applies another rhythm of checks.
-    pub(super) fn change_rhythm(&mut self, rhythm: Rhythm<'_>, now: ClockReading) {
-        self.scheduler.change_rhythm(rhythm, now, backoff::random_fraction);
+    /// Applies another interval or schedule of checks.
+    pub(super) fn change_timing(&mut self, check_timing: CheckTiming<'_>, now: ClockReading) {
+        self.scheduler.change_timing(check_timing, now, backoff::random_fraction);
     }
 
     /// Takes the next task, with the clients that wait for its result: releases first, then imports by command, files
@@ -161,7 +161,7 @@ impl<W> PendingTasks<W> {
         Some((AgentTask::Sync { trigger, skip_gate, author }, waiters))
     }
 
-    /// Queues a sync again that was cancelled. Its demands are kept: clients that wait for its result wait for the next
+    /// Queues a sync again that was cancelled. Its demands stay: clients that wait for its result wait for the next
     /// sync, whose author, if it has one, is the newer one.
     pub(super) fn put_back_sync(
         &mut self,
@@ -186,28 +186,28 @@ impl<W> PendingTasks<W> {
         &mut self,
         trigger: SyncTrigger,
         result: &Result<SyncReport, SyncError>,
-        rhythm: Rhythm<'_>,
+        check_timing: CheckTiming<'_>,
         now: ClockReading,
     ) -> Option<Duration> {
-        self.scheduler.after_sync(trigger, result, rhythm, now, backoff::random_fraction)
+        self.scheduler.after_sync(trigger, result, check_timing, now, backoff::random_fraction)
     }
 
     /// Schedules the next check after a task that could not be started at all.
-    pub(super) fn schedule_after_failed_start(&mut self, rhythm: Rhythm<'_>, now: ClockReading) {
+    pub(super) fn schedule_after_failed_start(&mut self, check_timing: CheckTiming<'_>, now: ClockReading) {
         self.scheduler.failures = self.scheduler.failures.saturating_add(1);
         let wait = backoff::wait_after_failures(self.scheduler.failures);
-        self.scheduler.look_after(Some(wait), rhythm, now, backoff::random_fraction);
+        self.scheduler.schedule_next_check(Some(wait), check_timing, now, backoff::random_fraction);
     }
 
     /// Returns the time at which [`PendingTasks::handle_timer`] is to be called, if no task is in progress.
     pub(super) fn timer(&self) -> Instant {
-        self.scheduler.next.0
+        self.scheduler.next_check.0
     }
 
     /// Returns the time of the next check on the wall clock, which is `now` or earlier if it is due.
     pub(super) fn next_check(&self, now: ClockReading) -> Option<SystemTime> {
-        let left = self.timer().saturating_duration_since(now.at);
-        self.scheduler.scheduled.or_else(|| now.wall.checked_add(left))
+        let wait = self.timer().saturating_duration_since(now.monotonic);
+        self.scheduler.scheduled_at.or_else(|| now.wall.checked_add(wait))
     }
 
     /// Returns the number of syncs in a row that failed.
@@ -246,28 +246,28 @@ mod tests {
         std::fs::write(dir.path().join("dropped.zip"), "a bundle").unwrap();
         let mut inbox = docwharf_agent::sync::inbox::BundleInbox::open(dir.path()).unwrap();
         let now = std::time::Instant::now();
-        inbox.see(now).unwrap();
-        inbox.see(now + Duration::from_secs(10)).unwrap().ready.remove(0)
+        inbox.scan(now).unwrap();
+        inbox.scan(now + Duration::from_secs(10)).unwrap().ready.remove(0)
     }
 
     #[test]
     fn releases_come_first_then_imports_files_of_the_inbox_and_the_sync() {
         let mut pending = idle();
-        pending.request_sync(SyncTrigger::Asked, false, "ann".to_owned(), 1);
+        pending.request_sync(SyncTrigger::Command, false, "ann".to_owned(), 1);
         let file = inbox_file();
         pending.set_inbox_files(vec![file.clone()]);
         pending.request_import(import("a.zip"), "bob".to_owned(), 2);
         pending.request_import(import("b.zip"), "bob".to_owned(), 3);
         pending.request_release(true, "cyd".to_owned(), 4);
-        let order: Vec<_> = std::iter::from_fn(|| pending.next_task()).collect();
+        let tasks: Vec<_> = std::iter::from_fn(|| pending.next_task()).collect();
         assert_eq!(
-            order,
+            tasks,
             [
                 (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, vec![4]),
                 (AgentTask::Import(import("a.zip"), "bob".to_owned()), vec![2]),
                 (AgentTask::Import(import("b.zip"), "bob".to_owned()), vec![3]),
                 (AgentTask::Inbox(file), vec![]),
-                (sync(SyncTrigger::Asked, false, Some("ann")), vec![1]),
+                (sync(SyncTrigger::Command, false, Some("ann")), vec![1]),
             ]
         );
     }
@@ -284,7 +284,7 @@ mod tests {
     fn one_sync_serves_all_requests_with_the_strongest_demands_of_each() {
         let mut pending = idle();
         pending.request_sync(SyncTrigger::Refresh, true, "ann".to_owned(), 1);
-        pending.request_sync(SyncTrigger::Asked, false, "bob".to_owned(), 2);
+        pending.request_sync(SyncTrigger::Command, false, "bob".to_owned(), 2);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![1, 2])));
         // The sync has taken its demands: the next one does not skip the gate.
         pending.wake(SyncTrigger::Interval);
@@ -297,7 +297,7 @@ mod tests {
         pending.put_back_sync(SyncTrigger::Refresh, true, Some("ann".to_owned()), vec![1]);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("ann")), vec![1])));
         // A request that arrived meanwhile: its author is the newer one, and its trigger does not weaken the sync.
-        pending.request_sync(SyncTrigger::Asked, false, "bob".to_owned(), 2);
+        pending.request_sync(SyncTrigger::Command, false, "bob".to_owned(), 2);
         pending.put_back_sync(SyncTrigger::Refresh, true, Some("ann".to_owned()), vec![1]);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![2, 1])));
     }
@@ -318,7 +318,7 @@ mod tests {
             (SyncTrigger::Start, TaskKind::AutomaticSync),
             (SyncTrigger::Interval, TaskKind::AutomaticSync),
             (SyncTrigger::Hook, TaskKind::AutomaticSync),
-            (SyncTrigger::Asked, TaskKind::CommandedSync),
+            (SyncTrigger::Command, TaskKind::CommandedSync),
             (SyncTrigger::Refresh, TaskKind::CommandedSync),
         ] {
             assert_eq!(sync(trigger, false, None).kind(), kind, "{trigger:?}");
@@ -329,7 +329,8 @@ mod tests {
             (TaskKind::Import, vec![]),
             (TaskKind::Release, vec![]),
         ] {
-            let cancels: Vec<_> = [Sync, Import, Release].into_iter().filter(|one| one.cancels(running)).collect();
+            let cancels: Vec<_> =
+                [Sync, Import, Release].into_iter().filter(|command| command.cancels(running)).collect();
             assert_eq!(cancels, cancelled_by, "{running:?}");
         }
     }
@@ -337,25 +338,25 @@ mod tests {
     #[test]
     fn a_task_that_cannot_be_started_is_a_failure_that_the_next_request_forgives() {
         let mut pending = idle();
-        let rhythm = Rhythm { interval: Duration::from_hours(1), schedule: None };
+        let check_timing = CheckTiming { interval: Duration::from_hours(1), schedule: None };
         let now = ClockReading::now();
         for failures in 1..=3 {
-            pending.schedule_after_failed_start(rhythm, now);
+            pending.schedule_after_failed_start(check_timing, now);
             assert_eq!(pending.failures(), failures);
-            assert_eq!(pending.timer(), now.at + backoff::wait_after_failures(failures));
+            assert_eq!(pending.timer(), now.monotonic + backoff::wait_after_failures(failures));
             assert_eq!(pending.next_check(now), Some(now.wall + backoff::wait_after_failures(failures)));
         }
-        pending.request_sync(SyncTrigger::Asked, false, "ann".to_owned(), 1);
+        pending.request_sync(SyncTrigger::Command, false, "ann".to_owned(), 1);
         assert_eq!(pending.failures(), 0);
     }
 
     #[test]
     fn a_sync_that_succeeds_is_followed_by_one_after_the_interval() {
         let mut pending = idle();
-        let rhythm = Rhythm { interval: Duration::from_hours(1), schedule: None };
-        let (now, done) = (ClockReading::now(), Ok(SyncReport::of(SyncOutcome::Current(None))));
-        assert_eq!(pending.schedule_after_sync(SyncTrigger::Start, &done, rhythm, now), None);
-        let wait = pending.timer() - now.at;
+        let check_timing = CheckTiming { interval: Duration::from_hours(1), schedule: None };
+        let (now, done) = (ClockReading::now(), Ok(SyncReport::from_outcome(SyncOutcome::Current(None))));
+        assert_eq!(pending.schedule_after_sync(SyncTrigger::Start, &done, check_timing, now), None);
+        let wait = pending.timer() - now.monotonic;
         assert!((Duration::from_mins(54)..=Duration::from_mins(66)).contains(&wait), "{wait:?}");
         assert!(pending.next_task().is_none());
         pending.handle_timer(now);

@@ -1,8 +1,8 @@
-//! Computes the content security policies of the served version beside serving: neither a start nor an activation waits
-//! for them.
+//! Computes the content security policies of the served version in the background: neither a start nor an activation
+//! waits for them.
 //!
 //! It is level-triggered: whenever the policies of the served version are not known, they are read from the store or
-//! computed on a thread of their own, at low priority. If another version is served meanwhile, the computation is
+//! computed on a separate thread, at low priority. If another version is served meanwhile, the computation is
 //! cancelled.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use docwharf_agent::store::derived::CSP;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_serve::Site;
 use docwharf_serve::csp_header::VersionPolicies;
 use docwharf_site::external::csp::{self, CspRules, PolicyStatistics, SitePolicies};
@@ -36,29 +36,32 @@ pub(super) async fn maintain_policies(
     site: Arc<Site>,
     writer: Arc<StoreWriter>,
     threads: usize,
-    told: Arc<DaemonState>,
+    daemon_state: Arc<DaemonState>,
 ) {
     let Some(rules) = site.csp_rules().cloned() else { return };
-    let mut shown = site.subscribe_to_versions();
-    let (mut known, mut failures) = (None, 0);
+    let mut versions = site.subscribe_to_versions();
+    let (mut ready_id, mut failures) = (None, 0);
     loop {
-        shown.mark_unchanged();
-        let due = site.current().filter(|version| known != Some(version.id));
-        let Some(version) = due else {
-            if shown.changed().await.is_err() {
+        versions.mark_unchanged();
+        let version_without_policies = site.current().filter(|version| ready_id != Some(version.id));
+        let Some(version) = version_without_policies else {
+            if versions.changed().await.is_err() {
                 return;
             }
             continue;
         };
         let preset = rules.preset.name();
-        told.update(|now| now.policy = Some(PolicyState { preset, version: version.id, survey: None }));
+        daemon_state
+            .update(|snapshot| snapshot.policy = Some(PolicyState { preset, version: version.id, statistics: None }));
         match load_or_compute(&site, version.clone(), &writer, &rules, threads).await {
-            Some(survey) => {
-                (known, failures) = (Some(version.id), 0);
-                told.update(|now| now.policy = Some(PolicyState { preset, version: version.id, survey: Some(survey) }));
+            Some(statistics) => {
+                (ready_id, failures) = (Some(version.id), 0);
+                daemon_state.update(|snapshot| {
+                    snapshot.policy = Some(PolicyState { preset, version: version.id, statistics: Some(statistics) });
+                });
             }
-            // No thread could be started, or another version cancelled the work and this one is served again.
-            None if site.current().is_some_and(|now| now.id == version.id) => {
+            // No thread could be started, or another version cancelled the task and this one is served again.
+            None if site.current().is_some_and(|current| current.id == version.id) => {
                 failures += 1;
                 sleep(backoff::wait_after_failures(failures)).await;
             }
@@ -76,19 +79,19 @@ async fn load_or_compute(
 ) -> Option<PolicyStatistics> {
     let (send, done) = oneshot::channel();
     let (site, writer, rules) = (Arc::clone(site), Arc::clone(writer), rules.clone());
-    let work = move || {
+    let task = move || {
         lower_priority(threads);
         let policies = load_stored(writer.store(), &version).or_else(|| {
             let policies = compute(&site, &version, &rules, threads)?;
-            if let Err(error) = writer.derive(version.id, CSP, &csp::encode_policies(&policies, version.id)) {
+            if let Err(error) = writer.write_derived(version.id, CSP, &csp::encode_policies(&policies, version.id)) {
                 tracing::warn!("{}; it is computed again at the next start", ErrorChain(&error));
             }
             Some(policies)
         });
-        // The receiver is gone when the program ends.
+        // There is no receiver any more when the program ends.
         let _ = send.send(policies.map(|policies| serve_policies(&site, &version, policies, &rules)));
     };
-    let started = thread::Builder::new().name("docwharf-csp".to_owned()).spawn(work);
+    let started = thread::Builder::new().name("docwharf-csp".to_owned()).spawn(task);
     if let Err(error) = started {
         tracing::error!("cannot start a thread for the content security policies: {error}");
         return None;
@@ -98,7 +101,7 @@ async fn load_or_compute(
 
 /// Reads the stored policies of a version, which an earlier process or activation has computed.
 fn load_stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePolicies> {
-    let bytes = store.derived(version.id, CSP, MAX_STORED_BYTES)?;
+    let bytes = store.read_derived(version.id, CSP, MAX_STORED_BYTES)?;
     match csp::decode_policies(&bytes, version.id, version.index().len()) {
         Ok(policies) => Some(policies),
         Err(fault) => {
@@ -110,42 +113,45 @@ fn load_stored(store: &VersionStore, version: &SealedVersion) -> Option<SitePoli
 
 /// Computes the policies from all pages; `None` if another version is served meanwhile.
 fn compute(site: &Site, version: &SealedVersion, rules: &CspRules, threads: usize) -> Option<SitePolicies> {
-    let meanwhile = match rules.preset {
-        csp::CspPreset::Airgap => "until then other origins are refused and inline scripts are not named",
-        _ => "until then none is sent",
+    let interim = match rules.preset {
+        csp::CspPreset::Airgap => "until then, other origins are refused, and inline scripts are not listed",
+        _ => "until then, none is sent",
     };
     let (id, preset) = (version.id.short(), rules.preset.name());
-    tracing::info!("reading the pages of version {id} for their content security policies ({preset}); {meanwhile}");
-    let began = Instant::now();
+    tracing::info!("reading the pages of version {id} for their content security policies ({preset}); {interim}");
+    let started = Instant::now();
     let policies = csp::compute_policies(version, threads, &|| site.current().is_none_or(|now| now.id != version.id))?;
-    tracing::info!("the content security policies of version {id} took {} ms", began.elapsed().as_millis());
+    tracing::info!("the content security policies of version {id} took {} ms", started.elapsed().as_millis());
     Some(policies)
 }
 
 /// Serves the policies from now on, and logs and returns their statistics.
 fn serve_policies(site: &Site, version: &SealedVersion, policies: SitePolicies, rules: &CspRules) -> PolicyStatistics {
     let ready = VersionPolicies::new(version.id, policies, rules);
-    let survey = ready.survey;
+    let statistics = ready.statistics;
     site.set_policies(ready);
-    log_statistics(&survey, rules);
-    survey
+    log_statistics(&statistics, rules);
+    statistics
 }
 
-fn log_statistics(survey: &PolicyStatistics, rules: &CspRules) {
-    let PolicyStatistics { pages, unsure, long, longest, .. } = *survey;
-    let pages = count_noun(pages, "page");
-    tracing::info!("content security policy {}: {pages}, the longest policy has {longest} bytes", rules.preset.name());
-    if long > 0 {
+fn log_statistics(statistics: &PolicyStatistics, rules: &CspRules) {
+    let PolicyStatistics { pages, uncertain, too_long, longest_bytes, .. } = *statistics;
+    let pages = format_count(pages, "page");
+    tracing::info!(
+        "content security policy {}: {pages}, the longest policy has {longest_bytes} bytes",
+        rules.preset.name()
+    );
+    if too_long > 0 {
         tracing::warn!(
-            "{long} of {pages} have more inline scripts than a policy of {} bytes (server.cspSize) can name: there, \
-             inline scripts are allowed as they come; other origins are refused as everywhere",
+            "{too_long} of {pages} have more inline scripts than a policy of {} bytes (server.cspSize) can name: there, \
+             all inline scripts are allowed; other origins are refused as on all pages",
             rules.max_bytes
         );
     }
-    if unsure > 0 {
+    if uncertain > 0 {
         tracing::warn!(
-            "{unsure} of {pages} have scripts that cannot be named for certain (code in addresses, unknown character \
-             references, pages that break off): there, inline scripts are allowed as they come"
+            "{uncertain} of {pages} have scripts that cannot be named for certain (code in addresses, unknown character \
+             references, pages that break off): there, all inline scripts are allowed"
         );
     }
 }

@@ -1,11 +1,11 @@
-//! Makes the Brotli and Zstandard forms of the served version beside serving: neither a start nor an activation waits
-//! for them.
+//! Makes the Brotli and Zstandard forms of the served version in the background: neither a start nor an activation
+//! waits for them.
 //!
 //! It is level-triggered, like the policies: whenever the served version lacks forms, they are read from the store or
-//! made, one coding after the other. A process of its own encodes them ([`maker`](super::maker)); this module decides
-//! when that process may run. The work is cancelled when another version is served, the daemon stops, or the disk space
-//! is needed; half-made files are removed then. Complete files stay with their version, so that a restart or a rollback
-//! finds them.
+//! made, one coding after the other. A separate process encodes them ([`encoder_process`](super::encoder_process));
+//! this module decides when that process may run. The task is cancelled when another version is served, the daemon
+//! stops, or the disk space is needed; half-made files are removed then. Complete files stay with their version, so
+//! that a restart or a rollback finds them.
 
 use std::fs::File;
 use std::io;
@@ -27,7 +27,7 @@ use docwharf_base::backoff;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::{Mutex, MutexGuard};
-use docwharf_base::model::units::{count_noun, show_size};
+use docwharf_base::model::units::{format_count, format_size};
 use docwharf_serve::Site;
 use docwharf_serve::precompressed::{PrecompressedCodings, PrecompressedFiles};
 use docwharf_site::coding_file::{self, CodingFault, CodingStatistics};
@@ -53,14 +53,14 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 /// State shared by the encoding thread and the store, which may need the disk space of the forms.
 #[derive(Debug, Default)]
 struct EncodingControl {
-    /// Whether a thread works, and whether it must give up its files.
+    /// Whether a thread is encoding, and whether it must remove its files.
     state: Mutex<EncodingState>,
     notify_withdrawn: Notify,
 }
 
 #[derive(Debug, Default)]
 struct EncodingState {
-    works: bool,
+    is_running: bool,
     is_withdrawn: bool,
 }
 
@@ -69,7 +69,7 @@ impl EncodingControl {
         self.state.lock()
     }
 
-    /// Stops serving the forms and cancels the work. Waits until the thread has stopped, which it does within a tick,
+    /// Stops serving the forms and cancels the task. Waits until the thread has stopped, which it does within a tick,
     /// but at most two seconds.
     fn withdraw(&self, site: &Site) {
         const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,7 +80,7 @@ impl EncodingControl {
         }
         self.notify_withdrawn.notify_one();
         let deadline = Instant::now() + WITHDRAW_TIMEOUT;
-        while self.state().works && Instant::now() < deadline {
+        while self.state().is_running && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
         }
     }
@@ -105,31 +105,31 @@ enum EncodingResult {
     Failed(String),
 }
 
-/// Keeps the forms of `site` in the `wanted` codings up to date until the daemon stops.
+/// Keeps the forms of `site` in these codings up to date until the daemon stops.
 pub(super) async fn maintain_codings(
     site: Arc<Site>,
     writer: Arc<StoreWriter>,
-    wanted: Vec<ContentCoding>,
-    told: Arc<DaemonState>,
+    codings: Vec<ContentCoding>,
+    daemon_state: Arc<DaemonState>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    if wanted.is_empty() {
+    if codings.is_empty() {
         return;
     }
-    let desk = Arc::new(EncodingControl::default());
-    let (holder, of) = (Arc::clone(&desk), Arc::clone(&site));
-    writer.before_giving_up(move || holder.withdraw(&of));
-    let mut shown = site.subscribe_to_versions();
-    let (mut known, mut failures) = (None, 0);
+    let control = Arc::new(EncodingControl::default());
+    let (withdrawing, withdrawn_site) = (Arc::clone(&control), Arc::clone(&site));
+    writer.before_removing_derived_files(move || withdrawing.withdraw(&withdrawn_site));
+    let mut versions = site.subscribe_to_versions();
+    let (mut handled, mut failures) = (None, 0);
     loop {
-        shown.mark_unchanged();
+        versions.mark_unchanged();
         let mut wait = None;
-        if let Some(version) = site.current().filter(|version| known != Some(version.id)) {
+        if let Some(version) = site.current().filter(|version| handled != Some(version.id)) {
             let id = version.id;
-            let (stop, calls) = channel();
-            let job = EncodingJob::new(&site, version, &writer, &desk, &told, calls);
-            let Some(end) = run_job(job, wanted.clone(), stop, &mut stopped).await else { return };
-            known = Some(id);
+            let (stop, stop_channel) = channel();
+            let job = EncodingJob::new(&site, version, &writer, &control, &daemon_state, stop_channel);
+            let Some(end) = run_job(job, codings.clone(), stop, &mut stopped).await else { return };
+            handled = Some(id);
             match end {
                 EncodingResult::Done => failures = 0,
                 EncodingResult::Cancelled if site.current().is_some_and(|now| now.id == id) => {
@@ -137,44 +137,51 @@ pub(super) async fn maintain_codings(
                 }
                 EncodingResult::Cancelled => continue,
                 EncodingResult::NoSpace(why) => {
-                    tracing::info!("denser forms of version {} are not made: {why}; gzip goes out", id.short());
-                    told.update(|now| now.codings = Some(daemon_state::PrecompressedState::with_problem(id, why)));
+                    tracing::info!(
+                        "the Brotli and Zstandard forms of version {} are not made: {why}; gzip is served",
+                        id.short()
+                    );
+                    daemon_state.update(|snapshot| {
+                        snapshot.codings = Some(daemon_state::PrecompressedState::with_error(id, why));
+                    });
                     wait = Some(NO_SPACE_RETRY_DELAY);
                 }
                 EncodingResult::Failed(why) => {
                     failures += 1;
-                    let last = failures >= MAX_FAILURES;
-                    let next = if last { "the next version or start tries again" } else { "trying again in a while" };
+                    let is_last = failures >= MAX_FAILURES;
+                    let next = if is_last { "the next version or start tries again" } else { "trying again later" };
                     tracing::warn!(
-                        "cannot make the denser forms of version {}: {why}; gzip goes out, {next}",
+                        "cannot make the Brotli and Zstandard forms of version {}: {why}; gzip is served, {next}",
                         id.short()
                     );
-                    told.update(|now| now.codings = Some(daemon_state::PrecompressedState::with_problem(id, why)));
-                    wait = if last { None } else { Some(backoff::wait_after_failures(failures)) };
+                    daemon_state.update(|snapshot| {
+                        snapshot.codings = Some(daemon_state::PrecompressedState::with_error(id, why));
+                    });
+                    wait = if is_last { None } else { Some(backoff::wait_after_failures(failures)) };
                 }
             }
         }
         tokio::select! {
-            changed = shown.changed() => match changed {
+            changed = versions.changed() => match changed {
                 Ok(()) => failures = 0,
                 Err(_) => return,
             },
             _ = stopped.changed() => return,
             // Not at once: the disk space was freed because another operation is about to use it.
-            () = desk.notify_withdrawn.notified() => tokio::select! {
-                () = sleep(NO_SPACE_RETRY_DELAY) => known = None,
-                _ = shown.changed() => {}
+            () = control.notify_withdrawn.notified() => tokio::select! {
+                () = sleep(NO_SPACE_RETRY_DELAY) => handled = None,
+                _ = versions.changed() => {}
                 _ = stopped.changed() => return,
             },
-            () = sleep(wait.unwrap_or_default()), if wait.is_some() => known = None,
+            () = sleep(wait.unwrap_or_default()), if wait.is_some() => handled = None,
         }
     }
 }
 
-/// Runs the job on a thread of its own. Returns `None` if the daemon stops; the thread has ended then.
+/// Runs the job on a separate thread. Returns `None` if the daemon stops; the thread has ended then.
 async fn run_job(
     mut job: EncodingJob,
-    wanted: Vec<ContentCoding>,
+    codings: Vec<ContentCoding>,
     stop: Sender<()>,
     stopped: &mut watch::Receiver<bool>,
 ) -> Option<EncodingResult> {
@@ -185,20 +192,20 @@ async fn run_job(
         }
     }
     let (send, mut done) = oneshot::channel();
-    let work = move || {
+    let task = move || {
         lower_priority(1);
-        let end = job.make_all(&wanted);
-        let desk = Arc::clone(&job.desk);
+        let result = job.make_all(&codings);
+        let control = Arc::clone(&job.control);
         drop(job);
-        desk.state().works = false;
-        // The receiver is gone when the program ends.
-        let _ = send.send(end);
+        control.state().is_running = false;
+        // There is no receiver any more when the program ends.
+        let _ = send.send(result);
     };
-    if let Err(error) = thread::Builder::new().name("docwharf-codings".to_owned()).spawn(work) {
+    if let Err(error) = thread::Builder::new().name("docwharf-codings".to_owned()).spawn(task) {
         return Some(EncodingResult::Failed(format!("cannot start a thread: {error}")));
     }
     tokio::select! {
-        end = &mut done => Some(end.unwrap_or_else(|_| EncodingResult::Failed("the thread died; this is a bug".to_owned()))),
+        result = &mut done => Some(result.unwrap_or_else(|_| EncodingResult::Failed("the thread died; this is a bug".to_owned()))),
         _ = stopped.changed() => {
             drop(stop);
             let _ = done.await;
@@ -207,21 +214,21 @@ async fn run_job(
     }
 }
 
-/// The work of one encoding thread.
+/// The task of one encoding thread.
 struct EncodingJob {
     site: Arc<Site>,
     version: Arc<SealedVersion>,
     writer: Arc<StoreWriter>,
-    desk: Arc<EncodingControl>,
+    control: Arc<EncodingControl>,
     daemon_state: Arc<DaemonState>,
     /// Carries no message; it is closed when the daemon stops.
     stop_channel: Receiver<()>,
-    pace: Throttle,
+    throttle: Throttle,
 }
 
 impl Drop for EncodingJob {
     fn drop(&mut self) {
-        self.desk.state().works = false;
+        self.control.state().is_running = false;
     }
 }
 
@@ -230,77 +237,77 @@ impl EncodingJob {
         site: &Arc<Site>,
         version: Arc<SealedVersion>,
         writer: &Arc<StoreWriter>,
-        desk: &Arc<EncodingControl>,
-        told: &Arc<DaemonState>,
+        control: &Arc<EncodingControl>,
+        daemon_state: &Arc<DaemonState>,
         stop_channel: Receiver<()>,
     ) -> EncodingJob {
-        *desk.state() = EncodingState { works: true, is_withdrawn: false };
-        let pace = Throttle::new(Instant::now(), answered_requests(site));
-        let (site, writer, desk) = (Arc::clone(site), Arc::clone(writer), Arc::clone(desk));
-        EncodingJob { site, version, writer, desk, daemon_state: Arc::clone(told), stop_channel, pace }
+        *control.state() = EncodingState { is_running: true, is_withdrawn: false };
+        let throttle = Throttle::new(Instant::now(), answered_requests(site));
+        let (site, writer, control) = (Arc::clone(site), Arc::clone(writer), Arc::clone(control));
+        EncodingJob { site, version, writer, control, daemon_state: Arc::clone(daemon_state), stop_channel, throttle }
     }
 
-    fn make_all(&mut self, wanted: &[ContentCoding]) -> EncodingResult {
+    fn make_all(&mut self, requested: &[ContentCoding]) -> EncodingResult {
         let id = self.version.id;
         let mut codings = PrecompressedCodings::empty(id);
         self.update_daemon_state(&codings, false);
-        for &coding in wanted {
+        for &coding in requested {
             while !self.may_work() {
                 if !self.wait_for_tick() {
                     return EncodingResult::Cancelled;
                 }
             }
-            let coded = match self.load_stored(coding) {
+            let files = match self.load_stored(coding) {
                 Ok(None) => self.make_and_verify(coding),
-                Ok(Some(coded)) => Ok(coded),
+                Ok(Some(files)) => Ok(files),
                 Err(end) => Err(end),
             };
-            match coded {
-                Ok(coded) => *codings.slot_mut(coding) = Some(coded),
+            match files {
+                Ok(files) => *codings.slot_mut(coding) = Some(files),
                 Err(end) => return end,
             }
-            self.desk.offer(&self.site, &codings);
+            self.control.offer(&self.site, &codings);
             self.update_daemon_state(&codings, false);
         }
         self.update_daemon_state(&codings, true);
         EncodingResult::Done
     }
 
-    /// Waits for a tick. Returns whether the work is still wanted.
+    /// Waits for a tick. Returns whether the task is still needed.
     fn wait_for_tick(&self) -> bool {
         matches!(self.stop_channel.recv_timeout(POLL_INTERVAL), Err(RecvTimeoutError::Timeout)) && !self.is_cancelled()
     }
 
     fn is_cancelled(&self) -> bool {
         self.stop_channel.try_recv() != Err(TryRecvError::Empty)
-            || self.desk.state().is_withdrawn
+            || self.control.state().is_withdrawn
             || self.site.current().is_none_or(|now| now.id != self.version.id)
     }
 
     fn may_work(&mut self) -> bool {
         let answered = answered_requests(&self.site);
-        self.pace.may_work(Instant::now(), answered)
+        self.throttle.may_work(Instant::now(), answered)
     }
 
     fn update_daemon_state(&self, codings: &PrecompressedCodings, ready: bool) {
-        let yields = |coded: &Option<PrecompressedFiles>| coded.as_ref().map(|coded| coded.yields);
+        let yields = |coded: &Option<PrecompressedFiles>| coded.as_ref().map(|coded| coded.statistics);
         let (brotli, zstd) = (yields(&codings.brotli), yields(&codings.zstd));
-        let now = daemon_state::PrecompressedState { version: codings.id, ready, brotli, zstd, why_not: None };
-        self.daemon_state.update(|known| known.codings = Some(now));
+        let state = daemon_state::PrecompressedState { version: codings.id, ready, brotli, zstd, error: None };
+        self.daemon_state.update(|snapshot| snapshot.codings = Some(state));
     }
 
     /// Opens the stored form in a coding, which was made when the version was served before. A file that cannot be used
     /// is discarded.
     fn load_stored(&self, coding: ContentCoding) -> Result<Option<PrecompressedFiles>, EncodingResult> {
         let id = self.version.id;
-        let Some(file) = self.writer.store().derived_file(id, derived_kind(coding)) else { return Ok(None) };
+        let Some(file) = self.writer.store().open_derived(id, derived_kind(coding)) else { return Ok(None) };
         match self.verify_and_map(coding, &file) {
             Ok(coded) => Ok(Some(coded)),
             Err(fault) if fault.kind() == io::ErrorKind::Interrupted => Err(EncodingResult::Cancelled),
             Err(fault) => {
                 let path = self.writer.store().derived_dir(id).join(derived_kind(coding));
-                tracing::warn!("cannot use {}: {}; it is made again", path.display(), ErrorChain(&fault));
-                if let Err(error) = self.writer.discard(id, derived_kind(coding)) {
+                tracing::warn!("cannot use {}: {}; it is rebuilt", path.display(), ErrorChain(&fault));
+                if let Err(error) = self.writer.remove_derived(id, derived_kind(coding)) {
                     tracing::warn!("{}", ErrorChain(&error));
                 }
                 Ok(None)
@@ -314,7 +321,7 @@ impl EncodingJob {
     fn verify_and_map(&self, coding: ContentCoding, file: &SealedFile) -> io::Result<PrecompressedFiles> {
         let (id, files) = (self.version.id, self.version.index().len());
         let mut buffer = vec![0; READ_BUFFER_BYTES];
-        read_pieces(file, 0, coding_file::head_len(files), &mut buffer, &mut |_| {})?;
+        read_pieces(file, 0, coding_file::compute_head_len(files), &mut buffer, &mut |_| {})?;
         let bytes = mapping::map_derived(file)?;
         let yields = coding_file::check_file(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
@@ -334,12 +341,12 @@ impl EncodingJob {
     fn make_and_verify(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, EncodingResult> {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
         let failed = |error: &(dyn std::error::Error + 'static)| EncodingResult::Failed(ErrorChain(error).to_string());
-        let most = coding_writer::max_coding_len(self.version.index());
-        if let Some(why) = self.space_problem(most, self.next_bundle_bytes()).map_err(|error| failed(&error))? {
+        let max_bytes = coding_writer::max_coding_len(self.version.index());
+        if let Some(why) = self.space_problem(max_bytes, self.next_bundle_bytes()).map_err(|error| failed(&error))? {
             return Err(EncodingResult::NoSpace(why));
         }
-        let began = Instant::now();
-        let written = writer.derive_large(id, derived_kind(coding), |out| self.run_encoder(coding, out));
+        let started = Instant::now();
+        let written = writer.write_large_derived(id, derived_kind(coding), |out| self.run_encoder(coding, out));
         if self.is_cancelled() {
             return Err(EncodingResult::Cancelled);
         }
@@ -350,21 +357,24 @@ impl EncodingJob {
             }
             _ => failed(&error),
         })?;
-        let gone = || io::Error::other("it is not there any more");
-        let file =
-            writer.store().derived_file(id, derived_kind(coding)).ok_or_else(gone).map_err(|error| failed(&error))?;
+        let missing = || io::Error::other("it has been removed");
+        let file = writer
+            .store()
+            .open_derived(id, derived_kind(coding))
+            .ok_or_else(missing)
+            .map_err(|error| failed(&error))?;
         let coded = self.verify_and_map(coding, &file).map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted => EncodingResult::Cancelled,
             _ => failed(&error),
         })?;
-        let CodingStatistics { files, bytes, millis } = coded.yields;
+        let CodingStatistics { files, bytes, millis } = coded.statistics;
         tracing::info!(
             "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
             id.short(),
             coding.token(),
-            count_noun(files, "file"),
-            show_size(bytes),
-            began.elapsed().as_secs()
+            format_count(files, "file"),
+            format_size(bytes),
+            started.elapsed().as_secs()
         );
         Ok(coded)
     }
@@ -373,21 +383,21 @@ impl EncodingJob {
     fn run_encoder(&mut self, coding: ContentCoding, out: &File) -> io::Result<()> {
         let store = self.writer.store().clone();
         let dir = store.version_dir(self.version.id);
-        let order = EncoderTask { coding, id: self.version.id, index: dir.join(INDEX) };
-        let mut maker = EncoderProcess::start(&order, &dir, out)?;
-        let mut looked = Instant::now();
-        while !maker.is_done()? {
+        let task = EncoderTask { coding, id: self.version.id, index: dir.join(INDEX) };
+        let mut encoder = EncoderProcess::start(&task, &dir, out)?;
+        let mut last_space_check = Instant::now();
+        while !encoder.is_done()? {
             if !self.wait_for_tick() {
                 return Err(cancelled_error());
             }
-            if looked.elapsed() >= SPACE_CHECK_INTERVAL {
-                looked = Instant::now();
+            if last_space_check.elapsed() >= SPACE_CHECK_INTERVAL {
+                last_space_check = Instant::now();
                 if let Some(why) = self.space_problem(0, 0).map_err(io::Error::other)? {
                     return Err(io::Error::new(io::ErrorKind::StorageFull, why));
                 }
             }
-            let may = self.may_work();
-            maker.set_running(may);
+            let may_work = self.may_work();
+            encoder.set_running(may_work);
         }
         Ok(())
     }
@@ -403,39 +413,39 @@ impl EncodingJob {
     /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
     fn space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
         let store = self.writer.store();
-        let allowance = self.daemon_state.now().intent.map(|intent| intent.allowance).unwrap_or_default();
-        let SpaceLimits { min_free, max_bytes, .. } = allowance;
+        let space_limits = self.daemon_state.snapshot().intent.map(|intent| intent.space_limits).unwrap_or_default();
+        let SpaceLimits { min_free, max_bytes, .. } = space_limits;
         let min_free = min_free.unwrap_or(0);
-        let free = free_bytes(store.root()).map_err(StoreError::io("ask for the free space of", store.root()))?;
+        let free = free_bytes(store.root()).map_err(StoreError::io("read the free space of", store.root()))?;
         if let Some(free) = free.filter(|free| *free < more.saturating_add(spare).saturating_add(min_free)) {
-            let [more, spare, free, kept] = [more, spare, free, min_free].map(show_size);
+            let [more, spare, free, kept] = [more, spare, free, min_free].map(format_size);
             return Ok(Some(format!(
-                "up to {more} are needed, and {spare} for the next bundle; {free} are free, of which {kept} must stay so \
+                "up to {more} are needed, and {spare} for the next bundle; {free} are free, of which {kept} must stay free \
                  (store.minFree)"
             )));
         }
-        if let Some(most) = max_bytes
-            && is_over(&allowance, &store.sizes()?, more)
+        if let Some(limit) = max_bytes
+            && is_over(&space_limits, &store.sizes()?, more)
         {
-            let (more, most) = (show_size(more), show_size(most));
-            return Ok(Some(format!("up to {more} more would be over store.maxBytes ({most})")));
+            let (more, limit) = (format_size(more), format_size(limit));
+            return Ok(Some(format!("up to {more} more would be over store.maxBytes ({limit})")));
         }
         Ok(None)
     }
 }
 
 fn cancelled_error() -> io::Error {
-    io::Error::new(io::ErrorKind::Interrupted, "called off")
+    io::Error::new(io::ErrorKind::Interrupted, "cancelled")
 }
 
 /// Reads `len` bytes of a file from `offset` and passes them to `take` in pieces.
 fn read_pieces(file: &File, offset: u64, len: u64, buffer: &mut [u8], take: &mut dyn FnMut(&[u8])) -> io::Result<()> {
-    let mut at = 0;
-    while at < len {
-        let piece = &mut buffer[..(len - at).min(READ_BUFFER_BYTES as u64) as usize];
-        file.read_exact_at(piece, offset + at)?;
+    let mut position = 0;
+    while position < len {
+        let piece = &mut buffer[..(len - position).min(READ_BUFFER_BYTES as u64) as usize];
+        file.read_exact_at(piece, offset + position)?;
         take(piece);
-        at += piece.len() as u64;
+        position += piece.len() as u64;
     }
     Ok(())
 }

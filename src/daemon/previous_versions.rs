@@ -22,13 +22,13 @@ const RELEASE_INTERVAL: Duration = Duration::from_mins(1);
 ///
 /// `opening` must have begun before the sockets accepted connections: until it is dropped, requests for assets wait.
 pub(super) fn retain_previous_versions(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard) {
-    let (holder, store) = (Arc::clone(site), writer.store().clone());
-    writer.before_removing(move |id| holder.release_version(id));
+    let (releasing_site, store) = (Arc::clone(site), writer.store().clone());
+    writer.before_removing(move |id| releasing_site.release_version(id));
     let site = Arc::clone(site);
     tokio::spawn(async move {
-        let taken_up = Arc::clone(&site);
+        let site_to_fill = Arc::clone(&site);
         let _ = tokio::task::spawn_blocking(move || {
-            open_previous_versions(&store, &taken_up);
+            open_previous_versions(&store, &site_to_fill);
             drop(opening);
         })
         .await;
@@ -47,8 +47,8 @@ fn open_previous_versions(store: &VersionStore, site: &Site) {
         return;
     }
     let now = now_unix_seconds();
-    let mut replaced = store.replaced();
-    replaced.retain(|&(id, _)| store.has_whole(id));
+    let mut replaced = store.replaced_versions();
+    replaced.retain(|&(id, _)| store.has_undamaged(id));
     replaced.sort_by_key(|&(_, until)| std::cmp::Reverse(until));
     for (id, until) in replaced.into_iter().take(retained_versions::MAX_RETAINED_VERSIONS) {
         // If the clock was set back since then, the version counts as replaced just now.
@@ -56,10 +56,10 @@ fn open_previous_versions(store: &VersionStore, site: &Site) {
         if age >= grace {
             break;
         }
-        match open::read(store, id) {
+        match open::open_read_only(store, id) {
             Ok(version) => site.retain_version(version, age),
             Err(error) => {
-                tracing::debug!("version {} is not kept for its assets: {}", id.short(), error_message(&error));
+                tracing::debug!("version {} is not retained for its assets: {}", id.short(), error_message(&error));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Publishes the version that `run` serves as files, if the configuration names a folder.
 //!
-//! A task decides when to publish, and a thread of its own does it: serving neither waits for it nor depends on it. It
+//! A task decides when to publish, and a separate thread does it: serving neither waits for it nor depends on it. It
 //! is level-triggered: it publishes the version that the site serves at that moment, with the configuration of that
 //! moment. A failure leaves the link `current` unchanged and is retried.
 
@@ -16,7 +16,7 @@ use crate::admin::daemon_state::DaemonState;
 use docwharf_agent::publish::{PublishCheck, PublishError, PublishOutcome, PublishSettings, publish_version};
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
@@ -33,9 +33,13 @@ pub(super) struct Publisher {
 
 impl Publisher {
     /// Starts publishing in the background.
-    pub(super) fn start(settings: Option<PublishSettings>, site: Arc<Site>, told: Arc<DaemonState>) -> Publisher {
+    pub(super) fn start(
+        settings: Option<PublishSettings>,
+        site: Arc<Site>,
+        daemon_state: Arc<DaemonState>,
+    ) -> Publisher {
         let (send, receive) = watch::channel(settings);
-        tokio::spawn(publish_changes(receive, site, told));
+        tokio::spawn(publish_changes(receive, site, daemon_state));
         Publisher { settings: send }
     }
 
@@ -52,31 +56,32 @@ impl Publisher {
 async fn publish_changes(
     mut settings: watch::Receiver<Option<PublishSettings>>,
     site: Arc<Site>,
-    told: Arc<DaemonState>,
+    daemon_state: Arc<DaemonState>,
 ) {
     let mut failures = 0;
-    let mut shown = site.subscribe_to_versions();
+    let mut versions = site.subscribe_to_versions();
     // A folder that was found complete is not checked file by file again.
-    let mut looked: Option<(PublishSettings, VersionId)> = None;
+    let mut checked: Option<(PublishSettings, VersionId)> = None;
     loop {
-        let wanted = settings.borrow_and_update().clone();
+        let requested = settings.borrow_and_update().clone();
         let mut wait = CHECK_INTERVAL;
-        told.update(|now| now.publish.clone_from(&wanted));
-        if let (Some(wanted), Some(version)) = (wanted, site.current()) {
-            let now = (wanted.clone(), version.id);
-            let care = if looked.as_ref() == Some(&now) { PublishCheck::TrustRecord } else { PublishCheck::CheckFiles };
-            match publish(wanted, version, care).await {
+        daemon_state.update(|snapshot| snapshot.publish.clone_from(&requested));
+        if let (Some(requested), Some(version)) = (requested, site.current()) {
+            let current = (requested.clone(), version.id);
+            let check =
+                if checked.as_ref() == Some(&current) { PublishCheck::TrustRecord } else { PublishCheck::CheckFiles };
+            match publish(requested, version, check).await {
                 Ok(()) => {
-                    (failures, looked) = (0, Some(now));
-                    told.update(|now| now.publish_error = None);
+                    (failures, checked) = (0, Some(current));
+                    daemon_state.update(|snapshot| snapshot.publish_error = None);
                 }
                 Err(error) => {
                     failures += 1;
                     let line = ErrorChain(error.as_ref()).to_string();
-                    told.update(|now| now.publish_error = Some(line));
+                    daemon_state.update(|snapshot| snapshot.publish_error = Some(line));
                     wait = backoff::wait_after_failures(failures);
                     tracing::error!(
-                        "{}; what was published before stays; trying again in {} s",
+                        "{}; the previously published version stays; trying again in {} s",
                         ErrorChain(error.as_ref()),
                         wait.as_secs()
                     );
@@ -84,7 +89,7 @@ async fn publish_changes(
             }
         }
         tokio::select! {
-            _ = shown.changed() => {}
+            _ = versions.changed() => {}
             changed = settings.changed() => if changed.is_err() { return },
             () = sleep(wait) => {}
         }
@@ -94,19 +99,19 @@ async fn publish_changes(
 async fn publish(
     settings: PublishSettings,
     version: Arc<SealedVersion>,
-    care: PublishCheck,
+    check: PublishCheck,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let (send, done) = oneshot::channel::<Result<PublishOutcome, PublishError>>();
     let id = version.id;
     thread::Builder::new().name("docwharf-publish".to_owned()).spawn(move || {
         lower_priority(1);
-        // The receiver is gone when the program ends.
-        let _ = send.send(publish_version(&settings, &version, care));
+        // There is no receiver any more when the program ends.
+        let _ = send.send(publish_version(&settings, &version, check));
     })?;
     let died = || io::Error::other("publishing ended unexpectedly; this is a bug");
     let published = done.await.map_err(|_| died())??;
     if published.changed {
-        let (written, linked) = (count_noun(published.written, "file"), published.linked);
+        let (written, linked) = (format_count(published.written, "file"), published.linked);
         tracing::info!("version {} is published ({written} written, {linked} linked)", id.short());
     }
     Ok(())

@@ -24,13 +24,13 @@ use super::task::TaskKind;
 /// The reason why a command was not carried out.
 #[derive(Debug)]
 pub enum CommandError<'a> {
-    /// The work failed.
-    Work(&'a SyncError),
+    /// The task failed.
+    Failed(&'a SyncError),
     /// The command names another configuration than the daemon's.
     OtherConfiguration,
     /// The label of an import is invalid, for this reason.
     Label(&'static str),
-    /// The command cannot be executed while other work runs, although it was taken for one that can.
+    /// The command needs a task, and cannot be executed at once as it was expected.
     NotAtOnce,
 }
 
@@ -72,10 +72,10 @@ impl AgentView<'_> {
             _ if !self.intent.enabled => AgentActivity::Nothing,
             _ if !self.intent.has_source() && !self.has_inbox => AgentActivity::Nothing,
             _ if !self.intent.has_source() => AgentActivity::Inbox,
-            Some(_) => AgentActivity::Looking,
+            Some(_) => AgentActivity::CheckingSource,
             None => match self.next_check {
                 Some(time) if !self.is_check_due => AgentActivity::At(time),
-                _ => AgentActivity::Looking,
+                _ => AgentActivity::CheckingSource,
             },
         }
     }
@@ -106,7 +106,7 @@ impl Reporter {
     pub(super) fn update(&self, view: &AgentView<'_>) {
         let short = view.served.map(|(id, since)| (id.short(), since));
         let line = StatusLine {
-            shown: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
+            served: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
             error: (view.config_error)
                 .or(view.certificate_problem.as_deref())
                 .or(view.inbox.as_ref().and_then(|inbox| inbox.error.as_deref()))
@@ -115,22 +115,22 @@ impl Reporter {
         };
         self.notifier.status(&line.to_string());
         let is_awaited = view.intent.enabled && view.intent.has_source();
-        self.state.update(|now| {
-            if now.intent.as_ref() != Some(view.intent) {
-                now.intent = Some(view.intent.clone());
+        self.state.update(|snapshot| {
+            if snapshot.intent.as_ref() != Some(view.intent) {
+                snapshot.intent = Some(view.intent.clone());
             }
-            now.served = view.served.map(|(id, _)| id);
-            now.next_look = view.next_check.filter(|_| is_awaited && view.running.is_none());
-            now.doing = view.running.map(|(_, progress)| Arc::clone(progress));
-            now.failures = view.failures;
-            now.inbox.clone_from(&view.inbox);
+            snapshot.served = view.served.map(|(id, _)| id);
+            snapshot.next_check = view.next_check.filter(|_| is_awaited && view.running.is_none());
+            snapshot.progress = view.running.map(|(_, progress)| Arc::clone(progress));
+            snapshot.failures = view.failures;
+            snapshot.inbox.clone_from(&view.inbox);
         });
     }
 
     /// Updates the error of the certificate in the status at once: a client that learns that the certificate has been
     /// loaded again may request the status.
     pub(super) fn set_certificate_error(&self, error: Option<&str>) {
-        self.state.update(|now| now.tls_error = error.map(str::to_owned));
+        self.state.update(|snapshot| snapshot.tls_error = error.map(str::to_owned));
     }
 
     /// Replaces the host names that the admin listener accepts.
@@ -154,8 +154,8 @@ impl Reporter {
             return;
         }
         let reply = match result {
-            Ok(report) => CommandReply::Told(CommandResult::from_report(report)),
-            Err(error) => self.failure(&CommandError::Work(error)),
+            Ok(report) => CommandReply::Executed(CommandResult::from_report(report)),
+            Err(error) => self.failure(&CommandError::Failed(error)),
         };
         send_to_all(waiters, &reply);
     }
@@ -168,11 +168,11 @@ impl Reporter {
         waiters: Vec<ReplySender>,
         result: &Result<SyncReport, SyncError>,
     ) {
-        let told = result.as_ref().map(|report| release_result(store, was_held, report));
-        let reply = match told {
-            Ok(Ok(told)) => CommandReply::Told(told),
-            Ok(Err(error)) => self.failure(&CommandError::Work(&error)),
-            Err(error) => self.failure(&CommandError::Work(error)),
+        let released = result.as_ref().map(|report| release_result(store, was_held, report));
+        let reply = match released {
+            Ok(Ok(released)) => CommandReply::Executed(released),
+            Ok(Err(error)) => self.failure(&CommandError::Failed(&error)),
+            Err(error) => self.failure(&CommandError::Failed(error)),
         };
         send_to_all(waiters, &reply);
     }
@@ -206,11 +206,11 @@ impl Reporter {
     /// Logs and records the error of the last sync. The source is checked again after `wait`.
     pub(super) fn record_sync_error(&mut self, error: &SyncError, wait: Duration, has_version: bool) {
         self.last_error = Some(ErrorChain(error).to_string());
-        let stays = if has_version { "the active version stays" } else { "there is no version yet" };
+        let served = if has_version { "the active version stays" } else { "there is no version yet" };
         if let SyncError::StillRefused(_) = error {
             tracing::debug!("{}", ErrorChain(error));
         } else {
-            tracing::error!("{}; {stays}; looking again in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
+            tracing::error!("{}; {served}; the next check is in {} s", ErrorChain(error), wait.as_secs_f32().ceil());
         }
     }
 }
@@ -225,7 +225,7 @@ fn send_to_all(waiters: Vec<ReplySender>, reply: &CommandReply) {
 /// Returns the name of a result in metrics.
 fn result_name(result: &Result<SyncReport, SyncError>) -> &'static str {
     match result {
-        Ok(report) if report.blind.is_some() => "probes unreadable",
+        Ok(report) if report.unreadable_probes.is_some() => "probes unreadable",
         Ok(report) => report.outcome.name(),
         Err(_) => "failed",
     }
@@ -233,15 +233,15 @@ fn result_name(result: &Result<SyncReport, SyncError>) -> &'static str {
 
 /// Logs the outcome of a task, and what it has to warn of.
 pub(super) fn log_report(report: &SyncReport) {
-    for warning in report.brought.iter().flat_map(|brought| &brought.warnings) {
+    for warning in report.ingested.iter().flat_map(|ingested| &ingested.warnings) {
         tracing::warn!("{warning}");
     }
     match &report.outcome {
         SyncOutcome::Activated(id) => tracing::info!("version {} is active", id.short()),
-        SyncOutcome::NotActive(id, why) if report.brought.is_some() || report.refused_now => {
+        SyncOutcome::NotActive(id, why) if report.ingested.is_some() || report.is_new_refusal => {
             tracing::warn!("version {} is sealed but not active: {why}", id.short());
         }
-        SyncOutcome::Staged(id) if report.brought.is_some() => {
+        SyncOutcome::Staged(id) if report.ingested.is_some() => {
             let id = id.short();
             tracing::info!("version {id} waits for a person: `docwharf activate {id}` makes it active");
         }
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     /// Returns the activity of an agent, as the status line shows it.
-    fn shown<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
+    fn activity_text<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
         let mut view = AgentView {
             intent,
             served: None,
@@ -268,7 +268,7 @@ mod tests {
             certificate_problem: None,
         };
         change(&mut view);
-        let line = StatusLine { shown: None, error: None, next: view.activity() }.to_string();
+        let line = StatusLine { served: None, error: None, next: view.activity() }.to_string();
         line.trim_start_matches("no version yet; ").to_owned()
     }
 
@@ -279,20 +279,24 @@ mod tests {
         let bundle = docwharf_agent::sync::BundleLocation::File("/bundle.zip".into());
         let with_source = SyncIntent { bundle: Some(bundle), ..without_source.clone() };
         let disabled = SyncIntent { enabled: false, ..with_source.clone() };
-        assert_eq!(shown(&with_source, |_| {}), "next look at 1970-01-01T00:00:00Z");
-        assert_eq!(shown(&with_source, |view| view.is_check_due = true), "looking for a new one");
-        assert_eq!(shown(&without_source, |_| {}), "looking for nothing");
-        assert_eq!(shown(&without_source, |view| view.has_inbox = true), "waiting for the inbox");
-        assert_eq!(shown(&disabled, |view| view.has_inbox = true), "looking for nothing");
+        assert_eq!(activity_text(&with_source, |_| {}), "next check at 1970-01-01T00:00:00Z");
+        assert_eq!(activity_text(&with_source, |view| view.is_check_due = true), "checking the source");
+        assert_eq!(activity_text(&without_source, |_| {}), "no source to check");
+        assert_eq!(activity_text(&without_source, |view| view.has_inbox = true), "waiting for the inbox");
+        assert_eq!(activity_text(&disabled, |view| view.has_inbox = true), "no source to check");
         for (kind, expected) in [
-            (TaskKind::AutomaticSync, "looking for a new one"),
-            (TaskKind::CommandedSync, "looking for a new one"),
+            (TaskKind::AutomaticSync, "checking the source"),
+            (TaskKind::CommandedSync, "checking the source"),
             (TaskKind::Import, "importing"),
-            (TaskKind::Release, "looking for a new one"),
+            (TaskKind::Release, "checking the source"),
         ] {
-            assert_eq!(shown(&with_source, |view| view.running = Some((kind, &progress))), expected, "{kind:?}");
+            assert_eq!(
+                activity_text(&with_source, |view| view.running = Some((kind, &progress))),
+                expected,
+                "{kind:?}"
+            );
         }
         let import = (TaskKind::Import, &progress);
-        assert_eq!(shown(&disabled, |view| view.running = Some(import)), "importing");
+        assert_eq!(activity_text(&disabled, |view| view.running = Some(import)), "importing");
     }
 }

@@ -1,6 +1,6 @@
 //! Verifies the stored versions again at intervals (`store.scrub`), and at once if the previous daemon did not end
 //! cleanly, so that lost data is found before readers request it. It verifies one version at a time, at low priority
-//! beside serving.
+//! in the background.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -54,70 +54,70 @@ struct ScrubSchedule {
 }
 
 /// Verifies versions when they are due, for as long as the program runs. A damaged version is marked in the store
-/// before it is sent to `found`.
+/// before it is sent to `faults`.
 pub(super) async fn verify_versions(
     writer: Arc<StoreWriter>,
     site: Arc<Site>,
     every: Duration,
-    found: mpsc::Sender<VersionFault>,
+    faults: mpsc::Sender<VersionFault>,
 ) {
-    let mut rounds = ScrubSchedule::default();
-    let begun = Arc::clone(&writer);
-    match spawn_blocking(move || begun.begin_run()).await {
+    let mut schedule = ScrubSchedule::default();
+    let run_writer = Arc::clone(&writer);
+    match spawn_blocking(move || run_writer.begin_run()).await {
         // Versions that were stored when the power failed are verified now.
         Ok(Ok(true)) => {
-            tracing::info!("the previous docwharf did not end cleanly; the stored versions are read again");
+            tracing::info!("the previous docwharf process did not end cleanly; the stored versions are verified again");
             let store = writer.store().clone();
-            rounds.due_at_once =
+            schedule.due_at_once =
                 spawn_blocking(move || store.verified_times().into_keys().collect()).await.unwrap_or_default();
         }
         Ok(Ok(false)) => {}
         Ok(Err(error)) => {
-            tracing::warn!("{}; whether this daemon ended as it should will not be known", ErrorChain(&error));
+            tracing::warn!("{}; the next start will not know whether this daemon ended cleanly", ErrorChain(&error));
         }
         Err(_) => return,
     }
-    let whole = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
+    let interval_seconds = i64::try_from(every.as_secs()).unwrap_or(i64::MAX);
     loop {
         let store = writer.store().clone();
-        let known =
+        let stored =
             spawn_blocking(move || (store.record().ok().and_then(|record| record.active), store.verified_times()));
-        let Ok((active, verified)) = known.await else { return };
-        let id = match next_due(active, &verified, whole, &rounds) {
+        let Ok((active, verified)) = stored.await else { return };
+        let id = match next_due(active, &verified, interval_seconds, &schedule) {
             Ok(id) => id,
             Err(wait) => {
                 tokio::select! {
                     () = sleep(wait.min(MAX_CHECK_INTERVAL)) => {}
                     // A response could not be sent as it was sealed.
-                    versions = site.wait_for_damage() => rounds.due_at_once.extend(versions),
+                    versions = site.wait_for_damage() => schedule.due_at_once.extend(versions),
                 }
                 continue;
             }
         };
-        rounds.due_at_once.remove(&id);
+        schedule.due_at_once.remove(&id);
         let was_known = writer.store().is_known_damaged(id);
         let pause = match verify_version(&writer, id).await {
             Ok(ScrubResult::Damaged(why)) => {
-                if !was_known && found.send(VersionFault::Damaged(DamagedVersion { id, why })).await.is_err() {
+                if !was_known && faults.send(VersionFault::Damaged(DamagedVersion { id, why })).await.is_err() {
                     return;
                 }
-                whole
+                interval_seconds
             }
-            Ok(ScrubResult::Mended) => {
-                if found.send(VersionFault::WrongIndex(id)).await.is_err() {
+            Ok(ScrubResult::IndexRebuilt) => {
+                if faults.send(VersionFault::WrongIndex(id)).await.is_err() {
                     return;
                 }
                 RETRY_SECONDS
             }
-            Ok(ScrubResult::Whole | ScrubResult::Gone) => RETRY_SECONDS,
+            Ok(ScrubResult::Undamaged | ScrubResult::Removed) => RETRY_SECONDS,
             Err(error) => {
                 tracing::warn!("cannot read version {} again: {error}; trying again in 10 min", id.short());
-                rounds.due_at_once.insert(id);
+                schedule.due_at_once.insert(id);
                 RETRY_SECONDS
             }
         };
-        rounds.not_before.insert(id, now_unix_seconds().saturating_add(pause));
-        rounds.not_before.retain(|id, _| verified.contains_key(id));
+        schedule.not_before.insert(id, now_unix_seconds().saturating_add(pause));
+        schedule.not_before.retain(|id, _| verified.contains_key(id));
     }
 }
 
@@ -126,18 +126,18 @@ fn next_due(
     active: Option<VersionId>,
     verified: &BTreeMap<VersionId, i64>,
     every: i64,
-    rounds: &ScrubSchedule,
+    schedule: &ScrubSchedule,
 ) -> Result<VersionId, Duration> {
     let now = now_unix_seconds();
-    let left = verified.iter().map(|(&id, &time)| {
+    let waits = verified.iter().map(|(&id, &time)| {
         // A clock that was set back must not postpone it.
-        let due = if rounds.due_at_once.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
-        let held = rounds.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(RETRY_SECONDS)));
-        (due.max(held).max(0), active != Some(id), id)
+        let due = if schedule.due_at_once.contains(&id) { 0 } else { time.min(now).saturating_add(every) - now };
+        let retry_wait = schedule.not_before.get(&id).map_or(0, |&until| (until - now).min(every.max(RETRY_SECONDS)));
+        (due.max(retry_wait).max(0), active != Some(id), id)
     });
-    match left.min() {
+    match waits.min() {
         Some((0, _, id)) => Ok(id),
-        Some((left, ..)) => Err(Duration::from_secs(left.unsigned_abs())),
+        Some((wait, ..)) => Err(Duration::from_secs(wait.unsigned_abs())),
         None => Err(MAX_CHECK_INTERVAL),
     }
 }
@@ -147,7 +147,7 @@ async fn verify_version(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<
     let writer = Arc::clone(writer);
     thread::Builder::new().name("docwharf-scrub".to_owned()).spawn(move || {
         lower_priority(1);
-        // The receiver is gone when the program ends.
+        // There is no receiver any more when the program ends.
         let _ = send.send(scrub(&writer, id));
     })?;
     done.await.map_err(io::Error::other)?
@@ -161,13 +161,13 @@ mod tests {
 
     #[test]
     fn a_version_that_was_proved_in_the_future_is_due_after_the_usual_time() {
-        let id = VersionId(Digest::of(b"a version"));
+        let id = VersionId(Digest::compute(b"a version"));
         let now = now_unix_seconds();
         let year = 365 * 24 * 3600;
         let due = |time: i64| next_due(None, &BTreeMap::from([(id, time)]), 3600, &ScrubSchedule::default());
         for time in [now + 1, now + year, i64::MAX] {
-            let left = due(time).expect_err("it was verified").as_secs();
-            assert!((3590..=3600).contains(&left), "{left} s for {}", time - now);
+            let wait = due(time).expect_err("it was verified").as_secs();
+            assert!((3590..=3600).contains(&wait), "{wait} s for {}", time - now);
         }
         assert_eq!(due(now - 3600), Ok(id));
         assert_eq!(due(i64::MIN / 2), Ok(id));

@@ -88,35 +88,35 @@ impl ServedVersion {
         self.must_reopen = false;
         if self.damaged == Some(id) {
             self.damaged = None;
-            tracing::info!("version {} is whole again and served", id.short());
+            tracing::info!("version {} is undamaged again and served", id.short());
             self.writer.note("docwharf run", "mended", Some(id), None);
         }
         // A client that learns that the version is served may request the status at once.
-        self.daemon_state.update(|now| now.served = Some(id));
+        self.daemon_state.update(|snapshot| snapshot.served = Some(id));
     }
 
     /// Serves the version that a task has opened, or the active version if the task has opened none.
-    pub(super) async fn serve_opened(&mut self, opened: VersionToServe, effort: SealOptions) {
+    pub(super) async fn serve_opened(&mut self, opened: VersionToServe, seal_options: SealOptions) {
         match opened {
             // A person may have activated another version in between: the record decides.
             Some((id, Ok(version))) if self.active() == Some(id) => self.serve(id, version),
-            Some((_, Err(error))) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
-            _ => self.serve_active(effort).await,
+            Some((_, Err(error))) => tracing::error!("{}; the previous version stays", ErrorChain(&error)),
+            _ => self.serve_active(seal_options).await,
         }
     }
 
     /// Serves the active version, unless it is served already.
-    pub(super) async fn serve_active(&mut self, effort: SealOptions) {
+    pub(super) async fn serve_active(&mut self, seal_options: SealOptions) {
         let Some(id) = self.active().filter(|&id| self.undamaged() != Some(id)) else { return };
         // This process has found it damaged before, and its file has not changed since.
         if self.writer.store().is_known_damaged(id) {
             return;
         }
         let writer = Arc::clone(&self.writer);
-        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &effort));
-        match opened.await.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &seal_options));
+        match opened.await.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok(version) => self.serve(id, version),
-            Err(error) => tracing::error!("{}; the version before it stays", ErrorChain(&error)),
+            Err(error) => tracing::error!("{}; the previous version stays", ErrorChain(&error)),
         }
     }
 
@@ -125,7 +125,7 @@ impl ServedVersion {
     /// Returns whether the source should be checked, to fetch the content again.
     pub(super) async fn handle_damage(&mut self, damage: DamagedVersion, intent: &SyncIntent) -> bool {
         let DamagedVersion { id, why } = damage;
-        // The version may have been repaired while the finding waited for its turn.
+        // The version may have been repaired before this fault was handled.
         if !self.writer.store().is_suspect(id) {
             return false;
         }
@@ -134,15 +134,15 @@ impl ServedVersion {
         self.writer.note("docwharf run", "damaged", Some(id), Some(why.clone()));
         let short = id.short();
         if self.id != Some(id) {
-            tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to mend it");
+            tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to replace it");
             return false;
         }
-        let instead = self.open_next_best(id, intent.clone()).await;
+        let replacement = self.open_next_best(id, intent.clone()).await;
         self.damaged = Some(id);
-        if let Some((other, version)) = instead {
+        if let Some((other, version)) = replacement {
             let other_short = other.short();
             tracing::error!(
-                "the version that was served, {short}, is damaged: {why}; {other_short} is served until it is mended"
+                "the served version {short} is damaged: {why}; {other_short} is served until it is replaced"
             );
             self.serve(other, version);
             self.site.release_version(id);
@@ -151,7 +151,7 @@ impl ServedVersion {
             // The served mapping is of the damaged image; after a repair the version must be opened again.
             self.must_reopen = true;
             tracing::error!(
-                "the version that is served, {short}, is damaged: {why}; there is no other to serve: import its bundle again"
+                "the served version {short} is damaged: {why}; no other version can be served: import its bundle again"
             );
         }
         true
@@ -162,9 +162,9 @@ impl ServedVersion {
         let best = spawn_blocking(move || {
             let record = writer.store().record().ok()?;
             let stored = writer.store().versions().ok()?;
-            let left = candidates(&record, &intent, stored.iter().map(|version| version.id));
-            left.into_iter().filter(|&id| id != damaged).find_map(|id| {
-                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.effort);
+            let remaining = candidates(&record, &intent, stored.iter().map(|version| version.id));
+            remaining.into_iter().filter(|&id| id != damaged).find_map(|id| {
+                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.seal_options);
                 Some((id, opened.ok()?))
             })
         });
@@ -177,9 +177,9 @@ impl ServedVersion {
         if self.id != Some(id) {
             return false;
         }
-        let (writer, effort) = (Arc::clone(&self.writer), intent.effort);
-        let opened = spawn_blocking(move || open::open(&writer, id, &effort, false)).await;
-        match opened.unwrap_or_else(|died| Err(SyncError::Broken(died.to_string()))) {
+        let (writer, seal_options) = (Arc::clone(&self.writer), intent.seal_options);
+        let opened = spawn_blocking(move || open::open(&writer, id, &seal_options, false)).await;
+        match opened.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok(version) => self.site.set_version(version),
             Err(error @ SyncError::DamagedVersion { .. }) => {
                 if let Err(error) = self.writer.mark_suspect(id) {
@@ -188,7 +188,7 @@ impl ServedVersion {
                 return self.handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }, intent).await;
             }
             Err(error) => {
-                tracing::error!("{}; it is served with the index that it was opened with", ErrorChain(&error));
+                tracing::error!("{}; it is still served with its previous index", ErrorChain(&error));
             }
         }
         false
@@ -211,7 +211,7 @@ impl ServedVersion {
 
     /// Opens the access log again, because its file may have been moved away.
     pub(super) fn reopen_log(&self) {
-        if let Some(log) = self.site.log() {
+        if let Some(log) = self.site.access_log() {
             log.reopen();
         }
     }
@@ -219,7 +219,7 @@ impl ServedVersion {
 
 /// Logs the mistakes in the rules that a version contains.
 pub(super) fn warn_about_rules(version: &SealedVersion) {
-    if let Some(doubts) = version.describe_rule_faults() {
-        tracing::warn!("version {}: {doubts}", version.id.short());
+    if let Some(warning) = version.describe_rule_faults() {
+        tracing::warn!("version {}: {warning}", version.id.short());
     }
 }

@@ -14,11 +14,11 @@ use super::listeners::{announce, urls};
 
 /// Creates the runtime of a daemon.
 pub(super) fn build_runtime() -> Result<tokio::runtime::Runtime, DaemonError> {
-    let files = listener::files_allowed();
+    let files = listener::raise_open_file_limit();
     if files < RESERVED_DESCRIPTORS {
         return Err(DaemonError::TooFewFiles(files));
     }
-    // The server has threads of its own for requests; this runtime is for everything beside them.
+    // The server has separate threads for requests; this runtime is for all other tasks.
     docwharf_base::runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(2))
         .map_err(DaemonError::Start)
 }
@@ -34,9 +34,9 @@ pub(super) struct StopSignals {
 impl StopSignals {
     /// Installs the handlers. With `hangup`, SIGHUP stops the process, too.
     pub(super) fn new(hangup: bool) -> Result<StopSignals, DaemonError> {
-        let of = |kind| signal(kind).map_err(DaemonError::Start);
-        let hup = if hangup { Some(of(SignalKind::hangup())?) } else { None };
-        Ok(StopSignals { term: of(SignalKind::terminate())?, int: of(SignalKind::interrupt())?, hup })
+        let listen = |kind| signal(kind).map_err(DaemonError::Start);
+        let hup = if hangup { Some(listen(SignalKind::hangup())?) } else { None };
+        Ok(StopSignals { term: listen(SignalKind::terminate())?, int: listen(SignalKind::interrupt())?, hup })
     }
 
     /// Waits for one of the signals.
@@ -44,12 +44,12 @@ impl StopSignals {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
-            () = hangup(self.hup.as_mut()) => {}
+            () = wait_for_hangup(self.hup.as_mut()) => {}
         }
     }
 }
 
-async fn hangup(signal: Option<&mut Signal>) {
+async fn wait_for_hangup(signal: Option<&mut Signal>) {
     match signal {
         Some(signal) => {
             signal.recv().await;
@@ -58,10 +58,10 @@ async fn hangup(signal: Option<&mut Signal>) {
     }
 }
 
-/// Runs `serve`: answers requests with `answerer` until a stop signal arrives.
-pub fn serve<A: RequestService>(answerer: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
+/// Runs `serve`: answers requests with `service` until a stop signal arrives.
+pub fn serve<A: RequestService>(service: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
     let runtime = build_runtime()?;
-    let result = serve_in(&runtime, answerer, listeners, true);
+    let result = serve_in(&runtime, service, listeners, true);
     runtime.shutdown_background();
     result
 }
@@ -69,7 +69,7 @@ pub fn serve<A: RequestService>(answerer: Arc<A>, listeners: Vec<HttpListener>) 
 /// Answers requests on this runtime until a stop signal arrives.
 pub(super) fn serve_in<A: RequestService>(
     runtime: &tokio::runtime::Runtime,
-    answerer: Arc<A>,
+    service: Arc<A>,
     listeners: Vec<HttpListener>,
     hangup: bool,
 ) -> Result<(), DaemonError> {
@@ -77,7 +77,7 @@ pub(super) fn serve_in<A: RequestService>(
         let mut signals = StopSignals::new(hangup)?;
         let (stop, stopped) = watch::channel(false);
         announce(&urls(&listeners));
-        let server = tokio::spawn(listener::serve(listeners, answerer, stopped));
+        let server = tokio::spawn(listener::serve(listeners, service, stopped));
         tokio::pin!(server);
         tokio::select! {
             ended = &mut server => return server_result(ended),

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use crate::config::access;
 use crate::config::tls::TlsSettings;
-use docwharf_base::clock::show_time;
+use docwharf_base::clock::format_system_time;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::access::AccessPolicy;
 use docwharf_serve::tls::ServerTls;
@@ -36,13 +36,16 @@ impl SiteListeners {
         self.error = match tls.reload(&settings.files) {
             Ok(None) => None,
             Ok(Some(pair)) => {
-                tracing::info!("the TLS certificate is a new one, until {}", show_time(pair.not_after));
+                tracing::info!(
+                    "the TLS certificate was replaced; the new one is valid until {}",
+                    format_system_time(pair.not_after)
+                );
                 None
             }
             Err(error) => {
                 let error = ErrorChain(&error).to_string();
                 if self.error.as_ref() != Some(&error) {
-                    tracing::error!("{error}; the certificate before it stays in force");
+                    tracing::error!("{error}; the previous certificate stays in force");
                 }
                 Some(error)
             }
@@ -52,8 +55,8 @@ impl SiteListeners {
     /// Warns if every client that reaches the site may read it. Called at the start and whenever access control
     /// changes.
     pub(super) fn warn_of_exposure(&self, access: &AccessPolicy) {
-        if let Some(doubt) = access::exposure_warning(access, self.addresses.iter().copied()) {
-            tracing::warn!("{}", OneLine(&doubt));
+        if let Some(warning) = access::exposure_warning(access, self.addresses.iter().copied()) {
+            tracing::warn!("{}", OneLine(&warning));
         }
     }
 
@@ -64,7 +67,7 @@ impl SiteListeners {
 
     /// Returns the problem of the certificate at `now` for the status line, which may also be that it has expired.
     pub(super) fn certificate_problem(&self, now: SystemTime) -> Option<String> {
-        let date_problem = || self.tls.as_ref()?.pair().date_problem(now);
+        let date_problem = || self.tls.as_ref()?.key_pair().date_problem(now);
         self.error.clone().or_else(date_problem)
     }
 }

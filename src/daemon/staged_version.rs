@@ -1,11 +1,11 @@
-//! The version that waits to become active, served on a listener of its own.
+//! The version that waits to become active, served on a separate listener.
 
 use std::sync::Arc;
 
 use tokio::task::spawn_blocking;
 
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::waiting::staged;
+use docwharf_agent::sync::waiting::find_staged_version;
 use docwharf_agent::sync::{SyncIntent, open};
 use docwharf_serve::Site;
 use docwharf_serve::access::{AccessControl, AccessPolicy};
@@ -30,13 +30,13 @@ impl StagedVersion {
             return;
         }
         let Ok(record) = store.record() else { return };
-        let waiting = staged(&record, Some(intent)).map(|staged| staged.version);
+        let waiting = find_staged_version(&record, Some(intent)).map(|staged| staged.version);
         if waiting == self.site.current().map(|version| version.id) {
             return;
         }
         let store = store.clone();
         let opened = match waiting {
-            Some(id) => spawn_blocking(move || open::read(&store, id).ok()).await.ok().flatten(),
+            Some(id) => spawn_blocking(move || open::open_read_only(&store, id).ok()).await.ok().flatten(),
             None => None,
         };
         match opened {
@@ -57,6 +57,6 @@ impl StagedVersion {
 }
 
 /// Returns access control with the same trusted proxies that admits every client.
-pub(super) fn admit_all(door: &AccessControl) -> AccessControl {
-    AccessControl { access: AccessPolicy::default(), proxies: door.proxies.clone() }
+pub(super) fn admit_all(access_control: &AccessControl) -> AccessControl {
+    AccessControl { access: AccessPolicy::default(), proxies: access_control.proxies.clone() }
 }

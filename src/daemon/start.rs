@@ -47,7 +47,7 @@ use super::{index_check, passed_sockets, policies, precompression, previous_vers
 /// The maximum number of queued commands; further ones wait at the socket.
 const MAX_QUEUED_COMMANDS: usize = 16;
 
-/// The longest time that the end of the process waits for background work.
+/// The longest time that the process waits for background tasks before it ends.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum number of connections to the admin listener. They use the file descriptors that the server reserves.
@@ -92,11 +92,11 @@ struct OpenedSockets {
 }
 
 /// Runs the daemon until a stop signal arrives. Without `serve`, there is no listener for the site.
-pub fn run(start: RunParameters, serve: bool) -> Result<(), DaemonError> {
+pub fn run(parameters: RunParameters, serve: bool) -> Result<(), DaemonError> {
     let passed = passed_sockets::take_passed_sockets()?;
-    let opened = open_listeners(&start.config, passed, serve)?;
+    let opened = open_listeners(&parameters.config, passed, serve)?;
     // Only `run` reports to a service manager; the demonstration does not, even if it was started by one.
-    run_opened(opened, start, &Notifier::from_env())
+    run_opened(opened, parameters, &Notifier::from_env())
 }
 
 /// Opens the certificate, the access log and the sockets. Passed sockets replace the configured addresses of their
@@ -135,21 +135,21 @@ fn open_listeners(
 }
 
 /// Runs the daemon on sockets that are already bound, without TLS, access log and service manager.
-pub fn run_on(sockets: Vec<TcpListener>, start: RunParameters) -> Result<(), DaemonError> {
-    let (admin, staged) = (bind(&start.config.admin)?, bind(&start.config.staged)?);
+pub fn run_on(sockets: Vec<TcpListener>, parameters: RunParameters) -> Result<(), DaemonError> {
+    let (admin, staged) = (bind(&parameters.config.admin)?, bind(&parameters.config.staged)?);
     let opened = OpenedSockets { public: listeners(sockets, None), admin, staged, tls: None, log: None };
-    run_opened(opened, start, &Notifier::none())
+    run_opened(opened, parameters, &Notifier::none())
 }
 
-fn run_opened(opened: OpenedSockets, start: RunParameters, notifier: &Notifier) -> Result<(), DaemonError> {
-    let config = &start.config;
+fn run_opened(opened: OpenedSockets, parameters: RunParameters, notifier: &Notifier) -> Result<(), DaemonError> {
+    let config = &parameters.config;
     // Checked first, so that no empty store is created.
     if !config.receives_versions() && VersionStore::at(&config.store).versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
     let runtime = build_runtime()?;
     let log = opened.log.clone();
-    let result = runtime.block_on(run_daemon(start, opened, notifier));
+    let result = runtime.block_on(run_daemon(parameters, opened, notifier));
     // A seal in progress is abandoned; the next start continues from what has been downloaded.
     runtime.shutdown_background();
     if let Some(log) = log {
@@ -158,118 +158,118 @@ fn run_opened(opened: OpenedSockets, start: RunParameters, notifier: &Notifier) 
     result
 }
 
-async fn run_daemon(start: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
+async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
     let OpenedSockets { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
-    let RunParameters { sources, config, lock_timeout: patience, hangup: on_hangup, describe } = start;
+    let RunParameters { sources, config, lock_timeout, hangup: hangup_effect, describe } = parameters;
     // Installed before any other process can know of this one; opening the store may take long.
-    let mut signals = StopSignals::new(on_hangup == RunHangup::Stop)?;
+    let mut signals = StopSignals::new(hangup_effect == RunHangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::with_access_log(config.settings.clone(), log);
     site.set_rules(Arc::clone(&config.rules));
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
-        tokio::task::spawn_blocking(move || open_store(&config, &site, patience))
+        tokio::task::spawn_blocking(move || open_store(&config, &site, lock_timeout))
     };
     notifier.status("opening the store");
-    let (writer, shown) = tokio::select! {
+    let (writer, served) = tokio::select! {
         opened = opening => opened.map_err(|panic| DaemonError::EndedUnexpectedly(io::Error::other(panic)))??,
         () = signals.stop() => return Ok(()),
         // Opening waits for the lock and may have to rebuild an index.
-        never = notifier.ask_for_time() => match never {},
+        never = notifier.extend_start_timeout() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
-    let reached = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
-    let (for_admin, for_staged) = (addresses(&admin_listeners), addresses(&staged_listeners));
-    let live = Arc::new(DaemonState::new(urls(&listeners), for_admin, for_staged, tls.clone()));
-    live.allow_hosts(AllowedHosts::new(&config.admin_hosts));
-    let pulse = start_watchdog(notifier);
+    let site_addresses = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
+    let (admin_addresses, staged_addresses) = (addresses(&admin_listeners), addresses(&staged_listeners));
+    let daemon_state = Arc::new(DaemonState::new(urls(&listeners), admin_addresses, staged_addresses, tls.clone()));
+    daemon_state.allow_hosts(AllowedHosts::new(&config.admin_hosts));
+    let watchdog = start_watchdog(notifier);
     // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
     // no daemon.
     let control = bind_control(writer.store().root());
-    announce(&live.addresses);
+    announce(&daemon_state.addresses);
     notifier.ready();
-    let opening_earlier = OpeningGuard::start(&site);
-    let (waits, readers) = oneshot::channel();
+    let opening_previous = OpeningGuard::start(&site);
+    let (idle_sender, idle) = oneshot::channel();
     let mut server = tokio::spawn({
-        let (site, stopped, pulse) = (Arc::clone(&site), stopped.clone(), Arc::clone(&pulse));
-        async move { listener::serve_watched(listeners, site, stopped, &pulse, Some(waits)).await }
+        let (site, stopped, watchdog) = (Arc::clone(&site), stopped.clone(), Arc::clone(&watchdog));
+        async move { listener::serve_watched(listeners, site, stopped, &watchdog, Some(idle_sender)).await }
     });
-    // On a machine with one core, the remaining work would delay the first requests.
-    let _ = readers.await;
-    previous_versions::retain_previous_versions(&writer, &site, opening_earlier);
-    let (send, orders) = mpsc::channel(MAX_QUEUED_COMMANDS);
+    // On a machine with one core, the remaining steps would delay the first requests.
+    let _ = idle.await;
+    previous_versions::retain_previous_versions(&writer, &site, opening_previous);
+    let (command_sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let metrics = Arc::new(DaemonMetrics::new(tls.is_some()));
     // Every client that reaches the listener of the staged version may read it, whatever [access] says. A staged
     // version that is replaced needs no asset grace, because no reader has its pages open.
-    let (asset_grace, door) = (Duration::ZERO, admit_all(&config.settings.access_control));
-    let staged = Site::new(SiteSettings { asset_grace, access_control: door, ..config.settings.clone() });
+    let (asset_grace, access_control) = (Duration::ZERO, admit_all(&config.settings.access_control));
+    let staged = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
     staged.set_rules(Arc::clone(&config.rules));
     let admin = Arc::new(AdminService {
         store: writer.store().clone(),
-        live: Arc::clone(&live),
+        daemon_state: Arc::clone(&daemon_state),
         metrics: Arc::clone(&metrics),
         site: Arc::clone(&site),
-        orders: send,
-        watchdog: pulse,
+        commands: command_sender,
+        watchdog,
     });
     tokio::spawn(policies::maintain_policies(
         Arc::clone(&site),
         Arc::clone(&writer),
         config.threads.unwrap_or_else(default_thread_count),
-        Arc::clone(&live),
+        Arc::clone(&daemon_state),
     ));
     let codings = tokio::spawn(precompression::maintain_codings(
         Arc::clone(&site),
         Arc::clone(&writer),
         config.codings.clone(),
-        Arc::clone(&live),
+        Arc::clone(&daemon_state),
         stopped.clone(),
     ));
-    let (find, found) = mpsc::channel(1);
-    index_check::verify_index(&site, find.clone());
+    let (fault_sender, faults) = mpsc::channel(1);
+    index_check::verify_index(&site, fault_sender.clone());
     if let Some(every) = config.scrub {
-        tokio::spawn(scrub::verify_versions(Arc::clone(&writer), Arc::clone(&site), every, find));
+        tokio::spawn(scrub::verify_versions(Arc::clone(&writer), Arc::clone(&site), every, fault_sender));
     }
     // The lock must outlive the control socket: otherwise this process could remove the socket of the next daemon.
-    let lock = Arc::clone(&writer);
-    let mut admins = serve_admin(&admin, control, admin_listeners, &stopped);
-    serve_staged(&mut admins, &staged, staged_listeners, &admin.live, &stopped);
+    let lock_holder = Arc::clone(&writer);
+    let mut admin_tasks = serve_admin(&admin, control, admin_listeners, &stopped);
+    serve_staged(&mut admin_tasks, &staged, staged_listeners, &admin.daemon_state, &stopped);
     let mut agent = Agent::new(AgentParameters {
         writer,
         sources,
         config,
         site,
         staged,
-        shown,
-        live,
+        served,
+        daemon_state,
         metrics,
         describe,
         notifier: notifier.clone(),
         tls,
-        reached,
+        addresses: site_addresses,
     });
     tokio::select! {
-        ended = &mut server => return server_result(ended),
+        result = &mut server => return server_result(result),
         () = signals.stop() => notifier.stopping(),
-        ended = agent.run(hangup, orders, found) => {
+        result = agent.run(hangup, commands, faults) => {
             notifier.stopping();
-            return ended;
+            return result;
         }
     }
     agent.cancel_task();
     stop.send_replace(true);
     // Clients that still wait for a reply learn that there will be none.
     drop(agent);
-    let ended = server_result(server.await);
+    let result = server_result(server.await);
     // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
     // start removes them.
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, codings).await;
-    while admins.join_next().await.is_some() {}
-    if let Err(error) = lock.end_run() {
-        tracing::warn!("{}; what is stored is read again at the next start", ErrorChain(&error));
+    while admin_tasks.join_next().await.is_some() {}
+    if let Err(error) = lock_holder.end_run() {
+        tracing::warn!("{}; the stored versions are verified again at the next start", ErrorChain(&error));
     }
-    drop(lock);
-    ended
+    drop(lock_holder);
+    result
 }
 
 fn addresses(listeners: &[TcpListener]) -> Vec<String> {
@@ -295,42 +295,42 @@ fn serve_admin(
     listeners: Vec<TcpListener>,
     stopped: &watch::Receiver<bool>,
 ) -> JoinSet<()> {
-    let mut serving = JoinSet::new();
+    let mut tasks = JoinSet::new();
     if let Some(control) = control {
-        serving.spawn(control.serve(Arc::clone(admin), stopped.clone()));
+        tasks.spawn(control.serve(Arc::clone(admin), stopped.clone()));
     }
     if !listeners.is_empty() {
-        for address in &admin.live.admin {
+        for address in &admin.daemon_state.admin {
             tracing::info!("health, status and metrics are at {address}");
         }
-        let serving_on = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
-        serving.spawn(async move {
-            if let Err(error) = serving_on.await {
+        let server = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
+        tasks.spawn(async move {
+            if let Err(error) = server.await {
                 tracing::error!("the admin listener stopped: {error}");
             }
         });
     }
-    serving
+    tasks
 }
 
 /// Serves the version that waits to become active, if there is a listener for it.
 fn serve_staged(
-    serving: &mut JoinSet<()>,
+    tasks: &mut JoinSet<()>,
     staged: &Arc<Site>,
     listeners: Vec<TcpListener>,
-    live: &DaemonState,
+    daemon_state: &DaemonState,
     stopped: &watch::Receiver<bool>,
 ) {
     if listeners.is_empty() {
         return;
     }
-    for address in &live.staged {
+    for address in &daemon_state.staged {
         tracing::info!("a version that waits to become active is served at {address}");
     }
     let site = Arc::new(StagedSite(Arc::clone(staged)));
-    let serving_on = listener::serve_limited(listeners, site, stopped.clone(), MAX_STAGED_CONNECTIONS);
-    serving.spawn(async move {
-        if let Err(error) = serving_on.await {
+    let server = listener::serve_limited(listeners, site, stopped.clone(), MAX_STAGED_CONNECTIONS);
+    tasks.spawn(async move {
+        if let Err(error) = server.await {
             tracing::error!("the listener of the staged version stopped: {error}");
         }
     });
@@ -339,11 +339,11 @@ fn serve_staged(
 /// Creates the watchdog of the accept loops. It notifies the service manager at least three times within the manager's
 /// watchdog timeout.
 fn start_watchdog(notifier: &Notifier) -> Arc<Watchdog> {
-    let watchdog = notify::watchdog_timeout();
-    let every = watchdog.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
+    let timeout = notify::watchdog_timeout();
+    let interval = timeout.map_or(HEARTBEAT_INTERVAL, |period| HEARTBEAT_INTERVAL.min(period / 3));
     let notifier = notifier.clone();
-    Watchdog::new(every, move || {
-        if watchdog.is_some() {
+    Watchdog::new(interval, move || {
+        if timeout.is_some() {
             notifier.report_alive();
         }
     })
@@ -353,15 +353,15 @@ fn start_watchdog(notifier: &Notifier) -> Arc<Watchdog> {
 fn open_store(
     config: &Config,
     site: &Site,
-    patience: Duration,
+    lock_timeout: Duration,
 ) -> Result<(Arc<StoreWriter>, Option<VersionId>), DaemonError> {
-    let writer = Arc::new(StoreWriter::open(&config.store, patience)?);
-    let shown = serve_best_version(&writer, config, site)?;
+    let writer = Arc::new(StoreWriter::open(&config.store, lock_timeout)?);
+    let served = serve_best_version(&writer, config, site)?;
     // Stored versions that wait for a person are a reason to run, too.
-    if shown.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
+    if served.is_none() && !config.receives_versions() && writer.store().versions()?.is_empty() {
         return Err(DaemonError::NothingToServe { store: config.store.clone() });
     }
-    Ok((writer, shown))
+    Ok((writer, served))
 }
 
 /// Serves the active version, or the best of the others if it is damaged.
@@ -371,9 +371,9 @@ fn serve_best_version(writer: &StoreWriter, config: &Config, site: &Site) -> Res
         other => DaemonError::FirstSync(other),
     })?;
     let stored = writer.store().versions()?;
-    let mut shown = None;
+    let mut served = None;
     for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
-        match open::open_quickly(writer, id, &config.intent.effort) {
+        match open::open_quickly(writer, id, &config.intent.seal_options) {
             Ok(version) => {
                 warn_about_rules(&version);
                 // Caches of clients may hold responses from another version, which was served before this process
@@ -382,17 +382,17 @@ fn serve_best_version(writer: &StoreWriter, config: &Config, site: &Site) -> Res
                     site.note_content_change();
                 }
                 site.set_version(version);
-                shown = Some(id);
+                served = Some(id);
                 break;
             }
-            Err(error) => tracing::error!("{}; trying the version before it", ErrorChain(&error)),
+            Err(error) => tracing::error!("{}; trying the previous version", ErrorChain(&error)),
         }
     }
     mapping::set_suspect_file(writer.suspect_file()?);
-    if shown.is_some() && record.active != shown {
+    if served.is_some() && record.active != served {
         // The record keeps the decision of the operator or of the last sync: once that version is repaired, it is
         // served again.
-        writer.note("docwharf run", "fell back", shown, None);
+        writer.note("docwharf run", "fell back", served, None);
     }
-    Ok(shown)
+    Ok(served)
 }

@@ -38,18 +38,18 @@ pub(super) enum AgentTask {
         trigger: SyncTrigger,
         /// Whether the version becomes active without the gate.
         skip_gate: bool,
-        /// The person who asked for it, if one did.
+        /// The user whose command requested it, if a command did.
         author: Option<String>,
     },
     /// The import of a file from the inbox.
     Inbox(InboxFile),
-    /// The import of a bundle by command, with the person who gave the command.
+    /// The import of a bundle by command, with the user who ran the command.
     Import(ImportCommand, String),
     /// The decision after the end of a hold, for which the gate reads the version that is due.
     Release {
         /// Whether there was a hold.
         was_held: bool,
-        /// The person who ended it.
+        /// The user who ended it.
         author: String,
     },
 }
@@ -57,7 +57,7 @@ pub(super) enum AgentTask {
 /// The kind of a task. It decides which commands cancel the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TaskKind {
-    /// A sync that no command has asked for.
+    /// A sync that no command has requested.
     AutomaticSync,
     /// A sync by command.
     CommandedSync,
@@ -71,7 +71,7 @@ impl AgentTask {
     /// Returns the kind of the task.
     pub(super) fn kind(&self) -> TaskKind {
         match self {
-            AgentTask::Sync { trigger, .. } if *trigger < SyncTrigger::Asked => TaskKind::AutomaticSync,
+            AgentTask::Sync { trigger, .. } if *trigger < SyncTrigger::Command => TaskKind::AutomaticSync,
             AgentTask::Sync { .. } => TaskKind::CommandedSync,
             AgentTask::Inbox(_) | AgentTask::Import(..) => TaskKind::Import,
             AgentTask::Release { .. } => TaskKind::Release,
@@ -100,7 +100,7 @@ impl AgentTask {
 /// The result of a task.
 #[derive(Debug)]
 pub(super) struct FinishedTask {
-    pub(super) work: AgentTask,
+    pub(super) task: AgentTask,
     pub(super) result: Result<SyncReport, SyncError>,
     pub(super) opened: VersionToServe,
 }
@@ -114,47 +114,48 @@ pub(super) struct RunningTask {
     stop: watch::Sender<bool>,
     /// The progress, for display.
     pub(super) progress: Arc<SyncProgress>,
-    /// The time at which the task began.
-    pub(super) began: Instant,
+    /// The time at which the task started.
+    pub(super) started: Instant,
     /// The clients that wait for the result.
     pub(super) waiting: Vec<oneshot::Sender<CommandReply>>,
 }
 
 impl RunningTask {
-    /// Starts `work` on a thread of its own, under the configuration in force. `shown` is the version that is served
+    /// Starts a task on a separate thread, under the configuration in force. `served` is the version that is served
     /// now.
     pub(super) fn start(
-        work: AgentTask,
+        task: AgentTask,
         writer: &Arc<StoreWriter>,
         in_force: &Arc<ArcSwap<SyncIntent>>,
-        shown: Option<VersionId>,
+        served: Option<VersionId>,
         runtime: tokio::runtime::Handle,
     ) -> io::Result<RunningTask> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
-        let kind = work.kind();
-        let doing = Arc::new(SyncProgress::default());
-        let told = Arc::clone(&doing);
+        let kind = task.kind();
+        let progress = Arc::new(SyncProgress::default());
+        let task_progress = Arc::clone(&progress);
         let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
         let intent = in_force.load_full();
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
-            lower_priority(intent.effort.threads);
-            let means = SyncContext {
+            lower_priority(intent.seal_options.threads);
+            let sync_context = SyncContext {
                 runtime,
                 stop: stopped,
-                doing: told,
-                who: work.author().to_owned(),
-                force: work.skips_gate(),
+                progress: task_progress,
+                who: task.author().to_owned(),
+                force: task.skips_gate(),
                 in_force: Some(in_force),
             };
-            // A panic in the task must not take the site down: serving does not depend on the task.
-            let done = panic::catch_unwind(AssertUnwindSafe(|| run_task(&work, &writer, &intent, shown, &means)));
+            // A panic in the task must not end the server: serving does not depend on the task.
+            let done =
+                panic::catch_unwind(AssertUnwindSafe(|| run_task(&task, &writer, &intent, served, &sync_context)));
             let (result, opened) =
-                done.unwrap_or_else(|panic| (Err(SyncError::Broken(panic_message(panic.as_ref()).to_owned())), None));
-            // The receiver is gone when the program ends.
-            let _ = send.send(FinishedTask { work, result, opened });
+                done.unwrap_or_else(|panic| (Err(SyncError::Bug(panic_message(panic.as_ref()).to_owned())), None));
+            // There is no receiver any more when the program ends.
+            let _ = send.send(FinishedTask { task, result, opened });
         })?;
-        Ok(RunningTask { done, kind, stop, progress: doing, began: Instant::now(), waiting: Vec::new() })
+        Ok(RunningTask { done, kind, stop, progress, started: Instant::now(), waiting: Vec::new() })
     }
 
     /// Sets the clients that wait for the result.
@@ -172,37 +173,45 @@ impl RunningTask {
 pub(super) type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn run_task(
-    work: &AgentTask,
+    task: &AgentTask,
     writer: &StoreWriter,
     intent: &SyncIntent,
-    shown: Option<VersionId>,
-    means: &SyncContext,
+    served: Option<VersionId>,
+    sync_context: &SyncContext,
 ) -> (Result<SyncReport, SyncError>, VersionToServe) {
-    let result = match work {
-        AgentTask::Sync { trigger, .. } => system::sync_store(writer, intent, *trigger, means),
-        AgentTask::Inbox(dropped) => {
-            let (path, source) = (&dropped.path, dropped.path.display().to_string());
+    let result = match task {
+        AgentTask::Sync { trigger, .. } => system::sync_store(writer, intent, *trigger, sync_context),
+        AgentTask::Inbox(inbox_file) => {
+            let (path, source) = (&inbox_file.path, inbox_file.path.display().to_string());
             let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
-            dropped.open().map_err(unread).and_then(|file| {
-                let (file, who) = (Some(&file), means.who.as_str());
-                let handed = ImportRequest { path, file, source: &source, label: None, who, force: means.force };
-                import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
+            inbox_file.open().map_err(unread).and_then(|file| {
+                let (file, author) = (Some(&file), sync_context.who.as_str());
+                let request =
+                    ImportRequest { path, file, source: &source, label: None, who: author, force: sync_context.force };
+                import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
             })
         }
-        AgentTask::Import(one, who) => {
-            let label = one.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
-            let (path, source) = (&one.path, &one.source);
-            let handed = ImportRequest { path, file: None, source, label: label.as_ref(), who, force: means.force };
-            import(writer, &|| means.in_force(intent), handed, &means.doing.sealing)
+        AgentTask::Import(command, author) => {
+            let label = command.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
+            let (path, source) = (&command.path, &command.source);
+            let request = ImportRequest {
+                path,
+                file: None,
+                source,
+                label: label.as_ref(),
+                who: author,
+                force: sync_context.force,
+            };
+            import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
         }
         AgentTask::Release { author, .. } => {
-            means.doing.tell("reading the pages of the version that is due");
-            operator::activate_due(writer, &|| means.in_force(intent), author, &|| means.is_cancelled())
+            sync_context.progress.set_step("reading the pages of the version that is due");
+            operator::activate_due(writer, &|| sync_context.in_force(intent), author, &|| sync_context.is_cancelled())
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
-    let due = active.filter(|&id| result.is_ok() && shown != Some(id) && !writer.store().is_known_damaged(id));
-    let opened = due.map(|id| (id, open::open_suspect(writer, id, &intent.effort)));
+    let to_open = active.filter(|&id| result.is_ok() && served != Some(id) && !writer.store().is_known_damaged(id));
+    let opened = to_open.map(|id| (id, open::open_suspect(writer, id, &intent.seal_options)));
     (result, opened)
 }
 
@@ -214,17 +223,17 @@ pub(super) fn default_thread_count() -> usize {
 /// Lowers the priority of the calling thread and binds it to at most `threads` processors. Threads that it starts
 /// inherit both. Failures are ignored: they only slow down serving.
 pub(super) fn lower_priority(threads: usize) {
-    let me = gettid();
-    let nice = getpriority_process(Some(me)).unwrap_or(0);
+    let thread_id = gettid();
+    let nice = getpriority_process(Some(thread_id)).unwrap_or(0);
     if nice < BACKGROUND_NICENESS {
-        let _ = setpriority_process(Some(me), BACKGROUND_NICENESS);
+        let _ = setpriority_process(Some(thread_id), BACKGROUND_NICENESS);
     }
     let Ok(allowed) = sched_getaffinity(None) else { return };
-    let mut fewer = CpuSet::new();
+    let mut processors = CpuSet::new();
     // The last processors: most interrupts and other threads run on the first ones.
-    let mine = (0..CpuSet::MAX_CPU).rev().filter(|&cpu| allowed.is_set(cpu)).take(threads);
-    for cpu in mine {
-        fewer.set(cpu);
+    let chosen = (0..CpuSet::MAX_CPU).rev().filter(|&cpu| allowed.is_set(cpu)).take(threads);
+    for cpu in chosen {
+        processors.set(cpu);
     }
-    let _ = sched_setaffinity(None, &fewer);
+    let _ = sched_setaffinity(None, &processors);
 }

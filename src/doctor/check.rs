@@ -1,16 +1,16 @@
-//! A check of `docwharf doctor` that has been made.
+//! The result of a check of `docwharf doctor`.
 
 use serde::Serialize;
 
-/// The result of a check.
+/// The status of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
     /// Nothing is wrong.
     Ok,
-    /// It works, but not as well as it could, or not for long.
+    /// The subject works, but not as well as it could, or not for long.
     Warning,
-    /// It does not work.
+    /// The subject does not work.
     Error,
 }
 
@@ -25,7 +25,7 @@ impl CheckStatus {
     }
 }
 
-/// A check that has been made.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DoctorCheck {
     /// The subject, one word: `key`, `clock`, …

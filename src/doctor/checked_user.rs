@@ -53,14 +53,14 @@ impl CheckedUser {
         CheckedUser::Service(Box::new(ServiceUser { unit, uid: account.map(|account| account.uid), gids, socket }))
     }
 
-    /// Returns the check that says for whom the others are made.
+    /// Returns the check that names the user of the other checks.
     pub(super) fn check(&self, sources: &ConfigSources) -> DoctorCheck {
         let CheckedUser::Service(service) = self else {
-            let beside = ServiceUnit::for_configuration(&sources.file().0);
-            let more = beside.map_or_else(String::new, |unit| {
+            let unit = ServiceUnit::for_configuration(&sources.file().0);
+            let note = unit.map_or_else(String::new, |unit| {
                 format!("; root's `docwharf doctor` checks as the user of {}", unit.name)
             });
-            return DoctorCheck::ok(CHECK_NAME, format!("what follows is checked as {}{more}", self.name()));
+            return DoctorCheck::ok(CHECK_NAME, format!("the following is checked as {}{note}", self.name()));
         };
         let unit = &service.unit;
         let user = match (&unit.user, unit.dynamic_user) {
@@ -71,7 +71,7 @@ impl CheckedUser {
         };
         let groups = unit.supplementary_groups.join(" ");
         let groups = if groups.is_empty() { String::new() } else { format!(", groups {groups}") };
-        DoctorCheck::ok(CHECK_NAME, format!("what follows is checked as {} ({user}{groups})", self.name()))
+        DoctorCheck::ok(CHECK_NAME, format!("the following is checked as {} ({user}{groups})", self.name()))
     }
 
     /// Returns the name of the user, for use in a sentence.
@@ -80,7 +80,7 @@ impl CheckedUser {
             CheckedUser::Service(service) => format!("the user of {}", service.unit.name),
             CheckedUser::Process => {
                 let uid = rustix::process::geteuid().as_raw();
-                accounts::user_name(uid).map_or_else(|| format!("uid {uid}"), |name| format!("uid {uid} ({name})"))
+                accounts::find_user_name(uid).map_or_else(|| format!("uid {uid}"), |name| format!("uid {uid} ({name})"))
             }
         }
     }
@@ -99,26 +99,26 @@ impl CheckedUser {
         let metadata = std::fs::metadata(path)
             .map_err(|error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error))?;
         let bits = [(Access::READ_OK, 4), (Access::WRITE_OK, 2), (Access::EXEC_OK, 1)];
-        let wanted = bits.iter().filter(|(bit, _)| needed.contains(*bit)).map(|(_, value)| value).sum();
+        let needed_bits = bits.iter().filter(|(bit, _)| needed.contains(*bit)).map(|(_, value)| value).sum();
         let file = FileMode { mode: metadata.permissions().mode(), uid: metadata.uid(), gid: metadata.gid() };
-        if file.allows(service.uid, &service.gids, wanted) { Ok(()) } else { Err(Errno::ACCESS) }
+        if file.allows(service.uid, &service.gids, needed_bits) { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     /// Returns advice for a missing folder that the user may not create.
     pub(super) fn advise_create(&self, path: &Path) -> String {
         let path = path.display();
-        let of = |uid: u32| format!("as root, install -d -o {uid} {path}; or name another place");
+        let install_advice = |uid: u32| format!("as root, install -d -o {uid} {path}; or name another folder");
         match self {
-            CheckedUser::Process => of(rustix::process::geteuid().as_raw()),
+            CheckedUser::Process => install_advice(rustix::process::geteuid().as_raw()),
             CheckedUser::Service(service) => service.uid.map_or_else(
                 || {
                     let unit = &service.unit.name;
                     format!(
-                        "as root, install -d -m 2775 -g GROUP {path}, and give it the group: systemctl edit {unit}, \
+                        "as root, install -d -m 2775 -g GROUP {path}, and add the service to the group: systemctl edit {unit}, \
                          SupplementaryGroups=GROUP"
                     )
                 },
-                of,
+                install_advice,
             ),
         }
     }
@@ -134,7 +134,7 @@ impl CheckedUser {
             CheckedUser::Service(service) => match service.uid {
                 Some(uid) => format!("chown {uid} {place}, or chmod it so that uid {uid} has {may}"),
                 None => format!(
-                    "give it by a group: SupplementaryGroups=GROUP (systemctl edit {}), chgrp GROUP {place}, \
+                    "grant it through a group: SupplementaryGroups=GROUP (systemctl edit {}), chgrp GROUP {place}, \
                      chmod g+{may} {place}",
                     service.unit.name
                 ),
@@ -158,7 +158,7 @@ impl ServiceUser {
             self.drop_in(&format!("ReadWritePaths={}", real.display()))
         } else {
             let allow = self.drop_in("ReadWritePaths=/srv/FOLDER");
-            format!("use another place, such as a folder in /srv; {allow}")
+            format!("use another folder, such as one in /srv; {allow}")
         };
         Some(DoctorCheck::error(name, found, advice))
     }
@@ -166,16 +166,16 @@ impl ServiceUser {
     /// Returns the error for a path that the sandbox of the unit hides, with advice; `None` if it does not.
     pub(super) fn read_barrier(&self, name: &'static str, path: &Path) -> Option<DoctorCheck> {
         let setting = self.unit.read_barrier(&resolve(path))?;
-        let found = format!("{} does not see {}: {setting} of the unit", self.unit.name, path.display());
-        Some(DoctorCheck::error(name, found, "put it into another place, such as /etc/docwharf or a folder in /srv"))
+        let found = format!("{} cannot see {}: {setting} of the unit", self.unit.name, path.display());
+        Some(DoctorCheck::error(name, found, "move it to another folder, such as /etc/docwharf or a folder in /srv"))
     }
 }
 
 /// Resolves the links in the part of a path that exists: settings of a sandbox apply to the resolved path.
 fn resolve(path: &Path) -> PathBuf {
-    let there = super::disk::nearest_existing(path);
-    let rest = path.strip_prefix(&there).unwrap_or(Path::new(""));
-    std::fs::canonicalize(&there).map_or_else(|_| path.to_owned(), |real| real.join(rest))
+    let existing = super::disk::nearest_existing(path);
+    let rest = path.strip_prefix(&existing).unwrap_or(Path::new(""));
+    std::fs::canonicalize(&existing).map_or_else(|_| path.to_owned(), |real| real.join(rest))
 }
 
 /// Mode, owner and group of a file.
@@ -187,16 +187,17 @@ struct FileMode {
 }
 
 impl FileMode {
-    /// Returns whether a user with this id (`None`: one that owns nothing) and these groups has all rights of `wanted`:
-    /// the sum of 4 (read), 2 (write) and 1 (search). As in `path_resolution(7)`, the first class that fits decides.
-    fn allows(self, uid: Option<u32>, gids: &[u32], wanted: u32) -> bool {
+    /// Returns whether a user with this id (`None`: one that owns nothing) and these groups has all rights of
+    /// `needed_bits`: the sum of 4 (read), 2 (write) and 1 (search). As in `path_resolution(7)`, the first class that
+    /// fits decides.
+    fn allows(self, uid: Option<u32>, gids: &[u32], needed_bits: u32) -> bool {
         let shift = match () {
             () if uid == Some(0) => return true,
             () if uid == Some(self.uid) => 6,
             () if gids.contains(&self.gid) => 3,
             () => 0,
         };
-        (self.mode >> shift) & wanted == wanted
+        (self.mode >> shift) & needed_bits == needed_bits
     }
 }
 
@@ -207,7 +208,7 @@ mod tests {
     #[test]
     fn the_first_class_that_fits_decides_what_modes_allow() {
         const READ: u32 = 4;
-        for (mode, uid, gids, wanted, allowed) in [
+        for (mode, uid, gids, needed_bits, allowed) in [
             (0o640, None, &[][..], READ, false),
             (0o644, None, &[], READ, true),
             (0o640, None, &[50], READ, true),
@@ -220,7 +221,7 @@ mod tests {
             (0o711, None, &[], 1, true),
         ] {
             let file = FileMode { mode, uid: 7, gid: 50 };
-            assert_eq!(file.allows(uid, gids, wanted), allowed, "{mode:o} {uid:?} {gids:?} {wanted}");
+            assert_eq!(file.allows(uid, gids, needed_bits), allowed, "{mode:o} {uid:?} {gids:?} {needed_bits}");
         }
     }
 }

@@ -5,46 +5,50 @@ use std::time::Duration;
 
 use docwharf_agent::store::VersionStore;
 use docwharf_base::clock::now_unix_seconds;
-use docwharf_base::model::units::{parse_time, show_unix};
+use docwharf_base::model::units::{format_unix_seconds, parse_time};
 
 use super::check::DoctorCheck;
 use super::network::ServerDate;
 
 const CHECK_NAME: &str = "clock";
-/// More than this is a warning: links and schedules are affected.
+/// An offset above this is a warning: links and schedules are affected.
 const CLOCK_WARNING_OFFSET: Duration = Duration::from_mins(1);
-/// From this on it is an error: signed requests and certificates are refused.
+/// An offset of at least this is an error: signed requests and certificates are refused.
 const CLOCK_ERROR_OFFSET: Duration = Duration::from_mins(15);
-const CLOCK_ADVICE: &str = "set the clock, and keep it right: timedatectl set-ntp true";
+const CLOCK_ADVICE: &str = "set the clock, and synchronize it: timedatectl set-ntp true";
 
 pub(super) fn check(store: Option<&Path>, dates: &[ServerDate]) -> DoctorCheck {
-    let farthest = dates.iter().map(|dated| (clock_offset(dated), dated)).max_by_key(|((off, _), _)| *off);
-    if let Some(((off, way), dated)) = farthest {
-        let found = format!("{} s {way} {}", off.as_secs(), dated.host);
+    let farthest = dates.iter().map(|date| (clock_offset(date), date)).max_by_key(|((off, _), _)| *off);
+    if let Some(((off, direction), date)) = farthest {
+        let found = format!("{} s {direction} {}", off.as_secs(), date.host);
         return match off {
             off if off >= CLOCK_ERROR_OFFSET => DoctorCheck::error(CHECK_NAME, found, CLOCK_ADVICE),
             off if off > CLOCK_WARNING_OFFSET => DoctorCheck::warning(CHECK_NAME, found, CLOCK_ADVICE),
-            _ => DoctorCheck::ok(CHECK_NAME, format!("within a minute of {}", dated.host)),
+            _ => DoctorCheck::ok(CHECK_NAME, format!("within a minute of {}", date.host)),
         };
     }
     let now = now_unix_seconds();
     match store.and_then(newest) {
         Some(newest) if newest > now + CLOCK_WARNING_OFFSET.as_secs().cast_signed() => {
-            let found = format!("it says {}, but the newest receipt is of {}", show_unix(now), show_unix(newest));
+            let found = format!(
+                "it shows {}, but the newest receipt is of {}",
+                format_unix_seconds(now),
+                format_unix_seconds(newest)
+            );
             DoctorCheck::error(CHECK_NAME, found, CLOCK_ADVICE)
         }
-        _ => DoctorCheck::ok(CHECK_NAME, format!("{}; compared with no other clock", show_unix(now))),
+        _ => DoctorCheck::ok(CHECK_NAME, format!("{}; compared with no other clock", format_unix_seconds(now))),
     }
 }
 
-fn clock_offset(dated: &ServerDate) -> (Duration, &'static str) {
-    match dated.ours.duration_since(dated.theirs) {
+fn clock_offset(date: &ServerDate) -> (Duration, &'static str) {
+    match date.local_time.duration_since(date.server_time) {
         Ok(off) => (off, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     }
 }
 
-/// Returns when the newest version arrived last, in seconds since 1970.
+/// Returns the time at which the newest version arrived last, in seconds since 1970.
 fn newest(root: &Path) -> Option<i64> {
     let versions = VersionStore::at(root).versions().ok()?;
     parse_time(&versions.first()?.receipts.last()?.time)
@@ -68,13 +72,13 @@ mod tests {
             (&[900, 0], CheckStatus::Error, "900 s ahead of host0"),
             (&[0, -900], CheckStatus::Error, "900 s behind host1"),
         ] {
-            let ours = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+            let local_time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
             let dates = seconds.iter().enumerate().map(|(at, &off): (usize, &i64)| {
                 let off_by = Duration::from_secs(off.unsigned_abs());
                 ServerDate {
                     host: format!("host{at}"),
-                    theirs: if off < 0 { ours + off_by } else { ours - off_by },
-                    ours,
+                    server_time: if off < 0 { local_time + off_by } else { local_time - off_by },
+                    local_time,
                 }
             });
             let check = check(None, &dates.collect::<Vec<_>>());

@@ -14,30 +14,30 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
     let config = match sources.load() {
         Ok(config) => config,
         Err(problems) => {
-            let of = |problem: &crate::config::problem::ConfigProblem| {
+            let to_check = |problem: &crate::config::problem::ConfigProblem| {
                 DoctorCheck::error(CHECK_NAME, problem.to_string(), "correct it; docwharf config init shows every key")
             };
-            return (None, problems.iter().map(of).collect());
+            return (None, problems.iter().map(to_check).collect());
         }
     };
     let (file, named) = sources.file();
-    let is_there = named || file.exists();
+    let has_file = named || file.exists();
     let mut checks = Vec::new();
     let has_nothing = config.has_nothing_to_serve();
-    let doubts = if has_nothing { Vec::new() } else { unintended_settings(&config) };
-    for warning in config.warnings.iter().map(ToString::to_string).chain(doubts) {
+    let warnings = if has_nothing { Vec::new() } else { unintended_settings(&config) };
+    for warning in config.warnings.iter().map(ToString::to_string).chain(warnings) {
         checks.push(DoctorCheck::warning(CHECK_NAME, warning, "change it if that is not intended"));
     }
     if has_nothing {
-        let begin = format!("docwharf config init {} begins a configuration; in it, ", file.display());
-        let begin = if is_there { "" } else { &begin };
+        let hint = format!("docwharf config init {} creates a configuration; in it, ", file.display());
+        let hint = if has_file { "" } else { &hint };
         checks.push(DoctorCheck::error(
             CHECK_NAME,
             nothing_to_serve_message(&config.store),
-            format!("{begin}{SET_SOURCE_HINT}"),
+            format!("{hint}{SET_SOURCE_HINT}"),
         ));
     }
-    if !is_there {
+    if !has_file {
         checks.push(DoctorCheck::ok(
             CHECK_NAME,
             format!("there is no {}: environment and defaults are in force", file.display()),
@@ -50,31 +50,31 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
 
 /// Returns what a configuration allows but probably does not intend, besides the warnings of its reader.
 pub fn unintended_settings(config: &Config) -> Vec<String> {
-    let mut doubts = Vec::new();
+    let mut warnings = Vec::new();
     let intent = &config.intent;
     if let Some(BundleLocation::File(path)) = &intent.bundle
         && let Err(error) = std::fs::metadata(path)
     {
-        doubts.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
+        warnings.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
     }
     if let Some(path) = &intent.network.ca_file
         && let Err(error) = std::fs::metadata(path)
     {
-        doubts.push(format!("api.caFile: cannot read {}: {error}", path.display()));
+        warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
     }
     if config.tls.as_ref().is_some_and(|tls| tls.listen.is_empty()) {
-        doubts.push(
+        warnings.push(
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    doubts.extend(exposure_warning(&config.settings.access_control.access, config.site_addresses()));
-    if intent.api.is_some() && intent.each_look && !intent.probes_said {
-        doubts.push(
-            "each look exports: set sync.probe, or leave out interval and schedule, to export after changes".to_owned(),
+    warnings.extend(exposure_warning(&config.settings.access_control.access, config.site_addresses()));
+    if intent.api.is_some() && intent.exports_at_each_check && !intent.has_configured_probes {
+        warnings.push(
+            "each check starts an export: set sync.probe, or remove interval and schedule, to export only after changes".to_owned(),
         );
     }
     if !config.receives_versions() {
-        doubts.push(format!("there is no source: {SET_SOURCE_HINT}"));
+        warnings.push(format!("there is no source: {SET_SOURCE_HINT}"));
     }
-    doubts
+    warnings
 }

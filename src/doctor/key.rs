@@ -1,10 +1,11 @@
-//! Checks the admin key: where it is, whether it can be used, who else can read it. The key itself is never shown.
+//! Checks the admin key: where it is, whether it can be used, which other users can read it. The key itself is never
+//! shown.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::config::checked::Config;
-use docwharf_agent::sync::api_key::KeyPlace;
+use docwharf_agent::sync::api_key::ApiKeyLocation;
 
 use super::check::DoctorCheck;
 use super::checked_user::{CheckedUser, ServiceUser};
@@ -15,14 +16,14 @@ const CHECK_NAME: &str = "key";
 pub(super) fn check(config: &Config, subject: &CheckedUser) -> DoctorCheck {
     let Some(api) = &config.intent.api else { return DoctorCheck::ok(CHECK_NAME, "not needed: there is no [api]") };
     let place = api.api_key.name();
-    if let (KeyPlace::File(path), Some(service)) = (&api.api_key, subject.service())
+    if let (ApiKeyLocation::File(path), Some(service)) = (&api.api_key, subject.service())
         && path.exists()
         && let Some(barrier) = find_blocked(CHECK_NAME, path, PathUse::Read, subject)
     {
         return unreadable(path, &barrier.found, service);
     }
-    if let Err(absent) = api.api_key.read() {
-        return DoctorCheck::error(CHECK_NAME, absent.to_string(), advice(&api.api_key));
+    if let Err(error) = api.api_key.read() {
+        return DoctorCheck::error(CHECK_NAME, error.to_string(), advice(&api.api_key));
     }
     let mode = api.api_key.file().and_then(|path| std::fs::metadata(path).ok());
     let mode =
@@ -32,20 +33,20 @@ pub(super) fn check(config: &Config, subject: &CheckedUser) -> DoctorCheck {
         return DoctorCheck::warning(
             CHECK_NAME,
             found,
-            "chmod 0640 it, and replace the key if others may have read it",
+            "chmod 0640 it, and replace the key if other users may have read it",
         );
     }
     DoctorCheck::ok(CHECK_NAME, format!("{place}{mode}"))
 }
 
-fn advice(key: &KeyPlace) -> String {
+fn advice(key: &ApiKeyLocation) -> String {
     match key {
         // Only the service and root can read the unit's credential.
-        KeyPlace::Nowhere => "set one of them; where the systemd unit is installed, put the key into \
+        ApiKeyLocation::Unset => "set one of them; if the systemd unit is installed, put the key into \
                               /etc/docwharf/api-key (mode 0600) and run `docwharf doctor` as root"
             .to_owned(),
-        KeyPlace::UnitCredential { path, .. } => {
-            format!("put the key there: install -m 600 my-key {}; then restart the service", path.display())
+        ApiKeyLocation::UnitCredential { path, .. } => {
+            format!("install the key there: install -m 600 my-key {}; then restart the service", path.display())
         }
         _ => "put the key, and nothing else, where docwharf can read it".to_owned(),
     }
@@ -54,12 +55,12 @@ fn advice(key: &KeyPlace) -> String {
 /// Returns the error for a key file that the service cannot read. systemd can pass it as a credential.
 fn unreadable(path: &Path, why: &str, service: &ServiceUser) -> DoctorCheck {
     let found = format!("the service cannot read {} (api.keyFile): {why}", path.display());
-    let take_out = "take api.keyFile out of the configuration";
+    let removal = "remove api.keyFile from the configuration";
     let advice = if service.unit.credential("api-key") == Some(path) {
-        format!("{take_out}: {} hands this file to the service as the credential api-key", service.unit.name)
+        format!("{removal}: {} passes this file to the service as the credential api-key", service.unit.name)
     } else {
         let setting = format!("LoadCredential=api-key:{}", path.display());
-        format!("{take_out} and have systemd hand the key over: {}", service.drop_in(&setting))
+        format!("{removal} and let systemd pass the key: {}", service.drop_in(&setting))
     };
     DoctorCheck::error(CHECK_NAME, found, advice)
 }

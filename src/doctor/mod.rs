@@ -1,5 +1,5 @@
-//! The checks of `docwharf doctor`: they find what is wrong, or soon will be, on this host, in the configuration and at
-//! the upstream. They only read and send requests without effect: no store is created, no job started, no link used up.
+//! The checks of `docwharf doctor`: they find present and imminent faults of this host, of the configuration and of the
+//! upstream. They only read and send requests without effect: no store is created, no job started, no link used up.
 //!
 //! Each file is one subject, each function one check. A check is one line with the finding and one with the advice.
 
@@ -24,7 +24,7 @@ use crate::config::checked::Config;
 use crate::config::sources::ConfigSources;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::secret::Scrubber;
+use docwharf_base::secret::SecretRedactor;
 
 use check::DoctorCheck;
 use checked_user::CheckedUser;
@@ -42,9 +42,9 @@ pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> V
         checks.push(key::check(config, &subject));
         checks.push(proxy::check(config));
         if !offline {
-            let seen = runtime.block_on(network::check_network(config));
-            checks.extend(seen.checks);
-            dates = seen.dates;
+            let results = runtime.block_on(network::check_network(config));
+            checks.extend(results.checks);
+            dates = results.dates;
         }
     }
     checks.push(clock::check(root.as_deref(), &dates));
@@ -60,33 +60,33 @@ pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> V
     }
     checks.push(limits::inotify());
     checks.push(limits::descriptors());
-    let scrubber = scrubber(config.as_ref());
+    let redactor = redactor(config.as_ref());
     for check in &mut checks {
-        check.found = clean(&scrubber, &check.found);
-        check.advice = check.advice.as_deref().map(|advice| clean(&scrubber, advice));
+        check.found = clean(&redactor, &check.found);
+        check.advice = check.advice.as_deref().map(|advice| clean(&redactor, advice));
     }
     checks
 }
 
-fn clean(scrubber: &Scrubber, text: &str) -> String {
-    OneLine(&scrubber.scrub(text)).to_string()
+fn clean(redactor: &SecretRedactor, text: &str) -> String {
+    OneLine(&redactor.redact(text)).to_string()
 }
 
-/// Returns a scrubber for the configured secrets. No finding should contain one, but findings quote what servers send.
-fn scrubber(config: Option<&Config>) -> Scrubber {
-    let mut scrubber = Scrubber::default();
-    let Some(config) = config else { return scrubber };
+/// Returns a redactor for the configured secrets. No finding should contain one, but findings quote what servers send.
+fn redactor(config: Option<&Config>) -> SecretRedactor {
+    let mut redactor = SecretRedactor::default();
+    let Some(config) = config else { return redactor };
     if let Some(api) = &config.intent.api {
         if let Ok(key) = api.api_key.read() {
-            scrubber.hide(&key);
+            redactor.hide(&key);
         }
-        scrubber.hide_url(&api.base);
+        redactor.hide_url(&api.base);
     }
     if let Some(BundleLocation::Link(url)) = &config.intent.bundle {
-        scrubber.hide_url(url);
+        redactor.hide_url(url);
     }
     for probe in &config.intent.probes {
-        scrubber.hide_url(probe);
+        redactor.hide_url(probe);
     }
-    scrubber
+    redactor
 }

@@ -1,5 +1,6 @@
-//! Checks names, TLS and servers. The API is asked for a job that does not exist, which starts nothing and shows
-//! whether it accepts the key. A probe is read as in a sync. A link may work only once, so only its host is contacted.
+//! Checks names, TLS and servers. The API gets a request for a job that does not exist, which starts nothing and shows
+//! whether the API accepts the key. A probe is read as in a sync. A link may work only once, so only its host is
+//! contacted.
 
 use std::time::{Duration, SystemTime};
 
@@ -41,8 +42,8 @@ pub(super) struct NetworkTarget {
 #[derive(Debug)]
 pub(super) struct ServerDate {
     pub(super) host: String,
-    pub(super) theirs: SystemTime,
-    pub(super) ours: SystemTime,
+    pub(super) server_time: SystemTime,
+    pub(super) local_time: SystemTime,
 }
 
 /// The results of the network checks.
@@ -72,74 +73,75 @@ pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
 }
 
 pub(super) async fn check_network(config: &Config) -> NetworkResults {
-    let mut seen = NetworkResults::default();
+    let mut results = NetworkResults::default();
     let targets = targets(config);
     if targets.is_empty() {
-        seen.checks.push(DoctorCheck::ok("names", "nothing is asked over the network"));
-        return seen;
+        results.checks.push(DoctorCheck::ok("names", "no requests are sent over the network"));
+        return results;
     }
-    let lost = seen.check_names(config, &targets).await;
+    let unresolved = results.check_names(config, &targets).await;
     let http = match build_client(&config.intent.network) {
         Ok(http) => http,
         Err(error) => {
-            seen.checks.push(DoctorCheck::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
-            return seen;
+            results.checks.push(DoctorCheck::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
+            return results;
         }
     };
-    for target in targets.iter().filter(|target| !lost.contains(&target.url.host())) {
+    for target in targets.iter().filter(|target| !unresolved.contains(&target.url.host())) {
         match (target.purpose, &config.intent.api) {
-            (TargetPurpose::Api, Some(api)) => seen.check_api(config, api, &http).await,
-            _ => seen.check_target(config, target, &http).await,
+            (TargetPurpose::Api, Some(api)) => results.check_api(config, api, &http).await,
+            _ => results.check_target(config, target, &http).await,
         }
     }
-    if !seen.trusted.is_empty() {
-        seen.checks.push(DoctorCheck::ok("tls", format!("trusted: {}", seen.trusted.join(", "))));
-    } else if !seen.has_untrusted && targets.iter().all(|target| !target.url.is_encrypted()) {
-        seen.checks.push(DoctorCheck::ok("tls", "not used: no address is https"));
+    if !results.trusted.is_empty() {
+        results.checks.push(DoctorCheck::ok("tls", format!("trusted: {}", results.trusted.join(", "))));
+    } else if !results.has_untrusted && targets.iter().all(|target| !target.url.is_encrypted()) {
+        results.checks.push(DoctorCheck::ok("tls", "not used: no address is https"));
     }
-    seen
+    results
 }
 
 impl NetworkResults {
-    /// Looks up each host and returns those that have no address. A host behind a proxy is left to the proxy.
+    /// Looks up each host and returns those that have no address. The name of a host behind a proxy is left to the
+    /// proxy.
     async fn check_names(&mut self, config: &Config, targets: &[NetworkTarget]) -> Vec<String> {
         let matcher = proxy_rules::matcher();
-        let (mut found, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
+        let (mut resolved, mut unresolved): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for NetworkTarget { url, .. } in targets {
             let host = url.host();
-            if found.iter().any(|line| line.starts_with(&format!("{host} "))) || lost.contains(&host) {
+            if resolved.iter().any(|line| line.starts_with(&format!("{host} "))) || unresolved.contains(&host) {
                 continue;
             }
             if matcher.as_ref().is_some_and(|matcher| proxy_rules::proxy_for(matcher, url).is_some()) {
-                found.push(format!("{host} is the proxy's to find"));
+                resolved.push(format!("{host} is looked up by the proxy"));
                 continue;
             }
             let name = url.expose().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let port = url.expose().port_or_known_default().unwrap_or(443);
-            let asked =
+            let lookup =
                 tokio::time::timeout(config.intent.network.connect_timeout, tokio::net::lookup_host((name, port)));
-            let why = match asked.await {
+            let why = match lookup.await {
                 Ok(Ok(mut addresses)) => match addresses.next() {
                     Some(address) => {
-                        found.push(format!("{host} is {}", address.ip()));
+                        resolved.push(format!("{host} is {}", address.ip()));
                         continue;
                     }
                     None => "it has no address".to_owned(),
                 },
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer in time".to_owned(),
+                Err(_) => "no response in time".to_owned(),
             };
             self.checks.push(DoctorCheck::error(
                 "names",
                 format!("{host}: {why}"),
-                "check the name, /etc/resolv.conf, and whether this machine may ask for names",
+                "check the name, /etc/resolv.conf, and whether this machine may send DNS queries",
             ));
-            lost.push(host);
+            unresolved.push(host);
         }
-        if !found.is_empty() {
-            self.checks.push(DoctorCheck::ok("names", found.join(", ")));
+        if !resolved.is_empty() {
+            self.checks.push(DoctorCheck::ok("names", resolved.join(", ")));
         }
-        lost
+        unresolved
     }
 
     async fn check_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
@@ -148,11 +150,11 @@ impl NetworkResults {
         let network = &config.intent.network;
         let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
         match api.check_access().await {
-            Ok(greeting) => {
-                self.record_response(&source.base, &greeting.headers, greeting.certificate.as_deref());
-                self.checks.push(check_access(&source.base.host(), &greeting));
+            Ok(access) => {
+                self.record_response(&source.base, &access.headers, access.certificate.as_deref());
+                self.checks.push(check_access(&source.base.host(), &access));
             }
-            Err(trouble) => self.record_error("api", &source.base, &trouble),
+            Err(request_error) => self.record_error("api", &source.base, &request_error),
         }
     }
 
@@ -170,7 +172,7 @@ impl NetworkResults {
                 return self.record_error(
                     name,
                     &url,
-                    &RequestError::new(RequestErrorCause::NoResponse, "no answer in time"),
+                    &RequestError::new(RequestErrorCause::NoResponse, "no response in time"),
                 );
             }
         };
@@ -178,11 +180,11 @@ impl NetworkResults {
         self.record_response(&url, response.headers(), certificate);
         let status = response.status().as_u16();
         self.checks.push(match status {
-            _ if is_link => DoctorCheck::ok(name, format!("{} answers; the link itself was not tried", url.host())),
-            200..400 => DoctorCheck::ok(name, format!("{url} answers {status}")),
+            _ if is_link => DoctorCheck::ok(name, format!("{} responds; the link itself was not tried", url.host())),
+            200..400 => DoctorCheck::ok(name, format!("{url} responds with {status}")),
             _ => DoctorCheck::warning(
                 name,
-                format!("{url} answers {status}, so changes are not noticed by it"),
+                format!("{url} responds with {status}, so it shows no changes"),
                 "name pages in sync.probe that change with the content",
             ),
         });
@@ -192,8 +194,8 @@ impl NetworkResults {
     fn record_response(&mut self, url: &SafeUrl, headers: &HeaderMap, certificate: Option<&[u8]>) {
         let host = url.host();
         let date = headers.get(DATE).and_then(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
-        if let Some(theirs) = date {
-            self.dates.push(ServerDate { host: host.clone(), theirs, ours: SystemTime::now() });
+        if let Some(server_time) = date {
+            self.dates.push(ServerDate { host: host.clone(), server_time, local_time: SystemTime::now() });
         }
         if !url.is_encrypted() || self.trusted.iter().any(|line| line.starts_with(&format!("{host} "))) {
             return;
@@ -201,53 +203,55 @@ impl NetworkResults {
         let Some(end) = certificate.and_then(certificate::parse_not_after) else {
             return self.trusted.push(format!("{host} "));
         };
-        let until = docwharf_base::clock::show_time(end);
-        if end.duration_since(SystemTime::now()).is_ok_and(|left| left < EXPIRY_WARNING_PERIOD) {
-            let found = format!("the certificate of {host} ends soon: {until}");
-            self.checks.push(DoctorCheck::warning("tls", found, "have the operator of that server renew it"));
+        let until = docwharf_base::clock::format_system_time(end);
+        if end.duration_since(SystemTime::now()).is_ok_and(|remaining| remaining < EXPIRY_WARNING_PERIOD) {
+            let found = format!("the certificate of {host} expires soon: {until}");
+            self.checks.push(DoctorCheck::warning("tls", found, "ask the operator of that server to renew it"));
         }
         self.trusted.push(format!("{host} until {until}"));
     }
 
-    fn record_error(&mut self, name: &'static str, url: &SafeUrl, trouble: &RequestError) {
-        let found = format!("{}: {trouble}", url.host());
-        self.checks.push(match trouble.cause {
+    fn record_error(&mut self, name: &'static str, url: &SafeUrl, request_error: &RequestError) {
+        let found = format!("{}: {request_error}", url.host());
+        self.checks.push(match request_error.cause {
             RequestErrorCause::Tls => {
                 self.has_untrusted = true;
-                let advice = "if that is the right server, name its root in api.caFile or SSL_CERT_FILE, and check this machine's clock";
+                let advice = "if that is the right server, name its root certificate in api.caFile or SSL_CERT_FILE, and check this machine's clock";
                 DoctorCheck::error("tls", found, advice)
             }
-            // Exports go on without probes, only less often.
-            _ if name == PROBE_CHECK_NAME => DoctorCheck::warning(name, found, "correct sync.probe; until then only sync.maxAge counts"),
-            RequestErrorCause::NotConnected => DoctorCheck::error(name, found, "check the address, the firewall between, and proxies"),
+            // Without probes, exports continue, but less often.
+            _ if name == PROBE_CHECK_NAME => DoctorCheck::warning(name, found, "correct sync.probe; until then, only sync.maxAge starts exports"),
+            RequestErrorCause::NotConnected => DoctorCheck::error(name, found, "check the address, firewalls, and proxies"),
             _ => DoctorCheck::error(name, found, "check that this is the right address, then try again"),
         });
     }
 }
 
 /// Returns the check for the API's response to the request for a job that does not exist.
-fn check_access(host: &str, greeting: &AccessCheck) -> DoctorCheck {
+fn check_access(host: &str, access: &AccessCheck) -> DoctorCheck {
     const NAME: &str = "api";
-    let said = &greeting.summary;
-    match greeting.status {
-        400 | 404 | 422 | 200..300 if greeting.is_json_object => DoctorCheck::ok(NAME, format!("{host} takes the key")),
+    let summary = &access.summary;
+    match access.status {
+        400 | 404 | 422 | 200..300 if access.is_json_object => DoctorCheck::ok(NAME, format!("{host} accepts the key")),
         401 => DoctorCheck::error(
             NAME,
-            format!("{host} does not take the key: {said}"),
-            "the key is wrong, revoked or has expired: put a valid one in its place",
+            format!("{host} does not accept the key: {summary}"),
+            "the key is wrong, revoked or has expired: replace it by a valid one",
         ),
         403 => DoctorCheck::error(
             NAME,
-            format!("{host} takes the key, but not for this: {said}"),
+            format!("{host} accepts the key, but not for this request: {summary}"),
             "the plan may lack static export, the key may be read-only, or this machine's address is not allowed",
         ),
         429 | 500.. => {
-            DoctorCheck::warning(NAME, format!("{host} cannot answer at the moment: {said}"), "try again later")
+            DoctorCheck::warning(NAME, format!("{host} cannot respond at the moment: {summary}"), "try again later")
         }
-        300..400 => DoctorCheck::error(NAME, format!("{host} sends elsewhere: {said}"), "correct api.baseUrl"),
+        300..400 => {
+            DoctorCheck::error(NAME, format!("{host} redirects to another address: {summary}"), "correct api.baseUrl")
+        }
         _ => DoctorCheck::error(
             NAME,
-            format!("{host} does not speak the management API: {said}"),
+            format!("{host} does not speak the management API: {summary}"),
             "correct api.baseUrl: it ends in /v1",
         ),
     }

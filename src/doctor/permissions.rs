@@ -37,9 +37,9 @@ pub(super) fn check(
     let paths = paths(root, sources, config, subject);
     let total = paths.len() as u64;
     let wrong: Vec<DoctorCheck> =
-        paths.into_iter().filter_map(|(path, wanted)| find_blocked(NAME, &path, wanted, subject)).collect();
+        paths.into_iter().filter_map(|(path, path_use)| find_blocked(NAME, &path, path_use, subject)).collect();
     if wrong.is_empty() {
-        let paths = docwharf_base::model::units::count_noun(total, "path");
+        let paths = docwharf_base::model::units::format_count(total, "path");
         return vec![DoctorCheck::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
     }
     wrong
@@ -50,10 +50,10 @@ pub(super) fn inbox(config: &Config, subject: &CheckedUser) -> Option<DoctorChec
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
     let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, subject) else {
-        let made = if path.exists() { "" } else { ", which is made when docwharf runs" };
+        let note = if path.exists() { "" } else { ", which is created when docwharf runs" };
         return Some(DoctorCheck::ok(
             NAME,
-            format!("{}{made}: {} can take files out of it", path.display(), subject.name()),
+            format!("{}{note}: {} can move files out of it", path.display(), subject.name()),
         ));
     };
     if !path.is_dir() || find_blocked(NAME, path, PathUse::ReadFolder, subject).is_some() {
@@ -105,7 +105,7 @@ fn paths(
     paths
         .extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), PathUse::Read)));
     if let Some(service) = subject.service() {
-        // systemd reads credentials itself; the key has a check of its own.
+        // systemd reads credentials itself; the key has a separate check.
         paths.retain(|(path, _)| !service.unit.passes_credential(path) && Some(path) != key);
     }
     paths
@@ -116,7 +116,7 @@ fn paths(
 pub(super) fn find_blocked(
     name: &'static str,
     path: &Path,
-    wanted: PathUse,
+    path_use: PathUse,
     subject: &CheckedUser,
 ) -> Option<DoctorCheck> {
     if let Some(service) = subject.service() {
@@ -124,7 +124,7 @@ pub(super) fn find_blocked(
         if service.unit.owns(path) {
             return None;
         }
-        let barrier = match wanted {
+        let barrier = match path_use {
             PathUse::Read | PathUse::ReadFolder => service.read_barrier(name, path),
             PathUse::ReadWrite | PathUse::WriteFolder => service.write_barrier(name, path),
         };
@@ -132,10 +132,10 @@ pub(super) fn find_blocked(
             return barrier;
         }
     }
-    let mut above: Vec<&Path> = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
-    above.reverse();
+    let mut ancestors: Vec<&Path> = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
+    ancestors.reverse();
     let blocked = |place: &Path, needed, error| BlockedPath { name, path, place, needed, error }.into_check(subject);
-    for folder in above {
+    for folder in ancestors {
         match subject.access(folder, Access::EXEC_OK) {
             Ok(()) => {}
             Err(Errno::NOENT) => break,
@@ -143,13 +143,13 @@ pub(super) fn find_blocked(
             Err(error) => return Some(blocked(folder, Access::EXEC_OK, error)),
         }
     }
-    let (place, needed) = match wanted {
+    let (place, needed) = match path_use {
         PathUse::Read => (path.to_owned(), Access::READ_OK),
         PathUse::ReadWrite => (path.to_owned(), Access::READ_OK | Access::WRITE_OK),
         PathUse::ReadFolder => (path.to_owned(), Access::READ_OK | Access::EXEC_OK),
         PathUse::WriteFolder => (disk::nearest_existing(path), Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK),
     };
-    if wanted == PathUse::WriteFolder && !place.is_dir() {
+    if path_use == PathUse::WriteFolder && !place.is_dir() {
         return Some(no_folder(name, path, &place));
     }
     match subject.access(&place, needed) {
@@ -159,8 +159,8 @@ pub(super) fn find_blocked(
 }
 
 fn no_folder(name: &'static str, path: &Path, place: &Path) -> DoctorCheck {
-    let found = format!("{}: {} is no folder", path.display(), place.display());
-    DoctorCheck::error(name, found, "name another place, or move that file away")
+    let found = format!("{}: {} is not a folder", path.display(), place.display());
+    DoctorCheck::error(name, found, "name another folder, or move that file away")
 }
 
 /// A path that cannot be used, with the component that blocks it.
@@ -175,22 +175,23 @@ struct BlockedPath<'a> {
 impl BlockedPath<'_> {
     fn into_check(self, subject: &CheckedUser) -> DoctorCheck {
         let BlockedPath { name, path, place, needed, error } = self;
-        let may: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
+        let missing_rights: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
             .into_iter()
             .filter(|(bit, _)| needed.contains(*bit))
             .filter(|(bit, _)| subject.access(place, *bit).is_err())
             .map(|(_, letter)| letter)
             .collect();
-        let may = may.join("");
-        let whose = if path == place { String::new() } else { format!("{}: ", path.display()) };
+        let missing_rights = missing_rights.join("");
+        let prefix = if path == place { String::new() } else { format!("{}: ", path.display()) };
         if error == Errno::ROFS {
-            let found = format!("{whose}{} is on a file system that is mounted read-only", place.display());
-            return DoctorCheck::error(name, found, "mount it so that it can be written to, or use another place");
+            let found = format!("{prefix}{} is on a file system that is mounted read-only", place.display());
+            return DoctorCheck::error(name, found, "mount it so that it can be written to, or use another folder");
         }
-        let found = format!("{whose}{} lacks {may} on {}", subject.name(), place.display());
+        let found = format!("{prefix}{} lacks {missing_rights} on {}", subject.name(), place.display());
         // The advice is not to open up the parent: all programs may share it, such as /var/lib.
         let is_missing = needed.contains(Access::WRITE_OK) && path != place;
-        let advice = if is_missing { subject.advise_create(path) } else { subject.advise_grant(place, &may) };
+        let advice =
+            if is_missing { subject.advise_create(path) } else { subject.advise_grant(place, &missing_rights) };
         DoctorCheck::error(name, found, advice)
     }
 }

@@ -1,4 +1,5 @@
-//! Checks the addresses to serve at: free, in use by this store's daemon, or by another program. It does not listen.
+//! Checks the addresses to serve at: free, in use by this store's daemon, or by another program. The check itself does
+//! not listen.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,8 +20,8 @@ const FIRST_FREE_PORT: u16 = 1024;
 
 pub(super) fn check(config: &Config, subject: &CheckedUser) -> Vec<DoctorCheck> {
     let running = lock_holder(&config.store);
-    let of = |key: &'static str, list: &[SocketAddr]| -> Vec<DoctorCheck> {
-        list.iter().map(|address| address_of(key, *address, running, subject)).collect()
+    let check_list = |key: &'static str, list: &[SocketAddr]| -> Vec<DoctorCheck> {
+        list.iter().map(|address| check_address(key, *address, running, subject)).collect()
     };
     let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
     let site = match subject.service().and_then(|service| service.socket.as_ref()) {
@@ -30,10 +31,10 @@ pub(super) fn check(config: &Config, subject: &CheckedUser) -> Vec<DoctorCheck> 
                 format!("{socket} is enabled: systemd listens for the site, in place of server.listen"),
             )]
         }
-        None => of("server.listen", &config.listen),
+        None => check_list("server.listen", &config.listen),
     };
-    let staged = of("activate.listen", &config.staged);
-    [site, of("tls.listen", tls), of("admin.listen", &config.admin), staged].concat()
+    let staged = check_list("activate.listen", &config.staged);
+    [site, check_list("tls.listen", tls), check_list("admin.listen", &config.admin), staged].concat()
 }
 
 /// Returns the error for a port that the user of the service may not listen on, even if root may.
@@ -48,18 +49,18 @@ fn check_privileged_port(key: &str, address: SocketAddr, service: &ServiceUser) 
         "server.listen" => {
             let socket = service.unit.name.replace(".service", ".socket");
             format!(
-                "have systemd hold port {}: systemctl enable --now {socket}; or choose a port from {first} on",
+                "let systemd open port {}: systemctl enable --now {socket}; or choose a port from {first} on",
                 address.port()
             )
         }
         _ => format!(
-            "choose a port from {first} on, or have systemd hold it with a socket unit of its own (see docwharf.socket)"
+            "choose a port from {first} on, or let systemd open it with a separate socket unit (see docwharf.socket)"
         ),
     };
     Some(DoctorCheck::error(CHECK_NAME, found, advice))
 }
 
-fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &CheckedUser) -> DoctorCheck {
+fn check_address(key: &str, address: SocketAddr, running: Option<u32>, subject: &CheckedUser) -> DoctorCheck {
     if address.port() == 0 {
         return DoctorCheck::ok(CHECK_NAME, format!("{address}: any free port"));
     }
@@ -70,22 +71,25 @@ fn address_of(key: &str, address: SocketAddr, running: Option<u32>, subject: &Ch
     match (error.kind(), running) {
         (io::ErrorKind::AddrInUse, Some(pid)) => DoctorCheck::ok(
             CHECK_NAME,
-            format!("{address} is in use, probably by the docwharf that runs on the store (pid {pid})"),
+            format!("{address} is in use, probably by the docwharf process that uses this store (pid {pid})"),
         ),
         (io::ErrorKind::AddrInUse, None) => DoctorCheck::error(
             CHECK_NAME,
             format!("{address} is in use by another program"),
-            format!("choose another port in {key}, or stop what uses it: ss -ltnp 'sport = :{}'", address.port()),
+            format!(
+                "choose another port in {key}, or stop the program that uses it: ss -ltnp 'sport = :{}'",
+                address.port()
+            ),
         ),
         (io::ErrorKind::AddrNotAvailable, _) => DoctorCheck::error(
             CHECK_NAME,
             format!("{address}: this machine does not have that address"),
-            format!("correct {key}; 0.0.0.0 and [::] are all addresses that it has"),
+            format!("correct {key}; 0.0.0.0 and [::] stand for all its addresses"),
         ),
         (io::ErrorKind::PermissionDenied, _) => DoctorCheck::error(
             CHECK_NAME,
             format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", subject.name()),
-            "choose a port from 1024 on, have systemd hold the socket (docwharf.socket), or give CAP_NET_BIND_SERVICE",
+            "choose a port from 1024 on, let systemd open the socket (docwharf.socket), or grant CAP_NET_BIND_SERVICE",
         ),
         _ => DoctorCheck::error(CHECK_NAME, format!("{address}: {error}"), format!("correct {key}")),
     }
@@ -121,13 +125,14 @@ mod tests {
 
     use super::*;
 
+    // Regression: `doctor` reported `[::]:PORT` as in use beside a server on IPv4, where `run` starts.
     #[test]
     fn an_ipv6_address_is_free_beside_a_server_on_ipv4() {
         // A machine without IPv6 has nothing to bind to.
         if TcpListener::bind("[::1]:0").is_err() {
             return;
         }
-        // A socket that is bound and does not listen keeps others from being given the port by chance.
+        // A socket that is bound and does not listen prevents that another program gets the port by chance.
         let reserve = || {
             let reserved = Socket::new(Domain::IPV6, Type::STREAM, None)?;
             reserved.set_only_v6(true)?;

@@ -25,24 +25,24 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
     if let Some(name) = unusable {
         return DoctorCheck::warning(
             CHECK_NAME,
-            format!("${name} is set to something that is no address of a proxy, and is ignored"),
+            format!("${name} is not the address of a proxy, and is ignored"),
             "write it like http://proxy.example:3128",
         );
     }
     let matcher = matcher();
-    let mut ways: Vec<String> = Vec::new();
+    let mut routes: Vec<String> = Vec::new();
     for target in network::targets(config) {
         let host = target.url.host();
-        let way = match matcher.as_ref().and_then(|matcher| proxy_for(matcher, &target.url)) {
+        let route = match matcher.as_ref().and_then(|matcher| proxy_for(matcher, &target.url)) {
             Some(proxy) => format!("{host} through {proxy}"),
-            None => format!("{host} without"),
+            None => format!("{host} directly"),
         };
-        if !ways.contains(&way) {
-            ways.push(way);
+        if !routes.contains(&route) {
+            routes.push(route);
         }
     }
-    let ways = if ways.is_empty() { "nothing is asked over the network".to_owned() } else { ways.join(", ") };
-    DoctorCheck::ok(CHECK_NAME, format!("{} set; {ways}", set.join(", ")))
+    let routes = if routes.is_empty() { "no requests are sent over the network".to_owned() } else { routes.join(", ") };
+    DoctorCheck::ok(CHECK_NAME, format!("{} set; {routes}", set.join(", ")))
 }
 
 fn is_usable(name: &str) -> bool {

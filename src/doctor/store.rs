@@ -4,7 +4,7 @@ use std::path::Path;
 
 use docwharf_agent::store::VersionStore;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 
 use super::check::DoctorCheck;
 use super::ports;
@@ -16,7 +16,7 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
     if !root.exists() {
         return vec![DoctorCheck::ok(
             CHECK_NAME,
-            format!("{} is not there yet: the first sync or import makes it", root.display()),
+            format!("{} does not exist yet: the first sync or import creates it", root.display()),
         )];
     }
     let record = match store.record() {
@@ -45,17 +45,17 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
         ));
     }
     for id in store.suspects() {
-        let found = format!("version {} was damaged in the store", id.short());
-        checks.push(DoctorCheck::error(CHECK_NAME, found, "import its bundle again to mend it, and look at the disk"));
+        let found = format!("version {} is damaged in the store", id.short());
+        checks.push(DoctorCheck::error(CHECK_NAME, found, "import its bundle again to replace it, and check the disk"));
     }
     if let Some(error) = &record.config_error {
-        let found = format!("the docwharf that runs has not taken over the configuration: {error}");
-        checks.push(DoctorCheck::warning(CHECK_NAME, found, "correct it; it is read again by itself"));
+        let found = format!("the running docwharf has not applied the configuration: {error}");
+        checks.push(DoctorCheck::warning(CHECK_NAME, found, "correct it; docwharf reads it again automatically"));
     }
     if checks.is_empty() {
         let active = record.active.map_or_else(|| "none active".to_owned(), |id| format!("{} active", id.short()));
         let writer = ports::lock_holder(root).map_or_else(String::new, |pid| format!("; in use by pid {pid}"));
-        let versions = count_noun(versions.len() as u64, "version");
+        let versions = format_count(versions.len() as u64, "version");
         checks.push(DoctorCheck::ok(CHECK_NAME, format!("{}: {versions}, {active}{writer}", root.display())));
     }
     checks

@@ -1,5 +1,5 @@
-//! The whole chain on real programs: an agent brings in what an origin exports, over a line that records each request and
-//! can be made to fail.
+//! Agent and origin as real processes: the agent downloads what the origin exports, through a proxy that records each
+//! request and can cut responses.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -7,88 +7,88 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use support::{Daemon, Ended, docwharf, end, folder, http, until, write_site};
+use support::{CommandOutput, Daemon, docwharf, http, run_to_end, temporary_folder, until, write_site};
 
 const KEY: &str = "dwk_0123456789abcdef";
 const DOMAIN: &str = "docs.example.com";
 
-/// What a test may do to the line, and what it has carried.
+/// State of the proxy: the faults that a test sets, and the recorded requests.
 #[derive(Default)]
-struct Faults {
-    /// So many of the next answers with a bundle are cut …
-    cuts: AtomicUsize,
-    /// … after so many bytes.
-    after: AtomicU64,
-    /// Heads of requests.
+struct Proxy {
+    /// The number of bundle responses that are still to be cut.
+    remaining_cuts: AtomicUsize,
+    /// The number of bytes after which a response is cut.
+    cut_after: AtomicU64,
+    /// The heads of all requests.
     heads: Mutex<Vec<String>>,
 }
 
-/// A line to `origin`; each connection carries one request.
-fn line(origin: &str) -> (String, Arc<Faults>) {
+/// Starts a proxy to `origin`. Each connection has one request.
+fn start_proxy(origin: &str) -> (String, Arc<Proxy>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let faults = Arc::new(Faults::default());
-    let (origin, shared) = (origin.to_owned(), Arc::clone(&faults));
+    let proxy = Arc::new(Proxy::default());
+    let (origin, shared) = (origin.to_owned(), Arc::clone(&proxy));
     std::thread::spawn(move || {
-        for near in listener.incoming().flatten() {
-            let (origin, faults) = (origin.clone(), Arc::clone(&shared));
-            std::thread::spawn(move || carry(near, &origin, &faults));
+        for client in listener.incoming().flatten() {
+            let (origin, proxy) = (origin.clone(), Arc::clone(&shared));
+            std::thread::spawn(move || forward(client, &origin, &proxy));
         }
     });
-    (address, faults)
+    (address, proxy)
 }
 
-/// Carries one request and its answer; an error on either side ends both, as on a real line.
-fn carry(mut near: TcpStream, origin: &str, faults: &Faults) -> Option<()> {
+/// Forwards one request and its response. An error on either side closes both connections.
+fn forward(mut client: TcpStream, origin: &str, proxy: &Proxy) -> Option<()> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
-        near.read_exact(&mut byte).ok()?;
+        client.read_exact(&mut byte).ok()?;
         head.push(byte[0]);
     }
     let text = String::from_utf8_lossy(&head).into_owned();
-    faults.heads.lock().unwrap().push(text.clone());
+    proxy.heads.lock().unwrap().push(text.clone());
     let lower = text.to_ascii_lowercase();
     let length = lower.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.trim().parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
-    near.read_exact(&mut body).ok()?;
-    // One request a connection, so that each is seen.
+    client.read_exact(&mut body).ok()?;
+    // One request per connection, so that each is recorded.
     let head = text.replacen("\r\n", "\r\nConnection: close\r\n", 1);
-    let mut far = TcpStream::connect(origin).ok()?;
-    far.write_all(head.as_bytes()).ok()?;
-    far.write_all(&body).ok()?;
+    let mut origin_stream = TcpStream::connect(origin).ok()?;
+    origin_stream.write_all(head.as_bytes()).ok()?;
+    origin_stream.write_all(&body).ok()?;
     let is_cut = text.starts_with("GET /bundles/")
-        && faults.cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
-    let most = if is_cut { faults.after.load(Ordering::SeqCst) } else { u64::MAX };
-    let copied = std::io::copy(&mut far.take(most), &mut near);
-    let _ = near.shutdown(Shutdown::Both);
+        && proxy.remaining_cuts.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+    let limit = if is_cut { proxy.cut_after.load(Ordering::SeqCst) } else { u64::MAX };
+    let copied = std::io::copy(&mut origin_stream.take(limit), &mut client);
+    let _ = client.shutdown(Shutdown::Both);
     copied.ok().map(drop)
 }
 
-/// A folder with a site, a key, an origin over the site, a line to it and a configuration for an agent.
+/// A folder with a site, a key, an origin that exports the site, a proxy to it and a configuration for an agent.
 struct Chain {
     dir: tempfile::TempDir,
     origin: Option<Daemon>,
-    faults: Arc<Faults>,
+    proxy: Arc<Proxy>,
 }
 
 impl Chain {
-    fn new(more: &[&str]) -> Chain {
-        let dir = folder();
+    fn new(options: &[&str]) -> Chain {
+        let dir = temporary_folder();
         write_site(&dir.path().join("site"), &[("index.html", "<title>one</title>"), ("a/b.html", "<p>two")]);
         std::fs::write(dir.path().join("key"), format!("{KEY}\n")).unwrap();
         let site = format!("{DOMAIN}={}", dir.path().join("site").display());
         let mut command = docwharf();
         command.args(["origin", "--listen", "127.0.0.1:0", "--site", &site, "--key-file"]).arg(dir.path().join("key"));
-        let origin = Daemon::start(command.args(more));
-        let (address, faults) = line(&origin.address);
+        let origin = Daemon::start(command.args(options));
+        let (address, proxy) = start_proxy(&origin.address);
         let config = format!(
             "[api]\nbaseUrl = \"http://{address}/v1\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n\
              [sync]\ninterval = \"200ms\"\nprobe = [\"http://{address}/sites/{DOMAIN}/sitemap.xml\"]\n\
              [network]\npollFirst = \"20ms\"\n[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n"
         );
         std::fs::write(dir.path().join("docwharf.toml"), config).unwrap();
-        Chain { dir, origin: Some(origin), faults }
+        Chain { dir, origin: Some(origin), proxy }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -101,17 +101,17 @@ impl Chain {
         command
     }
 
-    fn sync(&self) -> Ended {
-        end(self.command("sync").arg("--json"))
+    fn sync(&self) -> CommandOutput {
+        run_to_end(self.command("sync").arg("--json"))
     }
 
-    /// The requests whose line begins so.
-    fn asked(&self, start: &str) -> Vec<String> {
-        self.faults.heads.lock().unwrap().iter().filter(|head| head.starts_with(start)).cloned().collect()
+    /// The heads of requests that begin with `start`.
+    fn requests_starting_with(&self, start: &str) -> Vec<String> {
+        self.proxy.heads.lock().unwrap().iter().filter(|head| head.starts_with(start)).cloned().collect()
     }
 
-    /// Content that no compression makes small.
-    fn grow(&self, bytes: usize) {
+    /// Adds a file of `bytes` bytes that cannot be compressed.
+    fn add_noise(&self, bytes: usize) {
         let mut state = 88_172_645_463_325_252_u64;
         let noise = std::iter::repeat_with(|| {
             state ^= state << 13;
@@ -133,14 +133,14 @@ fn what_changes_at_the_origin_is_served_by_the_agent_and_the_key_goes_to_the_api
         std::fs::write(chain.path("site/index.html"), format!("<title>{text}</title>")).unwrap();
         until("the change", || http::get(&agent.address, "/").text().contains(text));
     }
-    for head in chain.faults.heads.lock().unwrap().iter() {
+    for head in chain.proxy.heads.lock().unwrap().iter() {
         let has_key = head.to_ascii_lowercase().contains("authorization:");
         assert_eq!(has_key, head.split(' ').nth(1).unwrap().starts_with("/v1/"), "{head}");
     }
-    let downloads = chain.asked("GET /bundles/");
+    let downloads = chain.requests_starting_with("GET /bundles/");
     assert!(
         downloads[1].to_ascii_lowercase().contains("if-none-match:"),
-        "what is known is asked for: {}",
+        "the second request is conditional: {}",
         downloads[1]
     );
 }
@@ -148,29 +148,29 @@ fn what_changes_at_the_origin_is_served_by_the_agent_and_the_key_goes_to_the_api
 #[test]
 fn a_line_that_breaks_again_and_again_costs_no_byte_twice() {
     let chain = Chain::new(&[]);
-    chain.grow(3 << 20);
-    chain.faults.after.store(1_200_000, Ordering::SeqCst);
-    chain.faults.cuts.store(2, Ordering::SeqCst);
+    chain.add_noise(3 << 20);
+    chain.proxy.cut_after.store(1_200_000, Ordering::SeqCst);
+    chain.proxy.remaining_cuts.store(2, Ordering::SeqCst);
     assert_eq!(chain.sync().expect(0).json()["result"], "activated");
-    let downloads = chain.asked("GET /bundles/");
+    let downloads = chain.requests_starting_with("GET /bundles/");
     assert_eq!(downloads.len(), 3);
     for head in &downloads[1..] {
         let head = head.to_ascii_lowercase();
         assert!(head.contains("range: bytes=") && head.contains("if-range: \""), "{head}");
     }
-    assert_eq!(chain.asked("POST /v1/static-export/jobs HTTP").len(), 1);
+    assert_eq!(chain.requests_starting_with("POST /v1/static-export/jobs HTTP").len(), 1);
 }
 
 #[test]
 fn a_link_that_dies_between_two_cuts_is_renewed_for_the_same_job() {
     let chain = Chain::new(&["--link-lifetime", "1s"]);
-    chain.grow(3 << 20);
-    chain.faults.after.store(600_000, Ordering::SeqCst);
-    // The pauses behind three cuts are three and a half seconds at least.
-    chain.faults.cuts.store(3, Ordering::SeqCst);
+    chain.add_noise(3 << 20);
+    chain.proxy.cut_after.store(600_000, Ordering::SeqCst);
+    // The pauses after three cuts take at least three and a half seconds.
+    chain.proxy.remaining_cuts.store(3, Ordering::SeqCst);
     assert_eq!(chain.sync().expect(0).json()["result"], "activated");
-    assert_eq!(chain.asked("POST /v1/static-export/jobs HTTP").len(), 1, "one job");
-    let links = chain.faults.heads.lock().unwrap().iter().filter(|h| h.contains("/bundle HTTP")).count();
+    assert_eq!(chain.requests_starting_with("POST /v1/static-export/jobs HTTP").len(), 1, "one job");
+    let links = chain.proxy.heads.lock().unwrap().iter().filter(|h| h.contains("/bundle HTTP")).count();
     assert!(links >= 2, "{links} links");
 }
 
@@ -180,8 +180,8 @@ fn an_origin_that_dies_does_not_take_the_site_down() {
     chain.sync().expect(0);
     drop(chain.origin.take());
     let agent = Daemon::start(&mut chain.command("run"));
-    let last = || end(chain.command("status").arg("--json")).json()["lastAttempt"]["result"].clone();
-    until("a look in vain", || last() == "probes unreadable");
+    let last = || run_to_end(chain.command("status").arg("--json")).json()["lastAttempt"]["result"].clone();
+    until("a failed check", || last() == "probes unreadable");
     assert!(http::get(&agent.address, "/").text().contains("one"));
 }
 
@@ -189,11 +189,13 @@ fn an_origin_that_dies_does_not_take_the_site_down() {
 fn https_to_a_port_of_plain_http_says_so() {
     let chain = Chain::new(&[]);
     let address = &chain.origin.as_ref().unwrap().address;
-    let ended = end(docwharf()
-        .args(["sync", "--config"])
-        .arg(chain.path("docwharf.toml"))
-        .env("DOCWHARF_API__BASE_URL", format!("https://{address}/v1")))
+    let ended = run_to_end(
+        docwharf()
+            .args(["sync", "--config"])
+            .arg(chain.path("docwharf.toml"))
+            .env("DOCWHARF_API__BASE_URL", format!("https://{address}/v1")),
+    )
     .expect(4);
     assert!(ended.stderr.contains("plain http"), "{}", ended.stderr);
-    assert!(chain.asked("").is_empty(), "nothing else was asked");
+    assert!(chain.requests_starting_with("").is_empty(), "no other request was sent");
 }

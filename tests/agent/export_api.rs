@@ -1,26 +1,27 @@
-//! What `sync` and `export` ask of the management API, what they make of its answers, and how they end.
+//! `sync` and `export` with the management API: requests, handling of responses, exit codes.
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::host::{Host, at_once, bundle, finish, judged, text};
+use support::host::{Host, bundle, expect_plain_exit, run_concurrently, run_with_timeout, toml_string};
 use support::upstream::{
-    Call, DOMAIN, KEY, Reply, SIGNATURE, Upstream, answer, close, honest, http_date, raw, redirect, silence,
+    DOMAIN, KEY, Reply, SIGNATURE, Upstream, UpstreamCall, close_without_reply, error_reply, http_date_in, no_reply,
+    normal_reply, raw_reply, redirect_reply,
 };
-use support::{docwharf, end, folder};
+use support::{docwharf, run_to_end, temporary_folder};
 
-const CALLS: [Call; 3] = [Call::Start, Call::Poll, Call::Bundle];
+const CALLS: [UpstreamCall; 3] = [UpstreamCall::Start, UpstreamCall::Poll, UpstreamCall::Link];
 
 fn upstream() -> Upstream {
     Upstream::new(bundle("one"))
 }
 
-/// A 200 with JSON.
-fn object(body: &Value) -> Reply {
-    raw("application/json", body.to_string())
+/// A response 200 with this JSON.
+fn json_response(body: &Value) -> Reply {
+    raw_reply("application/json", body.to_string())
 }
 
-// The honest course of things.
+// A sync without faults.
 
 #[test]
 fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_it() {
@@ -29,18 +30,28 @@ fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_i
     let ended = host.ok(&["sync"]);
     assert!(ended.stdout.starts_with("activated "), "{ended:?}");
     assert_eq!(ended.stderr, "");
-    let said: Vec<Call> = upstream.log().iter().map(|request| request.call).collect();
-    assert_eq!(said, [Call::Start, Call::Poll, Call::Poll, Call::Poll, Call::Bundle, Call::Download]);
-    let start = &upstream.calls(Call::Start)[0];
+    let calls: Vec<UpstreamCall> = upstream.log().iter().map(|request| request.call).collect();
+    assert_eq!(
+        calls,
+        [
+            UpstreamCall::Start,
+            UpstreamCall::Poll,
+            UpstreamCall::Poll,
+            UpstreamCall::Poll,
+            UpstreamCall::Link,
+            UpstreamCall::Download
+        ]
+    );
+    let start = &upstream.calls(UpstreamCall::Start)[0];
     assert_eq!(start.json()["domain"], DOMAIN);
     let kind = start.header("content-type").unwrap();
     assert!(kind.starts_with("application/json"), "{kind}");
-    for request in upstream.log().iter().filter(|request| request.call != Call::Download) {
+    for request in upstream.log().iter().filter(|request| request.call != UpstreamCall::Download) {
         assert_eq!(request.header("authorization"), Some(&*format!("Bearer {KEY}")));
         assert!(request.target.starts_with("/v1/static-export/jobs"), "{}", request.target);
     }
-    assert_eq!(host.status()["job"], Value::Null, "a job that gave its bundle is forgotten");
-    assert_eq!(host.last(), "activated");
+    assert_eq!(host.status()["job"], Value::Null, "a job whose bundle was downloaded is removed from the record");
+    assert_eq!(host.last_result(), "activated");
     host.assert_tidy();
 }
 
@@ -48,7 +59,7 @@ fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_i
 fn the_bundle_call_has_neither_body_nor_content_type() {
     let upstream = upstream();
     Host::new(&upstream).ok(&["sync"]);
-    let request = &upstream.calls(Call::Bundle)[0];
+    let request = &upstream.calls(UpstreamCall::Link)[0];
     assert!(request.body.is_empty());
     assert_eq!(request.header("content-type"), None, "{request:?}");
     assert_eq!(request.header("transfer-encoding"), None, "{request:?}");
@@ -63,7 +74,7 @@ fn the_same_content_again_is_already_current_though_each_sync_asks_for_a_job() {
     let ended = host.ok(&["sync"]);
     assert!(ended.stdout.starts_with("already current: "), "{ended:?}");
     assert_eq!(host.sync(), "already current");
-    assert_eq!(upstream.count(Call::Start), 3, "{}", upstream.story());
+    assert_eq!(upstream.count(UpstreamCall::Start), 3, "{}", upstream.request_history());
     upstream.publish(bundle("two"));
     let ended = host.ok(&["sync", "--json"]);
     assert_eq!(ended.json()["result"], "activated");
@@ -73,13 +84,13 @@ fn the_same_content_again_is_already_current_though_each_sync_asks_for_a_job() {
 #[test]
 fn a_trailing_slash_in_the_base_url_is_fine() {
     let upstream = upstream();
-    let host = Host::new(&upstream).set("api.baseUrl", text(&format!("{}/", upstream.base())));
+    let host = Host::new(&upstream).set("api.baseUrl", toml_string(&format!("{}/", upstream.base_url())));
     host.ok(&["sync"]);
-    assert_eq!(upstream.count(Call::Start), 1);
-    assert_eq!(upstream.count(Call::Other), 0, "{}", upstream.story());
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
+    assert_eq!(upstream.count(UpstreamCall::Other), 0, "{}", upstream.request_history());
 }
 
-// C1: what an answer must hold, and what it need not.
+// Required and optional fields of a response.
 
 #[test]
 fn any_2xx_with_a_json_object_counts() {
@@ -89,77 +100,83 @@ fn any_2xx_with_a_json_object_counts() {
             cases.push((call, status));
         }
     }
-    at_once(&cases, |&(call, status)| {
+    run_concurrently(&cases, |&(call, status)| {
         let upstream = upstream();
-        upstream.on(call).gives(honest().status(status));
+        upstream.on(call).respond_with(normal_reply().status(status));
         let host = Host::new(&upstream);
         assert_eq!(host.sync(), "activated", "{call:?} {status}");
-        assert_eq!(upstream.count(Call::Start), 1, "{call:?} {status}");
+        assert_eq!(upstream.count(UpstreamCall::Start), 1, "{call:?} {status}");
     });
 }
 
 #[test]
 fn json_counts_whatever_its_content_type_says() {
     let cases = ["text/plain", "application/octet-stream", "text/html; charset=utf-8", "nonsense", ""];
-    at_once(&cases, |kind| {
+    run_concurrently(&cases, |kind| {
         let upstream = upstream();
         for call in CALLS {
-            let reply = honest();
-            upstream.on(call).gives(match *kind {
+            let reply = normal_reply();
+            upstream.on(call).respond_with(match *kind {
                 "" => reply.without("Content-Type"),
                 kind => reply.header("Content-Type", kind),
             });
         }
         assert_eq!(Host::new(&upstream).sync(), "activated", "{kind:?}");
-        assert_eq!(upstream.count(Call::Start), 1, "{kind:?}");
+        assert_eq!(upstream.count(UpstreamCall::Start), 1, "{kind:?}");
     });
 }
 
 #[test]
 fn optional_fields_may_be_missing_or_of_any_type() {
     let odd = [Value::Null, json!("10"), json!("soon"), json!(-1.5e300), json!([]), json!({"a": {}}), json!(true)];
-    at_once(&odd, |odd| {
+    run_concurrently(&odd, |odd| {
         let upstream = upstream();
-        upstream.on(Call::Start).gives(object(&json!({
+        upstream.on(UpstreamCall::Start).respond_with(json_response(&json!({
             "jobId": "se_odd", "status": odd, "progress": odd, "pageCount": odd, "createdAt": odd, "updatedAt": odd,
             "error": odd, "aNewField": odd,
         })));
-        upstream.finished_job("se_odd");
+        upstream.add_finished_job("se_odd");
         upstream.statuses(&[
             json!({"status": "running", "jobId": odd, "progress": odd, "pageCount": odd, "error": odd, "new": odd}),
             json!({"status": "completed", "jobId": odd, "progress": odd, "pageCount": odd, "error": odd}),
         ]);
         {
-            let mut plan = upstream.plan();
+            let mut plan = upstream.state();
             plan.expires_at = Some(odd.clone());
             plan.size_bytes = Some(odd.clone());
         }
         assert_eq!(Host::new(&upstream).sync(), "activated", "{odd}");
-        assert_eq!(upstream.count(Call::Start), 1, "{odd}");
+        assert_eq!(upstream.count(UpstreamCall::Start), 1, "{odd}");
     });
     let upstream = upstream();
-    upstream.on(Call::Start).gives(object(&json!({"jobId": "x"})));
-    upstream.finished_job("x");
+    upstream.on(UpstreamCall::Start).respond_with(json_response(&json!({"jobId": "x"})));
+    upstream.add_finished_job("x");
     upstream.statuses(&[json!({"status": "completed"})]);
     let link = upstream.link();
-    upstream.on(Call::Bundle).gives(object(&json!({"bundleUrl": link})));
+    upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
     assert_eq!(Host::new(&upstream).sync(), "activated");
 }
 
 #[test]
 fn an_answer_without_its_one_field_is_no_answer_and_is_asked_for_again() {
     let mut cases = Vec::new();
-    for (call, field) in [(Call::Start, "jobId"), (Call::Poll, "status"), (Call::Bundle, "bundleUrl")] {
+    for (call, field) in
+        [(UpstreamCall::Start, "jobId"), (UpstreamCall::Poll, "status"), (UpstreamCall::Link, "bundleUrl")]
+    {
         for value in [json!(""), json!(null), json!(7), json!(["x"])] {
             cases.push((call, json!({field: value})));
         }
         cases.push((call, json!({})));
     }
-    at_once(&cases, |(call, body)| {
+    run_concurrently(&cases, |(call, body)| {
         let upstream = upstream();
-        upstream.on(*call).times(1).gives(object(body));
+        upstream.on(*call).times(1).respond_with(json_response(body));
         assert_eq!(Host::new(&upstream).sync(), "activated", "{call:?} {body}");
-        assert_eq!(upstream.count(Call::Bundle), if *call == Call::Bundle { 2 } else { 1 }, "{call:?} {body}");
+        assert_eq!(
+            upstream.count(UpstreamCall::Link),
+            if *call == UpstreamCall::Link { 2 } else { 1 },
+            "{call:?} {body}"
+        );
     });
 }
 
@@ -171,12 +188,12 @@ fn what_is_not_needed_is_not_judged() {
         format!(r#"{{"jobId": "x", "deep": {}1{}}}"#, "[".repeat(400), "]".repeat(400)),
         "\n\n {\"jobId\":\"x\",\"jobs\":[]} \r\n".to_owned(),
     ];
-    at_once(&bodies, |body| {
+    run_concurrently(&bodies, |body| {
         let upstream = upstream();
-        upstream.finished_job("x");
-        upstream.on(Call::Start).gives(raw("application/json", body));
+        upstream.add_finished_job("x");
+        upstream.on(UpstreamCall::Start).respond_with(raw_reply("application/json", body));
         assert_eq!(Host::new(&upstream).sync(), "activated", "{body:.60}");
-        assert_eq!(upstream.count(Call::Start), 1, "{body:.60}");
+        assert_eq!(upstream.count(UpstreamCall::Start), 1, "{body:.60}");
     });
 }
 
@@ -184,31 +201,31 @@ fn what_is_not_needed_is_not_judged() {
 fn an_answer_without_a_length_counts() {
     let upstream = upstream();
     for call in CALLS {
-        upstream.on(call).gives(honest().without("Content-Length"));
+        upstream.on(call).respond_with(normal_reply().without("Content-Length"));
     }
     assert_eq!(Host::new(&upstream).sync(), "activated");
-    assert_eq!(upstream.count(Call::Start), 1);
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
 }
 
 #[test]
 fn odd_ids_and_keys_are_no_panic() {
     let upstream = upstream();
-    upstream.plan().job_ids.push_back("x".repeat(900_000));
-    let ended = finish(&mut Host::new(&upstream).command(&["sync"]));
+    upstream.state().job_ids.push_back("x".repeat(900_000));
+    let ended = run_with_timeout(&mut Host::new(&upstream).command(&["sync"]));
     assert!(matches!(ended.code, Some(1..=8)), "{:?}", ended.code);
-    let own = ended.stderr.lines().find(|line| line.starts_with("docwharf: cannot")).unwrap();
-    assert!(own.chars().count() < 1000, "{} characters", own.chars().count());
+    let own_message = ended.stderr.lines().find(|line| line.starts_with("docwharf: cannot")).unwrap();
+    assert!(own_message.chars().count() < 1000, "{} characters", own_message.chars().count());
     for key in ["dwk_ü", "dwk 1", "🔑", "\u{85}", "dwk_\u{2028}x"] {
         let upstream = Upstream::new(bundle("one"));
         let host = Host::new(&upstream);
         host.put("key", key);
-        let ended = finish(&mut host.command(&["sync"]));
+        let ended = run_with_timeout(&mut host.command(&["sync"]));
         assert!(matches!(ended.code, Some(2 | 3)), "{key:?}: {ended:?}");
         assert!(!ended.stderr.contains(key), "{key:?}: {ended:?}");
     }
 }
 
-// C2: the end of a job.
+// The end of a job.
 
 #[test]
 fn completed_and_failed_alone_end_a_job() {
@@ -218,8 +235,8 @@ fn completed_and_failed_alone_end_a_job() {
     statuses.push(json!("completed"));
     upstream.statuses(&statuses);
     assert_eq!(Host::new(&upstream).sync(), "activated");
-    assert_eq!(upstream.count(Call::Poll), statuses.len());
-    assert_eq!((upstream.count(Call::Start), upstream.count(Call::Bundle)), (1, 1));
+    assert_eq!(upstream.count(UpstreamCall::Poll), statuses.len());
+    assert_eq!((upstream.count(UpstreamCall::Start), upstream.count(UpstreamCall::Link)), (1, 1));
 }
 
 #[test]
@@ -232,18 +249,18 @@ fn a_failed_job_is_exit_6_with_its_error_and_nothing_more_is_asked() {
         (json!({"status": "failed", "error": "bell\u{7} and \u{1b}[31mcolour\nand a line"}), "bell"),
         (json!({"status": "failed", "error": "x".repeat(100_000)}), "xxx"),
     ];
-    at_once(&cases, |(last, words)| {
+    run_concurrently(&cases, |(last, part)| {
         let upstream = upstream();
         upstream.statuses(&[json!("running"), last.clone()]);
         let host = Host::new(&upstream);
-        let ended = host.ends(6, &["sync"]);
-        assert!(ended.stderr.contains(words), "{}", ended.stderr);
-        assert_eq!(upstream.count(Call::Poll), 2);
-        assert_eq!(upstream.count(Call::Bundle) + upstream.count(Call::Download), 0);
-        assert_eq!(host.job(), None, "a job that failed is forgotten");
+        let ended = host.expect_exit(6, &["sync"]);
+        assert!(ended.stderr.contains(part), "{}", ended.stderr);
+        assert_eq!(upstream.count(UpstreamCall::Poll), 2);
+        assert_eq!(upstream.count(UpstreamCall::Link) + upstream.count(UpstreamCall::Download), 0);
+        assert_eq!(host.job(), None, "a failed job is removed from the record");
         upstream.statuses(&[json!("completed")]);
         assert_eq!(host.sync(), "activated");
-        assert_eq!(upstream.count(Call::Start), 2);
+        assert_eq!(upstream.count(UpstreamCall::Start), 2);
     });
 }
 
@@ -251,16 +268,16 @@ fn a_failed_job_is_exit_6_with_its_error_and_nothing_more_is_asked() {
 fn a_job_that_never_ends_is_given_up_at_a_deadline_of_our_own() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
-    let host = Host::new(&upstream).set("sync.jobTimeout", text("1s"));
-    let begun = Instant::now();
-    let ended = host.ends(4, &["sync"]);
-    assert!(begun.elapsed() < Duration::from_secs(20));
-    assert!(ended.stderr.contains("se_0000000000000001"), "which job: {}", ended.stderr);
-    assert_eq!(upstream.count(Call::Start), 1);
-    assert_eq!(host.job(), None, "it is forgotten after jobTimeout");
+    let host = Host::new(&upstream).set("sync.jobTimeout", toml_string("1s"));
+    let started = Instant::now();
+    let ended = host.expect_exit(4, &["sync"]);
+    assert!(started.elapsed() < Duration::from_secs(20));
+    assert!(ended.stderr.contains("se_0000000000000001"), "the id of the job is missing: {}", ended.stderr);
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
+    assert_eq!(host.job(), None, "the job is removed from the record after jobTimeout");
 }
 
-// C3: final answers.
+// Final responses.
 
 #[test]
 fn refusals_are_final_at_once_with_the_words_of_the_upstream() {
@@ -270,21 +287,21 @@ fn refusals_are_final_at_once_with_the_words_of_the_upstream() {
             cases.push((call, status, code));
         }
     }
-    at_once(&cases, |&(call, status, code)| {
+    run_concurrently(&cases, |&(call, status, code)| {
         let upstream = upstream();
-        upstream.on(call).gives(answer(status).json(&json!({
+        upstream.on(call).respond_with(error_reply(status).json(&json!({
             "error": "Static export needs the Enterprise plan",
             "details": [{"message": "ask sales"}, {"message": "or an admin"}],
         })));
         let host = Host::new(&upstream);
-        let begun = Instant::now();
-        let ended = host.ends(code, &["sync"]);
-        assert!(begun.elapsed() < Duration::from_secs(10), "final means at once");
-        for words in ["Static export needs the Enterprise plan", "ask sales", "or an admin", &status.to_string()] {
-            assert!(ended.stderr.contains(words), "{call:?} {status}: {words:?} is missing: {}", ended.stderr);
+        let started = Instant::now();
+        let ended = host.expect_exit(code, &["sync"]);
+        assert!(started.elapsed() < Duration::from_secs(10), "a final response ends the sync at once");
+        for part in ["Static export needs the Enterprise plan", "ask sales", "or an admin", &status.to_string()] {
+            assert!(ended.stderr.contains(part), "{call:?} {status}: {part:?} is missing: {}", ended.stderr);
         }
         assert_eq!(upstream.count(call), 1, "{call:?} {status}");
-        assert_eq!(host.last(), "failed");
+        assert_eq!(host.last_result(), "failed");
     });
 }
 
@@ -292,139 +309,140 @@ fn refusals_are_final_at_once_with_the_words_of_the_upstream() {
 fn an_error_that_is_no_json_is_quoted_by_its_first_characters() {
     let page = format!("<html><body><h1>Forbidden by the gateway</h1>{}</body></html>", "lorem ipsum ".repeat(200_000));
     let cases: Vec<(Reply, &[&str])> = vec![
-        (answer(403).body("text/html", &page), &["403", "Forbidden by the gateway"]),
-        (answer(403).body("text/plain", ""), &["403"]),
-        (answer(403).body("text/plain", b"\xff\xfe\0binary\x1b[2J"), &["403", "binary"]),
-        (answer(403).body("application/json", "{\"error\": "), &["403"]),
-        (answer(403).json(&json!({"error": ["odd"], "details": "odd too"})), &["403"]),
+        (error_reply(403).body("text/html", &page), &["403", "Forbidden by the gateway"]),
+        (error_reply(403).body("text/plain", ""), &["403"]),
+        (error_reply(403).body("text/plain", b"\xff\xfe\0binary\x1b[2J"), &["403", "binary"]),
+        (error_reply(403).body("application/json", "{\"error\": "), &["403"]),
+        (error_reply(403).json(&json!({"error": ["odd"], "details": "odd too"})), &["403"]),
         (
-            answer(403).json(&json!({"error": "no", "details": [7, {"message": null}, {"message": "yes"}]})),
+            error_reply(403).json(&json!({"error": "no", "details": [7, {"message": null}, {"message": "yes"}]})),
             &["no", "yes"],
         ),
-        (answer(403).json(&json!("just a text")), &["403", "just a text"]),
-        (answer(403).json(&json!({"error": "e".repeat(1_000_000)})), &["403", "eee"]),
-        (answer(403).json(&json!({"error": "two\nlines \u{1b}[31m"})), &["two", "lines"]),
+        (error_reply(403).json(&json!("just a text")), &["403", "just a text"]),
+        (error_reply(403).json(&json!({"error": "e".repeat(1_000_000)})), &["403", "eee"]),
+        (error_reply(403).json(&json!({"error": "two\nlines \u{1b}[31m"})), &["two", "lines"]),
     ];
-    at_once(&cases, |(reply, words)| {
+    run_concurrently(&cases, |(reply, parts)| {
         let upstream = upstream();
-        upstream.on(Call::Start).gives(reply.clone());
-        let ended = Host::new(&upstream).ends(3, &["sync"]);
-        for word in *words {
-            assert!(ended.stderr.contains(word), "{word:?} is missing: {}", ended.stderr);
+        upstream.on(UpstreamCall::Start).respond_with(reply.clone());
+        let ended = Host::new(&upstream).expect_exit(3, &["sync"]);
+        for part in *parts {
+            assert!(ended.stderr.contains(part), "{part:?} is missing: {}", ended.stderr);
         }
-        assert!(!ended.stderr.contains("at line"), "a parser's words are no message: {}", ended.stderr);
+        assert!(!ended.stderr.contains("at line"), "the message quotes a parser: {}", ended.stderr);
         assert!(!ended.stderr.contains(&"lorem ipsum ".repeat(30)), "200 characters are enough: {}", ended.stderr);
-        assert_eq!(upstream.count(Call::Start), 1);
+        assert_eq!(upstream.count(UpstreamCall::Start), 1);
     });
 }
 
 #[test]
 fn an_unknown_route_is_exit_4_and_asked_for_once() {
     let upstream = upstream();
-    let host = Host::new(&upstream).set("api.baseUrl", text(&format!("{}/elsewhere/v1", upstream.api())));
-    let ended = host.ends(4, &["sync"]);
+    let host = Host::new(&upstream).set("api.baseUrl", toml_string(&format!("{}/elsewhere/v1", upstream.api_origin())));
+    let ended = host.expect_exit(4, &["sync"]);
     assert!(ended.stderr.contains("404"), "{}", ended.stderr);
-    assert_eq!(upstream.log().len(), 1, "{}", upstream.story());
+    assert_eq!(upstream.log().len(), 1, "{}", upstream.request_history());
 }
 
-// C4: what is tried again, how often, and when.
+// Retries: which calls, how many, and when.
 
 #[test]
 fn one_bad_answer_to_any_call_is_survived() {
-    type Make = fn() -> Reply;
-    let faults: [(&str, Make); 12] = [
-        ("503", || answer(503)),
-        ("500 with HTML", || answer(500).body("text/html", "<h1>Oops</h1>")),
-        ("502 without a body", || answer(502).body("text/plain", "")),
-        ("504", || answer(504)),
-        ("429", || answer(429)),
-        ("429 with an odd Retry-After", || answer(429).header("Retry-After", "in a while, -5")),
-        ("closed", close),
-        ("cut head", || honest().cut(0)),
-        ("cut body", || honest().cut(7)),
-        ("HTML", || raw("text/html", "<html>Please log in</html>")),
-        ("nothing", || raw("application/json", "")),
-        ("no object", || raw("application/json", "[\"jobId\", \"status\", \"bundleUrl\"]")),
+    type MakeReply = fn() -> Reply;
+    let faults: [(&str, MakeReply); 12] = [
+        ("503", || error_reply(503)),
+        ("500 with HTML", || error_reply(500).body("text/html", "<h1>Oops</h1>")),
+        ("502 without a body", || error_reply(502).body("text/plain", "")),
+        ("504", || error_reply(504)),
+        ("429", || error_reply(429)),
+        ("429 with an odd Retry-After", || error_reply(429).header("Retry-After", "in a while, -5")),
+        ("closed", close_without_reply),
+        ("cut head", || normal_reply().cut(0)),
+        ("cut body", || normal_reply().cut(7)),
+        ("HTML", || raw_reply("text/html", "<html>Please log in</html>")),
+        ("nothing", || raw_reply("application/json", "")),
+        ("no object", || raw_reply("application/json", "[\"jobId\", \"status\", \"bundleUrl\"]")),
     ];
-    let mut cases: Vec<(Call, &str, Make)> = Vec::new();
+    let mut cases: Vec<(UpstreamCall, &str, MakeReply)> = Vec::new();
     for call in CALLS {
-        cases.extend(faults.iter().map(|&(name, make)| (call, name, make)));
+        cases.extend(faults.iter().map(|&(name, make_reply)| (call, name, make_reply)));
     }
-    cases.push((Call::Bundle, "409", || answer(409)));
-    at_once(&cases, |&(call, name, make)| {
+    cases.push((UpstreamCall::Link, "409", || error_reply(409)));
+    run_concurrently(&cases, |&(call, name, make_reply)| {
         let upstream = upstream();
-        upstream.on(call).times(1).gives(make());
+        upstream.on(call).times(1).respond_with(make_reply());
         assert_eq!(Host::new(&upstream).sync(), "activated", "{call:?} {name}");
-        let starts = if call == Call::Start { 2 } else { 1 };
-        assert_eq!(upstream.count(Call::Start), starts, "{call:?} {name}: {}", upstream.story());
-        let bundles = if call == Call::Bundle { 2 } else { 1 };
-        assert_eq!(upstream.count(Call::Bundle), bundles, "{call:?} {name}: {}", upstream.story());
+        let starts = if call == UpstreamCall::Start { 2 } else { 1 };
+        assert_eq!(upstream.count(UpstreamCall::Start), starts, "{call:?} {name}: {}", upstream.request_history());
+        let bundles = if call == UpstreamCall::Link { 2 } else { 1 };
+        assert_eq!(upstream.count(UpstreamCall::Link), bundles, "{call:?} {name}: {}", upstream.request_history());
     });
 }
 
 #[test]
 fn silence_is_a_failed_attempt_and_not_for_ever() {
-    at_once(&CALLS, |&call| {
+    run_concurrently(&CALLS, |&call| {
         let upstream = upstream();
-        upstream.on(call).times(1).gives(silence());
-        let host = Host::new(&upstream).set("network.callTimeout", text("1s"));
+        upstream.on(call).times(1).respond_with(no_reply());
+        let host = Host::new(&upstream).set("network.callTimeout", toml_string("1s"));
         assert_eq!(host.sync(), "activated", "{call:?}");
-        assert_eq!(upstream.count(Call::Start), if call == Call::Start { 2 } else { 1 }, "{call:?}");
+        assert_eq!(upstream.count(UpstreamCall::Start), if call == UpstreamCall::Start { 2 } else { 1 }, "{call:?}");
     });
-    // An answer that comes in drops has a time, too.
+    // A response that arrives byte by byte has a timeout, too.
     let upstream = Upstream::new(bundle("one"));
-    upstream.on(Call::Poll).times(1).gives(honest().trickle(100, Duration::from_millis(250)));
-    let begun = Instant::now();
-    assert_eq!(Host::new(&upstream).set("network.callTimeout", text("1s")).sync(), "activated");
-    assert!(begun.elapsed() < Duration::from_secs(10), "every drop was waited for");
-    // A body that never ends is silence.
-    at_once(&CALLS, |&call| {
+    upstream.on(UpstreamCall::Poll).times(1).respond_with(normal_reply().trickle(100, Duration::from_millis(250)));
+    let started = Instant::now();
+    assert_eq!(Host::new(&upstream).set("network.callTimeout", toml_string("1s")).sync(), "activated");
+    assert!(started.elapsed() < Duration::from_secs(10), "the timeout started anew with each byte");
+    // A body that never ends counts as a timeout.
+    run_concurrently(&CALLS, |&call| {
         let upstream = Upstream::new(bundle("one"));
-        upstream.on(call).times(1).gives(honest().stall(3));
-        let host = Host::new(&upstream).set("network.callTimeout", text("1s"));
+        upstream.on(call).times(1).respond_with(normal_reply().stall(3));
+        let host = Host::new(&upstream).set("network.callTimeout", toml_string("1s"));
         assert_eq!(host.sync(), "activated", "{call:?}");
     });
 }
 
 /// The pauses between requests of one kind, in seconds.
-fn pauses(upstream: &Upstream, call: Call) -> Vec<f64> {
-    let times: Vec<Instant> = upstream.calls(call).iter().map(|request| request.at).collect();
+fn pauses(upstream: &Upstream, call: UpstreamCall) -> Vec<f64> {
+    let times: Vec<Instant> = upstream.calls(call).iter().map(|request| request.received_at).collect();
     times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect()
 }
 
 #[test]
 fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
-    type Make = fn() -> Reply;
-    let cases: [(Call, &str, Make, usize); 13] = [
-        (Call::Start, "503", || answer(503), 5),
-        (Call::Start, "429", || answer(429), 5),
-        (Call::Start, "503, cut", || answer(503).cut(5), 3),
-        (Call::Start, "closed", close, 3),
-        (Call::Start, "silence", silence, 3),
-        (Call::Start, "HTML", || raw("text/html", "<html>"), 3),
-        (Call::Start, "no id", || object(&json!({"status": "queued"})), 3),
-        (Call::Poll, "503", || answer(503), 5),
-        (Call::Poll, "503, cut", || answer(503).cut(5), 5),
-        (Call::Poll, "HTML", || raw("text/html", "<html>"), 5),
-        (Call::Bundle, "409", || answer(409), 5),
-        (Call::Bundle, "closed", close, 5),
-        (Call::Download, "503", || answer(503), 5),
+    type MakeReply = fn() -> Reply;
+    let cases: [(UpstreamCall, &str, MakeReply, usize); 13] = [
+        (UpstreamCall::Start, "503", || error_reply(503), 5),
+        (UpstreamCall::Start, "429", || error_reply(429), 5),
+        (UpstreamCall::Start, "503, cut", || error_reply(503).cut(5), 3),
+        (UpstreamCall::Start, "closed", close_without_reply, 3),
+        (UpstreamCall::Start, "silence", no_reply, 3),
+        (UpstreamCall::Start, "HTML", || raw_reply("text/html", "<html>"), 3),
+        (UpstreamCall::Start, "no id", || json_response(&json!({"status": "queued"})), 3),
+        (UpstreamCall::Poll, "503", || error_reply(503), 5),
+        (UpstreamCall::Poll, "503, cut", || error_reply(503).cut(5), 5),
+        (UpstreamCall::Poll, "HTML", || raw_reply("text/html", "<html>"), 5),
+        (UpstreamCall::Link, "409", || error_reply(409), 5),
+        (UpstreamCall::Link, "closed", close_without_reply, 5),
+        (UpstreamCall::Download, "503", || error_reply(503), 5),
     ];
-    at_once(&cases, |&(call, name, make, attempts)| {
+    run_concurrently(&cases, |&(call, name, make_reply, attempts)| {
         let upstream = upstream();
-        upstream.on(call).gives(make());
-        // Only silence is waited for; on a busy machine an answer may take a while.
-        let host = Host::new(&upstream).set("network.callTimeout", text(if name == "silence" { "1s" } else { "20s" }));
-        let ended = host.ends(4, &["sync"]);
-        assert_eq!(upstream.count(call), attempts, "{call:?} {name}: {}", upstream.story());
+        upstream.on(call).respond_with(make_reply());
+        // A short timeout only where the test needs it: on a busy machine, a response may take a while.
+        let host =
+            Host::new(&upstream).set("network.callTimeout", toml_string(if name == "silence" { "1s" } else { "20s" }));
+        let ended = host.expect_exit(4, &["sync"]);
+        assert_eq!(upstream.count(call), attempts, "{call:?} {name}: {}", upstream.request_history());
         assert!(!ended.stderr.contains("expected value"), "{}", ended.stderr);
-        // 1, 2, 4, 8 s, never less than half. A request is noted when it has arrived, which may be a little late.
-        for (pause, least) in pauses(&upstream, call).iter().zip([0.5, 1.0, 2.0, 4.0]) {
-            assert!(*pause > least - 0.05, "{call:?} {name}: {:?}", pauses(&upstream, call));
+        // 1, 2, 4, 8 s, never less than half. A request is recorded on arrival, which may be a little late.
+        for (pause, shortest) in pauses(&upstream, call).iter().zip([0.5, 1.0, 2.0, 4.0]) {
+            assert!(*pause > shortest - 0.05, "{call:?} {name}: {:?}", pauses(&upstream, call));
         }
-        if call != Call::Start {
-            assert_eq!(upstream.count(Call::Start), 1, "no second job: {}", upstream.story());
-            // A download that fails is no reason to forget the job, nor is a poll.
+        if call != UpstreamCall::Start {
+            assert_eq!(upstream.count(UpstreamCall::Start), 1, "no second job: {}", upstream.request_history());
+            // A failed download or poll does not remove the job from the record.
             assert!(host.job().is_some(), "{call:?} {name}");
         }
     });
@@ -432,38 +450,41 @@ fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
 
 #[test]
 fn no_more_of_an_endless_answer_is_taken_than_an_answer_may_have() {
-    let verbs: [(Call, &[&str], usize, &str); 4] = [
-        (Call::Start, &["export", "start"], 1, "the answer is over 1 MiB"),
-        (Call::Poll, &["export", "status", "se_done"], 1, "the answer is over 1 MiB"),
-        // What may hold a link is not spoken of in detail.
-        (Call::Bundle, &["export", "link", "se_done"], 1, "the answer is no JSON object that can be read"),
-        (Call::Deployment, &["preview", "status", "dep_1"], 16, "the answer is over 16 MiB"),
+    let cases: [(UpstreamCall, &[&str], usize, &str); 4] = [
+        (UpstreamCall::Start, &["export", "start"], 1, "the response is over 1 MiB"),
+        (UpstreamCall::Poll, &["export", "status", "se_done"], 1, "the response is over 1 MiB"),
+        // A response that may contain a link is not described in detail.
+        (UpstreamCall::Link, &["export", "link", "se_done"], 1, "the response is no valid JSON object"),
+        (UpstreamCall::Deployment, &["preview", "status", "dep_1"], 16, "the response is over 16 MiB"),
     ];
-    at_once(&verbs, |(call, verb, most, says)| {
+    run_concurrently(&cases, |(call, command, max_mib, message)| {
         let upstream = upstream();
-        upstream.finished_job("se_done");
-        upstream.on(*call).gives(raw("application/json", "{\"data\": {").without("Content-Length").zeros(256 << 20));
-        let host = Host::new(&upstream).set("api.projectId", text("prj_1"));
-        let ended = host.ends(4, verb);
-        assert!(ended.stderr.contains(says), "{call:?}: {}", ended.stderr);
-        // What buffers on the way hold comes on top, at each attempt.
-        let most = upstream.count(*call) * ((most + 16) << 20);
-        assert!(upstream.sent() < most, "{call:?}: {} bytes", upstream.sent());
+        upstream.add_finished_job("se_done");
+        upstream
+            .on(*call)
+            .respond_with(raw_reply("application/json", "{\"data\": {").without("Content-Length").zeros(256 << 20));
+        let host = Host::new(&upstream).set("api.projectId", toml_string("prj_1"));
+        let ended = host.expect_exit(4, command);
+        assert!(ended.stderr.contains(message), "{call:?}: {}", ended.stderr);
+        // Buffers on the way hold further bytes, in each attempt.
+        let max_mib = upstream.count(*call) * ((max_mib + 16) << 20);
+        assert!(upstream.sent_bytes() < max_mib, "{call:?}: {} bytes", upstream.sent_bytes());
     });
 }
 
 #[test]
 fn pauses_are_random() {
-    let gaps = std::sync::Mutex::new(Vec::new());
-    at_once(&[0; 8], |_| {
+    let all_pauses = std::sync::Mutex::new(Vec::new());
+    run_concurrently(&[0; 8], |_| {
         let upstream = upstream();
-        upstream.on(Call::Start).times(1).gives(answer(503));
+        upstream.on(UpstreamCall::Start).times(1).respond_with(error_reply(503));
         Host::new(&upstream).ok(&["sync"]);
-        gaps.lock().unwrap().extend(pauses(&upstream, Call::Start));
+        all_pauses.lock().unwrap().extend(pauses(&upstream, UpstreamCall::Start));
     });
-    let gaps = gaps.into_inner().unwrap();
-    let (least, most) = gaps.iter().fold((f64::MAX, f64::MIN), |(l, m), gap| (l.min(*gap), m.max(*gap)));
-    assert!(most - least > 0.03, "eight clients in step: {gaps:?}");
+    let all_pauses = all_pauses.into_inner().unwrap();
+    let (shortest, longest) =
+        all_pauses.iter().fold((f64::MAX, f64::MIN), |(l, m), pause| (l.min(*pause), m.max(*pause)));
+    assert!(longest - shortest > 0.03, "eight clients have equal pauses: {all_pauses:?}");
 }
 
 #[test]
@@ -471,12 +492,12 @@ fn a_poll_counts_anew_after_each_good_answer() {
     let upstream = upstream();
     upstream.statuses(&["queued", "a", "b", "c", "d", "e", "completed"].map(Value::from));
     for _ in 0..6 {
-        upstream.on(Call::Poll).times(1).gives(answer(503));
-        upstream.on(Call::Poll).times(1).gives(honest());
+        upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(503));
+        upstream.on(UpstreamCall::Poll).times(1).respond_with(normal_reply());
     }
     assert_eq!(Host::new(&upstream).sync(), "activated");
-    assert_eq!(upstream.count(Call::Poll), 13, "{}", upstream.story());
-    assert_eq!(upstream.count(Call::Start), 1);
+    assert_eq!(upstream.count(UpstreamCall::Poll), 13, "{}", upstream.request_history());
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
 }
 
 #[test]
@@ -485,30 +506,32 @@ fn a_refused_connection_is_waited_for() {
     let host = Host::new(&upstream);
     std::thread::scope(|scope| {
         let sync = scope.spawn(|| host.sync());
-        // Not to synchronise: the first attempt should find the door shut, and the test is right if it does not.
+        // Not for synchronisation: the first attempt should be refused, but the test also passes if it is not.
         std::thread::sleep(Duration::from_millis(300));
         upstream.open();
         assert_eq!(sync.join().unwrap(), "activated");
     });
-    assert_eq!(upstream.count(Call::Start), 1);
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
 }
 
 #[test]
 fn an_unreachable_upstream_is_exit_4_and_says_where_it_is() {
-    let shut = Upstream::closed(bundle("one"));
-    // Connections that are neither taken nor refused: the queue of this listener is full.
-    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-    full.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
-    full.listen(0).unwrap();
-    let address = full.local_addr().unwrap().as_socket().unwrap();
-    let _kept: Vec<_> = (0..3)
+    let closed_upstream = Upstream::closed(bundle("one"));
+    // The queue of this listener is full, so the kernel neither accepts nor refuses connections.
+    let full_listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full_listener.bind(&"127.0.0.1:0".parse::<std::net::SocketAddr>().unwrap().into()).unwrap();
+    full_listener.listen(0).unwrap();
+    let address = full_listener.local_addr().unwrap().as_socket().unwrap();
+    let _connections: Vec<_> = (0..3)
         .map(|_| std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)))
         .take_while(Result::is_ok)
         .collect();
-    let bases = [shut.base(), format!("http://{address}/v1"), "http://docs.invalid/v1".to_owned()];
-    at_once(&bases, |base| {
-        let host = Host::new(&shut).set("api.baseUrl", text(base)).set("network.connectTimeout", text("300ms"));
-        let ended = host.ends(4, &["sync"]);
+    let bases = [closed_upstream.base_url(), format!("http://{address}/v1"), "http://docs.invalid/v1".to_owned()];
+    run_concurrently(&bases, |base| {
+        let host = Host::new(&closed_upstream)
+            .set("api.baseUrl", toml_string(base))
+            .set("network.connectTimeout", toml_string("300ms"));
+        let ended = host.expect_exit(4, &["sync"]);
         let authority = base.split('/').nth(2).unwrap();
         assert!(ended.stderr.contains(authority), "{base}: {}", ended.stderr);
     });
@@ -516,99 +539,118 @@ fn an_unreachable_upstream_is_exit_4_and_says_where_it_is() {
 
 #[test]
 fn retry_after_is_a_lower_bound() {
-    let cases =
-        [(Call::Start, "2".to_owned(), 2.0), (Call::Poll, "2".to_owned(), 2.0), (Call::Download, "2".into(), 2.0)];
-    at_once(&cases, |(call, value, least)| {
+    let cases = [
+        (UpstreamCall::Start, "2".to_owned(), 2.0),
+        (UpstreamCall::Poll, "2".to_owned(), 2.0),
+        (UpstreamCall::Download, "2".into(), 2.0),
+    ];
+    run_concurrently(&cases, |(call, value, shortest)| {
         let upstream = upstream();
-        upstream.on(*call).times(1).gives(answer(503).header("Retry-After", value));
+        upstream.on(*call).times(1).respond_with(error_reply(503).header("Retry-After", value));
         assert_eq!(Host::new(&upstream).sync(), "activated");
         let pause = pauses(&upstream, *call)[0];
-        assert!(pause > least - 0.05, "{call:?}: {pause}");
+        assert!(pause > shortest - 0.05, "{call:?}: {pause}");
     });
-    // A date has no fractions, so that three seconds may be two.
+    // A date has whole seconds, so three seconds may be two.
     let upstream = upstream();
-    upstream.on(Call::Start).times(1).gives(answer(429).header("Retry-After", http_date(3)));
+    upstream.on(UpstreamCall::Start).times(1).respond_with(error_reply(429).header("Retry-After", http_date_in(3)));
     assert_eq!(Host::new(&upstream).sync(), "activated");
-    assert!(pauses(&upstream, Call::Start)[0] > 1.9, "{:?}", pauses(&upstream, Call::Start));
+    assert!(pauses(&upstream, UpstreamCall::Start)[0] > 1.9, "{:?}", pauses(&upstream, UpstreamCall::Start));
 }
 
 #[test]
 fn a_retry_after_beyond_patience_ends_the_sync_at_once_and_names_the_time() {
     let cases = [
-        (Call::Start, 429, "3600".to_owned()),
-        (Call::Poll, 503, "61".to_owned()),
-        (Call::Bundle, 429, http_date(7200)),
-        (Call::Download, 503, "600".to_owned()),
-        (Call::Start, 503, "99999999999999999999".to_owned()),
-        (Call::Start, 503, http_date(3_000_000_000)),
+        (UpstreamCall::Start, 429, "3600".to_owned()),
+        (UpstreamCall::Poll, 503, "61".to_owned()),
+        (UpstreamCall::Link, 429, http_date_in(7200)),
+        (UpstreamCall::Download, 503, "600".to_owned()),
+        (UpstreamCall::Start, 503, "99999999999999999999".to_owned()),
+        (UpstreamCall::Start, 503, http_date_in(3_000_000_000)),
     ];
-    at_once(&cases, |(call, status, value)| {
+    run_concurrently(&cases, |(call, status, value)| {
         let upstream = upstream();
-        upstream.on(*call).gives(answer(*status).header("Retry-After", value));
+        upstream.on(*call).respond_with(error_reply(*status).header("Retry-After", value));
         let host = Host::new(&upstream);
-        let begun = Instant::now();
-        let ended = host.ends(4, &["sync"]);
-        assert!(begun.elapsed() < Duration::from_secs(10), "{value}");
+        let started = Instant::now();
+        let ended = host.expect_exit(4, &["sync"]);
+        assert!(started.elapsed() < Duration::from_secs(10), "{value}");
         assert_eq!(upstream.count(*call), 1, "{call:?} {value}");
-        let places =
-            [status.to_string(), upstream.api(), upstream.bucket(), "se_0000000000000001".to_owned(), "/v1".to_owned()];
-        let told = places.iter().fold(ended.stderr.clone(), |told, place| told.replace(place, ""));
-        let told = told.replace("se0000000000000001", "");
-        assert!(told.contains(|c: char| c.is_ascii_digit()), "the time: {}", ended.stderr);
+        let known_parts = [
+            status.to_string(),
+            upstream.api_origin(),
+            upstream.bucket_origin(),
+            "se_0000000000000001".to_owned(),
+            "/v1".to_owned(),
+        ];
+        let message = known_parts.iter().fold(ended.stderr.clone(), |message, part| message.replace(part, ""));
+        let message = message.replace("se0000000000000001", "");
+        assert!(message.contains(|c: char| c.is_ascii_digit()), "the time is missing: {}", ended.stderr);
     });
 }
 
-// C5: jobs.
+// Jobs of earlier syncs, and job ids.
 
 #[test]
 fn a_vanished_job_ends_this_sync_and_the_next_starts_its_own() {
-    at_once(&[Call::Poll, Call::Bundle], |&call| {
+    run_concurrently(&[UpstreamCall::Poll, UpstreamCall::Link], |&call| {
         let upstream = upstream();
-        upstream.on(call).times(1).gives(answer(404).json(&json!({"error": "no such job"})));
+        upstream.on(call).times(1).respond_with(error_reply(404).json(&json!({"error": "no such job"})));
         let host = Host::new(&upstream);
-        let ended = host.ends(4, &["sync"]);
+        let ended = host.expect_exit(4, &["sync"]);
         assert!(ended.stderr.contains("se_0000000000000001"), "{}", ended.stderr);
-        assert_eq!((upstream.count(Call::Start), upstream.count(call)), (1, 1), "{}", upstream.story());
+        assert_eq!(
+            (upstream.count(UpstreamCall::Start), upstream.count(call)),
+            (1, 1),
+            "{}",
+            upstream.request_history()
+        );
         assert_eq!(host.job(), None);
         assert_eq!(host.sync(), "activated");
-        assert_eq!(upstream.count(Call::Start), 2);
+        assert_eq!(upstream.count(UpstreamCall::Start), 2);
     });
 }
 
 #[test]
 fn a_job_left_behind_is_waited_for_and_then_another_is_started_because_content_of_now_is_wanted() {
     let upstream = upstream();
-    upstream.on(Call::Poll).times(1).gives(answer(401));
+    upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(401));
     let host = Host::new(&upstream);
-    host.ends(3, &["sync"]);
+    host.expect_exit(3, &["sync"]);
     assert_eq!(host.job().as_deref(), Some("se_0000000000000001"));
     assert_eq!(host.sync(), "activated");
-    let told: Vec<(Call, Option<String>)> = upstream.log().iter().skip(2).map(|r| (r.call, r.job())).collect();
-    let own = told.iter().position(|(call, _)| *call == Call::Start).expect("a job of its own");
-    assert!(own >= 3, "the old job was not waited for: {}", upstream.story());
-    assert!(told[..own].iter().all(|(call, job)| *call == Call::Poll && job.as_deref() == Some("se_0000000000000001")));
+    let requests: Vec<(UpstreamCall, Option<String>)> =
+        upstream.log().iter().skip(2).map(|r| (r.call, r.job())).collect();
+    let start_index =
+        requests.iter().position(|(call, _)| *call == UpstreamCall::Start).expect("the sync starts a job");
+    assert!(start_index >= 3, "the old job was not waited for: {}", upstream.request_history());
     assert!(
-        told[own + 1..]
+        requests[..start_index]
             .iter()
-            .all(|(call, job)| *call == Call::Download || job.as_deref() != Some("se_0000000000000001"))
+            .all(|(call, job)| *call == UpstreamCall::Poll && job.as_deref() == Some("se_0000000000000001"))
     );
-    assert_eq!(upstream.count(Call::Start), 2);
+    assert!(
+        requests[start_index + 1..]
+            .iter()
+            .all(|(call, job)| *call == UpstreamCall::Download || job.as_deref() != Some("se_0000000000000001"))
+    );
+    assert_eq!(upstream.count(UpstreamCall::Start), 2);
 }
 
 #[test]
 fn a_job_left_behind_that_is_gone_or_failed_does_not_hinder_the_next_sync() {
-    let gone: [fn(&Upstream); 2] = [Upstream::forget_jobs, |upstream| {
-        upstream.on(Call::Poll).times(1).gives(object(&json!({"status": "failed"})));
+    let endings: [fn(&Upstream); 2] = [Upstream::remove_jobs, |upstream| {
+        upstream.on(UpstreamCall::Poll).times(1).respond_with(json_response(&json!({"status": "failed"})));
     }];
-    at_once(&gone, |go| {
+    run_concurrently(&endings, |end_job| {
         let upstream = upstream();
-        upstream.on(Call::Poll).times(1).gives(answer(403));
+        upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(403));
         let host = Host::new(&upstream);
-        host.ends(3, &["sync"]);
+        host.expect_exit(3, &["sync"]);
         assert!(host.job().is_some());
-        go(&upstream);
+        end_job(&upstream);
         assert_eq!(host.sync(), "activated");
-        assert_eq!(upstream.count(Call::Start), 2, "{}", upstream.story());
+        assert_eq!(upstream.count(UpstreamCall::Start), 2, "{}", upstream.request_history());
     });
 }
 
@@ -627,20 +669,20 @@ fn a_job_id_is_opaque_and_one_segment_of_the_path() {
         "a\tb\nc",
         "x".repeat(300).leak(),
     ];
-    at_once(&ids, |id| {
+    run_concurrently(&ids, |id| {
         let upstream = upstream();
-        upstream.plan().job_ids.push_back((*id).to_owned());
-        assert_eq!(Host::new(&upstream).sync(), "activated", "{id:?}: {}", upstream.story());
-        for request in upstream.calls(Call::Poll).iter().chain(&upstream.calls(Call::Bundle)) {
+        upstream.state().job_ids.push_back((*id).to_owned());
+        assert_eq!(Host::new(&upstream).sync(), "activated", "{id:?}: {}", upstream.request_history());
+        for request in upstream.calls(UpstreamCall::Poll).iter().chain(&upstream.calls(UpstreamCall::Link)) {
             assert_eq!(request.job().as_deref(), Some(*id), "{}", request.target);
         }
-        assert_eq!(upstream.count(Call::Other), 0, "{id:?}: {}", upstream.story());
+        assert_eq!(upstream.count(UpstreamCall::Other), 0, "{id:?}: {}", upstream.request_history());
     });
-    // What no client can send as a segment leads nowhere else, either.
+    // An id that cannot be a path segment leads to no other path either.
     for id in ["..", "."] {
         let upstream = upstream();
-        upstream.plan().job_ids.push_back(id.to_owned());
-        let _ = finish(&mut Host::new(&upstream).command(&["sync"]));
+        upstream.state().job_ids.push_back(id.to_owned());
+        let _ = run_with_timeout(&mut Host::new(&upstream).command(&["sync"]));
         for request in upstream.log() {
             let path = request.target.split('?').next().unwrap();
             assert!(path.starts_with("/v1/static-export/jobs"), "{id:?} led to {}", request.target);
@@ -648,7 +690,7 @@ fn a_job_id_is_opaque_and_one_segment_of_the_path() {
     }
 }
 
-// C6 and the key.
+// The API key.
 
 #[test]
 fn the_key_is_trimmed() {
@@ -656,29 +698,29 @@ fn the_key_is_trimmed() {
     let host = Host::new(&upstream);
     host.put("key", format!(" \t{KEY}\r\n\n"));
     host.ok(&["sync"]);
-    assert_eq!(upstream.calls(Call::Start)[0].header("authorization"), Some(&*format!("Bearer {KEY}")));
+    assert_eq!(upstream.calls(UpstreamCall::Start)[0].header("authorization"), Some(&*format!("Bearer {KEY}")));
 }
 
 #[test]
 fn the_key_comes_from_its_file_else_the_environment_else_the_credentials_folder() {
     let upstream = upstream();
     let host = Host::new(&upstream);
-    let credentials = folder();
+    let credentials = temporary_folder();
     std::fs::write(credentials.path().join("api-key"), "from-credentials\n").unwrap();
-    let sent = |host: &Host, environment: Option<&str>| {
+    let authorization = |host: &Host, environment: Option<&str>| {
         let mut command = host.command(&["sync"]);
         command.env("CREDENTIALS_DIRECTORY", credentials.path());
         if let Some(key) = environment {
             command.env("DOCWHARF_API_KEY", key);
         }
-        let _ = finish(&mut command);
-        upstream.calls(Call::Start).last().unwrap().header("authorization").unwrap().to_owned()
+        let _ = run_with_timeout(&mut command);
+        upstream.calls(UpstreamCall::Start).last().unwrap().header("authorization").unwrap().to_owned()
     };
-    assert_eq!(sent(&host, Some("from-environment")), format!("Bearer {KEY}"));
+    assert_eq!(authorization(&host, Some("from-environment")), format!("Bearer {KEY}"));
     let host = host.without("api.keyFile");
-    assert_eq!(sent(&host, Some(" from-environment\n")), "Bearer from-environment");
-    assert_eq!(sent(&host, Some(" \n")), "Bearer from-credentials", "a blank variable is none");
-    assert_eq!(sent(&host, None), "Bearer from-credentials");
+    assert_eq!(authorization(&host, Some(" from-environment\n")), "Bearer from-environment");
+    assert_eq!(authorization(&host, Some(" \n")), "Bearer from-credentials", "a blank variable is none");
+    assert_eq!(authorization(&host, None), "Bearer from-credentials");
 }
 
 #[test]
@@ -687,7 +729,7 @@ fn a_key_with_control_characters_inside_is_a_mistake_before_any_request() {
         let upstream = upstream();
         let host = Host::new(&upstream);
         host.put("key", key);
-        let ended = host.ends(2, &["sync"]);
+        let ended = host.expect_exit(2, &["sync"]);
         assert!(!ended.stderr.contains("dwk_"), "the key is in the message: {}", ended.stderr);
         assert_eq!(upstream.connections(), 0);
     }
@@ -695,7 +737,7 @@ fn a_key_with_control_characters_inside_is_a_mistake_before_any_request() {
     let host = Host::new(&upstream);
     for key in ["", " \n"] {
         host.put("key", key);
-        host.ends(2, &["sync"]);
+        host.expect_exit(2, &["sync"]);
     }
     assert_eq!(upstream.connections(), 0);
 }
@@ -703,22 +745,22 @@ fn a_key_with_control_characters_inside_is_a_mistake_before_any_request() {
 #[test]
 fn the_bearer_goes_to_the_api_and_nowhere_else() {
     let upstream = upstream();
-    let elsewhere = Upstream::new(bundle("one"));
-    upstream.on(Call::Download).times(1).gives(redirect(302, &elsewhere.link()));
+    let other_upstream = Upstream::new(bundle("one"));
+    upstream.on(UpstreamCall::Download).times(1).respond_with(redirect_reply(302, &other_upstream.link()));
     Host::new(&upstream).ok(&["sync"]);
-    let beyond: Vec<_> = upstream.calls(Call::Download).into_iter().chain(elsewhere.log()).collect();
-    assert_eq!(beyond.len(), 2);
-    for request in beyond {
+    let downloads: Vec<_> = upstream.calls(UpstreamCall::Download).into_iter().chain(other_upstream.log()).collect();
+    assert_eq!(downloads.len(), 2);
+    for request in downloads {
         let head = request.head();
         assert_eq!(request.header("authorization"), None, "{head}");
         assert!(!head.contains(KEY), "{head}");
         assert_eq!((request.header("cookie"), request.header("referer")), (None, None), "{head}");
     }
-    // Nor to the API's own address, when that is where the link leads.
-    upstream.plan().link_on_api = true;
+    // A link to the API's own address is requested without the key, too.
+    upstream.state().link_on_api = true;
     upstream.publish(bundle("two"));
     Host::new(&upstream).ok(&["sync"]);
-    for request in upstream.calls(Call::Download) {
+    for request in upstream.calls(UpstreamCall::Download) {
         assert_eq!(request.header("authorization"), None, "{}", request.head());
     }
 }
@@ -731,19 +773,21 @@ fn a_redirect_of_an_api_call_never_takes_the_key_elsewhere() {
             cases.push((call, status));
         }
     }
-    at_once(&cases, |&(call, status)| {
+    run_concurrently(&cases, |&(call, status)| {
         let upstream = upstream();
-        let elsewhere = upstream_elsewhere();
-        upstream.on(call).gives(redirect(status, &format!("{}/v1/static-export/jobs", elsewhere.api())));
-        let ended = finish(&mut Host::new(&upstream).command(&["sync"]));
+        let other_upstream = new_other_upstream();
+        upstream
+            .on(call)
+            .respond_with(redirect_reply(status, &format!("{}/v1/static-export/jobs", other_upstream.api_origin())));
+        let ended = run_with_timeout(&mut Host::new(&upstream).command(&["sync"]));
         assert_ne!(ended.code, Some(0), "{call:?} {status}");
-        for request in elsewhere.log() {
+        for request in other_upstream.log() {
             assert!(!request.head().contains(KEY), "{call:?} {status}: {}", request.head());
         }
     });
 }
 
-fn upstream_elsewhere() -> Upstream {
+fn new_other_upstream() -> Upstream {
     Upstream::new(bundle("elsewhere"))
 }
 
@@ -751,15 +795,18 @@ fn upstream_elsewhere() -> Upstream {
 fn no_other_host_on_the_same_port_gets_the_key() {
     // localhost and 127.0.0.1 are one machine but two origins.
     let upstream = upstream();
-    let other = upstream.base().replace("127.0.0.1", "localhost");
-    upstream.on(Call::Start).times(1).gives(redirect(307, &format!("{other}/static-export/jobs")));
-    let _ = finish(&mut Host::new(&upstream).command(&["sync"]));
+    let localhost_base = upstream.base_url().replace("127.0.0.1", "localhost");
+    upstream
+        .on(UpstreamCall::Start)
+        .times(1)
+        .respond_with(redirect_reply(307, &format!("{localhost_base}/static-export/jobs")));
+    let _ = run_with_timeout(&mut Host::new(&upstream).command(&["sync"]));
     for request in upstream.log().iter().filter(|request| request.header("host").unwrap().starts_with("localhost")) {
         assert_eq!(request.header("authorization"), None, "{}", request.head());
     }
 }
 
-// C12, C13: messages, codes, mistakes.
+// Messages, exit codes, invalid configuration.
 
 #[test]
 fn mistakes_of_configuration_are_found_before_any_request() {
@@ -768,23 +815,23 @@ fn mistakes_of_configuration_are_found_before_any_request() {
     let cases: [(Change, &str); 14] = [
         (|host| host.without("api.domain"), "domain"),
         (|host| host.without("api.baseUrl"), "baseUrl"),
-        (|host| host.set("api.domain", text("https://docs.example.com/")), "domain"),
-        (|host| host.set("api.domain", text("")), "domain"),
-        (|host| host.set("api.baseUrl", text("ftp://api.example.com/v1")), "baseUrl"),
-        (|host| host.set("api.baseUrl", text("api.example.com/v1")), "baseUrl"),
-        (|host| host.set("api.baseURL", text("https://api.example.com/v1")), "baseUrl"),
+        (|host| host.set("api.domain", toml_string("https://docs.example.com/")), "domain"),
+        (|host| host.set("api.domain", toml_string("")), "domain"),
+        (|host| host.set("api.baseUrl", toml_string("ftp://api.example.com/v1")), "baseUrl"),
+        (|host| host.set("api.baseUrl", toml_string("api.example.com/v1")), "baseUrl"),
+        (|host| host.set("api.baseURL", toml_string("https://api.example.com/v1")), "baseUrl"),
         (|host| host.set("api.keyFile", "7"), "keyFile"),
-        (|host| host.set("network.pollFirst", text("soon")), "pollFirst"),
-        (|host| host.set("network.callTimeout", text("0s")), "callTimeout"),
-        (|host| host.set("network.redirects", text("many")), "redirects"),
-        (|host| host.set("sync.jobTimeout", text("never")), "jobTimeout"),
-        (|host| host.set("sync.schedule", text("every day")), "schedule"),
+        (|host| host.set("network.pollFirst", toml_string("soon")), "pollFirst"),
+        (|host| host.set("network.callTimeout", toml_string("0s")), "callTimeout"),
+        (|host| host.set("network.redirects", toml_string("many")), "redirects"),
+        (|host| host.set("sync.jobTimeout", toml_string("never")), "jobTimeout"),
+        (|host| host.set("sync.schedule", toml_string("every day")), "schedule"),
         (|host| host.set("sync.probe", "[\"file:///etc/passwd\"]"), "probe"),
     ];
     for (change, key) in cases {
         let host = change(Host::new(&upstream));
-        for verb in ["sync", "run"] {
-            let ended = host.ends(2, &[verb]);
+        for command in ["sync", "run"] {
+            let ended = host.expect_exit(2, &[command]);
             assert!(ended.stderr.contains(key), "{key}: {}", ended.stderr);
         }
         assert!(!host.path("store").exists(), "{key}");
@@ -796,14 +843,14 @@ fn mistakes_of_configuration_are_found_before_any_request() {
 fn what_configuration_points_at_but_is_absent_ends_a_sync_with_2_and_is_named() {
     let upstream = upstream();
     for (key, value) in [("api.keyFile", "no-such-key"), ("api.caFile", "no-such-ca.pem")] {
-        let host = Host::new(&upstream).set(key, text(value));
-        for verb in ["sync", "run"] {
-            let ended = host.ends(2, &[verb]);
-            assert!(ended.stderr.contains(value), "{verb}: {}", ended.stderr);
+        let host = Host::new(&upstream).set(key, toml_string(value));
+        for command in ["sync", "run"] {
+            let ended = host.expect_exit(2, &[command]);
+            assert!(ended.stderr.contains(value), "{command}: {}", ended.stderr);
         }
     }
     let host = Host::new(&upstream).without("api.keyFile");
-    let ended = host.ends(2, &["sync"]);
+    let ended = host.expect_exit(2, &["sync"]);
     assert!(ended.stderr.contains("key"), "{}", ended.stderr);
     assert_eq!(upstream.connections(), 0);
 }
@@ -811,28 +858,29 @@ fn what_configuration_points_at_but_is_absent_ends_a_sync_with_2_and_is_named() 
 #[test]
 fn no_source_at_all_is_a_mistake_unless_the_store_has_a_version() {
     let host = Host::bare();
-    host.ends(2, &["sync"]);
-    host.ends(2, &["run"]);
+    host.expect_exit(2, &["sync"]);
+    host.expect_exit(2, &["run"]);
     host.put("b.zip", bundle("imported"));
     host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
     let daemon = host.run();
-    assert_eq!(support::host::front(&daemon), "imported");
+    assert_eq!(support::host::front_page_title(&daemon), "imported");
 }
 
 #[test]
 fn the_environment_overrides_the_file() {
     let upstream = upstream();
-    let host =
-        Host::new(&upstream).set("api.domain", text("other.example")).set("api.baseUrl", text("http://127.0.0.1:9/v1"));
+    let host = Host::new(&upstream)
+        .set("api.domain", toml_string("other.example"))
+        .set("api.baseUrl", toml_string("http://127.0.0.1:9/v1"));
     let mut command = host.command(&["sync"]);
-    command.env("DOCWHARF_API__BASE_URL", upstream.base()).env("DOCWHARF_API__DOMAIN", "docs.from.environment");
-    judged(0, finish(&mut command));
-    assert_eq!(upstream.calls(Call::Start)[0].json()["domain"], "docs.from.environment");
+    command.env("DOCWHARF_API__BASE_URL", upstream.base_url()).env("DOCWHARF_API__DOMAIN", "docs.from.environment");
+    expect_plain_exit(0, run_with_timeout(&mut command));
+    assert_eq!(upstream.calls(UpstreamCall::Start)[0].json()["domain"], "docs.from.environment");
     let mut command = host.command(&["sync"]);
-    judged(2, finish(command.env("DOCWHARF_API__BASE_URI", upstream.base())));
+    expect_plain_exit(2, run_with_timeout(command.env("DOCWHARF_API__BASE_URI", upstream.base_url())));
 }
 
-// The verbs a person types.
+// The export commands.
 
 #[test]
 fn export_verbs_give_their_one_datum_on_stdout() {
@@ -840,17 +888,17 @@ fn export_verbs_give_their_one_datum_on_stdout() {
     let host = Host::new(&upstream);
     let job = host.ok(&["export", "start"]).stdout.trim_end().to_owned();
     assert_eq!(job, "se_0000000000000001");
-    assert_eq!(upstream.calls(Call::Start)[0].json()["domain"], DOMAIN);
+    assert_eq!(upstream.calls(UpstreamCall::Start)[0].json()["domain"], DOMAIN);
     assert!(host.ok(&["export", "status", &job]).stdout.contains("queued"));
     assert!(host.ok(&["export", "status", &job, "--wait"]).stdout.contains("completed"));
     let link = host.ok(&["export", "link", &job]).stdout;
     assert_eq!(link.lines().count(), 1);
-    assert!(link.starts_with(&upstream.bucket()) && link.contains(SIGNATURE), "{link}");
+    assert!(link.starts_with(&upstream.bucket_origin()) && link.contains(SIGNATURE), "{link}");
     let target = host.path("taken.tar.gz");
     host.ok(&["export", "download", &job, "--output", target.to_str().unwrap()]);
-    assert_eq!(std::fs::read(&target).unwrap(), upstream.plan().bundle);
-    assert_eq!(upstream.count(Call::Start), 1);
-    assert!(!host.path("store").exists() || host.active().is_none(), "verbs activate nothing");
+    assert_eq!(std::fs::read(&target).unwrap(), upstream.state().bundle);
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
+    assert!(!host.path("store").exists() || host.active().is_none(), "export commands activate nothing");
 }
 
 #[test]
@@ -863,41 +911,41 @@ fn a_download_is_named_after_its_link_unless_that_names_a_hidden_file_or_no_file
         ("a%00b", "bundle"),
         ("a b", "bundle"),
     ];
-    for (last, name) in names {
+    for (segment, expected) in names {
         let upstream = upstream();
-        let bucket = upstream.bucket();
-        let link = format!("{bucket}/exports/{last}?signature=geheim");
-        upstream.on(Call::Bundle).gives(object(&json!({"bundleUrl": link})));
-        upstream.on(Call::Download).gives(raw("application/zip", bundle("one")));
-        upstream.finished_job("se_done");
+        let bucket = upstream.bucket_origin();
+        let link = format!("{bucket}/exports/{segment}?signature=geheim");
+        upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
+        upstream.on(UpstreamCall::Download).respond_with(raw_reply("application/zip", bundle("one")));
+        upstream.add_finished_job("se_done");
         let host = Host::new(&upstream);
         let folder = host.path("here");
         std::fs::create_dir(&folder).unwrap();
-        finish(host.command(&["export", "download", "se_done"]).current_dir(&folder));
-        let found: Vec<_> = support::read_tree(&folder).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(found, [name], "{last:?}");
+        run_with_timeout(host.command(&["export", "download", "se_done"]).current_dir(&folder));
+        let files: Vec<_> = support::read_tree(&folder).into_iter().map(|(expected, _)| expected).collect();
+        assert_eq!(files, [expected], "{segment:?}");
     }
 }
 
 #[test]
 fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
     let upstream = upstream();
-    let link = format!("{}/exports/docs.zip?signature=geheim", upstream.bucket());
-    upstream.on(Call::Bundle).gives(object(&json!({"bundleUrl": link})));
-    upstream.on(Call::Download).gives(raw("application/zip", bundle("one")));
-    upstream.finished_job("se_done");
+    let link = format!("{}/exports/docs.zip?signature=geheim", upstream.bucket_origin());
+    upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
+    upstream.on(UpstreamCall::Download).respond_with(raw_reply("application/zip", bundle("one")));
+    upstream.add_finished_job("se_done");
     let host = Host::new(&upstream);
     let folder = host.path("here");
     std::fs::create_dir(&folder).unwrap();
     std::fs::write(folder.join("docs.zip"), "mine").unwrap();
-    let download = |more: &[&str]| {
-        let arguments = [&["export", "download", "se_done"][..], more].concat();
-        finish(host.command(&arguments).current_dir(&folder))
+    let download = |options: &[&str]| {
+        let arguments = [&["export", "download", "se_done"][..], options].concat();
+        run_with_timeout(host.command(&arguments).current_dir(&folder))
     };
     let ended = download(&[]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert!(ended.stderr.contains("docs.zip") && ended.stderr.contains("--output"), "{}", ended.stderr);
-    assert_eq!(upstream.count(Call::Download), 0);
+    assert_eq!(upstream.count(UpstreamCall::Download), 0);
     assert_eq!(support::read_tree(&folder), [("docs.zip".to_owned(), b"mine".to_vec())]);
     let ended = download(&["--output", "docs.zip"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
@@ -907,12 +955,12 @@ fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
 #[test]
 fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
     let upstream = upstream();
-    upstream.finished_job("se_done");
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let host = Host::new(&upstream).set("sync.jobTimeout", text("2s"));
-    let begun = Instant::now();
-    let ended = host.ends(4, &["export", "status", "se_done", "--wait"]);
-    assert!(begun.elapsed() < Duration::from_secs(20) && ended.stderr.contains("processing"), "{}", ended.stderr);
+    upstream.add_finished_job("se_done");
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let host = Host::new(&upstream).set("sync.jobTimeout", toml_string("2s"));
+    let started = Instant::now();
+    let ended = host.expect_exit(4, &["export", "status", "se_done", "--wait"]);
+    assert!(started.elapsed() < Duration::from_secs(20) && ended.stderr.contains("processing"), "{}", ended.stderr);
 }
 
 #[test]
@@ -926,11 +974,11 @@ fn export_verbs_speak_json() {
     let link = host.ok(&["export", "link", "se_0000000000000001", "--json"]).json();
     assert!(link["bundleUrl"].as_str().unwrap().contains(SIGNATURE), "{link}");
     let target = host.path("taken");
-    let taken =
+    let report =
         host.ok(&["export", "download", "se_0000000000000001", "--output", target.to_str().unwrap(), "--json"]).json();
-    assert!(taken.is_object(), "{taken}");
-    assert!(!taken.to_string().contains(SIGNATURE), "{taken}");
-    assert_eq!(std::fs::read(target).unwrap(), upstream.plan().bundle);
+    assert!(report.is_object(), "{report}");
+    assert!(!report.to_string().contains(SIGNATURE), "{report}");
+    assert_eq!(std::fs::read(target).unwrap(), upstream.state().bundle);
 }
 
 #[test]
@@ -938,27 +986,27 @@ fn export_start_can_tag_a_version() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     host.ok(&["export", "start", "--version", "2026-08"]);
-    assert_eq!(upstream.calls(Call::Start)[0].json()["version"], "2026-08");
+    assert_eq!(upstream.calls(UpstreamCall::Start)[0].json()["version"], "2026-08");
     host.ok(&["export", "start"]);
-    assert_eq!(upstream.calls(Call::Start)[1].json().get("version"), None);
+    assert_eq!(upstream.calls(UpstreamCall::Start)[1].json().get("version"), None);
 }
 
 #[test]
 fn export_verbs_end_with_the_code_of_what_went_wrong() {
     let upstream = upstream();
     let host = Host::new(&upstream);
-    let ended = host.ends(4, &["export", "status", "se_unknown"]);
+    let ended = host.expect_exit(4, &["export", "status", "se_unknown"]);
     assert!(ended.stderr.contains("se_unknown"), "{}", ended.stderr);
-    host.ends(4, &["export", "link", "se_unknown"]);
+    host.expect_exit(4, &["export", "link", "se_unknown"]);
     upstream.statuses(&[json!("running"), json!({"status": "failed", "error": "no pages"})]);
     host.ok(&["export", "start"]);
-    let ended = host.ends(6, &["export", "status", "se_0000000000000001", "--wait"]);
+    let ended = host.expect_exit(6, &["export", "status", "se_0000000000000001", "--wait"]);
     assert!(ended.stderr.contains("no pages"), "{}", ended.stderr);
-    upstream.on(Call::Start).gives(answer(403));
-    host.ends(3, &["export", "start"]);
-    upstream.heal();
-    upstream.on(Call::Start).gives(answer(400));
-    host.ends(2, &["export", "start"]);
+    upstream.on(UpstreamCall::Start).respond_with(error_reply(403));
+    host.expect_exit(3, &["export", "start"]);
+    upstream.clear_rules();
+    upstream.on(UpstreamCall::Start).respond_with(error_reply(400));
+    host.expect_exit(2, &["export", "start"]);
 }
 
 #[test]
@@ -968,21 +1016,21 @@ fn verbs_work_though_syncing_is_disabled() {
     assert_eq!(host.sync(), "disabled");
     assert_eq!(upstream.connections(), 0);
     host.ok(&["export", "start"]);
-    assert_eq!(upstream.count(Call::Start), 1);
+    assert_eq!(upstream.count(UpstreamCall::Start), 1);
 }
 
 #[test]
 fn a_download_in_the_way_of_a_file_or_a_missing_folder_is_local_trouble() {
     let upstream = upstream();
-    upstream.finished_job("se_done");
+    upstream.add_finished_job("se_done");
     let host = Host::new(&upstream);
-    let ended = host.ends(8, &["export", "download", "se_done", "--output", "/no/such/folder/file"]);
+    let ended = host.expect_exit(8, &["export", "download", "se_done", "--output", "/no/such/folder/file"]);
     assert!(ended.stderr.contains("/no/such/folder"), "{}", ended.stderr);
 }
 
 #[test]
 fn help_tells_of_the_new_verbs() {
     for arguments in [&["export", "--help"][..], &["export", "start", "--help"], &["sync", "--help"]] {
-        assert!(!end(docwharf().args(arguments)).expect(0).stdout.is_empty());
+        assert!(!run_to_end(docwharf().args(arguments)).expect(0).stdout.is_empty());
     }
 }

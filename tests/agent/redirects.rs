@@ -1,40 +1,40 @@
-//! Each hop of a redirect × (scheme, host, port, user): where the key may go, where a bundle and a probe are looked
-//! for, and what goes along.
+//! Redirects to another scheme, host, port or user: where the API key may be sent, which redirects of bundles and
+//! probes are followed, and which fields are sent.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use support::host::{Host, at_once, bundle, finish, front, text};
-use support::studio::PROJECT;
-use support::tls::Authority;
+use support::host::{Host, bundle, front_page_title, run_concurrently, run_with_timeout, toml_string};
+use support::project_api::PROJECT;
+use support::tls::CertificateAuthority;
 use support::until;
-use support::upstream::{Call, KEY, Upstream, Wire, Wrap, redirect};
+use support::upstream::{ByteStream, KEY, StreamWrapper, Upstream, UpstreamCall, redirect_reply};
 
 /// A user and a password as a URL has them, and as a request has them (RFC 7617).
 const USER: &str = "ada:pa55word";
 const BASIC: &str = "YWRhOnBhNTV3b3Jk";
-/// Cases that run at a time: each is a process of its own, whose calls have a time limit.
-const AT_ONCE: usize = 8;
+/// The number of cases that run at the same time. Each is a process whose calls have a time limit.
+const CASES_AT_A_TIME: usize = 8;
 
-// What the other side hears.
+// A server that records requests.
 
-/// What has come on one connection, decrypted where it was encrypted.
-struct Said {
+/// The scheme of a connection and the bytes that the server has received on it, decrypted.
+struct RecordedConnection {
     scheme: &'static str,
     bytes: Arc<Mutex<Vec<u8>>>,
 }
 
-/// All connections in their order.
-type Heard = Arc<Mutex<Vec<Said>>>;
+/// All connections in the order of their arrival.
+type Connections = Arc<Mutex<Vec<RecordedConnection>>>;
 
-impl Said {
+impl RecordedConnection {
     fn text(&self) -> String {
         String::from_utf8_lossy(&self.bytes.lock().expect("no panic while locked")).into_owned()
     }
 
-    /// Scheme, host and port that were asked.
+    /// Scheme, host and port of the first request.
     fn origin(&self) -> String {
         let text = self.text();
         let mut fields = text.lines().filter_map(|line| line.split_once(':'));
@@ -42,7 +42,7 @@ impl Said {
         format!("{}://{host}", self.scheme)
     }
 
-    /// The path that was asked for, without the query.
+    /// The path of the first request, without the query.
     fn path(&self) -> String {
         let text = self.text();
         let target = text.split(' ').nth(1).unwrap_or_default();
@@ -50,9 +50,9 @@ impl Said {
     }
 }
 
-/// Keeps what is read.
+/// A connection that stores the bytes that are read from it.
 struct Tee {
-    wire: Box<dyn Wire>,
+    wire: Box<dyn ByteStream>,
     bytes: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -74,27 +74,27 @@ impl Write for Tee {
     }
 }
 
-/// Whether the first byte is that of a record that begins a TLS handshake (RFC 8446, 5.1); nothing if no byte comes.
-fn begins_a_handshake(stream: &TcpStream) -> Option<bool> {
+/// Whether the first byte is the type of a TLS handshake record (RFC 8446, 5.1). `None` if no byte arrives.
+fn is_tls_handshake(stream: &TcpStream) -> Option<bool> {
     const HANDSHAKE: u8 = 22;
-    let patience = stream.read_timeout().ok()?;
+    let timeout = stream.read_timeout().ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     let mut first = [0];
     let length = stream.peek(&mut first).ok()?;
-    stream.set_read_timeout(patience).ok()?;
+    stream.set_read_timeout(timeout).ok()?;
     (length == 1).then_some(first[0] == HANDSHAKE)
 }
 
-/// An upstream on ports that take TLS and plain HTTP alike, so that a scheme can change without the port.
-fn listen(authority: &Authority, scheme: &'static str, heard: &Heard) -> Upstream {
-    let (heard, encrypt) = (Arc::clone(heard), authority.wrap(&["127.0.0.1", "localhost"]));
-    let accept: Wrap = Arc::new(move |stream: TcpStream| {
-        let is_encrypted = begins_a_handshake(&stream)?;
+/// An upstream whose ports accept both TLS and plain HTTP, so that a redirect can change the scheme alone.
+fn listen(authority: &CertificateAuthority, scheme: &'static str, connections: &Connections) -> Upstream {
+    let (connections, accept_tls) = (Arc::clone(connections), authority.wrap(&["127.0.0.1", "localhost"]));
+    let accept: StreamWrapper = Arc::new(move |stream: TcpStream| {
+        let is_encrypted = is_tls_handshake(&stream)?;
         let (scheme, bytes) = (if is_encrypted { "https" } else { "http" }, Arc::default());
-        let said = Said { scheme, bytes: Arc::clone(&bytes) };
-        heard.lock().expect("no panic while locked").push(said);
-        let wire: Box<dyn Wire> = if is_encrypted { encrypt(stream)? } else { Box::new(stream) };
-        Some(Box::new(Tee { wire, bytes }) as Box<dyn Wire>)
+        let connection = RecordedConnection { scheme, bytes: Arc::clone(&bytes) };
+        connections.lock().expect("no panic while locked").push(connection);
+        let wire: Box<dyn ByteStream> = if is_encrypted { accept_tls(stream)? } else { Box::new(stream) };
+        Some(Box::new(Tee { wire, bytes }) as Box<dyn ByteStream>)
     });
     let upstream = Upstream::build(bundle("one"), scheme, accept);
     upstream.open();
@@ -102,27 +102,27 @@ fn listen(authority: &Authority, scheme: &'static str, heard: &Heard) -> Upstrea
 }
 
 /// A host that trusts the authority, with a key and a project.
-fn host(upstream: &Upstream, authority: &Authority) -> Host {
+fn host(upstream: &Upstream, authority: &CertificateAuthority) -> Host {
     let host = Host::in_memory(upstream)
-        .set("api.caFile", text("ca.pem"))
-        .set("api.projectId", text(PROJECT))
-        .set("network.callTimeout", text("30s"))
-        .set("network.idleTimeout", text("30s"));
+        .set("api.caFile", toml_string("ca.pem"))
+        .set("api.projectId", toml_string(PROJECT))
+        .set("network.callTimeout", toml_string("30s"))
+        .set("network.idleTimeout", toml_string("30s"));
     host.put("ca.pem", authority.pem());
     host
 }
 
-// Where a redirect may lead.
+// Targets of redirects.
 
-/// A place that a redirect names.
-struct Place {
-    /// As the field has it.
+/// The target of a redirect.
+struct RedirectTarget {
+    /// The value of `Location`.
     location: String,
     /// Scheme, host and port of a request for it.
     origin: String,
 }
 
-impl Place {
+impl RedirectTarget {
     fn scheme(&self) -> &str {
         scheme_of(&self.origin)
     }
@@ -136,8 +136,8 @@ fn scheme_of(origin: &str) -> &str {
     origin.split_once("://").expect("a scheme").0
 }
 
-/// Every place, by its name.
-const PLACES: [&str; 10] = [
+/// The names of all targets.
+const TARGET_NAMES: [&str; 10] = [
     "the same address",
     "a path",
     "the same host, no scheme",
@@ -150,43 +150,45 @@ const PLACES: [&str; 10] = [
     "the same address with a user",
 ];
 
-/// This place, seen from the origin `own`; `other` has the same host, and another port.
-fn place(name: &str, own: &str, other: &str, path: &str, other_path: &str) -> Place {
-    let (scheme, authority) = own.split_once("://").expect("a scheme");
-    let (_, elsewhere) = other.split_once("://").expect("a scheme");
-    let twin = if scheme == "https" { "http" } else { "https" };
+/// The target `name` of a redirect from `own_origin`. `other_origin` has the same host and another port.
+fn redirect_target(name: &str, own_origin: &str, other_origin: &str, path: &str, other_path: &str) -> RedirectTarget {
+    let (scheme, authority) = own_origin.split_once("://").expect("a scheme");
+    let (_, other_authority) = other_origin.split_once("://").expect("a scheme");
+    let other_scheme = if scheme == "https" { "http" } else { "https" };
     let localhost = authority.replace("127.0.0.1", "localhost");
-    let at = |scheme: &str, authority: &str| format!("{scheme}://{authority}");
+    let origin_of = |scheme: &str, authority: &str| format!("{scheme}://{authority}");
     let (origin, location) = match name {
-        "the same address" => (own.to_owned(), format!("{own}{path}")),
-        "a path" => (own.to_owned(), path.to_owned()),
-        "the same host, no scheme" => (own.to_owned(), format!("//{authority}{path}")),
-        "another scheme" => (at(twin, authority), format!("{twin}://{authority}{path}")),
-        "another host" => (at(scheme, &localhost), format!("{scheme}://{localhost}{path}")),
-        "another port" => (at(scheme, elsewhere), format!("{scheme}://{elsewhere}{other_path}")),
-        "another port, no scheme" => (at(scheme, elsewhere), format!("//{elsewhere}{other_path}")),
+        "the same address" => (own_origin.to_owned(), format!("{own_origin}{path}")),
+        "a path" => (own_origin.to_owned(), path.to_owned()),
+        "the same host, no scheme" => (own_origin.to_owned(), format!("//{authority}{path}")),
+        "another scheme" => (origin_of(other_scheme, authority), format!("{other_scheme}://{authority}{path}")),
+        "another host" => (origin_of(scheme, &localhost), format!("{scheme}://{localhost}{path}")),
+        "another port" => (origin_of(scheme, other_authority), format!("{scheme}://{other_authority}{other_path}")),
+        "another port, no scheme" => (origin_of(scheme, other_authority), format!("//{other_authority}{other_path}")),
         "another port, the own one as user" => {
-            (at(scheme, elsewhere), format!("{scheme}://{authority}@{elsewhere}{other_path}"))
+            (origin_of(scheme, other_authority), format!("{scheme}://{authority}@{other_authority}{other_path}"))
         }
-        "another scheme and port" => (at(twin, elsewhere), format!("{twin}://{elsewhere}{other_path}")),
-        "the same address with a user" => (own.to_owned(), format!("{scheme}://{USER}@{authority}{path}")),
-        _ => panic!("no place is called {name:?}"),
+        "another scheme and port" => {
+            (origin_of(other_scheme, other_authority), format!("{other_scheme}://{other_authority}{other_path}"))
+        }
+        "the same address with a user" => (own_origin.to_owned(), format!("{scheme}://{USER}@{authority}{path}")),
+        _ => panic!("unknown target {name:?}"),
     };
-    Place { location, origin }
+    RedirectTarget { location, origin }
 }
 
-/// Runs cases, a few at a time.
-fn each<T: Sync>(cases: &[T], run: impl Fn(&T) + Sync) {
-    for some in cases.chunks(AT_ONCE) {
-        at_once(some, &run);
+/// Runs all cases, [`CASES_AT_A_TIME`] at the same time.
+fn run_cases<T: Sync>(cases: &[T], run: impl Fn(&T) + Sync) {
+    for chunk in cases.chunks(CASES_AT_A_TIME) {
+        run_concurrently(chunk, &run);
     }
 }
 
-// With the key.
+// API calls.
 
 /// A call of the API, the status of its redirect, its path, and the command that makes it.
-struct Asked {
-    call: Call,
+struct ApiCall {
+    call: UpstreamCall,
     status: u16,
     path: &'static str,
     command: &'static [&'static str],
@@ -194,205 +196,250 @@ struct Asked {
 
 const SYNC: &[&str] = &["sync"];
 
-/// Every call that carries the key. A POST may be redirected with 307 and 308 only.
-const CALLS: [Asked; 6] = [
-    Asked { call: Call::Start, status: 307, path: "/v1/static-export/jobs", command: SYNC },
-    Asked { call: Call::Poll, status: 302, path: "/v1/static-export/jobs/se_0000000000000001", command: SYNC },
-    Asked { call: Call::Bundle, status: 308, path: "/v1/static-export/jobs/se_0000000000000001/bundle", command: SYNC },
-    Asked {
-        call: Call::Preview,
+/// All calls that send the key. A POST may be redirected only with 307 and 308.
+const CALLS: [ApiCall; 6] = [
+    ApiCall { call: UpstreamCall::Start, status: 307, path: "/v1/static-export/jobs", command: SYNC },
+    ApiCall {
+        call: UpstreamCall::Poll,
+        status: 302,
+        path: "/v1/static-export/jobs/se_0000000000000001",
+        command: SYNC,
+    },
+    ApiCall {
+        call: UpstreamCall::Link,
+        status: 308,
+        path: "/v1/static-export/jobs/se_0000000000000001/bundle",
+        command: SYNC,
+    },
+    ApiCall {
+        call: UpstreamCall::Preview,
         status: 307,
         path: "/v1/project/preview/prj_7%2Fa",
         command: &["preview", "create", "--branch", "x"],
     },
-    Asked {
-        call: Call::Deployment,
+    ApiCall {
+        call: UpstreamCall::Deployment,
         status: 303,
         path: "/v1/project/update-status/dep_1",
         command: &["preview", "status", "dep_1"],
     },
-    Asked {
-        call: Call::Searches,
+    ApiCall {
+        call: UpstreamCall::Searches,
         status: 301,
         path: "/v1/analytics/prj_7%2Fa/searches",
         command: &["analytics", "searches"],
     },
 ];
 
-/// The API answers a call with a redirect to these places, one after the other. The key goes to its own scheme, host
-/// and port alone, and no further hop is taken than leads there.
-fn key_stays(scheme: &'static str, asked: &Asked, status: u16, hops: &[&'static str]) {
-    let at = format!("{scheme}, {:?} with {status} to {hops:?}", asked.call);
-    let (authority, heard) = (Authority::new(), Heard::default());
-    let upstream = listen(&authority, scheme, &heard);
-    let other = listen(&authority, scheme, &heard);
-    upstream.plan().studio.states = vec!["success".into()];
-    upstream.plan().studio.deployments.insert("dep_1".to_owned(), 0);
-    upstream.plan().studio.events.push(("tide".to_owned(), "2026-08-10".to_owned(), None));
-    let own = upstream.api();
-    let hops: Vec<Place> = hops.iter().map(|name| place(name, &own, &other.api(), asked.path, asked.path)).collect();
+/// Redirects a call of the API along `hops`. The key may be sent only to the API's scheme, host and port, and no
+/// redirect to another one may be followed.
+fn assert_key_stays(scheme: &'static str, api_call: &ApiCall, status: u16, hops: &[&'static str]) {
+    let case = format!("{scheme}, {:?} with {status} to {hops:?}", api_call.call);
+    let (authority, connections) = (CertificateAuthority::new(), Connections::default());
+    let upstream = listen(&authority, scheme, &connections);
+    let other = listen(&authority, scheme, &connections);
+    upstream.state().project_api.states = vec!["success".into()];
+    upstream.state().project_api.deployments.insert("dep_1".to_owned(), 0);
+    upstream.state().project_api.events.push(("tide".to_owned(), "2026-08-10".to_owned(), None));
+    let own_origin = upstream.api_origin();
+    let hops: Vec<RedirectTarget> = hops
+        .iter()
+        .map(|name| redirect_target(name, &own_origin, &other.api_origin(), api_call.path, api_call.path))
+        .collect();
     for hop in &hops {
-        upstream.on(asked.call).times(1).gives(redirect(status, &hop.location));
+        upstream.on(api_call.call).times(1).respond_with(redirect_reply(status, &hop.location));
     }
-    let may_follow = |hop: &&Place| {
-        let is_repeatable =
-            matches!(status, 307 | 308) || matches!(asked.call, Call::Poll | Call::Deployment | Call::Searches);
-        hop.origin == own && !hop.has_user() && is_repeatable
+    let may_follow = |hop: &&RedirectTarget| {
+        let is_repeatable = matches!(status, 307 | 308)
+            || matches!(api_call.call, UpstreamCall::Poll | UpstreamCall::Deployment | UpstreamCall::Searches);
+        hop.origin == own_origin && !hop.has_user() && is_repeatable
     };
     let followed = hops.iter().take_while(may_follow).count();
     let is_refused = followed < hops.len();
 
-    let ended = host(&upstream, &authority).ends(if is_refused { 4 } else { 0 }, asked.command);
-    let heard = heard.lock().expect("no panic while locked");
-    assert!(heard[0].origin() == own && heard[0].text().contains(KEY), "{at}: the key was not sent at all");
-    for said in &*heard {
-        let text = said.text();
-        assert!(said.origin() == own || !text.contains(KEY), "{at}: the key is at {}: {text}", said.origin());
-        assert!(!text.contains(BASIC), "{at}: {text}");
+    let ended = host(&upstream, &authority).expect_exit(if is_refused { 4 } else { 0 }, api_call.command);
+    let connections = connections.lock().expect("no panic while locked");
+    assert!(
+        connections[0].origin() == own_origin && connections[0].text().contains(KEY),
+        "{case}: the key was not sent at all"
+    );
+    for connection in &*connections {
+        let text = connection.text();
+        assert!(
+            connection.origin() == own_origin || !text.contains(KEY),
+            "{case}: the key is at {}: {text}",
+            connection.origin()
+        );
+        assert!(!text.contains(BASIC), "{case}: {text}");
     }
-    let calls: Vec<String> = heard.iter().filter(|said| said.path() == asked.path).map(Said::origin).collect();
-    assert!(calls.iter().all(|origin| *origin == own), "{at}: {calls:?}");
+    let calls: Vec<String> = connections
+        .iter()
+        .filter(|connection| connection.path() == api_call.path)
+        .map(RecordedConnection::origin)
+        .collect();
+    assert!(calls.iter().all(|origin| *origin == own_origin), "{case}: {calls:?}");
     if is_refused {
-        assert_eq!(calls.len(), followed + 1, "{at}: {}", upstream.story());
-        let why = if hops[followed].origin == own { "redirects" } else { "where the key must not go" };
-        assert!(ended.stderr.contains(why), "{at}: {}", ended.stderr);
+        assert_eq!(calls.len(), followed + 1, "{case}: {}", upstream.request_history());
+        let message = if hops[followed].origin == own_origin { "redirects" } else { "where the key must not be sent" };
+        assert!(ended.stderr.contains(message), "{case}: {}", ended.stderr);
     } else {
-        assert!(calls.len() > followed, "{at}: {}", upstream.story());
+        assert!(calls.len() > followed, "{case}: {}", upstream.request_history());
     }
 }
 
+// Regression: a redirect of the API to an address with a user name sent two Authorization fields.
 #[test]
 fn no_hop_takes_the_key_to_another_scheme_host_or_port() {
-    let [start, poll, others @ ..] = &CALLS;
-    let mut cases: Vec<(&'static str, &Asked, u16, Vec<&'static str>)> = Vec::new();
-    for name in PLACES {
+    let [start, poll, other_calls @ ..] = &CALLS;
+    let mut cases: Vec<(&'static str, &ApiCall, u16, Vec<&'static str>)> = Vec::new();
+    for name in TARGET_NAMES {
         cases.extend(
             [("https", start), ("https", poll), ("http", start)]
-                .map(|(scheme, asked)| (scheme, asked, asked.status, vec![name])),
+                .map(|(scheme, api_call)| (scheme, api_call, api_call.status, vec![name])),
         );
     }
-    for asked in others {
+    for api_call in other_calls {
         for name in ["the same address", "another scheme", "another port", "the same address with a user"] {
-            cases.push(("https", asked, asked.status, vec![name]));
+            cases.push(("https", api_call, api_call.status, vec![name]));
         }
     }
-    // Whatever the status says.
+    // Each other status.
     for status in [301, 302, 303, 308] {
         cases.push(("https", start, status, vec!["another scheme"]));
         cases.push(("https", start, status, vec!["the same address"]));
     }
-    // What was allowed once allows nothing further.
-    for asked in [start, poll] {
-        cases.push(("https", asked, asked.status, vec!["the same address", "another port"]));
-        cases.push(("https", asked, asked.status, vec!["a path", "the same host, no scheme", "another scheme"]));
+    // An allowed hop before it does not allow a forbidden one.
+    for api_call in [start, poll] {
+        cases.push(("https", api_call, api_call.status, vec!["the same address", "another port"]));
+        cases.push(("https", api_call, api_call.status, vec!["a path", "the same host, no scheme", "another scheme"]));
     }
-    each(&cases, |(scheme, asked, status, hops)| key_stays(scheme, asked, *status, hops));
+    run_cases(&cases, |(scheme, api_call, status, hops)| assert_key_stays(scheme, api_call, *status, hops));
 }
 
 #[test]
 fn doctor_follows_no_redirect() {
-    let (authority, heard) = (Authority::new(), Heard::default());
-    let upstream = listen(&authority, "https", &heard);
-    let other = listen(&authority, "https", &heard);
+    let (authority, connections) = (CertificateAuthority::new(), Connections::default());
+    let upstream = listen(&authority, "https", &connections);
+    let other = listen(&authority, "https", &connections);
     let job = "/v1/static-export/jobs/docwharf-doctor";
-    upstream.on(Call::Poll).gives(redirect(307, &format!("{}{job}", other.api())));
-    upstream.on(Call::Probe).gives(redirect(302, &other.probe()));
-    let host = host(&upstream, &authority).set("sync.probe", format!("[{}]", text(&upstream.probe())));
-    let ended = finish(&mut host.command(&["doctor", "--json"]));
+    upstream.on(UpstreamCall::Poll).respond_with(redirect_reply(307, &format!("{}{job}", other.api_origin())));
+    upstream.on(UpstreamCall::Probe).respond_with(redirect_reply(302, &other.probe_url()));
+    let host = host(&upstream, &authority).set("sync.probe", format!("[{}]", toml_string(&upstream.probe_url())));
+    let ended = run_with_timeout(&mut host.command(&["doctor", "--json"]));
     assert!(ended.json()["checks"].is_array());
-    assert_eq!((upstream.count(Call::Poll), upstream.count(Call::Probe)), (1, 1), "{}", upstream.story());
+    assert_eq!(
+        (upstream.count(UpstreamCall::Poll), upstream.count(UpstreamCall::Probe)),
+        (1, 1),
+        "{}",
+        upstream.request_history()
+    );
     assert_eq!(other.connections(), 0);
 }
 
-// Without the key.
+// Bundles and probes.
 
-/// What is asked for without the key.
+/// A kind of request that is sent without the key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// A bundle by the link in the API's answer.
+enum RequestKind {
+    /// A bundle by the link in the API's response.
     Link,
-    /// A bundle by `staticExport.bundleUrl`, which has a user of its own.
+    /// A bundle by `staticExport.bundleUrl`, with a user in the URL.
     BundleUrl,
     /// `sync.probe`
     Probe,
 }
 
-/// The path of an address with its query.
+/// Path and query of a URL.
 fn path_of(url: &str, origin: &str) -> String {
     url.strip_prefix(origin).expect("an address of this origin").to_owned()
 }
 
-/// Has it asked for, to the end of it.
-fn ask_for(kind: Kind, upstream: &Upstream, authority: &Authority) {
+/// Makes docwharf send this kind of request, and waits until it is done.
+fn make_request(kind: RequestKind, upstream: &Upstream, authority: &CertificateAuthority) {
     let host = host(upstream, authority);
     match kind {
-        Kind::Link => drop(finish(&mut host.command(SYNC))),
-        Kind::BundleUrl => {
-            // Beside an API: with a key that must not go along.
+        RequestKind::Link => drop(run_with_timeout(&mut host.command(SYNC))),
+        RequestKind::BundleUrl => {
+            // An API is configured, too. Its key must not be sent.
             let url = upstream.link().replacen("://", &format!("://{USER}@"), 1);
-            drop(finish(&mut host.set("staticExport.bundleUrl", text(&url)).command(SYNC)));
+            drop(run_with_timeout(&mut host.set("staticExport.bundleUrl", toml_string(&url)).command(SYNC)));
         }
-        Kind::Probe => {
-            let host = host.set("sync.probe", format!("[{}]", text(&upstream.probe())));
+        RequestKind::Probe => {
+            let host = host.set("sync.probe", format!("[{}]", toml_string(&upstream.probe_url())));
             let daemon = host.run();
-            until("the look at the start is over", || front(&daemon) == "one");
+            until("the first check has ended", || front_page_title(&daemon) == "one");
         }
     }
 }
 
-/// A server answers with a redirect to these places, one after the other: they are followed, but never from https to
-/// http, and neither the key nor another origin's user goes along.
-fn nothing_goes_along(kind: Kind, scheme: &'static str, hops: &[&'static str]) {
-    let at = format!("{scheme}, {kind:?} to {hops:?}");
-    let (authority, heard) = (Authority::new(), Heard::default());
-    let upstream = listen(&authority, scheme, &heard);
-    let other = listen(&authority, scheme, &heard);
-    let own = upstream.bucket();
+/// Redirects a request along `hops`. They must be followed, but never from https to http. Neither the key nor the user
+/// of another origin may be sent.
+fn assert_no_secret_sent(kind: RequestKind, scheme: &'static str, hops: &[&'static str]) {
+    let case = format!("{scheme}, {kind:?} to {hops:?}");
+    let (authority, connections) = (CertificateAuthority::new(), Connections::default());
+    let upstream = listen(&authority, scheme, &connections);
+    let other = listen(&authority, scheme, &connections);
+    let own_origin = upstream.bucket_origin();
     let (call, path, other_path) = match kind {
-        Kind::Probe => (Call::Probe, path_of(&upstream.probe(), &own), path_of(&other.probe(), &other.bucket())),
-        _ => (Call::Download, path_of(&upstream.link(), &own), path_of(&other.link(), &other.bucket())),
+        RequestKind::Probe => (
+            UpstreamCall::Probe,
+            path_of(&upstream.probe_url(), &own_origin),
+            path_of(&other.probe_url(), &other.bucket_origin()),
+        ),
+        _ => (
+            UpstreamCall::Download,
+            path_of(&upstream.link(), &own_origin),
+            path_of(&other.link(), &other.bucket_origin()),
+        ),
     };
-    let hops: Vec<Place> = hops.iter().map(|name| place(name, &own, &other.bucket(), &path, &other_path)).collect();
-    let mut expected = vec![own.clone()];
+    let hops: Vec<RedirectTarget> = hops
+        .iter()
+        .map(|name| redirect_target(name, &own_origin, &other.bucket_origin(), &path, &other_path))
+        .collect();
+    let mut expected = vec![own_origin.clone()];
     for hop in &hops {
         let from = expected.last().expect("at least one");
-        let server = if from.ends_with(other.bucket().trim_start_matches(scheme)) { &other } else { &upstream };
-        server.on(call).times(1).gives(redirect(302, &hop.location));
+        let server = if from.ends_with(other.bucket_origin().trim_start_matches(scheme)) { &other } else { &upstream };
+        server.on(call).times(1).respond_with(redirect_reply(302, &hop.location));
         if scheme_of(from) == "https" && hop.scheme() == "http" {
             break;
         }
         expected.push(hop.origin.clone());
     }
 
-    ask_for(kind, &upstream, &authority);
-    let heard = heard.lock().expect("no panic while locked");
-    for said in &*heard {
-        let (origin, text) = (said.origin(), said.text());
-        assert!(origin == upstream.api() || !text.contains(KEY), "{at}: the key is at {origin}: {text}");
-        assert!(origin == own || !text.contains(BASIC), "{at}: a user of {own} is at {origin}: {text}");
+    make_request(kind, &upstream, &authority);
+    let connections = connections.lock().expect("no panic while locked");
+    for connection in &*connections {
+        let (origin, text) = (connection.origin(), connection.text());
+        assert!(origin == upstream.api_origin() || !text.contains(KEY), "{case}: the key is at {origin}: {text}");
+        assert!(origin == own_origin || !text.contains(BASIC), "{case}: a user of {own_origin} is at {origin}: {text}");
         let fields = text.to_ascii_lowercase();
-        assert!(!fields.contains("\nreferer:") && !fields.contains("\ncookie:"), "{at}: {text}");
+        assert!(!fields.contains("\nreferer:") && !fields.contains("\ncookie:"), "{case}: {text}");
     }
-    // The link that the API gives names its job, the one of the configuration does not.
-    let begins = match kind {
-        Kind::Link => "/exports/",
-        Kind::BundleUrl => "/exports/byhand/",
-        Kind::Probe => "/sitemap.xml",
+    // The API's link names its job, the configured one does not.
+    let prefix = match kind {
+        RequestKind::Link => "/exports/",
+        RequestKind::BundleUrl => "/exports/byhand/",
+        RequestKind::Probe => "/sitemap.xml",
     };
-    let asked: Vec<String> = heard.iter().filter(|said| said.path().starts_with(begins)).map(Said::origin).collect();
-    assert_eq!(asked, expected, "{at}: {}{}", upstream.story(), other.story());
+    let origins: Vec<String> = connections
+        .iter()
+        .filter(|connection| connection.path().starts_with(prefix))
+        .map(RecordedConnection::origin)
+        .collect();
+    assert_eq!(origins, expected, "{case}: {}{}", upstream.request_history(), other.request_history());
 }
 
 #[test]
 fn links_and_probes_are_followed_but_never_from_https_to_http_and_nothing_goes_along() {
-    let mut cases: Vec<(Kind, &'static str, Vec<&'static str>)> = Vec::new();
-    for kind in [Kind::Link, Kind::BundleUrl, Kind::Probe] {
-        cases.extend(PLACES.map(|name| (kind, "https", vec![name])));
+    let mut cases: Vec<(RequestKind, &'static str, Vec<&'static str>)> = Vec::new();
+    for kind in [RequestKind::Link, RequestKind::BundleUrl, RequestKind::Probe] {
+        cases.extend(TARGET_NAMES.map(|name| (kind, "https", vec![name])));
         for name in ["another scheme", "another host", "another port", "another scheme and port"] {
             cases.push((kind, "http", vec![name]));
         }
         cases.push((kind, "https", vec!["another port", "another scheme"]));
         cases.push((kind, "http", vec!["another scheme", "another port"]));
     }
-    each(&cases, |(kind, scheme, hops)| nothing_goes_along(*kind, scheme, hops));
+    run_cases(&cases, |(kind, scheme, hops)| assert_no_secret_sent(*kind, scheme, hops));
 }

@@ -1,20 +1,24 @@
-//! Many syncs through a bad world while readers read: no failed request, no mixed version, a store that does not grow, memory
-//! that stays flat. `DOCWHARF_SOAK=500` makes it long; `DOCWHARF_SOAK_PLOT=FILE.svg` draws the memory.
+//! Many syncs with faults of the upstream, while clients read pages: no failed request, no response of two versions, a
+//! store and memory that do not grow. `DOCWHARF_SOAK=500` makes it long. `DOCWHARF_SOAK_PLOT=FILE.svg` plots the
+//! memory.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use support::Daemon;
-use support::host::{Host, finish, front, text};
+use support::host::{Host, front_page_title, run_with_timeout, toml_string};
 use support::http::PersistentConnection;
-use support::upstream::{Call, Upstream, answer, close, expired, honest, raw, silence, storage_error};
+use support::upstream::{
+    Upstream, UpstreamCall, close_without_reply, error_reply, expired_link_reply, no_reply, normal_reply, raw_reply,
+    storage_error,
+};
 use support::zip::{deflated, stored, zip};
 
-/// What one sync meets.
+/// The fault of the upstream during one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Weather {
-    Fine,
+enum Fault {
+    None,
     Start500,
     StartClosed,
     StartSilent,
@@ -32,81 +36,87 @@ enum Weather {
     ReadersAndRollback,
 }
 
-const ALL: [Weather; 16] = [
-    Weather::Fine,
-    Weather::Start500,
-    Weather::StartClosed,
-    Weather::StartSilent,
-    Weather::Poll503,
-    Weather::PollNonsense,
-    Weather::JobGone,
-    Weather::JobFailed,
-    Weather::LinkRefused,
-    Weather::LinkExpired,
-    Weather::DownloadCut,
-    Weather::DownloadStalls,
-    Weather::DownloadClosed,
-    Weather::NotABundle,
-    Weather::DamagedBundle,
-    Weather::ReadersAndRollback,
+const ALL_FAULTS: [Fault; 16] = [
+    Fault::None,
+    Fault::Start500,
+    Fault::StartClosed,
+    Fault::StartSilent,
+    Fault::Poll503,
+    Fault::PollNonsense,
+    Fault::JobGone,
+    Fault::JobFailed,
+    Fault::LinkRefused,
+    Fault::LinkExpired,
+    Fault::DownloadCut,
+    Fault::DownloadStalls,
+    Fault::DownloadClosed,
+    Fault::NotABundle,
+    Fault::DamagedBundle,
+    Fault::ReadersAndRollback,
 ];
 
-/// Makes the upstream behave so, once.
-fn set(upstream: &Upstream, weather: Weather, good: &[u8]) {
-    upstream.heal();
-    upstream.publish(good.to_vec());
-    let once = |call| upstream.on(call).times(1);
-    match weather {
-        Weather::Fine | Weather::ReadersAndRollback => {}
-        Weather::Start500 => once(Call::Start).gives(answer(500)),
-        Weather::StartClosed => once(Call::Start).gives(close()),
-        Weather::StartSilent => once(Call::Start).gives(silence()),
-        Weather::Poll503 => once(Call::Poll).gives(answer(503)),
-        Weather::PollNonsense => once(Call::Poll).gives(raw("text/html", "<h1>hello</h1>")),
-        Weather::JobGone => once(Call::Poll).gives(answer(404)),
-        Weather::JobFailed => once(Call::Poll)
-            .gives(raw("application/json", r#"{"exportId":"se_x","status":"failed","error":"out of paper"}"#)),
-        Weather::LinkRefused => once(Call::Bundle).gives(answer(409)),
-        Weather::LinkExpired => once(Call::Download).gives(expired()),
-        Weather::DownloadCut => once(Call::Download).gives(honest().cut(good.len() / 2)),
-        Weather::DownloadStalls => once(Call::Download).gives(honest().stall(good.len() / 3)),
-        Weather::DownloadClosed => once(Call::Download).gives(close()),
-        Weather::NotABundle => once(Call::Download).gives(storage_error(200, "InternalError", "try again")),
-        Weather::DamagedBundle => {
-            let mut bad = good.to_vec();
-            let at = bad.len() / 2;
-            bad[at] ^= 1;
-            upstream.publish(bad);
+/// Publishes `valid_bundle` and makes the upstream show this fault once.
+fn set_fault(upstream: &Upstream, fault: Fault, valid_bundle: &[u8]) {
+    upstream.clear_rules();
+    upstream.publish(valid_bundle.to_vec());
+    let once_on = |call| upstream.on(call).times(1);
+    match fault {
+        Fault::None | Fault::ReadersAndRollback => {}
+        Fault::Start500 => once_on(UpstreamCall::Start).respond_with(error_reply(500)),
+        Fault::StartClosed => once_on(UpstreamCall::Start).respond_with(close_without_reply()),
+        Fault::StartSilent => once_on(UpstreamCall::Start).respond_with(no_reply()),
+        Fault::Poll503 => once_on(UpstreamCall::Poll).respond_with(error_reply(503)),
+        Fault::PollNonsense => once_on(UpstreamCall::Poll).respond_with(raw_reply("text/html", "<h1>hello</h1>")),
+        Fault::JobGone => once_on(UpstreamCall::Poll).respond_with(error_reply(404)),
+        Fault::JobFailed => once_on(UpstreamCall::Poll).respond_with(raw_reply(
+            "application/json",
+            r#"{"exportId":"se_x","status":"failed","error":"out of paper"}"#,
+        )),
+        Fault::LinkRefused => once_on(UpstreamCall::Link).respond_with(error_reply(409)),
+        Fault::LinkExpired => once_on(UpstreamCall::Download).respond_with(expired_link_reply()),
+        Fault::DownloadCut => once_on(UpstreamCall::Download).respond_with(normal_reply().cut(valid_bundle.len() / 2)),
+        Fault::DownloadStalls => {
+            once_on(UpstreamCall::Download).respond_with(normal_reply().stall(valid_bundle.len() / 3));
+        }
+        Fault::DownloadClosed => once_on(UpstreamCall::Download).respond_with(close_without_reply()),
+        Fault::NotABundle => {
+            once_on(UpstreamCall::Download).respond_with(storage_error(200, "InternalError", "try again"));
+        }
+        Fault::DamagedBundle => {
+            let mut damaged = valid_bundle.to_vec();
+            let middle = damaged.len() / 2;
+            damaged[middle] ^= 1;
+            upstream.publish(damaged);
         }
     }
 }
 
-/// A site of about 2 MiB whose every file says which one it is.
-fn site(n: usize) -> Vec<u8> {
+/// A bundle of about 2 MiB. Each page contains the number of the version.
+fn bundle_of_version(n: usize) -> Vec<u8> {
     let mut members = vec![deflated("index.html", &format!("<title>v{n}</title>"))];
     for page in 0..40 {
         let line = format!("<p>page {page} of v{n}</p>\n");
         members.push(deflated(&format!("part/{page}.html"), &line.repeat(2000)));
     }
-    // Digits that no coding makes much smaller: the size is what is given.
-    let mut at = n as u64 + 1;
+    // Random hex digits, which hardly compress, so that the bundle has the intended size.
+    let mut state = n as u64 + 1;
     let mut picture = String::with_capacity(1 << 21);
     while picture.len() < 2_000_000 {
-        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let _ = write!(picture, "{:016x}", at ^ at >> 29);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let _ = write!(picture, "{:016x}", state ^ state >> 29);
     }
     members.push(stored("logo.png", &picture));
     zip(&members)
 }
 
-/// Reads pages over one connection for as long as it may; the answers, or what was wrong with one.
-fn read(address: &str, seed: u64, is_over: &AtomicBool, answered: &AtomicU64) -> Result<(), String> {
+/// Reads pages over one connection until `is_over`. Returns an error if a response is wrong.
+fn read_pages(address: &str, seed: u64, is_over: &AtomicBool, answered: &AtomicU64) -> Result<(), String> {
     let mut connection = PersistentConnection::open(address);
-    let mut at = seed;
+    let mut state = seed;
     while !is_over.load(Ordering::Relaxed) {
-        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        let page = (at >> 33) % 40;
-        let coding = if at & 1 << 32 == 0 { "Accept-Encoding: gzip\r\n" } else { "" };
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let page = (state >> 33) % 40;
+        let coding = if state & 1 << 32 == 0 { "Accept-Encoding: gzip\r\n" } else { "" };
         connection.send(format!("GET /part/{page} HTTP/1.1\r\nHost: x\r\n{coding}\r\n"));
         let response = connection.response(false);
         if response.status != 200 {
@@ -127,34 +137,34 @@ fn read(address: &str, seed: u64, is_over: &AtomicBool, answered: &AtomicU64) ->
 }
 
 /// Resident and anonymous memory in KiB.
-fn memory(pid: u32) -> (u64, u64) {
+fn memory_kib(pid: u32) -> (u64, u64) {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
     let field = |name: &str| {
-        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux tells");
+        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux reports it");
         line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of kB")
     };
     (field("VmRSS:"), field("RssAnon:"))
 }
 
-fn size_of(dir: &Path) -> u64 {
+fn folder_size(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => size_of(&entry.path()),
+            Ok(metadata) if metadata.is_dir() => folder_size(&entry.path()),
             Ok(metadata) => metadata.len(),
             Err(_) => 0,
         })
         .sum()
 }
 
-fn mean(samples: &[(u64, u64)]) -> u64 {
+fn mean_anonymous_kib(samples: &[(u64, u64)]) -> u64 {
     samples.iter().map(|&(_, anonymous)| anonymous).sum::<u64>() / samples.len().max(1) as u64
 }
 
-/// Ends the readers however a round ends: a scope waits for its threads, also when it panics.
-struct EndsReaders<'a>(&'a AtomicBool);
+/// Stops the readers when it is dropped, also after a panic: a scope waits for its threads.
+struct StopReaders<'a>(&'a AtomicBool);
 
-impl Drop for EndsReaders<'_> {
+impl Drop for StopReaders<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -163,84 +173,85 @@ impl Drop for EndsReaders<'_> {
 #[test]
 fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
     let rounds: usize = std::env::var("DOCWHARF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(32);
-    let upstream = Upstream::new(site(0));
+    let upstream = Upstream::new(bundle_of_version(0));
     let host = Host::in_memory(&upstream)
-        .set("network.callTimeout", text("300ms"))
-        .set("network.idleTimeout", text("300ms"))
-        // Pages that were inflated are kept up to this much: a bound, but one that takes long to reach.
-        .set("server.identityCache", text("1MiB"))
+        .set("network.callTimeout", toml_string("300ms"))
+        .set("network.idleTimeout", toml_string("300ms"))
+        // A small cache of inflated pages, because filling the default one would look like growing memory.
+        .set("server.identityCache", toml_string("1MiB"))
         .set("sync.keep", "2");
     host.ok(&["sync"]);
     let log = std::fs::File::create(host.path("log")).expect("a file");
     let daemon = Daemon::start(host.command(&["run"]).stderr(log));
-    let one = site(0).len() as u64;
+    let bundle_size = bundle_of_version(0).len() as u64;
     let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (mut samples, mut largest, mut ended) = (Vec::new(), 0, [0usize; 2]);
+    let (mut samples, mut largest, mut sync_counts) = (Vec::new(), 0, [0usize; 2]);
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|seed| {
                 let (address, is_over, answered) = (&daemon.address, &is_over, &answered);
                 scope.spawn(move || {
-                    let read = read(address, seed, is_over, answered);
+                    let result = read_pages(address, seed, is_over, answered);
                     is_over.store(true, Ordering::Relaxed);
-                    read
+                    result
                 })
             })
             .collect();
-        let ends = EndsReaders(&is_over);
+        let stop_readers = StopReaders(&is_over);
         for round in 1..=rounds {
-            let weather = ALL[(round * 7) % ALL.len()];
-            let good = site(round);
-            set(&upstream, weather, &good);
-            let sync = finish(&mut host.command(&["sync"]));
-            ended[usize::from(sync.code != Some(0))] += 1;
-            if weather == Weather::ReadersAndRollback && sync.code == Some(0) {
+            let fault = ALL_FAULTS[(round * 7) % ALL_FAULTS.len()];
+            let valid_bundle = bundle_of_version(round);
+            set_fault(&upstream, fault, &valid_bundle);
+            let sync = run_with_timeout(&mut host.command(&["sync"]));
+            sync_counts[usize::from(sync.code != Some(0))] += 1;
+            if fault == Fault::ReadersAndRollback && sync.code == Some(0) {
                 host.ok(&["rollback"]);
                 host.ok(&["release"]);
             }
-            samples.push(memory(daemon.pid()));
-            largest = largest.max(size_of(&host.path("store")));
-            assert!(!is_over.load(Ordering::Relaxed), "round {round}, {weather:?}: a reader has stopped");
+            samples.push(memory_kib(daemon.pid()));
+            largest = largest.max(folder_size(&host.path("store")));
+            assert!(!is_over.load(Ordering::Relaxed), "round {round}, {fault:?}: a reader has stopped");
         }
-        // What the world did is over: the newest content becomes active.
-        set(&upstream, Weather::Fine, &site(rounds + 1));
-        let _ = finish(&mut host.command(&["sync"]));
-        support::until("the newest version", || front(&daemon) == format!("v{}", rounds + 1));
-        drop(ends);
+        // Without a fault, the newest content becomes active.
+        set_fault(&upstream, Fault::None, &bundle_of_version(rounds + 1));
+        let _ = run_with_timeout(&mut host.command(&["sync"]));
+        support::until("the newest version", || front_page_title(&daemon) == format!("v{}", rounds + 1));
+        drop(stop_readers);
         for reader in readers {
-            reader.join().expect("readers do not panic").expect("every answer is one version's page");
+            reader.join().expect("readers do not panic").expect("each response is a page of one version");
         }
     });
     let answered = answered.into_inner();
     let tenth = samples.len() / 10;
     // The first tenth fills caches.
-    let (early, late) = (mean(&samples[tenth..=2 * tenth]), mean(&samples[samples.len() - tenth - 1..]));
+    let (early, late) =
+        (mean_anonymous_kib(&samples[tenth..=2 * tenth]), mean_anonymous_kib(&samples[samples.len() - tenth - 1..]));
     println!(
         "{rounds} syncs, {} good, {} failed, {answered} answers, none wrong; store at most {:.1} bundles; anonymous memory \
          {early} KiB early, {late} KiB late",
-        ended[0],
-        ended[1],
-        largest as f64 / one as f64
+        sync_counts[0],
+        sync_counts[1],
+        largest as f64 / bundle_size as f64
     );
     if let Ok(path) = std::env::var("DOCWHARF_SOAK_PLOT") {
         std::fs::write(path, plot(&samples, answered)).expect("the plot can be written");
     }
-    assert!(answered > rounds as u64, "readers read");
-    assert!(ended[0] > rounds / 3 && ended[1] > 0, "{ended:?}: both happen");
-    // keep, active, previous, newest, what is on its way, and what it is sealed from.
-    assert!(largest < 8 * one, "the store took {largest} bytes, a bundle has {one}");
+    assert!(answered > rounds as u64, "readers got too few responses");
+    assert!(sync_counts[0] > rounds / 3 && sync_counts[1] > 0, "{sync_counts:?}: both results must happen");
+    // Two kept versions, active, previous, newest, the incoming version, and the bundle that it is sealed from.
+    assert!(largest < 8 * bundle_size, "the store has {largest} bytes, a bundle {bundle_size}");
     assert!(late < early + early / 4 + 4096, "anonymous memory grew from {early} to {late} KiB");
     host.assert_tidy();
 }
 
-/// Memory over syncs, as a drawing.
+/// An SVG plot of the memory after each sync.
 fn plot(samples: &[(u64, u64)], answered: u64) -> String {
     const WIDTH: f64 = 720.0;
     const HEIGHT: f64 = 240.0;
-    let most = samples.iter().map(|&(resident, _)| resident).max().unwrap_or(1).next_multiple_of(8192) as f64;
+    let max_kib = samples.iter().map(|&(resident, _)| resident).max().unwrap_or(1).next_multiple_of(8192) as f64;
     let (left, top) = (64.0, 40.0);
     let x = |n: usize| left + WIDTH * n as f64 / (samples.len().max(2) - 1) as f64;
-    let y = |kib: u64| top + HEIGHT - HEIGHT * kib as f64 / most;
+    let y = |kib: u64| top + HEIGHT - HEIGHT * kib as f64 / max_kib;
     let line = |pick: fn(&(u64, u64)) -> u64| {
         let points = samples.iter().enumerate().map(|(n, sample)| format!("{:.1},{:.1}", x(n), y(pick(sample))));
         points.collect::<Vec<_>>().join(" ")
@@ -255,7 +266,7 @@ fn plot(samples: &[(u64, u64)], answered: u64) -> String {
         samples.len()
     );
     for step in 0..=4u8 {
-        let kib = most * f64::from(step) / 4.0;
+        let kib = max_kib * f64::from(step) / 4.0;
         let at = top + HEIGHT - HEIGHT * f64::from(step) / 4.0;
         let _ = writeln!(
             svg,

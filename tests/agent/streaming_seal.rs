@@ -1,118 +1,118 @@
-//! What has arrived of a tar is sealed while the rest is on its way; nothing but time depends on that.
+//! Streaming seal: a tar is sealed while it is downloaded. The result does not depend on it.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use support::host::{Host, at_once, finish, large_tar, text};
-use support::upstream::{Call, Coding, Upstream, expired, honest, raw};
+use support::host::{Host, large_tar, run_concurrently, run_with_timeout, toml_string};
+use support::upstream::{BundleCoding, Upstream, UpstreamCall, expired_link_reply, normal_reply, raw_reply};
 use support::{docwharf, tar};
 
-/// Above what a connection buffers, and what is worth sealing ahead.
-const LARGE: usize = 3 << 20;
-/// Where downloads are held up.
-const MOST_OF_IT: usize = 2 << 20;
+/// Larger than the buffers of a connection, and large enough for a streaming seal.
+const CONTENT_BYTES: usize = 3 << 20;
+/// The offset at which downloads stall.
+const STALL_AT: usize = 2 << 20;
 
-/// The same bundle in each container that is read from its begin to its end.
-fn containers(text: &str) -> [Vec<u8>; 3] {
-    let tar = large_tar(text, LARGE);
+/// A bundle as tar.gz, tar.zst and tar, which are read from start to end.
+fn bundle_in_all_containers(text: &str) -> [Vec<u8>; 3] {
+    let tar = large_tar(text, CONTENT_BYTES);
     [tar::gzip(&tar), tar::zstd(&tar), tar]
 }
 
-/// Bytes of images that are no versions yet.
-fn staged(host: &Host) -> u64 {
-    let stages = std::fs::read_dir(host.path("store/staging")).into_iter().flatten().flatten();
-    stages.filter_map(|stage| Some(stage.path().join("site.zip").metadata().ok()?.len())).sum()
+/// The size of all images of incoming versions.
+fn sealed_bytes(host: &Host) -> u64 {
+    let folders = std::fs::read_dir(host.path("store/staging")).into_iter().flatten().flatten();
+    folders.filter_map(|stage| Some(stage.path().join("site.zip").metadata().ok()?.len())).sum()
 }
 
-/// A sync whose download is held up, once most of it has arrived and has been sealed.
-fn held_up(upstream: &Upstream, host: &Host) -> Child {
-    upstream.on(Call::Download).times(1).gives(honest().stall(MOST_OF_IT));
+/// Starts a sync whose download stalls, and waits until most of the received bytes are sealed.
+fn start_stalled_sync(upstream: &Upstream, host: &Host) -> Child {
+    upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(STALL_AT));
     let sync = host.command(&["sync"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    support::until("an image of what has arrived", || staged(host) > MOST_OF_IT as u64 / 2);
-    assert_eq!(upstream.count(Call::Download), 1);
+    support::until("an image of the received bytes", || sealed_bytes(host) > STALL_AT as u64 / 2);
+    assert_eq!(upstream.count(UpstreamCall::Download), 1);
     sync
 }
 
-/// What is served after a sync: nothing else than these bytes.
+/// Panics unless the active version is the one of the bundle `bytes`.
 #[track_caller]
-fn assert_brought(host: &Host, bytes: &[u8]) {
+fn assert_active_bundle(host: &Host, bytes: &[u8]) {
     host.put("wanted", bytes);
-    let wanted =
-        support::end(docwharf().args(["bundle", "verify", "--json"]).arg(host.path("wanted"))).expect(0).json();
-    assert_eq!(host.active().as_deref(), wanted["version"].as_str());
+    let expected =
+        support::run_to_end(docwharf().args(["bundle", "verify", "--json"]).arg(host.path("wanted"))).expect(0).json();
+    assert_eq!(host.active().as_deref(), expected["version"].as_str());
     host.ok(&["store", "verify"]);
     host.assert_tidy();
 }
 
 #[test]
 fn what_has_arrived_of_a_tar_is_sealed_while_the_rest_is_on_its_way() {
-    at_once(&containers("ahead"), |bytes| {
+    run_concurrently(&bundle_in_all_containers("ahead"), |bytes| {
         let upstream = Upstream::new(bytes.clone());
-        let host = Host::new(&upstream).set("network.idleTimeout", text("1s"));
-        let mut sync = held_up(&upstream, &host);
-        // It goes on with the same bytes after the time-out, and what was sealed of them counts.
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("1s"));
+        let mut sync = start_stalled_sync(&upstream, &host);
+        // After the timeout the download is resumed, and the sealed part is used.
         assert_eq!(sync.wait().unwrap().code(), Some(0));
-        assert_brought(&host, bytes);
-        let again = &upstream.calls(Call::Download)[1];
-        assert_eq!(again.header("range"), Some(&*format!("bytes={MOST_OF_IT}-")), "{}", upstream.story());
+        assert_active_bundle(&host, bytes);
+        let second = &upstream.calls(UpstreamCall::Download)[1];
+        assert_eq!(second.header("range"), Some(&*format!("bytes={STALL_AT}-")), "{}", upstream.request_history());
     });
 }
 
 #[test]
 fn a_sync_that_is_ended_meanwhile_hinders_no_other() {
-    at_once(&[(Signal::TERM, Some(143)), (Signal::KILL, None)], |&(signal, code)| {
-        let [bytes, _, _] = containers("ended");
+    run_concurrently(&[(Signal::TERM, Some(143)), (Signal::KILL, None)], |&(signal, code)| {
+        let [bytes, _, _] = bundle_in_all_containers("ended");
         let upstream = Upstream::new(bytes.clone());
-        let host = Host::new(&upstream).set("network.idleTimeout", text("10m"));
-        let mut sync = held_up(&upstream, &host);
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("10m"));
+        let mut sync = start_stalled_sync(&upstream, &host);
         kill_process(Pid::from_child(&sync), signal).unwrap();
         assert_eq!(sync.wait().unwrap().code(), code);
         assert_eq!(host.sync(), "activated");
-        assert_brought(&host, &bytes);
+        assert_active_bundle(&host, &bytes);
     });
 }
 
 #[test]
 fn what_was_sealed_ahead_goes_when_a_daemon_is_told_to_do_something_else() {
-    let [bytes, _, _] = containers("elsewhere");
+    let [bytes, _, _] = bundle_in_all_containers("elsewhere");
     let upstream = Upstream::new(bytes);
-    upstream.on(Call::Download).times(1).gives(honest().stall(MOST_OF_IT));
-    let mut host = Host::new(&upstream).set("network.idleTimeout", text("10m"));
+    upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(STALL_AT));
+    let mut host = Host::new(&upstream).set("network.idleTimeout", toml_string("10m"));
     let daemon = host.run();
-    support::until("an image of what has arrived", || staged(&host) > MOST_OF_IT as u64 / 2);
+    support::until("an image of the received bytes", || sealed_bytes(&host) > STALL_AT as u64 / 2);
     host.change("staticExport.enabled", "false");
     daemon.signal("HUP");
-    support::until("an empty stage", || std::fs::read_dir(host.path("store/staging")).unwrap().count() == 0);
+    support::until("an empty staging folder", || std::fs::read_dir(host.path("store/staging")).unwrap().count() == 0);
 }
 
 #[test]
 fn of_a_bundle_that_changes_meanwhile_only_the_new_one_is_brought() {
-    at_once(&[true, false], |&obeys| {
-        let [old, _, _] = containers("old");
-        let [new, _, _] = containers("new");
+    run_concurrently(&[true, false], |&honours_if_range| {
+        let [old, _, _] = bundle_in_all_containers("old");
+        let [new, _, _] = bundle_in_all_containers("new");
         let upstream = Upstream::new(old);
-        let host = Host::new(&upstream).set("network.idleTimeout", text("2s"));
-        let mut sync = held_up(&upstream, &host);
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("2s"));
+        let mut sync = start_stalled_sync(&upstream, &host);
         upstream.publish(new.clone());
-        if !obeys {
-            let span = format!("bytes {MOST_OF_IT}-{}/{}", new.len() - 1, new.len());
-            let reply = raw("application/gzip", &new[MOST_OF_IT..]).status(206).header("Content-Range", span);
-            let etag = upstream.plan().validator();
-            upstream.on(Call::Download).times(1).gives(reply.header("ETag", etag));
+        if !honours_if_range {
+            let span = format!("bytes {STALL_AT}-{}/{}", new.len() - 1, new.len());
+            let reply = raw_reply("application/gzip", &new[STALL_AT..]).status(206).header("Content-Range", span);
+            let etag = upstream.state().validator();
+            upstream.on(UpstreamCall::Download).times(1).respond_with(reply.header("ETag", etag));
         }
-        assert_eq!(sync.wait().unwrap().code(), Some(0), "{}", upstream.story());
-        assert_brought(&host, &new);
+        assert_eq!(sync.wait().unwrap().code(), Some(0), "{}", upstream.request_history());
+        assert_active_bundle(&host, &new);
     });
 }
 
 #[test]
 fn what_comes_last_is_judged_like_all_else() {
-    let [gzip, zstd, plain] = containers("last");
+    let [gzip, zstd, plain] = bundle_in_all_containers("last");
     let damaged = |bytes: &[u8], from_end: usize| {
         let mut bytes = bytes.to_vec();
-        let at = bytes.len() - from_end;
-        bytes[at] ^= 0x55;
+        let offset = bytes.len() - from_end;
+        bytes[offset] ^= 0x55;
         bytes
     };
     let mut hostile = plain.clone();
@@ -126,70 +126,71 @@ fn what_comes_last_is_judged_like_all_else() {
         ("too little", plain[..plain.len() - 1400].to_vec()),
         ("an entry", tar::gzip(&hostile)),
     ];
-    at_once(&cases, |(what, bytes)| {
+    run_concurrently(&cases, |(case, bytes)| {
         let upstream = Upstream::new(bytes.clone());
-        upstream.on(Call::Download).times(1).gives(honest().cut(MOST_OF_IT));
+        upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(STALL_AT));
         let host = Host::new(&upstream);
-        let ended = host.ends(5, &["sync"]);
+        let ended = host.expect_exit(5, &["sync"]);
         host.put("bundle", bytes);
-        let verdict = support::end(docwharf().args(["bundle", "verify"]).arg(host.path("bundle"))).expect(5);
-        let why = |text: &str| text.rsplit_once(": ").map(|(_, why)| why.trim().to_owned());
-        assert_eq!(why(&verdict.stderr), why(&ended.stderr), "{what}");
-        assert_eq!(host.active(), None, "{what}");
+        let verdict = support::run_to_end(docwharf().args(["bundle", "verify"]).arg(host.path("bundle"))).expect(5);
+        let reason = |text: &str| text.rsplit_once(": ").map(|(_, reason)| reason.trim().to_owned());
+        assert_eq!(reason(&verdict.stderr), reason(&ended.stderr), "{case}");
+        assert_eq!(host.active(), None, "{case}");
         host.assert_tidy();
     });
 }
 
 #[test]
 fn only_the_demanded_archive_is_accepted_however_early_it_was_sealed() {
-    let [bytes, _, _] = containers("demanded");
+    let [bytes, _, _] = bundle_in_all_containers("demanded");
     let upstream = Upstream::new(bytes.clone());
-    let mut host = Host::linked(&upstream.link()).set("staticExport.sha256", text(&"0".repeat(64)));
-    host.ends(5, &["sync"]);
+    let mut host = Host::linked(&upstream.link()).set("staticExport.sha256", toml_string(&"0".repeat(64)));
+    host.expect_exit(5, &["sync"]);
     assert_eq!(host.active(), None);
     host.assert_tidy();
-    let right = docwharf::model::digest::Digest::of(&bytes).hex();
-    host.change("staticExport.sha256", text(&right));
+    let digest = docwharf::model::digest::Digest::compute(&bytes).to_hex();
+    host.change("staticExport.sha256", toml_string(&digest));
     assert_eq!(host.sync(), "activated");
-    assert_brought(&host, &bytes);
+    assert_active_bundle(&host, &bytes);
 }
 
+// Regression: a download that was replaced by another one left its streaming-seal thread waiting, and the sync with it.
 #[test]
 fn what_was_begun_of_another_bundle_is_waited_for_by_nobody() {
-    // The link's bundle is never whole; the one of the API does not say how long it is.
-    let [begun, _, _] = containers("from the link");
-    let bucket = Upstream::new(begun);
-    bucket.on(Call::Download).times(1).gives(honest().cut(MOST_OF_IT));
-    bucket.on(Call::Download).gives(expired());
+    // The link's bundle never arrives completely. The API's bundle has no Content-Length.
+    let [incomplete, _, _] = bundle_in_all_containers("from the link");
+    let bucket = Upstream::new(incomplete);
+    bucket.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(STALL_AT));
+    bucket.on(UpstreamCall::Download).respond_with(expired_link_reply());
     let small = tar::gzip(&tar::tar(&[tar::file("index.html", "<title>from the API</title>")]));
     let upstream = Upstream::new(small.clone());
-    upstream.on(Call::Download).gives(honest().without("Content-Length"));
-    let host = Host::new(&upstream).set("staticExport.bundleUrl", text(&bucket.link()));
+    upstream.on(UpstreamCall::Download).respond_with(normal_reply().without("Content-Length"));
+    let host = Host::new(&upstream).set("staticExport.bundleUrl", toml_string(&bucket.link()));
     assert_eq!(host.sync(), "activated");
-    assert_brought(&host, &small);
+    assert_active_bundle(&host, &small);
 }
 
 #[test]
 fn a_second_layer_of_gzip_is_taken_off_first() {
-    let [bytes, _, _] = containers("layers");
-    for coding in [Coding::Layer, Coding::Label] {
+    let [bytes, _, _] = bundle_in_all_containers("layers");
+    for coding in [BundleCoding::Layer, BundleCoding::Label] {
         let upstream = Upstream::new(bytes.clone());
-        upstream.plan().coding = Some(coding);
+        upstream.state().coding = Some(coding);
         let host = Host::new(&upstream);
-        let ended = finish(&mut host.command(&["sync"]));
+        let ended = run_with_timeout(&mut host.command(&["sync"]));
         assert_eq!(ended.code, Some(0), "{coding:?}: {ended:?}");
-        assert_brought(&host, &bytes);
+        assert_active_bundle(&host, &bytes);
     }
 }
 
 #[test]
 fn a_daemon_brings_what_arrives_slowly() {
-    let [bytes, _, _] = containers("slowly");
+    let [bytes, _, _] = bundle_in_all_containers("slowly");
     let upstream = Upstream::new(bytes.clone());
-    upstream.on(Call::Download).gives(honest().trickle(40, Duration::from_millis(10)));
+    upstream.on(UpstreamCall::Download).respond_with(normal_reply().trickle(40, Duration::from_millis(10)));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    support::until("the site", || support::host::front(&daemon) == "slowly");
+    support::until("the active version", || support::host::front_page_title(&daemon) == "slowly");
     drop(daemon);
-    assert_brought(&host, &bytes);
+    assert_active_bundle(&host, &bytes);
 }

@@ -1,21 +1,21 @@
-//! `bundle audit`: what a site needs from elsewhere.
+//! `bundle audit`: the external resources that a site needs.
 
 use std::path::PathBuf;
 
 use support::host::Host;
 use support::zip::{deflated, zip};
-use support::{Ended, end, folder, run, write_site};
+use support::{CommandOutput, run_docwharf, run_to_end, temporary_folder, write_site};
 
-fn audit(files: &[(&str, &str)], more: &[&str], code: i32) -> Ended {
-    let dir = folder();
+fn audit(files: &[(&str, &str)], options: &[&str], exit_code: i32) -> CommandOutput {
+    let dir = temporary_folder();
     let site: PathBuf = write_site(&dir.path().join("site"), files);
-    run(["bundle", "audit", site.to_str().unwrap()].iter().chain(more)).expect(code)
+    run_docwharf(["bundle", "audit", site.to_str().unwrap()].iter().chain(options)).expect(exit_code)
 }
 
 fn needs(files: &[(&str, &str)]) -> Vec<String> {
     let json = audit(files, &["--json"], 1).json();
     assert_eq!(json["result"], "outside");
-    let of = |need: &serde_json::Value| {
+    let describe = |need: &serde_json::Value| {
         format!(
             "{} {} {} {}",
             need["kind"].as_str().unwrap(),
@@ -24,12 +24,12 @@ fn needs(files: &[(&str, &str)]) -> Vec<String> {
             need["example"]["path"].as_str().unwrap()
         )
     };
-    json["needs"].as_array().unwrap().iter().map(of).collect()
+    json["needs"].as_array().unwrap().iter().map(describe).collect()
 }
 
 #[test]
 fn a_site_with_everything_inside_is_one_line_and_0() {
-    let ended = audit(
+    let output = audit(
         &[
             (
                 "index.html",
@@ -41,13 +41,13 @@ fn a_site_with_everything_inside_is_one_line_and_0() {
         &[],
         0,
     );
-    assert_eq!(ended.stdout, "ok: everything is inside (1 page, 3 files read)\n");
-    assert_eq!(ended.stderr, "");
+    assert_eq!(output.stdout, "ok: nothing is needed from other origins (1 page, 3 files read)\n");
+    assert_eq!(output.stderr, "");
 }
 
 #[test]
 fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
-    let found = needs(&[
+    let external_needs = needs(&[
         (
             "index.html",
             "<link rel=stylesheet href='https://css.example/a.css'><script src='//js.example/a.js'></script>\
@@ -64,7 +64,7 @@ fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
         ("d.svg", "<svg><image href='https://drawing.example/i.png'/></svg>"),
     ]);
     assert_eq!(
-        found,
+        external_needs,
         [
             "script //js.example 2 index.html",
             "connect https://api.example 1 index.html",
@@ -88,9 +88,9 @@ fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
 
 #[test]
 fn what_is_relative_to_another_origin_is_from_there() {
-    let found =
+    let external_needs =
         needs(&[("index.html", "<img src=a.png><base href='https://base.example/x/'><script src=b.js></script>")]);
-    assert_eq!(found, ["script https://base.example 1 index.html", "base https://base.example 1 index.html"]);
+    assert_eq!(external_needs, ["script https://base.example 1 index.html", "base https://base.example 1 index.html"]);
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn hints_do_no_harm_and_names_in_scripts_are_no_verdict() {
         "<link rel='preconnect' href='https://hint.example'><script>var docs = 'https://named.example/x';\
           navigator.serviceWorker.register('/sw.js')</script>",
     )];
-    let ended = audit(&files, &[], 0);
-    assert!(ended.stdout.starts_with("ok: everything is inside"), "{}", ended.stdout);
-    assert!(ended.stdout.contains("harmless when refused (preconnect, dns-prefetch, prefetch): https://hint.example"));
-    assert!(ended.stdout.contains("service worker") && !ended.stdout.contains("named.example"), "{}", ended.stdout);
+    let output = audit(&files, &[], 0);
+    assert!(output.stdout.starts_with("ok: nothing is needed from other origins"), "{}", output.stdout);
+    assert!(output.stdout.contains("harmless when refused (preconnect, dns-prefetch, prefetch): https://hint.example"));
+    assert!(output.stdout.contains("service worker") && !output.stdout.contains("named.example"), "{}", output.stdout);
     let all = audit(&files, &["--all"], 0);
     assert!(all.stdout.contains("https://named.example  1 file"), "{}", all.stdout);
     let json = audit(&files, &["--json"], 0).json();
@@ -122,13 +122,13 @@ fn text_and_markdown_say_what_dies_and_where() {
         .collect();
     let pages: Vec<(&str, &str)> = pages.iter().map(|(name, text)| (name.as_str(), *text)).collect();
     let text = audit(&pages, &[], 1);
-    assert!(text.stdout.starts_with("1 outside origin in 25 files (25 pages in all)\n"), "{}", text.stdout);
+    assert!(text.stdout.starts_with("1 external origin in 25 files (25 pages in all)\n"), "{}", text.stdout);
     for line in [
-        "  script    25 files: does not run, nor what depends on it",
+        "  script    25 files: does not run, and neither does code that depends on it",
         "            index.html has https://js.example/a|b.js",
         "  p18.html: script https://js.example",
         "  … and 5 more: --all shows them",
-        "cannot be told by reading them",
+        "cannot be found by reading the scripts",
     ] {
         assert!(text.stdout.contains(line), "{line}: {}", text.stdout);
     }
@@ -150,25 +150,26 @@ fn archives_and_the_active_version_are_read_as_they_are() {
     let host = Host::bare();
     host.put("bundle.zip", zip(&[deflated("index.html", "<img src='https://img.example/a.png'>")]));
     let path = host.path("bundle.zip");
-    let of = |more: &[&str]| {
-        let ended = end(host.command(&["bundle", "audit", "--json"]).args(more)).expect(1);
-        assert_eq!(ended.stderr, "");
-        ended.json()["needs"][0]["origin"].as_str().unwrap().to_owned()
+    let first_origin = |options: &[&str]| {
+        let output = run_to_end(host.command(&["bundle", "audit", "--json"]).args(options)).expect(1);
+        assert_eq!(output.stderr, "");
+        output.json()["needs"][0]["origin"].as_str().unwrap().to_owned()
     };
-    assert_eq!(of(&[path.to_str().unwrap()]), "https://img.example");
-    let none = host.ends(2, &["bundle", "audit"]);
-    assert!(none.stderr.contains("there is no active version"), "{}", none.stderr);
+    assert_eq!(first_origin(&[path.to_str().unwrap()]), "https://img.example");
+    let no_version = host.expect_exit(2, &["bundle", "audit"]);
+    assert!(no_version.stderr.contains("there is no active version"), "{}", no_version.stderr);
     host.ok(&["import", path.to_str().unwrap()]);
-    assert_eq!(of(&[]), "https://img.example");
+    assert_eq!(first_origin(&[]), "https://img.example");
     host.put("bad.zip", b"no archive".as_slice());
-    host.ends(5, &["bundle", "audit", host.path("bad.zip").to_str().unwrap()]);
+    host.expect_exit(5, &["bundle", "audit", host.path("bad.zip").to_str().unwrap()]);
 }
 
+// Regression: the `base` of a page in `srcdoc` was applied to the page around it.
 #[test]
 fn the_base_of_a_page_in_an_attribute_is_its_own() {
     let inner = "<base href=https://inner.example/><img src=a.png>\
                  <iframe srcdoc='<img src=b.png>'></iframe>";
-    let found = needs(&[(
+    let external_needs = needs(&[(
         "index.html",
         &format!(
             "<iframe srcdoc=\"{inner}\"></iframe><script src=own.js></script><base href='https://outer.example/'>\
@@ -176,7 +177,7 @@ fn the_base_of_a_page_in_an_attribute_is_its_own() {
         ),
     )]);
     assert_eq!(
-        found,
+        external_needs,
         [
             "image https://inner.example 1 index.html",
             "base https://inner.example 1 index.html",
@@ -187,9 +188,10 @@ fn the_base_of_a_page_in_an_attribute_is_its_own() {
     );
 }
 
+// Regression: second and later arguments of `importScripts`, and ping addresses, were not reported.
 #[test]
 fn every_script_of_a_worker_and_every_ping_is_told() {
-    let found = needs(&[
+    let external_needs = needs(&[
         (
             "index.html",
             "<a href=/x ping='/own https://ping1.example/a https://ping2.example/b'>x</a>\
@@ -201,7 +203,7 @@ fn every_script_of_a_worker_and_every_ping_is_told() {
         ),
     ]);
     assert_eq!(
-        found,
+        external_needs,
         [
             "script //two.example 1 sw.js",
             "script https://one.example 1 sw.js",

@@ -1,4 +1,5 @@
-//! Every limit of an archive just below its bound, at it and above it, and what it protects: memory and disk.
+//! Every limit of an archive, just below its bound, at it and above it, and the resources that it protects: memory and
+//! disk space.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -7,13 +8,14 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::verdict::{
-    Files, PAGE, accepted, assert_one_line, bundle, every_kind, judge_path, judge_within, listing, refused,
+    Files, PAGE, assert_accepted, assert_one_line, assert_refused, every_kind, list_folder, run_bundle, verify_path,
+    verify_with_limits,
 };
 use docwharf::model::limits::{BundleLimits, MAX_TOTAL_PATH_BYTES};
 use docwharf::model::site_path::{MAX_COMPONENT_BYTES, MAX_PATH_BYTES};
-use support::host::finish_child;
-use support::zip::{Archive, Member, Raw, archive, stored};
-use support::{Ended, docwharf, end, folder, tar};
+use support::host::wait_with_timeout;
+use support::zip::{Member, RawArchive, RawMember, archive, stored};
+use support::{CommandOutput, docwharf, run_to_end, tar, temporary_folder};
 
 const MIB: usize = 1 << 20;
 
@@ -31,8 +33,8 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The program, which the kernel ends when it makes a file larger than so many bytes.
-fn with_room(bytes: u64, arguments: &[&str]) -> Command {
+/// Returns a command for docwharf that cannot write a file of more than `bytes` bytes.
+fn command_with_file_limit(bytes: u64, arguments: &[&str]) -> Command {
     let program = docwharf();
     let mut command = Command::new("prlimit");
     command.arg(format!("--fsize={bytes}:{bytes}")).arg(program.get_program()).args(arguments);
@@ -42,43 +44,43 @@ fn with_room(bytes: u64, arguments: &[&str]) -> Command {
     command
 }
 
-/// The largest resident size of a command in KiB, and how it ended. The kernel keeps the peak until the process ends, so what is
-/// missed is at most what it takes up in its last instant; 0 if it was gone too soon.
-fn peak(command: &mut Command) -> (u64, Ended) {
+/// Runs a command and returns its peak memory (largest resident size) in KiB, and its output. The kernel retains the
+/// peak until the process ends, so only memory that is allocated in the last instant is missed.
+fn run_and_measure(command: &mut Command) -> (u64, CommandOutput) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     loop {
         let child = command.spawn().expect("docwharf starts");
         let status = PathBuf::from(format!("/proc/{}/status", child.id()));
         let is_over = AtomicBool::new(false);
-        let (largest, ended) = std::thread::scope(|scope| {
+        let (peak_memory, output) = std::thread::scope(|scope| {
             let watcher = scope.spawn(|| {
-                let mut largest = 0;
+                let mut peak_memory = 0;
                 while !is_over.load(Ordering::Relaxed) {
                     let text = fs::read_to_string(&status).unwrap_or_default();
                     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
                     let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
-                    largest = now.max(largest);
+                    peak_memory = now.max(peak_memory);
                     std::thread::yield_now();
                 }
-                largest
+                peak_memory
             });
-            let ended = finish_child(child);
+            let output = wait_with_timeout(child);
             is_over.store(true, Ordering::Relaxed);
-            (watcher.join().expect("reading a file does not panic"), ended)
+            (watcher.join().expect("reading a file does not panic"), output)
         });
-        // On a busy machine the process can end before anybody has looked at it.
-        if largest > 0 {
-            return (largest, ended);
+        // On a busy machine the process can end before its status was read.
+        if peak_memory > 0 {
+            return (peak_memory, output);
         }
     }
 }
 
-/// The limits with one of them set.
-type With<'a> = &'a dyn Fn(u64) -> BundleLimits;
+/// A function that returns the limits with one of them set.
+type LimitSetter<'a> = &'a dyn Fn(u64) -> BundleLimits;
 
 #[test]
 fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
-    let dir = folder();
+    let dir = temporary_folder();
     let (file, site) = (dir.path().join("bundle"), dir.path().join("site"));
     let text = noise(5000);
     let files: &Files<'_> = &[PAGE, (b"a", &text), (b"b", &text)];
@@ -89,14 +91,14 @@ fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
     let total = (10_000 + PAGE.1.len()) as u64;
     for (kind, archive) in every_kind(files).into_iter().chain([("folder", Vec::new())]) {
         let fits = BundleLimits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
-        // Taken apart, so that a new limit is missed here.
+        // Without `..`, so that a new limit that is not tested here is a compile error.
         let BundleLimits { entries, unpacked, archive: length, entry } = fits;
-        let within = |limits: BundleLimits| match kind {
-            "folder" => judge_path(kind, &site, limits),
-            _ => judge_within(kind, &file, &archive, limits),
+        let verify_kind = |limits: BundleLimits| match kind {
+            "folder" => verify_path(kind, &site, limits),
+            _ => verify_with_limits(kind, &file, &archive, limits),
         };
-        let id = within(BundleLimits::default()).expect("the defaults are larger");
-        let table: [(&str, u64, With<'_>); 4] = [
+        let id = verify_kind(BundleLimits::default()).expect("the default limits are larger");
+        let table: [(&str, u64, LimitSetter<'_>); 4] = [
             ("limits.entries", entries, &|entries| BundleLimits { entries, ..fits }),
             ("limits.unpacked", unpacked, &|unpacked| BundleLimits { unpacked, ..fits }),
             ("limits.entry", entry, &|entry| BundleLimits { entry, ..fits }),
@@ -105,10 +107,10 @@ fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
         // A folder is no archive.
         for (name, bound, with) in table.into_iter().filter(|(name, ..)| (kind, *name) != ("folder", "limits.archive"))
         {
-            assert_eq!(within(with(bound + 1)), Ok(id.clone()), "{kind}: {name}: just below");
-            assert_eq!(within(with(bound)), Ok(id.clone()), "{kind}: {name}: at the bound");
-            let said = within(with(bound - 1)).expect_err(name);
-            assert!(said.contains(&format!("({name})")), "{kind}: {name}: {said}");
+            assert_eq!(verify_kind(with(bound + 1)), Ok(id.clone()), "{kind}: {name}: just below");
+            assert_eq!(verify_kind(with(bound)), Ok(id.clone()), "{kind}: {name}: at the bound");
+            let error = verify_kind(with(bound - 1)).expect_err(name);
+            assert!(error.contains(&format!("({name})")), "{kind}: {name}: {error}");
         }
     }
 }
@@ -124,33 +126,33 @@ fn a_path_its_components_and_what_is_said_of_an_entry_have_bounds_that_no_config
     for below in [1, 0] {
         for name in [path(MAX_PATH_BYTES - below), component(MAX_COMPONENT_BYTES - below)] {
             for (kind, archive) in every_kind(&[(&name, b"x"), PAGE]) {
-                accepted(&format!("{kind}: {} bytes", name.len()), &archive);
+                assert_accepted(&format!("{kind}: {} bytes", name.len()), &archive);
             }
         }
     }
-    for (name, word) in [(path(MAX_PATH_BYTES + 1), &long), (component(MAX_COMPONENT_BYTES + 1), &wide)] {
+    for (name, expected) in [(path(MAX_PATH_BYTES + 1), &long), (component(MAX_COMPONENT_BYTES + 1), &wide)] {
         for (kind, archive) in every_kind(&[(&name, b"x"), PAGE]) {
-            refused(kind, &archive, &["entry \"", word]);
+            assert_refused(kind, &archive, &["entry \"", expected]);
         }
     }
-    // A PAX header is kept in memory until its entry comes.
+    // A PAX header is stored in memory until its entry is read.
     let around = |records: &[u8]| tar::tar(&[tar::pax_bytes(records), tar::file("index.html", "x")]);
     let frame = "1048576 comment=\n".len();
-    for (what, length) in [("just below", MIB - 1), ("at the bound", MIB)] {
+    for (case, length) in [("just below", MIB - 1), ("at the bound", MIB)] {
         let records = tar::pax_record("comment", &vec![b'c'; length - frame]);
         assert_eq!(records.len(), length);
-        accepted(what, &around(&records));
+        assert_accepted(case, &around(&records));
     }
-    refused("over 1 MiB", &around(&tar::pax_record("comment", &vec![b'c'; MIB + 1 - frame])), &["over 1 MiB"]);
+    assert_refused("over 1 MiB", &around(&tar::pax_record("comment", &vec![b'c'; MIB + 1 - frame])), &["over 1 MiB"]);
 }
 
-/// Names of `longest` bytes, the last one shorter, which are with that of the page `total` bytes together. Each begins with
-/// its number, so that none is there twice.
-fn names(total: u64, longest: usize) -> impl Iterator<Item = Vec<u8>> {
-    let (mut left, mut number) = (total as usize - PAGE.0.len(), 0);
+/// Returns names of `longest` bytes, the last one shorter. With the name of the page they have `total` bytes. Each
+/// begins with its number, so that no name occurs twice.
+fn file_names(total: u64, longest: usize) -> impl Iterator<Item = Vec<u8>> {
+    let (mut remaining, mut number) = (total as usize - PAGE.0.len(), 0);
     std::iter::from_fn(move || {
-        let length = left.min(longest);
-        left -= length;
+        let length = remaining.min(longest);
+        remaining -= length;
         number += 1;
         let mut name = format!("{number:06}/").into_bytes();
         name.extend((name.len()..length).map(|at| if at % 200 == 0 && at + 1 < length { b'/' } else { b'n' }));
@@ -158,39 +160,44 @@ fn names(total: u64, longest: usize) -> impl Iterator<Item = Vec<u8>> {
     })
 }
 
-/// Writes a ZIP of empty files with these names and the page, without having all of it in memory.
+/// Writes a ZIP of empty files with these names and of the page, without the whole archive in memory.
 fn write_zip(file: &Path, names: impl Iterator<Item = Vec<u8>>) {
-    let mut out = BufWriter::new(File::create(file).expect("files can be made"));
+    let mut writer = BufWriter::new(File::create(file).expect("files can be made"));
     let (mut local, mut central) = (Vec::new(), Vec::new());
     let (mut at, mut count) = (0, 0);
     let members = names.map(|name| Member { name, ..Member::default() });
     for member in members.chain([stored("index.html", "x")]) {
-        let raw = Raw::of(&member);
+        let raw = RawMember::from_member(&member);
         local.clear();
         raw.put_local(&mut local);
         raw.put_central(at, &mut central);
-        out.write_all(&local).expect("files can be written");
+        writer.write_all(&local).expect("files can be written");
         at += local.len() as u32;
         count += 1;
     }
-    let (here, size) = (Some(count), Some(central.len() as u32));
-    let ending = Archive { here, total: here, size, start: Some(at), ..Archive::default() }.bytes();
-    out.write_all(&central).and_then(|()| out.write_all(&ending)).and_then(|()| out.flush()).expect("and ended");
+    let (entries, size) = (Some(count), Some(central.len() as u32));
+    let ending =
+        RawArchive { entries_on_disk: entries, total: entries, size, start: Some(at), ..RawArchive::default() }.bytes();
+    writer
+        .write_all(&central)
+        .and_then(|()| writer.write_all(&ending))
+        .and_then(|()| writer.flush())
+        .expect("files can be written");
 }
 
-/// The same as a tar with PAX paths.
+/// Writes a tar of empty files with these names, as PAX paths, and of the page.
 fn write_tar(file: &Path, names: impl Iterator<Item = Vec<u8>>) {
-    let mut out = BufWriter::new(File::create(file).expect("files can be made"));
+    let mut writer = BufWriter::new(File::create(file).expect("files can be made"));
     for name in names {
-        out.write_all(&tar::blocks(&tar::any_file(&name, b""))).expect("files can be written");
+        writer.write_all(&tar::blocks(&tar::any_file(&name, b""))).expect("files can be written");
     }
     let ending = tar::tar(&[tar::file("index.html", "x")]);
-    out.write_all(&ending).and_then(|()| out.flush()).expect("files can be written");
+    writer.write_all(&ending).and_then(|()| writer.flush()).expect("files can be written");
 }
 
-/// A host's folder with a configuration that sets one limit.
-fn host(key: &str, value: &str) -> (tempfile::TempDir, PathBuf) {
-    let dir = folder();
+/// Creates a folder with a configuration that sets one limit.
+fn folder_with_config(key: &str, value: &str) -> (tempfile::TempDir, PathBuf) {
+    let dir = temporary_folder();
     let config = dir.path().join("c.toml");
     fs::write(&config, format!("[store]\npath = \"store\"\n[limits]\n{key} = {value}\n"))
         .expect("files can be written");
@@ -199,53 +206,59 @@ fn host(key: &str, value: &str) -> (tempfile::TempDir, PathBuf) {
 
 #[test]
 fn names_of_an_archive_take_64_mib_together_at_most() {
-    let dir = folder();
+    let dir = temporary_folder();
     let file = dir.path().join("bundle");
-    let shown = file.display().to_string();
+    let file_argument = file.display().to_string();
     for kind in ["zip", "tar"] {
         let write = |total: u64| match kind {
-            "zip" => write_zip(&file, names(total, MAX_PATH_BYTES)),
-            _ => write_tar(&file, names(total, MAX_PATH_BYTES)),
+            "zip" => write_zip(&file, file_names(total, MAX_PATH_BYTES)),
+            _ => write_tar(&file, file_names(total, MAX_PATH_BYTES)),
         };
-        // At the bound: each name is there as its archive has it, as a judged path, and in lists of files while the tree
-        // is checked and the version is concluded. That is four times the bound.
+        // At the bound, each name is in memory up to four times: as the bytes in the archive, as a checked path, and in
+        // the lists of files while the tree is checked and the version id is computed.
         write(MAX_TOTAL_PATH_BYTES);
-        let (largest, ended) = peak(&mut with_room(0, &["bundle", "verify", &shown]));
-        assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""), "{kind}: {ended:?}");
-        assert!((1..384 * 1024).contains(&largest), "{kind}: {largest} KiB");
+        let (peak_memory, output) =
+            run_and_measure(&mut command_with_file_limit(0, &["bundle", "verify", &file_argument]));
+        assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{kind}: {output:?}");
+        assert!((1..384 * 1024).contains(&peak_memory), "{kind}: {peak_memory} KiB");
         write(MAX_TOTAL_PATH_BYTES + 1);
-        let (largest, ended) = peak(&mut with_room(0, &["bundle", "verify", &shown]));
-        assert_eq!(ended.code, Some(5), "{kind}: {ended:?}");
-        assert!(ended.stderr.contains("the archive has over 67 MB of names"), "{kind}: {}", ended.stderr);
-        assert_one_line(kind, &ended.stderr);
-        assert!((1..256 * 1024).contains(&largest), "{kind}: {largest} KiB");
+        let (peak_memory, output) =
+            run_and_measure(&mut command_with_file_limit(0, &["bundle", "verify", &file_argument]));
+        assert_eq!(output.code, Some(5), "{kind}: {output:?}");
+        assert!(output.stderr.contains("the archive has over 67 MB of names"), "{kind}: {}", output.stderr);
+        assert_one_line(kind, &output.stderr);
+        assert!((1..256 * 1024).contains(&peak_memory), "{kind}: {peak_memory} KiB");
     }
 }
 
 #[test]
 fn entries_over_their_limit_take_no_memory() {
-    let (dir, config) = host("entries", "1000");
+    let (dir, config) = folder_with_config("entries", "1000");
     let file = dir.path().join("bundle");
-    let (shown, config) = (file.display().to_string(), config.display().to_string());
+    let (file_argument, config) = (file.display().to_string(), config.display().to_string());
     for kind in ["zip", "tar"] {
-        // 60,000 of them, below the bound for names: without the limit they take 240 MB.
+        // 60,000 entries, below the bound for names. Without the limit they need 240 MB.
         match kind {
-            "zip" => write_zip(&file, names(60_000_000, 1000)),
-            _ => write_tar(&file, names(60_000_000, 1000)),
+            "zip" => write_zip(&file, file_names(60_000_000, 1000)),
+            _ => write_tar(&file, file_names(60_000_000, 1000)),
         }
-        let (largest, ended) = peak(&mut with_room(0, &["bundle", "verify", &shown, "--config", &config]));
-        assert_eq!(ended.code, Some(5), "{kind}: {ended:?}");
-        assert!(ended.stderr.contains("has over 1000 entries (limits.entries)"), "{kind}: {}", ended.stderr);
-        assert!((1..64 * 1024).contains(&largest), "{kind}: {largest} KiB");
+        let (peak_memory, output) = run_and_measure(&mut command_with_file_limit(
+            0,
+            &["bundle", "verify", &file_argument, "--config", &config],
+        ));
+        assert_eq!(output.code, Some(5), "{kind}: {output:?}");
+        assert!(output.stderr.contains("has over 1000 entries (limits.entries)"), "{kind}: {}", output.stderr);
+        assert!((1..64 * 1024).contains(&peak_memory), "{kind}: {peak_memory} KiB");
     }
 }
 
-/// An archive that claims members of these sizes beside the page, which is one byte; none of them is there.
-fn claims(sizes: &[u32]) -> Vec<u8> {
+/// Returns an archive whose headers declare members of these sizes besides the page of one byte; the content is
+/// missing.
+fn archive_with_declared_sizes(sizes: &[u32]) -> Vec<u8> {
     let mut all = archive(&[stored("index.html", "x")]);
     for (number, &size) in sizes.iter().enumerate() {
-        let member = Raw::of(&stored(&format!("{number}.png"), ""));
-        all.members.push(member.both(|header| (header.size, header.coded) = (size, size)));
+        let member = RawMember::from_member(&stored(&format!("{number}.png"), ""));
+        all.members.push(member.change_both_headers(|header| (header.size, header.coded) = (size, size)));
     }
     all.bytes()
 }
@@ -253,46 +266,46 @@ fn claims(sizes: &[u32]) -> Vec<u8> {
 #[test]
 fn limits_that_nobody_has_set_hold_as_readme_names_them() {
     const GIB: u64 = 1 << 30;
-    let dir = folder();
+    let dir = temporary_folder();
     let (file, config) = (dir.path().join("bundle"), dir.path().join("empty.toml"));
     fs::write(&config, "").expect("files can be written");
     let config = config.display().to_string();
-    let verdict = |what: &str| {
-        let ended = bundle("verify", &[&file], &["--config", &config]).expect(5);
-        assert_one_line(what, &ended.stderr);
-        ended.stderr
+    let verdict = |case: &str| {
+        let output = run_bundle("verify", &[&file], &["--config", &config]).expect(5);
+        assert_one_line(case, &output.stderr);
+        output.stderr
     };
-    // Files with holes, which take no room. At the bound the next rule judges.
-    for (length, word) in [(4 * GIB, "no ZIP end record at its end"), (4 * GIB + 1, "(limits.archive)")] {
+    // Files with holes, which need no disk space. At the bound, a later check refuses the file.
+    for (length, expected) in [(4 * GIB, "no ZIP end record at its end"), (4 * GIB + 1, "(limits.archive)")] {
         fs::write(&file, b"PK\x03\x04").expect("files can be written");
         let opened = File::options().write(true).open(&file).and_then(|file| file.set_len(length));
         opened.expect("a file may have holes");
-        let said = verdict("archive");
-        assert!(said.contains(word), "{length}: {said}");
+        let error = verdict("archive");
+        assert!(error.contains(expected), "{length}: {error}");
     }
     let two = 2 << 30;
     let many = |count| {
         let page = archive(&[stored("index.html", "x")]);
-        Archive { wide: true, wide_total: Some(count), ..page }.bytes()
+        RawArchive { zip64: true, zip64_total: Some(count), ..page }.bytes()
     };
     let table = [
-        ("a file at the bound", claims(&[two]), "entry \"0.png\" overlaps"),
-        ("a file over it", claims(&[two + 1]), "entry \"0.png\" is over 2.1 GB (limits.entry)"),
-        ("content at the bound", claims(&[two, two, two, two - 1]), "entry \"0.png\" overlaps"),
-        ("content over it", claims(&[two, two, two, two]), "(limits.unpacked)"),
+        ("a file at the bound", archive_with_declared_sizes(&[two]), "entry \"0.png\" overlaps"),
+        ("a file over it", archive_with_declared_sizes(&[two + 1]), "entry \"0.png\" is over 2.1 GB (limits.entry)"),
+        ("content at the bound", archive_with_declared_sizes(&[two, two, two, two - 1]), "entry \"0.png\" overlaps"),
+        ("content over it", archive_with_declared_sizes(&[two, two, two, two]), "(limits.unpacked)"),
         ("entries at the bound", many(200_000), "its directory holds less than the end record counts"),
         ("entries over it", many(200_001), "has over 200000 entries (limits.entries)"),
     ];
-    for (what, archive, word) in table {
+    for (case, archive, expected) in table {
         fs::write(&file, archive).expect("files can be written");
-        let said = verdict(what);
-        assert!(said.contains(word), "{what}: {said}");
+        let error = verdict(case);
+        assert!(error.contains(expected), "{case}: {error}");
     }
 }
 
 #[test]
 fn what_is_over_a_limit_is_not_written_beyond_it() {
-    // A picture is sealed as it is: nothing of it is saved by compressing it.
+    // A picture is sealed uncompressed.
     let pictures = |content: &[u8]| -> Vec<(Vec<u8>, Vec<u8>)> {
         (0..8).map(|number| (format!("{number}.png").into_bytes(), content.to_vec())).collect()
     };
@@ -301,26 +314,36 @@ fn what_is_over_a_limit_is_not_written_beyond_it() {
         ("unpacked", "\"2MiB\"", pictures(&vec![0; MIB]), 3 * MIB),
         ("entry", "\"1MiB\"", vec![(b"0.png".to_vec(), vec![0; 8 * MIB])], 2 * MIB),
     ];
-    for (key, value, files, room) in table {
+    for (key, value, files, max_file_bytes) in table {
         let files: Vec<(&[u8], &[u8])> =
             [PAGE].into_iter().chain(files.iter().map(|(name, content)| (&name[..], &content[..]))).collect();
         for (kind, archive) in every_kind(&files) {
-            let (dir, config) = host(key, value);
+            let (dir, config) = folder_with_config(key, value);
             let path = |name: &str| dir.path().join(name).display().to_string();
             fs::write(path("bundle"), &archive).expect("files can be written");
             let config = config.display().to_string();
             for arguments in [&["import", &path("bundle")][..], &["bundle", "unpack", &path("bundle"), &path("target")]]
             {
-                let what = format!("{kind}: limits.{key}: {}", arguments[0]);
-                let ended = end(&mut with_room(room as u64, &[arguments, &["--config", &config]].concat()));
-                assert_eq!(ended.code, Some(5), "{what}: {ended:?}");
-                assert_one_line(&what, &ended.stderr);
-                assert!(ended.stderr.contains(&format!("(limits.{key})")), "{what}: {}", ended.stderr);
+                let case = format!("{kind}: limits.{key}: {}", arguments[0]);
+                let output = run_to_end(&mut command_with_file_limit(
+                    max_file_bytes as u64,
+                    &[arguments, &["--config", &config]].concat(),
+                ));
+                assert_eq!(output.code, Some(5), "{case}: {output:?}");
+                assert_one_line(&case, &output.stderr);
+                assert!(output.stderr.contains(&format!("(limits.{key})")), "{case}: {}", output.stderr);
             }
             for emptied in ["versions", "staging", "receipts", "downloads"] {
-                assert!(listing(&dir.path().join("store").join(emptied)).is_empty(), "{kind}: limits.{key}: {emptied}");
+                assert!(
+                    list_folder(&dir.path().join("store").join(emptied)).is_empty(),
+                    "{kind}: limits.{key}: {emptied}"
+                );
             }
-            assert_eq!(listing(dir.path()), ["bundle", "c.toml", "store"], "{kind}: limits.{key}: litter");
+            assert_eq!(
+                list_folder(dir.path()),
+                ["bundle", "c.toml", "store"],
+                "{kind}: limits.{key}: unexpected files"
+            );
         }
     }
 }

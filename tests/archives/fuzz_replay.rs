@@ -1,4 +1,4 @@
-//! What fuzzing has found worth keeping, replayed: each file of `fuzz/corpus` through the target that it belongs to.
+//! Replays the fuzzing corpus: runs each file of `fuzz/corpus` through its target.
 
 #[path = "../../fuzz/src/lib.rs"]
 mod fuzz;
@@ -20,24 +20,25 @@ fn names(dir: &Path) -> BTreeSet<String> {
 #[test]
 fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
     fuzz::be_thorough();
-    let mut wrong = Vec::new();
+    let mut failed = Vec::new();
     for (target, check) in fuzz::TARGETS {
         let corpus = root().join("corpus").join(target);
-        let kept = names(&corpus);
-        assert!(kept.len() >= 10, "{target} has a corpus of {} files", kept.len());
-        for name in kept {
+        let corpus_files = names(&corpus);
+        assert!(corpus_files.len() >= 10, "{target} has a corpus of {} files", corpus_files.len());
+        for name in corpus_files {
             let data = fs::read(corpus.join(&name)).expect("a file of the corpus can be read");
-            // The panic says what is wrong; this, with what.
+            // The message of the panic describes the fault; this list has the inputs.
             if catch_unwind(|| check(&data)).is_err() {
-                wrong.push(format!("{target}/{name}"));
+                failed.push(format!("{target}/{name}"));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(failed.is_empty(), "{failed:#?}");
 }
 
-/// Runs a target with what chance makes up; `DOCWHARF_FUZZ_RUNS` and `DOCWHARF_SEED` for more of it, or other things.
-fn by_chance(target: &str, runs: u64) {
+/// Runs a target with pseudo-random bytes. `DOCWHARF_FUZZ_RUNS` sets the number of runs, `DOCWHARF_SEED` the first
+/// seed.
+fn run_with_random_input(target: &str, runs: u64) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (runs, first) = (number("DOCWHARF_FUZZ_RUNS").unwrap_or(runs), number("DOCWHARF_SEED").unwrap_or(1));
     for seed in first..first + runs {
@@ -50,35 +51,35 @@ fn by_chance(target: &str, runs: u64) {
         };
         let len = next() % 1500;
         let data: Vec<u8> = (0..len).map(|_| (next() >> 32) as u8).collect();
-        let holds = catch_unwind(|| fuzz::check(target, &data)).is_ok();
-        assert!(holds, "{target}: DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
+        let is_ok = catch_unwind(|| fuzz::check(target, &data)).is_ok();
+        assert!(is_ok, "{target}: DOCWHARF_SEED={seed} DOCWHARF_FUZZ_RUNS=1");
     }
 }
 
-/// Conversations are made of decisions, so that chance alone comes far.
+/// The target derives a valid conversation from any bytes, so random input covers much of the code.
 #[test]
 fn whatever_chance_makes_up_is_answered_well_over_http_2() {
-    by_chance("http2", 1500);
+    run_with_random_input("http2", 1500);
 }
 
-/// What these make of bytes is made of decisions, too.
+/// These targets derive valid input from any bytes, too.
 #[test]
 fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
     for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor"] {
-        by_chance(target, 200);
+        run_with_random_input(target, 200);
     }
 }
 
 #[test]
 fn every_target_is_run_by_fuzzing_and_replayed_here() {
-    let here: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
-    let run = names(&root().join("fuzz_targets"));
-    assert_eq!(run.iter().map(|name| name.trim_end_matches(".rs").to_owned()).collect::<BTreeSet<_>>(), here);
-    assert_eq!(names(&root().join("corpus")), here);
+    let replayed: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
+    let fuzzed = names(&root().join("fuzz_targets"));
+    assert_eq!(fuzzed.iter().map(|name| name.trim_end_matches(".rs").to_owned()).collect::<BTreeSet<_>>(), replayed);
+    assert_eq!(names(&root().join("corpus")), replayed);
     let manifest = fs::read_to_string(root().join("Cargo.toml")).expect("the manifest can be read");
-    for target in &here {
+    for target in &replayed {
         assert!(manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")), "{target} is not in fuzz/Cargo.toml");
         let text = fs::read_to_string(root().join(format!("fuzz_targets/{target}.rs"))).expect("a target can be read");
-        assert!(text.contains(&format!("check(\"{target}\", data)")), "{target} runs another one");
+        assert!(text.contains(&format!("check(\"{target}\", data)")), "{target} runs another target");
     }
 }

@@ -1,13 +1,13 @@
-//! What a file is, which part of an archive is the site, and what is said of it.
+//! The format of a file, the part of an archive that is the site, and the messages about both.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
 
 use crate::verdict::{
-    Files, PAGE, accepted, as_tar, as_zip, assert_one_line, bundle, every_kind, laid_down, listing, refused, tree,
-    unpacked,
+    Files, PAGE, as_tar, as_zip, assert_accepted, assert_one_line, assert_refused, every_kind, expected_tree,
+    list_folder, run_bundle, unpack_archive, write_bundle,
 };
-use support::{docwharf, end, tar, zip};
+use support::{docwharf, run_to_end, tar, zip};
 
 const HTML: &[u8] = b"<!doctype html><title>x</title>";
 
@@ -34,10 +34,10 @@ fn a_file_that_is_no_archive_is_refused_with_what_it_is() {
         (b"Rar!\x1a\x07\x01\0", "RAR"),
         (b"%PDF-1.7", "PDF"),
         (b"PK\x07\x08PK\x03\x04", "split"),
-        (b"\x00\x01\x02\x03\x04\x05\x06\x07", "no known kind"),
+        (b"\x00\x01\x02\x03\x04\x05\x06\x07", "unknown kind"),
     ];
     for (content, word) in table {
-        refused(&String::from_utf8_lossy(content), content, &[word]);
+        assert_refused(&String::from_utf8_lossy(content), content, &[word]);
     }
 }
 
@@ -49,7 +49,7 @@ fn an_html_page_is_known_by_any_beginning_that_browsers_take() {
         "<title>502 Bad Gateway</title><h1>502</h1>",
     ];
     for page in table {
-        refused(page, page.as_bytes(), &["HTML"]);
+        assert_refused(page, page.as_bytes(), &["HTML"]);
     }
 }
 
@@ -57,34 +57,35 @@ fn an_html_page_is_known_by_any_beginning_that_browsers_take() {
 fn text_is_known_as_text_wherever_it_is_cut() {
     // The first KiB may end within a character.
     for text in ["日", "日本語", "xéééééééé"] {
-        refused(text, text.as_bytes(), &["a text file"]);
+        assert_refused(text, text.as_bytes(), &["a text file"]);
     }
     for start in 0..4 {
         let text = format!("{}{}", "x".repeat(start), "日é".repeat(500));
-        refused("text that is cut within a character", text.as_bytes(), &["a text file"]);
+        assert_refused("text that is cut within a character", text.as_bytes(), &["a text file"]);
     }
 }
 
+// Regression: a storage error with a long code that is not ASCII ended in a panic.
 #[test]
 fn an_answer_of_the_storage_service_is_quoted_by_its_code_whatever_it_holds() {
-    let quoted = |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>").into_bytes();
-    refused("control characters", &quoted("Access\x1b[31mDenied\n"), &["Access\\u{1b}"]);
+    let error_document = |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>").into_bytes();
+    assert_refused("control characters", &error_document("Access\x1b[31mDenied\n"), &["Access\\u{1b}"]);
     for shift in 0..4 {
         let code = format!("{}{}", "x".repeat(shift), "日".repeat(60));
-        refused("a long code that is not ASCII", &quoted(&code), &["storage"]);
+        assert_refused("a long code that is not ASCII", &error_document(&code), &["storage"]);
     }
 }
 
 #[test]
 fn compressed_data_that_hold_no_tar_are_named_by_what_they_hold() {
     for pack in [tar::gzip as fn(&[u8]) -> Vec<u8>, tar::zstd] {
-        for (content, word) in [(HTML, "HTML"), (b"{}", "JSON"), (b"", "empty"), (b"\0\x01\x02", "no known kind")] {
-            refused(&String::from_utf8_lossy(content), &pack(content), &[word]);
+        for (content, word) in [(HTML, "HTML"), (b"{}", "JSON"), (b"", "empty"), (b"\0\x01\x02", "unknown kind")] {
+            assert_refused(&String::from_utf8_lossy(content), &pack(content), &[word]);
         }
-        refused("a zip inside", &pack(&as_zip(&[PAGE])), &["of a ZIP"]);
-        let (_dir, file) = laid_down(&pack(b"\0\x01\x02"));
-        let said = bundle("verify", &[&file], &[]).stderr;
-        assert!(!said.contains("of of"), "{said}");
+        assert_refused("a zip inside", &pack(&as_zip(&[PAGE])), &["of a ZIP"]);
+        let (_dir, file) = write_bundle(&pack(b"\0\x01\x02"));
+        let error = run_bundle("verify", &[&file], &[]).stderr;
+        assert!(!error.contains("of of"), "{error}");
     }
 }
 
@@ -92,11 +93,11 @@ fn compressed_data_that_hold_no_tar_are_named_by_what_they_hold() {
 fn the_kind_is_found_by_content_never_by_name() {
     for (kind, archive) in every_kind(&[PAGE]) {
         for name in ["bundle.zip", "bundle.tar", "bundle.tar.gz", "bundle.tar.zst", "index.html", "x"] {
-            let dir = support::folder();
+            let dir = support::temporary_folder();
             let file = dir.path().join(name);
             fs::write(&file, &archive).expect("files can be written");
-            let ended = bundle("inspect", &[&file], &["--json"]).expect(0);
-            assert_eq!(ended.json()["kind"], kind, "{name}");
+            let output = run_bundle("inspect", &[&file], &["--json"]).expect(0);
+            assert_eq!(output.json()["kind"], kind, "{name}");
         }
     }
 }
@@ -113,42 +114,42 @@ fn a_bundle_without_a_page_is_refused() {
     ];
     for files in table {
         for (kind, archive) in every_kind(files) {
-            refused(kind, &archive, &["no HTML page"]);
+            assert_refused(kind, &archive, &["no HTML page"]);
         }
     }
-    refused("an empty zip", &zip::zip(&[]), &["no HTML page"]);
+    assert_refused("an empty zip", &zip::zip(&[]), &["no HTML page"]);
 }
 
 #[test]
 fn pages_without_a_root_index_are_accepted_with_one_line_of_warning() {
     for (kind, archive) in every_kind(&[(b"guide.html", HTML), (b"sub/OLD.HTM", HTML)]) {
-        let (dir, file) = laid_down(&archive);
+        let (dir, file) = write_bundle(&archive);
         let target = dir.path().join("target");
-        let unpack = bundle("unpack", &[&file, &target], &[]);
-        for ended in [bundle("verify", &[&file], &[]), bundle("inspect", &[&file], &[]), unpack] {
-            assert_eq!(ended.code, Some(0), "{kind}: {ended:?}");
-            assert_one_line(kind, &ended.stderr);
-            assert!(ended.stderr.contains("warning") && ended.stderr.contains("index.html"), "{}", ended.stderr);
+        let unpack = run_bundle("unpack", &[&file, &target], &[]);
+        for output in [run_bundle("verify", &[&file], &[]), run_bundle("inspect", &[&file], &[]), unpack] {
+            assert_eq!(output.code, Some(0), "{kind}: {output:?}");
+            assert_one_line(kind, &output.stderr);
+            assert!(output.stderr.contains("warning") && output.stderr.contains("index.html"), "{}", output.stderr);
         }
-        assert_eq!(listing(&target), ["guide.html", "sub"]);
-        let json = bundle("inspect", &[&file], &["--json"]);
+        assert_eq!(list_folder(&target), ["guide.html", "sub"]);
+        let json = run_bundle("inspect", &[&file], &["--json"]);
         assert_eq!(json.json()["warnings"].as_array().map(Vec::len), Some(1), "{kind}");
     }
 }
 
 #[test]
 fn several_warnings_are_one_line_with_a_count() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let site = support::write_site(&dir.path().join("site"), &[("guide.html", "x")]);
     for name in ["one", "two"] {
         std::os::unix::fs::symlink("/etc/hostname", site.join(name)).expect("links can be made");
     }
-    let ended = bundle("verify", &[&site], &[]).expect(0);
-    assert_one_line("three warnings", &ended.stderr);
-    assert!(ended.stderr.contains("2 more warnings"), "{}", ended.stderr);
-    fs::remove_file(site.join("two")).expect("ours");
-    let ended = bundle("verify", &[&site], &[]).expect(0);
-    assert!(ended.stderr.contains("1 more warning)"), "{}", ended.stderr);
+    let output = run_bundle("verify", &[&site], &[]).expect(0);
+    assert_one_line("three warnings", &output.stderr);
+    assert!(output.stderr.contains("2 more warnings"), "{}", output.stderr);
+    fs::remove_file(site.join("two")).expect("the test owns the file");
+    let output = run_bundle("verify", &[&site], &[]).expect(0);
+    assert!(output.stderr.contains("1 more warning)"), "{}", output.stderr);
 }
 
 #[test]
@@ -199,21 +200,21 @@ fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
         ),
         ("two folders", &["a/index.html", "b/index.html"], &["a/index.html", "b/index.html"]),
     ];
-    for (what, names, site) in table {
+    for (case, names, site) in table {
         let files: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), name.as_bytes())).collect();
         for (kind, archive) in every_kind(&files) {
-            let what = format!("{kind}: {what}");
-            let (dir, file) = laid_down(&archive);
+            let case = format!("{kind}: {case}");
+            let (dir, file) = write_bundle(&archive);
             let target = dir.path().join("target");
-            bundle("unpack", &[&file, &target], &["--quiet"]).expect(0);
+            run_bundle("unpack", &[&file, &target], &["--quiet"]).expect(0);
             let mut unpacked: Vec<String> = support::read_tree(&target).into_iter().map(|(name, _)| name).collect();
             let mut expected = site.to_vec();
             unpacked.sort();
             expected.sort_unstable();
-            assert_eq!(unpacked, expected, "{what}");
-            let raw = dir.path().join("raw");
-            bundle("unpack", &[&file, &raw], &["--raw", "--quiet"]).expect(0);
-            assert_eq!(crate::verdict::read(&raw), tree(&files), "{what}: raw");
+            assert_eq!(unpacked, expected, "{case}");
+            let raw_target = dir.path().join("raw");
+            run_bundle("unpack", &[&file, &raw_target], &["--raw", "--quiet"]).expect(0);
+            assert_eq!(crate::verdict::read_files(&raw_target), expected_tree(&files), "{case}: raw");
         }
     }
 }
@@ -232,7 +233,7 @@ fn serve_answers_from_the_site_and_hides_the_rest() {
         (b"serve.js", b"launcher"),
     ];
     for (kind, archive) in every_kind(files) {
-        let (_dir, file) = laid_down(&archive);
+        let (_dir, file) = write_bundle(&archive);
         let server = support::Daemon::serve(&file, &[]);
         let get = |target: &str| support::http::get(&server.address, target);
         for (target, content) in [
@@ -255,21 +256,22 @@ fn serve_answers_from_the_site_and_hides_the_rest() {
 #[test]
 fn serve_refuses_like_verify_before_it_listens() {
     for (kind, archive) in every_kind(&[PAGE, (b"../evil", b"x")]) {
-        let (dir, file) = laid_down(&archive);
+        let (dir, file) = write_bundle(&archive);
         let temporary = dir.path().join("tmp");
         fs::create_dir(&temporary).expect("a folder");
-        let ended = end(docwharf().arg("serve").arg(&file).args(["--listen", "127.0.0.1:0"]).env("TMPDIR", &temporary))
-            .expect(5);
-        assert_eq!(ended.stdout, "", "{kind}: nothing listens");
-        assert_one_line(kind, &ended.stderr);
-        assert_eq!(ended.stderr, bundle("verify", &[&file], &[]).stderr, "{kind}");
-        assert_eq!(listing(&temporary), Vec::<String>::new(), "{kind}: litter");
+        let output =
+            run_to_end(docwharf().arg("serve").arg(&file).args(["--listen", "127.0.0.1:0"]).env("TMPDIR", &temporary))
+                .expect(5);
+        assert_eq!(output.stdout, "", "{kind}: the server must not listen");
+        assert_one_line(kind, &output.stderr);
+        assert_eq!(output.stderr, run_bundle("verify", &[&file], &[]).stderr, "{kind}");
+        assert_eq!(list_folder(&temporary), Vec::<String>::new(), "{kind}: unexpected files");
     }
 }
 
 #[test]
 fn hidden_files_belong_to_the_version_and_junk_and_launchers_do_not() {
-    let id = |files: &Files<'_>| accepted("zip", &as_zip(files))["version"].clone();
+    let id = |files: &Files<'_>| assert_accepted("zip", &as_zip(files))["version"].clone();
     let site = id(&[PAGE]);
     assert_ne!(id(&[PAGE, (b".env", b"x")]), site);
     assert_ne!(id(&[PAGE, (b"a/serve.js", b"x")]), site);
@@ -281,9 +283,9 @@ fn hidden_files_belong_to_the_version_and_junk_and_launchers_do_not() {
 fn the_same_content_is_the_same_version_in_any_container_and_order() {
     let files: &Files<'_> =
         &[PAGE, (b"a/b.css", b"b{}"), (b"a.css", b"a{}"), (b"z/index.html", HTML), (b"empty.txt", b"")];
-    let backwards: Vec<(&[u8], &[u8])> = files.iter().rev().copied().collect();
+    let reversed_files: Vec<(&[u8], &[u8])> = files.iter().rev().copied().collect();
     let mut archives: Vec<(&str, Vec<u8>)> = every_kind(files).into();
-    archives.extend(every_kind(&backwards));
+    archives.extend(every_kind(&reversed_files));
     archives.push((
         "stored zip",
         zip::zip(
@@ -293,19 +295,19 @@ fn the_same_content_is_the_same_version_in_any_container_and_order() {
                 .collect::<Vec<_>>(),
         ),
     ));
-    let dated: Vec<tar::Entry> = files
+    let dated_entries: Vec<tar::TarEntry> = files
         .iter()
         .map(|(name, content)| tar::raw_entry(name, b'0', content).with(100, b"0000755\0").with(136, b"14000000000\0"))
         .collect();
-    archives.push(("dated tar", tar::tar(&dated)));
-    let dir = support::folder();
+    archives.push(("dated tar", tar::tar(&dated_entries)));
+    let dir = support::temporary_folder();
     for (name, content) in files {
         let name = String::from_utf8_lossy(name).into_owned();
         support::write_site(dir.path(), &[(&name, &String::from_utf8_lossy(content))]);
     }
-    let id = bundle("inspect", &[dir.path()], &["--json"]).expect(0).json()["version"].clone();
+    let id = run_bundle("inspect", &[dir.path()], &["--json"]).expect(0).json()["version"].clone();
     for (kind, archive) in &archives {
-        assert_eq!(accepted(kind, archive)["version"], id, "{kind}");
+        assert_eq!(assert_accepted(kind, archive)["version"], id, "{kind}");
     }
 }
 
@@ -315,7 +317,7 @@ fn an_archive_inside_is_content_and_is_never_opened() {
     let files: &Files<'_> =
         &[PAGE, (b"download.zip", &inner), (b"download.tar.gz", &tar::gzip(&as_tar(&[(b"/evil", b"x")])))];
     for (kind, archive) in every_kind(files) {
-        assert_eq!(unpacked(kind, &archive, &[]), tree(files), "{kind}");
+        assert_eq!(unpack_archive(kind, &archive, &[]), expected_tree(files), "{kind}");
     }
 }
 
@@ -323,42 +325,46 @@ fn an_archive_inside_is_content_and_is_never_opened() {
 fn a_refusal_names_the_entry_safely_however_it_is_called() {
     let name = "\u{1b}[2J\r\n\u{7}\u{9b}\u{2028}\u{202e}\"evil\"\u{7f}/../x";
     for (kind, archive) in every_kind(&[PAGE, (name.as_bytes(), b"x")]) {
-        refused(kind, &archive, &["\\u{1b}[2J\\r\\n", "evil"]);
-        let (_dir, file) = laid_down(&archive);
-        let said = bundle("verify", &[&file], &[]).stderr;
-        assert!(!said.contains(['\u{2028}', '\u{202e}', '\u{9b}']), "{kind}: {said:?}");
+        assert_refused(kind, &archive, &["\\u{1b}[2J\\r\\n", "evil"]);
+        let (_dir, file) = write_bundle(&archive);
+        let error = run_bundle("verify", &[&file], &[]).stderr;
+        assert!(!error.contains(['\u{2028}', '\u{202e}', '\u{9b}']), "{kind}: {error:?}");
     }
     for filler in ["\n", "x", "日", "\u{1b}"] {
         let name = format!("../{}", filler.repeat(20_000 / filler.len()));
-        // However long the name is, what is wrong with it is said.
+        // The message contains the fault, however long the name is.
         let words = &["entry \"../", "has a path over 4096 bytes"];
-        refused("a name of 20,000 bytes in a zip", &as_zip(&[PAGE, (name.as_bytes(), b"x")]), words);
-        refused("a name of 20,000 bytes in a tar", &as_tar(&[PAGE, (name.as_bytes(), b"x")]), words);
+        assert_refused("a name of 20,000 bytes in a zip", &as_zip(&[PAGE, (name.as_bytes(), b"x")]), words);
+        assert_refused("a name of 20,000 bytes in a tar", &as_tar(&[PAGE, (name.as_bytes(), b"x")]), words);
         let entries =
             [tar::file("index.html", "x"), tar::pax(&[("linkpath", name.as_bytes())]), tar::link("evil", b'1', "x")];
-        let words = &["entry \"evil\" is a hard link to \"../", "which is no earlier file"];
-        refused("a link target of 20,000 bytes", &tar::tar(&entries), words);
+        let words = &["entry \"evil\" is a hard link to \"../", "which is not an earlier file"];
+        assert_refused("a link target of 20,000 bytes", &tar::tar(&entries), words);
     }
-    refused("bytes that are no text", &as_tar(&[PAGE, (b"../\xff\xfe", b"x")]), &["entry \"../\\xff\\xfe\" leaves"]);
+    assert_refused(
+        "bytes that are no text",
+        &as_tar(&[PAGE, (b"../\xff\xfe", b"x")]),
+        &["entry \"../\\xff\\xfe\" leaves"],
+    );
 }
 
 #[test]
 fn a_path_that_is_not_there_is_a_wrong_argument() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     for (verb, more) in [("verify", &[][..]), ("inspect", &[]), ("unpack", &["/nowhere/at/all"])] {
-        let ended = bundle(verb, &[&dir.path().join("absent")], more).expect(2);
-        assert_one_line(verb, &ended.stderr);
-        assert!(ended.stderr.contains("absent: No such file or directory"), "{verb}: {}", ended.stderr);
+        let output = run_bundle(verb, &[&dir.path().join("absent")], more).expect(2);
+        assert_one_line(verb, &output.stderr);
+        assert!(output.stderr.contains("absent: No such file or directory"), "{verb}: {}", output.stderr);
     }
 }
 
 #[test]
 fn a_packed_bundle_is_readable_by_all_users() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let site = support::write_site(&dir.path().join("site"), &[("index.html", "home")]);
     for end in ["zip", "tar", "tar.gz"] {
         let to = dir.path().join(format!("bundle.{end}"));
-        bundle("pack", &[&site, &to], &[]).expect(0);
+        run_bundle("pack", &[&site, &to], &[]).expect(0);
         let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&to).expect("it was packed").permissions());
         assert_eq!(mode & 0o777, 0o644, "{end}");
     }
@@ -375,35 +381,35 @@ fn packing_the_same_content_gives_the_same_bytes() {
         ("empty", ""),
     ];
     let large = "0123456789abcdef".repeat(200_000);
-    let dir = support::folder();
-    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
-    support::write_site(&one, &files);
-    support::write_site(&one, &[("large.js", &large)]);
-    support::write_site(&two, &[("large.js", &large)]);
+    let dir = support::temporary_folder();
+    let (first, second) = (dir.path().join("one"), dir.path().join("two"));
+    support::write_site(&first, &files);
+    support::write_site(&first, &[("large.js", &large)]);
+    support::write_site(&second, &[("large.js", &large)]);
     for (at, (name, content)) in files.iter().rev().enumerate() {
-        support::write_site(&two, &[(name, content)]);
-        let file = fs::File::options().write(true).open(two.join(name)).expect("just written");
+        support::write_site(&second, &[(name, content)]);
+        let file = fs::File::options().write(true).open(second.join(name)).expect("just written");
         file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + 86_400 * at as u64))
-            .expect("ours");
+            .expect("the test owns the file");
     }
-    let id = bundle("verify", &[&one], &["--json"]).expect(0).json()["version"].clone();
+    let id = run_bundle("verify", &[&first], &["--json"]).expect(0).json()["version"].clone();
     for end in ["zip", "tar", "tar.gz", "tgz", "tar.zst"] {
-        let packed: Vec<Vec<u8>> = [&one, &two, &one]
+        let packed: Vec<Vec<u8>> = [&first, &second, &first]
             .iter()
             .enumerate()
             .map(|(at, site)| {
                 let to = dir.path().join(format!("{at}.{end}"));
-                let ended = bundle("pack", &[site, &to], &["--json"]).expect(0);
-                assert_eq!((ended.stderr.as_str(), &ended.json()["version"]), ("", &id), "{end}");
+                let output = run_bundle("pack", &[site, &to], &["--json"]).expect(0);
+                assert_eq!((output.stderr.as_str(), &output.json()["version"]), ("", &id), "{end}");
                 fs::read(to).expect("it was packed")
             })
             .collect();
         assert!(packed.iter().all(|bytes| *bytes == packed[0]), "{end}: the bytes differ");
-        assert_eq!(accepted(end, &packed[0])["version"], id, "{end}");
+        assert_eq!(assert_accepted(end, &packed[0])["version"], id, "{end}");
     }
-    let mut names = listing(dir.path());
+    let mut names = list_folder(dir.path());
     names.retain(|name| !name.starts_with(['0', '1', '2']));
-    assert_eq!(names, ["one", "two"], "litter");
-    let ended = bundle("pack", &[&one, &dir.path().join("bundle.rar")], &[]).expect(2);
-    assert_one_line("an unknown kind", &ended.stderr);
+    assert_eq!(names, ["one", "two"], "unexpected files");
+    let output = run_bundle("pack", &[&first, &dir.path().join("bundle.rar")], &[]).expect(2);
+    assert_one_line("an unknown kind", &output.stderr);
 }

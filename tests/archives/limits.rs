@@ -1,17 +1,18 @@
-//! Bombs, lies about size, truncation and damage: refused at the right place, in bounded memory, without a panic.
+//! Decompression bombs, wrong sizes, truncation and damage: refused with the right message, in bounded memory, without
+//! a panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::verdict::{PAGE, as_tar, every_kind, judge, judge_within, laid_down, refused};
+use crate::verdict::{PAGE, as_tar, assert_refused, every_kind, verify_archive, verify_with_limits, write_bundle};
 use docwharf::model::limits::BundleLimits;
-use support::zip::{LAST_BLOCK, Raw, archive, deflate_piece, extra, stored};
+use support::zip::{LAST_BLOCK, RawMember, archive, deflate_piece, extra, stored};
 use support::{docwharf, tar};
 
 const MIB: usize = 1 << 20;
 
-/// A MiB that does not compress, the same each time.
+/// Returns bytes that do not compress, the same in each run.
 fn noise(length: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut bytes = Vec::with_capacity(length + 8);
@@ -25,8 +26,8 @@ fn noise(length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A MiB that DEFLATE and zstd shrink about fifty times, evenly.
-fn fiftieth() -> Vec<u8> {
+/// Returns a MiB that DEFLATE and zstd compress evenly to about a fiftieth.
+fn compressible_50_to_1() -> Vec<u8> {
     let noise = noise(MIB);
     let mut bytes = vec![0; MIB];
     for start in (0..MIB - 1024).step_by(54 * 1024) {
@@ -35,15 +36,15 @@ fn fiftieth() -> Vec<u8> {
     bytes
 }
 
-/// Content made of one piece again and again, coded without coding it more than once.
-struct Repeated {
+/// Content that repeats one piece, which is compressed only once.
+struct RepeatedContent {
     piece: Vec<u8>,
     times: usize,
 }
 
-impl Repeated {
-    fn zeros(mib: usize) -> Repeated {
-        Repeated { piece: vec![0; MIB], times: mib }
+impl RepeatedContent {
+    fn zeros(mib: usize) -> RepeatedContent {
+        RepeatedContent { piece: vec![0; MIB], times: mib }
     }
 
     fn len(&self) -> usize {
@@ -54,34 +55,34 @@ impl Repeated {
         deflate_piece(&self.piece).repeat(self.times)
     }
 
-    fn crc(&self, before: &[u8], behind: &[u8]) -> u32 {
+    fn crc(&self, before: &[u8], after: &[u8]) -> u32 {
         let mut crc = crc32fast::Hasher::new();
         crc.update(before);
         (0..self.times).for_each(|_| crc.update(&self.piece));
-        crc.update(behind);
+        crc.update(after);
         crc.finalize()
     }
 
-    fn member(&self, name: &str) -> Raw {
+    fn member(&self, name: &str) -> RawMember {
         let data = [&self.deflated()[..], &LAST_BLOCK].concat();
-        Raw::coded(name.as_bytes(), 8, data, self.crc(b"", b""), self.len() as u32)
+        RawMember::coded(name.as_bytes(), 8, data, self.crc(b"", b""), self.len() as u32)
     }
 
-    /// The blocks of a tar before and behind the content.
-    fn around(&self) -> (Vec<u8>, Vec<u8>) {
+    /// Returns the blocks of a tar before and after the content.
+    fn tar_blocks_around(&self) -> (Vec<u8>, Vec<u8>) {
         let before = tar::blocks(&[tar::file("index.html", "x"), tar::file("large.bin", "").sized(self.len() as u64)]);
         (before, vec![0; 1024])
     }
 
     fn tar_gz(&self) -> Vec<u8> {
-        let (before, behind) = self.around();
-        let coded = [&deflate_piece(&before)[..], &self.deflated(), &deflate_piece(&behind), &LAST_BLOCK].concat();
-        tar::gzip_frame(&coded, self.crc(&before, &behind), (before.len() + self.len() + behind.len()) as u32)
+        let (before, after) = self.tar_blocks_around();
+        let compressed = [&deflate_piece(&before)[..], &self.deflated(), &deflate_piece(&after), &LAST_BLOCK].concat();
+        tar::gzip_frame(&compressed, self.crc(&before, &after), (before.len() + self.len() + after.len()) as u32)
     }
 
     fn tar_zst(&self) -> Vec<u8> {
-        let (before, behind) = self.around();
-        [tar::zstd(&before), tar::zstd(&self.piece).repeat(self.times), tar::zstd(&behind)].concat()
+        let (before, after) = self.tar_blocks_around();
+        [tar::zstd(&before), tar::zstd(&self.piece).repeat(self.times), tar::zstd(&after)].concat()
     }
 
     fn zip(&self) -> Vec<u8> {
@@ -95,95 +96,98 @@ impl Repeated {
 
 #[test]
 fn output_is_a_bomb_only_above_64_mib_and_200_to_1() {
-    let file = support::folder();
+    let file = support::temporary_folder();
     let file = file.path().join("bundle");
-    for (kind, archive) in Repeated::zeros(20).every_kind() {
+    for (kind, archive) in RepeatedContent::zeros(20).every_kind() {
         assert!(archive.len() * 800 < 20 * MIB, "{kind}: {} bytes", archive.len());
-        assert!(judge(kind, &file, &archive).is_ok(), "20 MiB at 1000:1 in {kind}");
+        assert!(verify_archive(kind, &file, &archive).is_ok(), "20 MiB at 1000:1 in {kind}");
     }
-    let even = Repeated { piece: fiftieth(), times: 96 };
+    let even = RepeatedContent { piece: compressible_50_to_1(), times: 96 };
     for (kind, archive) in even.every_kind() {
         let ratio = even.len() / archive.len();
         assert!((40..60).contains(&ratio), "{kind}: {ratio}");
-        assert!(judge(kind, &file, &archive).is_ok(), "96 MiB at 50:1 in {kind}");
+        assert!(verify_archive(kind, &file, &archive).is_ok(), "96 MiB at 50:1 in {kind}");
     }
-    for (kind, archive) in Repeated::zeros(70).every_kind() {
-        let said = judge(kind, &file, &archive).expect_err("70 MiB of zeros");
-        assert!(said.contains("bomb"), "{kind}: {said}");
+    for (kind, archive) in RepeatedContent::zeros(70).every_kind() {
+        let error = verify_archive(kind, &file, &archive).expect_err("70 MiB of zeros");
+        assert!(error.contains("bomb"), "{kind}: {error}");
     }
-    // Exactly at the limit it is none yet.
-    let alone = archive(&[]).with(Repeated::zeros(64).member("index.html"));
-    assert!(judge("zip", &file, &alone.bytes()).is_ok(), "64 MiB are not over 64 MiB");
-    let said = judge("zip", &file, &Repeated::zeros(64).zip()).expect_err("64 MiB and another page");
-    assert!(said.contains("the archive expands to") && said.contains("a bomb"), "{said}");
+    // Content at the limit is not a bomb.
+    let alone = archive(&[]).with(RepeatedContent::zeros(64).member("index.html"));
+    assert!(verify_archive("zip", &file, &alone.bytes()).is_ok(), "64 MiB are not over 64 MiB");
+    let error = verify_archive("zip", &file, &RepeatedContent::zeros(64).zip()).expect_err("64 MiB and another page");
+    assert!(error.contains("the archive expands to") && error.contains("a bomb"), "{error}");
 }
 
 #[test]
 fn all_entries_of_a_zip_together_are_a_bomb_too() {
-    let file = support::folder();
+    let file = support::temporary_folder();
     let file = file.path().join("bundle");
-    let forty = Repeated::zeros(40);
+    let forty = RepeatedContent::zeros(40);
     let page = archive(&[stored("index.html", "x")]);
     let two = page.clone().with(forty.member("a.bin")).with(forty.member("b.bin"));
-    let said = judge("two of 40 MiB", &file, &two.bytes()).expect_err("80 MiB of zeros in two entries");
-    assert!(said.contains("bomb"), "{said}");
-    // The same beside 1 MiB that does not compress is 80:1.
+    let error = verify_archive("two of 40 MiB", &file, &two.bytes()).expect_err("80 MiB of zeros in two entries");
+    assert!(error.contains("bomb"), "{error}");
+    // Together with 1 MiB that does not compress, the ratio is 80:1.
     let mut honest = archive(&[stored("index.html", "x")]);
-    honest.members.push(Raw::coded(b"noise.bin", 0, noise(MIB), crc32fast::hash(&noise(MIB)), MIB as u32));
+    honest.members.push(RawMember::coded(b"noise.bin", 0, noise(MIB), crc32fast::hash(&noise(MIB)), MIB as u32));
     let honest = honest.with(forty.member("a.bin")).with(forty.member("b.bin"));
-    assert!(judge("with noise", &file, &honest.bytes()).is_ok());
-    // Within one entry the rest of the archive does not count.
+    assert!(verify_archive("with noise", &file, &honest.bytes()).is_ok());
+    // The ratio of one entry does not include the rest of the archive.
     let mut lonely = archive(&[stored("index.html", "x")]);
-    lonely.members.push(Raw::coded(b"noise.bin", 0, noise(MIB), crc32fast::hash(&noise(MIB)), MIB as u32));
-    let said = judge("one of 70 MiB", &file, &lonely.with(Repeated::zeros(70).member("a.bin")).bytes())
-        .expect_err("one entry is a bomb");
-    assert!(said.contains("bomb") && said.contains("a.bin"), "{said}");
+    lonely.members.push(RawMember::coded(b"noise.bin", 0, noise(MIB), crc32fast::hash(&noise(MIB)), MIB as u32));
+    let error =
+        verify_archive("one of 70 MiB", &file, &lonely.with(RepeatedContent::zeros(70).member("a.bin")).bytes())
+            .expect_err("one entry is a bomb");
+    assert!(error.contains("bomb") && error.contains("a.bin"), "{error}");
 }
 
 #[test]
 fn a_bomb_that_declares_little_or_hides_behind_many_members_is_refused() {
-    let file = support::folder();
+    let file = support::temporary_folder();
     let file = file.path().join("bundle");
-    let bomb = Repeated::zeros(100);
-    let modest = archive(&[stored("index.html", "x")]).with(bomb.member("a.bin").both(|h| h.size = 1000));
-    let said = judge("modest zip", &file, &modest.bytes()).expect_err("100 MiB where 1000 bytes are declared");
-    assert!(said.contains("entry \"a.bin\" has another size than it declares"), "{said}");
-    // Behind the end marker and in a long name the stream counts all the same.
+    let bomb = RepeatedContent::zeros(100);
+    let modest =
+        archive(&[stored("index.html", "x")]).with(bomb.member("a.bin").change_both_headers(|h| h.size = 1000));
+    let error =
+        verify_archive("modest zip", &file, &modest.bytes()).expect_err("100 MiB where 1000 bytes are declared");
+    assert!(error.contains("entry \"a.bin\" has another size than it declares"), "{error}");
+    // Bytes after the end marker and further gzip members count, too.
     let page = as_tar(&[PAGE]);
-    let coded = [&deflate_piece(&page)[..], &bomb.deflated(), &LAST_BLOCK].concat();
-    let behind = tar::gzip_frame(&coded, bomb.crc(&page, b""), (page.len() + bomb.len()) as u32);
-    assert!(judge("zeros behind the end", &file, &behind).expect_err("a bomb").contains("bomb"));
+    let compressed = [&deflate_piece(&page)[..], &bomb.deflated(), &LAST_BLOCK].concat();
+    let after = tar::gzip_frame(&compressed, bomb.crc(&page, b""), (page.len() + bomb.len()) as u32);
+    assert!(verify_archive("zeros behind the end", &file, &after).expect_err("a bomb").contains("bomb"));
     let member = tar::gzip(&[0; 10]);
     let many = [tar::gzip(&page), tar::gzip(&vec![0; MIB]).repeat(100)].concat();
-    assert!(judge("many members", &file, &many).expect_err("a bomb").contains("bomb"));
-    assert!(judge("many small members", &file, &[tar::gzip(&page), member.repeat(5000)].concat()).is_ok());
+    assert!(verify_archive("many members", &file, &many).expect_err("a bomb").contains("bomb"));
+    assert!(verify_archive("many small members", &file, &[tar::gzip(&page), member.repeat(5000)].concat()).is_ok());
 }
 
 #[test]
 fn configured_limits_hold_for_every_kind() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let text = noise(5000);
     let files: &crate::verdict::Files<'_> = &[PAGE, (b"a", &text), (b"b", &text)];
     let total = (10_000 + PAGE.1.len()) as u64;
     for (kind, archive) in every_kind(files) {
         let fits = BundleLimits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };
-        assert!(judge_within(kind, &file, &archive, fits).is_ok(), "{kind}");
+        assert!(verify_with_limits(kind, &file, &archive, fits).is_ok(), "{kind}");
         for (word, limits) in [
             ("limits.entries", BundleLimits { entries: 2, ..fits }),
             ("limits.unpacked", BundleLimits { unpacked: total - 1, ..fits }),
             ("limits.archive", BundleLimits { archive: fits.archive - 1, ..fits }),
             ("limits.entry", BundleLimits { entry: 4999, ..fits }),
         ] {
-            let said = judge_within(kind, &file, &archive, limits).expect_err(word);
-            assert!(said.contains(word), "{kind}: {said}");
+            let error = verify_with_limits(kind, &file, &archive, limits).expect_err(word);
+            assert!(error.contains(word), "{kind}: {error}");
         }
     }
 }
 
 #[test]
 fn more_than_100_000_entries_are_legal() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let names: Vec<String> = (0..100_001).map(|n| format!("{}/{n}", n % 100)).collect();
     let mut files: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), &b""[..])).collect();
@@ -192,37 +196,38 @@ fn more_than_100_000_entries_are_legal() {
         .iter()
         .map(|(n, c)| support::zip::Member { name: n.to_vec(), content: c.to_vec(), deflate: false })
         .collect();
-    let zip = support::zip::Archive { wide: true, ..archive(&members) };
-    let id = judge("zip", &file, &zip.bytes()).expect("a zip of 100,002 entries");
+    let zip = support::zip::RawArchive { zip64: true, ..archive(&members) };
+    let id = verify_archive("zip", &file, &zip.bytes()).expect("a zip of 100,002 entries");
     let tar = as_tar(&files);
-    assert_eq!(judge("tar", &file, &tar), Ok(id.clone()));
-    assert_eq!(judge("tar.gz", &file, &tar::gzip(&tar)), Ok(id));
+    assert_eq!(verify_archive("tar", &file, &tar), Ok(id.clone()));
+    assert_eq!(verify_archive("tar.gz", &file, &tar::gzip(&tar)), Ok(id));
 }
 
-/// The largest resident size of `docwharf bundle VERB` in KiB, and its exit code. The kernel keeps the peak until the
-/// process ends, so what is missed is at most what it takes up in its last instant; 0 if it was gone too soon.
-fn peak(file: &Path, verb: &str, more: &[&Path]) -> (u64, Option<i32>) {
+/// Runs `docwharf bundle VERB` and returns its peak memory (largest resident size) in KiB, and its exit code. The
+/// kernel retains the peak until the process ends, so only memory that is allocated in the last instant is missed. The
+/// peak is 0 if the process ended before its status was read.
+fn run_and_measure(file: &Path, verb: &str, options: &[&Path]) -> (u64, Option<i32>) {
     let mut child = docwharf()
         .args(["bundle", verb])
         .arg(file)
-        .args(more)
+        .args(options)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .expect("docwharf starts");
     let status = PathBuf::from(format!("/proc/{}/status", child.id()));
-    let mut largest = 0;
+    let mut peak_memory = 0;
     let code = loop {
         let text = fs::read_to_string(&status).unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
         let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
-        largest = now.max(largest);
+        peak_memory = now.max(peak_memory);
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
             break status.code();
         }
         std::thread::yield_now();
     };
-    (largest, code)
+    (peak_memory, code)
 }
 
 #[test]
@@ -230,14 +235,16 @@ fn memory_stays_bounded_whatever_an_archive_claims() {
     let page = tar::file("index.html", "x");
     let huge = |size: u64| format!("{size:011o}\0");
     let records = |n: usize| tar::pax_bytes(&tar::pax_record("comment", &vec![b'x'; n]));
-    let bomb = Repeated::zeros(1024);
+    let bomb = RepeatedContent::zeros(1024);
     let table: Vec<(&str, Vec<u8>, i32)> = vec![
         ("1 GiB of zeros in a zip", bomb.zip(), 5),
         ("1 GiB of zeros in a tar.gz", bomb.tar_gz(), 5),
         ("1 GiB of zeros in a tar.zst", bomb.tar_zst(), 5),
         (
             "1 GiB of zeros in a zip that declares 60 MiB",
-            archive(&[stored("index.html", "x")]).with(bomb.member("a").both(|h| h.size = 60 << 20)).bytes(),
+            archive(&[stored("index.html", "x")])
+                .with(bomb.member("a").change_both_headers(|h| h.size = 60 << 20))
+                .bytes(),
             5,
         ),
         (
@@ -258,7 +265,10 @@ fn memory_stays_bounded_whatever_an_archive_claims() {
         (
             "a zip that declares 2 GiB of stored bytes",
             archive(&[stored("index.html", "x")])
-                .with(Raw::of(&stored("a", "x")).both(|h| (h.size, h.coded) = (2 << 30, 2 << 30)))
+                .with(
+                    RawMember::from_member(&stored("a", "x"))
+                        .change_both_headers(|h| (h.size, h.coded) = (2 << 30, 2 << 30)),
+                )
                 .bytes(),
             5,
         ),
@@ -266,134 +276,147 @@ fn memory_stays_bounded_whatever_an_archive_claims() {
         (
             "extra fields of 64 KiB",
             archive(&[stored("index.html", "x")])
-                .with(Raw::of(&stored("a", "x")).both(|h| h.extra = extra(0xbeef, &[0; 65_000])))
+                .with(
+                    RawMember::from_member(&stored("a", "x"))
+                        .change_both_headers(|h| h.extra = extra(0xbeef, &[0; 65_000])),
+                )
                 .bytes(),
             0,
         ),
         ("a zstd window of 128 MiB", tar::zstd_raw((27 - 10) << 3, &as_tar(&[PAGE])), 0),
     ];
-    for (what, bytes, expected) in table {
-        let (dir, file) = laid_down(&bytes);
-        for (verb, more) in [("verify", vec![]), ("unpack", vec![dir.path().join("target")])] {
-            let more: Vec<&Path> = more.iter().map(PathBuf::as_path).collect();
-            let (largest, code) = peak(&file, verb, &more);
-            assert_eq!(code, Some(expected), "{what}: {verb}");
-            assert!(largest < 256 * 1024, "{what}: {verb} took {largest} KiB");
-            assert!(largest > 0 || !what.starts_with("1 GiB of zeros in a tar"), "{what}: {verb} was not seen");
+    for (case, bytes, expected) in table {
+        let (dir, file) = write_bundle(&bytes);
+        for (verb, options) in [("verify", vec![]), ("unpack", vec![dir.path().join("target")])] {
+            let options: Vec<&Path> = options.iter().map(PathBuf::as_path).collect();
+            let (peak_memory, code) = run_and_measure(&file, verb, &options);
+            assert_eq!(code, Some(expected), "{case}: {verb}");
+            assert!(peak_memory < 256 * 1024, "{case}: {verb} took {peak_memory} KiB");
+            assert!(
+                peak_memory > 0 || !case.starts_with("1 GiB of zeros in a tar"),
+                "{case}: the memory of {verb} was not measured"
+            );
         }
     }
 }
 
 #[test]
 fn an_ordinary_bundle_is_proved_in_64_mib() {
-    let even = Repeated { piece: fiftieth(), times: 60 };
+    let even = RepeatedContent { piece: compressible_50_to_1(), times: 60 };
     for (kind, bytes) in even.every_kind() {
-        let (_dir, file) = laid_down(&bytes);
-        let (largest, code) = peak(&file, "verify", &[]);
+        let (_dir, file) = write_bundle(&bytes);
+        let (peak_memory, code) = run_and_measure(&file, "verify", &[]);
         assert_eq!(code, Some(0), "{kind}");
-        assert!((1..64 * 1024).contains(&largest), "{kind}: {largest} KiB");
+        assert!((1..64 * 1024).contains(&peak_memory), "{kind}: {peak_memory} KiB");
     }
 }
 
-/// A small site whose archive has something of everything.
-fn small() -> [(&'static str, Vec<u8>); 4] {
+/// Returns a small site as an archive of each format.
+fn small_archives() -> [(&'static str, Vec<u8>); 4] {
     every_kind(&[(b"index.html", b"<!doctype html><title>x</title>"), (b"a.css", b"a{b:c}a{b:c}a{b:c}")])
 }
 
 #[test]
 fn an_archive_cut_at_any_byte_is_refused() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
-    for (kind, archive) in small() {
-        let whole = judge(kind, &file, &archive).expect("the whole archive");
+    for (kind, archive) in small_archives() {
+        let complete = verify_archive(kind, &file, &archive).expect("the whole archive");
         for cut in 0..archive.len() {
-            let what = format!("{kind} cut at {cut}");
-            let judged = judge(&what, &file, &archive[..cut]);
-            // A plain tar has no length of its own: behind an entry, and in the zeros behind the last, nothing is missing.
+            let case = format!("{kind} cut at {cut}");
+            let result = verify_archive(&case, &file, &archive[..cut]);
+            // A plain tar does not contain its length: a cut after an entry or in the zeros at the end is not visible.
             match (kind, cut) {
-                ("tar", 1024) => assert!(judged.is_ok_and(|id| id != whole), "{what}"),
-                ("tar", 2048 | 2560..) => assert_eq!(judged, Ok(whole.clone()), "{what}"),
-                // A block of zeros that is cut may have been a header.
+                ("tar", 1024) => assert!(result.is_ok_and(|id| id != complete), "{case}"),
+                ("tar", 2048 | 2560..) => assert_eq!(result, Ok(complete.clone()), "{case}"),
+                // A truncated block of zeros could be a header.
                 ("tar", 2049..) => {
-                    let said = judged.expect_err(&what);
-                    assert!(said.contains("the archive is cut short: a tar header"), "{what}: {said}");
+                    let error = result.expect_err(&case);
+                    assert!(error.contains("the archive is cut short: a tar header"), "{case}: {error}");
                 }
-                _ => assert!(judged.is_err(), "{what}"),
+                _ => assert!(result.is_err(), "{case}"),
             }
         }
     }
     let tar = as_tar(&[PAGE]);
-    let checked = tar::zstd_checked(&tar);
+    let checked = tar::zstd_with_checksum(&tar);
     let members: Vec<u8> = tar.chunks(700).flat_map(tar::gzip).collect();
-    let wide = support::zip::Archive { wide: true, comment: b"comment".to_vec(), ..archive(&[]) };
-    let wide = wide.with(Raw { wide: true, ..Raw::of(&stored("index.html", "x")).descriptor(true, true) }).bytes();
+    let wide = support::zip::RawArchive { zip64: true, comment: b"comment".to_vec(), ..archive(&[]) };
+    let wide = wide
+        .with(RawMember {
+            zip64: true,
+            ..RawMember::from_member(&stored("index.html", "x")).with_data_descriptor(true, true)
+        })
+        .bytes();
     for (kind, bytes) in
         [("zstd with a checksum", checked), ("gzip members", members), ("zip64 with descriptors", wide)]
     {
-        assert!(judge(kind, &file, &bytes).is_ok(), "{kind}");
+        assert!(verify_archive(kind, &file, &bytes).is_ok(), "{kind}");
         let mut boundary = 0;
         for cut in 0..bytes.len() {
-            if let Ok(id) = judge(kind, &file, &bytes[..cut]) {
-                // Between two members of which only zeros follow, nothing can tell.
+            if let Ok(id) = verify_archive(kind, &file, &bytes[..cut]) {
+                // A cut between two members is not visible if only zeros follow.
                 assert!(
-                    kind == "gzip members" && id == judge(kind, &file, &bytes).expect("whole"),
+                    kind == "gzip members" && id == verify_archive(kind, &file, &bytes).expect("whole"),
                     "{kind} cut at {cut}"
                 );
                 boundary += 1;
             }
         }
-        assert!(boundary <= 1, "{kind}: accepted at {boundary} places");
+        assert!(boundary <= 1, "{kind}: accepted at {boundary} cuts");
     }
 }
 
 #[test]
 fn an_archive_with_any_bit_flipped_is_refused_or_the_same_version() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
-    let zip = archive(&[stored("index.html", "<!doctype html>")]).with(Raw {
+    let zip = archive(&[stored("index.html", "<!doctype html>")]).with(RawMember {
         comment: b"note".to_vec(),
-        ..Raw::of(&support::zip::deflated("a.css", "a{b:c}a{b:c}a{b:c}")).descriptor(true, false)
+        ..RawMember::from_member(&support::zip::deflated("a.css", "a{b:c}a{b:c}a{b:c}"))
+            .with_data_descriptor(true, false)
     });
-    let zip = support::zip::Archive { comment: b"made by hand".to_vec(), ..zip }.bytes();
-    let [_, (_, gz), (_, zst), _] = small();
-    let checked = tar::zstd_checked(&as_tar(&[PAGE]));
+    let zip = support::zip::RawArchive { comment: b"made by hand".to_vec(), ..zip }.bytes();
+    let [_, (_, gz), (_, zst), _] = small_archives();
+    let checked = tar::zstd_with_checksum(&as_tar(&[PAGE]));
     for (kind, archive, limit) in
         [("zip", zip, 45), ("tar.gz", gz, 10), ("tar.zst", zst, 100), ("tar.zst with a checksum", checked, 10)]
     {
-        let whole = judge(kind, &file, &archive).expect("the whole archive");
+        let complete = verify_archive(kind, &file, &archive).expect("the whole archive");
         let mut same = 0;
         for bit in 0..archive.len() * 8 {
             let mut damaged = archive.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let what = format!("{kind} with bit {} of byte {}", bit % 8, bit / 8);
-            match judge(&what, &file, &damaged) {
+            let case = format!("{kind} with bit {} of byte {}", bit % 8, bit / 8);
+            match verify_archive(&case, &file, &damaged) {
                 Err(_) => {}
-                // Without a checksum zstd cannot notice; that is its writer's choice.
+                // Without a checksum zstd cannot detect the damage.
                 Ok(_) if kind == "tar.zst" => same += 1,
                 Ok(id) => {
-                    assert_eq!(id, whole, "{what}");
+                    assert_eq!(id, complete, "{case}");
                     same += 1;
                 }
             }
         }
-        assert!(same * 100 <= archive.len() * 8 * limit, "{kind}: {same} of {} bits do not matter", archive.len() * 8);
+        assert!(same * 100 <= archive.len() * 8 * limit, "{kind}: {same} of {} bits have no effect", archive.len() * 8);
     }
 }
 
 #[test]
 fn bytes_at_random_are_never_a_panic() {
-    let dir = support::folder();
+    let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let noise = noise(40_000);
-    for (kind, archive) in small() {
+    for (kind, archive) in small_archives() {
         for round in 0..300 {
             let mut damaged = archive.clone();
-            for hit in 0..=round % 5 {
-                let at = usize::from(noise[round * 20 + hit * 3]) * 256 + usize::from(noise[round * 20 + hit * 3 + 1]);
+            for change in 0..=round % 5 {
+                let at =
+                    usize::from(noise[round * 20 + change * 3]) * 256 + usize::from(noise[round * 20 + change * 3 + 1]);
                 let at = at % damaged.len();
-                damaged[at] = noise[round * 20 + hit * 3 + 2];
+                damaged[at] = noise[round * 20 + change * 3 + 2];
             }
-            let _ = judge(kind, &file, &damaged);
+            let _ = verify_archive(kind, &file, &damaged);
         }
     }
     for magic in [
@@ -407,7 +430,7 @@ fn bytes_at_random_are_never_a_panic() {
     ] {
         for length in [0, 1, 7, 22, 100, 512, 1024, 3000] {
             let bytes = [magic, &noise[length..2 * length]].concat();
-            assert!(judge("noise", &file, &bytes).is_err());
+            assert!(verify_archive("noise", &file, &bytes).is_err());
         }
     }
 }
@@ -415,15 +438,15 @@ fn bytes_at_random_are_never_a_panic() {
 #[test]
 fn a_tar_whose_entry_is_longer_or_shorter_than_it_says_is_refused() {
     let content = "x".repeat(1500);
-    // The rest of what is too long is read as a header.
+    // The rest of the content is read as a header.
     let header = "the archive is damaged: a tar header's checksum";
-    for (what, size, word) in [
+    for (case, size, word) in [
         ("longer", 1 << 20, "entry \"victim\" is cut short: an entry's content"),
         ("shorter", 400, header),
         ("none", 0, header),
     ] {
         let bytes = tar::tar(&[tar::file("index.html", "x"), tar::file("victim", &content).sized(size)]);
-        refused(what, &bytes, &[word]);
-        refused(what, &tar::gzip(&bytes), &[word]);
+        assert_refused(case, &bytes, &[word]);
+        assert_refused(case, &tar::gzip(&bytes), &[word]);
     }
 }

@@ -1,4 +1,4 @@
-//! Archives: which bundles are accepted, which are refused, and what reading them costs.
+//! Archives: which bundles are accepted, which are refused, and how much memory and disk space reading them needs.
 
 mod audit;
 mod bounds;

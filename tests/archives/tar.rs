@@ -1,37 +1,37 @@
-//! Tar in all its dialects, and the streams around it.
+//! Tar in all its dialects, and the gzip and zstd streams that contain it.
 
-use crate::verdict::{PAGE, accepted, as_tar, refused, tree, unpacked};
+use crate::verdict::{PAGE, as_tar, assert_accepted, assert_refused, expected_tree, unpack_archive};
 use support::tar::{
-    Entry, blocks, entry, file, gzip, gzip_frame, link, long_name, pax, pax_bytes, pax_record, tar, zstd, zstd_checked,
-    zstd_raw, zstd_skippable,
+    TarEntry, blocks, entry, file, gzip, gzip_frame, link, long_name, pax, pax_bytes, pax_record, tar, zstd, zstd_raw,
+    zstd_skippable, zstd_with_checksum,
 };
 use support::zip::{LAST_BLOCK, deflate};
 
 const NO_PAX: &str = "is damaged: a PAX header that does not parse";
 const CUT: &str = "cannot be read: the compressed data is cut short";
 
-fn page() -> Entry {
+fn page() -> TarEntry {
     file("index.html", "<!doctype html><title>Home</title>")
 }
 
-/// These entries and a page.
-fn with(mut entries: Vec<Entry>) -> Vec<u8> {
+/// Creates a tar of these entries and a page.
+fn tar_with(mut entries: Vec<TarEntry>) -> Vec<u8> {
     entries.push(page());
     tar(&entries)
 }
 
-/// Accepted, and holds the page and one other file.
+/// Asserts that the archive is accepted and contains the page and one other file.
 #[track_caller]
-fn holds(what: &str, archive: &[u8], name: &[u8], content: &[u8]) {
-    accepted(what, archive);
-    assert_eq!(unpacked(what, archive, &[]), tree(&[PAGE, (name, content)]), "{what}");
+fn assert_contains_file(case: &str, archive: &[u8], name: &[u8], content: &[u8]) {
+    assert_accepted(case, archive);
+    assert_eq!(unpack_archive(case, archive, &[]), expected_tree(&[PAGE, (name, content)]), "{case}");
 }
 
-fn long(length: usize) -> String {
+fn long_path(length: usize) -> String {
     "component/".repeat(length / 10) + &"x".repeat(length % 10)
 }
 
-/// A size in base 256.
+/// Encodes a size in base 256.
 fn base256(size: u64) -> [u8; 12] {
     let mut field = [0; 12];
     field[0] = 0x80;
@@ -43,9 +43,9 @@ fn base256(size: u64) -> [u8; 12] {
 fn every_dialect_of_names_and_sizes_is_read() {
     let content = "x".repeat(700);
     let plain = |name: &str| file(name, &content);
-    let far = long(180) + "end";
-    let farther = long(1000) + "end";
-    let table: Vec<(&str, Vec<Entry>, &str)> = vec![
+    let far = long_path(180) + "end";
+    let farther = long_path(1000) + "end";
+    let table: Vec<(&str, Vec<TarEntry>, &str)> = vec![
         ("./ prefix", vec![entry("./", b'5', b""), plain("./a/b")], "a/b"),
         ("v7", vec![plain("a/b").with(257, &[0; 8]).with(156, &[0])], "a/b"),
         (
@@ -92,23 +92,23 @@ fn every_dialect_of_names_and_sizes_is_read() {
             vec![entry("pax_global_header", b'g', &pax_record("comment", b"0123456789abcdef")), plain("a/b")],
             "a/b",
         ),
-        ("checksum of signed bytes", vec![signed(plain("a/b").with(265, b"\xe4\xf6\xfc"))], "a/b"),
+        ("checksum of signed bytes", vec![with_signed_checksum(plain("a/b").with(265, b"\xe4\xf6\xfc"))], "a/b"),
     ];
-    for (what, entries, name) in table {
+    for (case, entries, name) in table {
         let full = format!("{}/{}", "p".repeat(155), "n".repeat(100));
         let name = if name.is_empty() { &full } else { name };
         for (kind, archive) in [
-            ("tar", with(entries.clone())),
-            ("tar.gz", gzip(&with(entries.clone()))),
-            ("tar.zst", zstd(&with(entries))),
+            ("tar", tar_with(entries.clone())),
+            ("tar.gz", gzip(&tar_with(entries.clone()))),
+            ("tar.zst", zstd(&tar_with(entries))),
         ] {
-            holds(&format!("{kind}: {what}"), &archive, name.as_bytes(), content.as_bytes());
+            assert_contains_file(&format!("{kind}: {case}"), &archive, name.as_bytes(), content.as_bytes());
         }
     }
 }
 
-/// With the checksum that some old writers made.
-fn signed(mut entry: Entry) -> Entry {
+/// Sets the checksum of signed bytes, which some old writers compute.
+fn with_signed_checksum(mut entry: TarEntry) -> TarEntry {
     entry.header[148..156].fill(b' ');
     let sum: i32 = entry.header.iter().map(|&b| i32::from(b.cast_signed())).sum();
     entry.header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
@@ -118,19 +118,19 @@ fn signed(mut entry: Entry) -> Entry {
 #[test]
 fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
     let entries = [page(), file("a", "1")];
-    let bare = blocks(&entries);
-    for (what, end) in [
+    let entry_blocks = blocks(&entries);
+    for (case, end) in [
         ("no end blocks", 0),
         ("one end block", 512),
         ("two", 1024),
-        ("a full record", 10_240 - bare.len()),
+        ("a full record", 10_240 - entry_blocks.len()),
         ("many", 100_352),
     ] {
-        holds(what, &[&bare[..], &vec![0; end]].concat(), b"a", b"1");
-        holds(what, &gzip(&[&bare[..], &vec![0; end]].concat()), b"a", b"1");
+        assert_contains_file(case, &[&entry_blocks[..], &vec![0; end]].concat(), b"a", b"1");
+        assert_contains_file(case, &gzip(&[&entry_blocks[..], &vec![0; end]].concat()), b"a", b"1");
     }
     let other = tar(&[file("b", "2")]);
-    for (what, tail) in [
+    for (case, tail) in [
         ("another archive", other.clone()),
         ("an entry behind one zero block", [&[0; 512][..], &other].concat()),
         ("text", b"text".to_vec()),
@@ -138,7 +138,7 @@ fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
     ] {
         let archive = [&tar(&entries)[..], &tail].concat();
         for archive in [archive.clone(), gzip(&archive), zstd(&archive)] {
-            refused(what, &archive, &["end marker"]);
+            assert_refused(case, &archive, &["end marker"]);
         }
     }
 }
@@ -149,17 +149,17 @@ fn headers_that_cannot_be_true_are_refused() {
     let mut broken = plain();
     broken.header[0] ^= 1;
     let negative = "entry \"victim\" is damaged: a negative or impossible size";
-    let no_number = "entry \"victim\" is damaged: a size that is no number";
+    let no_number = "entry \"victim\" is damaged: a size that is not a number";
     let limit = "entry \"victim\" is over 2.1 GB (limits.entry)";
     let too_long = "a name or PAX header over 1 MiB";
-    let table: Vec<(&str, Vec<Entry>, &str)> = vec![
+    let table: Vec<(&str, Vec<TarEntry>, &str)> = vec![
         ("negative size", vec![plain().with(124, &[0xff; 12])], negative),
         ("small negative size", vec![plain().with(124, b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xf9")], negative),
         ("negative octal size", vec![plain().with(124, b"-0000000007\0")], no_number),
         ("size that is no number", vec![plain().with(124, b"0000000009x\0")], no_number),
         ("size of 2^63", vec![plain().with(124, &base256(1 << 63))], limit),
         ("size of 2^64 - 1", vec![plain().with(124, &base256(u64::MAX))], limit),
-        ("size beyond 64 bits", vec![plain().with(124, b"\x80\x01\0\0\0\0\0\0\0\0\0\0")], "a size beyond all bounds"),
+        ("size beyond 64 bits", vec![plain().with(124, b"\x80\x01\0\0\0\0\0\0\0\0\0\0")], "a size over 64 bits"),
         ("size of 8 GiB - 1", vec![plain().with(124, b"77777777777\0")], limit),
         ("PAX size of 2^64 - 1", vec![pax(&[("size", b"18446744073709551615")]), plain()], limit),
         ("PAX size beyond 64 bits", vec![pax(&[("size", b"18446744073709551616")]), plain()], NO_PAX),
@@ -172,17 +172,18 @@ fn headers_that_cannot_be_true_are_refused() {
             vec![entry("victim", b'1', b"content").with(157, b"index.html")],
             "entry \"victim\" is damaged: a hard link with content",
         ),
-        ("PAX header of nothing", vec![pax(&[("path", b"victim")])], "a header that speaks of no entry"),
-        ("long name of nothing", vec![long_name(b"victim")], "a header that speaks of no entry"),
+        ("PAX header of nothing", vec![pax(&[("path", b"victim")])], "a header without the entry that it describes"),
+        ("long name of nothing", vec![long_name(b"victim")], "a header without the entry that it describes"),
         ("long name over 1 MiB", vec![long_name(&vec![b'x'; 2 << 20]), plain()], too_long),
         ("long name of 1 TiB", vec![long_name(b"x").with(124, &base256(1 << 40)), plain()], too_long),
         ("PAX header of 1 TiB", vec![pax(&[("path", b"x")]).with(124, &base256(1 << 40)), plain()], too_long),
     ];
-    for (what, entries, word) in table {
-        // The page comes first here, so that a header that swallows what follows cannot hide behind its absence.
+    for (case, entries, word) in table {
+        // The page is first, so that the archive is not refused for a missing page if a header includes the entries
+        // after it.
         let mut all = vec![page()];
         all.extend(entries);
-        refused(what, &tar(&all), &[word]);
+        assert_refused(case, &tar(&all), &[word]);
     }
 }
 
@@ -208,19 +209,23 @@ fn a_pax_header_that_does_not_parse_is_refused() {
         b"9 path=a",
     ];
     for records in table {
-        let what = String::from_utf8_lossy(records).into_owned();
-        refused(&what, &with(vec![pax_bytes(records), file("victim", "x")]), &[NO_PAX]);
+        let case = String::from_utf8_lossy(records).into_owned();
+        assert_refused(&case, &tar_with(vec![pax_bytes(records), file("victim", "x")]), &[NO_PAX]);
         let global = entry("pax_global_header", b'g', records);
-        refused(&format!("global {what}"), &with(vec![global, file("victim", "x")]), &[NO_PAX]);
+        assert_refused(&format!("global {case}"), &tar_with(vec![global, file("victim", "x")]), &[NO_PAX]);
     }
-    accepted("a PAX header of nothing", &with(vec![pax_bytes(b""), file("fine", "x")]));
-    refused("a PAX path with a NUL", &with(vec![pax(&[("path", b"a\0b")]), file("victim", "x")]), &["NUL"]);
-    refused("a PAX path of one slash", &with(vec![pax(&[("path", b"/")]), file("victim", "x")]), &["absolute"]);
+    assert_accepted("a PAX header of nothing", &tar_with(vec![pax_bytes(b""), file("fine", "x")]));
+    assert_refused("a PAX path with a NUL", &tar_with(vec![pax(&[("path", b"a\0b")]), file("victim", "x")]), &["NUL"]);
+    assert_refused(
+        "a PAX path of one slash",
+        &tar_with(vec![pax(&[("path", b"/")]), file("victim", "x")]),
+        &["absolute"],
+    );
 }
 
 #[test]
 fn types_that_are_not_known_to_be_harmless_are_refused() {
-    for (what, kind) in [
+    for (case, kind) in [
         ("old GNU sparse", b'S'),
         ("multi-volume", b'M'),
         ("volume label", b'V'),
@@ -235,15 +240,15 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
     ] {
         let word = if kind == b'S' { "is a sparse file" } else { "has an entry type that is not read" };
         let words = &["entry \"victim\"", word];
-        refused(what, &with(vec![entry("victim", kind, b"content")]), words);
-        refused(what, &gzip(&with(vec![entry("victim", kind, b"")])), words);
+        assert_refused(case, &tar_with(vec![entry("victim", kind, b"content")]), words);
+        assert_refused(case, &gzip(&tar_with(vec![entry("victim", kind, b"")])), words);
     }
-    // The three PAX forms of sparse files: expanded rightly or refused; here refused.
+    // The three PAX forms of sparse files, which are refused.
     let old = entry("victim", b'S', b"content")
         .with(257, b"ustar  \0")
         .with(386, b"00000000000\x0000000000007\x00")
         .with(483, b"00000010000\0");
-    refused("old GNU sparse with its map", &with(vec![old]), &["entry \"victim\"", "sparse"]);
+    assert_refused("old GNU sparse with its map", &tar_with(vec![old]), &["entry \"victim\"", "sparse"]);
     for records in [
         vec![
             ("GNU.sparse.size", &b"4096"[..]),
@@ -259,25 +264,25 @@ fn types_that_are_not_known_to_be_harmless_are_refused() {
             ("GNU.sparse.realsize", b"4096"),
         ],
     ] {
-        refused(
+        assert_refused(
             "PAX sparse",
-            &with(vec![pax(&records), file("GNUSparseFile.0/victim", "content")]),
+            &tar_with(vec![pax(&records), file("GNUSparseFile.0/victim", "content")]),
             &["victim", "sparse"],
         );
     }
-    refused(
+    assert_refused(
         "hidden name of a sparse file",
-        &with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]),
+        &tar_with(vec![pax(&[("GNU.sparse.name", b"../evil")]), file("victim", "x")]),
         &["entry \"victim\" is a sparse file"],
     );
     for (key, value) in [("path", &b"everything"[..]), ("linkpath", b"a"), ("size", b"1"), ("GNU.sparse.major", b"1")] {
         let global = entry("pax_global_header", b'g', &pax_record(key, value));
-        let words = &["a global header that names files"];
-        refused(&format!("global {key}"), &with(vec![global, file("victim", "x")]), words);
+        let words = &["a global header with a path, a size or a sparse file"];
+        assert_refused(&format!("global {key}"), &tar_with(vec![global, file("victim", "x")]), words);
     }
 }
 
-/// The bytes as gzip members of `size` bytes of content each.
+/// Compresses the bytes as gzip members of `size` bytes of content each.
 fn members(bytes: &[u8], size: usize) -> Vec<u8> {
     bytes.chunks(size).flat_map(gzip).collect()
 }
@@ -285,50 +290,59 @@ fn members(bytes: &[u8], size: usize) -> Vec<u8> {
 #[test]
 fn gzip_of_any_number_of_members_is_one_stream() {
     let content = "0123456789".repeat(300);
-    let bytes = with(vec![file("a/b", &content), file("later", "x")]);
-    let expected = accepted("one member", &gzip(&bytes))["version"].clone();
+    let bytes = tar_with(vec![file("a/b", &content), file("later", "x")]);
+    let expected = assert_accepted("one member", &gzip(&bytes))["version"].clone();
     for size in [10, 1, 511, 512, 513, 1000, 4096] {
-        assert_eq!(accepted(&format!("members of {size}"), &members(&bytes, size))["version"], expected);
+        assert_eq!(assert_accepted(&format!("members of {size}"), &members(&bytes, size))["version"], expected);
     }
     for at in [1, 9, 511, 512, 700, bytes.len() - 1025, bytes.len() - 1] {
         let parts = [gzip(&bytes[..at]), gzip(b""), gzip(&bytes[at..]), gzip(b"")].concat();
-        assert_eq!(accepted(&format!("split at {at}"), &parts)["version"], expected);
+        assert_eq!(assert_accepted(&format!("split at {at}"), &parts)["version"], expected);
     }
-    assert_eq!(accepted("padding of zeros", &[gzip(&bytes), vec![0; 3000]].concat())["version"], expected);
-    let (coded, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
-    for (what, flags, fields) in [
+    assert_eq!(assert_accepted("padding of zeros", &[gzip(&bytes), vec![0; 3000]].concat())["version"], expected);
+    let (compressed, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
+    for (case, flags, fields) in [
         ("name", 8, b"bundle.tar\0".to_vec()),
         ("comment", 16, b"made by hand\0".to_vec()),
         ("extra", 4, [&[3, 0][..], b"abc"].concat()),
         ("long name", 8, [vec![b'n'; 60_000], vec![0]].concat()),
         ("text", 1, Vec::new()),
     ] {
-        let framed =
-            [&[0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 2, 3][..], &fields, &coded, &crc.to_le_bytes(), &len.to_le_bytes()]
-                .concat();
-        assert_eq!(accepted(what, &framed)["version"], expected);
+        let framed = [
+            &[0x1f, 0x8b, 8, flags, 1, 2, 3, 4, 2, 3][..],
+            &fields,
+            &compressed,
+            &crc.to_le_bytes(),
+            &len.to_le_bytes(),
+        ]
+        .concat();
+        assert_eq!(assert_accepted(case, &framed)["version"], expected);
     }
     let head = [0x1f, 0x8b, 8, 2, 0, 0, 0, 0, 0, 3];
     let check = (crc32fast::hash(&head) as u16).to_le_bytes();
-    let tail = [&coded[..], &crc.to_le_bytes(), &len.to_le_bytes()].concat();
-    assert_eq!(accepted("header checksum", &[&head[..], &check, &tail].concat())["version"], expected);
-    refused("wrong header checksum", &[&head[..], &[check[0], check[1] ^ 1], &tail].concat(), &["the gzip header"]);
+    let tail = [&compressed[..], &crc.to_le_bytes(), &len.to_le_bytes()].concat();
+    assert_eq!(assert_accepted("header checksum", &[&head[..], &check, &tail].concat())["version"], expected);
+    assert_refused(
+        "wrong header checksum",
+        &[&head[..], &[check[0], check[1] ^ 1], &tail].concat(),
+        &["the gzip header"],
+    );
 }
 
 #[test]
 fn gzip_is_read_to_its_end_and_every_member_checked() {
-    let bytes = with(vec![file("a", "1")]);
+    let bytes = tar_with(vec![file("a", "1")]);
     let good = gzip(&bytes);
-    let (coded, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
+    let (compressed, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
     let empty = gzip_frame(&LAST_BLOCK, 0, 0);
     let unfinished = gzip_frame(&support::zip::deflate_piece(&bytes), crc, len);
     let wrong_crc = "the archive does not match its checksum";
     let wrong_size = "the archive has another size than it declares";
-    for (what, archive, word) in [
-        ("checksum", gzip_frame(&coded, crc ^ 1, len), wrong_crc),
-        ("length", gzip_frame(&coded, crc, len + 1), wrong_size),
-        ("bytes behind", [&good[..], b"trailing"].concat(), "bytes behind the compressed data"),
-        ("zeros, then bytes", [&good[..], &[0; 100], b"x"].concat(), "bytes behind the compressed data"),
+    for (case, archive, word) in [
+        ("checksum", gzip_frame(&compressed, crc ^ 1, len), wrong_crc),
+        ("length", gzip_frame(&compressed, crc, len + 1), wrong_size),
+        ("bytes behind", [&good[..], b"trailing"].concat(), "bytes after the compressed data"),
+        ("zeros, then bytes", [&good[..], &[0; 100], b"x"].concat(), "bytes after the compressed data"),
         ("the start of another member", [&good[..], &[0x1f]].concat(), "is cut short: a gzip header"),
         ("a cut trailer", good[..good.len() - 1].to_vec(), "is cut short: the gzip trailer"),
         ("a cut member behind", [&good[..], &gzip_frame(&LAST_BLOCK[..1], 0, 0)[..11]].concat(), CUT),
@@ -339,26 +353,26 @@ fn gzip_is_read_to_its_end_and_every_member_checked() {
         ("reserved flags", [&[0x1f, 0x8b, 8, 0x20][..], &good[4..]].concat(), "the gzip header"),
         ("another method", [&[0x1f, 0x8b, 7][..], &good[3..]].concat(), "the gzip header"),
     ] {
-        refused(what, &archive, &[word]);
+        assert_refused(case, &archive, &[word]);
     }
-    // What its trailer is when it is read as a block depends on the checksum.
-    refused("a stream without its last block, and a trailer", &unfinished, &["the archive "]);
-    // Damage far behind the end marker of the tar counts too.
+    // The decoder reads the trailer as a block, so the message depends on the checksum.
+    assert_refused("a stream without its last block, and a trailer", &unfinished, &["the archive "]);
+    // Damage long after the end marker of the tar is detected, too.
     let padded = [&bytes[..], &vec![0; 100_000]].concat();
     let mut damaged = gzip(&padded);
     let at = damaged.len() - 5;
     damaged[at] ^= 1;
-    refused("damage behind the end marker", &damaged, &[wrong_crc]);
+    assert_refused("damage behind the end marker", &damaged, &[wrong_crc]);
 }
 
 #[test]
 fn zstd_of_any_number_of_frames_is_one_stream() {
     let content = "0123456789".repeat(3000);
-    let bytes = with(vec![file("a/b", &content)]);
-    let expected = accepted("one frame", &zstd(&bytes))["version"].clone();
+    let bytes = tar_with(vec![file("a/b", &content)]);
+    let expected = assert_accepted("one frame", &zstd(&bytes))["version"].clone();
     let (first, second) = bytes.split_at(700);
-    for (what, archive) in [
-        ("checksum", zstd_checked(&bytes)),
+    for (case, archive) in [
+        ("checksum", zstd_with_checksum(&bytes)),
         ("two frames", [zstd(first), zstd(second)].concat()),
         ("many frames", bytes.chunks(100).flat_map(zstd).collect()),
         ("empty frames", [zstd(b""), zstd(first), zstd(b""), zstd(second), zstd(b"")].concat()),
@@ -370,33 +384,33 @@ fn zstd_of_any_number_of_frames_is_one_stream() {
         ("a raw block", zstd_raw(0x40, &bytes)),
         ("a window of 128 MiB", zstd_raw((27 - 10) << 3, &bytes)),
     ] {
-        assert_eq!(accepted(what, &archive)["version"], expected, "{what}");
+        assert_eq!(assert_accepted(case, &archive)["version"], expected, "{case}");
     }
-    let good = zstd_checked(&bytes);
+    let good = zstd_with_checksum(&bytes);
     let mut wrong = good.clone();
     *wrong.last_mut().expect("not empty") ^= 1;
-    // Zeros may stand behind the end marker of the tar, so that nothing but their frame is wrong.
-    let zeros = zstd_checked(&[0; 3000]);
+    // Zeros may follow the end marker of the tar, so only the frame that contains them is invalid.
+    let zeros = zstd_with_checksum(&[0; 3000]);
     let (damaged, cut) = ("is damaged: the zstd data", "is cut short: the zstd data");
-    for (what, archive, word) in [
+    for (case, archive, word) in [
         ("checksum", wrong, damaged),
         ("bytes behind", [&good[..], b"trailing"].concat(), damaged),
         ("zeros behind", [&good[..], &[0; 8]].concat(), damaged),
         ("a cut frame behind", [&good[..], &zeros[..zeros.len() - 3]].concat(), cut),
         ("a cut skippable frame behind", [&good[..], &zstd_skippable(b"0123456789")[..12]].concat(), cut),
-        ("another archive behind", [&good[..], &good].concat(), "it goes on behind its end marker"),
+        ("another archive behind", [&good[..], &good].concat(), "it has data after its end marker"),
         ("a window of 144 MiB", zstd_raw((27 - 10) << 3 | 1, &bytes), "its zstd window is over 128 MiB"),
         ("a window of 256 MiB", zstd_raw((28 - 10) << 3, &bytes), "its zstd window is over 128 MiB"),
         ("the largest window", zstd_raw(0xff, &bytes), "its zstd window is over 128 MiB"),
         ("only a skippable frame", zstd_skippable(b"nothing"), "is zstd of an empty file"),
     ] {
-        refused(what, &archive, &[word]);
+        assert_refused(case, &archive, &[word]);
     }
 }
 
 #[test]
 fn a_hard_link_after_a_pax_header_or_long_link_finds_its_target() {
-    let target = long(300) + "page.html";
+    let target = long_path(300) + "page.html";
     let entries = vec![
         long_name(target.as_bytes()),
         file("short", "x"),
@@ -404,6 +418,6 @@ fn a_hard_link_after_a_pax_header_or_long_link_finds_its_target() {
         link("copy", b'1', "wrong"),
     ];
     let files: &crate::verdict::Files<'_> = &[(target.as_bytes(), b"x"), (b"copy", b"x"), PAGE];
-    assert_eq!(unpacked("GNU long link", &with(entries), &[]), tree(files));
-    assert_eq!(accepted("the same as files", &as_tar(files))["kind"], "tar");
+    assert_eq!(unpack_archive("GNU long link", &tar_with(entries), &[]), expected_tree(files));
+    assert_eq!(assert_accepted("the same as files", &as_tar(files))["kind"], "tar");
 }

@@ -1,50 +1,50 @@
-//! `analytics report` against an upstream that counts events: the numbers, the screen, the JSON, the page.
+//! `analytics report` against an upstream that counts events: numbers, text on the terminal, JSON and HTML page.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
 use serde_json::{Value, json};
-use support::Ended;
-use support::host::{Host, bundle, text};
-use support::studio::PROJECT;
-use support::upstream::{Call, KEY, Upstream, answer};
+use support::CommandOutput;
+use support::host::{Host, bundle, toml_string};
+use support::project_api::PROJECT;
+use support::upstream::{KEY, Upstream, UpstreamCall, error_reply};
 
-/// Two weeks of February, and before them two weeks.
+/// Two weeks in February, compared with the two weeks before.
 const DAYS: [&str; 6] = ["--from", "2026-02-15", "--to", "2026-03-01", "--compare", "previous"];
 
 fn host(upstream: &Upstream) -> Host {
-    Host::new(upstream).set("api.projectId", text(PROJECT))
+    Host::new(upstream).set("api.projectId", toml_string(PROJECT))
 }
 
-fn report(host: &Host, more: &[&str]) -> Ended {
+fn report(host: &Host, more: &[&str]) -> CommandOutput {
     host.ok(&[&["analytics", "report"], more].concat())
 }
 
-/// So many searches for a term on a day, and so many of them that led to this page.
-fn searched(upstream: &Upstream, term: &str, day: &str, times: usize, clicks: usize, page: &str) {
+/// Adds searches for a term on a day, some of which led to a click on this page.
+fn add_searches(upstream: &Upstream, term: &str, day: &str, times: usize, clicks: usize, page: &str) {
     for n in 0..times {
         let clicked = (n < clicks).then(|| page.to_owned());
-        upstream.plan().studio.events.push((term.to_owned(), day.to_owned(), clicked));
+        upstream.state().project_api.events.push((term.to_owned(), day.to_owned(), clicked));
     }
 }
 
-/// Counted by hand: 100 searches with 40 clicks, before them 80 with 48.
+/// An upstream with two periods, counted by hand: 100 searches with 40 clicks, and before them 80 searches with 48.
 fn two_periods() -> Upstream {
     let upstream = Upstream::new(bundle("one"));
     let now = "2026-02-20";
-    searched(&upstream, "tides", now, 40, 30, "/guides/tides");
-    searched(&upstream, "harbour", now, 24, 3, "/guides/harbour");
-    searched(&upstream, "night watch", now, 16, 0, "");
-    searched(&upstream, "buoys", now, 10, 6, "/guides/buoys");
-    searched(&upstream, "anchor", now, 8, 1, "/guides/anchor");
-    searched(&upstream, "typo", now, 2, 0, "");
+    add_searches(&upstream, "tides", now, 40, 30, "/guides/tides");
+    add_searches(&upstream, "harbour", now, 24, 3, "/guides/harbour");
+    add_searches(&upstream, "night watch", now, 16, 0, "");
+    add_searches(&upstream, "buoys", now, 10, 6, "/guides/buoys");
+    add_searches(&upstream, "anchor", now, 8, 1, "/guides/anchor");
+    add_searches(&upstream, "typo", now, 2, 0, "");
     // The end is exclusive: the first of the next month does not count, the last day before it does.
-    searched(&upstream, "tides", "2026-03-01", 50, 0, "");
+    add_searches(&upstream, "tides", "2026-03-01", 50, 0, "");
     let before = "2026-02-14";
-    searched(&upstream, "tides", before, 30, 24, "/guides/tides");
-    searched(&upstream, "harbour", before, 30, 12, "/guides/harbour");
-    searched(&upstream, "buoys", "2026-02-01", 10, 8, "/guides/buoys");
-    searched(&upstream, "sextant", before, 10, 4, "/guides/sextant");
-    searched(&upstream, "sextant", "2026-01-31", 99, 0, "");
+    add_searches(&upstream, "tides", before, 30, 24, "/guides/tides");
+    add_searches(&upstream, "harbour", before, 30, 12, "/guides/harbour");
+    add_searches(&upstream, "buoys", "2026-02-01", 10, 8, "/guides/buoys");
+    add_searches(&upstream, "sextant", before, 10, 4, "/guides/sextant");
+    add_searches(&upstream, "sextant", "2026-01-31", 99, 0, "");
     upstream
 }
 
@@ -93,7 +93,7 @@ fn the_numbers_are_those_that_were_counted_by_hand() {
         json!({"searchQuery": "tides", "rank": 1, "hits": 40, "share": 40.0, "ctr": 75.0, "withoutClick": 10,
             "topClickedPage": "/guides/tides", "before": {"rank": 2, "hits": 30, "ctr": 80.0}, "change": 10})
     );
-    // Of harbour's 24 searches 21 went without a click, of anchor's 8 seven did.
+    // 21 of the 24 searches for harbour had no click, and 7 of the 8 for anchor.
     assert_eq!(names(&report["lowCtr"]["list"]), ["harbour", "anchor"]);
     assert_eq!((&report["lowCtr"]["list"][0]["withoutClick"], &report["lowCtr"]["share"]), (&json!(21), &json!(32.0)));
     assert_eq!(names(&report["unclicked"]["list"]), ["night watch", "typo"]);
@@ -109,7 +109,7 @@ fn the_numbers_are_those_that_were_counted_by_hand() {
     assert_eq!(trends["gone"], json!([{"searchQuery": "sextant", "before": {"rank": 4, "hits": 10, "ctr": 40.0}}]));
 
     // One request a period: six terms are one page.
-    assert_eq!(upstream.count(Call::Searches), 2);
+    assert_eq!(upstream.count(UpstreamCall::Searches), 2);
     assert!(report["madeAt"].as_str().unwrap().ends_with('Z'));
 }
 
@@ -132,7 +132,7 @@ fn the_screen_says_what_the_numbers_say() {
     has(&["night watch ╌╌╌╌╌╌ 16 16.0% 0.0% new"]);
     has(&["harbour 30 24 −6 1 → 2 12.5%"]);
     has(&["sextant 10 40.0%"]);
-    assert!(!shown.contains('\x1b'), "no colour where nobody asked for it");
+    assert!(!shown.contains('\x1b'), "no colour unless it is requested");
     let painted = report(&host, &[&DAYS[..], &["--color", "always"]].concat()).stdout;
     assert!(painted.contains("\x1b[36m━"), "{painted}");
 
@@ -141,10 +141,10 @@ fn the_screen_says_what_the_numbers_say() {
     let few = report(&host, &[&DAYS[..], &["--top", "1", "--low", "13%", "--json"]].concat()).json();
     assert_eq!((few["top"].as_array().unwrap().len(), few["unclicked"]["terms"].as_u64()), (1, Some(2)));
     assert_eq!(names(&few["lowCtr"]["list"]), ["harbour"]);
-    for wrong in [["--low", "0"], ["--low", "101"], ["--top", "0"], ["--compare", "next"], ["--terms", "0"]] {
-        host.ends(2, &[&["analytics", "report"], &wrong[..]].concat());
+    for arguments in [["--low", "0"], ["--low", "101"], ["--top", "0"], ["--compare", "next"], ["--terms", "0"]] {
+        host.expect_exit(2, &[&["analytics", "report"], &arguments[..]].concat());
     }
-    host.ends(2, &["analytics", "report", "--terms", "5", "--all"]);
+    host.expect_exit(2, &["analytics", "report", "--terms", "5", "--all"]);
 }
 
 #[test]
@@ -152,8 +152,8 @@ fn a_period_in_which_nobody_searched_is_one_line_and_no_failure() {
     let upstream = Upstream::new(bundle("one"));
     let host = host(&upstream);
     let page = host.path("report.html");
-    let ended = report(&host, &[&DAYS[..], &["--html", page.to_str().unwrap()]].concat());
-    assert_eq!(ended.stdout, "Nobody searched in prj_7/a: 2026-02-15 to 2026-02-28 (14 days)\n");
+    let output = report(&host, &[&DAYS[..], &["--html", page.to_str().unwrap()]].concat());
+    assert_eq!(output.stdout, "Nobody searched in prj_7/a: 2026-02-15 to 2026-02-28 (14 days)\n");
     assert!(std::fs::read_to_string(&page).unwrap().contains("Nobody searched in this period."));
     let json = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
     assert_eq!((&json["period"]["totalSearches"], &json["change"]["percent"]), (&json!(0), &Value::Null));
@@ -163,8 +163,8 @@ fn a_period_in_which_nobody_searched_is_one_line_and_no_failure() {
 #[test]
 fn where_nothing_was_clicked_everything_was_not_found() {
     let upstream = Upstream::new(bundle("one"));
-    searched(&upstream, "tides", "2026-02-20", 3, 0, "");
-    searched(&upstream, "harbour", "2026-02-20", 2, 0, "");
+    add_searches(&upstream, "tides", "2026-02-20", 3, 0, "");
+    add_searches(&upstream, "harbour", "2026-02-20", 2, 0, "");
     let host = host(&upstream);
     let json = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
     assert_eq!((&json["period"]["clickThroughRate"], &json["unclicked"]["share"]), (&json!(0.0), &json!(100.0)));
@@ -174,7 +174,7 @@ fn where_nothing_was_clicked_everything_was_not_found() {
     assert!(shown.contains("at least 3 searches: no term\n"), "{shown}");
 }
 
-/// What a reader may type.
+/// Terms that a reader may type.
 const HOSTILE: [&str; 8] = [
     "<script>alert(1)</script>",
     "</style><img src=https://evil.example/x>",
@@ -191,9 +191,9 @@ fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup
     let upstream = Upstream::new(bundle("one"));
     let long = "W".repeat(20_000);
     for term in HOSTILE.into_iter().chain([long.as_str()]) {
-        searched(&upstream, term, "2026-02-20", 9, 1, &format!("/{term}"));
-        searched(&upstream, &format!("{term} "), "2026-02-20", 2, 0, "");
-        searched(&upstream, term, "2026-02-10", 5, 1, "javascript:alert(1)");
+        add_searches(&upstream, term, "2026-02-20", 9, 1, &format!("/{term}"));
+        add_searches(&upstream, &format!("{term} "), "2026-02-20", 2, 0, "");
+        add_searches(&upstream, term, "2026-02-10", 5, 1, "javascript:alert(1)");
     }
     let host = host(&upstream);
     let page = host.path("report.html");
@@ -222,7 +222,7 @@ fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup
     }
     let json = report(&host, &[&DAYS[..], &["--top", "99", "--json"]].concat()).json();
     for term in HOSTILE {
-        assert!(names(&json["top"]).contains(&term), "{term:?} as it was typed");
+        assert!(names(&json["top"]).contains(&term), "{term:?} is unchanged");
     }
 }
 
@@ -230,12 +230,12 @@ fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup
 fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
     let upstream = Upstream::new(bundle("one"));
     for n in 0..230 {
-        searched(&upstream, &format!("term {n:03}"), "2026-02-20", if n < 2 { 5 } else { 1 }, 1, "/x");
+        add_searches(&upstream, &format!("term {n:03}"), "2026-02-20", if n < 2 { 5 } else { 1 }, 1, "/x");
     }
     let host = host(&upstream);
     let page = host.path("report.html");
     let few = report(&host, &["--from", "2026-02-15", "--terms", "120", "--html", page.to_str().unwrap()]).stdout;
-    assert_eq!(upstream.count(Call::Searches), 2);
+    assert_eq!(upstream.count(UpstreamCall::Searches), 2);
     assert!(few.contains("read, and there are more (53.8% of all searches): --terms N or --all"), "{few}");
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.contains("Only the first 120 terms were read, 53.8% of its searches"), "{html}");
@@ -243,8 +243,8 @@ fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
     assert_eq!((&json["period"]["totalSearches"], &json["period"]["searchesRead"]), (&json!(238), &json!(128)));
     let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();
     assert_eq!((&all["period"]["termsRead"], &all["period"]["allTermsRead"]), (&json!(230), &json!(true)));
-    // What was read once may not stand for what is there at the next time.
-    searched(&upstream, "tides", "2026-02-20", 1, 0, "");
+    // A later report must not reuse the terms of an earlier one.
+    add_searches(&upstream, "tides", "2026-02-20", 1, 0, "");
     let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();
     assert_eq!(all["period"]["totalSearches"], 239);
 }
@@ -258,9 +258,9 @@ fn without_a_period_it_is_the_last_thirty_whole_days() {
     assert_eq!(from.until(to).unwrap().get_days(), 30);
     assert_eq!(day(&json["previous"]["to"]), from);
     assert_eq!(day(&json["previous"]["from"]).until(from).unwrap().get_days(), 30);
-    // Both from one look at the clock.
-    let made = json["madeAt"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
-    let today = made.to_zoned(jiff::tz::TimeZone::UTC).date();
+    // Both times are from one reading of the clock.
+    let made_at = json["madeAt"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let today = made_at.to_zoned(jiff::tz::TimeZone::UTC).date();
     assert!(to == today, "{to} {today}");
 }
 
@@ -271,30 +271,30 @@ fn a_page_is_replaced_whole_and_a_place_that_is_none_is_found_before_the_first_r
     std::fs::create_dir(host.path("reports")).unwrap();
     std::fs::write(host.path("reports/real.html"), "old").unwrap();
     symlink("real.html", host.path("reports/link.html")).unwrap();
-    let at = |name: &str| host.path(name).to_str().unwrap().to_owned();
-    report(&host, &[&DAYS[..], &["--html", &at("reports/link.html")]].concat());
+    let path_of = |name: &str| host.path(name).to_str().unwrap().to_owned();
+    report(&host, &[&DAYS[..], &["--html", &path_of("reports/link.html")]].concat());
     assert!(std::fs::symlink_metadata(host.path("reports/link.html")).unwrap().is_symlink());
     let written = std::fs::read_to_string(host.path("reports/real.html")).unwrap();
     assert!(written.starts_with("<!doctype html>") && written.ends_with("</html>\n"));
     assert!(written.contains("<title>Searches in prj_7/a, 2026-02-15 to 2026-02-28 (14 days)</title>"));
-    let left: Vec<_> =
+    let remaining: Vec<_> =
         std::fs::read_dir(host.path("reports")).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(remaining.len(), 2, "{remaining:?}");
 
-    let before = upstream.count(Call::Searches);
+    let before = upstream.count(UpstreamCall::Searches);
     for name in ["nowhere/report.html", "reports", "key/report.html", "/dev/null", "/proc/report.html"] {
-        let at = if name.starts_with('/') { name.to_owned() } else { at(name) };
-        let ended = host.ends(8, &["analytics", "report", "--html", &at]);
-        assert!(ended.stderr.contains("cannot write the report to"), "{}", ended.stderr);
+        let path = if name.starts_with('/') { name.to_owned() } else { path_of(name) };
+        let output = host.expect_exit(8, &["analytics", "report", "--html", &path]);
+        assert!(output.stderr.contains("cannot write the report to"), "{}", output.stderr);
     }
-    assert_eq!(upstream.count(Call::Searches), before, "no request");
+    assert_eq!(upstream.count(UpstreamCall::Searches), before, "no request");
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 
-    // What fails later leaves the old page, and nothing beside it.
-    upstream.plan().studio.events.clear();
-    let unknown = Host::new(&upstream).set("api.projectId", text("prj_unknown"));
-    let ended = unknown.ends(2, &["analytics", "report", "--html", &at("reports/real.html")]);
-    assert!(ended.stderr.contains("no such project"), "{}", ended.stderr);
+    // A later failure leaves the old page, and no other file.
+    upstream.state().project_api.events.clear();
+    let unknown = Host::new(&upstream).set("api.projectId", toml_string("prj_unknown"));
+    let output = unknown.expect_exit(2, &["analytics", "report", "--html", &path_of("reports/real.html")]);
+    assert!(output.stderr.contains("no such project"), "{}", output.stderr);
     assert_eq!(std::fs::read_to_string(host.path("reports/real.html")).unwrap(), written);
     assert_eq!(std::fs::read_dir(host.path("reports")).unwrap().count(), 2);
 }
@@ -316,29 +316,29 @@ fn a_page_has_the_mode_that_the_umask_leaves() {
 fn an_interrupted_report_of_all_terms_goes_on_in_the_period_where_it_was() {
     let upstream = Upstream::new(bundle("one"));
     for n in 0..230 {
-        searched(&upstream, &format!("term {n:03}"), "2026-02-20", 1, 0, "");
+        add_searches(&upstream, &format!("term {n:03}"), "2026-02-20", 1, 0, "");
         if n < 150 {
-            searched(&upstream, &format!("term {n:03}"), "2026-02-10", 2, 1, "/x");
+            add_searches(&upstream, &format!("term {n:03}"), "2026-02-10", 2, 1, "/x");
         }
     }
     let host = host(&upstream);
     let page = host.path("report.html");
     let all = [&["analytics", "report"], &DAYS[..], &["--all", "--json", "--html", page.to_str().unwrap()]].concat();
-    // Three pages of the one period, one of the other.
-    upstream.on(Call::Searches).after(4).gives(answer(401));
-    host.ends(3, &all);
+    // Three pages of the first period, one of the other.
+    upstream.on(UpstreamCall::Searches).after(4).respond_with(error_reply(401));
+    host.expect_exit(3, &all);
     assert!(!page.exists());
-    upstream.heal();
+    upstream.clear_rules();
     let report = host.ok(&all).json();
-    assert_eq!(upstream.count(Call::Searches), 5 + 1, "what was read is not asked for again");
+    assert_eq!(upstream.count(UpstreamCall::Searches), 5 + 1, "pages that were read are not requested again");
     assert_eq!((&report["period"]["totalSearches"], &report["previous"]["totalSearches"]), (&json!(230), &json!(300)));
     assert_eq!((&report["period"]["termsRead"], &report["previous"]["termsRead"]), (&json!(230), &json!(150)));
     assert_eq!(
         (names(&report["trends"]["new"]).len(), report["trends"]["fallen"][0]["change"].as_i64()),
         (10, Some(-1))
     );
-    let kept = std::fs::read_dir(host.path("store/api")).unwrap().flatten();
-    assert!(!kept.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "jsonl")));
+    let entries = std::fs::read_dir(host.path("store/api")).unwrap().flatten();
+    assert!(!entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "jsonl")));
 }
 
 #[test]
@@ -351,7 +351,7 @@ fn rates_as_parts_of_one_are_told_in_percent() {
         row("no numbers", Value::Null, Value::Null, Value::Null),
     ];
     let body = json!({"searches": rows, "totalSearches": "unknown", "nextCursor": null});
-    upstream.on(Call::Searches).gives(answer(200).json(&body));
+    upstream.on(UpstreamCall::Searches).respond_with(error_reply(200).json(&body));
     let host = host(&upstream);
     let json = report(&host, &["--from", "2026-02-15", "--json"]).json();
     assert_eq!((&json["top"][0]["ctr"], &json["top"][1]["ctr"]), (&json!(90.0), &json!(10.0)));

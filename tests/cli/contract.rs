@@ -1,10 +1,10 @@
-//! The command line as a contract: exit codes, one line of error, data on stdout.
+//! The contract of the command line: exit codes, errors of one line, data on standard output.
 
 use std::process::Stdio;
 
-use support::host::{Host, bundle, finish, judged, text};
+use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
 use support::zip::{deflated, zip};
-use support::{docwharf, end, folder, run, write_site};
+use support::{docwharf, run_docwharf, run_to_end, temporary_folder, write_site};
 
 #[test]
 fn mistakes_of_usage_are_one_line_and_exit_2() {
@@ -20,31 +20,31 @@ fn mistakes_of_usage_are_one_line_and_exit_2() {
         &["import", "x.zip", "--label", ""],
         &["status", "--config", "/no/such/config.toml"],
     ] {
-        let ended = run(arguments).expect(2);
-        assert_eq!(ended.stderr.lines().count(), 1, "{arguments:?}: {}", ended.stderr);
-        assert!(ended.stderr.starts_with("docwharf: "), "{}", ended.stderr);
-        assert_eq!(ended.stdout, "");
+        let output = run_docwharf(arguments).expect(2);
+        assert_eq!(output.stderr.lines().count(), 1, "{arguments:?}: {}", output.stderr);
+        assert!(output.stderr.starts_with("docwharf: "), "{}", output.stderr);
+        assert_eq!(output.stdout, "");
     }
 }
 
 #[test]
 fn help_and_version_are_answers() {
-    assert!(run(["--help"]).expect(0).stdout.contains("Exit codes"));
-    assert_eq!(run(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
+    assert!(run_docwharf(["--help"]).expect(0).stdout.contains("Exit codes"));
+    assert_eq!(run_docwharf(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
     for command in
         ["run", "serve", "sync", "import", "status", "versions", "history", "activate", "rollback", "hold", "release"]
     {
-        assert!(!run([command, "--help"]).expect(0).stdout.is_empty());
+        assert!(!run_docwharf([command, "--help"]).expect(0).stdout.is_empty());
     }
     #[cfg(feature = "origin")]
-    assert!(!run(["origin", "--help"]).expect(0).stdout.is_empty());
+    assert!(!run_docwharf(["origin", "--help"]).expect(0).stdout.is_empty());
 }
 
 #[test]
 fn version_tells_which_program_it_is() {
-    let ended = run(["version"]).expect(0);
-    assert!(ended.stdout.starts_with(concat!("docwharf ", env!("CARGO_PKG_VERSION"), "\n")), "{}", ended.stdout);
-    let json = run(["version", "--json"]).expect(0).json();
+    let output = run_docwharf(["version"]).expect(0);
+    assert!(output.stdout.starts_with(concat!("docwharf ", env!("CARGO_PKG_VERSION"), "\n")), "{}", output.stdout);
+    let json = run_docwharf(["version", "--json"]).expect(0).json();
     assert_eq!((&json["schemaVersion"], &json["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
     assert!(json["target"].as_str().unwrap().contains("linux"), "{json}");
     let features: &[&str] = if cfg!(feature = "origin") { &["origin"] } else { &[] };
@@ -55,11 +55,11 @@ fn version_tells_which_program_it_is() {
 #[test]
 #[cfg(not(feature = "origin"))]
 fn a_build_without_the_origin_has_neither_its_commands_nor_the_demo() {
-    let help = run(["--help"]).expect(0).stdout;
+    let help = run_docwharf(["--help"]).expect(0).stdout;
     for command in ["origin", "demo"] {
         assert!(!help.lines().any(|line| line.trim_start().starts_with(command)), "{help}");
-        let ended = run([command]).expect(2);
-        assert!(ended.stderr.contains(&format!("there is no command '{command}'")), "{}", ended.stderr);
+        let output = run_docwharf([command]).expect(2);
+        assert!(output.stderr.contains(&format!("there is no command '{command}'")), "{}", output.stderr);
     }
 }
 
@@ -74,9 +74,9 @@ fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_chan
         ("statsu", "docwharf status"),
         ("qwertz", "docwharf --help"),
     ] {
-        let ended = run([guess]).expect(2);
-        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-        assert!(ended.stderr.contains(right), "{guess}: {}", ended.stderr);
+        let output = run_docwharf([guess]).expect(2);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+        assert!(output.stderr.contains(right), "{guess}: {}", output.stderr);
     }
     for (arguments, right) in [
         (&["store", "verfy"][..], "did you mean docwharf store verify?"),
@@ -86,20 +86,21 @@ fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_chan
         (&["export", "strat"], "did you mean docwharf export start?"),
         (&["export", "qwertz"], "docwharf export --help lists the commands"),
     ] {
-        let ended = run(arguments).expect(2);
-        assert!(ended.stderr.contains(right), "{arguments:?}: {}", ended.stderr);
+        let output = run_docwharf(arguments).expect(2);
+        assert!(output.stderr.contains(right), "{arguments:?}: {}", output.stderr);
     }
     for guess in ["activat", "rolback", "holds", "releas", "imports", "synch", "gcc", "validate", "reload", "verify"] {
-        let ended = run([guess]).expect(2);
+        let output = run_docwharf([guess]).expect(2);
         for changing in ["activate", "rollback", "hold", "release", "import", "run", "sync", "gc"] {
-            assert!(!ended.stderr.contains(&format!("docwharf {changing}")), "{guess}: {}", ended.stderr);
+            assert!(!output.stderr.contains(&format!("docwharf {changing}")), "{guess}: {}", output.stderr);
         }
     }
 }
 
+// Regression: a command that failed with `--json` printed no JSON.
 #[test]
 fn a_failure_is_json_on_request_beside_its_line() {
-    let dir = folder();
+    let dir = temporary_folder();
     let broken = dir.path().join("broken.zip");
     std::fs::write(&broken, "no archive").unwrap();
     let broken = broken.to_str().unwrap();
@@ -115,32 +116,32 @@ fn a_failure_is_json_on_request_beside_its_line() {
     ] {
         let mut command = docwharf();
         let store = dir.path().join("store");
-        let ended = end(command.args(arguments).env("DOCWHARF_STORE__PATH", store)).expect(exit);
-        let json = ended.json();
+        let output = run_to_end(command.args(arguments).env("DOCWHARF_STORE__PATH", store)).expect(exit);
+        let json = output.json();
         assert_eq!(
             (&json["schemaVersion"], &json["error"]["exit"]),
             (&1.into(), &exit.into()),
             "{arguments:?}: {json}"
         );
         let message = json["error"]["message"].as_str().unwrap();
-        let line = ended.stderr.lines().next().unwrap().trim_start_matches("docwharf: ");
+        let line = output.stderr.lines().next().unwrap().trim_start_matches("docwharf: ");
         assert!(message.starts_with(line), "{message} / {line}");
         assert!(!json["error"]["nextStep"].as_str().unwrap().is_empty(), "{json}");
     }
     // A result that was printed is not followed by another document.
     let mut command = docwharf();
-    let faults = end(command.args(["doctor", "--offline", "--json", "--config", file])).expect(1);
+    let faults = run_to_end(command.args(["doctor", "--offline", "--json", "--config", file])).expect(1);
     assert!(faults.json().get("error").is_none());
 }
 
 #[test]
 fn every_result_is_json_on_request() {
-    let dir = folder();
+    let dir = temporary_folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi"), ("a/b.html", "x"), (".env", "secret")]);
     let bundle = dir.path().join("b.zip");
-    let packed = end(docwharf().args(["bundle", "pack", "--json"]).arg(&site).arg(&bundle)).expect(0).json();
-    let verified = end(docwharf().args(["bundle", "verify", "--json"]).arg(&bundle)).expect(0).json();
-    let inspected = end(docwharf().args(["bundle", "inspect", "--json"]).arg(&bundle)).expect(0).json();
+    let packed = run_to_end(docwharf().args(["bundle", "pack", "--json"]).arg(&site).arg(&bundle)).expect(0).json();
+    let verified = run_to_end(docwharf().args(["bundle", "verify", "--json"]).arg(&bundle)).expect(0).json();
+    let inspected = run_to_end(docwharf().args(["bundle", "inspect", "--json"]).arg(&bundle)).expect(0).json();
     assert_eq!(packed["version"], verified["version"]);
     assert_eq!(inspected["kind"], "zip");
     assert_eq!((&inspected["pages"], &inspected["files"]), (&2.into(), &3.into()));
@@ -151,15 +152,15 @@ fn every_result_is_json_on_request() {
         [&["import", bundle.to_str().unwrap()][..], &["status"], &["versions"], &["history"], &["hold"], &["release"]]
     {
         let mut command = docwharf();
-        let ended = end(command.args(arguments).arg("--json").env("DOCWHARF_STORE__PATH", &store)).expect(0);
-        assert_eq!(ended.json()["schemaVersion"], 1, "{arguments:?}");
-        assert_eq!(ended.stderr, "", "{arguments:?}");
+        let output = run_to_end(command.args(arguments).arg("--json").env("DOCWHARF_STORE__PATH", &store)).expect(0);
+        assert_eq!(output.json()["schemaVersion"], 1, "{arguments:?}");
+        assert_eq!(output.stderr, "", "{arguments:?}");
     }
 }
 
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
-    let dir = folder();
+    let dir = temporary_folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
     let mut child = docwharf()
         .args(["bundle", "inspect"])
@@ -176,24 +177,24 @@ fn a_reader_that_goes_away_is_no_error() {
 
 #[test]
 fn the_flag_names_the_configuration_before_the_environment_does() {
-    let (flagged, told) = (Host::bare(), Host::bare());
-    let dir = folder();
+    let (flag_host, variable_host) = (Host::bare(), Host::bare());
+    let dir = temporary_folder();
     let archive = dir.path().join("bundle.zip");
     std::fs::write(&archive, bundle("one")).unwrap();
     let import = |host: &Host| {
         let mut command = host.command(&["import", archive.to_str().unwrap()]);
-        command.env("DOCWHARF_CONFIG", told.path("docwharf.toml")).current_dir(dir.path());
+        command.env("DOCWHARF_CONFIG", variable_host.path("docwharf.toml")).current_dir(dir.path());
         command
     };
-    finish(&mut import(&flagged)).expect(0);
-    assert!(flagged.path("store/state.json").exists() && !told.path("store").exists());
-    // A path in a file begins beside that file, one in the environment where the caller is.
-    finish(import(&flagged).env("DOCWHARF_STORE__PATH", "elsewhere")).expect(0);
-    assert!(dir.path().join("elsewhere/state.json").exists() && !flagged.path("elsewhere").exists());
+    run_with_timeout(&mut import(&flag_host)).expect(0);
+    assert!(flag_host.path("store/state.json").exists() && !variable_host.path("store").exists());
+    // A path in a file is relative to that file, a path in the environment to the working directory.
+    run_with_timeout(import(&flag_host).env("DOCWHARF_STORE__PATH", "elsewhere")).expect(0);
+    assert!(dir.path().join("elsewhere/state.json").exists() && !flag_host.path("elsewhere").exists());
     let mut alone = docwharf();
-    alone.args(["import", archive.to_str().unwrap()]).env("DOCWHARF_CONFIG", told.path("docwharf.toml"));
-    finish(&mut alone).expect(0);
-    assert!(told.path("store/state.json").exists());
+    alone.args(["import", archive.to_str().unwrap()]).env("DOCWHARF_CONFIG", variable_host.path("docwharf.toml"));
+    run_with_timeout(&mut alone).expect(0);
+    assert!(variable_host.path("store/state.json").exists());
 }
 
 #[test]
@@ -204,8 +205,8 @@ fn what_is_secret_in_a_link_is_not_in_what_config_show_prints() {
         ("sync.probe", "[\"https://docs.example/a\", \"https://ada:geheim@docs.example/b?signature=geheim\"]"),
     ] {
         let host = Host::bare()
-            .set("api.baseUrl", text("https://api.example/v1"))
-            .set("api.domain", text("docs.example"))
+            .set("api.baseUrl", toml_string("https://api.example/v1"))
+            .set("api.domain", toml_string("docs.example"))
             .set(key, value);
         let shown = host.ok(&["config", "show"]);
         assert!(shown.stdout.contains("https://docs.example/"), "{key}: {}", shown.stdout);
@@ -218,9 +219,9 @@ fn what_is_secret_in_a_link_is_not_in_what_config_show_prints() {
 #[test]
 fn the_example_configuration_has_every_key_and_is_valid() {
     let example = include_str!("../../config.example.toml");
-    let dir = folder();
+    let dir = temporary_folder();
     let path = dir.path().join("config.toml");
-    // What is commented out because it has no default is part of the example too.
+    // Keys that are comments, because they have no default, are part of the example, too.
     let all: Vec<&str> = example
         .lines()
         .map(|line| {
@@ -228,9 +229,9 @@ fn the_example_configuration_has_every_key_and_is_valid() {
         })
         .collect();
     std::fs::write(&path, all.join("\n").replace("/var/lib/docwharf", dir.path().to_str().unwrap())).unwrap();
-    // The only file that a configuration cannot do without, if it names it.
+    // The only file that must exist if a configuration names it.
     std::fs::write(dir.path().join("docs.json"), "{\"redirects\": []}").unwrap();
-    run(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
+    run_docwharf(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
     for key in docwharf::config::keys::keys() {
         let (section, name) = key.name.split_once('.').unwrap();
         let body = example.split(&format!("\n[{section}]\n")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
@@ -245,44 +246,48 @@ fn the_example_configuration_has_every_key_and_is_valid() {
 
 #[test]
 fn quiet_is_quiet_and_warnings_are_one_line() {
-    let dir = folder();
+    let dir = temporary_folder();
     let path = dir.path().join("b.zip");
     std::fs::write(&path, zip(&[deflated("a/x.html", "x"), deflated("y.html", "y")])).unwrap();
-    let loud = end(docwharf().args(["bundle", "verify"]).arg(&path)).expect(0);
+    let loud = run_to_end(docwharf().args(["bundle", "verify"]).arg(&path)).expect(0);
     assert_eq!(loud.stderr.lines().count(), 1);
     assert!(loud.stderr.contains("no index.html"), "{}", loud.stderr);
-    let quiet = end(docwharf().args(["-q", "bundle", "verify"]).arg(&path)).expect(0);
+    let quiet = run_to_end(docwharf().args(["-q", "bundle", "verify"]).arg(&path)).expect(0);
     assert_eq!((quiet.stdout.as_str(), quiet.stderr.as_str()), ("", ""));
 }
 
 #[test]
 fn an_unwritable_store_is_exit_8_and_names_the_folder() {
-    let dir = folder();
+    let dir = temporary_folder();
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     let bundle = dir.path().join("b.zip");
     std::fs::write(&bundle, zip(&[deflated("index.html", "x")])).unwrap();
-    let ended = end(docwharf().arg("import").arg(&bundle).env("DOCWHARF_STORE__PATH", file.join("store"))).expect(8);
-    assert_eq!(ended.stderr.lines().count(), 1);
-    assert!(ended.stderr.contains(file.join("store").to_str().unwrap()), "{}", ended.stderr);
+    let output =
+        run_to_end(docwharf().arg("import").arg(&bundle).env("DOCWHARF_STORE__PATH", file.join("store"))).expect(8);
+    assert_eq!(output.stderr.lines().count(), 1);
+    assert!(output.stderr.contains(file.join("store").to_str().unwrap()), "{}", output.stderr);
 }
 
 #[test]
 fn errors_are_coloured_on_request_and_never_in_a_pipe_by_themselves() {
-    let stderr = |when: &[&str]| run(["bundle", "verify", "/no/such/bundle"].iter().chain(when)).expect(2).stderr;
+    let stderr =
+        |when: &[&str]| run_docwharf(["bundle", "verify", "/no/such/bundle"].iter().chain(when)).expect(2).stderr;
     assert!(stderr(&["--color", "always"]).starts_with("\x1b[1;31mdocwharf:\x1b[0m cannot read"));
     for when in [&[][..], &["--color", "auto"], &["--color", "never"]] {
         assert!(stderr(when).starts_with("docwharf: cannot read"), "{when:?}");
     }
 }
 
+// Regression: the file that `config init` wrote was not a valid configuration, and it requested an export at each
+// check.
 #[test]
 fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
-    let dir = folder();
+    let dir = temporary_folder();
     let path = dir.path().join("config.toml");
-    end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
+    run_to_end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
     let shown = |arguments: &[&str]| {
-        let values = end(docwharf().args(["config", "show", "--json"]).args(arguments)).expect(0).json();
+        let values = run_to_end(docwharf().args(["config", "show", "--json"]).args(arguments)).expect(0).json();
         let values = values["values"].as_object().unwrap().clone();
         values.into_iter().map(|(key, value)| (key, value["value"].clone())).collect::<Vec<_>>()
     };
@@ -291,76 +296,85 @@ fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
     assert_eq!(shown(&["--config", init]), shown(&["--config", empty.to_str().unwrap()]));
 }
 
+// Regression: the first command that the documentation advises, `docwharf config init /etc/docwharf/config.toml`,
+// failed because the folder did not exist.
 #[test]
 fn config_init_makes_its_folder_says_what_to_set_and_leaves_a_file_as_it_is() {
-    let dir = folder();
+    let dir = temporary_folder();
     let path = dir.path().join("etc/docwharf/config.toml");
-    let first = end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
+    let first = run_to_end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
     assert_eq!(first.stdout.trim_end(), path.display().to_string());
     for words in ["api.baseUrl", "staticExport.bundleUrl", "docwharf doctor --config"] {
         assert!(first.stderr.contains(words), "{words}: {}", first.stderr);
     }
     std::fs::write(&path, "[server]\nlisten = \"127.0.0.1:0\"\n").unwrap();
-    let second = judged(8, end(docwharf().args(["config", "init"]).arg(&path)));
+    let second = expect_plain_exit(8, run_to_end(docwharf().args(["config", "init"]).arg(&path)));
     assert!(second.stderr.contains("docwharf config check --config"), "{}", second.stderr);
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("[server]"));
 }
 
+// Regression: `config check`, `doctor` and `run` gave three different verdicts on a configuration without a source.
 #[test]
 fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_run() {
     let host = Host::bare();
     let verdict = "there is nothing to serve: no source is set, and the store";
     for arguments in [&["config", "check"][..], &["run"]] {
-        let ended = host.ends(2, arguments);
-        assert!(ended.stderr.contains(verdict) && ended.stderr.contains("staticExport.bundleUrl"), "{}", ended.stderr);
+        let output = host.expect_exit(2, arguments);
+        assert!(
+            output.stderr.contains(verdict) && output.stderr.contains("staticExport.bundleUrl"),
+            "{}",
+            output.stderr
+        );
     }
-    let doctor = finish(&mut host.command(&["doctor", "--offline"])).expect(1);
+    let doctor = run_with_timeout(&mut host.command(&["doctor", "--offline"])).expect(1);
     assert!(doctor.stdout.contains(verdict) && doctor.stdout.contains("staticExport.bundleUrl"), "{}", doctor.stdout);
-    let host = host.set("sync.inbox", text("inbox"));
+    let host = host.set("sync.inbox", toml_string("inbox"));
     host.ok(&["config", "check"]);
 }
 
 #[test]
 fn an_inbox_in_the_store_is_a_mistake() {
     for inbox in ["store", "store/versions"] {
-        let ended = Host::bare().set("sync.inbox", text(inbox)).ends(2, &["config", "check"]);
-        assert!(ended.stderr.contains("sync.inbox: it is the store or lies in it"), "{}", ended.stderr);
+        let output = Host::bare().set("sync.inbox", toml_string(inbox)).expect_exit(2, &["config", "check"]);
+        assert!(output.stderr.contains("sync.inbox: it is the store or inside it"), "{}", output.stderr);
     }
 }
 
+// Regression: `sync` with an inbox as the only source reported "disabled".
 #[test]
 fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
-    let host = Host::bare().set("sync.inbox", text("inbox"));
+    let host = Host::bare().set("sync.inbox", toml_string("inbox"));
     host.put("bundle.zip", bundle("one"));
-    let empty = host.ends(2, &["sync"]);
+    let empty = host.expect_exit(2, &["sync"]);
     assert!(empty.stderr.contains("no source") && empty.stderr.contains("docwharf run"), "{}", empty.stderr);
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
-    let ended = host.ok(&["sync"]);
-    assert!(ended.stdout.contains("no source is configured"), "{}", ended.stdout);
+    let output = host.ok(&["sync"]);
+    assert!(output.stdout.contains("no source is configured"), "{}", output.stdout);
     let why = host.status()["why"].to_string();
     assert!(why.contains("through `docwharf import` and the inbox "), "{why}");
     assert_eq!(host.sync(), "no source");
     assert_eq!(host.set("staticExport.enabled", "false").sync(), "disabled");
 }
 
+// Regression: `import` and `status` did not report that no process serves the store.
 #[test]
 fn what_is_imported_while_nobody_serves_it_is_told_with_the_next_step() {
     let host = Host::bare();
     host.put("bundle.zip", bundle("one"));
     let import = |host: &Host| host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]).stderr;
     let next = format!("docwharf run --config {}", host.path("docwharf.toml").display());
-    let said = import(&host);
-    assert!(said.contains("no daemon serves this store") && said.contains(&next), "{said}");
+    let stderr = import(&host);
+    assert!(stderr.contains("no daemon serves this store") && stderr.contains(&next), "{stderr}");
     let status = host.ok(&["status"]).stdout;
     assert!(status.contains("next step") && status.contains(&next), "{status}");
-    let units = folder();
+    let units = temporary_folder();
     let exec = format!("[Service]\nExecStart=/bin/docwharf run --config {}\n", host.path("docwharf.toml").display());
     std::fs::write(units.path().join("docwharf.service"), exec).unwrap();
-    let status = finish(host.command(&["status"]).env("SYSTEMD_UNIT_PATH", units.path())).expect(0).stdout;
+    let status = run_with_timeout(host.command(&["status"]).env("SYSTEMD_UNIT_PATH", units.path())).expect(0).stdout;
     assert!(status.contains("systemctl start docwharf"), "{status}");
     let _daemon = host.run();
-    let said = import(&host);
-    assert!(!said.contains("no daemon"), "{said}");
+    let stderr = import(&host);
+    assert!(!stderr.contains("no daemon"), "{stderr}");
     assert!(!host.ok(&["status"]).stdout.contains("next step"));
 }
 
@@ -371,19 +385,20 @@ fn a_variable_that_lacks_an_underscore_is_told_of() {
         command.args(["config", "check"]).env("DOCWHARF_SYNC__INBOX", "/srv/inbox");
         command
     };
-    let slip = end(check().env("DOCWHARF_SERVER_LISTEN", "127.0.0.1:1")).expect(0);
+    let slip = run_to_end(check().env("DOCWHARF_SERVER_LISTEN", "127.0.0.1:1")).expect(0);
     assert!(slip.stderr.contains("did you mean DOCWHARF_SERVER__LISTEN"), "{}", slip.stderr);
-    let invented = end(check().env("DOCWHARF_SERVICE_HOST", "10.0.0.1")).expect(0);
+    let invented = run_to_end(check().env("DOCWHARF_SERVICE_HOST", "10.0.0.1")).expect(0);
     assert!(!invented.stderr.contains("DOCWHARF_SERVICE_HOST"), "{}", invented.stderr);
 }
 
+// Regression: `status` and `rollback` failed when the configuration was invalid.
 #[test]
 fn status_history_and_rollback_work_beside_a_broken_configuration() {
-    let dir = folder();
+    let dir = temporary_folder();
     let bundle = dir.path().join("b.zip");
     let config = dir.path().join("c.toml");
     std::fs::write(&config, "[store]\npath = \"store\"\n").unwrap();
-    let command = |arguments: &[&str]| end(docwharf().args(arguments).arg("--config").arg(&config));
+    let command = |arguments: &[&str]| run_to_end(docwharf().args(arguments).arg("--config").arg(&config));
     for text in ["one", "two"] {
         std::fs::write(&bundle, zip(&[deflated("index.html", text)])).unwrap();
         command(&["import", bundle.to_str().unwrap()]).expect(0);
@@ -395,20 +410,21 @@ fn status_history_and_rollback_work_beside_a_broken_configuration() {
         command(&["history"]).expect(0);
         command(&["rollback"]).expect(0);
     }
-    // Where the store is not said, none is guessed.
+    // Without a configured store, no default is assumed.
     std::fs::write(&config, "[sync\n").unwrap();
     command(&["status"]).expect(2);
 }
 
+// Regression: `config show` printed invalid TOML for a value that contains the delete character.
 #[test]
 fn what_config_show_prints_is_a_configuration_whatever_the_values_hold() {
-    let dir = folder();
+    let dir = temporary_folder();
     let show = |text: &str| {
         let file = dir.path().join("docwharf.toml");
         std::fs::write(&file, text).expect("files can be written");
-        end(docwharf().args(["config", "show", "--config"]).arg(file)).expect(0).stdout
+        run_to_end(docwharf().args(["config", "show", "--config"]).arg(file)).expect(0).stdout
     };
-    // TOML wants the delete character escaped, JSON does not.
+    // TOML requires an escape of the delete character, JSON does not.
     let shown = show(
         "[store]\npath = \"/a\\u007f\\n\\\"\\u00e9\"\n\
          [[server.headers]]\nsource = \"/*\"\nvalues = { X-A = \"b\" }\n",
@@ -417,7 +433,7 @@ fn what_config_show_prints_is_a_configuration_whatever_the_values_hold() {
         shown.lines().map(|line| line.split("  #").next().unwrap_or_default().trim_end().to_owned()).collect()
     };
     assert!(values(&shown).contains(&"path = \"/a\\u007f\\n\\\"\u{e9}\"".to_owned()), "{shown}");
-    // Where a value is not set, its key is a comment.
+    // A key without a value is a comment.
     let again = show(&shown);
     assert_eq!(values(&shown), values(&again));
 }

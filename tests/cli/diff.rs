@@ -1,10 +1,10 @@
-//! `docwharf diff`: what differs between two versions, in three forms.
+//! `docwharf diff`: the differences between two versions, as text, JSON and Markdown.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use support::zip::{Member, deflated, zip};
-use support::{Daemon, Ended, docwharf, end, folder};
+use support::{CommandOutput, Daemon, docwharf, run_to_end, temporary_folder};
 
 struct Store {
     dir: tempfile::TempDir,
@@ -12,15 +12,15 @@ struct Store {
 
 impl Store {
     fn new() -> Store {
-        Store { dir: folder() }
+        Store { dir: temporary_folder() }
     }
 
     fn root(&self) -> PathBuf {
         self.dir.path().join("store")
     }
 
-    fn run(&self, arguments: &[&str]) -> Ended {
-        end(docwharf().args(arguments).env("DOCWHARF_STORE__PATH", self.root()))
+    fn run(&self, arguments: &[&str]) -> CommandOutput {
+        run_to_end(docwharf().args(arguments).env("DOCWHARF_STORE__PATH", self.root()))
     }
 
     fn put(&self, label: &str, files: &[(&str, &str)]) {
@@ -34,6 +34,7 @@ impl Store {
 const OLD: &[(&str, &str)] = &[("index.html", "one"), ("gone.html", "x"), ("same.html", "s"), ("a.css", "a{}")];
 const NEW: &[(&str, &str)] = &[("index.html", "three"), ("new.html", "y"), ("same.html", "s"), ("a.css", "a{}")];
 
+/// A store with the versions `old` and `new`.
 fn store() -> Store {
     let store = Store::new();
     store.put("old", OLD);
@@ -45,7 +46,7 @@ fn store() -> Store {
 fn pages_added_removed_and_changed_are_listed_and_the_code_says_whether_there_are_any() {
     let store = store();
     let text = store.run(&["diff", "old", "new"]).expect(1);
-    assert_eq!(text.stderr, "", "what was found is the answer, no error");
+    assert_eq!(text.stderr, "", "differences are a result, not an error");
     for words in [
         "pages   3 → 3: 1 added, 1 removed, 1 changed",
         "others  1 → 1: no change",
@@ -74,7 +75,7 @@ fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
         let json = store.run(&["diff", names[0], names[1], "--json"]).expect(1).json();
         assert_eq!((&json["from"], &json["to"]), (&old.into(), &new.into()), "{names:?}");
     }
-    // What is active, and what would be next.
+    // By default: the active version, and the one that would be next.
     store.run(&["diff"]).expect(0);
     store.run(&["rollback"]).expect(0);
     let json = store.run(&["diff", "--json"]).expect(1).json();
@@ -83,8 +84,8 @@ fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
     assert_eq!((&json["from"], &json["to"]), (&new.into(), &new.into()));
     store.run(&["release"]).expect(0);
     for (names, words) in [(["nothing", "new"], "no version or label"), (["1234567", "new"], "8 digits")] {
-        let ended = store.run(&["diff", names[0], names[1]]).expect(2);
-        assert!(ended.stderr.contains(words) && ended.stderr.lines().count() == 1, "{}", ended.stderr);
+        let output = store.run(&["diff", names[0], names[1]]).expect(2);
+        assert!(output.stderr.contains(words) && output.stderr.lines().count() == 1, "{}", output.stderr);
     }
     let empty = Store::new();
     assert!(empty.run(&["diff"]).expect(2).stderr.contains("there is no active version"));
@@ -99,8 +100,8 @@ fn long_lists_are_cut_unless_all_is_asked_for_and_json_has_everything() {
     files.push(("index.html", "x"));
     store.put("many", &files);
     let count = |arguments: &[&str], word: &str| {
-        let ended = store.run(&[&["diff", "few", "many"], arguments].concat()).expect(1);
-        (ended.stdout.matches(word).count(), ended.stdout)
+        let output = store.run(&[&["diff", "few", "many"], arguments].concat()).expect(1);
+        (output.stdout.matches(word).count(), output.stdout)
     };
     let (lines, text) = count(&[], ".html\"");
     assert!(lines == 20 && text.contains("… and 30 more"), "{text}");
@@ -114,8 +115,8 @@ fn long_lists_are_cut_unless_all_is_asked_for_and_json_has_everything() {
 fn odd_names_are_escaped_in_text_and_mean_nothing_in_markdown() {
     let store = Store::new();
     store.put("old", &[("index.html", "x")]);
-    let odd = ["a\x1b[31m\n.html", "</details>|*b*.html", "c`d``e.html", "@team #1.html"];
-    let mut files: Vec<(&str, &str)> = odd.iter().map(|name| (*name, "p")).collect();
+    let names = ["a\x1b[31m\n.html", "</details>|*b*.html", "c`d``e.html", "@team #1.html"];
+    let mut files: Vec<(&str, &str)> = names.iter().map(|name| (*name, "p")).collect();
     files.push(("index.html", "x"));
     store.put("new", &files);
     let text = store.run(&["diff", "old", "new"]).expect(1).stdout;
@@ -128,7 +129,7 @@ fn odd_names_are_escaped_in_text_and_mean_nothing_in_markdown() {
     assert!(markdown.contains("| pages | 1 | 5 | 4 | 0 | 0 |"), "{markdown}");
     assert_eq!(markdown.matches("<details>").count(), 1);
     let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
-    assert_eq!(json["pages"]["added"][2]["path"], odd[0]);
+    assert_eq!(json["pages"]["added"][2]["path"], names[0]);
     assert!(store.run(&["diff", "--json", "--markdown"]).expect(2).stderr.contains("cannot be used with"));
 }
 
@@ -160,6 +161,7 @@ fn it_reads_beside_a_running_daemon_and_from_a_store_that_cannot_be_written() {
     assert_eq!(support::read_tree(&versions), before, "nothing was written");
 }
 
+// Regression: a damaged index beside a valid image stayed damaged when its bundle was imported again.
 #[test]
 fn an_index_that_does_not_match_is_an_error_that_says_what_mends_it() {
     let store = store();
@@ -167,9 +169,9 @@ fn an_index_that_does_not_match_is_an_error_that_says_what_mends_it() {
     let index = store.root().join("versions").join(json["from"].as_str().unwrap()).join("index");
     std::fs::set_permissions(&index, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::write(&index, "damaged").unwrap();
-    let ended = store.run(&["diff", "old", "new"]).expect(8);
-    assert_eq!((ended.stdout.as_str(), ended.stderr.lines().count()), ("", 1));
-    assert!(ended.stderr.contains("`docwharf import` of its bundle"), "{}", ended.stderr);
+    let output = store.run(&["diff", "old", "new"]).expect(8);
+    assert_eq!((output.stdout.as_str(), output.stderr.lines().count()), ("", 1));
+    assert!(output.stderr.contains("`docwharf import` of its bundle"), "{}", output.stderr);
     store.put("old", OLD);
     store.run(&["diff", "old", "new"]).expect(1);
 }

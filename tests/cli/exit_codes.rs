@@ -1,22 +1,22 @@
-//! Each command × each situation that has an exit code of its own in README. A command without a row fails.
+//! Each command × each situation that has a separate exit code in README. The test fails for a command without a row.
 
 use std::path::Path;
 
-use support::host::{Host, at_once, bundle, finish, judged, text};
-use support::upstream::{Call, Upstream, answer};
-use support::{commands_below, write_site};
+use support::host::{Host, bundle, expect_plain_exit, run_concurrently, run_with_timeout, toml_string};
+use support::upstream::{Upstream, UpstreamCall, error_reply};
+use support::{list_subcommands, write_site};
 
-/// A command with its arguments and its exit codes: an unknown option; no configuration file; an unknown section in it; a store
-/// that does not exist yet; a file in the store's place; the API answers 401; the API answers 404 about the project that the
-/// configuration names. [`GOES_ON`] where it would not end.
+/// A command with its arguments and its exit codes in these situations: an unknown option; no configuration file; an
+/// unknown section in that file; a store that does not exist yet; a file in the place of the store; the API responds
+/// with 401; the API responds with 404 for the configured project. [`NEVER_ENDS`] if the command would not end.
 type Row = (&'static str, &'static str, [i32; 7]);
 
 /// The command serves until it is stopped.
-const GOES_ON: i32 = -1;
+const NEVER_ENDS: i32 = -1;
 
 const ROWS: &[Row] = &[
-    ("run", "", [2, 2, 2, 2, 8, GOES_ON, GOES_ON]),
-    ("serve", "site.zip", [2, 2, 2, GOES_ON, GOES_ON, GOES_ON, GOES_ON]),
+    ("run", "", [2, 2, 2, 2, 8, NEVER_ENDS, NEVER_ENDS]),
+    ("serve", "site.zip", [2, 2, 2, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS]),
     ("sync", "", [2, 2, 2, 2, 8, 3, 4]),
     ("import", "site.zip", [2, 2, 2, 0, 8, 0, 0]),
     ("status", "", [2, 2, 2, 0, 8, 0, 0]),
@@ -42,7 +42,7 @@ const ROWS: &[Row] = &[
     #[cfg(feature = "origin")]
     ("origin import-searches", "project searches.ndjson", [2; 7]),
     #[cfg(feature = "origin")]
-    ("demo", "", [2, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON, GOES_ON]),
+    ("demo", "", [2, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS]),
     ("export start", "", [2, 2, 2, 2, 2, 3, 4]),
     ("export status", "job", [2, 2, 2, 2, 2, 3, 4]),
     ("export link", "job", [2, 2, 2, 2, 2, 3, 4]),
@@ -67,9 +67,10 @@ const ROWS: &[Row] = &[
     ("version", "", [2, 0, 0, 0, 0, 0, 0]),
 ];
 
-/// A host with all that the arguments of the rows name, in the situation of this column.
+/// A host with all files that the rows name, in the situation of this column.
 fn host(column: usize, upstream: &Upstream) -> Host {
-    let host = if column >= 5 { Host::new(upstream).set("api.projectId", text("project")) } else { Host::bare() };
+    let host =
+        if column >= 5 { Host::new(upstream).set("api.projectId", toml_string("project")) } else { Host::bare() };
     host.put("site.zip", bundle("first"));
     host.put("searches.ndjson", "");
     write_site(&host.path("folder"), &[("index.html", "<title>first</title>")]);
@@ -82,52 +83,60 @@ fn host(column: usize, upstream: &Upstream) -> Host {
     host
 }
 
-fn ends_as_its_row_says((command, arguments, codes): &Row, column: usize) {
-    if codes[column] == GOES_ON {
+fn check_exit_code((command, arguments, codes): &Row, column: usize) {
+    if codes[column] == NEVER_ENDS {
         return;
     }
     let upstream = Upstream::new(bundle("first"));
     let status = if column == 5 { 401 } else { 404 };
-    for call in [Call::Start, Call::Poll, Call::Bundle, Call::Preview, Call::Deployment, Call::Searches, Call::Other] {
-        upstream.on(call).gives(answer(status));
+    for call in [
+        UpstreamCall::Start,
+        UpstreamCall::Poll,
+        UpstreamCall::Link,
+        UpstreamCall::Preview,
+        UpstreamCall::Deployment,
+        UpstreamCall::Searches,
+        UpstreamCall::Other,
+    ] {
+        upstream.on(call).respond_with(error_reply(status));
     }
     let host = host(column, &upstream);
     let option: &[&str] = if column == 0 { &["--no-such-option"] } else { &[] };
     let words: Vec<&str> =
         command.split(' ').chain(arguments.split_whitespace()).chain(option.iter().copied()).collect();
-    let ended = finish(host.command(&words).current_dir(Path::new(host.dir.path())));
-    assert_eq!(ended.code, Some(codes[column]), "{command}, column {column}: {ended:?}");
-    // These print what they have found. An agent's configuration has several sections that an origin's does not have,
-    // each of which is a mistake with a line of its own.
+    let output = run_with_timeout(host.command(&words).current_dir(Path::new(host.dir.path())));
+    assert_eq!(output.code, Some(codes[column]), "{command}, column {column}: {output:?}");
+    // These commands print their findings. The configuration of an agent has several sections that an origin does not
+    // know. Each of them is a mistake, with a separate line.
     let has_several_lines =
         ["doctor", "config check"].contains(command) || command.starts_with("origin ") && column >= 5;
     if !has_several_lines {
-        judged(codes[column], ended);
+        expect_plain_exit(codes[column], output);
     }
 }
 
 #[test]
 fn every_command_ends_with_the_code_that_readme_gives_for_the_situation() {
     for column in 0..7 {
-        at_once(ROWS, |row| ends_as_its_row_says(row, column));
+        run_concurrently(ROWS, |row| check_exit_code(row, column));
     }
 }
 
 #[test]
 fn every_command_has_its_row_of_exit_codes() {
-    let mut open: Vec<String> = vec![String::new()];
-    let mut ends: Vec<String> = Vec::new();
-    while let Some(above) = open.pop() {
-        let below = commands_below(&above.split_whitespace().collect::<Vec<_>>());
-        if below.is_empty() {
-            ends.push(above);
+    let mut remaining: Vec<String> = vec![String::new()];
+    let mut commands: Vec<String> = Vec::new();
+    while let Some(parent) = remaining.pop() {
+        let subcommands = list_subcommands(&parent.split_whitespace().collect::<Vec<_>>());
+        if subcommands.is_empty() {
+            commands.push(parent);
         } else {
-            open.extend(below.iter().map(|name| format!("{above} {name}").trim().to_owned()));
+            remaining.extend(subcommands.iter().map(|name| format!("{parent} {name}").trim().to_owned()));
         }
     }
-    // `origin` serves where none of its own commands is named; what it does then is tested with the origin.
-    for command in &ends {
+    // Without a subcommand, `origin` serves. The tests of the origin cover that.
+    for command in &commands {
         assert!(ROWS.iter().any(|(name, ..)| name == command), "{command} has no row");
     }
-    assert_eq!(ends.len(), ROWS.len(), "a row is about no command: {ends:?}");
+    assert_eq!(commands.len(), ROWS.len(), "a row is about no command: {commands:?}");
 }

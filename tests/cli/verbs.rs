@@ -1,5 +1,5 @@
-//! Every verb beside a daemon, without one, on a store that is locked and on one that cannot be written to; and what the
-//! control socket and the admin listener answer.
+//! Every command with a daemon, without one, on a locked store and on a read-only store; and the responses of the
+//! control socket and of the admin listener.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,12 +10,15 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
-use support::host::{Host, at_once, bundle, finish, finish_child, front, judged, text};
-use support::upstream::{Call, Upstream, answer};
+use support::host::{
+    Host, bundle, expect_plain_exit, front_page_title, run_concurrently, run_with_timeout, toml_string,
+    wait_with_timeout,
+};
+use support::upstream::{Upstream, UpstreamCall, error_reply};
 use support::{Daemon, http, until};
 
-/// Verb, then its exit code beside a daemon, alone, on a locked store, on one that is read-only.
-const TABLE: [(&[&str], [i32; 4]); 17] = [
+/// Each command with its exit codes: with a daemon, without one, on a locked store, on a read-only store.
+const EXIT_CODES: [(&[&str], [i32; 4]); 17] = [
     (&["status"], [0, 0, 0, 0]),
     (&["status", "--json"], [0, 0, 0, 0]),
     (&["history"], [0, 0, 0, 0]),
@@ -42,42 +45,43 @@ fn host() -> Host {
     host.put("bundle.zip", bundle("second"));
     host.put("third.zip", bundle("third"));
     support::write_site(&host.path("folder"), &[("index.html", "<title>fourth</title>")]);
-    let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    let host = host.set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     host.ok(&["import", host.path("first.zip").to_str().unwrap(), "--label", "first"]);
     assert_eq!(host.sync(), "activated");
     host
 }
 
-fn in_folder(host: &Host, verb: &[&str]) -> Command {
-    let mut command = host.command(verb);
+fn in_folder(host: &Host, command_line: &[&str]) -> Command {
+    let mut command = host.command(command_line);
     command.current_dir(host.dir.path());
     command
 }
 
+// Regression: a command that was run right after the daemon's announcement found no daemon.
 #[test]
 fn every_verb_works_beside_a_daemon() {
-    at_once(&TABLE, |(verb, [code, ..])| {
+    run_concurrently(&EXIT_CODES, |(command_line, [code, ..])| {
         let host = host();
         let daemon = host.run();
-        let ended = finish(&mut in_folder(&host, verb));
-        assert_eq!(ended.code, Some(*code), "{verb:?}: {ended:?}");
-        assert_eq!(http::get(&daemon.address, "/").status, 200, "{verb:?}");
+        let output = run_with_timeout(&mut in_folder(&host, command_line));
+        assert_eq!(output.code, Some(*code), "{command_line:?}: {output:?}");
+        assert_eq!(http::get(&daemon.address, "/").status, 200, "{command_line:?}");
     });
 }
 
 #[test]
 fn every_verb_works_without_a_daemon() {
-    at_once(&TABLE, |(verb, [_, code, ..])| {
+    run_concurrently(&EXIT_CODES, |(command_line, [_, code, ..])| {
         let host = host();
-        judged(*code, finish(&mut in_folder(&host, verb)));
+        expect_plain_exit(*code, run_with_timeout(&mut in_folder(&host, command_line)));
     });
 }
 
 #[test]
 fn a_store_that_is_locked_is_read_and_not_written() {
-    at_once(&TABLE, |(verb, [_, _, code, _])| {
+    run_concurrently(&EXIT_CODES, |(command_line, [_, _, code, _])| {
         let host = host();
-        // A writer that is no daemon, such as a long import.
+        // A writer that is not a daemon, such as a long import.
         let mut holder = Command::new("flock")
             .arg(host.path("store/lock"))
             .args(["sh", "-c", "echo locked; exec cat"])
@@ -88,11 +92,11 @@ fn a_store_that_is_locked_is_read_and_not_written() {
         let mut line = String::new();
         BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let before = std::fs::read(host.path("store/state.json")).unwrap();
-        let ended = finish(&mut in_folder(&host, verb));
-        assert_eq!(ended.code, Some(*code), "{verb:?}: {ended:?}");
+        let output = run_with_timeout(&mut in_folder(&host, command_line));
+        assert_eq!(output.code, Some(*code), "{command_line:?}: {output:?}");
         if *code == 8 {
-            assert!(ended.stderr.contains("locked"), "{verb:?}: {}", ended.stderr);
-            assert_eq!(std::fs::read(host.path("store/state.json")).unwrap(), before, "{verb:?}");
+            assert!(output.stderr.contains("locked"), "{command_line:?}: {}", output.stderr);
+            assert_eq!(std::fs::read(host.path("store/state.json")).unwrap(), before, "{command_line:?}");
         }
         drop(holder.stdin.take());
         holder.wait().unwrap();
@@ -101,18 +105,18 @@ fn a_store_that_is_locked_is_read_and_not_written() {
 
 #[test]
 fn a_store_that_cannot_be_written_to_is_read() {
-    at_once(&TABLE, |(verb, [_, _, _, code])| {
+    run_concurrently(&EXIT_CODES, |(command_line, [_, _, _, code])| {
         let host = host();
-        let inner = in_folder(&host, verb);
+        let inner = in_folder(&host, command_line);
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c"]);
         command.arg("mount --bind \"$0\" \"$0\" && mount -o remount,bind,ro \"$0\" && exec \"$@\"");
         command.arg(host.path("store")).arg(inner.get_program()).args(inner.get_args());
         command.current_dir(host.dir.path());
-        let ended = finish(&mut command).expect(*code);
+        let output = run_with_timeout(&mut command).expect(*code);
         if *code == 8 {
-            let ended = judged(8, ended);
-            assert!(ended.stderr.contains("Read-only"), "{verb:?}: {}", ended.stderr);
+            let output = expect_plain_exit(8, output);
+            assert!(output.stderr.contains("Read-only"), "{command_line:?}: {}", output.stderr);
         }
     });
 }
@@ -121,33 +125,33 @@ fn a_store_that_cannot_be_written_to_is_read() {
 fn beside_a_daemon_what_is_activated_is_served_when_the_verb_ends() {
     let host = host();
     let daemon = host.run();
-    assert_eq!(front(&daemon), "second");
-    let told = host.ok(&["activate", "first", "--json"]).json();
-    assert_eq!((told["result"].as_str(), told["held"].as_bool()), (Some("activated"), Some(true)));
-    assert_eq!(front(&daemon), "first");
+    assert_eq!(front_page_title(&daemon), "second");
+    let result = host.ok(&["activate", "first", "--json"]).json();
+    assert_eq!((result["result"].as_str(), result["held"].as_bool()), (Some("activated"), Some(true)));
+    assert_eq!(front_page_title(&daemon), "first");
     host.ok(&["rollback"]);
-    assert_eq!(front(&daemon), "second");
+    assert_eq!(front_page_title(&daemon), "second");
     host.ok(&["rollback"]);
-    assert_eq!(front(&daemon), "first");
+    assert_eq!(front_page_title(&daemon), "first");
     assert_eq!(host.status()["hold"]["who"], "tester");
-    // A hold is undone by nothing but a release.
-    host.ends(7, &["sync"]);
-    host.ends(7, &["import", host.path("third.zip").to_str().unwrap()]);
-    assert_eq!(front(&daemon), "first");
+    // Only a release ends a hold.
+    host.expect_exit(7, &["sync"]);
+    host.expect_exit(7, &["import", host.path("third.zip").to_str().unwrap()]);
+    assert_eq!(front_page_title(&daemon), "first");
     assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], true);
-    assert_eq!(front(&daemon), "third");
-    host.ends(2, &["activate", "no-such-label"]);
-    assert_eq!(front(&daemon), "third");
+    assert_eq!(front_page_title(&daemon), "third");
+    host.expect_exit(2, &["activate", "no-such-label"]);
+    assert_eq!(front_page_title(&daemon), "third");
 }
 
 #[test]
 fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names() {
     let host = host();
     let daemon = host.run();
-    finish(&mut in_folder(&host, &["import", "folder", "--label", "fourth"])).expect(0);
-    assert_eq!(front(&daemon), "fourth");
-    finish(&mut in_folder(&host, &["import", "third.zip"])).expect(0);
-    assert_eq!(front(&daemon), "third");
+    run_with_timeout(&mut in_folder(&host, &["import", "folder", "--label", "fourth"])).expect(0);
+    assert_eq!(front_page_title(&daemon), "fourth");
+    run_with_timeout(&mut in_folder(&host, &["import", "third.zip"])).expect(0);
+    assert_eq!(front_page_title(&daemon), "third");
     let versions = host.ok(&["versions", "--json"]).json();
     let sources: Vec<String> =
         versions["versions"].as_array().unwrap().iter().map(|v| v["receipts"][0]["source"].to_string()).collect();
@@ -156,10 +160,10 @@ fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names
         assert!(sources.iter().any(|source| source.contains(&path)), "{path} in {sources:?}");
     }
     host.put("bad.zip", "<html>no bundle");
-    let ended = judged(5, finish(&mut in_folder(&host, &["import", "bad.zip"])));
-    assert!(ended.stderr.contains(&host.path("bad.zip").display().to_string()), "{}", ended.stderr);
-    judged(2, finish(&mut in_folder(&host, &["import", "nowhere.zip"])));
-    assert_eq!(front(&daemon), "third");
+    let output = expect_plain_exit(5, run_with_timeout(&mut in_folder(&host, &["import", "bad.zip"])));
+    assert!(output.stderr.contains(&host.path("bad.zip").display().to_string()), "{}", output.stderr);
+    expect_plain_exit(2, run_with_timeout(&mut in_folder(&host, &["import", "nowhere.zip"])));
+    assert_eq!(front_page_title(&daemon), "third");
     host.assert_tidy();
 }
 
@@ -168,24 +172,24 @@ fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     upstream.publish(bundle("two"));
-    let ended = host.ok(&["sync", "--json"]);
-    assert_eq!(ended.json()["result"], "activated");
-    assert_eq!(ended.json()["version"].as_str(), host.active().as_deref());
-    assert_eq!(front(&daemon), "two");
+    let output = host.ok(&["sync", "--json"]);
+    assert_eq!(output.json()["result"], "activated");
+    assert_eq!(output.json()["version"].as_str(), host.active().as_deref());
+    assert_eq!(front_page_title(&daemon), "two");
     assert_eq!(host.sync(), "already current");
-    upstream.on(Call::Start).times(1).gives(answer(403).json(&json!({"error": "no such plan"})));
-    assert!(host.ends(3, &["sync"]).stderr.contains("no such plan"));
+    upstream.on(UpstreamCall::Start).times(1).respond_with(error_reply(403).json(&json!({"error": "no such plan"})));
+    assert!(host.expect_exit(3, &["sync"]).stderr.contains("no such plan"));
     upstream.publish(b"<html>no bundle</html>".to_vec());
-    host.ends(5, &["sync"]);
-    assert_eq!(front(&daemon), "two");
-    // Another source than the daemon's is no request to the daemon.
+    host.expect_exit(5, &["sync"]);
+    assert_eq!(front_page_title(&daemon), "two");
+    // A configuration with another source than the daemon's is refused, and no request is sent.
     let requests = upstream.log().len();
     let all = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("docs.example.com", "other.example");
     host.put("other.toml", all);
     let mut command = support::docwharf();
-    judged(8, finish(command.args(["sync", "--config"]).arg(host.path("other.toml"))));
+    expect_plain_exit(8, run_with_timeout(command.args(["sync", "--config"]).arg(host.path("other.toml"))));
     assert_eq!(upstream.log().len(), requests);
 }
 
@@ -194,23 +198,23 @@ fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     upstream.publish(bundle("two"));
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let before = upstream.count(Call::Poll);
-    let sync = waiting(&host, &["sync"]);
-    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(UpstreamCall::Poll);
+    let sync = spawn_command(&host, &["sync"]);
+    until("the job is polled", || upstream.count(UpstreamCall::Poll) > before + 2);
     host.ok(&["hold", "--reason", "not now"]);
     let job = host.job();
     assert!(job.is_some(), "the record of the sync is still there");
-    upstream.heal();
-    let ended = judged(7, finish_child(sync));
-    assert!(ended.stderr.contains("not now"), "{}", ended.stderr);
-    assert_eq!(front(&daemon), "one");
+    upstream.clear_rules();
+    let output = expect_plain_exit(7, wait_with_timeout(sync));
+    assert!(output.stderr.contains("not now"), "{}", output.stderr);
+    assert_eq!(front_page_title(&daemon), "one");
     assert_eq!(host.status()["hold"]["why"], "not now");
     assert_eq!(host.job(), None);
     host.ok(&["release"]);
-    assert_eq!(front(&daemon), "two");
+    assert_eq!(front_page_title(&daemon), "two");
 }
 
 #[test]
@@ -218,22 +222,22 @@ fn a_forced_sync_is_still_forced_when_the_configuration_changes_meanwhile() {
     let upstream = Upstream::new(bundle("one"));
     let mut host = Host::new(&upstream).set("gate.minPages", "1");
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     host.change("gate.minPages", "100");
     daemon.signal("HUP");
     upstream.publish(bundle("two"));
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let before = upstream.count(Call::Poll);
-    let sync = waiting(&host, &["sync", "--force"]);
-    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
-    // It is called off and begins again.
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(UpstreamCall::Poll);
+    let sync = spawn_command(&host, &["sync", "--force"]);
+    until("the job is polled", || upstream.count(UpstreamCall::Poll) > before + 2);
+    // The sync is cancelled and starts again.
     host.change("sync.keep", "7");
-    let reloaded = upstream.count(Call::Poll);
+    let reloaded = upstream.count(UpstreamCall::Poll);
     daemon.signal("HUP");
-    until("it is polled again", || upstream.count(Call::Poll) > reloaded + 2);
-    upstream.heal();
-    judged(0, finish_child(sync));
-    assert_eq!(front(&daemon), "two");
+    until("it is polled again", || upstream.count(UpstreamCall::Poll) > reloaded + 2);
+    upstream.clear_rules();
+    expect_plain_exit(0, wait_with_timeout(sync));
+    assert_eq!(front_page_title(&daemon), "two");
 }
 
 #[test]
@@ -241,61 +245,65 @@ fn what_a_hold_has_kept_from_being_brought_is_looked_for_when_it_ends() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::linked(&upstream.link());
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     host.ok(&["hold"]);
     upstream.publish(bundle("two"));
-    // The next look of its own is an hour away.
+    // The next regular check is an hour away.
     host.ok(&["release"]);
-    until("the new version", || front(&daemon) == "two");
+    until("the new version", || front_page_title(&daemon) == "two");
 }
 
+// Regression: an `import` beside `run` waited for the end of an export that no command had requested.
 #[test]
 fn what_is_imported_during_a_look_nobody_asked_for_does_not_wait_for_it() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     upstream.publish(bundle("two"));
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let before = upstream.count(Call::Poll);
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(UpstreamCall::Poll);
     daemon.signal("HUP");
-    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    until("the job is polled", || upstream.count(UpstreamCall::Poll) > before + 2);
     host.put("third.zip", bundle("third"));
     host.ok(&["import", host.path("third.zip").to_str().unwrap()]);
-    assert_eq!(front(&daemon), "third");
-    upstream.heal();
-    until("the look is made again", || front(&daemon) == "two");
+    assert_eq!(front_page_title(&daemon), "third");
+    upstream.clear_rules();
+    until("the check is repeated", || front_page_title(&daemon) == "two");
 }
 
-/// Waits for the end of the first look; when the next one is due, an hour later. Before it has begun the next one is due at once.
-fn next_look(host: &Host) -> String {
+/// Waits for the end of the first check, and returns the time of the next one, an hour later. Before the first check
+/// starts, the next one is due at once.
+fn wait_for_next_check(host: &Host) -> String {
     let soon =
         Command::new("date").args(["-u", "-d", "30 minutes", "+%Y-%m-%dT%H:%M:%SZ"]).output().expect("date runs");
     let soon = String::from_utf8(soon.stdout).expect("a date");
     let mut next = String::new();
-    until("the first look has ended", || {
+    until("the first check has ended", || {
         host.status()["nextLook"].as_str().unwrap_or_default().clone_into(&mut next);
         next.as_str() > soon.trim()
     });
     next
 }
 
+// Regression: a shorter interval took effect only after the next check.
 #[test]
 fn a_shorter_interval_takes_effect_at_once() {
     let mut host = host();
     let _daemon = host.run();
-    let far = next_look(&host);
-    host.change("sync.interval", text("10m"));
-    until("the next look is nearer", || host.status()["nextLook"].as_str().is_some_and(|next| next < far.as_str()));
+    let far = wait_for_next_check(&host);
+    host.change("sync.interval", toml_string("10m"));
+    until("the next check is earlier", || host.status()["nextLook"].as_str().is_some_and(|next| next < far.as_str()));
 }
 
+// Regression: the history recorded a sync that a person had started as the daemon's own.
 #[test]
 fn history_names_who_typed_a_sync() {
-    // What is asked of an upstream, not a file: that one the daemon sees by itself.
+    // With an upstream, not a file: the daemon notices a changed file without a command.
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     upstream.publish(bundle("typed"));
     host.ok(&["sync"]);
     let history = host.ok(&["history"]).stdout;
@@ -303,42 +311,43 @@ fn history_names_who_typed_a_sync() {
     assert_eq!(typed, 1, "{history}");
 }
 
+// Regression: a daemon of another user was reported as no daemon.
 #[test]
 fn a_daemon_of_another_user_is_told_from_none() {
     if !rustix::process::geteuid().is_root() {
-        return; // who is not root cannot be two users
+        return; // only root can run commands as another user
     }
     let host = host();
     let _daemon = host.run();
-    finish(Command::new("chmod").args(["-R", "a+rX"]).arg(host.dir.path())).expect(0);
-    let stranger = |verb: &[&str]| {
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(host.dir.path())).expect(0);
+    let run_as_other_user = |command_line: &[&str]| {
         let mut command = Command::new("setpriv");
-        let inner = host.command(verb);
+        let inner = host.command(command_line);
         command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        finish(command.arg(inner.get_program()).args(inner.get_args()))
+        run_with_timeout(command.arg(inner.get_program()).args(inner.get_args()))
     };
-    let status = stranger(&["status"]).expect(0).stdout;
-    assert!(status.contains("it answers its own user and root only"), "{status}");
-    let health = judged(1, stranger(&["health"])).stderr;
-    assert!(health.contains("it answers its own user and root only"), "{health}");
+    let status = run_as_other_user(&["status"]).expect(0).stdout;
+    assert!(status.contains("it answers only its own user and root"), "{status}");
+    let health = expect_plain_exit(1, run_as_other_user(&["health"])).stderr;
+    assert!(health.contains("it answers only its own user and root"), "{health}");
 }
 
 #[test]
 fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
     let host = host();
-    // Whoever runs it may say anything.
+    // The process behind the socket may send any text.
     let lock = File::open(host.path("store/lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
     let _ = std::fs::remove_file(host.path("store/control.sock"));
     let listener = UnixListener::bind(host.path("store/control.sock")).unwrap();
     let hostile = "released\u{1b}[2J\u{9b}31m\r\u{7}\u{202e}done";
-    let told =
+    let executed =
         json!({ "told": { "json": {}, "text": format!("{hostile}\n"), "warnings": [hostile], "not_active": hostile } });
     let failed = json!({ "failed": { "code": 8, "message": hostile } });
-    for (reply, stream) in [told, failed].into_iter().zip(["stdout", "stderr"]) {
+    for (reply, stream) in [executed, failed].into_iter().zip(["stdout", "stderr"]) {
         let client = std::thread::spawn({
             let mut command = host.command(&["release"]);
-            move || finish(&mut command)
+            move || run_with_timeout(&mut command)
         });
         while !client.is_finished() {
             listener.set_nonblocking(true).unwrap();
@@ -350,19 +359,19 @@ fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
             let mut reader = BufReader::new(connection.try_clone().unwrap());
             let lines = reader.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
             let head: Vec<String> = lines.map(|line| line.to_ascii_lowercase()).collect();
-            let is_order = head.first().is_some_and(|line| line.starts_with("post "));
+            let is_command = head.first().is_some_and(|line| line.starts_with("post "));
             let length = head.iter().find_map(|line| line.strip_prefix("content-length: "));
             let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
             reader.read_exact(&mut body).unwrap();
             let (status, body) =
-                if is_order { ("200 OK", reply.to_string()) } else { ("404 Not Found", String::new()) };
+                if is_command { ("200 OK", reply.to_string()) } else { ("404 Not Found", String::new()) };
             let head = format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
             let _ = connection.write_all((head + &body).as_bytes());
         }
-        let ended = client.join().unwrap();
-        let said = if stream == "stdout" { &ended.stdout } else { &ended.stderr };
-        assert!(said.contains("released") && said.contains("done"), "{ended:?}");
-        for text in [&ended.stdout, &ended.stderr] {
+        let output = client.join().unwrap();
+        let printed = if stream == "stdout" { &output.stdout } else { &output.stderr };
+        assert!(printed.contains("released") && printed.contains("done"), "{output:?}");
+        for text in [&output.stdout, &output.stderr] {
             assert!(!text.chars().any(|c| c != '\n' && (c.is_control() || c == '\u{202e}')), "{text:?}");
         }
     }
@@ -373,16 +382,16 @@ fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
+    until("the first version", || front_page_title(&daemon) == "one");
     upstream.publish(bundle("two"));
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let before = upstream.count(Call::Poll);
-    let mut sync = waiting(&host, &["sync"]);
-    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(UpstreamCall::Poll);
+    let mut sync = spawn_command(&host, &["sync"]);
+    until("the job is polled", || upstream.count(UpstreamCall::Poll) > before + 2);
     sync.kill().unwrap();
     sync.wait().unwrap();
-    upstream.heal();
-    until("the second version", || front(&daemon) == "two");
+    upstream.clear_rules();
+    until("the second version", || front_page_title(&daemon) == "two");
 }
 
 #[test]
@@ -390,20 +399,21 @@ fn who_waits_for_a_daemon_that_is_stopped_is_told() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let mut daemon = host.run();
-    until("the first version", || front(&daemon) == "one");
-    upstream.on(Call::Poll).gives(answer(200).json(&json!({"status": "processing"})));
-    let before = upstream.count(Call::Poll);
-    let sync = waiting(&host, &["sync"]);
-    until("the job is polled", || upstream.count(Call::Poll) > before + 2);
+    until("the first version", || front_page_title(&daemon) == "one");
+    upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
+    let before = upstream.count(UpstreamCall::Poll);
+    let sync = spawn_command(&host, &["sync"]);
+    until("the job is polled", || upstream.count(UpstreamCall::Poll) > before + 2);
     daemon.signal("TERM");
-    let ended = judged(8, finish_child(sync));
-    assert!(ended.stderr.contains("the daemon on"), "{}", ended.stderr);
+    let output = expect_plain_exit(8, wait_with_timeout(sync));
+    assert!(output.stderr.contains("the daemon on"), "{}", output.stderr);
     assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
     assert!(!host.path("store/control.sock").exists());
 }
 
-fn waiting(host: &Host, verb: &[&str]) -> Child {
-    host.command(verb).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts")
+/// Starts a command and captures its output.
+fn spawn_command(host: &Host, command_line: &[&str]) -> Child {
+    host.command(command_line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts")
 }
 
 #[test]
@@ -413,19 +423,19 @@ fn status_says_what_is_served_what_was_seen_and_what_comes_next() {
     assert_eq!(alone["daemon"], Value::Null);
     assert_eq!(alone["nextLook"], Value::Null);
     let daemon = host.run();
-    next_look(&host);
+    wait_for_next_check(&host);
     let status = host.status();
     assert_eq!(status["daemon"]["addresses"][0], format!("http://{}/", daemon.address));
     assert_eq!(status["daemon"]["pid"], daemon.pid());
     assert_eq!(status["daemon"]["served"], status["active"]);
-    assert_eq!(status["lastAttempt"]["saw"], "the bundle is the one that is known");
-    assert_eq!(status["why"], "the bundle is the one that is known");
+    assert_eq!(status["lastAttempt"]["saw"], "the bundle is known already");
+    assert_eq!(status["why"], "the bundle is known already");
     host.put("bundle.zip", "<html>no bundle");
     until("a refusal", || host.status()["lastAttempt"]["failures"] == 1);
     let status = host.status();
     assert!(status["nextStep"].as_str().unwrap().contains("docwharf sync"), "{status}");
     let text = host.ok(&["status"]).stdout;
-    for word in ["active ", "daemon ", "serving ", "last look ", "error ", "next step ", "next look "] {
+    for word in ["active ", "daemon ", "serving ", "last check ", "error ", "next step ", "next check "] {
         assert!(text.lines().any(|line| line.starts_with(word)), "{word} in {text}");
     }
     host.ok(&["hold", "--reason", "freeze"]);
@@ -444,15 +454,15 @@ fn status_without_a_daemon_has_the_same_fields() {
 
 #[test]
 fn the_admin_listener_tells_and_takes_no_orders() {
-    let host = host().set("admin.listen", text("127.0.0.1:0"));
+    let host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let log = host.path("log");
     let mut command = host.command(&["run"]);
     command.stderr(std::fs::File::create(&log).unwrap());
     let _daemon = Daemon::start(&mut command);
     let admin = || {
         let text = std::fs::read_to_string(&log).unwrap();
-        let at = text.split("metrics are at http://").nth(1)?;
-        Some(at.split('/').next()?.to_owned())
+        let address = text.split("metrics are at http://").nth(1)?;
+        Some(address.split('/').next()?.to_owned())
     };
     until("the admin address", || admin().is_some());
     let admin = admin().unwrap();
@@ -461,10 +471,10 @@ fn the_admin_listener_tells_and_takes_no_orders() {
     let status: Value = serde_json::from_str(&http::get(&admin, "/status").text()).unwrap();
     assert_eq!(status["schemaVersion"], 1);
     assert_eq!(http::get(&admin, "/orders").status, 404);
-    let order = json!({"verb": "rollback", "who": "stranger"}).to_string();
+    let command = json!({"verb": "rollback", "who": "other"}).to_string();
     let request = format!(
-        "POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{order}",
-        order.len()
+        "POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{command}",
+        command.len()
     );
     assert!(http::raw(&admin, request.as_bytes()).starts_with(b"HTTP/1.1 404"));
     assert!(
@@ -475,47 +485,49 @@ fn the_admin_listener_tells_and_takes_no_orders() {
         .starts_with(b"HTTP/1.1 405")
     );
     assert_eq!(host.status()["hold"], Value::Null);
-    // Health by a listener, when the socket is out of reach.
+    // Health is also read from the admin listener.
     host.ok(&["health"]);
 }
 
-/// An address of the daemon, as `status` tells it.
-fn told_address(host: &Host, kind: &str) -> String {
+/// Returns an address of the daemon from its status.
+fn reported_address(host: &Host, kind: &str) -> String {
     let mut url = String::new();
-    until("the status says where it listens", || {
+    until("the address is in the status", || {
         host.status()["daemon"][kind][0].as_str().unwrap_or_default().clone_into(&mut url);
         !url.is_empty()
     });
     url.trim_start_matches("http://").trim_end_matches('/').to_owned()
 }
 
-/// The status of an answer to a request with this `Host`.
+/// Returns the status code of a response to a request with this `Host`.
 fn status_for(address: &str, host: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let answer = String::from_utf8_lossy(&http::raw(address, request.as_bytes())).into_owned();
     answer.split(' ').nth(1).expect("a status").to_owned()
 }
 
+// Regression: scripts of a version that no person had approved ran under the address of the admin listener and could
+// read `/status`.
 #[test]
 fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
     let host = Host::bare()
-        .set("activate.mode", text("manual"))
-        .set("activate.listen", text("127.0.0.1:0"))
-        .set("admin.listen", text("127.0.0.1:0"));
+        .set("activate.mode", toml_string("manual"))
+        .set("activate.listen", toml_string("127.0.0.1:0"))
+        .set("admin.listen", toml_string("127.0.0.1:0"));
     host.put("bundle.zip", bundle("one"));
-    let host = host.set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    let host = host.set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     let daemon = host.run();
     until("it is staged", || host.status()["staged"].is_object());
-    let (admin, staged) = (told_address(&host, "admin"), told_address(&host, "staged"));
+    let (admin, staged) = (reported_address(&host, "admin"), reported_address(&host, "staged"));
     let stage = host.ok(&["stage"]).stdout;
     assert!(stage.contains(&staged) && !stage.contains(&admin), "{stage}");
     until("it is shown", || http::get(&staged, "/").status == 200);
     assert!(http::get(&staged, "/").text().contains("one"));
-    // The routes of the admin side are not answered beside it.
+    // The admin routes are not served on this listener.
     for path in ["/livez", "/readyz", "/status", "/metrics", "/orders"] {
         assert_eq!(http::get(&staged, path).status, 404, "{path}");
     }
-    // Not a byte of what waits, under whatever address, comes from where an operator's browser trusts what it gets.
+    // The admin listener, which the browser of an operator trusts, serves no byte of the waiting version.
     for path in ["/", "/index.html", "/style.css", "/no-such-page"] {
         assert_eq!(http::get(&admin, path).status, 404, "{path}");
         assert!(!http::get(&admin, path).text().contains("one"), "{path}");
@@ -528,11 +540,12 @@ fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
     until("nothing waits", || http::get(&staged, "/").status == 404);
 }
 
+// Regression: any web page could read `/status` through DNS rebinding.
 #[test]
 fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
-    let mut host = host().set("admin.listen", text("127.0.0.1:0"));
+    let mut host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let daemon = host.run();
-    let admin = told_address(&host, "admin");
+    let admin = reported_address(&host, "admin");
     for name in ["127.0.0.1", "localhost", "localhost:8081", "[::1]:8081"] {
         assert_eq!(status_for(&admin, name, "/status"), "200", "{name}");
     }
@@ -540,21 +553,22 @@ fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
         assert_eq!(status_for(&admin, "evil.example", path), "421", "{path}");
     }
     for path in ["/livez", "/readyz", "/metrics"] {
-        assert_eq!(status_for(&admin, "evil.example", path), "200", "{path}: probes use names of theirs");
+        assert_eq!(status_for(&admin, "evil.example", path), "200", "{path}: probes may use any name");
     }
     assert_eq!(status_for(&admin, "docs-admin.example", "/status"), "421");
-    host.change("admin.hosts", text("docs-admin.example"));
+    host.change("admin.hosts", toml_string("docs-admin.example"));
     daemon.signal("HUP");
-    until("the name counts", || status_for(&admin, "docs-admin.example:8081", "/status") == "200");
+    until("the name is accepted", || status_for(&admin, "docs-admin.example:8081", "/status") == "200");
     assert_eq!(status_for(&admin, "evil.example", "/status"), "421");
 }
 
+// Regression: an inbox that could not be opened was reported in the log only, not by `status` and the metrics.
 #[test]
 fn an_inbox_that_cannot_be_used_is_told_by_status_metrics_and_again_when_it_can() {
-    let host = host().set("sync.inbox", text("inbox")).set("admin.listen", text("127.0.0.1:0"));
+    let host = host().set("sync.inbox", toml_string("inbox")).set("admin.listen", toml_string("127.0.0.1:0"));
     host.put("inbox", "in the way");
     let _daemon = host.run();
-    let admin = told_address(&host, "admin");
+    let admin = reported_address(&host, "admin");
     let value = |name: &str| {
         let text = http::get(&admin, "/metrics").text();
         text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<f64>().ok())
@@ -574,11 +588,12 @@ fn an_inbox_that_cannot_be_used_is_told_by_status_metrics_and_again_when_it_can(
     until("it is refused", || value("docwharf_inbox_rejected_total ") == Some(1.0));
 }
 
+// Regression: `/metrics` answered in the OpenMetrics format, whatever the client accepted.
 #[test]
 fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
-    let host = host().set("admin.listen", text("127.0.0.1:0"));
+    let host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let _daemon = host.run();
-    let admin = told_address(&host, "admin");
+    let admin = reported_address(&host, "admin");
     let plain = http::get(&admin, "/metrics");
     assert_eq!(plain.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
     assert_eq!(plain.header("vary"), Some("Accept"));
@@ -600,54 +615,55 @@ fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
 
 #[test]
 fn status_and_metrics_say_what_is_published_and_why_not() {
-    let host = host().set("publish.directory", text("www"));
+    let host = host().set("publish.directory", toml_string("www"));
     let _daemon = host.run();
     until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
-    let metrics = || socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let metrics = || request_over_socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     assert!(metrics().contains("\ndocwharf_published 1\n"));
     assert!(host.ok(&["status"]).stdout.lines().any(|line| line.starts_with("published ")));
-    // A file where the next folder should be.
+    // A file is in the place of the link.
     std::fs::remove_file(host.path("www/current")).unwrap();
     std::fs::write(host.path("www/current"), "not a link").unwrap();
     host.ok(&["activate", "first"]);
-    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    until("the error is reported", || host.status()["daemon"]["publish"]["error"].is_string());
     assert!(metrics().contains("\ndocwharf_published 0\n"));
 }
 
 /// The value of a metric without labels.
 fn metric(host: &Host, name: &str) -> String {
-    let text = socket(host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let text = request_over_socket(host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
     let value = text.lines().find_map(|line| line.strip_prefix(&format!("docwharf_{name} ")));
     value.unwrap_or_else(|| panic!("no {name} in {text}")).to_owned()
 }
 
 #[test]
 fn a_version_that_is_published_but_not_served_does_not_count_as_published() {
-    let host = host().set("publish.directory", text("www"));
+    let host = host().set("publish.directory", toml_string("www"));
     let _daemon = host.run();
     until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
     let second = host.active().unwrap();
     assert_eq!(metric(&host, "published"), "1");
-    // A record that cannot be read keeps the next version from being published; the link stays where it is.
+    // With a record that cannot be read, the next version is not published; the link stays.
     let record = host.path("www/.docwharf.json");
     std::fs::remove_file(&record).unwrap();
     std::fs::create_dir(&record).unwrap();
     host.ok(&["activate", "first"]);
-    until("it is told", || host.status()["daemon"]["publish"]["error"].is_string());
+    until("the error is reported", || host.status()["daemon"]["publish"]["error"].is_string());
     assert_eq!(host.status()["daemon"]["publish"]["version"], json!(second));
     assert_eq!(metric(&host, "published"), "0");
     std::fs::remove_dir(&record).unwrap();
     host.ok(&["activate", &second]);
-    until("what is served is published again", || metric(&host, "published") == "1");
+    until("the served version is published again", || metric(&host, "published") == "1");
 }
 
 #[test]
 fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
-    let mut host = Host::bare().set("staticExport.bundleUrl", text("bundle.zip")).set("sync.interval", text("1h"));
+    let mut host =
+        Host::bare().set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     host.put("bundle.zip", "<html>no bundle");
     let daemon = host.run();
     until("the socket", || host.path("store/control.sock").exists());
-    until("the first look has failed", || metric(&host, "consecutive_failures") != "0");
+    until("the first check has failed", || metric(&host, "consecutive_failures") != "0");
     let conditions = ["ready", "held", "pinned", "gate_refused", "config_reload_success", "store_damaged_versions"];
     let values = || conditions.map(|name| metric(&host, name)).join(" ");
     assert_eq!(values(), "0 0 0 0 1 0");
@@ -661,32 +677,34 @@ fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
     std::fs::write(host.path("store/suspect"), format!("{}\n", host.active().unwrap())).unwrap();
     assert_eq!(values(), "1 0 0 0 1 1");
     std::fs::write(host.path("store/suspect"), "").unwrap();
-    host.change("staticExport.version", text("one"));
+    host.change("staticExport.version", toml_string("one"));
     daemon.signal("HUP");
-    until("the pin counts", || metric(&host, "pinned") == "1");
+    until("the pin is in force", || metric(&host, "pinned") == "1");
     host.change("sync.keep", "-1");
     daemon.signal("HUP");
-    until("the mistake is told", || metric(&host, "config_reload_success") == "0");
+    until("the mistake is reported", || metric(&host, "config_reload_success") == "0");
     assert_eq!(metric(&host, "pinned"), "1", "the configuration before is in force");
     host.remove("sync.keep");
     host.remove("staticExport.version");
     daemon.signal("HUP");
-    until("the correction counts", || metric(&host, "config_reload_success") == "1");
+    until("the correction is in force", || metric(&host, "config_reload_success") == "1");
     until("nothing is pinned", || metric(&host, "pinned") == "0");
 }
 
+// Regression: `run` ended with exit code 2 beside a version that waited for activation when its source was missing or
+// none was configured.
 #[test]
 fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
     for source in [None, Some("gone.zip")] {
-        let host = Host::bare().set("activate.mode", text("manual")).set("sync.interval", text("1h"));
+        let host = Host::bare().set("activate.mode", toml_string("manual")).set("sync.interval", toml_string("1h"));
         host.put("bundle.zip", bundle("one"));
-        let host = source.into_iter().fold(host, |host, name| host.set("staticExport.bundleUrl", text(name)));
+        let host = source.into_iter().fold(host, |host, name| host.set("staticExport.bundleUrl", toml_string(name)));
         let staged = host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--json"]).json();
         let daemon = host.run();
-        until("its first look has ended", || host.status()["daemon"]["doing"].is_null());
+        until("its first check has ended", || host.status()["daemon"]["doing"].is_null());
         assert_eq!(http::get(&daemon.address, "/").status, 503);
         host.ok(&["activate", staged["version"].as_str().unwrap()]);
-        assert_eq!(front(&daemon), "one");
+        assert_eq!(front_page_title(&daemon), "one");
     }
 }
 
@@ -694,16 +712,16 @@ fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_go
 fn metrics_follow_the_conventions_and_count_what_happens() {
     let host = host();
     let daemon = host.run();
-    next_look(&host);
+    wait_for_next_check(&host);
     for path in ["/", "/guide", "/no-such-page"] {
-        http::single(&daemon.address, "GET", path, &[]);
+        http::request_and_close(&daemon.address, "GET", path, &[]);
     }
     host.ok(&["hold"]);
     host.put("bundle.zip", "<html>no bundle");
     let mut metrics = String::new();
-    // The record knows of it a moment before those who count.
+    // The record is written a moment before the counters.
     until("a refusal", || {
-        metrics = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        metrics = request_over_socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         metrics.contains("docwharf_consecutive_failures 1\n")
     });
     for line in [
@@ -729,9 +747,9 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
     host.ok(&["activate", "first"]);
     let after = host.active().unwrap();
     assert_ne!(before, after);
-    // The one before is not told of beside it.
+    // The line of the previous version is removed.
     until("the other version's line", || {
-        let text = socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let text = request_over_socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
         active(&text) == line(&after)
     });
     for name in ["last_success_timestamp_seconds", "last_attempt_timestamp_seconds", "store_bytes", "build_info"] {
@@ -741,18 +759,19 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
     for line in body.lines().filter(|line| !line.starts_with('#')) {
         assert!(line.starts_with("docwharf_") && line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
     }
-    assert!(!metrics.contains("# EOF"), "that is OpenMetrics, which was not asked for");
+    assert!(!metrics.contains("# EOF"), "that is OpenMetrics, which was not requested");
 }
 
-/// What the control socket answers.
-fn socket(host: &Host, request: &str) -> String {
+/// Returns the response of the control socket to a request.
+fn request_over_socket(host: &Host, request: &str) -> String {
     let mut stream = UnixStream::connect(host.path("store/control.sock")).expect("the daemon listens");
     stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
 }
 
+// Regression: the control socket was visible under its name before its mode was set.
 #[test]
 fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
     let host = host();
@@ -761,25 +780,28 @@ fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
     let mode = std::fs::metadata(host.path("store/control.sock")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     assert!(
-        socket(&host, "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-            .starts_with("HTTP/1.1 400")
+        request_over_socket(
+            &host,
+            "POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+        )
+        .starts_with("HTTP/1.1 400")
     );
     daemon.signal("KILL");
     daemon.wait(std::time::Duration::from_secs(10));
-    // What is left of it neither keeps a verb from working nor the next daemon from listening.
+    // The leftover socket stops neither a command nor the next daemon.
     host.ok(&["hold"]);
     let _daemon = host.run();
-    until("the daemon is asked", || host.status()["daemon"].is_object());
+    until("the daemon responds", || host.status()["daemon"].is_object());
 }
 
 #[test]
 fn a_store_far_down_is_reached() {
     let host = host();
     let deep = (0..12).fold(host.path("deep"), |path, n| path.join(format!("a-folder-with-a-long-name-{n}")));
-    let host = host.set("store.path", text(deep.to_str().unwrap()));
+    let host = host.set("store.path", toml_string(deep.to_str().unwrap()));
     assert!(deep.as_os_str().len() > 300);
     let daemon = host.run();
-    until("the first version", || front(&daemon) == "second");
+    until("the first version", || front_page_title(&daemon) == "second");
     assert_eq!(host.status()["daemon"]["pid"], daemon.pid());
     host.ok(&["hold"]);
 }
@@ -787,14 +809,14 @@ fn a_store_far_down_is_reached() {
 #[test]
 fn health_tells_whether_there_is_something_to_serve() {
     let upstream = Upstream::new(bundle("one"));
-    upstream.on(Call::Start).gives(answer(503));
+    upstream.on(UpstreamCall::Start).respond_with(error_reply(503));
     let host = Host::new(&upstream);
-    assert!(host.ends(1, &["health"]).stderr.contains("docwharf run"));
+    assert!(host.expect_exit(1, &["health"]).stderr.contains("docwharf run"));
     let _daemon = host.run();
-    until("it lives", || finish(&mut host.command(&["health", "--live"])).code == Some(0));
-    assert!(host.ends(1, &["health"]).stderr.contains("no version yet"));
-    upstream.heal();
-    until("it is ready", || finish(&mut host.command(&["health"])).code == Some(0));
+    until("it is alive", || run_with_timeout(&mut host.command(&["health", "--live"])).code == Some(0));
+    assert!(host.expect_exit(1, &["health"]).stderr.contains("no version yet"));
+    upstream.clear_rules();
+    until("it is ready", || run_with_timeout(&mut host.command(&["health"])).code == Some(0));
 }
 
 #[test]
@@ -803,24 +825,24 @@ fn store_verify_finds_what_has_rotted_and_changes_nothing() {
     let versions = host.ok(&["versions", "--json"]).json()["versions"].clone();
     let labelled = |version: &&Value| version["labels"] == json!(["first"]);
     let first = versions.as_array().unwrap().iter().find(labelled).unwrap()["id"].as_str().unwrap().to_owned();
-    rot(&host.path(&format!("store/versions/{first}/site.zip")));
+    flip_byte(&host.path(&format!("store/versions/{first}/site.zip")));
     let before = support::read_tree(&host.path("store"));
-    let ended = finish(&mut host.command(&["store", "verify", "--json"]));
-    assert_eq!(ended.code, Some(8), "{ended:?}");
-    assert_eq!(ended.json()["damaged"], json!([first]));
+    let output = run_with_timeout(&mut host.command(&["store", "verify", "--json"]));
+    assert_eq!(output.code, Some(8), "{output:?}");
+    assert_eq!(output.json()["damaged"], json!([first]));
     host.ok(&["store", "verify", "--active"]);
     assert!(before == support::read_tree(&host.path("store")));
-    // An image that is whole, but that of another version.
+    // A complete image, but that of another version.
     let image = |id: &Value| host.path(&format!("store/versions/{}/site.zip", id.as_str().unwrap()));
     let second = versions.as_array().unwrap().iter().find(|version| !labelled(version)).unwrap()["id"].clone();
     std::fs::remove_file(image(&json!(first))).unwrap();
     std::fs::copy(image(&second), image(&json!(first))).unwrap();
-    let ended = finish(&mut host.command(&["store", "verify", "--json"]));
-    assert_eq!((ended.code, ended.json()["damaged"].clone()), (Some(8), json!([first])));
+    let output = run_with_timeout(&mut host.command(&["store", "verify", "--json"]));
+    assert_eq!((output.code, output.json()["damaged"].clone()), (Some(8), json!([first])));
 }
 
 /// Changes a byte in the middle of a file.
-fn rot(path: &Path) {
+fn flip_byte(path: &Path) {
     let mut bytes = std::fs::read(path).unwrap();
     let middle = bytes.len() / 3;
     bytes[middle] ^= 0x55;
@@ -835,7 +857,7 @@ fn gc_removes_what_it_said_it_would() {
         host.put("more.zip", bundle(&format!("{name} again {}", host.ok(&["versions"]).stdout.len())));
         host.ok(&["import", host.path("more.zip").to_str().unwrap()]);
     }
-    // Pruned as they came; what is labelled, active and previous stays.
+    // Each was pruned when the next one arrived; labelled, active and previous versions stay.
     assert_eq!(host.ok(&["gc", "--dry-run", "--json"]).json()["versions"].as_array().unwrap().len(), 0);
     let host = host.set("sync.keep", "5");
     for n in 0..3 {
@@ -843,9 +865,9 @@ fn gc_removes_what_it_said_it_would() {
         host.ok(&["import", host.path("more.zip").to_str().unwrap()]);
     }
     let host = host.set("sync.keep", "0");
-    let said = host.ok(&["gc", "--dry-run", "--json"]).json();
-    assert!(!said["versions"].as_array().unwrap().is_empty());
-    let done = host.ok(&["gc", "--json"]).json();
-    assert_eq!(said["versions"], done["versions"]);
+    let listed = host.ok(&["gc", "--dry-run", "--json"]).json();
+    assert!(!listed["versions"].as_array().unwrap().is_empty());
+    let removed = host.ok(&["gc", "--json"]).json();
+    assert_eq!(listed["versions"], removed["versions"]);
     assert_eq!(host.ok(&["gc"]).stdout, "nothing to remove\n");
 }

@@ -1,13 +1,13 @@
-//! The imports between the files of a crate form no circle.
+//! Checks that the imports between the files of a crate form no circle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sources;
+use crate::read_sources;
 
-/// A module as the names of its path below the root of its crate.
+/// A module: the names of its path below the root of its crate.
 type ModulePath = Vec<String>;
 
-/// Returns the module that a file below `folder` is.
+/// Returns the module of a source file below `folder`.
 fn module_of(folder: &str, file: &str) -> ModulePath {
     let path = file.strip_prefix(folder).and_then(|path| path.strip_prefix('/'));
     let path = path.and_then(|path| path.strip_suffix(".rs")).expect("a source file");
@@ -21,9 +21,9 @@ fn module_of(folder: &str, file: &str) -> ModulePath {
 /// Expands the braces of a `use` declaration into single paths.
 fn expand(tree: &str) -> Vec<String> {
     let Some((head, rest)) = tree.split_once('{') else { return vec![tree.trim().to_owned()] };
-    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let list = rest.rsplit_once('}').map_or(rest, |(list, _)| list);
     let (mut depth, mut items) = (0, vec![String::new()]);
-    for c in inner.chars() {
+    for c in list.chars() {
         match c {
             '{' => depth += 1,
             '}' => depth -= 1,
@@ -33,13 +33,13 @@ fn expand(tree: &str) -> Vec<String> {
             }
             _ => {}
         }
-        items.last_mut().expect("there is one").push(c);
+        items.last_mut().expect("the list is never empty").push(c);
     }
     let items = items.iter().filter(|item| !item.trim().is_empty());
     items.map(String::as_str).flat_map(expand).map(|item| format!("{}{item}", head.trim())).collect()
 }
 
-/// Returns the modules from which the code of a file imports. A parent that uses its own children is not counted.
+/// Returns the modules from which a file imports. Imports from its own child modules do not count.
 fn imports(module: &[String], text: &str, modules: &BTreeSet<ModulePath>) -> BTreeSet<ModulePath> {
     // Tests at the end of a file may import from it with `use super::*`, and from anywhere else.
     let code = text.split("\nmod tests {").next().unwrap_or_default();
@@ -51,33 +51,33 @@ fn imports(module: &[String], text: &str, modules: &BTreeSet<ModulePath>) -> BTr
     let mut found = BTreeSet::new();
     for path in declarations.flat_map(expand) {
         let mut names = path.split("::").map(str::trim).peekable();
-        let mut at: ModulePath = match names.peek() {
+        let mut current: ModulePath = match names.peek() {
             Some(&"crate") => Vec::new(),
             Some(&"super") => module.to_vec(),
             _ => continue,
         };
         while let Some(name) = names.next_if(|&name| name == "crate" || name == "super") {
             if name == "super" {
-                at.pop();
+                current.pop();
             }
         }
         for name in names {
-            let below: ModulePath = at.iter().cloned().chain([name.to_owned()]).collect();
-            if !modules.contains(&below) {
+            let child: ModulePath = current.iter().cloned().chain([name.to_owned()]).collect();
+            if !modules.contains(&child) {
                 break;
             }
-            at = below;
+            current = child;
         }
-        if modules.contains(&at) && !at.starts_with(module) {
-            found.insert(at);
+        if modules.contains(&current) && !current.starts_with(module) {
+            found.insert(current);
         }
     }
     found
 }
 
 /// Returns the imports of each file below `folder`.
-fn imports_below(folder: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
-    let files = sources(folder);
+fn read_imports(folder: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
+    let files = read_sources(folder);
     let modules: BTreeSet<ModulePath> = files.iter().map(|(name, _)| module_of(folder, name)).collect();
     let edges: BTreeMap<ModulePath, BTreeSet<ModulePath>> = files
         .iter()
@@ -93,14 +93,15 @@ fn imports_below(folder: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
 
 #[track_caller]
 fn assert_no_circle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
-    // Files that import from no other are removed until none is left; those that stay are in circles or above them.
+    // Removes files that import from no remaining file, until there is none. The remaining files are in a circle, or
+    // import from one that is.
     loop {
-        let done: Vec<ModulePath> =
+        let without_imports: Vec<ModulePath> =
             edges.iter().filter(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone()).collect();
-        if done.is_empty() {
+        if without_imports.is_empty() {
             break;
         }
-        for module in &done {
+        for module in &without_imports {
             edges.remove(module);
             for imports in edges.values_mut() {
                 imports.remove(module);
@@ -112,8 +113,8 @@ fn assert_no_circle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
 
 #[test]
 fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root() {
-    let edges = imports_below("crates/origin/src");
-    // The root has declarations only, so an import from it is one from a file that it names.
+    let edges = read_imports("crates/origin/src");
+    // The root has only re-exports, so an import from it is an import from the file of the re-exported item.
     let from_root: Vec<_> = edges.iter().filter(|(_, imports)| imports.contains(&ModulePath::new())).collect();
     assert!(from_root.is_empty(), "{from_root:#?}");
     assert_no_circle(edges);
@@ -121,30 +122,30 @@ fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root()
 
 #[test]
 fn no_files_of_the_agent_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("crates/agent/src"));
+    assert_no_circle(read_imports("crates/agent/src"));
 }
 
 #[test]
 fn no_files_of_the_shared_building_blocks_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("crates/base/src"));
+    assert_no_circle(read_imports("crates/base/src"));
 }
 
 #[test]
 fn no_files_of_the_site_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("crates/site/src"));
+    assert_no_circle(read_imports("crates/site/src"));
 }
 
 #[test]
 fn no_files_of_the_server_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("crates/serve/src"));
+    assert_no_circle(read_imports("crates/serve/src"));
 }
 
 #[test]
 fn no_files_of_the_test_support_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("crates/test-support/src"));
+    assert_no_circle(read_imports("crates/test-support/src"));
 }
 
 #[test]
 fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
-    assert_no_circle(imports_below("src"));
+    assert_no_circle(read_imports("src"));
 }

@@ -1,4 +1,4 @@
-//! The layers of the program: Cargo keeps them between crates, these tests inside each crate. The documents are true.
+//! Checks the layers of the program inside each crate (Cargo enforces them between crates), and the documents.
 
 #![allow(missing_docs)]
 
@@ -8,7 +8,8 @@ mod documents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Crate, module or top-level file → layer inside the crate, as ARCHITECTURE.md has it. A crate without a row has none.
+/// The layers inside each crate, as in ARCHITECTURE.md: crate → module or top-level file → layer. A crate without a row
+/// has no layers.
 const LAYERS: &[(&str, &[(&str, u32)])] = &[
     ("crates/base/src", &[("codec", 2), ("net", 2)]),
     ("crates/site/src", &[("bundle", 0), ("seal", 2)]),
@@ -16,18 +17,18 @@ const LAYERS: &[(&str, &[(&str, u32)])] = &[
     ("src", &[("admin", 0), ("config", 0), ("daemon", 1), ("doctor", 1), ("cli", 2)]),
 ];
 
-/// The layer of a module that has no row of its own: base has its own files and model below codec and net, a
-/// site between reading a bundle and sealing one.
+/// Returns the layer of a module without a row. In `base`, such modules are below `codec` and `net`; in `site`, they
+/// are between `bundle` and `seal`.
 fn default_layer(folder: &str) -> u32 {
     u32::from(matches!(folder, "crates/base/src" | "crates/site/src"))
 }
 
-/// Folders with the sources of the program.
-const FOLDERS: [&str; 6] =
+/// The folders with the sources of the program.
+const SOURCE_FOLDERS: [&str; 6] =
     ["crates/base/src", "crates/site/src", "crates/serve/src", "crates/agent/src", "crates/origin/src", "src"];
 
-/// Rust files of a folder of sources, by their paths below the root of the repository, with their text.
-fn sources(folder: &str) -> Vec<(String, String)> {
+/// Reads the Rust files below a folder: the path from the root of the repository, and the text.
+fn read_sources(folder: &str) -> Vec<(String, String)> {
     fn collect(root: &Path, dir: &Path, found: &mut Vec<(String, String)>) {
         for entry in std::fs::read_dir(dir).unwrap() {
             let path = entry.unwrap().path();
@@ -45,15 +46,15 @@ fn sources(folder: &str) -> Vec<(String, String)> {
     found
 }
 
-fn all_sources() -> Vec<(String, String)> {
-    FOLDERS.into_iter().flat_map(sources).collect()
+fn read_all_sources() -> Vec<(String, String)> {
+    SOURCE_FOLDERS.into_iter().flat_map(read_sources).collect()
 }
 
-/// The modules that a source text names by `crate::module`, single or in braces.
-fn modules_named(text: &str) -> BTreeSet<String> {
+/// Returns the modules that a source text names as `crate::module`, single or in braces.
+fn named_modules(text: &str) -> BTreeSet<String> {
     let mut modules = BTreeSet::new();
-    for (at, _) in text.match_indices("crate::") {
-        let rest = &text[at + "crate::".len()..];
+    for (start, _) in text.match_indices("crate::") {
+        let rest = &text[start + "crate::".len()..];
         let names: Vec<&str> = match rest.strip_prefix('{') {
             Some(list) => list[..list.find('}').unwrap_or(list.len())].split(',').collect(),
             None => vec![rest],
@@ -68,11 +69,11 @@ fn modules_named(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_file_imports_only_from_its_own_module_and_from_layers_below() {
-    let mut wrong = Vec::new();
+    let mut problems = Vec::new();
     for &(folder, rows) in LAYERS {
         let rows: BTreeMap<&str, u32> = rows.iter().copied().collect();
         let layer_of = |module: &str| rows.get(module).copied().unwrap_or(default_layer(folder));
-        let files = sources(folder);
+        let files = read_sources(folder);
         let module_of = |name: &str| name[folder.len() + 1..].split(['/', '.']).next().unwrap().to_owned();
         let modules: BTreeSet<String> = files.iter().map(|(name, _)| module_of(name)).collect();
         for module in rows.keys() {
@@ -83,35 +84,35 @@ fn every_file_imports_only_from_its_own_module_and_from_layers_below() {
             if module == "lib" || module == "main" {
                 continue;
             }
-            for other in modules_named(text).intersection(&modules) {
-                let (own, below) = (layer_of(&module), layer_of(other));
-                let both_without_row = !rows.contains_key(module.as_str()) && !rows.contains_key(other.as_str());
-                if *other != module && below >= own && !both_without_row {
-                    wrong.push(format!("{name} imports from {other}"));
+            for imported in named_modules(text).intersection(&modules) {
+                let (own_layer, imported_layer) = (layer_of(&module), layer_of(imported));
+                let both_without_row = !rows.contains_key(module.as_str()) && !rows.contains_key(imported.as_str());
+                if *imported != module && imported_layer >= own_layer && !both_without_row {
+                    problems.push(format!("{name} imports from {imported}"));
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// The modules at the top of a crate that one of its files imports from, outside its tests. `name` is the path below the
+/// Returns the top-level modules from which a file of a crate imports, outside its tests. `name` is the path below the
 /// crate's `src`.
 fn imported_modules(name: &str, text: &str) -> BTreeSet<String> {
-    // `super` of `mod.rs` is that of its folder.
+    // `mod.rs` is the module of its folder, one level higher than its path.
     let depth = name.split('/').count() - usize::from(name.ends_with("/mod.rs"));
     let code = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
     let mut code = lines.collect::<Vec<_>>().join("\n").replace(&"super::".repeat(depth), "crate::");
     code.retain(|c| c != '\n');
-    modules_named(&code)
+    named_modules(&code)
 }
 
 #[test]
 fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
     let folder = "crates/serve/src";
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for (name, text) in sources(folder) {
+    for (name, text) in read_sources(folder) {
         let name = &name[folder.len() + 1..];
         let module = name.split(['/', '.']).next().unwrap().to_owned();
         if module != "lib" && !name.ends_with("tests.rs") {
@@ -123,7 +124,7 @@ fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
         others.retain(|other| other != module && modules.contains(other));
     }
     assert!(imports["handler"].contains("file_response") && imports["http2"].contains("respond"), "imports are found");
-    // Modules that import from no other one left are in no circle.
+    // Modules that import from none of the remaining modules are not in a circle.
     while let Some(module) = imports.iter().find(|(_, others)| others.is_empty()).map(|(module, _)| module.clone()) {
         imports.remove(&module);
         for others in imports.values_mut() {
@@ -136,7 +137,8 @@ fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
 #[test]
 fn what_is_computed_only_does_no_io() {
     let pure = ["crates/base/src/model/", "crates/base/src/codec/"];
-    for (name, text) in all_sources().iter().filter(|(name, _)| pure.iter().any(|folder| name.starts_with(folder))) {
+    for (name, text) in read_all_sources().iter().filter(|(name, _)| pure.iter().any(|folder| name.starts_with(folder)))
+    {
         for word in ["std::fs", "std::net", "std::process", "tokio", "rustix"] {
             assert!(!text.contains(word), "{name} uses {word}");
         }
@@ -146,15 +148,15 @@ fn what_is_computed_only_does_no_io() {
 #[test]
 fn unsafe_code_is_in_two_mappings_and_in_one_option_of_a_socket_only() {
     let mut found = BTreeSet::new();
-    for (name, text) in all_sources() {
+    for (name, text) in read_all_sources() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
         let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
-        let most = match name.as_str() {
+        let max_count = match name.as_str() {
             "crates/site/src/mapping.rs" => usize::MAX,
-            "crates/site/src/memfd_arena.rs" | "crates/base/src/defer_accept.rs" => 1,
+            "crates/site/src/memfd_arena.rs" | "crates/base/src/tcp_options.rs" => 1,
             _ => 0,
         };
-        assert!(count <= most, "{name} has unsafe code");
+        assert!(count <= max_count, "{name} has unsafe code");
         if count > 0 {
             found.insert(name);
         }
@@ -162,8 +164,9 @@ fn unsafe_code_is_in_two_mappings_and_in_one_option_of_a_socket_only() {
     assert_eq!(found.len(), 3, "{found:?}");
 }
 
-/// Modules that open, create, rename or remove files where other users may write. A folder stands for all its files.
-const BY_DESCRIPTOR: &[&str] = &[
+/// Modules that open, create, rename or remove files where other users may write. A `mod.rs` stands for all files of
+/// its folder.
+const DESCRIPTOR_MODULES: &[&str] = &[
     "crates/base/src/directory/mod.rs",
     "crates/site/src/bundle/folder.rs",
     "crates/site/src/seal/mod.rs",
@@ -178,31 +181,35 @@ const BY_DESCRIPTOR: &[&str] = &[
     "src/daemon/inbox.rs",
 ];
 
-/// Lines of other code in these modules that may use a path all the same, because it is one that an operator has written.
-const BY_PATH: usize = 10;
+/// Upper bound of the exceptions in these modules: lines that may use a path, because an operator has configured it.
+const MAX_PATH_EXCEPTIONS: usize = 10;
 
 #[test]
 fn what_other_users_may_write_to_is_not_reached_by_path() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let listed = std::fs::read_to_string(root.join("clippy.toml")).unwrap();
-    let needed = ["fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir_all", "fs::set_permissions"];
-    for method in needed.into_iter().chain(["File::open", "File::create", "OpenOptions::open", "DirBuilder::create"]) {
-        assert!(listed.contains(&format!("\"std::fs::{}\"", method.trim_start_matches("fs::"))), "{method}");
+    let clippy_config = std::fs::read_to_string(root.join("clippy.toml")).unwrap();
+    let required = ["fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir_all", "fs::set_permissions"];
+    for method in required.into_iter().chain(["File::open", "File::create", "OpenOptions::open", "DirBuilder::create"])
+    {
+        assert!(clippy_config.contains(&format!("\"std::fs::{}\"", method.trim_start_matches("fs::"))), "{method}");
     }
-    let files = all_sources();
-    let mut by_path = 0;
-    for module in BY_DESCRIPTOR {
-        let below = module.strip_suffix("mod.rs").unwrap_or(module);
-        let texts: Vec<_> = files.iter().filter(|(name, _)| name.starts_with(below)).collect();
-        let (_, text) = texts.iter().find(|(name, _)| name == module).unwrap_or_else(|| panic!("{module} has gone"));
+    let files = read_all_sources();
+    let mut exceptions = 0;
+    for module in DESCRIPTOR_MODULES {
+        let prefix = module.strip_suffix("mod.rs").unwrap_or(module);
+        let texts: Vec<_> = files.iter().filter(|(name, _)| name.starts_with(prefix)).collect();
+        let (_, text) = texts.iter().find(|(name, _)| name == module).unwrap_or_else(|| panic!("there is no {module}"));
         assert!(text.contains("\n#![deny(clippy::disallowed_methods)]\n"), "{module} does not deny paths");
         for (name, text) in texts {
             let code = text.split("#[cfg(test)]\n").next().unwrap();
             for line in code.lines().filter(|line| line.contains("allow(clippy::disallowed_methods)")) {
-                assert!(line.contains("// "), "{name} does not say why it may: {line}");
-                by_path += 1;
+                assert!(line.contains("// "), "{name} gives no reason for an exception: {line}");
+                exceptions += 1;
             }
         }
     }
-    assert!(by_path <= BY_PATH, "{by_path} places use paths where other users may write; {BY_PATH} are known");
+    assert!(
+        exceptions <= MAX_PATH_EXCEPTIONS,
+        "{exceptions} lines use paths where other users may write; at most {MAX_PATH_EXCEPTIONS} may"
+    );
 }

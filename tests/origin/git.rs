@@ -1,5 +1,5 @@
-//! What is promised of sites that are made from a branch of a Git repository. It needs the `git` program, and tries every
-//! sandbox that this machine has.
+//! Sites that are built from a branch of a Git repository. The tests need the `git` program, and try every sandbox that
+//! this machine has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,29 +15,29 @@ use docwharf::base::error_chain::ErrorChain;
 use docwharf::origin::shares::ResourcePools;
 use docwharf::origin::source::JobContext;
 use docwharf::origin::source::git::{
-    BuiltSite, Git, GitError, Sandbox, branches, build_site, is_branch_name, make_among,
+    BuiltSite, GitError, GitSource, Sandbox, build_site, build_site_in, is_branch_name, list_branches,
 };
 use docwharf::origin::{OriginLimits, SharedResource};
 
-const LONG: Duration = Duration::from_mins(2);
+const TIMEOUT: Duration = Duration::from_mins(2);
 const MIB: u64 = 1 << 20;
 
-/// A folder with a repository in it, and room beside it.
-struct Place {
+/// A temporary folder with a repository.
+struct RepositoryFixture {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    /// A repository with one commit that has these files.
+impl RepositoryFixture {
+    /// Creates a repository with one commit that has these files.
     #[track_caller]
-    fn with(files: &[(&str, &str)]) -> Place {
-        let place = Place { dir: tempfile::tempdir().unwrap() };
-        // Another user has to come through.
-        fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        fs::create_dir(place.repository()).unwrap();
-        place.git(&["init", "--quiet", "--initial-branch=main"]);
-        place.commit(files, "The first pages\n\nAnd why.");
-        place
+    fn with(files: &[(&str, &str)]) -> RepositoryFixture {
+        let fixture = RepositoryFixture { dir: tempfile::tempdir().unwrap() };
+        // The user of a build must be able to traverse the folder.
+        fs::set_permissions(fixture.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        fs::create_dir(fixture.repository()).unwrap();
+        fixture.git(&["init", "--quiet", "--initial-branch=main"]);
+        fixture.commit(files, "The first pages\n\nAnd why.");
+        fixture
     }
 
     fn repository(&self) -> PathBuf {
@@ -49,13 +49,13 @@ impl Place {
         let mut command = Command::new("git");
         command.args(arguments).current_dir(self.repository()).env("HOME", self.dir.path());
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-        for who in ["AUTHOR", "COMMITTER"] {
-            command.env(format!("GIT_{who}_NAME"), "Ada Lovelace").env(format!("GIT_{who}_EMAIL"), "ada@example.org");
-            command.env(format!("GIT_{who}_DATE"), "2026-03-01T12:00:00Z");
+        for role in ["AUTHOR", "COMMITTER"] {
+            command.env(format!("GIT_{role}_NAME"), "Ada Lovelace").env(format!("GIT_{role}_EMAIL"), "ada@example.org");
+            command.env(format!("GIT_{role}_DATE"), "2026-03-01T12:00:00Z");
         }
-        let done = command.output().expect("git runs; these tests need it installed");
-        assert!(done.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
-        String::from_utf8(done.stdout).unwrap().trim().to_owned()
+        let output = command.output().expect("these tests need the git program");
+        assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
     #[track_caller]
@@ -70,123 +70,124 @@ impl Place {
         self.git(&["rev-parse", "HEAD"])
     }
 
-    /// Its main branch, built by a command.
-    fn source(&self, build: &str) -> Git {
+    /// Returns the main branch as a source, built by a command; an empty command means no build.
+    fn source(&self, build: &str) -> GitSource {
         let build = (!build.is_empty()).then(|| build.to_owned());
         let output = build.as_ref().map(|_| PathBuf::from("out"));
-        source(self.repository().to_str().unwrap(), build, output)
+        git_source(self.repository().to_str().unwrap(), build, output)
     }
 
+    /// Creates an empty folder for a build.
     fn space(&self) -> PathBuf {
         tempfile::Builder::new().prefix("space-").tempdir_in(self.dir.path()).unwrap().keep()
     }
 }
 
-fn source(repository: &str, build: Option<String>, output: Option<PathBuf>) -> Git {
-    Git {
+fn git_source(repository: &str, build: Option<String>, output: Option<PathBuf>) -> GitSource {
+    GitSource {
         repository: repository.to_owned(),
         branch: "main".to_owned(),
         build,
         output,
         tools: Vec::new(),
-        network: false,
-        allow_untrusted: true,
-        time: LONG,
-        size: 64 * MIB,
-        memory: 1024 * MIB,
-        processes: 256,
+        allows_network: false,
+        allows_no_sandbox: true,
+        max_duration: TIMEOUT,
+        max_bytes: 64 * MIB,
+        max_memory_bytes: 1024 * MIB,
+        max_processes: 256,
     }
 }
 
-/// One try, and what was said.
-fn attempt(place: &Place, git: &Git, sandbox: Sandbox) -> (Result<BuiltSite, GitError>, String) {
-    let watch = JobContext::default();
-    let made = make_among(&[sandbox], git, &git.branch, &place.space(), &watch);
-    (made, watch.log().join("\n"))
+/// Builds the branch of a source in this sandbox. Returns the result and the log.
+fn build_in(fixture: &RepositoryFixture, git: &GitSource, sandbox: Sandbox) -> (Result<BuiltSite, GitError>, String) {
+    let context = JobContext::default();
+    let result = build_site_in(&[sandbox], git, &git.branch, &fixture.space(), &context);
+    (result, context.log().join("\n"))
 }
 
-/// The sandboxes that can be had here; nothing at all is always among them.
-fn sandboxes() -> Vec<Sandbox> {
-    let place = Place::with(&[("index.html", "x")]);
-    let git = place.source("mkdir out");
-    let usable = |sandbox: &Sandbox| match attempt(&place, &git, *sandbox) {
-        (Err(GitError::NoSandbox(why)), _) => {
-            println!("not tested here: {why}");
+/// Returns the sandboxes that are usable on this machine; [`Sandbox::None`] is always among them.
+fn usable_sandboxes() -> Vec<Sandbox> {
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let git = fixture.source("mkdir out");
+    let usable = |sandbox: &Sandbox| match build_in(&fixture, &git, *sandbox) {
+        (Err(GitError::NoSandbox(reason)), _) => {
+            println!("not tested on this machine: {reason}");
             false
         }
-        (made, log) => {
-            made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error)));
-            println!("tested here: {sandbox}");
+        (result, log) => {
+            result.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error)));
+            println!("tested on this machine: {sandbox}");
             true
         }
     };
     let usable: Vec<Sandbox> = Sandbox::ALL.into_iter().filter(usable).collect();
-    assert!(usable.contains(&Sandbox::Nothing));
+    assert!(usable.contains(&Sandbox::None));
     usable
 }
 
-fn message(made: Result<BuiltSite, GitError>) -> String {
-    ErrorChain(&made.expect_err("no site")).to_string()
+fn error_message(result: Result<BuiltSite, GitError>) -> String {
+    ErrorChain(&result.expect_err("no site")).to_string()
 }
 
-fn names(dir: &Path) -> BTreeSet<String> {
+fn file_names(dir: &Path) -> BTreeSet<String> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-/// Whether a process runs that has this among its arguments.
+/// Whether a process with this argument runs.
 fn is_running(argument: &str) -> bool {
     let commands =
         fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
     commands.into_iter().any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
-/// Whether folders in which everybody may write are the build's own.
-fn has_own_folders(sandbox: Sandbox) -> bool {
+/// Whether the world-writable folders are private to the build.
+fn has_private_folders(sandbox: Sandbox) -> bool {
     matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces)
 }
 
-/// An argument of `sleep` that nobody else uses.
-fn own_nap(number: u32) -> String {
+/// Returns an argument of `sleep` that no other process uses.
+fn unique_sleep_argument(number: u32) -> String {
     format!("86{number}.{}", std::process::id())
 }
 
 #[test]
 fn a_plain_branch_is_a_site_without_what_belongs_to_git() {
-    let place = Place::with(&[("index.html", "<p>Hello"), ("guide/a.html", "<p>A")]);
-    let space = place.space();
-    let watch = JobContext::default();
-    let made = build_site(&place.source(""), "main", &space, &watch).unwrap();
-    assert!(made.site.starts_with(space.canonicalize().unwrap()));
-    assert_eq!(names(&made.site), BTreeSet::from(["guide".to_owned(), "index.html".to_owned()]));
-    assert_eq!(fs::read_to_string(made.site.join("guide/a.html")).unwrap(), "<p>A");
-    assert_eq!(names(&space), BTreeSet::from(["site".to_owned()]));
-    assert!(watch.log().iter().any(|line| line.starts_with("$ git fetch")), "{:?}", watch.log());
+    let fixture = RepositoryFixture::with(&[("index.html", "<p>Hello"), ("guide/a.html", "<p>A")]);
+    let space = fixture.space();
+    let context = JobContext::default();
+    let result = build_site(&fixture.source(""), "main", &space, &context).unwrap();
+    assert!(result.site.starts_with(space.canonicalize().unwrap()));
+    assert_eq!(file_names(&result.site), BTreeSet::from(["guide".to_owned(), "index.html".to_owned()]));
+    assert_eq!(fs::read_to_string(result.site.join("guide/a.html")).unwrap(), "<p>A");
+    assert_eq!(file_names(&space), BTreeSet::from(["site".to_owned()]));
+    assert!(context.log().iter().any(|line| line.starts_with("$ git fetch")), "{:?}", context.log());
 }
 
 #[test]
 fn a_commit_tells_who_what_and_which_files_against_its_first_parent() {
-    let place = Place::with(&[("a.html", "a"), ("b.html", "b"), ("c.html", "c")]);
-    let watch = JobContext::default();
-    let head = |branch: &str| build_site(&place.source(""), branch, &place.space(), &watch).unwrap().commit;
+    let fixture = RepositoryFixture::with(&[("a.html", "a"), ("b.html", "b"), ("c.html", "c")]);
+    let context = JobContext::default();
+    let head = |branch: &str| build_site(&fixture.source(""), branch, &fixture.space(), &context).unwrap().commit;
     let first = head("main");
     assert_eq!(first.message, "The first pages\n\nAnd why.");
     let author = first.author.unwrap();
     assert_eq!((author.name.as_str(), author.email.as_str()), ("Ada Lovelace", "ada@example.org"));
     assert_eq!(first.added, ["a.html", "b.html", "c.html"]);
-    fs::remove_file(place.repository().join("c.html")).unwrap();
-    let sha = place.commit(&[("a.html", "new"), ("ü d.html", "d")], "Second");
+    fs::remove_file(fixture.repository().join("c.html")).unwrap();
+    let sha = fixture.commit(&[("a.html", "new"), ("ü d.html", "d")], "Second");
     let second = head("main");
     assert_eq!((second.sha, second.branch.as_str()), (sha, "main"));
     assert_eq!(
         (second.added, second.modified, second.removed),
         (vec!["ü d.html".to_owned()], vec!["a.html".to_owned()], vec!["c.html".to_owned()])
     );
-    // A merge, of which the first parent counts; and many commits, of which two are fetched.
-    place.git(&["checkout", "--quiet", "-b", "side/x"]);
-    place.commit(&[("side.html", "s")], "Side");
-    place.git(&["checkout", "--quiet", "main"]);
-    place.commit(&[("main.html", "m")], "Main");
-    place.git(&["merge", "--quiet", "--no-ff", "--message", "Merged", "side/x"]);
+    // A merge, whose first parent counts; and many commits, of which two are fetched.
+    fixture.git(&["checkout", "--quiet", "-b", "side/x"]);
+    fixture.commit(&[("side.html", "s")], "Side");
+    fixture.git(&["checkout", "--quiet", "main"]);
+    fixture.commit(&[("main.html", "m")], "Main");
+    fixture.git(&["merge", "--quiet", "--no-ff", "--message", "Merged", "side/x"]);
     let merged = head("main");
     assert_eq!((merged.added, merged.modified, merged.removed), (vec!["side.html".to_owned()], vec![], vec![]));
     assert_eq!(head("side/x").added, ["side.html"]);
@@ -194,51 +195,51 @@ fn a_commit_tells_who_what_and_which_files_against_its_first_parent() {
 
 #[test]
 fn branches_are_listed_with_their_commits() {
-    let place = Place::with(&[("index.html", "x")]);
-    let main = place.git(&["rev-parse", "HEAD"]);
-    place.git(&["tag", "v1"]);
-    place.git(&["checkout", "--quiet", "-b", "feature/ü"]);
-    let feature = place.commit(&[("index.html", "y")], "Feature");
-    // git itself would not make such a branch, but somebody may.
-    fs::write(place.repository().join(".git/refs/heads/-x"), format!("{main}\n")).unwrap();
-    let found = branches(&place.source(""), &JobContext::default()).unwrap();
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let main = fixture.git(&["rev-parse", "HEAD"]);
+    fixture.git(&["tag", "v1"]);
+    fixture.git(&["checkout", "--quiet", "-b", "feature/ü"]);
+    let feature = fixture.commit(&[("index.html", "y")], "Feature");
+    // git itself would not create such a branch, but a user can.
+    fs::write(fixture.repository().join(".git/refs/heads/-x"), format!("{main}\n")).unwrap();
+    let found = list_branches(&fixture.source(""), &JobContext::default()).unwrap();
     let expected = [("feature/ü".to_owned(), feature), ("main".to_owned(), main)];
     assert_eq!(found, expected.into());
 }
 
 #[test]
 fn a_missing_branch_is_told_from_a_missing_repository() {
-    let place = Place::with(&[("index.html", "x")]);
-    let watch = JobContext::default();
-    let missing = build_site(&place.source(""), "nowhere", &place.space(), &watch).unwrap_err();
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let context = JobContext::default();
+    let missing = build_site(&fixture.source(""), "nowhere", &fixture.space(), &context).unwrap_err();
     assert!(matches!(&missing, GitError::NoBranch { branch, .. } if branch == "nowhere"), "{missing}");
-    let git = source(place.dir.path().join("absent").to_str().unwrap(), None, None);
-    let absent = build_site(&git, "main", &place.space(), &watch).unwrap_err();
+    let git = git_source(fixture.dir.path().join("absent").to_str().unwrap(), None, None);
+    let absent = build_site(&git, "main", &fixture.space(), &context).unwrap_err();
     assert!(matches!(absent, GitError::Git { .. }) && absent.to_string().contains("absent"), "{absent}");
-    assert!(branches(&git, &watch).is_err());
+    assert!(list_branches(&git, &context).is_err());
 }
 
 #[test]
 fn hostile_names_of_branches_and_repositories_do_not_reach_git() {
-    let place = Place::with(&[("index.html", "x")]);
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     for name in ["--upload-pack=touch pwned", "-b", "a b", "x:y", "*", "refs/../x", "@{-1}", "main^", ""] {
-        let watch = JobContext::default();
-        let refused = build_site(&place.source(""), name, &place.space(), &watch).unwrap_err();
-        assert!(matches!(refused, GitError::BranchName(_)) && watch.log().is_empty(), "{name:?}: {refused}");
+        let context = JobContext::default();
+        let refused = build_site(&fixture.source(""), name, &fixture.space(), &context).unwrap_err();
+        assert!(matches!(refused, GitError::BranchName(_)) && context.log().is_empty(), "{name:?}: {refused}");
     }
-    let marker = place.dir.path().join("pwned");
-    let evil = format!("ext::sh -c touch% {}", marker.display());
-    for repository in [evil.as_str(), "--upload-pack=x", "-x", "fd::3"] {
-        let watch = JobContext::default();
-        let refused = build_site(&source(repository, None, None), "main", &place.space(), &watch).unwrap_err();
-        assert!(matches!(refused, GitError::Repository { .. }) && watch.log().is_empty(), "{refused}");
+    let marker = fixture.dir.path().join("pwned");
+    let hostile_url = format!("ext::sh -c touch% {}", marker.display());
+    for repository in [hostile_url.as_str(), "--upload-pack=x", "-x", "fd::3"] {
+        let context = JobContext::default();
+        let refused = build_site(&git_source(repository, None, None), "main", &fixture.space(), &context).unwrap_err();
+        assert!(matches!(refused, GitError::Repository { .. }) && context.log().is_empty(), "{refused}");
     }
     assert!(!marker.exists());
 }
 
 #[test]
 fn names_of_branches_are_judged_as_git_judges_them() {
-    let place = Place::with(&[("index.html", "x")]);
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     let names = [
         "main",
         "HEAD",
@@ -275,7 +276,7 @@ fn names_of_branches_are_judged_as_git_judges_them() {
     ];
     for name in names {
         let mut command = Command::new("git");
-        command.args(["check-ref-format", "--branch", name]).current_dir(place.repository());
+        command.args(["check-ref-format", "--branch", name]).current_dir(fixture.repository());
         let is_valid = command.output().unwrap().status.success();
         assert_eq!(is_branch_name(name), is_valid, "{name:?}");
     }
@@ -283,17 +284,17 @@ fn names_of_branches_are_judged_as_git_judges_them() {
 
 #[test]
 fn a_build_makes_the_site_in_every_sandbox() {
-    let place = Place::with(&[("page.md", "Hello")]);
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let build = "test ! -e .git && mkdir -p out/sub && printf '\\033[1;32mwriting\\033[0m to %s\\n' \"$TMPDIR\" && \
                  : > \"$TMPDIR/x\" && : > \"$HOME/x\" && cp page.md out/index.html && ln -s ../index.html out/sub/b.html && \
                  mkdir out/.git && touch out/.git/config && sleep 0";
-    for sandbox in sandboxes() {
-        let (made, log) = attempt(&place, &place.source(build), sandbox);
-        let made = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
-        assert_eq!(fs::read_to_string(made.site.join("index.html")).unwrap(), "Hello");
-        assert_eq!(fs::read_to_string(made.site.join("sub/b.html")).unwrap(), "Hello");
-        assert!(made.site.ends_with("site/out") && !made.site.join(".git").exists());
-        assert_eq!(names(made.site.parent().unwrap().parent().unwrap()), BTreeSet::from(["site".to_owned()]));
+    for sandbox in usable_sandboxes() {
+        let (result, log) = build_in(&fixture, &fixture.source(build), sandbox);
+        let result = result.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
+        assert_eq!(fs::read_to_string(result.site.join("index.html")).unwrap(), "Hello");
+        assert_eq!(fs::read_to_string(result.site.join("sub/b.html")).unwrap(), "Hello");
+        assert!(result.site.ends_with("site/out") && !result.site.join(".git").exists());
+        assert_eq!(file_names(result.site.parent().unwrap().parent().unwrap()), BTreeSet::from(["site".to_owned()]));
         assert!(log.contains("\nwriting to /") && !log.contains('\x1b'), "{log}");
         assert!(log.contains("\nthe build has ") && log.contains("\n$ test ! -e .git"), "{log}");
         assert!(log.contains("with exit code 0"), "{log}");
@@ -302,235 +303,247 @@ fn a_build_makes_the_site_in_every_sandbox() {
 
 #[test]
 fn a_build_that_fails_is_told_with_its_last_lines() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    for sandbox in sandboxes() {
-        let (made, log) = attempt(&place, &place.source("echo one; echo 'bad: page.md' >&2; exit 3"), sandbox);
-        let error = message(made);
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for sandbox in usable_sandboxes() {
+        let (result, log) = build_in(&fixture, &fixture.source("echo one; echo 'bad: page.md' >&2; exit 3"), sandbox);
+        let error = error_message(result);
         assert!(error.contains("exit code 3") && error.contains("one | bad: page.md"), "{error}");
         assert!(log.contains("\none\nbad: page.md\nthe build ended after"), "{log}");
-        let (made, log) = attempt(&place, &place.source("no-such-tool --x"), sandbox);
-        assert!(message(made).contains("exit code 127") && log.contains("tools outside /usr"), "{log}");
+        let (result, log) = build_in(&fixture, &fixture.source("no-such-tool --x"), sandbox);
+        assert!(error_message(result).contains("exit code 127") && log.contains("tools outside /usr"), "{log}");
     }
 }
 
 #[test]
 fn what_a_build_has_started_ends_with_it() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let nap = own_nap(1);
-    let build = format!("mkdir out; setsid sleep {nap} >/dev/null 2>&1 & sleep 0.2; sleep {nap} & cat page.md");
-    for sandbox in sandboxes() {
-        let began = Instant::now();
-        let (made, log) = attempt(&place, &place.source(&build), sandbox);
-        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let sleep_argument = unique_sleep_argument(1);
+    let build = format!(
+        "mkdir out; setsid sleep {sleep_argument} >/dev/null 2>&1 & sleep 0.2; sleep {sleep_argument} & cat page.md"
+    );
+    for sandbox in usable_sandboxes() {
+        let started = Instant::now();
+        let (result, log) = build_in(&fixture, &fixture.source(&build), sandbox);
+        result.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
         assert!(log.contains("\nHello\n"), "{log}");
-        assert!(!is_running(&nap), "{sandbox}");
-        assert!(began.elapsed() < LONG / 2, "{sandbox}: {:?}", began.elapsed());
+        assert!(!is_running(&sleep_argument), "{sandbox}");
+        assert!(started.elapsed() < TIMEOUT / 2, "{sandbox}: {:?}", started.elapsed());
     }
 }
 
 #[test]
 fn when_time_is_up_grandchildren_are_killed_too() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    for (sandbox, number) in sandboxes().into_iter().zip(20..) {
-        let nap = own_nap(number);
-        let build = format!("(sh -c 'setsid sleep {nap}; :' &); (trap '' TERM HUP INT; sleep {nap}); :");
-        let git = Git { time: Duration::from_secs(5), ..place.source(&build) };
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for (sandbox, number) in usable_sandboxes().into_iter().zip(20..) {
+        let sleep_argument = unique_sleep_argument(number);
+        let build =
+            format!("(sh -c 'setsid sleep {sleep_argument}; :' &); (trap '' TERM HUP INT; sleep {sleep_argument}); :");
+        let git = GitSource { max_duration: Duration::from_secs(5), ..fixture.source(&build) };
         let was_seen = std::thread::scope(|scope| {
-            let work = scope.spawn(|| attempt(&place, &git, sandbox));
+            let build = scope.spawn(|| build_in(&fixture, &git, sandbox));
             let mut was_seen = false;
-            while !work.is_finished() {
-                was_seen |= is_running(&nap);
+            while !build.is_finished() {
+                was_seen |= is_running(&sleep_argument);
                 std::thread::yield_now();
             }
-            let (made, log) = work.join().unwrap();
-            assert!(matches!(made, Err(GitError::Time { .. })), "{sandbox}: {made:?}: {log}");
+            let (result, log) = build.join().unwrap();
+            assert!(matches!(result, Err(GitError::Time { .. })), "{sandbox}: {result:?}: {log}");
             assert!(log.contains("longer than 5 s"), "{log}");
             was_seen
         });
-        assert!(was_seen && !is_running(&nap), "{sandbox}: {was_seen}");
+        assert!(was_seen && !is_running(&sleep_argument), "{sandbox}: {was_seen}");
     }
 }
 
 #[test]
 fn a_build_that_nobody_waits_for_any_more_ends_at_once() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    for (sandbox, number) in sandboxes().into_iter().zip(30..) {
-        let nap = own_nap(number);
-        let git = place.source(&format!("setsid sleep {nap} & sleep {nap}"));
-        let (watch, space) = (JobContext::default(), place.space());
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for (sandbox, number) in usable_sandboxes().into_iter().zip(30..) {
+        let sleep_argument = unique_sleep_argument(number);
+        let git = fixture.source(&format!("setsid sleep {sleep_argument} & sleep {sleep_argument}"));
+        let (context, space) = (JobContext::default(), fixture.space());
         std::thread::scope(|scope| {
-            let work = scope.spawn(|| make_among(&[sandbox], &git, "main", &space, &watch));
-            while !is_running(&nap) && !work.is_finished() {
+            let build = scope.spawn(|| build_site_in(&[sandbox], &git, "main", &space, &context));
+            while !is_running(&sleep_argument) && !build.is_finished() {
                 std::thread::yield_now();
             }
-            let began = Instant::now();
-            watch.cancel();
-            let made = work.join().unwrap();
-            assert!(matches!(made, Err(GitError::Over(_))), "{sandbox}: {made:?}");
-            assert!(began.elapsed() < Duration::from_secs(20), "{sandbox}: {:?}", began.elapsed());
+            let started = Instant::now();
+            context.cancel();
+            let result = build.join().unwrap();
+            assert!(matches!(result, Err(GitError::Cancelled(_))), "{sandbox}: {result:?}");
+            assert!(started.elapsed() < Duration::from_secs(20), "{sandbox}: {:?}", started.elapsed());
         });
-        assert!(!is_running(&nap), "{sandbox}");
+        assert!(!is_running(&sleep_argument), "{sandbox}");
     }
 }
 
 #[test]
 fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    for sandbox in sandboxes() {
-        // Many files, and one.
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for sandbox in usable_sandboxes() {
+        // Many files, then one file in each folder.
         let mut places = vec!["./$n", "$HOME/one", "$TMPDIR/one"];
-        if has_own_folders(sandbox) {
+        if has_private_folders(sandbox) {
             places.extend(["/tmp/one", "/var/tmp/one", "/dev/shm/one"]);
         }
         for file in places {
             let build = format!("n=0; while head -c 1000000 /dev/zero >> \"{file}\"; do n=$((n+1)); done; sleep 600");
-            let (made, log) = attempt(&place, &Git { size: 12 * MIB, ..place.source(&build) }, sandbox);
-            assert!(matches!(made, Err(GitError::Size { .. })), "{sandbox}, {file}: {made:?}: {log}");
+            let (result, log) =
+                build_in(&fixture, &GitSource { max_bytes: 12 * MIB, ..fixture.source(&build) }, sandbox);
+            assert!(matches!(result, Err(GitError::Size { .. })), "{sandbox}, {file}: {result:?}: {log}");
         }
-        // A file with holes, made in no time.
-        let git = Git { size: 12 * MIB, ..place.source("mkdir out; truncate -s 13M out/x") };
-        let (made, log) = attempt(&place, &git, sandbox);
-        assert!(matches!(made, Err(GitError::Size { .. })), "{sandbox}: {made:?}: {log}");
+        // A sparse file, which is created at once.
+        let git = GitSource { max_bytes: 12 * MIB, ..fixture.source("mkdir out; truncate -s 13M out/x") };
+        let (result, log) = build_in(&fixture, &git, sandbox);
+        assert!(matches!(result, Err(GitError::Size { .. })), "{sandbox}: {result:?}: {log}");
     }
-    let large = Place::with(&[("large.txt", &"large".repeat(1_000_000))]);
-    let cloned = build_site(&Git { size: MIB, ..large.source("") }, "main", &large.space(), &JobContext::default());
+    let large = RepositoryFixture::with(&[("large.txt", &"large".repeat(1_000_000))]);
+    let cloned =
+        build_site(&GitSource { max_bytes: MIB, ..large.source("") }, "main", &large.space(), &JobContext::default());
     assert!(matches!(cloned, Err(GitError::Size { doing: "git", .. })), "{cloned:?}");
 }
 
+// Regression: a build could leave files in `/var/tmp` that no limit counted.
 #[test]
 fn a_build_leaves_nothing_in_folders_for_everybody() {
-    let place = Place::with(&[("page.md", "Hello")]);
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let name = format!("docwharf-left-{}", std::process::id());
     let folders = ["/tmp", "/var/tmp", "/dev/shm"];
     let build = folders.map(|folder| format!("echo x > {folder}/{name} && ")).concat() + "mkdir out && cp page.md out";
-    for sandbox in sandboxes().into_iter().filter(|sandbox| has_own_folders(*sandbox)) {
-        let (made, log) = attempt(&place, &place.source(&build), sandbox);
-        made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
+    for sandbox in usable_sandboxes().into_iter().filter(|sandbox| has_private_folders(*sandbox)) {
+        let (result, log) = build_in(&fixture, &fixture.source(&build), sandbox);
+        result.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error)));
         for folder in folders {
             assert!(!Path::new(folder).join(&name).exists(), "{sandbox}: {folder}");
         }
     }
 }
 
+// Regression: a build could use all memory.
 #[test]
 fn a_build_that_takes_too_much_memory_or_too_many_processes_is_ended() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    // Each holds 20 MB until the end of its input, which does not come.
-    let many = "for n in 1 2 3 4; do (head -c 20000000 /dev/zero; exec sleep 600) | tail & done; wait";
-    let one = "mkdir out; head -c 200000000 /dev/zero | tail > out/index.html";
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    // Each process holds 20 MB until the end of its input, which never arrives.
+    let many_processes = "for n in 1 2 3 4; do (head -c 20000000 /dev/zero; exec sleep 600) | tail & done; wait";
+    let large_process = "mkdir out; head -c 200000000 /dev/zero | tail > out/index.html";
     let forks = "n=0; while [ $n -lt 60 ]; do sleep 600 & n=$((n+1)); done; wait";
-    for sandbox in sandboxes() {
-        let git = Git { memory: 48 * MIB, ..place.source(many) };
-        let (made, log) = attempt(&place, &git, sandbox);
-        assert!(matches!(made, Err(GitError::Memory { .. })), "{sandbox}: {made:?}: {log}");
-        // One process alone is refused the memory, or ended.
-        let (made, log) = attempt(&place, &Git { memory: 48 * MIB, ..place.source(one) }, sandbox);
-        let is_held = matches!(made, Err(GitError::Memory { .. })) || log.contains("memory exhausted");
-        assert!(is_held, "{sandbox}: {made:?}: {log}");
-        let (made, log) = attempt(&place, &Git { processes: 40, ..place.source(forks) }, sandbox);
-        assert!(matches!(made, Err(GitError::Processes { .. })), "{sandbox}: {made:?}: {log}");
+    for sandbox in usable_sandboxes() {
+        let git = GitSource { max_memory_bytes: 48 * MIB, ..fixture.source(many_processes) };
+        let (result, log) = build_in(&fixture, &git, sandbox);
+        assert!(matches!(result, Err(GitError::Memory { .. })), "{sandbox}: {result:?}: {log}");
+        // A single process does not get the memory, or is ended.
+        let (result, log) =
+            build_in(&fixture, &GitSource { max_memory_bytes: 48 * MIB, ..fixture.source(large_process) }, sandbox);
+        let is_limited = matches!(result, Err(GitError::Memory { .. })) || log.contains("memory exhausted");
+        assert!(is_limited, "{sandbox}: {result:?}: {log}");
+        let (result, log) = build_in(&fixture, &GitSource { max_processes: 40, ..fixture.source(forks) }, sandbox);
+        assert!(matches!(result, Err(GitError::Processes { .. })), "{sandbox}: {result:?}: {log}");
         assert!(log.contains("more than 40 processes"), "{log}");
     }
 }
 
 #[test]
 fn builds_of_an_organization_share_what_it_may_take() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let git = place.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let git = fixture.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
     let limits =
         OriginLimits::from_config(|resource| (resource == SharedResource::BuildDisk).then_some(12 * MIB), |_| None)
             .unwrap();
     let shares = ResourcePools::new(limits, 2);
-    let other = JobContext::of(Arc::clone(&shares), "acme");
+    let other = JobContext::with_shares(Arc::clone(&shares), "acme");
     other.hold_share(SharedResource::BuildDisk, 6 * MIB).unwrap();
-    let watch = JobContext::of(Arc::clone(&shares), "acme");
-    let made = make_among(&[Sandbox::Nothing], &git, "main", &place.space(), &watch);
-    assert!(matches!(made, Err(GitError::Share { resource: SharedResource::BuildDisk, .. })), "{made:?}");
-    assert!(watch.log().join("\n").contains("buildDisk"), "{:?}", watch.log());
-    watch.release_shares();
+    let context = JobContext::with_shares(Arc::clone(&shares), "acme");
+    let result = build_site_in(&[Sandbox::None], &git, "main", &fixture.space(), &context);
+    assert!(matches!(result, Err(GitError::Share { resource: SharedResource::BuildDisk, .. })), "{result:?}");
+    assert!(context.log().join("\n").contains("buildDisk"), "{:?}", context.log());
+    context.release_shares();
     assert_eq!(shares.pool(SharedResource::BuildDisk).in_use(), 6 * MIB);
 }
 
 #[test]
 fn a_build_has_the_lowest_priority_and_is_the_first_to_go_when_memory_is_short() {
-    let place = Place::with(&[("page.md", "Hello")]);
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let build =
         "mkdir out; cat /proc/self/oom_score_adj > out/got; nice >> out/got; ionice >> out/got || echo none >> out/got";
-    for sandbox in sandboxes() {
-        let (made, log) = attempt(&place, &place.source(build), sandbox);
-        let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error))).site;
-        let got = fs::read_to_string(site.join("got")).unwrap();
-        let lines: Vec<&str> = got.lines().collect();
-        assert_eq!(lines[..2], ["1000", "19"], "{sandbox}: {got}");
-        assert!(matches!(lines[2], "idle" | "none"), "{sandbox}: {got}");
+    for sandbox in usable_sandboxes() {
+        let (result, log) = build_in(&fixture, &fixture.source(build), sandbox);
+        let site = result.unwrap_or_else(|error| panic!("{sandbox}: {}\n{log}", ErrorChain(&error))).site;
+        let output = fs::read_to_string(site.join("got")).unwrap();
+        let lines: Vec<&str> = output.lines().collect();
+        assert_eq!(lines[..2], ["1000", "19"], "{sandbox}: {output}");
+        assert!(matches!(lines[2], "idle" | "none"), "{sandbox}: {output}");
     }
 }
 
-/// Where the child of the next test works, and in which sandbox; without it there is nothing to do.
-const CHILD: &str = "DOCWHARF_TEST_GIT_CHILD";
+/// Environment variable with the arguments of the child process of the next test; only the child has it.
+const CHILD_VARIABLE: &str = "DOCWHARF_TEST_GIT_CHILD";
 
+// Regression: a build outlived an origin that was killed, and kept the next one from starting.
 #[test]
 fn a_build_ends_with_the_origin_however_that_ends() {
-    if let Ok(told) = std::env::var(CHILD) {
-        let words: Vec<&str> = told.split('|').collect();
-        let git = source(words[1], Some(words[2].to_owned()), None);
+    if let Ok(value) = std::env::var(CHILD_VARIABLE) {
+        let words: Vec<&str> = value.split('|').collect();
+        let git = git_source(words[1], Some(words[2].to_owned()), None);
         let sandbox = Sandbox::ALL[words[3].parse::<usize>().unwrap()];
-        let made = make_among(&[sandbox], &git, "main", Path::new(words[0]), &JobContext::default());
-        panic!("it was not killed: {made:?}");
+        let result = build_site_in(&[sandbox], &git, "main", Path::new(words[0]), &JobContext::default());
+        panic!("the child was not killed: {result:?}");
     }
-    let place = Place::with(&[("page.md", "Hello")]);
-    for (sandbox, number) in sandboxes().into_iter().zip(40..) {
-        let nap = own_nap(number);
-        // Without process ids of its own, only the first process is sure to end.
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for (sandbox, number) in usable_sandboxes().into_iter().zip(40..) {
+        let sleep_argument = unique_sleep_argument(number);
+        // Without a separate PID namespace, only the first process ends in any case.
         let build = match sandbox {
-            Sandbox::Bubblewrap | Sandbox::Namespaces => format!("setsid sleep {nap} & sleep {nap}"),
-            Sandbox::User | Sandbox::Nothing => format!("exec sleep {nap}"),
+            Sandbox::Bubblewrap | Sandbox::Namespaces => {
+                format!("setsid sleep {sleep_argument} & sleep {sleep_argument}")
+            }
+            Sandbox::OtherUser | Sandbox::None => format!("exec sleep {sleep_argument}"),
         };
-        let at = Sandbox::ALL.iter().position(|one| *one == sandbox).unwrap();
-        let told = format!("{}|{}|{build}|{at}", place.space().display(), place.repository().display());
+        let index = Sandbox::ALL.iter().position(|candidate| *candidate == sandbox).unwrap();
+        let value = format!("{}|{}|{build}|{index}", fixture.space().display(), fixture.repository().display());
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "git::a_build_ends_with_the_origin_however_that_ends", "--nocapture"])
-            .env(CHILD, told)
+            .env(CHILD_VARIABLE, value)
             .spawn()
             .unwrap();
-        let until = |what: &str, yes: &dyn Fn() -> bool| {
-            let deadline = Instant::now() + LONG;
-            while !yes() {
-                assert!(Instant::now() < deadline, "{sandbox}: waited in vain: {what}");
+        let until = |what: &str, condition: &dyn Fn() -> bool| {
+            let deadline = Instant::now() + TIMEOUT;
+            while !condition() {
+                assert!(Instant::now() < deadline, "{sandbox}: timeout: {what}");
                 std::thread::sleep(Duration::from_millis(10));
             }
         };
-        until("the build runs", &|| is_running(&nap));
+        until("the build runs", &|| is_running(&sleep_argument));
         child.kill().unwrap();
         child.wait().unwrap();
-        until("the build has ended", &|| !is_running(&nap));
+        until("the build has ended", &|| !is_running(&sleep_argument));
     }
 }
 
 #[test]
 fn a_build_sees_nothing_of_our_environment() {
-    // Cargo gives it to tests, and so to every program that they start.
+    // Cargo sets it for tests, so every program that they start inherits it.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
-    let place = Place::with(&[("page.md", "Hello")]);
-    for sandbox in sandboxes() {
-        let (made, log) = attempt(&place, &place.source("mkdir out; env > out/env"), sandbox);
-        let text = fs::read_to_string(made.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("env")).unwrap();
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    for sandbox in usable_sandboxes() {
+        let (result, log) = build_in(&fixture, &fixture.source("mkdir out; env > out/env"), sandbox);
+        let text =
+            fs::read_to_string(result.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("env")).unwrap();
         let found: BTreeSet<&str> = text.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
-        let given = BTreeSet::from(["PATH", "HOME", "LANG", "TMPDIR", "CI", "TERM", "SOURCE_DATE_EPOCH"]);
-        assert!(given.is_subset(&found), "{sandbox}: {text}");
-        // What shells add by themselves.
-        let rest: Vec<_> =
-            found.difference(&given).filter(|name| !matches!(**name, "PWD" | "OLDPWD" | "SHLVL" | "_")).collect();
-        assert!(rest.is_empty(), "{sandbox}: {rest:?}");
+        let expected = BTreeSet::from(["PATH", "HOME", "LANG", "TMPDIR", "CI", "TERM", "SOURCE_DATE_EPOCH"]);
+        assert!(expected.is_subset(&found), "{sandbox}: {text}");
+        // Variables that shells add automatically are ignored.
+        let unexpected: Vec<_> =
+            found.difference(&expected).filter(|name| !matches!(**name, "PWD" | "OLDPWD" | "SHLVL" | "_")).collect();
+        assert!(unexpected.is_empty(), "{sandbox}: {unexpected:?}");
         assert!(text.contains("SOURCE_DATE_EPOCH=1772366400\n"), "{text}");
     }
 }
 
 #[test]
 fn a_build_neither_reads_nor_writes_beside_the_checkout() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let (secret, open) = (place.dir.path().join("secret"), place.dir.path().join("open"));
-    let (written, dropped) = (place.dir.path().join("written"), place.dir.path().join("open-folder/dropped"));
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let (secret, open) = (fixture.dir.path().join("secret"), fixture.dir.path().join("open"));
+    let (written, dropped) = (fixture.dir.path().join("written"), fixture.dir.path().join("open-folder/dropped"));
     fs::write(&secret, "geheim").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
     fs::write(&open, "offen").unwrap();
@@ -545,84 +558,85 @@ fn a_build_neither_reads_nor_writes_beside_the_checkout() {
         written.display(),
         dropped.display(),
     );
-    for sandbox in sandboxes() {
-        let (made, log) = attempt(&place, &place.source(&script), sandbox);
-        let site = made.unwrap_or_else(|error| panic!("{error}: {log}")).site;
-        let got = String::from_utf8_lossy(&fs::read(site.join("got")).unwrap()).into_owned();
-        let is_guarded = sandbox != Sandbox::Nothing;
-        // Without a sandbox all of it is possible, so the questions are the right ones.
-        assert_eq!(got.contains("geheim"), !is_guarded, "{sandbox}: {got}");
-        assert_eq!(written.exists(), !is_guarded, "{sandbox}: {got}");
-        assert_eq!(got.contains("CARGO_MANIFEST_DIR"), !is_guarded, "{sandbox}: {got}");
-        // Namespaces hide only the folders in which everybody may write, as that of temporary files is.
-        let is_hidden = sandbox == Sandbox::Namespaces && place.dir.path().starts_with("/tmp");
-        let is_walled = sandbox == Sandbox::Bubblewrap || is_hidden;
-        assert_eq!(got.contains("offen"), !is_walled, "{sandbox}: {got}");
-        assert_eq!(dropped.exists(), !is_walled, "{sandbox}: {got}");
+    for sandbox in usable_sandboxes() {
+        let (result, log) = build_in(&fixture, &fixture.source(&script), sandbox);
+        let site = result.unwrap_or_else(|error| panic!("{error}: {log}")).site;
+        let output = String::from_utf8_lossy(&fs::read(site.join("got")).unwrap()).into_owned();
+        let is_isolated = sandbox != Sandbox::None;
+        // Without a sandbox all of it is possible, which shows that the script tests the right accesses.
+        assert_eq!(output.contains("geheim"), !is_isolated, "{sandbox}: {output}");
+        assert_eq!(written.exists(), !is_isolated, "{sandbox}: {output}");
+        assert_eq!(output.contains("CARGO_MANIFEST_DIR"), !is_isolated, "{sandbox}: {output}");
+        // Namespaces hide only world-writable folders, such as the one for temporary files.
+        let is_hidden = sandbox == Sandbox::Namespaces && fixture.dir.path().starts_with("/tmp");
+        let hides_other_files = sandbox == Sandbox::Bubblewrap || is_hidden;
+        assert_eq!(output.contains("offen"), !hides_other_files, "{sandbox}: {output}");
+        assert_eq!(dropped.exists(), !hides_other_files, "{sandbox}: {output}");
         let _ = (fs::remove_file(&written), fs::remove_file(&dropped));
     }
 }
 
 #[test]
 fn a_build_has_the_network_only_where_it_is_allowed() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let ours = fs::read_link("/proc/self/ns/net").unwrap();
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let own_namespace = fs::read_link("/proc/self/ns/net").unwrap();
     let script = "mkdir out; readlink /proc/self/ns/net > out/net";
-    for sandbox in sandboxes() {
-        for network in [true, false] {
-            let (made, log) = attempt(&place, &Git { network, ..place.source(script) }, sandbox);
-            let site = made.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error))).site;
-            let is_ours = fs::read_to_string(site.join("net")).unwrap().trim() == ours.to_str().unwrap();
-            let can_be_cut = matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces);
-            assert_eq!(is_ours, network || !can_be_cut, "{sandbox}: {log}");
-            let said = match (is_ours, network) {
+    for sandbox in usable_sandboxes() {
+        for allows_network in [true, false] {
+            let (result, log) = build_in(&fixture, &GitSource { allows_network, ..fixture.source(script) }, sandbox);
+            let site = result.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error))).site;
+            let is_own_namespace =
+                fs::read_to_string(site.join("net")).unwrap().trim() == own_namespace.to_str().unwrap();
+            let can_isolate_network = matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces);
+            assert_eq!(is_own_namespace, allows_network || !can_isolate_network, "{sandbox}: {log}");
+            let expected = match (is_own_namespace, allows_network) {
                 (true, true) => ", with the network\n",
-                (true, false) => ", with the network, which it cannot be kept from\n",
+                (true, false) => ", with the network, which this sandbox cannot prevent\n",
                 _ => ", without network\n",
             };
-            assert!(log.contains(said), "{log}");
+            assert!(log.contains(expected), "{log}");
         }
     }
 }
 
 #[test]
 fn tools_outside_the_system_are_found_where_they_are_named() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let tools = place.dir.path().join("tools");
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let tools = fixture.dir.path().join("tools");
     fs::create_dir(&tools).unwrap();
     fs::write(tools.join("press"), "#!/bin/sh\nmkdir out && cp page.md out/; touch \"$(dirname \"$0\")/x\" || :\n")
         .unwrap();
     fs::set_permissions(tools.join("press"), fs::Permissions::from_mode(0o755)).unwrap();
-    for sandbox in sandboxes() {
-        // What everybody may write to only bubblewrap shows read-only.
+    for sandbox in usable_sandboxes() {
+        // Only bubblewrap shows a world-writable folder read-only.
         let mode = if sandbox == Sandbox::Bubblewrap { 0o777 } else { 0o755 };
         fs::set_permissions(&tools, fs::Permissions::from_mode(mode)).unwrap();
-        let git = Git { tools: vec![tools.clone()], ..place.source("press") };
-        let (made, log) = attempt(&place, &git, sandbox);
-        assert!(made.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("page.md").exists());
-        assert_eq!(tools.join("x").exists(), sandbox == Sandbox::Nothing, "{sandbox}: {log}");
-        let (made, _) = attempt(&place, &place.source("press"), sandbox);
-        assert!(matches!(made, Err(GitError::Build { .. })));
+        let git = GitSource { tools: vec![tools.clone()], ..fixture.source("press") };
+        let (result, log) = build_in(&fixture, &git, sandbox);
+        assert!(result.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("page.md").exists());
+        assert_eq!(tools.join("x").exists(), sandbox == Sandbox::None, "{sandbox}: {log}");
+        let (result, _) = build_in(&fixture, &fixture.source("press"), sandbox);
+        assert!(matches!(result, Err(GitError::Build { .. })));
     }
 }
 
 #[test]
 fn without_a_sandbox_nothing_is_built_unless_that_is_allowed() {
-    let place = Place::with(&[("page.md", "Hello")]);
-    let git = Git { allow_untrusted: false, ..place.source("touch ran; mkdir out") };
-    let space = place.space();
-    let error = message(make_among(&[Sandbox::Nothing], &git, "main", &space, &JobContext::default()));
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let git = GitSource { allows_no_sandbox: false, ..fixture.source("touch ran; mkdir out") };
+    let space = fixture.space();
+    let error = error_message(build_site_in(&[Sandbox::None], &git, "main", &space, &JobContext::default()));
     assert!(error.contains("install bubblewrap") && error.contains("allowUntrusted"), "{error}");
     assert!(!space.join("site/ran").exists());
-    // Without a build there is nothing to hold back.
-    let plain = Git { build: None, output: None, ..git };
-    make_among(&[Sandbox::Nothing], &plain, "main", &place.space(), &JobContext::default()).unwrap();
+    // A source without a build needs no sandbox.
+    let plain = GitSource { build: None, output: None, ..git };
+    build_site_in(&[Sandbox::None], &plain, "main", &fixture.space(), &JobContext::default()).unwrap();
 }
 
 #[test]
 fn links_that_lead_out_of_the_site_are_left_out() {
-    let place = Place::with(&[("index.html", "x"), ("docs/index.html", "y")]);
-    fs::write(place.dir.path().join("secret"), "geheim").unwrap();
+    let fixture = RepositoryFixture::with(&[("index.html", "x"), ("docs/index.html", "y")]);
+    fs::write(fixture.dir.path().join("secret"), "geheim").unwrap();
     for (target, link) in [
         ("/etc/passwd", "passwd"),
         ("/etc", "etc"),
@@ -632,125 +646,132 @@ fn links_that_lead_out_of_the_site_are_left_out() {
         ("../index.html", "docs/up.html"),
         ("nowhere", "docs/nowhere"),
     ] {
-        symlink(target, place.repository().join(link)).unwrap();
+        symlink(target, fixture.repository().join(link)).unwrap();
     }
-    place.commit(&[], "Links");
-    let (made, log) = attempt(&place, &place.source(""), Sandbox::Nothing);
-    let site = made.unwrap().site;
-    assert_eq!(names(&site), BTreeSet::from(["docs", "index.html"].map(str::to_owned)));
-    assert_eq!(names(&site.join("docs")), BTreeSet::from(["index.html", "same.html", "up.html"].map(str::to_owned)));
+    fixture.commit(&[], "Links");
+    let (result, log) = build_in(&fixture, &fixture.source(""), Sandbox::None);
+    let site = result.unwrap().site;
+    assert_eq!(file_names(&site), BTreeSet::from(["docs", "index.html"].map(str::to_owned)));
+    assert_eq!(
+        file_names(&site.join("docs")),
+        BTreeSet::from(["index.html", "same.html", "up.html"].map(str::to_owned))
+    );
     assert!(log.contains("\n\"passwd\" is left out") && log.contains("\n\"docs/chain\" is left out"), "{log}");
-    // What lies in the checkout and not in the site is outside as well.
-    let git = Git { output: Some("docs".into()), ..place.source("") };
-    let site = attempt(&place, &git, Sandbox::Nothing).0.unwrap().site;
-    assert_eq!(names(&site), BTreeSet::from(["index.html", "same.html"].map(str::to_owned)));
+    // A file of the checkout that is not in the site is outside the site as well.
+    let git = GitSource { output: Some("docs".into()), ..fixture.source("") };
+    let site = build_in(&fixture, &git, Sandbox::None).0.unwrap().site;
+    assert_eq!(file_names(&site), BTreeSet::from(["index.html", "same.html"].map(str::to_owned)));
 }
 
 #[test]
 fn the_output_is_a_folder_of_the_checkout_or_it_is_an_error_that_names_it() {
-    let place = Place::with(&[("index.html", "x")]);
-    for sandbox in sandboxes() {
-        for (build, output, why) in [
-            ("true", "out", "there is nothing"),
-            ("touch out", "out", "no folder"),
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    for sandbox in usable_sandboxes() {
+        for (build, output, reason) in [
+            ("true", "out", "it does not exist"),
+            ("touch out", "out", "not a folder"),
             ("ln -s /etc out", "out", "leads out"),
             ("mkdir a; ln -s ../.. a/out", "a/out", "leads out"),
             ("mkdir out", "../site/out", "leads out"),
             ("mkdir out", "/etc", "leads out"),
         ] {
-            let git = Git { output: Some(output.into()), ..place.source(build) };
-            let (made, log) = attempt(&place, &git, sandbox);
-            let is_output = matches!(made, Err(GitError::Output { .. }));
-            let error = message(made);
-            assert!(is_output && error.contains(why) && error.contains(&format!("{output:?}")), "{error}: {log}");
+            let git = GitSource { output: Some(output.into()), ..fixture.source(build) };
+            let (result, log) = build_in(&fixture, &git, sandbox);
+            let is_output = matches!(result, Err(GitError::Output { .. }));
+            let error = error_message(result);
+            assert!(is_output && error.contains(reason) && error.contains(&format!("{output:?}")), "{error}: {log}");
         }
     }
 }
 
 #[test]
 fn nothing_that_a_repository_says_is_run_or_fetched_by_git() {
-    let place = Place::with(&[("index.html", "x")]);
-    let marker = place.dir.path().join("ran");
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let marker = fixture.dir.path().join("ran");
     let touch = format!("#!/bin/sh\ntouch '{}'\n", marker.display());
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
-    place.commit(
+    fixture.commit(
         &[
             (".gitattributes", "*.html filter=evil\n*.bin filter=lfs\n"),
             (".gitmodules", "[submodule \"sub\"]\n    path = sub\n    url = ../other\n"),
             ("movie.bin", pointer),
         ],
-        "Asks for more",
+        "Filters and submodules",
     );
-    let sha = place.git(&["rev-parse", "HEAD"]);
-    place.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{sha},sub")]);
-    place.git(&["commit", "--quiet", "--message", "Submodule"]);
-    // The side that serves: its hooks and its configuration are not ours either.
+    let sha = fixture.git(&["rev-parse", "HEAD"]);
+    fixture.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{sha},sub")]);
+    fixture.git(&["commit", "--quiet", "--message", "Submodule"]);
+    // Hooks and configuration of the served repository must not be used either.
     for hook in ["post-checkout", "pre-receive", "post-upload-pack"] {
-        let path = place.repository().join(".git/hooks").join(hook);
+        let path = fixture.repository().join(".git/hooks").join(hook);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, &touch).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
-    place.git(&["config", "filter.evil.smudge", &format!("touch '{}'", marker.display())]);
-    place.git(&["config", "uploadpack.packObjectsHook", &format!("touch '{}'; exec", marker.display())]);
-    let (made, log) = attempt(&place, &place.source(""), Sandbox::Nothing);
-    let site = made.unwrap_or_else(|error| panic!("{error}: {log}")).site;
+    fixture.git(&["config", "filter.evil.smudge", &format!("touch '{}'", marker.display())]);
+    fixture.git(&["config", "uploadpack.packObjectsHook", &format!("touch '{}'; exec", marker.display())]);
+    let (result, log) = build_in(&fixture, &fixture.source(""), Sandbox::None);
+    let site = result.unwrap_or_else(|error| panic!("{error}: {log}")).site;
     assert_eq!(fs::read_to_string(site.join("movie.bin")).unwrap(), pointer);
-    assert!(names(&site.join("sub")).is_empty());
+    assert!(file_names(&site.join("sub")).is_empty());
     assert!(!marker.exists());
 }
 
 #[test]
 fn a_repository_of_another_user_is_read() {
-    let place = Place::with(&[("index.html", "x")]);
-    let other = fs::metadata(place.repository()).unwrap().uid() + 1;
-    let mut found = vec![place.repository()];
-    while let Some(path) = found.pop() {
-        if lchown(&path, Some(other), None).is_err() {
-            println!("not tested here: only root can give files away");
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let other_user = fs::metadata(fixture.repository()).unwrap().uid() + 1;
+    let mut paths = vec![fixture.repository()];
+    while let Some(path) = paths.pop() {
+        if lchown(&path, Some(other_user), None).is_err() {
+            println!("not tested on this machine: only root can change the owner of files");
             return;
         }
         if path.is_dir() {
-            found.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
+            paths.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
     }
     let mut plain = Command::new("git");
-    plain.arg("-C").arg(place.repository()).arg("status").env("HOME", "/nowhere").env("GIT_CONFIG_NOSYSTEM", "1");
-    assert!(!plain.output().unwrap().status.success(), "git minds whose it is");
-    let (made, log) = attempt(&place, &place.source(""), Sandbox::Nothing);
-    made.unwrap_or_else(|error| panic!("{error}: {log}"));
+    plain.arg("-C").arg(fixture.repository()).arg("status").env("HOME", "/nowhere").env("GIT_CONFIG_NOSYSTEM", "1");
+    assert!(!plain.output().unwrap().status.success(), "git must refuse a repository of another user by default");
+    let (result, log) = build_in(&fixture, &fixture.source(""), Sandbox::None);
+    result.unwrap_or_else(|error| panic!("{error}: {log}"));
 }
 
 #[test]
 fn a_password_in_the_url_is_sent_to_its_host_and_told_to_nobody() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Refuses whoever comes, and notes what they brought.
+    // Refuses every request, and records the credentials.
     let upstream = std::thread::spawn(move || {
-        let mut brought = Vec::new();
+        let mut authorization_fields = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
             let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
             if head.first().is_some_and(|line| line.contains("/end")) {
-                return brought;
+                return authorization_fields;
             }
-            brought.extend(head.into_iter().filter(|line| line.to_ascii_lowercase().starts_with("authorization:")));
-            let body = "http://ada:hunter22@host/ says no";
-            let answer = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nConnection: close";
+            authorization_fields
+                .extend(head.into_iter().filter(|line| line.to_ascii_lowercase().starts_with("authorization:")));
+            let body = "http://ada:hunter22@host/ is refused";
+            let head = "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nConnection: close";
             let _ =
-                write!(stream, "{answer}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                write!(stream, "{head}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\n\r\n{body}", body.len());
         }
-        brought
+        authorization_fields
     });
-    let place = Place::with(&[("index.html", "x")]);
-    let git = source(&format!("http://ada:hunter22@127.0.0.1:{port}/docs.git?token=hunter22"), None, None);
-    let (made, log) = attempt(&place, &git, Sandbox::Nothing);
-    let error = message(made);
+    let fixture = RepositoryFixture::with(&[("index.html", "x")]);
+    let git = git_source(&format!("http://ada:hunter22@127.0.0.1:{port}/docs.git?token=hunter22"), None, None);
+    let (result, log) = build_in(&fixture, &git, Sandbox::None);
+    let error = error_message(result);
     write!(std::net::TcpStream::connect(("127.0.0.1", port)).unwrap(), "GET /end HTTP/1.1\r\n\r\n").unwrap();
-    let brought = upstream.join().unwrap();
+    let authorization_fields = upstream.join().unwrap();
     // ada:hunter22
-    assert!(brought.iter().any(|line| line.ends_with("Basic YWRhOmh1bnRlcjIy")), "{brought:?}: {error}: {log}");
+    assert!(
+        authorization_fields.iter().any(|line| line.ends_with("Basic YWRhOmh1bnRlcjIy")),
+        "{authorization_fields:?}: {error}: {log}"
+    );
     for text in [&error, &log, &format!("{git:?}")] {
         assert!(!text.contains("hunter22"), "{text}");
         assert!(text.contains("127.0.0.1"), "{text}");

@@ -1,34 +1,36 @@
-//! The whole management API, by the real program: organizations, keys, jobs that outlive it, searches.
+//! The whole management API, tested with the real program: organizations, keys, jobs after a restart, searches,
+//! previews.
 
 use serde_json::{Value, json};
 use support::host::Host;
 use support::http::{get, request};
-use support::hub::{FOLDER, Hub, JOBS, commit, data, error, git, repository};
-use support::{Daemon, ReservedPort, docwharf, end, until, write_site};
+use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, commit, error_message, git, json_body, repository};
+use support::{Daemon, ReservedPort, docwharf, run_to_end, until, write_site};
 
-/// Acme with a folder, umbrella with another.
-pub(crate) const TWO: &str = "[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
+/// Configuration of two organizations: acme with one folder, umbrella with another.
+pub(crate) const TWO_ORGANIZATIONS: &str = "[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
                    domain = \"docs.acme.example\"\ndirectory = \"site\"\n\
                    [[organization]]\nid = \"umbrella\"\n[[organization.project]]\nid = \"secrets\"\n\
                    domain = \"docs.umbrella.example\"\ndirectory = \"other\"\n";
 
-fn two() -> (Hub, String) {
-    let mut hub = Hub::new(TWO);
-    write_site(&hub.path("site"), &[("index.html", "<p>acme")]);
-    write_site(&hub.path("other"), &[("index.html", "<p>umbrella")]);
-    let key = hub.create("umbrella", "all", &[]);
-    hub.start();
-    (hub, key)
+/// Starts an origin with two organizations. Returns it with a key of umbrella.
+fn start_with_two_organizations() -> (TestOrigin, String) {
+    let mut origin = TestOrigin::new(TWO_ORGANIZATIONS);
+    write_site(&origin.path("site"), &[("index.html", "<p>acme")]);
+    write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
+    let key = origin.create_key("umbrella", "all", &[]);
+    origin.start();
+    (origin, key)
 }
 
-/// A host whose upstream is this origin.
-fn agent(hub: &Hub) -> Host {
+/// Returns a host whose agent uses this origin.
+fn host_with_agent(origin: &TestOrigin) -> Host {
     let host = Host::bare()
-        .set("api.baseUrl", format!("\"http://{}/v1\"", hub.address()))
+        .set("api.baseUrl", format!("\"http://{}/v1\"", origin.address()))
         .set("api.domain", "\"docs.acme.example\"")
         .set("api.projectId", "\"docs\"")
         .set("api.keyFile", "\"key\"");
-    host.put("key", &hub.key);
+    host.put("key", &origin.key);
     host
 }
 
@@ -37,33 +39,33 @@ fn agent(hub: &Hub) -> Host {
 
 #[test]
 fn the_typical_sequence_of_an_export_start_poll_link_download_and_a_fresh_link_later() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let answer = hub.post(JOBS, &json!({ "domain": "docs.acme.example" }));
-    assert_eq!((answer.status, answer.header("content-type")), (202, Some("application/json")));
-    let job = data(&answer);
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let response = origin.post(JOBS_PATH, &json!({ "domain": "docs.acme.example" }));
+    assert_eq!((response.status, response.header("content-type")), (202, Some("application/json")));
+    let job = json_body(&response);
     for field in ["jobId", "status", "progress", "pageCount", "createdAt", "updatedAt", "error"] {
         assert!(job.get(field).is_some(), "{field} is missing: {job}");
     }
     let id = job["jobId"].as_str().unwrap();
-    let ended = hub.ended(id);
+    let completed = origin.wait_for_job(id);
     assert_eq!(
-        (&ended["status"], &ended["progress"], &ended["pageCount"]),
+        (&completed["status"], &completed["progress"], &completed["pageCount"]),
         (&json!("completed"), &json!(100), &json!(2))
     );
-    let first = data(&hub.ask(&hub.key, "POST", &format!("{JOBS}/{id}/bundle"), None));
+    let first = json_body(&origin.send_request(&origin.key, "POST", &format!("{JOBS_PATH}/{id}/bundle"), None));
     assert!(first["expiresAt"].as_str().unwrap().ends_with('Z') && first["sizeBytes"].as_u64().unwrap() > 0, "{first}");
-    let bundle = hub.bundle(id);
+    let bundle = origin.bundle(id);
     assert_eq!((bundle.status, bundle.body.len() as u64), (200, first["sizeBytes"].as_u64().unwrap()));
-    assert_eq!(hub.files(&bundle), ["a.css", "guides/start.html", "index.html"]);
-    assert_eq!(hub.bundle(id).body, bundle.body, "the job stays usable");
+    assert_eq!(origin.files(&bundle), ["a.css", "guides/start.html", "index.html"]);
+    assert_eq!(origin.bundle(id).body, bundle.body, "the job stays usable");
 }
 
 #[test]
 fn an_agent_brings_in_what_an_origin_exports() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let host = agent(&hub).set("sync.probe", "[]");
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let host = host_with_agent(&origin).set("sync.probe", "[]");
     host.sync();
     let daemon = host.run();
     assert_eq!(get(&daemon.address, "/guides/start").text(), "<p>start");
@@ -71,131 +73,139 @@ fn an_agent_brings_in_what_an_origin_exports() {
 
 #[test]
 fn an_export_has_the_version_and_the_pages_that_were_asked_for() {
-    let mut hub = Hub::of_folder();
-    write_site(&hub.path("site"), &[("guides/other.html", "<p>other"), ("404.html", "<p>no")]);
-    hub.start();
-    let id = hub.export(&json!({ "version": "1.4", "paths": ["/guides/start"] }));
-    assert_eq!(data(&hub.get(&format!("{JOBS}/{id}")))["version"], "1.4");
-    let bundle = hub.bundle(&id);
-    assert_eq!(hub.files(&bundle), ["404.html", "a.css", "guides/start.html"]);
-    let id = hub.export(&json!({ "paths": ["/guides/start", "/nowhere"] }));
-    let failed = hub.ended(&id);
+    let mut origin = TestOrigin::with_folder_project();
+    write_site(&origin.path("site"), &[("guides/other.html", "<p>other"), ("404.html", "<p>no")]);
+    origin.start();
+    let id = origin.export(&json!({ "version": "1.4", "paths": ["/guides/start"] }));
+    assert_eq!(json_body(&origin.get(&format!("{JOBS_PATH}/{id}")))["version"], "1.4");
+    let bundle = origin.bundle(&id);
+    assert_eq!(origin.files(&bundle), ["404.html", "a.css", "guides/start.html"]);
+    let id = origin.export(&json!({ "paths": ["/guides/start", "/nowhere"] }));
+    let failed = origin.wait_for_job(&id);
     assert_eq!(failed["status"], "failed");
     assert!(failed["error"].as_str().unwrap().contains("/nowhere: there is no such page"), "{failed}");
-    for (body, says) in [
+    for (body, message) in [
         (json!({ "domain": "docs.acme.example", "paths": [] }), "at least one"),
         (json!({ "domain": "docs.acme.example", "paths": ["guides"] }), "begins with /"),
         (json!({ "domain": "docs.acme.example/" }), "without a path"),
         (json!({ "domain": "elsewhere.example" }), "not served here"),
         (json!({}), "domain is missing"),
-        (json!([]), "no JSON object"),
+        (json!([]), "not a JSON object"),
     ] {
-        let answer = hub.post(JOBS, &body);
-        assert_eq!(answer.status, 400, "{body}");
-        assert!(error(&answer).contains(says), "{body}: {}", answer.text());
+        let response = origin.post(JOBS_PATH, &body);
+        assert_eq!(response.status, 400, "{body}");
+        assert!(error_message(&response).contains(message), "{body}: {}", response.text());
     }
 }
 
 #[test]
 fn what_a_project_may_not_do_is_403() {
-    let hub = &mut Hub::new(&FOLDER.replace("directory", "exports = false\ndirectory"));
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    hub.start();
-    let answer = hub.post(JOBS, &json!({ "domain": "docs.acme.example" }));
-    assert_eq!(answer.status, 403);
-    assert!(error(&answer).contains("exports"), "{}", answer.text());
-    let answer = hub.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
-    assert_eq!(answer.status, 403);
-    assert!(error(&answer).contains("previews"), "{}", answer.text());
+    let origin = &mut TestOrigin::new(&FOLDER_PROJECT.replace("directory", "exports = false\ndirectory"));
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    origin.start();
+    let response = origin.post(JOBS_PATH, &json!({ "domain": "docs.acme.example" }));
+    assert_eq!(response.status, 403);
+    assert!(error_message(&response).contains("exports"), "{}", response.text());
+    let response = origin.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
+    assert_eq!(response.status, 403);
+    assert!(error_message(&response).contains("previews"), "{}", response.text());
 }
 
 /// An operator may have put a backup there.
+// Regression: a folder in `state/bundles/` kept the origin from starting, and the origin removed a file there that it
+// had not written.
 #[test]
 fn what_is_no_bundle_among_the_bundles_is_left_alone_and_keeps_nothing_from_starting() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let job = hub.export(&json!({}));
-    let bundle = hub.bundle(&job);
-    hub.kill();
-    let bundles = hub.path("state/bundles");
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let job = origin.export(&json!({}));
+    let bundle = origin.bundle(&job);
+    origin.kill();
+    let bundles = origin.path("state/bundles");
     write_site(&bundles, &[("backup/old.tar.gz", "old"), ("notes.txt", "notes"), ("se_0123456789abcdef.zip", "left")]);
-    hub.start();
+    origin.start();
     assert!(bundles.join("backup/old.tar.gz").exists() && bundles.join("notes.txt").exists());
-    assert!(!bundles.join("se_0123456789abcdef.zip").exists(), "a bundle that no job names goes");
-    assert!(hub.log().contains("bundles/backup is not a bundle of any job"), "{}", hub.log());
-    assert_eq!(hub.bundle(&job).body, bundle.body);
+    assert!(!bundles.join("se_0123456789abcdef.zip").exists(), "a bundle that belongs to no job is removed");
+    assert!(origin.log().contains("bundles/backup is not a bundle of any job"), "{}", origin.log());
+    assert_eq!(origin.bundle(&job).body, bundle.body);
 }
 
 #[test]
 fn jobs_links_and_keys_outlive_the_process() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let job = hub.export(&json!({}));
-    let bundle = hub.bundle(&job);
-    let link = hub.link(&job);
-    let before = data(&hub.get(&format!("{JOBS}/{job}")));
-    hub.kill();
-    hub.start();
-    assert_eq!(data(&hub.get(&format!("{JOBS}/{job}"))), before);
-    assert_eq!(get(hub.address(), &link).body, bundle.body, "a link of before still works");
-    assert_eq!(hub.bundle(&job).body, bundle.body);
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let job = origin.export(&json!({}));
+    let bundle = origin.bundle(&job);
+    let link = origin.link(&job);
+    let before = json_body(&origin.get(&format!("{JOBS_PATH}/{job}")));
+    origin.kill();
+    origin.start();
+    assert_eq!(json_body(&origin.get(&format!("{JOBS_PATH}/{job}"))), before);
+    assert_eq!(get(origin.address(), &link).body, bundle.body, "a link from before the restart still works");
+    assert_eq!(origin.bundle(&job).body, bundle.body);
 }
 
 #[test]
 fn a_job_that_was_under_way_when_the_origin_was_killed_has_failed_and_those_that_waited_are_done() {
-    let mut hub = Hub::new(&format!("[exports]\nworkers = 1\n{FOLDER}"));
+    let mut origin = TestOrigin::new(&format!("[exports]\nworkers = 1\n{FOLDER_PROJECT}"));
     for n in 0..40 {
-        let text = support::text(200_000);
-        write_site(&hub.path("site"), &[(&format!("p{n}.html"), &text)]);
+        let text = support::sample_text(200_000);
+        write_site(&origin.path("site"), &[(&format!("p{n}.html"), &text)]);
     }
-    hub.start();
-    let (first, second) = (hub.export(&json!({})), hub.export(&json!({})));
-    until("it is under way", || data(&hub.get(&format!("{JOBS}/{first}")))["status"] == "running");
-    hub.kill();
-    hub.start();
-    let ended = hub.ended(&first);
-    assert_eq!(ended["status"], "failed");
-    assert!(ended["error"].as_str().unwrap().contains("stopped while"), "{ended}");
-    assert_eq!(hub.ended(&second)["status"], "completed");
-    let made: Vec<_> = std::fs::read_dir(hub.path("state/bundles")).unwrap().collect();
+    origin.start();
+    let (first, second) = (origin.export(&json!({})), origin.export(&json!({})));
+    until("the first job is running", || {
+        json_body(&origin.get(&format!("{JOBS_PATH}/{first}")))["status"] == "running"
+    });
+    origin.kill();
+    origin.start();
+    let result = origin.wait_for_job(&first);
+    assert_eq!(result["status"], "failed");
+    assert!(result["error"].as_str().unwrap().contains("stopped while"), "{result}");
+    assert_eq!(origin.wait_for_job(&second)["status"], "completed");
+    let bundles: Vec<_> = std::fs::read_dir(origin.path("state/bundles")).unwrap().collect();
     assert_eq!(
-        (made.len(), std::fs::read_dir(hub.path("state/work")).unwrap().count()),
+        (bundles.len(), std::fs::read_dir(origin.path("state/work")).unwrap().count()),
         (1, 0),
-        "nothing half-done stays"
+        "no unfinished files remain"
     );
 }
 
 #[test]
 fn only_so_many_bundles_are_kept_and_each_project_keeps_its_newest() {
-    let mut hub = Hub::new(&FOLDER.replacen("[[", "[exports]\nkeep = 2\nlinkLifetime = \"1s\"\n[[", 1));
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    hub.start();
-    let first = hub.export(&json!({}));
-    hub.ended(&first);
-    let (mut newest, mut made) = (first.clone(), 1);
-    until("the first is forgotten", || {
-        newest = hub.export(&json!({}));
-        hub.ended(&newest);
-        made += 1;
-        hub.get(&format!("{JOBS}/{first}")).status == 404
+    let mut origin =
+        TestOrigin::new(&FOLDER_PROJECT.replacen("[[", "[exports]\nkeep = 2\nlinkLifetime = \"1s\"\n[[", 1));
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    origin.start();
+    let first = origin.export(&json!({}));
+    origin.wait_for_job(&first);
+    let (mut newest, mut job_count) = (first.clone(), 1);
+    until("the first job is deleted", || {
+        newest = origin.export(&json!({}));
+        origin.wait_for_job(&newest);
+        job_count += 1;
+        origin.get(&format!("{JOBS_PATH}/{first}")).status == 404
     });
-    assert_eq!(hub.bundle(&newest).status, 200);
-    let files = std::fs::read_dir(hub.path("state/bundles")).unwrap().count();
-    assert!(files < made, "{files} of {made}");
+    assert_eq!(origin.bundle(&newest).status, 200);
+    let files = std::fs::read_dir(origin.path("state/bundles")).unwrap().count();
+    assert!(files < job_count, "{files} of {job_count}");
 }
 
+// Regression: an origin removed jobs while links to their bundles were valid, and before a slow client had seen their
+// end.
 #[test]
 fn a_job_stays_as_long_as_a_link_to_its_bundle_works_and_for_as_long_after_its_end() {
-    let mut hub = Hub::new(&FOLDER.replacen("[[", "[exports]\nkeep = 1\nlinkLifetime = \"1h\"\n[[", 1));
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    hub.start();
-    let first = hub.export(&json!({}));
-    hub.ended(&first);
-    let link = hub.link(&first);
+    let mut origin =
+        TestOrigin::new(&FOLDER_PROJECT.replacen("[[", "[exports]\nkeep = 1\nlinkLifetime = \"1h\"\n[[", 1));
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    origin.start();
+    let first = origin.export(&json!({}));
+    origin.wait_for_job(&first);
+    let link = origin.link(&first);
     for _ in 0..3 {
-        hub.ended(&hub.export(&json!({})));
+        origin.wait_for_job(&origin.export(&json!({})));
     }
-    assert_eq!((get(hub.address(), &link).status, hub.bundle(&first).status), (200, 200));
+    assert_eq!((get(origin.address(), &link).status, origin.bundle(&first).status), (200, 200));
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
@@ -203,51 +213,56 @@ fn a_job_stays_as_long_as_a_link_to_its_bundle_works_and_for_as_long_after_its_e
 
 #[test]
 fn a_key_is_seen_once_and_works_until_it_is_revoked_or_over() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let status = |hub: &Hub, key: &str, method: &str| hub.ask(key, method, &format!("{JOBS}/x"), None).status;
-    let reads = hub.create("acme", "ci", &["--scope", "read", "--expires", "1h"]);
-    let over = hub.create("acme", "old", &["--expires", "1s"]);
-    let post = hub.ask(&reads, "POST", JOBS, Some(&json!({ "domain": "docs.acme.example" })));
-    assert_eq!((status(&hub, &reads, "GET"), post.status), (404, 403));
-    assert!(error(&post).contains("may only read"), "{}", post.text());
-    until("it is over", || status(&hub, &over, "GET") == 401);
-    let listed = hub.ok(&["key", "list"]).stdout;
-    assert!(listed.contains(&reads[..11]) && listed.contains("acme  ci") && !listed.contains(&reads[12..]), "{listed}");
-    hub.ok(&["key", "revoke", "acme", "ci"]);
-    let answer = hub.ask(&reads, "GET", &format!("{JOBS}/x"), None);
-    assert_eq!(answer.status, 401, "at once, while the origin runs");
-    assert!(!error(&answer).is_empty());
-    let state = std::fs::read(hub.path("state/origin.db-wal")).unwrap_or_default();
-    assert!(memchr::memmem::find(&state, &reads.as_bytes()[12..]).is_none(), "only its digest is kept");
-    assert!(!hub.log().contains(&hub.key[12..]));
-    let wrong = end(&mut hub.command(&["key", "create", "nobody", "x"])).expect(2);
-    assert!(wrong.stderr.contains("no organization"), "{}", wrong.stderr);
-    let wrong = end(&mut hub.command(&["key", "revoke", "acme", "ci"])).expect(2);
-    assert!(wrong.stderr.contains("no key called"), "{}", wrong.stderr);
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let status = |origin: &TestOrigin, key: &str, method: &str| {
+        origin.send_request(key, method, &format!("{JOBS_PATH}/x"), None).status
+    };
+    let read_key = origin.create_key("acme", "ci", &["--scope", "read", "--expires", "1h"]);
+    let expiring_key = origin.create_key("acme", "old", &["--expires", "1s"]);
+    let post = origin.send_request(&read_key, "POST", JOBS_PATH, Some(&json!({ "domain": "docs.acme.example" })));
+    assert_eq!((status(&origin, &read_key, "GET"), post.status), (404, 403));
+    assert!(error_message(&post).contains("may only read"), "{}", post.text());
+    until("the key has expired", || status(&origin, &expiring_key, "GET") == 401);
+    let listed = origin.ok(&["key", "list"]).stdout;
+    assert!(
+        listed.contains(&read_key[..11]) && listed.contains("acme  ci") && !listed.contains(&read_key[12..]),
+        "{listed}"
+    );
+    origin.ok(&["key", "revoke", "acme", "ci"]);
+    let response = origin.send_request(&read_key, "GET", &format!("{JOBS_PATH}/x"), None);
+    assert_eq!(response.status, 401, "the revocation takes effect while the origin runs");
+    assert!(!error_message(&response).is_empty());
+    let state = std::fs::read(origin.path("state/origin.db-wal")).unwrap_or_default();
+    assert!(memchr::memmem::find(&state, &read_key.as_bytes()[12..]).is_none(), "only the digest of the key is stored");
+    assert!(!origin.log().contains(&origin.key[12..]));
+    let failed = run_to_end(&mut origin.command(&["key", "create", "nobody", "x"])).expect(2);
+    assert!(failed.stderr.contains("no organization"), "{}", failed.stderr);
+    let failed = run_to_end(&mut origin.command(&["key", "revoke", "acme", "ci"])).expect(2);
+    assert!(failed.stderr.contains("no key called"), "{}", failed.stderr);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Search analytics
 
-pub(crate) fn searches(query: &str, n: usize, day: u8) -> Vec<Value> {
+pub(crate) fn search_events(query: &str, n: usize, day: u8) -> Vec<Value> {
     let event = |n| json!({ "query": query, "time": format!("2026-11-{day:02}T10:{n:02}:00Z"), "clickedPage": "/guides/start" });
     (0..n).map(event).collect()
 }
 
 #[test]
 fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_reads_them() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let mut events = searches("moat", 3, 1);
-    events.extend(searches("tide", 5, 2));
-    events.extend(searches("bridge", 3, 3));
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let mut events = search_events("moat", 3, 1);
+    events.extend(search_events("tide", 5, 2));
+    events.extend(search_events("bridge", 3, 3));
     let batch = json!({ "batchId": "b1", "events": events });
-    let answer = hub.post("/v1/analytics/docs/searches", &batch);
-    assert_eq!((answer.status, &data(&answer)["accepted"]), (200, &json!(11)), "{}", answer.text());
-    let again = data(&hub.post("/v1/analytics/docs/searches", &batch));
+    let response = origin.post("/v1/analytics/docs/searches", &batch);
+    assert_eq!((response.status, &json_body(&response)["accepted"]), (200, &json!(11)), "{}", response.text());
+    let again = json_body(&origin.post("/v1/analytics/docs/searches", &batch));
     assert_eq!((&again["duplicate"], &again["accepted"]), (&json!(true), &json!(11)), "{again}");
-    let all = data(&hub.get("/v1/analytics/docs/searches"));
+    let all = json_body(&origin.get("/v1/analytics/docs/searches"));
     let terms: Vec<&str> =
         all["searches"].as_array().unwrap().iter().map(|s| s["searchQuery"].as_str().unwrap()).collect();
     assert_eq!(
@@ -257,129 +272,137 @@ fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_rea
     let tide = &all["searches"][0];
     assert_eq!((&tide["hits"], &tide["topClickedPage"]), (&json!(5), &json!("/guides/start")), "{tide}");
     assert_eq!(tide["lastSearchedAt"], "2026-11-02T10:04:00Z");
-    let until_second = data(&hub.get("/v1/analytics/docs/searches?dateFrom=2026-11-01&dateTo=2026-11-02"));
+    let until_second = json_body(&origin.get("/v1/analytics/docs/searches?dateFrom=2026-11-01&dateTo=2026-11-02"));
     assert_eq!(until_second["totalSearches"], 3, "dateTo is exclusive: {until_second}");
-    let first = data(&hub.get("/v1/analytics/docs/searches?limit=2"));
-    // What arrives between two pages moves nobody.
-    let more = json!({ "batchId": "b2", "events": searches("moat", 9, 4) });
-    assert_eq!(hub.post("/v1/analytics/docs/searches", &more).status, 200);
+    let first = json_body(&origin.get("/v1/analytics/docs/searches?limit=2"));
+    // Searches that arrive between two requests do not change the pages of the query.
+    let more = json!({ "batchId": "b2", "events": search_events("moat", 9, 4) });
+    assert_eq!(origin.post("/v1/analytics/docs/searches", &more).status, 200);
     let cursor = first["nextCursor"].as_str().unwrap();
-    let second = data(&hub.get(&format!("/v1/analytics/docs/searches?limit=2&cursor={cursor}")));
+    let second = json_body(&origin.get(&format!("/v1/analytics/docs/searches?limit=2&cursor={cursor}")));
     assert_eq!(
         (&second["searches"][0]["searchQuery"], &second["totalSearches"]),
         (&json!("moat"), &json!(11)),
         "{second}"
     );
-    for wrong in
+    for query in
         ["limit=0", "limit=101", "limit=x", "dateFrom=yesterday", "cursor=x", "dateFrom=2026-11-02&dateTo=2026-11-01"]
     {
-        let answer = hub.get(&format!("/v1/analytics/docs/searches?{wrong}"));
-        assert_eq!(answer.status, 400, "{wrong}");
-        assert!(!data(&answer)["details"][0]["message"].as_str().unwrap().is_empty(), "{wrong}: {}", answer.text());
+        let response = origin.get(&format!("/v1/analytics/docs/searches?{query}"));
+        assert_eq!(response.status, 400, "{query}");
+        assert!(
+            !json_body(&response)["details"][0]["message"].as_str().unwrap().is_empty(),
+            "{query}: {}",
+            response.text()
+        );
     }
-    let host = agent(&hub);
+    let host = host_with_agent(&origin);
     let read = host.ok(&["analytics", "searches", "--json"]).stdout;
     assert!(read.contains("moat") && read.contains("tide"), "{read}");
 }
 
 #[test]
 fn an_organization_has_a_hundred_questions_an_hour_and_is_told_when_to_come_back() {
-    let (hub, umbrella) = two();
+    let (origin, umbrella) = start_with_two_organizations();
     for n in 0..100 {
-        let answer = hub.get("/v1/analytics/docs/searches?limit=1");
-        assert_eq!(answer.status, 200, "the {n}th: {}", answer.text());
+        let response = origin.get("/v1/analytics/docs/searches?limit=1");
+        assert_eq!(response.status, 200, "the {n}th: {}", response.text());
     }
-    let answer = hub.get("/v1/analytics/docs/searches");
-    assert_eq!(answer.status, 429);
-    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    let response = origin.get("/v1/analytics/docs/searches");
+    assert_eq!(response.status, 429);
+    let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=3600).contains(&wait), "{wait}");
-    assert_eq!(hub.ask(&umbrella, "GET", "/v1/analytics/secrets/searches", None).status, 200, "others have their own");
+    assert_eq!(
+        origin.send_request(&umbrella, "GET", "/v1/analytics/secrets/searches", None).status,
+        200,
+        "each organization has its own limit"
+    );
 }
 
 #[test]
 fn searches_from_a_csv_file_count_once_however_often_it_is_imported() {
-    let mut hub = Hub::of_folder();
-    hub.start();
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
     let csv = "query,time,clickedPage\ntide,2026-11-01T10:00:00Z,/guides/start\n\"a, b\",2026-11-02T10:00:00Z,\n";
-    std::fs::write(hub.path("s.csv"), csv).unwrap();
-    let file = hub.path("s.csv");
+    std::fs::write(origin.path("s.csv"), csv).unwrap();
+    let file = origin.path("s.csv");
     for _ in 0..2 {
-        hub.ok(&["import-searches", "docs", file.to_str().unwrap()]);
+        origin.ok(&["import-searches", "docs", file.to_str().unwrap()]);
     }
-    let all = data(&hub.get("/v1/analytics/docs/searches"));
+    let all = json_body(&origin.get("/v1/analytics/docs/searches"));
     assert_eq!(all["totalSearches"], 2, "{all}");
-    std::fs::write(hub.path("s.csv"), "query,time\ntide,tomorrow\n").unwrap();
-    let wrong = end(&mut hub.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(2);
-    assert!(wrong.stderr.contains("line 2"), "{}", wrong.stderr);
-    assert_eq!(wrong.stderr.lines().count(), 1, "{}", wrong.stderr);
+    std::fs::write(origin.path("s.csv"), "query,time\ntide,tomorrow\n").unwrap();
+    let failed = run_to_end(&mut origin.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(2);
+    assert!(failed.stderr.contains("line 2"), "{}", failed.stderr);
+    assert_eq!(failed.stderr.lines().count(), 1, "{}", failed.stderr);
 }
 
 #[test]
 fn what_was_acknowledged_is_there_after_a_kill_and_nothing_is_counted_twice() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let batch = |n: u32| json!({ "batchId": format!("b{n}"), "events": searches("tide", 2, 1) });
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let batch = |n: u32| json!({ "batchId": format!("b{n}"), "events": search_events("tide", 2, 1) });
     let acknowledged = std::sync::atomic::AtomicU32::new(0);
     std::thread::scope(|scope| {
-        let (hub, acknowledged) = (&hub, &acknowledged);
-        let sending = scope.spawn(move || {
+        let (origin, acknowledged) = (&origin, &acknowledged);
+        let sender = scope.spawn(move || {
             for n in 0..10_000 {
                 let target = "/v1/analytics/docs/searches";
                 let body = batch(n).to_string();
                 let head = format!(
                     "POST {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {}\r\nContent-Length: {}\r\n\r\n{body}",
-                    hub.key,
+                    origin.key,
                     body.len()
                 );
-                let Ok(mut stream) = std::net::TcpStream::connect(hub.address()) else { return };
+                let Ok(mut stream) = std::net::TcpStream::connect(origin.address()) else { return };
                 let _ = std::io::Write::write_all(&mut stream, head.as_bytes());
-                let mut answer = Vec::new();
-                let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
-                if !answer.starts_with(b"HTTP/1.1 200") || !answer.ends_with(b"}") {
+                let mut response = Vec::new();
+                let _ = std::io::Read::read_to_end(&mut stream, &mut response);
+                if !response.starts_with(b"HTTP/1.1 200") || !response.ends_with(b"}") {
                     return;
                 }
                 acknowledged.store(n + 1, std::sync::atomic::Ordering::SeqCst);
             }
         });
-        until("some are in", || acknowledged.load(std::sync::atomic::Ordering::SeqCst) > 20);
-        hub.daemon.as_ref().unwrap().signal("KILL");
-        sending.join().unwrap();
+        until("some batches are acknowledged", || acknowledged.load(std::sync::atomic::Ordering::SeqCst) > 20);
+        origin.daemon.as_ref().unwrap().signal("KILL");
+        sender.join().unwrap();
     });
-    hub.kill_quietly();
-    hub.start();
-    let known = acknowledged.into_inner();
-    let total = data(&hub.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
+    origin.wait_for_end();
+    origin.start();
+    let acknowledged = acknowledged.into_inner();
+    let total = json_body(&origin.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
     assert!(
-        total == u64::from(known) * 2 || total == u64::from(known + 1) * 2,
-        "{known} batches of 2, and {total} searches"
+        total == u64::from(acknowledged) * 2 || total == u64::from(acknowledged + 1) * 2,
+        "{acknowledged} batches of 2, and {total} searches"
     );
-    // The client cannot know about the one whose answer was lost: it sends it again.
-    assert_eq!(hub.post("/v1/analytics/docs/searches", &batch(known)).status, 200);
-    let total = data(&hub.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
-    assert_eq!(total, u64::from(known + 1) * 2);
+    // The client does not know the result of the batch whose response was lost, so it sends that batch again.
+    assert_eq!(origin.post("/v1/analytics/docs/searches", &batch(acknowledged)).status, 200);
+    let total = json_body(&origin.get("/v1/analytics/docs/searches"))["totalSearches"].as_u64().unwrap();
+    assert_eq!(total, u64::from(acknowledged + 1) * 2);
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
 // Previews
 
-const GIT: &str = "[previews]\nsweep = \"1s\"\n[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
+const GIT_PROJECT: &str = "[previews]\nsweep = \"1s\"\n[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
                    domain = \"docs.acme.example\"\ngit = \"repo\"\n";
 
-/// Starts a deployment; its id and where its preview is.
+/// Starts a deployment. Returns its id and the URL of its preview.
 #[track_caller]
-pub(crate) fn deploy(hub: &Hub, branch: &str) -> (String, String) {
-    let answer = hub.post("/v1/project/preview/docs", &json!({ "branch": branch }));
-    assert_eq!(answer.status, 202, "{}", answer.text());
-    let told = data(&answer);
-    (told["statusId"].as_str().unwrap().to_owned(), told["previewUrl"].as_str().unwrap().to_owned())
+pub(crate) fn deploy(origin: &TestOrigin, branch: &str) -> (String, String) {
+    let response = origin.post("/v1/project/preview/docs", &json!({ "branch": branch }));
+    assert_eq!(response.status, 202, "{}", response.text());
+    let deployment = json_body(&response);
+    (deployment["statusId"].as_str().unwrap().to_owned(), deployment["previewUrl"].as_str().unwrap().to_owned())
 }
 
-/// The deployment once it has ended.
+/// Waits for the end of a deployment, and returns it.
 #[track_caller]
-pub(crate) fn deployed(hub: &Hub, id: &str) -> Value {
+pub(crate) fn wait_for_deployment(origin: &TestOrigin, id: &str) -> Value {
     let mut last = Value::Null;
     until("the deployment ends", || {
-        last = data(&hub.get(&format!("/v1/project/update-status/{id}")));
+        last = json_body(&origin.get(&format!("/v1/project/update-status/{id}")));
         last["status"] == "success" || last["status"] == "failure"
     });
     last
@@ -387,134 +410,151 @@ pub(crate) fn deployed(hub: &Hub, id: &str) -> Value {
 
 #[test]
 fn a_preview_of_a_branch_is_created_changed_deployed_again_at_its_address_and_gone_with_the_branch() {
-    let mut hub = Hub::new(GIT);
-    let repo = hub.path("repo");
+    let mut origin = TestOrigin::new(GIT_PROJECT);
+    let repo = origin.path("repo");
     repository(&repo, &[("index.html", "<p>production <a href=\"guide\">guide</a>"), ("guide.html", "<p>guide")]);
     git(&repo, &["checkout", "-q", "-b", "feature/tide"]);
     commit(&repo, &[("index.html", "<p>tide <a href=\"guide\">guide</a> <a href=\"/gone\">gone</a>")], "high water");
-    hub.start();
-    hub.ended(&hub.export(&json!({})));
-    let (id, url) = deploy(&hub, "feature/tide");
-    assert_eq!(url, format!("http://{}/preview/docs/feature-tide/", hub.address()));
-    let told = deployed(&hub, &id);
-    assert_eq!(told["status"], "success", "{told}");
+    origin.start();
+    origin.wait_for_job(&origin.export(&json!({})));
+    let (id, url) = deploy(&origin, "feature/tide");
+    assert_eq!(url, format!("http://{}/preview/docs/feature-tide/", origin.address()));
+    let deployment = wait_for_deployment(&origin, &id);
+    assert_eq!(deployment["status"], "success", "{deployment}");
     for field in
         ["_id", "projectId", "createdAt", "endedAt", "summary", "logs", "subdomain", "author", "commit", "source"]
     {
-        assert!(!told[field].is_null(), "{field} is missing: {told}");
+        assert!(!deployment[field].is_null(), "{field} is missing: {deployment}");
     }
-    assert_eq!((&told["commit"]["ref"], &told["commit"]["message"]), (&json!("feature/tide"), &json!("high water")));
-    assert_eq!(told["commit"]["filesChanged"]["modified"], json!(["index.html"]));
-    assert!(told["summary"].as_str().unwrap().contains("/gone"), "a link that production does not have: {told}");
-    let page = get(hub.address(), "/preview/docs/feature-tide/");
+    assert_eq!(
+        (&deployment["commit"]["ref"], &deployment["commit"]["message"]),
+        (&json!("feature/tide"), &json!("high water"))
+    );
+    assert_eq!(deployment["commit"]["filesChanged"]["modified"], json!(["index.html"]));
+    assert!(
+        deployment["summary"].as_str().unwrap().contains("/gone"),
+        "a link that production does not have: {deployment}"
+    );
+    let page = get(origin.address(), "/preview/docs/feature-tide/");
     assert!(page.status == 200 && page.text().starts_with("<p>tide"), "{}", page.text());
     assert_eq!(page.header("x-robots-tag"), Some("noindex"));
-    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/guide").text(), "<p>guide");
+    assert_eq!(get(origin.address(), "/preview/docs/feature-tide/guide").text(), "<p>guide");
 
     commit(&repo, &[("index.html", "<p>ebb")], "low water");
-    let (again, same) = deploy(&hub, "feature/tide");
-    assert_ne!(again, id);
-    assert_eq!(same, url, "deployed again, not twice");
-    deployed(&hub, &again);
-    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/").text(), "<p>ebb");
+    let (second_id, second_url) = deploy(&origin, "feature/tide");
+    assert_ne!(second_id, id);
+    assert_eq!(second_url, url, "the preview keeps its address");
+    wait_for_deployment(&origin, &second_id);
+    assert_eq!(get(origin.address(), "/preview/docs/feature-tide/").text(), "<p>ebb");
 
-    hub.kill();
-    hub.start();
-    assert_eq!(get(hub.address(), "/preview/docs/feature-tide/").text(), "<p>ebb", "it outlives the process");
+    origin.kill();
+    origin.start();
+    assert_eq!(
+        get(origin.address(), "/preview/docs/feature-tide/").text(),
+        "<p>ebb",
+        "the preview is served after a restart"
+    );
     git(&repo, &["checkout", "-q", "main"]);
     git(&repo, &["branch", "-q", "-D", "feature/tide"]);
-    until("it is gone with its branch", || get(hub.address(), "/preview/docs/feature-tide/").status == 404);
+    until("the preview is removed with its branch", || {
+        get(origin.address(), "/preview/docs/feature-tide/").status == 404
+    });
 }
 
 #[test]
 fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
-    let mut hub = Hub::new(&GIT.replace("sweep", "host = \"preview.acme.example\"\nsweep"));
-    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
-    hub.start();
-    let (id, url) = deploy(&hub, "main");
-    let port = hub.address().rsplit(':').next().unwrap();
+    let mut origin = TestOrigin::new(&GIT_PROJECT.replace("sweep", "host = \"preview.acme.example\"\nsweep"));
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
+    let (id, url) = deploy(&origin, "main");
+    let port = origin.address().rsplit(':').next().unwrap();
     assert_eq!(url, format!("http://main.preview.acme.example:{port}/"));
-    deployed(&hub, &id);
-    let at = |host: &str, target: &str| {
+    wait_for_deployment(&origin, &id);
+    let get_from_host = |host: &str, target: &str| {
         let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        support::http::parse(&support::http::raw(hub.address(), text.as_bytes()), false)
+        support::http::parse(&support::http::raw(origin.address(), text.as_bytes()), false)
     };
-    assert_eq!(at(&format!("main.preview.acme.example:{port}"), "/").text(), "<p>home");
-    assert_eq!(at("MAIN.preview.acme.example", "/v1/static-export/jobs").status, 404, "it is the preview's own");
-    assert_eq!(at("other.preview.acme.example", "/").status, 404);
-    assert_eq!(at("preview.acme.example", "/openapi.json").status, 200);
+    assert_eq!(get_from_host(&format!("main.preview.acme.example:{port}"), "/").text(), "<p>home");
+    assert_eq!(
+        get_from_host("MAIN.preview.acme.example", "/v1/static-export/jobs").status,
+        404,
+        "the API is not reachable at the host of a preview"
+    );
+    assert_eq!(get_from_host("other.preview.acme.example", "/").status, 404);
+    assert_eq!(get_from_host("preview.acme.example", "/openapi.json").status, 200);
 }
 
 #[test]
 fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() {
-    let mut hub = Hub::new(GIT);
-    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
-    hub.start();
+    let mut origin = TestOrigin::new(GIT_PROJECT);
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
     for (body, status) in [(json!({}), 400), (json!({ "branch": "" }), 400), (json!({ "branch": "a..b" }), 400)] {
-        let answer = hub.post("/v1/project/preview/docs", &body);
-        assert_eq!(answer.status, status, "{body}: {}", answer.text());
-        assert!(!error(&answer).is_empty());
+        let response = origin.post("/v1/project/preview/docs", &body);
+        assert_eq!(response.status, status, "{body}: {}", response.text());
+        assert!(!error_message(&response).is_empty());
     }
-    let (id, _) = deploy(&hub, "nothing");
-    let (_, _) = deploy(&hub, "main");
-    let answer = hub.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
-    assert_eq!(answer.status, 429);
-    let wait: u64 = answer.header("retry-after").unwrap().parse().unwrap();
+    let (id, _) = deploy(&origin, "nothing");
+    let (_, _) = deploy(&origin, "main");
+    let response = origin.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
+    assert_eq!(response.status, 429);
+    let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=60).contains(&wait), "{wait}");
-    let told = deployed(&hub, &id);
-    assert_eq!(told["status"], "failure");
-    assert!(told["summary"].as_str().unwrap().contains("nothing"), "{told}");
+    let deployment = wait_for_deployment(&origin, &id);
+    assert_eq!(deployment["status"], "failure");
+    assert!(deployment["summary"].as_str().unwrap().contains("nothing"), "{deployment}");
 }
 
 #[test]
 fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_branch_can_be_deployed_again() {
-    let mut hub = Hub::new(
-        &GIT.replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="),
+    let mut origin = TestOrigin::new(
+        &GIT_PROJECT
+            .replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="),
     );
-    let repo = hub.path("repo");
+    let repo = origin.path("repo");
     repository(&repo, &[("index.html", "<p>home")]);
-    hub.start();
-    let (id, _) = deploy(&hub, "main");
-    until("it is being built", || {
-        data(&hub.get(&format!("/v1/project/update-status/{id}")))["status"] == "in_progress"
+    origin.start();
+    let (id, _) = deploy(&origin, "main");
+    until("the branch is being built", || {
+        json_body(&origin.get(&format!("/v1/project/update-status/{id}")))["status"] == "in_progress"
     });
-    hub.kill();
-    hub.start();
-    let told = deployed(&hub, &id);
-    assert_eq!(told["status"], "failure", "{told}");
-    assert!(told["summary"].as_str().unwrap().contains("stopped"), "{told}");
+    origin.kill();
+    origin.start();
+    let deployment = wait_for_deployment(&origin, &id);
+    assert_eq!(deployment["status"], "failure", "{deployment}");
+    assert!(deployment["summary"].as_str().unwrap().contains("stopped"), "{deployment}");
     commit(&repo, &[("done", "")], "done");
-    let (id, _) = deploy(&hub, "main");
-    assert_eq!(deployed(&hub, &id)["status"], "success");
+    let (id, _) = deploy(&origin, "main");
+    assert_eq!(wait_for_deployment(&origin, &id)["status"], "success");
 }
 
 #[test]
 fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
-    let file = GIT.replace(
+    let file = GIT_PROJECT.replace(
         "git =",
         "build = \"mkdir -p out && env >out/index.html && ls /root /home >>out/index.html 2>&1 || true\"\n\
                                      output = \"out\"\nallowUntrusted = true\ngit =",
     );
-    let mut hub = Hub::new(&file);
-    repository(&hub.path("repo"), &[("page.md", "# home")]);
-    let log = std::fs::File::create(hub.path("log")).unwrap();
-    hub.daemon = Some(Daemon::start(hub.command(&["-vv"]).env("SOME_TOKEN", "s3cret").stderr(log)));
-    let bundle = hub.bundle(&hub.export(&json!({})));
-    assert_eq!(hub.files(&bundle), ["index.html"]);
-    let page = std::fs::read_to_string(hub.path("unpacked/index.html")).unwrap();
+    let mut origin = TestOrigin::new(&file);
+    repository(&origin.path("repo"), &[("page.md", "# home")]);
+    let log = std::fs::File::create(origin.path("log")).unwrap();
+    origin.daemon = Some(Daemon::start(origin.command(&["-vv"]).env("SOME_TOKEN", "s3cret").stderr(log)));
+    let bundle = origin.bundle(&origin.export(&json!({})));
+    assert_eq!(origin.files(&bundle), ["index.html"]);
+    let page = std::fs::read_to_string(origin.path("unpacked/index.html")).unwrap();
     assert!(page.contains("PATH=") && !page.contains("s3cret"), "{page}");
-    assert!(get(hub.address(), "/sites/docs.acme.example/sitemap.xml").text().contains("head of the branch"));
+    assert!(get(origin.address(), "/sites/docs.acme.example/sitemap.xml").text().contains("head of the branch"));
 }
 
 #[test]
 fn every_command_that_asks_an_api_works_with_an_origin() {
-    let mut hub = Hub::new(GIT);
-    repository(&hub.path("repo"), &[("index.html", "<p>home")]);
-    hub.start();
-    let host = agent(&hub);
+    let mut origin = TestOrigin::new(GIT_PROJECT);
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
+    let host = host_with_agent(&origin);
     let job = host.ok(&["export", "start", "--version", "1.4", "--json"]).json();
     let id = job["jobId"].as_str().unwrap_or_else(|| panic!("{job}")).to_owned();
-    hub.ended(&id);
+    origin.wait_for_job(&id);
     assert!(host.ok(&["export", "status", &id]).stdout.contains("completed"));
     assert!(host.ok(&["export", "link", &id]).stdout.contains("/bundles/"));
     let bundle = host.path("b.tar.gz");
@@ -522,39 +562,39 @@ fn every_command_that_asks_an_api_works_with_an_origin() {
     host.ok(&["bundle", "verify", bundle.to_str().unwrap()]);
     let created = host.ok(&["preview", "create", "--branch", "main", "--wait"]);
     assert!(created.stdout.contains("/preview/docs/main/"), "{}", created.stdout);
-    let batch = json!({ "batchId": "b", "events": searches("tide", 3, 1) });
-    assert_eq!(hub.post("/v1/analytics/docs/searches", &batch).status, 200);
+    let batch = json!({ "batchId": "b", "events": search_events("tide", 3, 1) });
+    assert_eq!(origin.post("/v1/analytics/docs/searches", &batch).status, 200);
     let csv = host.ok(&["analytics", "searches", "--all", "--from", "2026-10-01", "--format", "csv"]).stdout;
     assert!(csv.contains("tide"), "{csv}");
     let report = host.ok(&["analytics", "report", "--from", "2026-10-01", "--to", "2026-11-30"]).stdout;
     assert!(report.contains("tide"), "{report}");
-    // What is printed as CSV goes back in as what it was.
-    std::fs::write(hub.path("again.csv"), &csv).unwrap();
-    hub.ok(&["import-searches", "docs", hub.path("again.csv").to_str().unwrap()]);
-    assert_eq!(data(&hub.get("/v1/analytics/docs/searches"))["searches"][0]["hits"], 6);
-    // The head of the branch is what a probe sees.
-    let host = host.set("sync.probe", format!("[\"http://{}/sites/docs.acme.example/sitemap.xml\"]", hub.address()));
+    // An exported CSV file can be imported with the same numbers.
+    std::fs::write(origin.path("again.csv"), &csv).unwrap();
+    origin.ok(&["import-searches", "docs", origin.path("again.csv").to_str().unwrap()]);
+    assert_eq!(json_body(&origin.get("/v1/analytics/docs/searches"))["searches"][0]["hits"], 6);
+    // A probe detects a change by the head of the branch.
+    let host = host.set("sync.probe", format!("[\"http://{}/sites/docs.acme.example/sitemap.xml\"]", origin.address()));
     host.sync();
     let first = host.active();
-    assert_eq!(host.sync(), "already current", "the head is where it was");
-    commit(&hub.path("repo"), &[("index.html", "<p>changed")], "changed");
-    // Heads are asked for every few seconds, not by everybody.
-    until("the change is seen", || {
+    assert_eq!(host.sync(), "already current", "the head of the branch is unchanged");
+    commit(&origin.path("repo"), &[("index.html", "<p>changed")], "changed");
+    // The head of a branch is read at most once in a few seconds.
+    until("the change is detected", || {
         host.sync();
         host.active() != first
     });
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// A server like any other
+// The server
 
 #[test]
 fn the_description_of_the_interface_needs_no_key_and_names_every_endpoint_of_the_api() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let answer = get(hub.address(), "/openapi.json");
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
-    let document = data(&answer);
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let response = get(origin.address(), "/openapi.json");
+    assert_eq!((response.status, response.header("content-type")), (200, Some("application/json")));
+    let document = json_body(&response);
     assert_eq!((&document["openapi"], &document["info"]["version"]), (&json!("3.1.0"), &json!("1.0.0")));
     for (path, method) in [
         ("/v1/project/preview/{projectId}", "post"),
@@ -570,11 +610,14 @@ fn the_description_of_the_interface_needs_no_key_and_names_every_endpoint_of_the
 
 #[test]
 fn health_and_metrics_are_told_on_an_address_of_their_own() {
-    let mut hub = Hub::with("[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n", FOLDER);
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    hub.start();
-    hub.ended(&hub.export(&json!({})));
-    let log = hub.log();
+    let mut origin = TestOrigin::with_server_section(
+        "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n",
+        FOLDER_PROJECT,
+    );
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    origin.start();
+    origin.wait_for_job(&origin.export(&json!({})));
+    let log = origin.log();
     let admin = log.split("health and metrics are at http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     assert_eq!((get(admin, "/livez").status, get(admin, "/readyz").status), (200, 200));
     let metrics = get(admin, "/metrics").text();
@@ -583,162 +626,170 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
         metrics.contains("docwharf_origin_requests_total{operation=\"startExport\",status=\"2xx\"} 1"),
         "{metrics}"
     );
-    assert_eq!(get(hub.address(), "/metrics").status, 404, "not for everybody");
-    assert_eq!(get(hub.address(), "/readyz").status, 200);
+    assert_eq!(get(origin.address(), "/metrics").status, 404, "metrics are not on the public listener");
+    assert_eq!(get(origin.address(), "/readyz").status, 200);
     assert_eq!(request(admin, "POST", "/livez", &[]).status, 405);
-    // Where no bundle can be kept, no balancer is to send exports.
-    let bundles = hub.path("state/bundles");
-    std::fs::rename(&bundles, hub.path("aside")).unwrap();
+    // An origin that cannot store bundles is not ready, so a load balancer sends no requests to it.
+    let bundles = origin.path("state/bundles");
+    std::fs::rename(&bundles, origin.path("aside")).unwrap();
     assert_eq!((get(admin, "/readyz").status, get(admin, "/livez").status), (503, 200));
-    std::fs::rename(hub.path("aside"), &bundles).unwrap();
+    std::fs::rename(origin.path("aside"), &bundles).unwrap();
     assert_eq!(get(admin, "/readyz").status, 200);
 }
 
+// Regression: an origin answered requests with two hosts or none.
 #[test]
 fn a_request_without_a_host_or_with_two_is_refused() {
-    let mut hub = Hub::of_folder();
-    hub.start();
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
     for hosts in ["", "Host: a\r\nHost: a\r\n", "Host: a b\r\n"] {
         let text = format!("GET /openapi.json HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
-        let answer = support::http::parse(&support::http::raw(hub.address(), text.as_bytes()), false);
-        assert_eq!(answer.status, 400, "{hosts:?}");
+        let response = support::http::parse(&support::http::raw(origin.address(), text.as_bytes()), false);
+        assert_eq!(response.status, 400, "{hosts:?}");
     }
 }
 
+// Regression: a client that requested the sitemap of a repository and disconnected left a process behind, without a
+// bound on their number.
 #[test]
 fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not_one_each() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let repository = format!("http://{}/x.git", listener.local_addr().unwrap());
-    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let count = std::sync::Arc::clone(&asked);
-    // Takes connections, and says nothing.
+    let connections = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counter = std::sync::Arc::clone(&connections);
+    // Accepts connections, and sends nothing.
     std::thread::spawn(move || {
         let mut held = Vec::new();
         while let Ok((stream, _)) = listener.accept() {
             held.push(stream);
-            count.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
         }
     });
-    let mut hub = Hub::new(&GIT.replace("\"repo\"", &format!("\"{repository}\"")));
-    hub.start();
+    let mut origin = TestOrigin::new(&GIT_PROJECT.replace("\"repo\"", &format!("\"{repository}\"")));
+    origin.start();
     let target = "/sites/docs.acme.example/sitemap.xml";
     for _ in 0..20 {
-        let mut stream = std::net::TcpStream::connect(hub.address()).unwrap();
+        let mut stream = std::net::TcpStream::connect(origin.address()).unwrap();
         std::io::Write::write_all(&mut stream, format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes()).unwrap();
-        until("the repository is asked", || asked.load(std::sync::atomic::Ordering::SeqCst) > 0);
+        until("the repository gets a connection", || connections.load(std::sync::atomic::Ordering::SeqCst) > 0);
     }
-    let answer = get(hub.address(), target);
-    assert_eq!(answer.status, 503, "it waits a while, and then has no answer");
-    assert!(answer.header("retry-after").is_some());
-    assert_eq!(asked.load(std::sync::atomic::Ordering::SeqCst), 1);
+    let response = get(origin.address(), target);
+    assert_eq!(response.status, 503, "the request waits until the timeout");
+    assert!(response.header("retry-after").is_some());
+    assert_eq!(connections.load(std::sync::atomic::Ordering::SeqCst), 1);
 }
 
+// Regression: a start of an origin that failed had taken a waiting job, which failed with it.
 #[test]
 fn a_start_that_fails_takes_no_job_that_waits() {
     let port = ReservedPort::new();
     let server = format!("[server]\nlisten = [{:?}]\n", port.address);
-    let mut hub = Hub::with(&server, &format!("[exports]\nworkers = 1\n{FOLDER}"));
+    let mut origin = TestOrigin::with_server_section(&server, &format!("[exports]\nworkers = 1\n{FOLDER_PROJECT}"));
     for n in 0..40 {
-        write_site(&hub.path("site"), &[(&format!("p{n}.html"), &support::text(200_000))]);
+        write_site(&origin.path("site"), &[(&format!("p{n}.html"), &support::sample_text(200_000))]);
     }
-    hub.start();
-    let jobs = [hub.export(&json!({})), hub.export(&json!({})), hub.export(&json!({}))];
-    until("the first is under way", || data(&hub.get(&format!("{JOBS}/{}", jobs[0])))["status"] == "running");
-    hub.kill();
-    let other = port.listen();
-    let ended = end(&mut hub.command(&[])).expect(8);
-    assert!(ended.stderr.contains("cannot listen"), "{}", ended.stderr);
-    drop(other);
-    hub.start();
-    assert_eq!(hub.ended(&jobs[1])["status"], "completed");
-    assert_eq!(hub.ended(&jobs[2])["status"], "completed");
+    origin.start();
+    let jobs = [origin.export(&json!({})), origin.export(&json!({})), origin.export(&json!({}))];
+    until("the first job is running", || {
+        json_body(&origin.get(&format!("{JOBS_PATH}/{}", jobs[0])))["status"] == "running"
+    });
+    origin.kill();
+    let listener = port.listen();
+    let result = run_to_end(&mut origin.command(&[])).expect(8);
+    assert!(result.stderr.contains("cannot listen"), "{}", result.stderr);
+    drop(listener);
+    // A process that another test is starting has a copy of the socket until its program runs.
+    until("the port is free", || std::net::TcpStream::connect(&port.address).is_err());
+    origin.start();
+    assert_eq!(origin.wait_for_job(&jobs[1])["status"], "completed");
+    assert_eq!(origin.wait_for_job(&jobs[2])["status"], "completed");
 }
 
 #[test]
 fn two_origins_do_not_work_in_one_folder() {
-    let mut hub = Hub::of_folder();
-    hub.start();
-    let ended = end(&mut hub.command(&["--listen", "127.0.0.1:0"])).expect(8);
-    assert!(ended.stderr.contains("another origin"), "{}", ended.stderr);
-    assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let result = run_to_end(&mut origin.command(&["--listen", "127.0.0.1:0"])).expect(8);
+    assert!(result.stderr.contains("another origin"), "{}", result.stderr);
+    assert_eq!(result.stderr.lines().count(), 1, "{}", result.stderr);
 }
 
 #[test]
 fn every_mistake_in_the_file_is_told_with_its_line() {
-    let hub = Hub::of_folder();
-    for (file, says) in [
+    let origin = TestOrigin::with_folder_project();
+    for (file, message) in [
         ("x = 1\n", "origin.toml:2:1: there is no key x"),
         ("[store]\n", "origin.toml:2:2: store.path is missing"),
         ("# no [store]\n[server]\n", "store.path is missing"),
         ("[store]\npath = \"s\"\n", "there is nothing to serve"),
         (
-            &FOLDER.replace("directory = \"site\"", "") as &str,
+            &FOLDER_PROJECT.replace("directory = \"site\"", "") as &str,
             "origin.toml:6:1: project \"docs\" needs one of directory, git and crawl",
         ),
-        (&FOLDER.replace("docs.acme.example", "https://x/"), "domain: a domain is a host name only"),
-        (&FOLDER.replace("directory", "branch = \"x\"\ndirectory"), "it is for projects with git ="),
+        (&FOLDER_PROJECT.replace("docs.acme.example", "https://x/"), "domain: a domain is a host name only"),
+        (&FOLDER_PROJECT.replace("directory", "branch = \"x\"\ndirectory"), "it is for projects with git ="),
         (
-            &format!("{FOLDER}[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\ndirectory = \"s\"\n"),
-            "is there twice",
+            &format!("{FOLDER_PROJECT}[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\ndirectory = \"s\"\n"),
+            "is defined twice",
         ),
         (
             &format!(
-                "{FOLDER}[[organization]]\nid = \"globex\"\n[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\n\
+                "{FOLDER_PROJECT}[[organization]]\nid = \"globex\"\n[[organization.project]]\nid = \"docs\"\ndomain = \"b\"\n\
                  directory = \"s\"\n"
             ),
-            "ids count for all organizations",
+            "ids must be unique in all organizations",
         ),
-        (&FOLDER.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
+        (&FOLDER_PROJECT.replace("directory = \"site\"", "crawl = \"ftp://x/\""), "ftp is not http or https"),
         (
-            &format!("[limits.total]\nrow = 5\n{FOLDER}"),
+            &format!("[limits.total]\nrow = 5\n{FOLDER_PROJECT}"),
             "there is no key limits.total.row; did you mean limits.total.rows?",
         ),
-        (&format!("[limits.organization]\nrows = \"5\"\n{FOLDER}"), "limits.organization.rows: write a number"),
-        (&format!("[limits.organization]\nlinks = 0\n{FOLDER}"), "limits.organization.links: at least 1"),
+        (&format!("[limits.organization]\nrows = \"5\"\n{FOLDER_PROJECT}"), "limits.organization.rows: write a number"),
+        (&format!("[limits.organization]\nlinks = 0\n{FOLDER_PROJECT}"), "limits.organization.links: at least 1"),
         (
-            &format!("[limits.organization]\nlinks = 9\n[limits.total]\nlinks = 5\n{FOLDER}"),
-            "origin.toml:4:1: limits.organization.links: it is more than all together",
+            &format!("[limits.organization]\nlinks = 9\n[limits.total]\nlinks = 5\n{FOLDER_PROJECT}"),
+            "origin.toml:4:1: limits.organization.links: it is more than the limit of all organizations together",
         ),
         (
-            &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER}"),
+            &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER_PROJECT}"),
             "exports.workers: limits.total.workers has another value",
         ),
     ] {
         let store = if file.contains("[store]") { "" } else { "[store]\npath = \"state\"\n" };
-        let at = if store.is_empty() { "\n" } else { "" };
+        let first_line = if store.is_empty() { "\n" } else { "" };
         std::fs::write(
-            hub.path("origin.toml"),
-            format!("{at}{store}{file}").replacen("[store]\npath = \"state\"\nx", "\nx", 1),
+            origin.path("origin.toml"),
+            format!("{first_line}{store}{file}").replacen("[store]\npath = \"state\"\nx", "\nx", 1),
         )
         .unwrap();
-        let ended = end(&mut hub.command(&[])).expect(2);
-        assert!(ended.stderr.contains(says), "{file}: {}", ended.stderr);
+        let result = run_to_end(&mut origin.command(&[])).expect(2);
+        assert!(result.stderr.contains(message), "{file}: {}", result.stderr);
     }
-    let ended = end(docwharf().arg("origin")).expect(2);
-    assert!(ended.stderr.contains("--config origin.toml"), "{}", ended.stderr);
+    let result = run_to_end(docwharf().arg("origin")).expect(2);
+    assert!(result.stderr.contains("--config origin.toml"), "{}", result.stderr);
 }
 
 #[test]
 fn the_api_is_served_encrypted_with_links_that_say_so() {
-    let authority = support::tls::Authority::new();
+    let authority = support::tls::CertificateAuthority::new();
     let issued = authority.issue(&["localhost"]);
     let server =
         "[server]\nlisten = []\n[tls]\ncertFile = \"cert.pem\"\nkeyFile = \"key.pem\"\nlisten = [\"127.0.0.1:0\"]\n";
-    let mut hub = Hub::with(server, FOLDER);
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    std::fs::write(hub.path("cert.pem"), &issued.certificate).unwrap();
-    std::fs::write(hub.path("key.pem"), &issued.key).unwrap();
-    std::fs::write(hub.path("ca.pem"), authority.pem()).unwrap();
-    let daemon = Daemon::start(&mut hub.command(&[]));
+    let mut origin = TestOrigin::with_server_section(server, FOLDER_PROJECT);
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    std::fs::write(origin.path("cert.pem"), &issued.certificate).unwrap();
+    std::fs::write(origin.path("key.pem"), &issued.key).unwrap();
+    std::fs::write(origin.path("ca.pem"), authority.pem()).unwrap();
+    let daemon = Daemon::start(&mut origin.command(&[]));
     let port = daemon.address.rsplit(':').next().unwrap();
     let host = Host::bare()
         .set("api.baseUrl", format!("\"https://localhost:{port}/v1\""))
         .set("api.domain", "\"docs.acme.example\"")
         .set("api.keyFile", "\"key\"")
-        .set("api.caFile", format!("\"{}\"", hub.path("ca.pem").display()))
+        .set("api.caFile", format!("\"{}\"", origin.path("ca.pem").display()))
         .set("sync.probe", "[]");
-    host.put("key", &hub.key);
+    host.put("key", &origin.key);
     host.sync();
     assert!(host.active().is_some());
-    hub.daemon = Some(daemon);
+    origin.daemon = Some(daemon);
 }

@@ -1,4 +1,4 @@
-//! Previews of an origin: from branches of real repositories to what readers are answered.
+//! Previews of an origin: from branches of real repositories to the responses for readers.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use docwharf::model::limits::BundleLimits;
 use docwharf::origin::database::Database;
 use docwharf::origin::previews::{
-    DeployError, Deployment, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings, Production,
+    DeployError, Deployment, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings, ProductionFinder,
     Status, respond_to_preview,
 };
 use docwharf::origin::shares::ResourcePools;
-use docwharf::origin::source::Git;
+use docwharf::origin::source::GitSource;
 use docwharf::origin::{OriginLimits, SharedResource};
-use docwharf::seal::{self, ImageSpace, SealOptions, SealProgress};
+use docwharf::seal::{self, ImageTarget, SealOptions, SealProgress};
 use docwharf::serve::Site;
 use docwharf::site::index::ImageIndex;
 use docwharf::site::mapping;
@@ -26,18 +26,18 @@ use docwharf::site::sealed_version::SealedVersion;
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 
-/// How long anything may take here.
-const PATIENCE: Duration = Duration::from_mins(1);
-/// Never, for what is not to happen by itself.
+/// Timeout of every step of a test.
+const TIMEOUT: Duration = Duration::from_mins(1);
+/// Interval for tests in which the branches are not listed automatically.
 const NEVER: Duration = Duration::from_hours(1);
 
 /// A repository of a project.
 struct Repository(PathBuf);
 
 impl Repository {
-    fn new(at: PathBuf) -> Repository {
-        fs::create_dir_all(&at).unwrap();
-        let repository = Repository(at);
+    fn new(path: PathBuf) -> Repository {
+        fs::create_dir_all(&path).unwrap();
+        let repository = Repository(path);
         repository.git(&["init", "-q", "-b", "main"]);
         repository.commit(&[("index.html", "<h1>main</h1>")], "begin");
         repository
@@ -45,18 +45,18 @@ impl Repository {
 
     #[track_caller]
     fn git(&self, args: &[&str]) {
-        self.ask(args, "");
+        self.git_output(args, "");
     }
 
-    /// What a command says that is told this.
+    /// Runs git with this standard input, and returns its output.
     #[track_caller]
-    fn ask(&self, args: &[&str], told: &str) -> String {
+    fn git_output(&self, args: &[&str], input: &str) -> String {
         let mut command = Command::new("git");
         command.arg("-C").arg(&self.0).args(["-c", "user.name=Ada", "-c", "user.email=ada@example.com"]).args(args);
         command.env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_SYSTEM", "/dev/null");
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        // Who reads nothing may have ended before it is told anything.
-        let _ = child.stdin.take().unwrap().write_all(told.as_bytes());
+        // A command that does not read its input may end before it is written.
+        let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "git {args:?}");
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -72,60 +72,67 @@ impl Repository {
         self.git(&["commit", "-q", "--allow-empty", "-m", message]);
     }
 
-    /// Makes a branch of `main` with these files.
+    /// Creates a branch of `main` with these files.
     fn branch(&self, name: &str, files: &[(&str, &str)]) {
         self.git(&["checkout", "-q", "-b", name, "main"]);
         self.commit(files, "on the branch");
     }
 
-    fn source(&self) -> Git {
-        Git {
+    fn source(&self) -> GitSource {
+        GitSource {
             repository: self.0.to_string_lossy().into_owned(),
             branch: "main".to_owned(),
             build: None,
             output: None,
             tools: Vec::new(),
-            network: false,
-            allow_untrusted: true,
-            time: PATIENCE,
-            size: 1 << 30,
-            memory: 1 << 30,
-            processes: 256,
+            allows_network: false,
+            allows_no_sandbox: true,
+            max_duration: TIMEOUT,
+            max_bytes: 1 << 30,
+            max_memory_bytes: 1 << 30,
+            max_processes: 256,
         }
     }
 }
 
-/// An origin's previews, and what they are made of.
-struct Stand {
+/// The settings and folders of a preview service.
+struct PreviewFixture {
     dir: PathBuf,
     projects: Vec<PreviewProject>,
-    place: PreviewLocation,
-    production: Production,
-    every: Duration,
-    /// What is removed with it, if it is the one that has made it.
-    #[allow(dead_code)] // held, not looked at
-    gone_at_the_end: Option<tempfile::TempDir>,
+    location: PreviewLocation,
+    production_finder: ProductionFinder,
+    check_interval: Duration,
+    /// The temporary folder, if this fixture has created it; it is removed when this value is dropped.
+    #[allow(dead_code)] // only for its Drop
+    temporary_folder: Option<tempfile::TempDir>,
 }
 
-impl Stand {
-    /// With one project `p` whose repository comes along.
-    fn new() -> (Stand, Repository) {
+impl PreviewFixture {
+    /// Creates a fixture with one project `p`, and returns it with the repository of the project.
+    fn new() -> (PreviewFixture, Repository) {
         let dir = tempfile::Builder::new().prefix("docwharf-test-").tempdir().unwrap();
-        // Whoever builds may be another user.
+        // The user of a build must be able to traverse the folder.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-        let mut stand = Stand::at(dir.path());
-        stand.gone_at_the_end = Some(dir);
-        let repository = Repository::new(stand.dir.join("p.git"));
-        stand.project("p", "o", repository.source());
-        (stand, repository)
+        let mut fixture = PreviewFixture::in_folder(dir.path());
+        fixture.temporary_folder = Some(dir);
+        let repository = Repository::new(fixture.dir.join("p.git"));
+        fixture.add_project("p", "o", repository.source());
+        (fixture, repository)
     }
 
-    fn at(dir: &Path) -> Stand {
-        let (dir, place, production) = (dir.to_owned(), PreviewLocation::Host, Arc::new(|_: &str| None));
-        Stand { dir, projects: Vec::new(), place, production, every: NEVER, gone_at_the_end: None }
+    fn in_folder(dir: &Path) -> PreviewFixture {
+        let (dir, location, production_finder) = (dir.to_owned(), PreviewLocation::Host, Arc::new(|_: &str| None));
+        PreviewFixture {
+            dir,
+            projects: Vec::new(),
+            location,
+            production_finder,
+            check_interval: NEVER,
+            temporary_folder: None,
+        }
     }
 
-    fn project(&mut self, id: &str, organization: &str, git: Git) {
+    fn add_project(&mut self, id: &str, organization: &str, git: GitSource) {
         let domain = format!("{id}.example");
         self.projects.push(PreviewProject { organization: organization.to_owned(), id: id.to_owned(), domain, git });
     }
@@ -134,23 +141,23 @@ impl Stand {
         let db = Arc::new(Database::open(&self.dir.join("origin.db")).unwrap());
         let projects: BTreeMap<String, PreviewProject> =
             self.projects.iter().map(|project| (project.id.clone(), project.clone())).collect();
-        // One at a time, so that a second one waits.
+        // One build at a time, so that a second deployment waits.
         let limits =
             OriginLimits::from_config(|_| None, |resource| (resource == SharedResource::PreviewBuilds).then_some(1))
                 .unwrap();
         let settings = PreviewServiceSettings {
             folder: self.dir.join("previews"),
             projects,
-            effort: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
+            seal_options: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
             shares: ResourcePools::new(limits, self.projects.len()),
-            every: self.every,
-            place: self.place.clone(),
-            production: Arc::clone(&self.production),
+            check_interval: self.check_interval,
+            location: self.location.clone(),
+            production_finder: Arc::clone(&self.production_finder),
         };
         PreviewService::open(db, settings).unwrap()
     }
 
-    /// The folders of versions that there are.
+    /// Returns the names of the folders with stored versions.
     fn versions(&self) -> Vec<String> {
         let entries = fs::read_dir(self.dir.join("previews")).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -158,37 +165,38 @@ impl Stand {
     }
 }
 
-/// Looks again and again until there is something to see.
+/// Calls `find` until it returns a value.
 #[track_caller]
-fn until<T>(what: &str, look: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+fn until<T>(what: &str, find: impl Fn() -> Option<T>) -> T {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(seen) = look() {
-            return seen;
+        if let Some(value) = find() {
+            return value;
         }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what}: not within {TIMEOUT:?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
+/// Waits for the end of a deployment.
 #[track_caller]
-fn ended(previews: &PreviewService, id: &str) -> Deployment {
-    let deadline = Instant::now() + PATIENCE;
+fn wait_for_end(previews: &PreviewService, id: &str) -> Deployment {
+    let deadline = Instant::now() + TIMEOUT;
     loop {
-        let deployment = previews.status(id).unwrap().expect("it is remembered");
+        let deployment = previews.status(id).unwrap().expect("the deployment is stored");
         if matches!(deployment.status, Status::Success | Status::Failure) {
             return deployment;
         }
-        assert!(Instant::now() < deadline, "not within {PATIENCE:?}: {deployment:#?}");
+        assert!(Instant::now() < deadline, "not within {TIMEOUT:?}: {deployment:#?}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Deploys a branch, waits for it, and tells its slug.
+/// Deploys a branch, waits for the end, and returns its slug and the deployment.
 #[track_caller]
-fn deployed(previews: &PreviewService, project: &str, branch: &str) -> (String, Deployment) {
+fn deploy_and_wait(previews: &PreviewService, project: &str, branch: &str) -> (String, Deployment) {
     let started = previews.deploy(project, branch).unwrap();
-    let deployment = ended(previews, &started.status_id);
+    let deployment = wait_for_end(previews, &started.status_id);
     assert_eq!(deployment.status, Status::Success, "{deployment:#?}");
     (started.slug, deployment)
 }
@@ -211,14 +219,14 @@ fn page(previews: &PreviewService, project: &str, slug: &str) -> String {
 
 #[test]
 fn a_preview_shows_its_branch_and_tells_its_commit() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("feature/New_Login", &[("index.html", "<h1>login</h1>"), ("new.html", "new")]);
-    let previews = stand.open();
-    let (slug, deployment) = deployed(&previews, "p", "feature/New_Login");
+    let previews = fixture.open();
+    let (slug, deployment) = deploy_and_wait(&previews, "p", "feature/New_Login");
     assert_eq!(slug, "feature-new-login");
     assert_eq!(page(&previews, "p", &slug), "<h1>login</h1>");
-    assert_eq!(previews.by_host_label("FEATURE-new-login"), Some(("p".to_owned(), slug.clone())));
-    assert!(previews.site("q", &slug).is_none(), "it is another project's");
+    assert_eq!(previews.find_by_host_label("FEATURE-new-login"), Some(("p".to_owned(), slug.clone())));
+    assert!(previews.site("q", &slug).is_none(), "the preview belongs to another project");
 
     assert_eq!(deployment.organization, "o");
     assert!(deployment.summary.as_deref().unwrap().starts_with("2 pages; no broken links"), "{deployment:?}");
@@ -238,7 +246,7 @@ fn a_preview_shows_its_branch_and_tells_its_commit() {
         "subdomain",
         "summary",
     ];
-    assert_eq!(fields, expected, "what the status endpoint tells, and nothing more");
+    assert_eq!(fields, expected, "the fields of the status endpoint");
     assert_eq!((&json["status"], &json["subdomain"]), (&"success".into(), &"feature-new-login".into()));
     assert_eq!((&json["projectId"], &json["author"]["name"]), (&"p".into(), &"Ada".into()));
     let commit = &json["commit"];
@@ -251,104 +259,104 @@ fn a_preview_shows_its_branch_and_tells_its_commit() {
 
 #[test]
 fn a_branch_deployed_again_keeps_its_address_and_shows_its_new_content() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
-    let previews = stand.open();
-    let (slug, first) = deployed(&previews, "p", "b");
+    let previews = fixture.open();
+    let (slug, first) = deploy_and_wait(&previews, "p", "b");
     assert_eq!(page(&previews, "p", &slug), "one");
     repository.commit(&[("index.html", "two")], "change");
-    let (again, second) = deployed(&previews, "p", "b");
-    assert_eq!((again, page(&previews, "p", &slug)), (slug, "two".to_owned()));
+    let (second_slug, second) = deploy_and_wait(&previews, "p", "b");
+    assert_eq!((second_slug, page(&previews, "p", &slug)), (slug, "two".to_owned()));
     assert_ne!(first.id, second.id);
-    until("the version before is removed", || (stand.versions() == [second.id.clone()]).then_some(()));
+    until("the previous version is removed", || (fixture.versions() == [second.id.clone()]).then_some(()));
 }
 
 #[test]
 fn what_was_shown_stays_while_its_branch_is_built_again_and_when_nothing_comes_of_it() {
-    let (mut stand, repository) = Stand::new();
-    // Only a branch that asks for it is built for so long that nothing comes of it.
-    stand.projects[0].git.build = Some(SLOW.to_owned());
-    stand.projects[0].git.time = Duration::from_secs(15);
+    let (mut fixture, repository) = PreviewFixture::new();
+    // Only the build of a branch with the file `wait` takes so long that it fails.
+    fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
+    fixture.projects[0].git.max_duration = Duration::from_secs(15);
     repository.branch("b", &[("index.html", "one")]);
-    let previews = stand.open();
-    let (slug, _) = deployed(&previews, "p", "b");
+    let previews = fixture.open();
+    let (slug, _) = deploy_and_wait(&previews, "p", "b");
     repository.commit(&[("index.html", "two"), ("wait", "")], "change");
     let started = previews.deploy("p", "b").unwrap();
     let status = || previews.status(&started.status_id).unwrap().unwrap();
-    until("it is being built", || (status().status == Status::InProgress).then_some(()));
-    assert_eq!(page(&previews, "p", &slug), "one", "while it is built");
-    // Others wait for their turn, once each.
+    until("the branch is being built", || (status().status == Status::InProgress).then_some(()));
+    assert_eq!(page(&previews, "p", &slug), "one", "while the branch is being built");
+    // Other branches wait, with one deployment each.
     let other = previews.deploy("p", "main").unwrap();
     assert_eq!(previews.status(&other.status_id).unwrap().unwrap().status, Status::Queued);
     assert_eq!(previews.deploy("p", "main").unwrap(), other);
-    let main = previews.site("p", &other.slug).expect("an address that is about to be something");
-    assert_eq!(fetch(&main, "/").0, 503, "not yet");
-    let failed = ended(&previews, &started.status_id);
+    let main = previews.site("p", &other.slug).expect("a waiting preview has a site");
+    assert_eq!(fetch(&main, "/").0, 503, "the preview has no version yet");
+    let failed = wait_for_end(&previews, &started.status_id);
     assert_eq!(failed.status, Status::Failure);
     assert!(failed.summary.is_some() && failed.ended_at.is_some(), "{failed:?}");
-    assert_eq!(page(&previews, "p", &slug), "one", "after it has failed");
-    assert_eq!(ended(&previews, &other.status_id).status, Status::Success);
-    assert_eq!(fetch(&main, "/").2, "<h1>main</h1>", "the site that was asked for before is the one that shows it");
+    assert_eq!(page(&previews, "p", &slug), "one", "after the failure");
+    assert_eq!(wait_for_end(&previews, &other.status_id).status, Status::Success);
+    assert_eq!(fetch(&main, "/").2, "<h1>main</h1>", "the same site object serves the version");
 }
 
 #[test]
 fn a_preview_goes_with_its_branch_and_with_nothing_else() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "b")]);
     repository.git(&["checkout", "-q", "main"]);
-    let previews = stand.open();
-    let (slug, _) = deployed(&previews, "p", "b");
-    let (main, of_main) = deployed(&previews, "p", "main");
-    previews.sweep();
+    let previews = fixture.open();
+    let (slug, _) = deploy_and_wait(&previews, "p", "b");
+    let (main, main_deployment) = deploy_and_wait(&previews, "p", "main");
+    previews.remove_deleted_branches();
     assert_eq!(page(&previews, "p", &slug), "b");
-    // Who cannot be asked has not said that the branch is gone.
-    let away = stand.dir.join("away.git");
-    fs::rename(&repository.0, &away).unwrap();
-    previews.sweep();
+    // A repository that cannot be reached does not mean that the branch was deleted.
+    let moved_repository = fixture.dir.join("away.git");
+    fs::rename(&repository.0, &moved_repository).unwrap();
+    previews.remove_deleted_branches();
     assert_eq!(page(&previews, "p", &slug), "b");
-    fs::rename(&away, &repository.0).unwrap();
+    fs::rename(&moved_repository, &repository.0).unwrap();
     repository.git(&["branch", "-q", "-D", "b"]);
-    previews.sweep();
-    assert!(previews.site("p", &slug).is_none() && previews.by_host_label(&slug).is_none());
+    previews.remove_deleted_branches();
+    assert!(previews.site("p", &slug).is_none() && previews.find_by_host_label(&slug).is_none());
     assert_eq!(page(&previews, "p", &main), "<h1>main</h1>");
-    assert_eq!(stand.versions(), [of_main.id]);
+    assert_eq!(fixture.versions(), [main_deployment.id]);
 }
 
 #[test]
 fn repositories_are_asked_for_their_branches_every_while() {
-    let (mut stand, repository) = Stand::new();
-    stand.every = Duration::from_millis(20);
+    let (mut fixture, repository) = PreviewFixture::new();
+    fixture.check_interval = Duration::from_millis(20);
     repository.branch("b", &[]);
     repository.git(&["checkout", "-q", "main"]);
-    let previews = stand.open();
-    let (slug, _) = deployed(&previews, "p", "b");
+    let previews = fixture.open();
+    let (slug, _) = deploy_and_wait(&previews, "p", "b");
     repository.git(&["branch", "-q", "-D", "b"]);
-    until("the preview is gone", || previews.by_host_label(&slug).is_none().then_some(()));
-    until("its version, too", || stand.versions().is_empty().then_some(()));
+    until("the preview is removed", || previews.find_by_host_label(&slug).is_none().then_some(()));
+    until("its version is removed", || fixture.versions().is_empty().then_some(()));
 }
 
 #[test]
 fn a_branch_that_is_not_there_leaves_no_preview_and_one_that_cannot_be_is_refused() {
-    let (stand, repository) = Stand::new();
-    let previews = stand.open();
+    let (fixture, repository) = PreviewFixture::new();
+    let previews = fixture.open();
     let started = previews.deploy("p", "nowhere").unwrap();
-    let failed = ended(&previews, &started.status_id);
+    let failed = wait_for_end(&previews, &started.status_id);
     assert_eq!(failed.status, Status::Failure);
     assert!(failed.summary.unwrap().contains("nowhere"));
-    until("the preview is gone", || previews.by_host_label(&started.slug).is_none().then_some(()));
+    until("the preview is removed", || previews.find_by_host_label(&started.slug).is_none().then_some(()));
     assert!(previews.site("p", &started.slug).is_none());
-    // A preview whose branch goes before it is deployed again goes, too.
+    // A preview is removed if its branch was deleted before it is deployed again.
     repository.branch("b", &[]);
-    let (slug, _) = deployed(&previews, "p", "b");
+    let (slug, _) = deploy_and_wait(&previews, "p", "b");
     repository.git(&["checkout", "-q", "main"]);
     repository.git(&["branch", "-q", "-D", "b"]);
-    let again = previews.deploy("p", "b").unwrap();
-    assert_eq!(ended(&previews, &again.status_id).status, Status::Failure);
-    until("the preview is gone", || previews.by_host_label(&slug).is_none().then_some(()));
-    assert_eq!(stand.versions(), [""; 0]);
+    let second = previews.deploy("p", "b").unwrap();
+    assert_eq!(wait_for_end(&previews, &second.status_id).status, Status::Failure);
+    until("the preview is removed", || previews.find_by_host_label(&slug).is_none().then_some(()));
+    assert_eq!(fixture.versions(), [""; 0]);
 
-    for wrong in ["", "a..b", "-x", "a b"] {
-        assert!(matches!(previews.deploy("p", wrong), Err(DeployError::Branch(_))), "{wrong:?}");
+    for invalid in ["", "a..b", "-x", "a b"] {
+        assert!(matches!(previews.deploy("p", invalid), Err(DeployError::BranchName(_))), "{invalid:?}");
     }
     assert!(matches!(previews.deploy("q", "main"), Err(DeployError::NoProject)));
     assert!(previews.status("dp_0000000000000000").unwrap().is_none());
@@ -356,33 +364,33 @@ fn a_branch_that_is_not_there_leaves_no_preview_and_one_that_cannot_be_is_refuse
 
 #[test]
 fn two_projects_with_branches_of_one_name_have_an_address_each() {
-    let (mut stand, repository) = Stand::new();
-    let other = Repository::new(stand.dir.join("q.git"));
-    stand.project("q", "another", other.source());
+    let (mut fixture, repository) = PreviewFixture::new();
+    let other = Repository::new(fixture.dir.join("q.git"));
+    fixture.add_project("q", "another", other.source());
     repository.branch("b", &[("index.html", "of p")]);
     other.branch("b", &[("index.html", "of q")]);
-    let previews = stand.open();
-    let ((p, of_p), (q, of_q)) = (deployed(&previews, "p", "b"), deployed(&previews, "q", "b"));
+    let previews = fixture.open();
+    let ((p, of_p), (q, of_q)) = (deploy_and_wait(&previews, "p", "b"), deploy_and_wait(&previews, "q", "b"));
     assert_eq!(p, "b");
     assert!(q.starts_with("b-") && q.len() == "b-".len() + 6, "{q}");
     assert_eq!((page(&previews, "p", &p), page(&previews, "q", &q)), ("of p".to_owned(), "of q".to_owned()));
     assert!(previews.site("p", &q).is_none() && previews.site("q", &p).is_none());
     assert_eq!((of_p.organization.as_str(), of_q.organization.as_str()), ("o", "another"));
-    assert_eq!(deployed(&previews, "q", "b").0, q, "and keeps it");
+    assert_eq!(deploy_and_wait(&previews, "q", "b").0, q, "the slug stays the same");
 }
 
 #[test]
 fn what_a_branch_links_to_outside_of_it_is_not_shown() {
-    let (stand, repository) = Stand::new();
-    let secret = stand.dir.join("outside");
+    let (fixture, repository) = PreviewFixture::new();
+    let secret = fixture.dir.join("outside");
     fs::create_dir(&secret).unwrap();
     fs::write(secret.join("secret.html"), "secret").unwrap();
     repository.branch("b", &[("docs/index.html", "docs")]);
     symlink(secret.join("secret.html"), repository.0.join("a.html")).unwrap();
     symlink(&secret, repository.0.join("docs/up")).unwrap();
-    repository.commit(&[], "ways out");
-    let previews = stand.open();
-    let (slug, deployment) = deployed(&previews, "p", "b");
+    repository.commit(&[], "links that lead out");
+    let previews = fixture.open();
+    let (slug, deployment) = deploy_and_wait(&previews, "p", "b");
     let site = previews.site("p", &slug).unwrap();
     assert_eq!(fetch(&site, "/docs/").2, "docs");
     for (path, name) in [("/a.html", "\"a.html\" is left out"), ("/docs/up/secret.html", "\"docs/up\" is left out")] {
@@ -393,166 +401,173 @@ fn what_a_branch_links_to_outside_of_it_is_not_shown() {
 
 #[test]
 fn a_hostile_branch_is_refused_and_says_why() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("name", &[("C:x.html", "x")]);
     repository.branch("empty", &[("x.txt", "no page")]);
     repository.git(&["rm", "-q", "index.html"]);
     repository.commit(&[], "nothing left");
-    let previews = stand.open();
-    for (branch, why) in [("name", "\"C:x.html\" begins with a drive letter"), ("empty", "holds no HTML page")] {
+    let previews = fixture.open();
+    for (branch, reason) in [("name", "\"C:x.html\" begins with a drive letter"), ("empty", "has no HTML page")] {
         let started = previews.deploy("p", branch).unwrap();
-        let deployment = ended(&previews, &started.status_id);
+        let deployment = wait_for_end(&previews, &started.status_id);
         let summary = deployment.summary.unwrap();
         assert_eq!(deployment.status, Status::Failure, "{branch}");
-        assert!(summary.contains(why) && summary.contains(branch), "{branch}: {summary}");
-        assert!(!summary.contains("work"), "people know the branch, not where it was built: {summary}");
+        assert!(summary.contains(reason) && summary.contains(branch), "{branch}: {summary}");
+        assert!(!summary.contains("work"), "users know the branch, not the temporary path: {summary}");
         assert_eq!(deployment.commit.unwrap().branch, branch);
-        until("nothing is shown", || previews.site("p", &started.slug).is_none().then_some(()));
+        until("the preview is removed", || previews.site("p", &started.slug).is_none().then_some(()));
     }
-    assert_eq!(stand.versions(), [""; 0]);
+    assert_eq!(fixture.versions(), [""; 0]);
 }
 
 #[test]
 fn a_branch_whose_paths_lead_out_of_it_writes_nothing_there() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[]);
-    // No working tree has such a name; a tree that somebody makes by hand does.
-    let blob = repository.ask(&["hash-object", "-w", "--stdin"], "out");
-    let out = repository.ask(&["mktree"], &format!("100644 blob {blob}\tescaped.html\n"));
-    let tree = repository.ask(&["mktree"], &format!("040000 tree {out}\t..\n100644 blob {blob}\tindex.html\n"));
-    let commit = repository.ask(&["commit-tree", &tree, "-p", "HEAD", "-m", "out"], "");
+    // A working tree cannot contain such a name, but a tree object that was created by hand can.
+    let blob = repository.git_output(&["hash-object", "-w", "--stdin"], "out");
+    let out = repository.git_output(&["mktree"], &format!("100644 blob {blob}\tescaped.html\n"));
+    let tree = repository.git_output(&["mktree"], &format!("040000 tree {out}\t..\n100644 blob {blob}\tindex.html\n"));
+    let commit = repository.git_output(&["commit-tree", &tree, "-p", "HEAD", "-m", "out"], "");
     repository.git(&["update-ref", "refs/heads/b", &commit]);
-    let previews = stand.open();
+    let previews = fixture.open();
     let started = previews.deploy("p", "b").unwrap();
-    let deployment = ended(&previews, &started.status_id);
+    let deployment = wait_for_end(&previews, &started.status_id);
     assert_eq!(deployment.status, Status::Failure, "{deployment:?}");
-    until("nothing is shown", || previews.site("p", &started.slug).is_none().then_some(()));
-    let escaped = Command::new("find").arg(&stand.dir).args(["-name", "escaped.html"]).output().unwrap().stdout;
+    until("the preview is removed", || previews.site("p", &started.slug).is_none().then_some(()));
+    let escaped = Command::new("find").arg(&fixture.dir).args(["-name", "escaped.html"]).output().unwrap().stdout;
     assert_eq!(String::from_utf8(escaped).unwrap(), "");
 }
 
 #[test]
 fn a_restart_keeps_previews_and_removes_what_none_shows() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
-    let previews = stand.open();
-    let (slug, deployment) = deployed(&previews, "p", "b");
+    let previews = fixture.open();
+    let (slug, deployment) = deploy_and_wait(&previews, "p", "b");
     drop(previews);
-    let debris = stand.dir.join("previews/dp_00000000debris00");
-    fs::create_dir_all(&debris).unwrap();
-    let previews = stand.open();
+    let unreferenced = fixture.dir.join("previews/dp_00000000debris00");
+    fs::create_dir_all(&unreferenced).unwrap();
+    let previews = fixture.open();
     assert_eq!(page(&previews, "p", &slug), "one");
-    assert_eq!(stand.versions(), [deployment.id.as_str()]);
+    assert_eq!(fixture.versions(), [deployment.id.as_str()]);
     assert_eq!(previews.status(&deployment.id).unwrap().unwrap(), deployment);
     drop(previews);
-    // The index is a cache; the image is not.
-    let version = stand.dir.join("previews").join(&deployment.id);
+    // The index is a cache and is created again; the image is not.
+    let version = fixture.dir.join("previews").join(&deployment.id);
     fs::remove_file(version.join("index")).unwrap();
-    let previews = stand.open();
+    let previews = fixture.open();
     assert_eq!(page(&previews, "p", &slug), "one");
     drop(previews);
     let image = fs::read(version.join("site.zip")).unwrap();
     fs::remove_file(version.join("site.zip")).unwrap();
     fs::write(version.join("site.zip"), &image[..image.len() / 2]).unwrap();
-    let previews = stand.open();
-    assert!(previews.site("p", &slug).is_none(), "nothing unproven is served");
-    assert_eq!(deployed(&previews, "p", "b").0, slug);
+    let previews = fixture.open();
+    assert!(previews.site("p", &slug).is_none(), "a damaged image is not served");
+    assert_eq!(deploy_and_wait(&previews, "p", "b").0, slug);
     assert_eq!(page(&previews, "p", &slug), "one");
 }
 
+// Regression: a build outlived an origin that was killed, and kept the next one from starting.
 #[test]
 fn previews_are_shown_also_while_a_build_of_the_last_process_still_writes() {
-    let (stand, repository) = Stand::new();
+    let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
-    let (slug, _) = deployed(&stand.open(), "p", "b");
-    let left = stand.dir.join("previews/work/dp_00000000outlived");
-    fs::create_dir_all(&left).unwrap();
+    let (slug, _) = deploy_and_wait(&fixture.open(), "p", "b");
+    let leftover = fixture.dir.join("previews/work/dp_00000000outlived");
+    fs::create_dir_all(&leftover).unwrap();
     let script = "n=0; while :; do : > $n; n=$((n+1)); done";
-    let mut build = Command::new("sh").args(["-c", script]).current_dir(&left).stderr(Stdio::null()).spawn().unwrap();
-    until("it writes", || left.join("100").exists().then_some(()));
+    let mut build =
+        Command::new("sh").args(["-c", script]).current_dir(&leftover).stderr(Stdio::null()).spawn().unwrap();
+    until("the build writes", || leftover.join("100").exists().then_some(()));
     for _ in 0..3 {
-        assert_eq!(page(&stand.open(), "p", &slug), "one");
+        assert_eq!(page(&fixture.open(), "p", &slug), "one");
     }
     build.kill().unwrap();
     build.wait().unwrap();
-    drop(stand.open());
-    let entries = fs::read_dir(stand.dir.join("previews")).unwrap();
+    drop(fixture.open());
+    let entries = fs::read_dir(fixture.dir.join("previews")).unwrap();
     let names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(names.iter().all(|name| !name.starts_with("work")), "it is removed in the end: {names:?}");
+    assert!(names.iter().all(|name| !name.starts_with("work")), "the work folder is removed at last: {names:?}");
 }
 
 #[test]
 fn a_stop_ends_what_is_built_and_says_so() {
-    let (mut stand, repository) = Stand::new();
-    stand.projects[0].git.build = Some(SLOW.to_owned());
+    let (mut fixture, repository) = PreviewFixture::new();
+    fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
     repository.branch("slow", &[("wait", "")]);
-    let previews = stand.open();
+    let previews = fixture.open();
     let started = previews.deploy("p", "slow").unwrap();
     let status = |previews: &PreviewService| previews.status(&started.status_id).unwrap().unwrap();
-    until("it is being built", || (status(&previews).status == Status::InProgress).then_some(()));
-    let waits = previews.deploy("p", "main").unwrap();
+    until("the branch is being built", || (status(&previews).status == Status::InProgress).then_some(()));
+    let waiting = previews.deploy("p", "main").unwrap();
     previews.close();
     assert!(matches!(previews.deploy("p", "main"), Err(DeployError::Closed)));
     let stopped = status(&previews);
     assert_eq!(stopped.status, Status::Failure);
     assert!(stopped.summary.unwrap().contains("the origin was stopped while it was being built; deploy again"));
     drop(previews);
-    assert_eq!(ended(&stand.open(), &waits.status_id).status, Status::Success, "what waited waits still");
+    assert_eq!(
+        wait_for_end(&fixture.open(), &waiting.status_id).status,
+        Status::Success,
+        "a waiting deployment is built after the restart"
+    );
 }
 
-/// Where the child of the next test works; without it there is nothing to do.
-const CHILD: &str = "DOCWHARF_TEST_PREVIEWS_CHILD";
+/// Environment variable with the folder of the child process of the next test; only the child has it.
+const CHILD_VARIABLE: &str = "DOCWHARF_TEST_PREVIEWS_CHILD";
 
 #[test]
 fn after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_lost() {
-    if let Some(dir) = std::env::var_os(CHILD) {
-        return be_killed(Path::new(&dir));
+    if let Some(dir) = std::env::var_os(CHILD_VARIABLE) {
+        return run_until_killed(Path::new(&dir));
     }
-    let (mut stand, repository) = Stand::new();
+    let (mut fixture, repository) = PreviewFixture::new();
     repository.branch("slow", &[("index.html", "slow")]);
     repository.git(&["checkout", "-q", "main"]);
-    let (slug, _) = deployed(&stand.open(), "p", "slow");
+    let (slug, _) = deploy_and_wait(&fixture.open(), "p", "slow");
     repository.git(&["checkout", "-q", "slow"]);
     repository.commit(&[("wait", "")], "slower");
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "previews::after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_lost"])
         .arg("--nocapture")
-        .env(CHILD, &stand.dir)
+        .env(CHILD_VARIABLE, &fixture.dir)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let ids = lines.find_map(|line| Some(line.split_once("acknowledged ")?.1.to_owned())).expect("the child says so");
+    let ids =
+        lines.find_map(|line| Some(line.split_once("acknowledged ")?.1.to_owned())).expect("the child prints the ids");
     child.kill().unwrap();
     child.wait().unwrap();
     let (slow, main) = ids.split_once(' ').unwrap();
 
-    stand.projects[0].git.build = Some(SLOW.to_owned());
-    let previews = stand.open();
+    fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
+    let previews = fixture.open();
     let deployment = previews.status(slow).unwrap().unwrap();
     assert_eq!(deployment.status, Status::Failure);
-    let said = "the origin was stopped while it was being built; deploy again";
-    assert_eq!((deployment.summary.as_deref(), deployment.ended_at.is_some()), (Some(said), true));
-    assert_eq!(page(&previews, "p", &slug), "slow", "what was shown before");
-    assert_eq!(ended(&previews, main).status, Status::Success, "what waited is built");
+    let expected = "the origin was stopped while it was being built; deploy again";
+    assert_eq!((deployment.summary.as_deref(), deployment.ended_at.is_some()), (Some(expected), true));
+    assert_eq!(page(&previews, "p", &slug), "slow", "the previous version");
+    assert_eq!(wait_for_end(&previews, main).status, Status::Success, "a waiting deployment is built");
     assert_eq!(page(&previews, "p", "main"), "<h1>main</h1>");
-    let work = stand.dir.join("previews/work");
-    until("nothing is left of the build", || {
+    let work = fixture.dir.join("previews/work");
+    until("the files of the build are removed", || {
         fs::read_dir(&work).map_or(true, |mut entries| entries.next().is_none()).then_some(())
     });
 }
 
-/// A branch that asks for it is built for longer than any test takes, but not for ever if nobody ends it.
-const SLOW: &str = "if [ -e wait ]; then n=0; while [ $n -lt 1000 ]; do sleep 0.1; n=$((n+1)); done; fi";
+/// Build command. With the file `wait` in the branch it takes longer than any test, but it ends at last.
+const SLOW_BUILD: &str = "if [ -e wait ]; then n=0; while [ $n -lt 1000 ]; do sleep 0.1; n=$((n+1)); done; fi";
 
-/// Deploys two branches, of which one is being built and the other waits, tells their ids, and waits for the end.
-fn be_killed(dir: &Path) {
-    let mut stand = Stand::at(dir);
+/// Deploys two branches, of which one is being built and the other waits, prints their ids, and waits to be killed.
+fn run_until_killed(dir: &Path) {
+    let mut fixture = PreviewFixture::in_folder(dir);
     let git = Repository(dir.join("p.git")).source();
-    stand.project("p", "o", Git { build: Some(SLOW.to_owned()), ..git });
-    let previews = stand.open();
+    fixture.add_project("p", "o", GitSource { build: Some(SLOW_BUILD.to_owned()), ..git });
+    let previews = fixture.open();
     let slow = previews.deploy("p", "slow").unwrap();
-    until("it is being built", || {
+    until("the branch is being built", || {
         let deployment = previews.status(&slow.status_id).unwrap().unwrap();
         (deployment.status == Status::InProgress).then_some(())
     });
@@ -563,66 +578,67 @@ fn be_killed(dir: &Path) {
     }
 }
 
-/// A folder as production shows it.
-fn sealed(folder: &Path) -> Arc<SealedVersion> {
-    let effort = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
-    let sealing =
-        seal::seal(folder, &ImageSpace::Unlinked(std::env::temp_dir()), &effort, &SealProgress::default()).unwrap();
-    let (id, len) = (sealing.proven.id, sealing.image_len);
-    let index = ImageIndex::decode(sealing.proven.index(len), len, id).unwrap();
-    Arc::new(SealedVersion::new(id, mapping::map_image(sealing.image).unwrap(), index))
+/// Seals a folder, as the version of production.
+fn seal_folder(folder: &Path) -> Arc<SealedVersion> {
+    let seal_options = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
+    let sealed =
+        seal::seal(folder, &ImageTarget::Unlinked(std::env::temp_dir()), &seal_options, &SealProgress::default())
+            .unwrap();
+    let (id, len) = (sealed.verified.id, sealed.image_len);
+    let index = ImageIndex::decode(sealed.verified.index(len), len, id).unwrap();
+    Arc::new(SealedVersion::new(id, mapping::map_image(sealed.image).unwrap(), index))
 }
 
 #[test]
 fn broken_links_are_told_and_which_of_them_are_new_against_production() {
-    let (mut stand, repository) = Stand::new();
+    let (mut fixture, repository) = PreviewFixture::new();
     let links = |to: &[&str]| to.iter().map(|to| format!("<a href=\"{to}\">x</a>")).collect::<Vec<_>>().concat();
     repository.commit(&[("index.html", &links(&["/old", "/there"])), ("there.html", "x")], "links");
-    let site = stand.dir.join("site");
+    let site = fixture.dir.join("site");
     fs::create_dir(&site).unwrap();
     fs::write(site.join("index.html"), links(&["/old", "/there"])).unwrap();
     fs::write(site.join("there.html"), "x").unwrap();
     repository.branch("b", &[("index.html", &links(&["/old", "/there", "/new?x#y"])), ("c.html", &links(&["/old"]))]);
 
-    let (_, deployment) = deployed(&stand.open(), "p", "b");
+    let (_, deployment) = deploy_and_wait(&fixture.open(), "p", "b");
     let summary = deployment.summary.unwrap();
     assert_eq!(summary, "3 pages; 3 broken links: /c.html -> /old, /index.html -> /new, /index.html -> /old");
 
-    let production = sealed(&site);
-    stand.production = Arc::new(move |project: &str| (project == "p").then(|| Arc::clone(&production)));
-    let (_, deployment) = deployed(&stand.open(), "p", "b");
+    let production = seal_folder(&site);
+    fixture.production_finder = Arc::new(move |project: &str| (project == "p").then(|| Arc::clone(&production)));
+    let (_, deployment) = deploy_and_wait(&fixture.open(), "p", "b");
     let summary = deployment.summary.unwrap();
     let expected = "3 pages; 3 broken links, 2 of them new against production: /c.html -> /old, /index.html -> /new";
-    assert_eq!(summary, expected, "of a link that production has, too, only that there is one");
+    assert_eq!(summary, expected, "a link that is broken in production, too, is only counted");
     assert!(deployment.logs.iter().any(|line| line.contains(expected)), "{:?}", deployment.logs);
 }
 
 #[test]
 fn below_a_path_addresses_are_those_of_the_prefix_and_pages_are_as_they_were_sealed() {
-    let (mut stand, repository) = Stand::new();
-    stand.place = PreviewLocation::Path("/preview/".to_owned());
+    let (mut fixture, repository) = PreviewFixture::new();
+    fixture.location = PreviewLocation::Path("/preview/".to_owned());
     let home = "<a href=\"guide/\">x</a><a href=\"/guide/\">y</a>";
     repository.branch("b", &[("index.html", home), ("guide/index.html", "guide"), ("404.html", "none")]);
     repository.commit(&[("_redirects", "/old /guide/ 301\n"), ("_headers", "/*\n  Cache-Control: public\n")], "rules");
-    let previews = stand.open();
-    let (slug, _) = deployed(&previews, "p", "b");
+    let previews = fixture.open();
+    let (slug, _) = deploy_and_wait(&previews, "p", "b");
     let site = previews.site("p", &slug).unwrap();
     let location = |path: &str| {
         let (status, fields, _) = fetch(&site, path);
         assert!(status.is_redirection(), "{path}: {status}");
         fields["location"].to_str().unwrap().to_owned()
     };
-    assert_eq!(fetch(&site, "/preview/p/b/").2, home, "no link is rewritten");
+    assert_eq!(fetch(&site, "/preview/p/b/").2, home, "links are not rewritten");
     assert_eq!(fetch(&site, "/preview/p/b/guide/").2, "guide");
     assert_eq!(location("/preview/p/b/guide"), "/preview/p/b/guide/");
     assert_eq!(location("/preview/p/b/old"), "/preview/p/b/guide/");
     assert_eq!(location("/preview/p/b"), "/preview/p/b/");
     let (status, _, text) = fetch(&site, "/preview/p/b/nothing");
     assert_eq!((status.as_u16(), text.as_str()), (404, "none"));
-    assert_eq!(fetch(&site, "/guide/").0, 404, "where a link that begins with / leads is not ours");
+    assert_eq!(fetch(&site, "/guide/").0, 404, "a link that begins with / leads out of the preview");
     for path in ["/preview/p/b/", "/preview/p/b/nothing", "/preview/p/b/old", "/elsewhere"] {
         let (_, fields, _) = fetch(&site, path);
         assert_eq!(fields["x-robots-tag"], "noindex", "{path}");
-        assert_eq!(fields["cache-control"], "private, no-cache", "{path}: whatever the branch says");
+        assert_eq!(fields["cache-control"], "private, no-cache", "{path}: whatever the branch sets");
     }
 }

@@ -1,18 +1,18 @@
-//! What a reader's browser is promised about the addresses of a site: methods, names, redirects, what is missing.
+//! Addresses of a site: methods, names, redirects, missing pages.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 
 use support::http::{self, Response, get, gunzip, request};
-use support::{Daemon, archive, docwharf, folder, site, text, write_site, zip};
+use support::{Daemon, docwharf, sample_text, serve_archive, serve_site, temporary_folder, write_site, zip};
 
-/// For how many seconds caches may keep this.
+/// The `max-age` of `Cache-Control`, in seconds.
 fn max_age(response: &Response) -> Option<u64> {
     let value = response.header("cache-control")?;
     value.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.parse().ok())
 }
 
-/// Whether no cache may keep this for more than a minute.
+/// Whether no cache may store the response for more than a minute.
 fn is_short_lived(response: &Response) -> bool {
     let value = response.header("cache-control").unwrap_or_default();
     value.contains("no-store") || value.contains("no-cache") || max_age(response).is_some_and(|age| age <= 60)
@@ -26,40 +26,40 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 
 #[test]
 fn the_site_answers_get_head_and_options_and_nothing_else() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("a.css", "a{}"), ("x/index.html", "<p>x")], &[]);
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("a.css", "a{}"), ("x/index.html", "<p>x")], &[]);
     for target in ["/", "/a.css", "/x", "/nowhere", "/nowhere.js", "/%00", "*"] {
-        let answer = request(&daemon.address, "OPTIONS", target, &[]);
+        let response = request(&daemon.address, "OPTIONS", target, &[]);
         if target != "/%00" {
-            assert_eq!(answer.status, 204, "OPTIONS {target}");
-            assert_eq!(answer.header("allow"), Some(ALLOW), "OPTIONS {target}");
+            assert_eq!(response.status, 204, "OPTIONS {target}");
+            assert_eq!(response.header("allow"), Some(ALLOW), "OPTIONS {target}");
         }
-        assert!(answer.status < 500, "OPTIONS {target}");
+        assert!(response.status < 500, "OPTIONS {target}");
         for method in ["POST", "PUT", "DELETE", "PATCH", "PROPFIND", "BREW", "get"] {
             if target == "*" {
                 continue;
             }
-            let answer = request(&daemon.address, method, target, &[]);
-            assert_eq!(answer.status, 405, "{method} {target}");
-            assert_eq!(answer.header("allow"), Some(ALLOW), "{method} {target}");
+            let response = request(&daemon.address, method, target, &[]);
+            assert_eq!(response.status, 405, "{method} {target}");
+            assert_eq!(response.header("allow"), Some(ALLOW), "{method} {target}");
         }
     }
 }
 
 #[test]
 fn trace_echoes_nothing() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home")], &[]);
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home")], &[]);
     for target in ["/", "/s3cret-path"] {
-        let answer = request(&daemon.address, "TRACE", target, &["X-Mine: s3cret-field", "Cookie: s3cret-cookie"]);
-        assert_eq!(answer.status, 405);
-        assert_eq!(answer.header("allow"), Some(ALLOW));
-        assert!(!format!("{:?}{}", answer.headers, answer.text()).contains("s3cret"), "{answer:?}");
+        let response = request(&daemon.address, "TRACE", target, &["X-Mine: s3cret-field", "Cookie: s3cret-cookie"]);
+        assert_eq!(response.status, 405);
+        assert_eq!(response.header("allow"), Some(ALLOW));
+        assert!(!format!("{:?}{}", response.headers, response.text()).contains("s3cret"), "{response:?}");
     }
 }
 
 #[test]
 fn head_has_every_field_of_get_and_no_body() {
-    let long = text(100_000);
-    let (_dir, daemon) = site(
+    let long = sample_text(100_000);
+    let (_dir, daemon) = serve_site(
         &[
             ("index.html", &long),
             ("404.html", "<p>the site's own page for what is missing"),
@@ -93,14 +93,14 @@ fn head_has_every_field_of_get_and_no_body() {
         ("/%01", &[], 400),
     ];
     for &(target, fields, status) in requests {
-        let told = |method| {
-            let mut answer = request(&daemon.address, method, target, fields);
-            assert_eq!(answer.status, status, "{method} {target} {fields:?}");
-            answer.headers.retain(|(name, _)| name != "date");
-            answer.headers.sort();
-            answer
+        let send = |method| {
+            let mut response = request(&daemon.address, method, target, fields);
+            assert_eq!(response.status, status, "{method} {target} {fields:?}");
+            response.headers.retain(|(name, _)| name != "date");
+            response.headers.sort();
+            response
         };
-        let (full, head) = (told("GET"), told("HEAD"));
+        let (full, head) = (send("GET"), send("HEAD"));
         assert_eq!(full.headers, head.headers, "{target} {fields:?}");
         assert!(head.body.is_empty(), "{target} {fields:?}");
     }
@@ -112,13 +112,13 @@ fn head_has_every_field_of_get_and_no_body() {
 #[test]
 fn every_form_of_an_address_reaches_the_page_in_either_layout() {
     for page in ["guides/x.html", "guides/x/index.html"] {
-        let (_dir, daemon) = site(&[("index.html", "<p>home"), (page, "<p>the page")], &["--slashes", "serve"]);
+        let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), (page, "<p>the page")], &["--slashes", "serve"]);
         for target in
             ["/guides/x", "/guides/x/", "/guides/x.html", "/guides/x/index.html", "/guides/x?a=b", "/guides/%78"]
         {
-            let answer = get(&daemon.address, target);
-            assert_eq!((answer.status, answer.text().as_str()), (200, "<p>the page"), "{page} at {target}");
-            assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{page} at {target}");
+            let response = get(&daemon.address, target);
+            assert_eq!((response.status, response.text().as_str()), (200, "<p>the page"), "{page} at {target}");
+            assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"), "{page} at {target}");
         }
         for target in ["/", "/index.html", "/?a", "/index"] {
             assert_eq!(get(&daemon.address, target).text(), "<p>home", "{target}");
@@ -146,7 +146,7 @@ fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_q
         ("what?/index.html", "<p>what"),
         ("50%/index.html", "<p>half"),
     ];
-    let (_dir, daemon) = site(&files, &["--slashes", "redirect"]);
+    let (_dir, daemon) = serve_site(&files, &["--slashes", "redirect"]);
     for (target, expected) in [
         ("/dir", "-> /dir/"),
         ("/dir.html", "-> /dir/"),
@@ -170,26 +170,28 @@ fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_q
         ("/50%25", "-> /50%25/"),
     ] {
         for query in ["", "?q=a%20b&r=//x/../y?"] {
-            let answer = get(&daemon.address, &format!("{target}{query}"));
+            let response = get(&daemon.address, &format!("{target}{query}"));
             if let Some(to) = expected.strip_prefix("-> ") {
-                assert_eq!(answer.status, 307, "{target}");
-                assert_eq!(answer.header("location"), Some(format!("{to}{query}").as_str()), "{target}");
-                assert!(is_short_lived(&answer), "{target}: {answer:?}");
-                let there = get(&daemon.address, to);
-                assert_eq!(there.status, 200, "{to} is no second redirect");
+                assert_eq!(response.status, 307, "{target}");
+                assert_eq!(response.header("location"), Some(format!("{to}{query}").as_str()), "{target}");
+                assert!(is_short_lived(&response), "{target}: {response:?}");
+                let target_response = get(&daemon.address, to);
+                assert_eq!(target_response.status, 200, "{to} does not redirect again");
             } else {
-                assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{target}");
+                assert_eq!((response.status, response.text().as_str()), (200, expected), "{target}");
             }
         }
     }
 }
 
+// Regression: a redirect copied a query with bytes beyond ASCII into a field that is ASCII.
 #[test]
 fn a_redirect_is_ascii_whatever_the_query_is_written_with() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("dir/index.html", "<p>dir")], &["--slashes", "redirect"]);
-    let answer = get(&daemon.address, "/dir?q=\u{e9}&r=%C3%A9+\u{1f600}");
-    assert_eq!(answer.status, 307);
-    assert_eq!(answer.header("location"), Some("/dir/?q=%C3%A9&r=%C3%A9+%F0%9F%98%80"));
+    let (_dir, daemon) =
+        serve_site(&[("index.html", "<p>home"), ("dir/index.html", "<p>dir")], &["--slashes", "redirect"]);
+    let response = get(&daemon.address, "/dir?q=\u{e9}&r=%C3%A9+\u{1f600}");
+    assert_eq!(response.status, 307);
+    assert_eq!(response.header("location"), Some("/dir/?q=%C3%A9&r=%C3%A9+%F0%9F%98%80"));
 }
 
 #[test]
@@ -202,8 +204,8 @@ fn without_a_word_from_the_operator_the_site_decides_about_slashes() {
         ("_next", ["/x", "/y/"], 307),
     ] {
         let files: Vec<_> = pages.iter().copied().chain([(extra, "1")]).collect();
-        for more in [&[][..], &["--slashes", "auto"]] {
-            let (_dir, daemon) = site(&files, more);
+        for options in [&[][..], &["--slashes", "auto"]] {
+            let (_dir, daemon) = serve_site(&files, options);
             for target in targets {
                 assert_eq!(get(&daemon.address, target).status, status, "{target} beside {extra}");
             }
@@ -222,8 +224,8 @@ fn a_page_file_wins_over_the_folder_of_its_name_and_folders_are_never_listed() {
         ("z.html", "<p>z"),
         ("z/y.txt", "y"),
     ];
-    for how in ["serve", "redirect"] {
-        let (_dir, daemon) = site(&files, &["--slashes", how]);
+    for slashes in ["serve", "redirect"] {
+        let (_dir, daemon) = serve_site(&files, &["--slashes", slashes]);
         for (target, body) in [
             ("/x", "<p>file"),
             ("/x/", "<p>folder"),
@@ -231,12 +233,12 @@ fn a_page_file_wins_over_the_folder_of_its_name_and_folders_are_never_listed() {
             ("/x/index.html", "<p>folder"),
             ("/z", "<p>z"),
         ] {
-            assert_eq!(get(&daemon.address, target).text(), body, "{target}, {how}");
+            assert_eq!(get(&daemon.address, target).text(), body, "{target}, {slashes}");
         }
         for target in ["/bare", "/bare/", "/bare/index.html", "/bare.html"] {
-            let answer = get(&daemon.address, target);
-            assert_eq!(answer.status, 404, "{target}, {how}");
-            assert!(!answer.text().contains("y.html"), "{target}, {how}");
+            let response = get(&daemon.address, target);
+            assert_eq!(response.status, 404, "{target}, {slashes}");
+            assert!(!response.text().contains("y.html"), "{target}, {slashes}");
         }
     }
 }
@@ -244,8 +246,8 @@ fn a_page_file_wins_over_the_folder_of_its_name_and_folders_are_never_listed() {
 #[test]
 fn no_redirect_leads_to_another_host() {
     let files = [("index.html", "<p>home"), ("evil.example/index.html", "<p>x"), ("x/index.html", "<p>x")];
-    for more in [&["--slashes", "redirect"][..], &["--slashes", "redirect", "--base-path", "/docs/"]] {
-        let (_dir, daemon) = site(&files, more);
+    for options in [&["--slashes", "redirect"][..], &["--slashes", "redirect", "--base-path", "/docs/"]] {
+        let (_dir, daemon) = serve_site(&files, options);
         for target in [
             "//evil.example",
             "///evil.example",
@@ -270,14 +272,14 @@ fn no_redirect_leads_to_another_host() {
             "http://evil.example/docs/x",
             "http://evil.example",
         ] {
-            let answer = request(
+            let response = request(
                 &daemon.address,
                 "GET",
                 target,
                 &["X-Forwarded-Host: evil.example", "Forwarded: host=evil.example"],
             );
-            assert!(answer.status < 500, "{target}");
-            if let Some(to) = answer.header("location") {
+            assert!(response.status < 500, "{target}");
+            if let Some(to) = response.header("location") {
                 assert!(
                     to.starts_with('/') && !to.starts_with("//") && !to.starts_with("/\\"),
                     "{target} leads to {to}"
@@ -297,7 +299,7 @@ fn a_base_path_is_where_the_site_begins() {
         ("404.html", "<p>own"),
     ];
     for base in ["/docs", "/docs/"] {
-        let (_dir, daemon) = site(&files, &["--base-path", base]);
+        let (_dir, daemon) = serve_site(&files, &["--base-path", base]);
         for (target, expected) in [
             ("/", "-> /docs/"),
             ("/?a=b", "-> /docs/?a=b"),
@@ -312,11 +314,11 @@ fn a_base_path_is_where_the_site_begins() {
             ("/docs/docs/deep", "<p>deep"),
             ("/%64ocs/a.css", "a{}"),
         ] {
-            let answer = get(&daemon.address, target);
+            let response = get(&daemon.address, target);
             if let Some(to) = expected.strip_prefix("-> ") {
-                assert_eq!((answer.status, answer.header("location")), (307, Some(to)), "{target}");
+                assert_eq!((response.status, response.header("location")), (307, Some(to)), "{target}");
             } else {
-                assert_eq!((answer.status, answer.text().as_str()), (200, expected), "{target}");
+                assert_eq!((response.status, response.text().as_str()), (200, expected), "{target}");
             }
         }
         for target in [
@@ -336,13 +338,17 @@ fn a_base_path_is_where_the_site_begins() {
         }
         let script = get(&daemon.address, "/outside.js");
         assert_eq!(script.status, 404);
-        assert!(script.body.len() < 100, "a missing script gets a line, outside too: {}", script.text());
+        assert!(
+            script.body.len() < 100,
+            "a missing script gets one line, also outside the base path: {}",
+            script.text()
+        );
     }
 }
 
 #[test]
 fn names_are_decoded_once_and_then_taken_literally() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = dir.path().join("site");
     let files = [
         ("index.html", "<p>home"),
@@ -398,13 +404,13 @@ fn names_are_decoded_once_and_then_taken_literally() {
         ("/case", "lower"),
         ("/%63ase", "lower"),
     ] {
-        let answer = get(&daemon.address, target);
-        assert_eq!((answer.status, answer.text().as_str()), (200, body), "{target}");
+        let response = get(&daemon.address, target);
+        assert_eq!((response.status, response.text().as_str()), (200, body), "{target}");
     }
     for target in ["/a%2Fb", "/a%252Bb", "/a%41", "/aA", "/a%252541", "/100%2525", "/latin-%C3%A9", "/CASE"] {
         assert_eq!(get(&daemon.address, target).status, 404, "{target}");
     }
-    // What is no escape at all is either itself or refused.
+    // An invalid escape is read literally or refused.
     for target in [
         "/%",
         "/%4",
@@ -427,7 +433,8 @@ fn names_are_decoded_once_and_then_taken_literally() {
 
 #[test]
 fn control_characters_in_an_address_are_refused() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("tab\there.html", "x"), ("line\nfeed.html", "x")], &[]);
+    let (_dir, daemon) =
+        serve_site(&[("index.html", "<p>home"), ("tab\there.html", "x"), ("line\nfeed.html", "x")], &[]);
     for target in [
         "/%00",
         "/index.html%00",
@@ -438,9 +445,9 @@ fn control_characters_in_an_address_are_refused() {
         "/%1f",
         "/%7F",
     ] {
-        let answer = get(&daemon.address, target);
-        assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
-        assert!(answer.header("set-cookie").is_none(), "{target}");
+        let response = get(&daemon.address, target);
+        assert!(matches!(response.status, 400 | 404), "{target}: {}", response.status);
+        assert!(response.header("set-cookie").is_none(), "{target}");
     }
     for byte in [0x00u8, 0x01, 0x7f] {
         let mut bytes = b"GET /x".to_vec();
@@ -453,17 +460,18 @@ fn control_characters_in_an_address_are_refused() {
     }
 }
 
+// Regression: a request target that does not begin with a slash was redirected.
 #[test]
 fn no_spelling_of_an_address_leads_outside() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(
         &dir.path().join("site"),
         &[("index.html", "<p>home"), ("x/index.html", "<p>x"), ("x/y.html", "<p>y")],
     );
     write_site(dir.path(), &[("secret.html", "TOPSECRET"), ("secret", "TOPSECRET"), ("site.html", "TOPSECRET")]);
-    for more in [&[][..], &["--base-path", "/docs"]] {
-        let daemon = Daemon::serve(&root, more);
-        for way in [
+    for options in [&[][..], &["--base-path", "/docs"]] {
+        let daemon = Daemon::serve(&root, options);
+        for prefix in [
             "/../",
             "/../../../../../../../../",
             "/x/../../",
@@ -499,10 +507,10 @@ fn no_spelling_of_an_address_leads_outside() {
             "/docs/..%2f..%2f",
         ] {
             for name in ["secret", "secret.html", "etc/passwd", "site", "etc/passwd%00.html"] {
-                let target = format!("{way}{name}");
-                let answer = get(&daemon.address, &target);
-                assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
-                assert!(!answer.text().contains("TOPSECRET") && !answer.text().contains("root:"), "{target}");
+                let target = format!("{prefix}{name}");
+                let response = get(&daemon.address, &target);
+                assert!(matches!(response.status, 400 | 404), "{target}: {}", response.status);
+                assert!(!response.text().contains("TOPSECRET") && !response.text().contains("root:"), "{target}");
             }
         }
         let absolute = root.with_file_name("secret.html");
@@ -515,14 +523,14 @@ fn no_spelling_of_an_address_leads_outside() {
             "../secret.html".into(),
             "secret.html".into(),
         ] {
-            let answer = get(&daemon.address, &target);
-            assert!(matches!(answer.status, 400 | 404), "{target}: {}", answer.status);
-            assert!(!answer.text().contains("TOPSECRET"), "{target}");
+            let response = get(&daemon.address, &target);
+            assert!(matches!(response.status, 400 | 404), "{target}: {}", response.status);
+            assert!(!response.text().contains("TOPSECRET"), "{target}");
         }
-        // Nor does a redirect say where the site is.
+        // A redirect does not reveal the folder of the site either.
         for target in ["/x", "/..", "/../", "/docs/.."] {
-            let answer = get(&daemon.address, target);
-            assert!(!format!("{answer:?}").contains(dir.path().to_str().expect("a plain path")), "{target}");
+            let response = get(&daemon.address, target);
+            assert!(!format!("{response:?}").contains(dir.path().to_str().expect("a plain path")), "{target}");
         }
     }
 }
@@ -547,7 +555,7 @@ fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
         ("a/_docwharf/x.html", "<p>deeper"),
         ("_docwharfs.html", "<p>another name"),
     ];
-    let (_dir, daemon) = site(&files, &["--slashes", "serve"]);
+    let (_dir, daemon) = serve_site(&files, &["--slashes", "serve"]);
     for target in [
         "/.git/config",
         "/.git/",
@@ -571,9 +579,9 @@ fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
         "/%5fdocwharf/x.html",
         "/_docwharf%2fx.html",
     ] {
-        let answer = get(&daemon.address, target);
-        assert_eq!(answer.status, 404, "{target}");
-        assert!(!answer.text().contains("HIDDEN"), "{target}");
+        let response = get(&daemon.address, target);
+        assert_eq!(response.status, 404, "{target}");
+        assert!(!response.text().contains("HIDDEN"), "{target}");
     }
     for (target, body) in [
         ("/.well-known/security.txt", "Contact: x"),
@@ -601,7 +609,7 @@ fn wrapper_folder_launchers_and_junk_are_not_part_of_the_site() {
         zip::stored("export/a/desktop.ini", "JUNK"),
         zip::stored("export/.well-known/x.txt", "known"),
     ];
-    let (_dir, daemon) = archive(&zip::zip(&members));
+    let (_dir, daemon) = serve_archive(&zip::zip(&members));
     for (target, body) in [("/", "<p>home"), ("/guides/serve.js", "content()"), ("/.well-known/x.txt", "known")] {
         assert_eq!(get(&daemon.address, target).text(), body, "{target}");
     }
@@ -617,16 +625,16 @@ fn wrapper_folder_launchers_and_junk_are_not_part_of_the_site() {
         "/a/Thumbs.db",
         "/a/desktop.ini",
     ] {
-        let answer = get(&daemon.address, target);
-        assert_eq!(answer.status, 404, "{target}");
-        assert!(!answer.text().contains("LAUNCHER") && !answer.text().contains("JUNK"), "{target}");
+        let response = get(&daemon.address, target);
+        assert_eq!(response.status, 404, "{target}");
+        assert!(!response.text().contains("LAUNCHER") && !response.text().contains("JUNK"), "{target}");
     }
 }
 
 #[test]
 fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_with_a_warning() {
     use std::os::unix::fs::symlink;
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home"), ("real/a.html", "<p>a")]);
     write_site(dir.path(), &[("outside/secret.html", "TOPSECRET")]);
     symlink("real/a.html", root.join("page.html")).expect("links can be made");
@@ -645,7 +653,7 @@ fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_w
     assert_eq!(std::fs::read_to_string(&stderr).expect("a log"), "", "nothing to warn of");
 
     symlink(dir.path().join("outside"), root.join("out")).expect("links can be made");
-    for (links, more) in [(1, ""), (4, "3 more")] {
+    for (links, expected) in [(1, ""), (4, "3 more")] {
         if links > 1 {
             symlink("../outside/secret.html", root.join("secret.html")).expect("links can be made");
             symlink("/etc/passwd", root.join("passwd.txt")).expect("links can be made");
@@ -653,27 +661,30 @@ fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_w
         }
         let daemon = serve(File::create(&stderr).expect("a file can be made"));
         for target in ["/out/secret", "/out/secret.html", "/out", "/secret", "/passwd.txt", "/dangling"] {
-            let answer = get(&daemon.address, target);
-            assert_eq!(answer.status, 404, "{target}");
-            assert!(!answer.text().contains("TOPSECRET") && !answer.text().contains("root:"), "{target}");
+            let response = get(&daemon.address, target);
+            assert_eq!(response.status, 404, "{target}");
+            assert!(!response.text().contains("TOPSECRET") && !response.text().contains("root:"), "{target}");
         }
         assert_eq!(get(&daemon.address, "/page").text(), "<p>a");
         drop(daemon);
-        let said = std::fs::read_to_string(&stderr).expect("a log");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        assert!(said.contains("warning") && said.contains(more) && said.contains("left out"), "{said}");
+        let log_text = std::fs::read_to_string(&stderr).expect("a log");
+        assert_eq!(log_text.lines().count(), 1, "{log_text}");
+        assert!(
+            log_text.contains("warning") && log_text.contains(expected) && log_text.contains("left out"),
+            "{log_text}"
+        );
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// What is not there
+// Missing pages and files
 
 const OWN_404: &str = "<h1>the site's own page for what is missing</h1>";
 
 #[test]
 fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
     for page in ["404.html", "404/index.html"] {
-        let (_dir, daemon) = site(&[("index.html", "<p>home"), (page, OWN_404), ("v/index.html", "<p>v")], &[]);
+        let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), (page, OWN_404), ("v/index.html", "<p>v")], &[]);
         for target in [
             "/zzz",
             "/zzz/",
@@ -691,17 +702,17 @@ fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
             "/v/zzz",
         ] {
             for fields in [&[][..], &[GZIP]] {
-                let answer = request(&daemon.address, "GET", target, fields);
-                assert_eq!(answer.status, 404, "{target}");
-                let body = if answer.header("content-encoding").is_some() {
-                    gunzip(&answer.body)
+                let response = request(&daemon.address, "GET", target, fields);
+                assert_eq!(response.status, 404, "{target}");
+                let body = if response.header("content-encoding").is_some() {
+                    gunzip(&response.body)
                 } else {
-                    answer.body.clone()
+                    response.body.clone()
                 };
                 assert_eq!(String::from_utf8_lossy(&body), OWN_404, "{target}");
-                assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
-                assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{target}");
-                assert!(is_short_lived(&answer), "{target}: {answer:?}");
+                assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
+                assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{target}");
+                assert!(is_short_lived(&response), "{target}: {response:?}");
             }
         }
         for name in [
@@ -733,32 +744,32 @@ fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
             "md",
         ] {
             for prefix in ["/zzz.", "/a/b/zzz.", "/_next/static/zzz-0a1b2c3d."] {
-                let answer = get(&daemon.address, &format!("{prefix}{name}"));
-                assert_eq!(answer.status, 404, "{prefix}{name}");
+                let response = get(&daemon.address, &format!("{prefix}{name}"));
+                assert_eq!(response.status, 404, "{prefix}{name}");
                 assert!(
-                    answer.body.len() < 100 && answer.text().trim_end().lines().count() == 1,
+                    response.body.len() < 100 && response.text().trim_end().lines().count() == 1,
                     "{prefix}{name}: {}",
-                    answer.text()
+                    response.text()
                 );
-                assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"), "{prefix}{name}");
-                assert!(is_short_lived(&answer), "{prefix}{name}: {answer:?}");
-                assert!(!answer.text().contains("zzz"), "echoes its path: {}", answer.text());
+                assert_eq!(response.header("content-type"), Some("text/plain; charset=utf-8"), "{prefix}{name}");
+                assert!(is_short_lived(&response), "{prefix}{name}: {response:?}");
+                assert!(!response.text().contains("zzz"), "echoes its path: {}", response.text());
             }
         }
-        // The page has an address of its own, where it is a page like any other.
+        // At its own address, the page is an ordinary page.
         assert_eq!(get(&daemon.address, &format!("/{page}")).status, 200);
     }
 }
 
 #[test]
 fn a_site_without_a_page_for_what_is_missing_gets_a_plain_one() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home")], &[]);
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home")], &[]);
     for target in ["/zzz", "/zzz.html", "/zzz/", "/release-1.0", "/zzz%3Cscript%3E"] {
-        let answer = get(&daemon.address, target);
-        assert_eq!(answer.status, 404, "{target}");
-        assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
-        assert!(is_short_lived(&answer), "{target}");
-        let text = answer.text();
+        let response = get(&daemon.address, target);
+        assert_eq!(response.status, 404, "{target}");
+        assert_eq!(response.header("content-type"), Some("text/html; charset=utf-8"), "{target}");
+        assert!(is_short_lived(&response), "{target}");
+        let text = response.text();
         assert!(
             !text.contains("zzz") && !text.contains("release-1.0") && !text.contains("script"),
             "echoes its path: {text}"
@@ -769,10 +780,10 @@ fn a_site_without_a_page_for_what_is_missing_gets_a_plain_one() {
 
 #[test]
 fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("404.html", OWN_404)], &[]);
-    let own = get(&daemon.address, "/404.html");
-    let tag = own.header("etag").expect("a tag");
-    let modified = own.header("last-modified").expect("a date");
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("404.html", OWN_404)], &[]);
+    let page = get(&daemon.address, "/404.html");
+    let tag = page.header("etag").expect("a tag");
+    let modified = page.header("last-modified").expect("a date");
     for field in [
         "If-None-Match: *".to_owned(),
         format!("If-None-Match: {tag}"),
@@ -785,21 +796,21 @@ fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
         "Range: bytes=99999-".to_owned(),
         format!("Range: bytes=0-3\r\nIf-Range: {tag}"),
     ] {
-        let answer = request(&daemon.address, "GET", "/zzz", &[&field]);
-        assert_eq!((answer.status, answer.text().as_str()), (404, OWN_404), "{field}");
-        assert!(answer.header("etag").is_none(), "no validator for a page that is not there");
-        let answer = request(&daemon.address, "GET", "/zzz.js", &[&field]);
-        assert_eq!(answer.status, 404, "{field}");
-        assert!(answer.body.len() < 100 && answer.header("content-range").is_none(), "{field}");
+        let response = request(&daemon.address, "GET", "/zzz", &[&field]);
+        assert_eq!((response.status, response.text().as_str()), (404, OWN_404), "{field}");
+        assert!(response.header("etag").is_none(), "no validator for a missing page");
+        let response = request(&daemon.address, "GET", "/zzz.js", &[&field]);
+        assert_eq!(response.status, 404, "{field}");
+        assert!(response.body.len() < 100 && response.header("content-range").is_none(), "{field}");
     }
 }
 
 // ---------------------------------------------------------------------------------------------------------------------
-// What a client says about itself and others
+// Fields about the client and about proxies
 
 #[test]
 fn origins_and_proxies_that_nobody_configured_change_nothing() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("x/index.html", "<p>x")], &["--slashes", "redirect"]);
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("x/index.html", "<p>x")], &["--slashes", "redirect"]);
     let fields = [
         "Origin: https://evil.example",
         "Referer: https://evil.example/",
@@ -817,10 +828,10 @@ fn origins_and_proxies_that_nobody_configured_change_nothing() {
             response.headers.retain(|(name, _)| name != "date");
             format!("{response:?}")
         };
-        let told = without_date(request(&daemon.address, "GET", target, &fields));
-        assert_eq!(told, without_date(get(&daemon.address, target)), "{target}");
-        assert!(!told.contains("evil.example"), "{target}");
-        assert!(!told.contains("strict-transport-security"), "none over plain http: {target}");
+        let with_headers = without_date(request(&daemon.address, "GET", target, &fields));
+        assert_eq!(with_headers, without_date(get(&daemon.address, target)), "{target}");
+        assert!(!with_headers.contains("evil.example"), "{target}");
+        assert!(!with_headers.contains("strict-transport-security"), "none over plain http: {target}");
         let server = get(&daemon.address, target).header("server").unwrap_or_default().to_owned();
         assert!(!server.bytes().any(|b| b.is_ascii_digit()), "a version in Server: {server}");
     }
@@ -830,7 +841,7 @@ fn origins_and_proxies_that_nobody_configured_change_nothing() {
 
 #[test]
 fn a_changed_folder_does_not_change_what_is_served() {
-    let (dir, daemon) = site(&[("index.html", "<p>home"), ("b.txt", "before")], &[]);
+    let (dir, daemon) = serve_site(&[("index.html", "<p>home"), ("b.txt", "before")], &[]);
     std::fs::write(dir.path().join("site/b.txt"), "after!").expect("a file can be written");
     std::fs::remove_file(dir.path().join("site/index.html")).expect("a file can be removed");
     assert_eq!(get(&daemon.address, "/b.txt").text(), "before");

@@ -1,13 +1,13 @@
-//! Brotli and Zstandard forms, made after activation: when they are there, what they hold, who gets them, and what becomes of
-//! them. `serve::negotiate` has the weights, `daemon::pace` the pace.
+//! Brotli and Zstandard forms, which are made after activation: their content, negotiation, storage and removal.
+//! Weights are tested in `serve::negotiate`, the pace of the encoder in `daemon::throttle`.
 
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use support::disk::Disk;
-use support::host::{Host, text};
+use support::disk::SmallDisk;
+use support::host::{Host, toml_string};
 use support::http::{self, Response, gunzip};
 use support::zip::{deflate, deflated, stored, zip};
 use support::{Daemon, until};
@@ -15,10 +15,10 @@ use support::{Daemon, until};
 const BROWSER: &str = "Accept-Encoding: gzip, deflate, br, zstd";
 
 fn page(word: &str) -> String {
-    format!("<!doctype html><title>{word}</title>{}<p>{word}", support::text(20_000))
+    format!("<!doctype html><title>{word}</title>{}<p>{word}", support::sample_text(20_000))
 }
 
-/// A site whose pages all say `word`; the last file shrinks by nothing.
+/// A site whose pages all contain `word`. The last file is stored without compression.
 fn bundle(word: &str) -> Vec<u8> {
     let files = [
         deflated("index.html", &page(word)),
@@ -27,7 +27,7 @@ fn bundle(word: &str) -> Vec<u8> {
         deflated("404.html", &page(&format!("{word} is missing"))),
         deflated("noise.txt", &noise()),
         deflated("tiny.txt", "a few words"),
-        deflated("data.tar", &support::text(5000)),
+        deflated("data.tar", &support::sample_text(5000)),
         stored("logo.png", "not really a picture"),
     ];
     zip(&files)
@@ -45,26 +45,26 @@ fn noise() -> String {
     (0..20_000).map(|_| letter()).collect()
 }
 
-fn import(host: &Host, word: &str) {
+fn import_bundle(host: &Host, word: &str) {
     host.put("bundle.zip", bundle(word));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
 }
 
-/// `run`, and where it says what it has to say.
-fn run(host: &Host) -> (Daemon, PathBuf) {
+/// Starts `run`, and returns the path of its log.
+fn start_run(host: &Host) -> (Daemon, PathBuf) {
     let log = host.path("log");
     let daemon = Daemon::start(host.command(&["run"]).stderr(File::create(&log).unwrap()));
     (daemon, log)
 }
 
-fn said(log: &Path, what: &str) -> bool {
-    std::fs::read_to_string(log).unwrap().contains(what)
+fn log_contains(log: &Path, part: &str) -> bool {
+    std::fs::read_to_string(log).unwrap().contains(part)
 }
 
-/// Waits until all codings of what is active now are offered.
+/// Waits until all codings of the active version are offered.
 #[track_caller]
-fn wait_for(host: &Host) {
-    until("the codings are there", || {
+fn wait_for_codings(host: &Host) {
+    until("the codings are ready", || {
         let status = host.status();
         let codings = &status["daemon"]["codings"];
         codings["ready"] == true && codings["version"] == status["active"]
@@ -75,10 +75,10 @@ fn get(daemon: &Daemon, target: &str, accept: &str) -> Response {
     http::request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {accept}")])
 }
 
-/// The content of a body, undone as its coding says.
+/// The body, decoded by its `Content-Encoding`.
 #[track_caller]
-fn content(answer: &Response) -> Vec<u8> {
-    let (coding, body) = (answer.header("content-encoding"), &answer.body[..]);
+fn content(response: &Response) -> Vec<u8> {
+    let (coding, body) = (response.header("content-encoding"), &response.body[..]);
     let mut out = Vec::new();
     match coding {
         Some("br") => drop(brotli_decompressor::Decompressor::new(body, 4096).read_to_end(&mut out).expect("Brotli")),
@@ -90,7 +90,7 @@ fn content(answer: &Response) -> Vec<u8> {
     out
 }
 
-fn derived(host: &Host, kind: &str) -> PathBuf {
+fn coding_path(host: &Host, kind: &str) -> PathBuf {
     host.path("store").join("derived").join(host.active().unwrap()).join(kind)
 }
 
@@ -99,31 +99,31 @@ const TEXTS: [&str; 3] = ["/", "/guide/start.html", "/main.css"];
 #[test]
 fn after_activation_each_text_is_there_in_both_codings_and_holds_what_it_should() {
     let host = Host::bare();
-    import(&host, "tide");
-    let (daemon, log) = run(&host);
+    import_bundle(&host, "tide");
+    let (daemon, log) = start_run(&host);
     let before: Vec<Response> = TEXTS.map(|target| get(&daemon, target, "gzip")).into();
-    wait_for(&host);
+    wait_for_codings(&host);
     for (target, before) in TEXTS.into_iter().zip(before) {
         let plain = get(&daemon, target, "identity");
         let mut tags = vec![plain.header("etag").unwrap().to_owned()];
         for coding in ["gzip", "br", "zstd"] {
-            let answer = get(&daemon, target, coding);
-            assert_eq!(answer.header("content-encoding"), Some(coding), "{target}");
-            assert_eq!(answer.header("vary"), Some("accept-encoding"), "{target}");
-            assert_eq!(content(&answer), plain.body, "{target} {coding}");
+            let response = get(&daemon, target, coding);
+            assert_eq!(response.header("content-encoding"), Some(coding), "{target}");
+            assert_eq!(response.header("vary"), Some("accept-encoding"), "{target}");
+            assert_eq!(content(&response), plain.body, "{target} {coding}");
             if coding == "gzip" {
-                assert_eq!(answer.body, before.body, "{target}: the sealed bytes are never others");
-                assert_eq!(answer.header("etag"), before.header("etag"));
+                assert_eq!(response.body, before.body, "{target}: the sealed bytes do not change");
+                assert_eq!(response.header("etag"), before.header("etag"));
             } else {
-                assert!(answer.body.len() < before.body.len(), "{target} {coding}");
+                assert!(response.body.len() < before.body.len(), "{target} {coding}");
                 let letter = &coding[..1];
-                let crc = crc32fast::hash(&answer.body);
+                let crc = crc32fast::hash(&response.body);
                 let stem = tags[0].trim_matches('"');
-                assert_eq!(answer.header("etag"), Some(format!("\"{stem}-{letter}{crc:08x}\"").as_str()));
+                assert_eq!(response.header("etag"), Some(format!("\"{stem}-{letter}{crc:08x}\"").as_str()));
             }
-            tags.push(answer.header("etag").unwrap().to_owned());
+            tags.push(response.header("etag").unwrap().to_owned());
             for field in ["content-type", "cache-control", "last-modified", "accept-ranges"] {
-                assert_eq!(answer.header(field), plain.header(field), "{target} {coding} {field}");
+                assert_eq!(response.header(field), plain.header(field), "{target} {coding} {field}");
             }
         }
         tags.sort();
@@ -132,24 +132,28 @@ fn after_activation_each_text_is_there_in_both_codings_and_holds_what_it_should(
         let smallest = ["gzip", "br", "zstd"].map(|coding| get(&daemon, target, coding).body.len()).into_iter().min();
         assert_eq!(http::request(&daemon.address, "GET", target, &[BROWSER]).body.len(), smallest.unwrap());
     }
-    assert!(said(&log, "has br for 5 files") && said(&log, "has zstd for 4 files"));
+    assert!(log_contains(&log, "has br for 5 files") && log_contains(&log, "has zstd for 4 files"));
 }
 
 #[test]
 fn what_gets_no_smaller_or_must_arrive_as_it_is_has_no_coding() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     assert_eq!(get(&daemon, "/noise.txt", "br").header("content-encoding"), Some("br"));
     for (accept, coded) in [("zstd", None), ("zstd, gzip", Some("gzip"))] {
-        let answer = get(&daemon, "/noise.txt", accept);
-        assert_eq!((answer.header("content-encoding"), content(&answer)), (coded, noise().into_bytes()), "{accept}");
+        let response = get(&daemon, "/noise.txt", accept);
+        assert_eq!(
+            (response.header("content-encoding"), content(&response)),
+            (coded, noise().into_bytes()),
+            "{accept}"
+        );
     }
     for (target, gzip) in [("/tiny.txt", true), ("/data.tar", false), ("/logo.png", false)] {
         for (accept, coded) in [("br", None), ("zstd", None), ("br, zstd, gzip", gzip.then_some("gzip"))] {
-            let answer = get(&daemon, target, accept);
-            assert_eq!((answer.status, answer.header("content-encoding")), (200, coded), "{target} {accept}");
+            let response = get(&daemon, target, accept);
+            assert_eq!((response.status, response.header("content-encoding")), (200, coded), "{target} {accept}");
         }
     }
 }
@@ -159,61 +163,61 @@ fn a_site_without_anything_to_win_is_not_gone_through_at_each_start() {
     let host = Host::bare();
     host.put("bundle.zip", zip(&[deflated("index.html", "<p>x"), stored("logo.png", "picture")]));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
-    let (daemon, log) = run(&host);
-    wait_for(&host);
+    let (daemon, log) = start_run(&host);
+    wait_for_codings(&host);
     drop(daemon);
-    assert!(said(&log, "has br for 0 files"));
-    let (_daemon, log) = run(&host);
-    wait_for(&host);
-    assert!(!said(&log, "has br"));
+    assert!(log_contains(&log, "has br for 0 files"));
+    let (_daemon, log) = start_run(&host);
+    wait_for_codings(&host);
+    assert!(!log_contains(&log, "has br"));
     assert_eq!(host.status()["daemon"]["codings"]["made"][0]["files"], 0);
 }
 
 #[test]
 fn each_coding_is_revalidated_headed_and_asked_for_in_parts_by_its_own_tag() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     for coding in ["br", "zstd"] {
         let accept = format!("Accept-Encoding: {coding}");
-        let ask = |method: &str, more: &[&str]| {
-            http::request(&daemon.address, method, "/", &[&[accept.as_str()], more].concat())
+        let send = |method: &str, fields: &[&str]| {
+            http::request(&daemon.address, method, "/", &[&[accept.as_str()], fields].concat())
         };
-        let whole = ask("GET", &[]);
-        let tag = whole.header("etag").unwrap().to_owned();
-        let head = ask("HEAD", &[]);
+        let full = send("GET", &[]);
+        let tag = full.header("etag").unwrap().to_owned();
+        let head = send("HEAD", &[]);
         assert_eq!((head.status, head.body.len()), (200, 0));
         for field in ["etag", "content-length", "content-encoding", "vary", "content-type"] {
-            assert_eq!(head.header(field), whole.header(field), "{field}");
+            assert_eq!(head.header(field), full.header(field), "{field}");
         }
-        let same = ask("GET", &[&format!("If-None-Match: {tag}")]);
-        assert_eq!((same.status, same.header("etag")), (304, Some(tag.as_str())));
-        assert_eq!(same.header("vary"), Some("accept-encoding"));
-        for other in ["gzip", "identity", if coding == "br" { "zstd" } else { "br" }] {
-            let fields = [format!("Accept-Encoding: {other}"), format!("If-None-Match: {tag}")];
-            let answer = http::request(&daemon.address, "GET", "/", &fields.each_ref().map(String::as_str));
-            assert_eq!(answer.status, 200, "{other} is not {coding}");
+        let not_modified = send("GET", &[&format!("If-None-Match: {tag}")]);
+        assert_eq!((not_modified.status, not_modified.header("etag")), (304, Some(tag.as_str())));
+        assert_eq!(not_modified.header("vary"), Some("accept-encoding"));
+        for other_coding in ["gzip", "identity", if coding == "br" { "zstd" } else { "br" }] {
+            let fields = [format!("Accept-Encoding: {other_coding}"), format!("If-None-Match: {tag}")];
+            let response = http::request(&daemon.address, "GET", "/", &fields.each_ref().map(String::as_str));
+            assert_eq!(response.status, 200, "{other_coding} is not {coding}");
         }
-        let part = ask("GET", &["Range: bytes=10-109"]);
-        assert_eq!((part.status, &part.body[..]), (206, &whole.body[10..110]));
+        let part = send("GET", &["Range: bytes=10-109"]);
+        assert_eq!((part.status, &part.body[..]), (206, &full.body[10..110]));
         assert_eq!(part.header("content-encoding"), Some(coding));
-        let total = whole.body.len();
+        let total = full.body.len();
         assert_eq!(part.header("content-range"), Some(format!("bytes 10-109/{total}").as_str()));
-        let held = ask("GET", &["Range: bytes=-5", &format!("If-Range: {tag}")]);
-        assert_eq!((held.status, &held.body[..]), (206, &whole.body[total - 5..]));
+        let unchanged = send("GET", &["Range: bytes=-5", &format!("If-Range: {tag}")]);
+        assert_eq!((unchanged.status, &unchanged.body[..]), (206, &full.body[total - 5..]));
         let gzip = get(&daemon, "/", "gzip").header("etag").unwrap().to_owned();
-        let stale = ask("GET", &["Range: bytes=-5", &format!("If-Range: {gzip}")]);
-        assert_eq!((stale.status, &stale.body), (200, &whole.body), "parts of two codings are never put together");
-        let beyond = ask("GET", &[&format!("Range: bytes={total}-")]);
+        let stale = send("GET", &["Range: bytes=-5", &format!("If-Range: {gzip}")]);
+        assert_eq!((stale.status, &stale.body), (200, &full.body), "ranges of two codings are never combined");
+        let beyond = send("GET", &[&format!("Range: bytes={total}-")]);
         assert_eq!(beyond.header("content-range"), Some(format!("bytes */{total}").as_str()));
-        let several = ask("GET", &["Range: bytes=0-9,20-29"]);
+        let several = send("GET", &["Range: bytes=0-9,20-29"]);
         assert_eq!(several.status, 206);
         assert!(several.header("content-type").unwrap().starts_with("multipart/byteranges"));
         assert_eq!(several.text().matches(&format!("Content-Encoding: {coding}\r\n")).count(), 2);
-        let holds = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
-        assert!(holds(&whole.body[..10]) && holds(&whole.body[20..30]));
-        let failed = ask("GET", &[&format!("If-Match: {gzip}")]);
+        let contains = |part: &[u8]| several.body.windows(part.len()).any(|window| window == part);
+        assert!(contains(&full.body[..10]) && contains(&full.body[20..30]));
+        let failed = send("GET", &[&format!("If-Match: {gzip}")]);
         assert_eq!(failed.status, 412);
         let missing = http::request(&daemon.address, "GET", "/nowhere", &[&accept]);
         assert_eq!((missing.status, missing.header("content-encoding")), (404, Some(coding)));
@@ -225,9 +229,9 @@ fn each_coding_is_revalidated_headed_and_asked_for_in_parts_by_its_own_tag() {
 #[test]
 fn weights_choose_and_browsers_get_what_is_smallest() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     let form = |accept: &str| get(&daemon, "/", accept).header("content-encoding").map(str::to_owned);
     for (accept, expected) in [
         ("gzip, deflate, br, zstd", "br"),
@@ -249,101 +253,101 @@ fn weights_choose_and_browsers_get_what_is_smallest() {
 #[test]
 fn through_swaps_no_form_is_that_of_another_version() {
     let host = Host::bare();
-    import(&host, "one");
+    import_bundle(&host, "one");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     for word in ["two", "three", "four"] {
-        let swapping = std::thread::scope(|scope| {
-            let done = scope.spawn(|| import(&host, word));
-            let mut seen = Vec::new();
-            while !done.is_finished() {
-                seen.push(["br", "zstd", "gzip"].map(|coding| get(&daemon, "/", coding)));
+        let responses = std::thread::scope(|scope| {
+            let importer = scope.spawn(|| import_bundle(&host, word));
+            let mut responses = Vec::new();
+            while !importer.is_finished() {
+                responses.push(["br", "zstd", "gzip"].map(|coding| get(&daemon, "/", coding)));
             }
-            seen
+            responses
         });
-        for answer in swapping.iter().flatten() {
-            let text = String::from_utf8(content(answer)).unwrap();
+        for response in responses.iter().flatten() {
+            let text = String::from_utf8(content(response)).unwrap();
             let title = text.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
-            assert_eq!(text, page(title), "one version from its first byte to its last");
+            assert_eq!(text, page(title), "each response has the bytes of one version only");
         }
-        let answer = get(&daemon, "/", "br, zstd, gzip");
-        assert_eq!(content(&answer), page(word).into_bytes(), "no form is left of what was there before");
-        wait_for(&host);
+        let response = get(&daemon, "/", "br, zstd, gzip");
+        assert_eq!(content(&response), page(word).into_bytes(), "no form of the previous version is left");
+        wait_for_codings(&host);
         for coding in ["br", "zstd"] {
-            let answer = get(&daemon, "/", coding);
-            assert_eq!(answer.header("content-encoding"), Some(coding));
-            assert_eq!(content(&answer), page(word).into_bytes());
+            let response = get(&daemon, "/", coding);
+            assert_eq!(response.header("content-encoding"), Some(coding));
+            assert_eq!(content(&response), page(word).into_bytes());
         }
     }
-    // Back to what has its codings already.
-    let made = std::fs::metadata(derived(&host, "brotli")).unwrap().ino();
+    // A version that is activated again has its codings already.
+    let inode = std::fs::metadata(coding_path(&host, "brotli")).unwrap().ino();
     host.ok(&["rollback"]);
-    wait_for(&host);
+    wait_for_codings(&host);
     assert_eq!(content(&get(&daemon, "/", "br")), page("three").into_bytes());
     host.ok(&["rollback"]);
-    wait_for(&host);
+    wait_for_codings(&host);
     assert_eq!(content(&get(&daemon, "/", "zstd")), page("four").into_bytes());
-    assert_eq!(std::fs::metadata(derived(&host, "brotli")).unwrap().ino(), made);
+    assert_eq!(std::fs::metadata(coding_path(&host, "brotli")).unwrap().ino(), inode);
 }
 
 #[test]
 fn a_restart_finds_them_and_what_does_not_match_is_made_again_and_never_sent() {
     let host = Host::bare();
-    import(&host, "other");
+    import_bundle(&host, "other");
     let daemon = host.run();
-    wait_for(&host);
-    let foreign = ["brotli", "zstd"].map(|kind| std::fs::read(derived(&host, kind)).unwrap());
+    wait_for_codings(&host);
+    let foreign = ["brotli", "zstd"].map(|kind| std::fs::read(coding_path(&host, kind)).unwrap());
     drop(daemon);
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let start = || {
-        let (daemon, log) = run(&host);
-        wait_for(&host);
+        let (daemon, log) = start_run(&host);
+        wait_for_codings(&host);
         for coding in ["br", "zstd"] {
-            let answer = get(&daemon, "/", coding);
-            assert_eq!(answer.header("content-encoding"), Some(coding));
-            assert_eq!(content(&answer), page("tide").into_bytes());
+            let response = get(&daemon, "/", coding);
+            assert_eq!(response.header("content-encoding"), Some(coding));
+            assert_eq!(content(&response), page("tide").into_bytes());
         }
         drop(daemon);
-        (said(&log, "has br for"), said(&log, "has zstd for"), said(&log, "it is made again"))
+        (log_contains(&log, "has br for"), log_contains(&log, "has zstd for"), log_contains(&log, "it is rebuilt"))
     };
     assert_eq!(start(), (true, true, false));
-    let paths = ["brotli", "zstd"].map(|kind| derived(&host, kind));
+    let paths = ["brotli", "zstd"].map(|kind| coding_path(&host, kind));
     let numbers = || paths.each_ref().map(|path| std::fs::metadata(path).unwrap().ino());
-    let (kept, before) = (paths.each_ref().map(|path| std::fs::read(path).unwrap()), numbers());
-    assert_eq!(start(), (false, false, false), "they lie there");
+    let (valid, before) = (paths.each_ref().map(|path| std::fs::read(path).unwrap()), numbers());
+    assert_eq!(start(), (false, false, false), "the coding files of the last run are used");
     assert_eq!(numbers(), before);
     let put = |path: &Path, bytes: &[u8]| {
-        // As whoever has a backup would: files that are mapped are never written.
+        // As a restored backup does: a file that may be mapped is replaced, never written to.
         let _ = std::fs::remove_file(path);
         std::fs::write(path, bytes).unwrap();
     };
-    let (brotli, zstd) = (&kept[0], &kept[1]);
-    let flipped = |at: usize| {
+    let (brotli, zstd) = (&valid[0], &valid[1]);
+    let flipped = |offset: usize| {
         let mut wrong = brotli.clone();
-        wrong[at] ^= 1;
+        wrong[offset] ^= 1;
         wrong
     };
-    for (what, bytes) in [
+    for (case, bytes) in [
         ("a body", flipped(brotli.len() - 1)),
         ("the table", flipped(100)),
         ("the magic", flipped(0)),
         ("cut", brotli[..brotli.len() - 1].to_vec()),
         ("cut in its head", brotli[..60].to_vec()),
         ("empty", Vec::new()),
-        ("more behind it", [&brotli[..], b"x"].concat()),
+        ("trailing bytes", [&brotli[..], b"x"].concat()),
         ("of another version", foreign[0].clone()),
         ("another coding", zstd.clone()),
     ] {
         put(&paths[0], &bytes);
-        assert_eq!(start(), (true, false, true), "{what}");
-        // But for the time that it took, of which the last are checksum and work.
-        assert_eq!(std::fs::read(&paths[0]).unwrap().len(), brotli.len(), "{what}");
-        assert_ne!(std::fs::read(&paths[0]).unwrap(), bytes, "{what}");
+        assert_eq!(start(), (true, false, true), "{case}");
+        // The new file may differ in the processor time that it records, and in the checksum.
+        assert_eq!(std::fs::read(&paths[0]).unwrap().len(), brotli.len(), "{case}");
+        assert_ne!(std::fs::read(&paths[0]).unwrap(), bytes, "{case}");
     }
-    // What is in the way of one is told, and the other is there.
+    // A missing coding is made again, and the other one is used.
     std::fs::remove_file(&paths[1]).unwrap();
     assert_eq!(start(), (false, true, false));
-    // All of it may go at any time.
+    // The whole folder may be removed at any time.
     std::fs::remove_dir_all(host.path("store/derived")).unwrap();
     assert_eq!(start(), (true, true, false));
     assert_eq!(std::fs::metadata(&paths[0]).unwrap().permissions().mode() & 0o777, 0o444);
@@ -352,33 +356,36 @@ fn a_restart_finds_them_and_what_does_not_match_is_made_again_and_never_sent() {
 #[test]
 fn a_page_that_has_rotted_is_not_made_good_by_another_checksum() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let image = host.path("store/versions").join(host.active().unwrap()).join("site.zip");
     let mut bytes = std::fs::read(&image).unwrap();
     let coded = deflate(page("tide start").as_bytes());
-    let at = bytes.windows(coded.len()).position(|window| window == coded).expect("it was adopted");
-    bytes[at + coded.len() / 2] ^= 1;
+    let offset = bytes
+        .windows(coded.len())
+        .position(|window| window == coded)
+        .expect("the image has the bundle's compressed bytes");
+    bytes[offset + coded.len() / 2] ^= 1;
     std::fs::remove_file(&image).unwrap();
     std::fs::write(&image, bytes).unwrap();
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     let coding = |target: &str, accept: &str| {
-        let answer = http::request(&daemon.address, "HEAD", target, &[&format!("Accept-Encoding: {accept}")]);
-        answer.header("content-encoding").map(str::to_owned)
+        let response = http::request(&daemon.address, "HEAD", target, &[&format!("Accept-Encoding: {accept}")]);
+        response.header("content-encoding").map(str::to_owned)
     };
     for accept in ["br", "zstd"] {
         assert_eq!(coding("/guide/start.html", accept), None);
-        assert_eq!(coding("/", accept).as_deref(), Some(accept), "the others have theirs");
+        assert_eq!(coding("/", accept).as_deref(), Some(accept), "other pages have the coding");
     }
 }
 
 #[test]
 fn where_they_cannot_be_kept_gzip_goes_out_and_it_is_said() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     std::fs::write(host.path("store/derived"), "in the way").unwrap();
-    let (daemon, log) = run(&host);
-    until("it is said", || said(&log, "cannot make the denser forms"));
+    let (daemon, log) = start_run(&host);
+    until("the reason is logged", || log_contains(&log, "cannot make the Brotli and Zstandard forms"));
     assert_eq!(http::request(&daemon.address, "GET", "/", &[BROWSER]).header("content-encoding"), Some("gzip"));
     let codings = host.status()["daemon"]["codings"].clone();
     assert_eq!(codings["ready"], false);
@@ -388,22 +395,22 @@ fn where_they_cannot_be_kept_gzip_goes_out_and_it_is_said() {
 #[test]
 fn they_go_with_their_version_and_half_made_ones_are_swept() {
     let host = Host::bare().set("sync.keep", "0");
-    import(&host, "one");
-    let first = derived(&host, "brotli");
+    import_bundle(&host, "one");
+    let first = coding_path(&host, "brotli");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     assert!(first.exists() && first.with_file_name("zstd").exists());
     for word in ["two", "three", "four"] {
-        import(&host, word);
-        wait_for(&host);
+        import_bundle(&host, word);
+        wait_for_codings(&host);
     }
-    until("the first has gone", || !first.parent().unwrap().exists());
+    until("the first version is removed", || !first.parent().unwrap().exists());
     drop(daemon);
-    let kept = derived(&host, "brotli");
-    let half = kept.with_file_name(".zstd.new");
-    std::fs::write(&half, "half").unwrap();
+    let coding_file = coding_path(&host, "brotli");
+    let partial = coding_file.with_file_name(".zstd.new");
+    std::fs::write(&partial, "half").unwrap();
     host.ok(&["hold", "--reason", "to open the store"]);
-    assert!(!half.exists() && kept.exists());
+    assert!(!partial.exists() && coding_file.exists());
     host.ok(&["store", "verify"]);
 }
 
@@ -411,39 +418,39 @@ fn they_go_with_their_version_and_half_made_ones_are_swept() {
 fn who_does_not_want_them_has_none() {
     for (value, expected) in [("[]", &[][..]), ("[\"zstd\"]", &["zstd"][..])] {
         let host = Host::bare().set("server.codings", value);
-        import(&host, "tide");
-        let (daemon, log) = run(&host);
+        import_bundle(&host, "tide");
+        let (daemon, log) = start_run(&host);
         if expected.is_empty() {
-            // Asked for in the order in which they are made: by then either would have been told of.
+            // Codings are off, so the status never has the field.
             let status = host.status();
             assert_eq!(status["daemon"]["codings"], serde_json::Value::Null);
             drop(daemon);
-            assert!(!host.path("store/derived").exists() && !said(&log, "has br"));
+            assert!(!host.path("store/derived").exists() && !log_contains(&log, "has br"));
             continue;
         }
-        wait_for(&host);
+        wait_for_codings(&host);
         assert_eq!(get(&daemon, "/", "br").header("content-encoding"), None);
         assert_eq!(get(&daemon, "/", "gzip, br, zstd").header("content-encoding"), Some("zstd"));
-        assert!(!derived(&host, "brotli").exists());
+        assert!(!coding_path(&host, "brotli").exists());
     }
-    let ended = Host::bare().set("server.codings", text("deflate")).ends(2, &["config", "check"]);
+    let ended = Host::bare().set("server.codings", toml_string("deflate")).expect_exit(2, &["config", "check"]);
     assert!(ended.stderr.contains("server.codings") && ended.stderr.contains("zstd"), "{}", ended.stderr);
-    Host::bare().set("server.codings", "[\"br\", \"br\"]").ends(2, &["config", "check"]);
+    Host::bare().set("server.codings", "[\"br\", \"br\"]").expect_exit(2, &["config", "check"]);
 }
 
 #[test]
 fn status_and_metrics_tell_what_there_is() {
-    let host = Host::bare().set("admin.listen", text("127.0.0.1:0"));
-    import(&host, "tide");
+    let host = Host::bare().set("admin.listen", toml_string("127.0.0.1:0"));
+    import_bundle(&host, "tide");
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     let status = host.status();
-    let made = status["daemon"]["codings"]["made"].as_array().unwrap();
-    assert_eq!(made.iter().map(|one| one["coding"].as_str().unwrap()).collect::<Vec<_>>(), ["br", "zstd"]);
-    for (one, (coding, files)) in made.iter().zip([("br", 5), ("zstd", 4)]) {
-        assert_eq!(one["files"], files);
+    let entries = status["daemon"]["codings"]["made"].as_array().unwrap();
+    assert_eq!(entries.iter().map(|entry| entry["coding"].as_str().unwrap()).collect::<Vec<_>>(), ["br", "zstd"]);
+    for (entry, (coding, files)) in entries.iter().zip([("br", 5), ("zstd", 4)]) {
+        assert_eq!(entry["files"], files);
         let sent: usize = TEXTS.map(|target| get(&daemon, target, coding).body.len()).iter().sum();
-        assert!(one["bytes"].as_u64().unwrap() > sent as u64 && one["seconds"].as_f64().unwrap() >= 0.0);
+        assert!(entry["bytes"].as_u64().unwrap() > sent as u64 && entry["seconds"].as_f64().unwrap() >= 0.0);
     }
     let line = host.ok(&["status"]).stdout;
     assert!(line.contains("\ncodings    br for 5 files (") && line.contains("; zstd for 4 files ("), "{line}");
@@ -455,7 +462,7 @@ fn status_and_metrics_tell_what_there_is() {
     for name in ["docwharf_coded_bytes{coding=\"br\"} ", "docwharf_coded_processor_seconds{coding=\"zstd\"} "] {
         assert!(metrics.contains(name), "{name}: {metrics}");
     }
-    // Pages that were inflated for somebody are counted apart: they are what one setting bounds.
+    // Inflated pages have a separate metric, because they have a separate limit (`server.identityCache`).
     assert!(metrics.contains("\ndocwharf_identity_cache_bytes 0\n"), "{metrics}");
     assert!(metrics.contains("\ndocwharf_answers_held_bytes 0\n"), "{metrics}");
     let page = get(&daemon, TEXTS[0], "").body.len();
@@ -465,72 +472,75 @@ fn status_and_metrics_tell_what_there_is() {
     assert!((page..page + 1000).contains(&bytes), "{bytes} for a page of {page}");
 }
 
-/// Pages of about so many KiB with gzip.
-fn large(kib: usize) -> Vec<u8> {
-    let page = |n: usize| format!("<p>{n}{}", support::text(100_000));
-    let one = deflate(page(1).as_bytes()).len();
-    let pages: Vec<_> = (0..=kib * 1024 / one).map(|n| deflated(&format!("{n}.html"), &page(n))).collect();
+/// A bundle whose pages have about `kib` KiB with gzip.
+fn large_bundle(kib: usize) -> Vec<u8> {
+    let page = |n: usize| format!("<p>{n}{}", support::sample_text(100_000));
+    let page_len = deflate(page(1).as_bytes()).len();
+    let pages: Vec<_> = (0..=kib * 1024 / page_len).map(|n| deflated(&format!("{n}.html"), &page(n))).collect();
     zip(&[&[deflated("index.html", "<title>large</title>")], &pages[..]].concat())
 }
 
 #[test]
 fn on_a_disk_without_room_for_them_they_are_not_begun_and_the_site_is_served() {
-    let disk = Disk::new("size=4m");
-    let host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
-    host.put("bundle.zip", large(1000));
+    let disk = SmallDisk::new("size=4m");
+    let host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
+    host.put("bundle.zip", large_bundle(1000));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
-    disk.leave(200 << 10);
-    let (daemon, log) = run(&host);
-    until("it is said", || said(&log, "are not made"));
-    assert!(said(&log, "free"));
-    let answer = http::request(&daemon.address, "GET", "/1.html", &[BROWSER]);
-    assert_eq!(answer.header("content-encoding"), Some("gzip"));
-    assert!(!disk.path("store/derived").exists(), "nothing was begun");
+    disk.leave_free_bytes(200 << 10);
+    let (daemon, log) = start_run(&host);
+    until("the reason is logged", || log_contains(&log, "are not made"));
+    assert!(log_contains(&log, "free"));
+    let response = http::request(&daemon.address, "GET", "/1.html", &[BROWSER]);
+    assert_eq!(response.header("content-encoding"), Some("gzip"));
+    assert!(!disk.path("store/derived").exists(), "no coding was started");
     drop(daemon);
-    // What must stay free stays so, too.
-    disk.empty();
-    let min_free = disk.free() - (500 << 10);
+    // `store.minFree` counts, too.
+    disk.remove_fillers();
+    let min_free = disk.free_bytes() - (500 << 10);
     let host = host.set("store.minFree", min_free.to_string());
-    let (_daemon, log) = run(&host);
-    until("it is said", || said(&log, "are not made"));
-    assert!(said(&log, "store.minFree"));
+    let (_daemon, log) = start_run(&host);
+    until("the reason is logged", || log_contains(&log, "are not made"));
+    assert!(log_contains(&log, "store.minFree"));
 }
 
 #[test]
 fn nothing_that_is_to_be_brought_in_lacks_the_room_that_they_take() {
-    // Room for both versions, but not with the coding of the first.
-    let disk = Disk::new("size=3m");
-    let host = Host::bare().set("store.path", text(disk.path("store").to_str().unwrap()));
-    let host = host.set("server.codings", "[\"zstd\"]").set("staticExport.bundleUrl", text("bundle.zip"));
-    host.put("bundle.zip", large(700));
+    // The disk has space for both versions, but not for the coding of the first as well.
+    let disk = SmallDisk::new("size=3m");
+    let host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
+    let host = host.set("server.codings", "[\"zstd\"]").set("staticExport.bundleUrl", toml_string("bundle.zip"));
+    host.put("bundle.zip", large_bundle(700));
     host.sync();
     let daemon = host.run();
-    wait_for(&host);
+    wait_for_codings(&host);
     let path = |kind: &str| disk.path("store").join("derived").join(host.active().unwrap()).join(kind);
     assert!(path("zstd").exists());
-    let (first, free) = (path("zstd"), disk.free());
-    host.put("bundle.zip", large(1800));
-    assert!(std::fs::metadata(host.path("bundle.zip")).unwrap().len() > free, "it takes what they have");
+    let (first, free) = (path("zstd"), disk.free_bytes());
+    host.put("bundle.zip", large_bundle(1800));
+    assert!(
+        std::fs::metadata(host.path("bundle.zip")).unwrap().len() > free,
+        "the bundle needs the space of the coding"
+    );
     let before = host.active();
     host.sync();
     assert_ne!(host.active(), before);
-    assert!(!first.exists(), "they have given way");
+    assert!(!first.exists(), "the coding is removed");
     assert_eq!(http::get(&daemon.address, "/1.html").status, 200);
-    // And no version goes for them.
+    // No version is removed to make space for codings.
     assert_eq!(host.ok(&["versions", "--json"]).json()["versions"].as_array().unwrap().len(), 2);
 }
 
 #[test]
 fn neither_codings_nor_versions_go_over_what_a_store_may_take() {
     let host = Host::bare();
-    host.put("bundle.zip", large(700));
+    host.put("bundle.zip", large_bundle(700));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     let image = host.path("store/versions").join(host.active().unwrap()).join("site.zip");
     let size = std::fs::metadata(image).unwrap().len();
     let host = host.set("store.maxBytes", (size * 3 / 2).to_string());
-    let (daemon, log) = run(&host);
-    until("it is said", || said(&log, "are not made"));
-    assert!(said(&log, "store.maxBytes"));
+    let (daemon, log) = start_run(&host);
+    until("the reason is logged", || log_contains(&log, "are not made"));
+    assert!(log_contains(&log, "store.maxBytes"));
     assert_eq!(get(&daemon, "/1.html", "br, gzip").header("content-encoding"), Some("gzip"));
 }
 
@@ -538,44 +548,44 @@ fn neither_codings_nor_versions_go_over_what_a_store_may_take() {
 fn a_stop_in_the_middle_leaves_nothing_running_and_nothing_half_made() {
     let host = Host::bare();
     // Minutes of work.
-    host.put("bundle.zip", large(12_000));
+    host.put("bundle.zip", large_bundle(12_000));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     let mut daemon = host.run();
-    let half = derived(&host, ".brotli.new");
-    let makers = |parent: u32| -> Vec<u32> {
+    let partial = coding_path(&host, ".brotli.new");
+    let child_processes = |parent: u32| -> Vec<u32> {
         let children = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-        let of_threads = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
-        let all = of_threads.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        let all: String = all.chain([children]).collect::<Vec<_>>().join(" ");
-        all.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+        let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
+        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+        let lists: String = lists.chain([children]).collect::<Vec<_>>().join(" ");
+        lists.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     };
-    until("it has begun", || half.exists() && !makers(daemon.pid()).is_empty());
-    let maker = makers(daemon.pid())[0];
+    until("the encoder has started", || partial.exists() && !child_processes(daemon.pid()).is_empty());
+    let child = child_processes(daemon.pid())[0];
     daemon.signal("TERM");
     assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
-    assert!(!half.exists(), "nothing half made");
-    let is_gone = || !Path::new(&format!("/proc/{maker}")).exists();
-    until("nothing runs", is_gone);
-    // Killed, it can clean up nothing; who has worked for it goes all the same, also while it stood still.
+    assert!(!partial.exists(), "no partial file is left");
+    let has_ended = || !Path::new(&format!("/proc/{child}")).exists();
+    until("the encoder has ended", has_ended);
+    // After SIGKILL the daemon cannot clean up; its encoder process ends all the same, even while it is paused.
     let mut daemon = host.run();
-    until("it has begun", || half.exists() && !makers(daemon.pid()).is_empty());
-    let maker = makers(daemon.pid())[0];
+    until("the encoder has started", || partial.exists() && !child_processes(daemon.pid()).is_empty());
+    let child = child_processes(daemon.pid())[0];
     daemon.signal("KILL");
     daemon.wait(std::time::Duration::from_secs(10));
-    until("nothing runs", || !Path::new(&format!("/proc/{maker}")).exists());
+    until("the encoder has ended", || !Path::new(&format!("/proc/{child}")).exists());
     host.ok(&["hold", "--reason", "to open the store"]);
-    assert!(!half.exists(), "swept");
+    assert!(!partial.exists(), "the partial file is removed when the store is opened");
 }
 
 #[test]
 fn the_command_that_makes_them_is_for_docwharf_itself() {
     let host = Host::bare();
-    import(&host, "tide");
+    import_bundle(&host, "tide");
     let id = host.active().unwrap();
     let index = host.path("store/versions").join(&id).join("index");
     let arguments = ["make-coding", "--coding", "br", "--id", &id, "--index", index.to_str().unwrap(), "--parent", "1"];
-    let ended = support::run(arguments).expect(8);
+    let ended = support::run_docwharf(arguments).expect(8);
     assert!(ended.stderr.contains("for docwharf itself"), "{}", ended.stderr);
     assert!(ended.stdout.is_empty());
-    assert!(!support::run(["--help"]).stdout.contains("make-coding"));
+    assert!(!support::run_docwharf(["--help"]).stdout.contains("make-coding"));
 }

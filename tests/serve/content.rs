@@ -1,20 +1,20 @@
-//! What a reader's browser is promised about the content of a site: types, caching, validators, ranges, codings.
+//! Content of a site: media types, caching, validators, ranges, codings.
 
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 use support::http::{Response, get, gunzip, request};
-use support::{Daemon, archive, folder, site, tar, text, write_site, zip};
+use support::{Daemon, sample_text, serve_archive, serve_site, tar, temporary_folder, write_site, zip};
 
-/// The entity tag of content sent as it is.
+/// The entity tag of content without a content coding.
 fn identity_tag(content: &[u8]) -> String {
     let digest = Sha256::digest(content);
     let (first, _) = digest.split_first_chunk::<8>().expect("32 bytes");
     format!("\"{:016x}\"", u64::from_be_bytes(*first))
 }
 
-/// For how many seconds caches may keep this.
+/// The `max-age` of `Cache-Control`, in seconds.
 fn max_age(response: &Response) -> Option<u64> {
     let value = response.header("cache-control")?;
     value.split(',').find_map(|part| part.trim().strip_prefix("max-age=")?.parse().ok())
@@ -52,34 +52,35 @@ fn files_have_the_types_that_browsers_need() {
     ];
     let files: Vec<_> =
         [("index.html", "<p>home")].into_iter().chain(expected.iter().map(|(name, _)| (*name, "content"))).collect();
-    let (_dir, daemon) = site(&files, &[]);
+    let (_dir, daemon) = serve_site(&files, &[]);
     for (name, media_type) in expected {
         for fields in [&[][..], &[GZIP], &["Range: bytes=0-1"]] {
-            let answer = request(&daemon.address, "GET", &format!("/{name}"), fields);
-            assert!(matches!(answer.status, 200 | 206), "{name}");
-            assert_eq!(answer.header("content-type"), Some(media_type), "{name}");
-            assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{name}");
+            let response = request(&daemon.address, "GET", &format!("/{name}"), fields);
+            assert!(matches!(response.status, 200 | 206), "{name}");
+            assert_eq!(response.header("content-type"), Some(media_type), "{name}");
+            assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{name}");
         }
     }
 }
 
+// Regression: an archive for download was sent with `Content-Encoding: gzip`.
 #[test]
 fn an_archive_for_download_arrives_as_it_is() {
     let inner = String::from_utf8(tar::tar(&[tar::file("x", "y")])).expect("a tar of text");
     let names = ["a.tar.gz", "a.tgz", "a.zip", "a.gz"];
     let in_folder: Vec<_> =
         [("index.html", "<p>home")].into_iter().chain(names.map(|name| (name, inner.as_str()))).collect();
-    let (_dir, from_folder) = site(&in_folder, &[]);
-    // A ZIP that compressed it once more, and is kept as it is.
+    let (_dir, from_folder) = serve_site(&in_folder, &[]);
+    // A ZIP whose entries deflate these files again. The ZIP is adopted unchanged.
     let members: Vec<_> = in_folder.iter().map(|(name, content)| zip::deflated(name, content)).collect();
-    let (_dir2, from_zip) = archive(&zip::zip(&members));
+    let (_dir2, from_zip) = serve_archive(&zip::zip(&members));
     for (daemon, kind) in [(&from_folder, "folder"), (&from_zip, "zip")] {
         for name in names {
-            let answer = request(&daemon.address, "GET", &format!("/{name}"), &[GZIP]);
-            assert_eq!(answer.header("content-encoding"), None, "{name} from a {kind}");
-            assert_eq!(answer.text(), inner, "{name} from a {kind}");
+            let response = request(&daemon.address, "GET", &format!("/{name}"), &[GZIP]);
+            assert_eq!(response.header("content-encoding"), None, "{name} from a {kind}");
+            assert_eq!(response.text(), inner, "{name} from a {kind}");
             let expected = if name == "a.zip" { "application/zip" } else { "application/gzip" };
-            assert_eq!(answer.header("content-type"), Some(expected), "{name} from a {kind}");
+            assert_eq!(response.header("content-type"), Some(expected), "{name} from a {kind}");
         }
     }
 }
@@ -99,24 +100,28 @@ fn hashed_assets_are_kept_for_a_year_and_pages_are_asked_for_anew() {
         .into_iter()
         .chain(immutable.iter().chain(&fresh).map(|name| (*name, "some content")))
         .collect();
-    let (_dir, daemon) = site(&files, &[]);
+    let (_dir, daemon) = serve_site(&files, &[]);
     for (names, is_immutable) in [(&immutable[..], true), (&fresh[..], false)] {
         for name in names {
             let target = format!("/{name}");
-            let whole = get(&daemon.address, &target);
-            let tag = format!("If-None-Match: {}", whole.header("etag").expect("a tag"));
-            let cache = whole.header("cache-control").expect("a policy");
+            let full = get(&daemon.address, &target);
+            let tag = format!("If-None-Match: {}", full.header("etag").expect("a tag"));
+            let cache = full.header("cache-control").expect("a policy");
             assert_eq!(cache.contains("immutable"), is_immutable, "{name}: {cache}");
             if is_immutable {
-                assert!(max_age(&whole).is_some_and(|age| age >= 31_536_000), "{name}: {cache}");
+                assert!(max_age(&full).is_some_and(|age| age >= 31_536_000), "{name}: {cache}");
             } else {
-                assert!(cache.contains("no-cache") || max_age(&whole) == Some(0), "{name}: {cache}");
+                assert!(cache.contains("no-cache") || max_age(&full) == Some(0), "{name}: {cache}");
             }
             for (fields, status) in
                 [(&[GZIP][..], 200), (&["Range: bytes=1-2"], 206), (&[GZIP, "Range: bytes=1-2"], 206), (&[&tag], 304)]
             {
-                let answer = request(&daemon.address, "GET", &target, fields);
-                assert_eq!((answer.status, answer.header("cache-control")), (status, Some(cache)), "{name} {fields:?}");
+                let response = request(&daemon.address, "GET", &target, fields);
+                assert_eq!(
+                    (response.status, response.header("cache-control")),
+                    (status, Some(cache)),
+                    "{name} {fields:?}"
+                );
             }
         }
     }
@@ -128,7 +133,7 @@ fn hashed_assets_are_kept_for_a_year_and_pages_are_asked_for_anew() {
 #[test]
 fn an_entity_tag_names_the_content_and_nothing_else() {
     let files = [("index.html", "<p>home"), ("a.css", "a { color: red }"), ("p.png", "not really"), ("empty.txt", "")];
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &files);
     let zipped: Vec<_> = files.iter().map(|(name, content)| zip::deflated(name, content)).collect();
     let stored: Vec<_> = files.iter().map(|(name, content)| zip::stored(&format!("wrapper/{name}"), content)).collect();
@@ -150,7 +155,7 @@ fn an_entity_tag_names_the_content_and_nothing_else() {
         dir.path().join("d.tar.gz"),
         dir.path().join("e.tar.zst"),
     ] {
-        let (first, again) = (Daemon::serve(&path, &[]), Daemon::serve(&path, &[]));
+        let (first, restarted) = (Daemon::serve(&path, &[]), Daemon::serve(&path, &[]));
         for (name, content) in files {
             let target = format!("/{name}");
             let identity = get(&first.address, &target);
@@ -166,23 +171,23 @@ fn an_entity_tag_names_the_content_and_nothing_else() {
             assert_eq!(
                 coded_tag != identity.header("etag").unwrap(),
                 coded.header("content-encoding").is_some(),
-                "one tag for one sequence of bytes"
+                "equal tags mean equal bytes"
             );
-            let later = request(&again.address, "GET", &target, &[GZIP]);
+            let later = request(&restarted.address, "GET", &target, &[GZIP]);
             assert_eq!(later.header("etag"), Some(coded_tag), "{name} from {} after a restart", path.display());
             assert_eq!(later.body, coded.body, "{name} from {} after a restart", path.display());
         }
     }
 }
 
-/// The same resource in every form it can have: its address and what is accepted.
+/// Targets and `Accept-Encoding` fields that select each form: identity, gzip, and a stored file.
 const FORMS: [(&str, &str); 3] =
     [("/page.html", "Accept-Encoding: identity"), ("/page.html", GZIP), ("/picture.png", GZIP)];
 
 /// A site with [`FORMS`] whose files were changed on a Sunday in 2001 at 01:46:40.
 fn dated_site() -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
-    let page = text(5000);
+    let dir = temporary_folder();
+    let page = sample_text(5000);
     let root = write_site(
         &dir.path().join("site"),
         &[("index.html", "<p>home"), ("page.html", &page), ("picture.png", &page)],
@@ -203,10 +208,10 @@ const AFTER: &str = "Sun, 09 Sep 2001 01:46:41 GMT";
 fn preconditions_are_judged_in_the_order_of_the_standard() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
-        let whole = request(&daemon.address, "GET", target, &[accept]);
-        assert_eq!(whole.header("last-modified"), Some(MODIFIED));
-        let tag = whole.header("etag").expect("a tag").to_owned();
-        let bare = tag.trim_matches('"').to_owned();
+        let full = request(&daemon.address, "GET", target, &[accept]);
+        assert_eq!(full.header("last-modified"), Some(MODIFIED));
+        let tag = full.header("etag").expect("a tag").to_owned();
+        let opaque = tag.trim_matches('"').to_owned();
         let cases: &[(&[&str], u16)] = &[
             // If-None-Match: weak comparison, lists, `*`.
             (&["If-None-Match: TAG"], 304),
@@ -223,7 +228,7 @@ fn preconditions_are_judged_in_the_order_of_the_standard() {
             (&["If-None-Match: \"*\""], 200),
             (&["If-None-Match:"], 200),
             (&["If-None-Match: \"unfinished"], 200),
-            // It beats If-Modified-Since, both ways.
+            // If-None-Match takes precedence over If-Modified-Since.
             (&["If-None-Match: \"x\"", "If-Modified-Since: AFTER"], 200),
             (&["If-None-Match: TAG", "If-Modified-Since: BEFORE"], 304),
             (&["If-Modified-Since: MODIFIED"], 304),
@@ -235,7 +240,7 @@ fn preconditions_are_judged_in_the_order_of_the_standard() {
             (&["If-Modified-Since: 1000000000"], 200),
             (&["If-Modified-Since: Sun, 99 Sep 2001 01:46:40 GMT"], 200),
             (&["If-Modified-Since:"], 200),
-            // If-Match: strong comparison; it beats If-Unmodified-Since.
+            // If-Match: strong comparison. It takes precedence over If-Unmodified-Since.
             (&["If-Match: TAG"], 200),
             (&["If-Match: *"], 200),
             (&["If-Match: \"x\", TAG"], 200),
@@ -268,24 +273,24 @@ fn preconditions_are_judged_in_the_order_of_the_standard() {
             let mut fields: Vec<String> = fields
                 .iter()
                 .map(|field| {
-                    let field = field.replace("TAG", &tag).replace("BARE", &bare);
+                    let field = field.replace("TAG", &tag).replace("BARE", &opaque);
                     field.replace("MODIFIED", MODIFIED).replace("BEFORE", BEFORE).replace("AFTER", AFTER)
                 })
                 .collect();
             fields.push(accept.to_owned());
             let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-            let answer = request(&daemon.address, "GET", target, &fields);
-            assert_eq!(answer.status, status, "{target} {fields:?}");
+            let response = request(&daemon.address, "GET", target, &fields);
+            assert_eq!(response.status, status, "{target} {fields:?}");
             match status {
-                200 => assert_eq!(answer.body, whole.body, "{target} {fields:?}"),
+                200 => assert_eq!(response.body, full.body, "{target} {fields:?}"),
                 304 => {
-                    assert!(answer.body.is_empty(), "{target} {fields:?}");
+                    assert!(response.body.is_empty(), "{target} {fields:?}");
                     for name in ["etag", "cache-control", "vary", "last-modified"] {
-                        assert_eq!(answer.header(name), whole.header(name), "{name} of 304 to {target} {fields:?}");
+                        assert_eq!(response.header(name), full.header(name), "{name} of 304 to {target} {fields:?}");
                     }
-                    // What describes a body stays away: a cache would take it over (RFC 9111, 3.2).
+                    // No fields that describe a body: a cache would update its stored ones (RFC 9111, 3.2).
                     for name in ["content-type", "content-length", "content-encoding", "content-range"] {
-                        assert_eq!(answer.header(name), None, "{name} of 304 to {target} {fields:?}");
+                        assert_eq!(response.header(name), None, "{name} of 304 to {target} {fields:?}");
                     }
                 }
                 _ => {}
@@ -294,19 +299,20 @@ fn preconditions_are_judged_in_the_order_of_the_standard() {
     }
 }
 
+// Regression: a file whose date is in the future was reported as changed after its response.
 #[test]
 fn a_file_from_the_future_was_not_changed_after_its_answer() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
     let file = File::options().write(true).open(root.join("index.html")).expect("a file can be opened");
     file.set_modified(SystemTime::now() + Duration::from_hours(240)).expect("times can be set");
     let daemon = Daemon::serve(&root, &[]);
     let seconds = |text: Option<&str>| httpdate::parse_http_date(text.expect("a date")).expect("a good date");
     for fields in [&[][..], &["If-None-Match: *"], &["Range: bytes=0-0"], &["If-Match: \"x\""]] {
-        let answer = request(&daemon.address, "GET", "/", fields);
-        let (modified, now) = (seconds(answer.header("last-modified")), seconds(answer.header("date")));
+        let response = request(&daemon.address, "GET", "/", fields);
+        let (modified, now) = (seconds(response.header("last-modified")), seconds(response.header("date")));
         // `Date` is made once a second and may lag behind by one.
-        assert!(modified <= now + Duration::from_secs(1), "{fields:?}: {:?}", answer.headers);
+        assert!(modified <= now + Duration::from_secs(1), "{fields:?}: {:?}", response.headers);
     }
 }
 
@@ -331,16 +337,16 @@ fn a_tag_of_one_coding_is_no_tag_of_the_other() {
 // ---------------------------------------------------------------------------------------------------------------------
 // Ranges
 
-/// From where to where, or the status of another answer.
+/// Start and end (exclusive) of the range, or the status of any other response.
 type Expected = Result<(usize, usize), u16>;
 
 #[test]
 fn a_range_is_exactly_that_part_of_what_the_tag_names() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
-        let whole = request(&daemon.address, "GET", target, &[accept]);
-        assert_eq!(whole.header("accept-ranges"), Some("bytes"));
-        let n = whole.body.len();
+        let full = request(&daemon.address, "GET", target, &[accept]);
+        assert_eq!(full.header("accept-ranges"), Some("bytes"));
+        let n = full.body.len();
         let cases: Vec<(String, Expected)> = vec![
             ("bytes=0-0".into(), Ok((0, 1))),
             ("bytes=0-99".into(), Ok((0, 100))),
@@ -379,58 +385,59 @@ fn a_range_is_exactly_that_part_of_what_the_tag_names() {
             ("seconds=1-2".into(), Err(200)),
         ];
         for (range, expected) in cases {
-            let answer = request(&daemon.address, "GET", target, &[accept, &format!("Range: {range}")]);
-            let what = format!("{range} of {target}, {accept}, {n} bytes");
+            let response = request(&daemon.address, "GET", target, &[accept, &format!("Range: {range}")]);
+            let case = format!("{range} of {target}, {accept}, {n} bytes");
             match expected {
                 Ok((start, end)) => {
-                    assert_eq!(answer.status, 206, "{what}");
+                    assert_eq!(response.status, 206, "{case}");
                     assert_eq!(
-                        answer.header("content-range"),
+                        response.header("content-range"),
                         Some(format!("bytes {start}-{}/{n}", end - 1).as_str()),
-                        "{what}"
+                        "{case}"
                     );
-                    assert_eq!(answer.body, whole.body[start..end], "{what}");
+                    assert_eq!(response.body, full.body[start..end], "{case}");
                     for name in ["etag", "cache-control", "vary", "content-encoding", "content-type", "last-modified"] {
-                        assert_eq!(answer.header(name), whole.header(name), "{name} of {what}");
+                        assert_eq!(response.header(name), full.header(name), "{name} of {case}");
                     }
                 }
                 Err(416) => {
-                    assert_eq!(answer.status, 416, "{what}");
-                    assert_eq!(answer.header("content-range"), Some(format!("bytes */{n}").as_str()), "{what}");
-                    assert!(answer.body.len() < 200, "{what}");
+                    assert_eq!(response.status, 416, "{case}");
+                    assert_eq!(response.header("content-range"), Some(format!("bytes */{n}").as_str()), "{case}");
+                    assert!(response.body.len() < 200, "{case}");
                 }
                 Err(status) => {
-                    assert_eq!((answer.status, answer.body == whole.body), (status, true), "{what}");
-                    assert!(answer.header("content-range").is_none(), "{what}");
+                    assert_eq!((response.status, response.body == full.body), (status, true), "{case}");
+                    assert!(response.header("content-range").is_none(), "{case}");
                 }
             }
         }
     }
 }
 
+// Regression: a date in If-Range matched both codings, so parts of different representations could be joined.
 #[test]
 fn if_range_wants_exactly_what_there_is() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
-        let whole = request(&daemon.address, "GET", target, &[accept]);
-        let tag = whole.header("etag").expect("a tag").to_owned();
+        let full = request(&daemon.address, "GET", target, &[accept]);
+        let tag = full.header("etag").expect("a tag").to_owned();
         for (value, status) in [
             (tag.clone(), 206),
             (format!("W/{tag}"), 200),
             ("\"x\"".to_owned(), 200),
             (format!("{tag}, \"x\""), 200),
             ("*".to_owned(), 200),
-            // The date is that of both codings, so that it names the bytes of neither where there are two.
+            // Both codings have the same date, so a date identifies the bytes only where there is one form.
             (MODIFIED.to_owned(), if accept == GZIP && target == "/page.html" { 200 } else { 206 }),
             (BEFORE.to_owned(), 200),
             (AFTER.to_owned(), 200),
             ("yesterday".to_owned(), 200),
         ] {
-            let answer =
+            let response =
                 request(&daemon.address, "GET", target, &[accept, "Range: bytes=2-5", &format!("If-Range: {value}")]);
-            assert_eq!(answer.status, status, "{target} {accept} If-Range: {value}");
-            let expected = if status == 206 { &whole.body[2..6] } else { &whole.body[..] };
-            assert_eq!(answer.body, expected, "{target} {accept} If-Range: {value}");
+            assert_eq!(response.status, status, "{target} {accept} If-Range: {value}");
+            let expected = if status == 206 { &full.body[2..6] } else { &full.body[..] };
+            assert_eq!(response.body, expected, "{target} {accept} If-Range: {value}");
         }
         let stale = request(&daemon.address, "GET", target, &[accept, "Range: bytes=999999-", "If-Range: \"x\""]);
         assert_eq!(stale.status, 200, "a stale If-Range makes the range not matter, even one beyond the end");
@@ -441,29 +448,29 @@ fn if_range_wants_exactly_what_there_is() {
 
 #[test]
 fn a_cut_download_of_the_gzip_coding_can_be_gone_on_with() {
-    let page = text(300_000);
-    let (_dir, daemon) = site(&[("index.html", &page)], &[]);
-    let whole = request(&daemon.address, "GET", "/", &[GZIP]);
-    let tag = whole.header("etag").expect("a tag");
-    let n = whole.body.len();
-    for step in [7, 4096, n / 3, n - 9, n - 8, n - 4] {
+    let page = sample_text(300_000);
+    let (_dir, daemon) = serve_site(&[("index.html", &page)], &[]);
+    let full = request(&daemon.address, "GET", "/", &[GZIP]);
+    let tag = full.header("etag").expect("a tag");
+    let n = full.body.len();
+    for step_len in [7, 4096, n / 3, n - 9, n - 8, n - 4] {
         let mut joined = Vec::new();
-        let mut at = 0;
-        // Small steps over both ends, where header and trailer are, and one leap between.
-        while at < n {
-            let end = if step == 7 && at == 28 { n - 28 } else { (at + step).min(n) };
-            let answer = request(
+        let mut offset = 0;
+        // Steps of 7 read the gzip header and trailer at both ends; one step of the rest is between them.
+        while offset < n {
+            let end = if step_len == 7 && offset == 28 { n - 28 } else { (offset + step_len).min(n) };
+            let response = request(
                 &daemon.address,
                 "GET",
                 "/",
-                &[GZIP, &format!("Range: bytes={at}-{}", end - 1), &format!("If-Range: {tag}")],
+                &[GZIP, &format!("Range: bytes={offset}-{}", end - 1), &format!("If-Range: {tag}")],
             );
-            assert_eq!((answer.status, answer.header("content-encoding")), (206, Some("gzip")), "from {at}");
-            joined.extend_from_slice(&answer.body);
-            at = end;
+            assert_eq!((response.status, response.header("content-encoding")), (206, Some("gzip")), "from {offset}");
+            joined.extend_from_slice(&response.body);
+            offset = end;
         }
-        assert!(joined == whole.body, "in steps of {step}");
-        assert!(gunzip(&joined) == page.as_bytes(), "in steps of {step}");
+        assert!(joined == full.body, "in steps of {step_len}");
+        assert!(gunzip(&joined) == page.as_bytes(), "in steps of {step_len}");
     }
 }
 
@@ -472,8 +479,8 @@ fn a_cut_download_of_the_gzip_coding_can_be_gone_on_with() {
 
 #[test]
 fn what_a_client_accepts_decides_about_the_coding() {
-    let page = text(5000);
-    let (_dir, daemon) = site(&[("index.html", &page), ("p.png", &page)], &[]);
+    let page = sample_text(5000);
+    let (_dir, daemon) = serve_site(&[("index.html", &page), ("p.png", &page)], &[]);
     let cases: &[(&[&str], bool)] = &[
         (&["gzip"], true),
         (&["gzip, deflate, br, zstd"], true),
@@ -507,45 +514,45 @@ fn what_a_client_accepts_decides_about_the_coding() {
     for &(values, is_gzip) in cases {
         let fields: Vec<String> = values.iter().map(|value| format!("Accept-Encoding: {value}")).collect();
         let fields: Vec<&str> = fields.iter().map(String::as_str).collect();
-        let answer = request(&daemon.address, "GET", "/", &fields);
-        assert_eq!(answer.status, 200, "{values:?}");
-        assert_eq!(answer.header("content-encoding"), is_gzip.then_some("gzip"), "{values:?}");
-        let content = if is_gzip { gunzip(&answer.body) } else { answer.body };
+        let response = request(&daemon.address, "GET", "/", &fields);
+        assert_eq!(response.status, 200, "{values:?}");
+        assert_eq!(response.header("content-encoding"), is_gzip.then_some("gzip"), "{values:?}");
+        let content = if is_gzip { gunzip(&response.body) } else { response.body };
         assert!(content == page.as_bytes(), "{values:?}");
-        // What is stored goes out as it is.
+        // A stored file is sent without a coding.
         let stored = request(&daemon.address, "GET", "/p.png", &fields);
         assert_eq!((stored.status, stored.header("content-encoding")), (200, None), "{values:?}");
     }
-    // Where nothing on offer is accepted the field is disregarded (RFC 9110, 12.1 and 12.5.3): a reader who gets the page
-    // as it is is helped, one who gets a 406 is not. gzip is not forced on anybody.
+    // If no available form is acceptable, the server disregards the field (RFC 9110, 12.1 and 12.5.3): the identity
+    // form helps a reader, a 406 does not. gzip is not sent to a client that excludes it.
     for value in ["*;q=0", "identity;q=0, gzip;q=0", "*;q=0, br", "identity;q=0", "br, identity;q=0", "identity;q=0.0"]
     {
         for target in ["/", "/p.png"] {
-            let answer = request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {value}")]);
-            assert_eq!((answer.status, answer.header("content-encoding")), (200, None), "{value}");
-            assert!(answer.body == page.as_bytes(), "{value}");
+            let response = request(&daemon.address, "GET", target, &[&format!("Accept-Encoding: {value}")]);
+            assert_eq!((response.status, response.header("content-encoding")), (200, None), "{value}");
+            assert!(response.body == page.as_bytes(), "{value}");
         }
     }
     for value in ["identity;q=0, gzip", "identity;q=0, gzip;q=0.001", "*, identity;q=0"] {
-        let answer = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
-        assert_eq!((answer.status, answer.header("content-encoding")), (200, Some("gzip")), "{value}");
-        // There is one form of what is stored; that it was excluded is no reason to keep it back.
+        let response = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
+        assert_eq!((response.status, response.header("content-encoding")), (200, Some("gzip")), "{value}");
+        // A stored file has one form, which is sent even if the client excludes it.
         let stored = request(&daemon.address, "GET", "/p.png", &[&format!("Accept-Encoding: {value}")]);
         assert_eq!((stored.status, stored.header("content-encoding")), (200, None), "{value}");
     }
     for value in
         ["gzip;q=", "gzip;q=x", "gzip;q=-1", "gzip;q=99", "gzip;q=NaN", ";;;", "gzip;;q=0", "\u{e9}", "gzip;level=9"]
     {
-        let answer = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
-        assert_eq!(answer.status, 200, "{value}");
+        let response = request(&daemon.address, "GET", "/", &[&format!("Accept-Encoding: {value}")]);
+        assert_eq!(response.status, 200, "{value}");
     }
 }
 
 #[test]
 fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
-    let page = text(5000);
+    let page = sample_text(5000);
     let missing = format!("{OWN_404}{page}");
-    let (_dir, daemon) = site(&[("index.html", &page), ("p.png", &page), ("404.html", missing.as_str())], &[]);
+    let (_dir, daemon) = serve_site(&[("index.html", &page), ("p.png", &page), ("404.html", missing.as_str())], &[]);
     for (target, negotiated) in [("/", true), ("/p.png", false), ("/missing", true)] {
         let tag = |fields: &[&str]| {
             request(&daemon.address, "GET", target, fields).header("etag").unwrap_or("\"x\"").to_owned()
@@ -561,13 +568,13 @@ fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
             &[&identity],
             &[GZIP, &coded],
         ] {
-            let answer = request(&daemon.address, "GET", target, fields);
-            let vary = answer.header("vary").map(str::to_ascii_lowercase);
+            let response = request(&daemon.address, "GET", target, fields);
+            let vary = response.header("vary").map(str::to_ascii_lowercase);
             assert_eq!(
                 vary.as_deref(),
                 negotiated.then_some("accept-encoding"),
                 "{target} {fields:?}: {}",
-                answer.status
+                response.status
             );
         }
     }
@@ -575,7 +582,7 @@ fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
 
 #[test]
 fn every_file_arrives_as_it_was_in_either_form() {
-    let long = text(70_000);
+    let long = sample_text(70_000);
     let files = [
         ("index.html", "<!doctype html><p>home"),
         ("long.html", long.as_str()),
@@ -588,20 +595,24 @@ fn every_file_arrives_as_it_was_in_either_form() {
         ("a.js", "a()"),
         ("LICENSE", "terms"),
     ];
-    let (_dir, from_folder) = site(&files, &[]);
+    let (_dir, from_folder) = serve_site(&files, &[]);
     let deflated: Vec<_> = files.iter().map(|(name, content)| zip::deflated(name, content)).collect();
-    let (_dir2, from_zip) = archive(&zip::zip(&deflated));
+    let (_dir2, from_zip) = serve_archive(&zip::zip(&deflated));
     let tarred: Vec<_> = files.iter().map(|(name, content)| tar::file(name, content)).collect();
-    let (_dir3, from_tar) = archive(&tar::gzip(&tar::tar(&tarred)));
+    let (_dir3, from_tar) = serve_archive(&tar::gzip(&tar::tar(&tarred)));
     for daemon in [&from_folder, &from_zip, &from_tar] {
         for (name, content) in files {
             let target = format!("/{name}");
             let plain = get(&daemon.address, &target);
             assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{name}");
             assert!(plain.body == content.as_bytes(), "{name}");
-            let any = request(&daemon.address, "GET", &target, &[GZIP]);
-            let body = if any.header("content-encoding") == Some("gzip") { gunzip(&any.body) } else { any.body };
-            assert!(body == content.as_bytes(), "{name}, as the client likes");
+            let accepts_gzip = request(&daemon.address, "GET", &target, &[GZIP]);
+            let body = if accepts_gzip.header("content-encoding") == Some("gzip") {
+                gunzip(&accepts_gzip.body)
+            } else {
+                accepts_gzip.body
+            };
+            assert!(body == content.as_bytes(), "{name}, with gzip accepted");
             if content.is_empty() {
                 let part = request(&daemon.address, "GET", &target, &["Range: bytes=0-"]);
                 assert_eq!((part.status, part.header("content-range")), (416, Some("bytes */0")), "{name}");
@@ -612,37 +623,38 @@ fn every_file_arrives_as_it_was_in_either_form() {
 
 #[test]
 fn an_adopted_archive_sends_its_own_bytes_and_another_is_coded_all_the_same() {
-    let page = text(50_000);
+    let page = sample_text(50_000);
     let adopted = zip::zip(&[zip::deflated("index.html", &page)]);
-    let (_dir, daemon) = archive(&adopted);
-    let answer = request(&daemon.address, "GET", "/", &[GZIP]);
-    assert_eq!(answer.body[10..answer.body.len() - 8], zip::deflate(page.as_bytes()), "no byte is compressed anew");
+    let (_dir, daemon) = serve_archive(&adopted);
+    let response = request(&daemon.address, "GET", "/", &[GZIP]);
+    assert_eq!(response.body[10..response.body.len() - 8], zip::deflate(page.as_bytes()), "no byte is compressed anew");
 
-    // What stands behind a stream, and is counted by its size, goes to no reader.
-    let mut loose = zip::Raw::of(&zip::deflated("index.html", &page));
+    // Bytes after the end of the DEFLATE stream, within the entry's compressed size, are sent to no client.
+    let mut loose = zip::RawMember::from_member(&zip::deflated("index.html", &page));
     loose.data.extend_from_slice(b"loose");
-    let (_dir, daemon) = archive(&zip::archive(&[]).with(loose.both(|header| header.coded += 5)).bytes());
+    let (_dir, daemon) =
+        serve_archive(&zip::archive(&[]).with(loose.change_both_headers(|header| header.coded += 5)).bytes());
     assert!(gunzip(&request(&daemon.address, "GET", "/", &[GZIP]).body) == page.as_bytes());
     assert_eq!(get(&daemon.address, "/").body, page.as_bytes());
 
     let unadopted =
         zip::zip(&[zip::stored("index.html", &page), zip::stored("a/b.css", &page), zip::stored("p.png", "p")]);
-    let (_dir, daemon) = archive(&unadopted);
+    let (_dir, daemon) = serve_archive(&unadopted);
     for target in ["/", "/a/b.css"] {
-        let answer = request(&daemon.address, "GET", target, &[GZIP]);
-        assert_eq!(answer.header("content-encoding"), Some("gzip"), "{target}");
-        assert!(answer.body.len() < page.len() / 2, "{target} has {} bytes", answer.body.len());
-        assert!(gunzip(&answer.body) == page.as_bytes(), "{target}");
+        let response = request(&daemon.address, "GET", target, &[GZIP]);
+        assert_eq!(response.header("content-encoding"), Some("gzip"), "{target}");
+        assert!(response.body.len() < page.len() / 2, "{target} has {} bytes", response.body.len());
+        assert!(gunzip(&response.body) == page.as_bytes(), "{target}");
         assert_eq!(get(&daemon.address, target).body, page.as_bytes(), "{target}");
     }
 }
 
 #[test]
 fn large_compressed_files_arrive_whole_and_in_parts() {
-    let (five, twenty) = (text(5 << 20), text((20 << 20) + 17));
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("five.txt", &five), ("twenty.html", &twenty)], &[]);
+    let (five, twenty) = (sample_text(5 << 20), sample_text((20 << 20) + 17));
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("five.txt", &five), ("twenty.html", &twenty)], &[]);
     for (target, content) in [("/five.txt", five.as_bytes()), ("/twenty", twenty.as_bytes())] {
-        // Twice, because what was inflated may be kept.
+        // Twice, because the inflated page may be cached.
         for _ in 0..2 {
             let plain = get(&daemon.address, target);
             assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{target}");
@@ -658,7 +670,7 @@ fn large_compressed_files_arrive_whole_and_in_parts() {
                         );
                         assert!(part.body == content[start..end], "{start}-{end} of {target}");
                     }
-                    // More than 16 MiB to inflate for a part may be answered with the whole.
+                    // If more than 16 MiB must be inflated for a range, the response may be the full content.
                     200 if n > 16 << 20 => assert!(part.body == content, "{start}-{end} of {target}"),
                     status => panic!("{status} for {start}-{end} of {target}"),
                 }
@@ -674,7 +686,7 @@ fn large_compressed_files_arrive_whole_and_in_parts() {
         assert!(gunzip(&coded.body) == content, "{target}");
         let middle = coded.body.len() / 2;
         let part = request(&daemon.address, "GET", target, &[GZIP, &format!("Range: bytes={middle}-")]);
-        assert_eq!(part.status, 206, "{target}: a part of what lies there costs nothing");
+        assert_eq!(part.status, 206, "{target}: a range of a stored coding");
         assert!(part.body == coded.body[middle..], "{target}");
     }
 }

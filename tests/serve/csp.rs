@@ -1,25 +1,25 @@
-//! What goes along with answers to protect readers, and the content security policy of each page.
+//! Fields of a response that protect readers, and the content security policy of each page.
 
 use std::fs::File;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use docwharf::model::digest::Digest;
-use support::host::{Host, text};
+use support::host::{Host, toml_string};
 use support::http::{self, Response};
 use support::zip::{deflated, zip};
-use support::{Daemon, site, until};
+use support::{Daemon, serve_site, until};
 
 const INLINE: &str = "document.title = 'ran';";
 const CSP: &str = "content-security-policy";
 const REPORT: &str = "content-security-policy-report-only";
 
-/// The source that names a text in a policy.
+/// The hash source (CSP Level 3) that allows an inline script or style with this text.
 fn hash(text: &str) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let bytes = Digest::of(text.as_bytes()).0;
+    let bytes = Digest::compute(text.as_bytes()).0;
     let mut out = String::new();
-    // 256 bits are 42 letters of six bits, one of four, and a sign for what is missing.
+    // In Base64, 256 bits are 42 letters of six bits, one letter of four, and one `=`.
     for n in 0..43 {
         let bit = n * 6;
         let word = u16::from(bytes[bit / 8]) << 8 | u16::from(bytes.get(bit / 8 + 1).copied().unwrap_or(0));
@@ -29,25 +29,25 @@ fn hash(text: &str) -> String {
 }
 
 fn directive<'a>(policy: &'a str, name: &str) -> &'a str {
-    policy.split("; ").find_map(|one| one.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default()
+    policy.split("; ").find_map(|part| part.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default()
 }
 
-fn policy(answer: &Response) -> &str {
-    answer.header(CSP).unwrap_or_default()
+fn policy(response: &Response) -> &str {
+    response.header(CSP).unwrap_or_default()
 }
 
-/// Waits until the policies of what is served now are known: a page's scripts are named.
-fn wait_for(address: &str, page: &str, what: &str) -> String {
+/// Waits until the policy of `page` has `source`: then the policies of the served version are computed.
+fn wait_for_policy(address: &str, page: &str, source: &str) -> String {
     let mut last = String::new();
-    until(&format!("{page} names {what}"), || {
+    until(&format!("the policy of {page} has {source}"), || {
         policy(&http::get(address, page)).clone_into(&mut last);
-        last.contains(what)
+        last.contains(source)
     });
     last
 }
 
-fn page(more: &str) -> String {
-    format!("<!doctype html><title>x</title>{more}<p>text")
+fn page(content: &str) -> String {
+    format!("<!doctype html><title>x</title>{content}<p>text")
 }
 
 fn bundle(pages: &[(&str, String)]) -> Vec<u8> {
@@ -55,36 +55,36 @@ fn bundle(pages: &[(&str, String)]) -> Vec<u8> {
 }
 
 fn host(preset: &str) -> Host {
-    Host::bare().set("server.csp", text(preset))
+    Host::bare().set("server.csp", toml_string(preset))
 }
 
-fn import(host: &Host, pages: &[(&str, String)]) {
+fn import_bundle(host: &Host, pages: &[(&str, String)]) {
     host.put("bundle.zip", bundle(pages));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
 }
 
-/// `run`, and where it says what it has to say.
-fn run(host: &Host) -> (Daemon, PathBuf) {
+/// `start_run`, and where it says what it has to say.
+fn start_run(host: &Host) -> (Daemon, PathBuf) {
     let log = host.path("log");
     let daemon = Daemon::start(host.command(&["run"]).stderr(File::create(&log).unwrap()));
     (daemon, log)
 }
 
-fn said(log: &Path, what: &str) -> bool {
-    std::fs::read_to_string(log).unwrap().contains(what)
+fn log_contains(log: &Path, part: &str) -> bool {
+    std::fs::read_to_string(log).unwrap().contains(part)
 }
 
-fn derived(host: &Host) -> PathBuf {
+fn policy_path(host: &Host) -> PathBuf {
     host.path("store").join("derived").join(host.active().unwrap()).join("csp")
 }
 
 #[test]
 fn every_answer_says_how_a_reader_is_protected() {
-    let (_dir, daemon) = site(&[("index.html", "<p>x"), ("a.png", "x"), ("d/index.html", "<p>x")], &[]);
-    let get = |target: &str, more: &[&str]| http::request(&daemon.address, "GET", target, more);
+    let (_dir, daemon) = serve_site(&[("index.html", "<p>x"), ("a.png", "x"), ("d/index.html", "<p>x")], &[]);
+    let get = |target: &str, fields: &[&str]| http::request(&daemon.address, "GET", target, fields);
     let tag = get("/", &[]).header("etag").unwrap().to_owned();
     let matching = format!("If-None-Match: {tag}");
-    for (answer, status) in [
+    for (response, status) in [
         (get("/", &[]), 200),
         (get("/a.png", &[]), 200),
         (get("/", &[&matching]), 304),
@@ -96,12 +96,12 @@ fn every_answer_says_how_a_reader_is_protected() {
         (http::request(&daemon.address, "OPTIONS", "/", &[]), 204),
         (http::request(&daemon.address, "HEAD", "/", &[]), 200),
     ] {
-        assert_eq!(answer.status, status);
-        assert_eq!(answer.header("x-content-type-options"), Some("nosniff"), "{status}");
-        assert_eq!(answer.header("referrer-policy"), Some("strict-origin-when-cross-origin"), "{status}");
-        assert_eq!(answer.header("x-frame-options"), Some("SAMEORIGIN"), "{status}");
-        assert_eq!(answer.header(CSP), None, "{status}");
-        assert_eq!(answer.header("strict-transport-security"), None, "plain http, {status}");
+        assert_eq!(response.status, status);
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{status}");
+        assert_eq!(response.header("referrer-policy"), Some("strict-origin-when-cross-origin"), "{status}");
+        assert_eq!(response.header("x-frame-options"), Some("SAMEORIGIN"), "{status}");
+        assert_eq!(response.header(CSP), None, "{status}");
+        assert_eq!(response.header("strict-transport-security"), None, "plain http, {status}");
     }
 }
 
@@ -110,47 +110,49 @@ fn frames_and_referrers_are_the_operators_choice_and_both_fields_agree() {
     for (frames, old, new) in
         [("same", Some("SAMEORIGIN"), "'self'"), ("none", Some("DENY"), "'none'"), ("any", None, "")]
     {
-        let host = host("airgap").set("server.frames", text(frames)).set("server.referrerPolicy", text("no-referrer"));
-        import(&host, &[("index.html", page(""))]);
+        let host = host("airgap")
+            .set("server.frames", toml_string(frames))
+            .set("server.referrerPolicy", toml_string("no-referrer"));
+        import_bundle(&host, &[("index.html", page(""))]);
         let daemon = host.run();
-        let answer = http::get(&daemon.address, "/");
-        assert_eq!(answer.header("x-frame-options"), old, "{frames}");
-        assert_eq!(directive(policy(&answer), "frame-ancestors"), new, "{frames}");
-        assert_eq!(answer.header("referrer-policy"), Some("no-referrer"));
-        assert_eq!(answer.header("x-dns-prefetch-control"), Some("off"));
+        let response = http::get(&daemon.address, "/");
+        assert_eq!(response.header("x-frame-options"), old, "{frames}");
+        assert_eq!(directive(policy(&response), "frame-ancestors"), new, "{frames}");
+        assert_eq!(response.header("referrer-policy"), Some("no-referrer"));
+        assert_eq!(response.header("x-dns-prefetch-control"), Some("off"));
     }
-    let host = Host::bare().set("server.referrerPolicy", text("off"));
-    import(&host, &[("index.html", page(""))]);
+    let host = Host::bare().set("server.referrerPolicy", toml_string("off"));
+    import_bundle(&host, &[("index.html", page(""))]);
     assert_eq!(http::get(&host.run().address, "/").header("referrer-policy"), None);
 }
 
 #[test]
 fn a_new_version_is_never_sent_under_the_policy_of_the_one_before() {
     let host = host("connected");
-    import(&host, &[("index.html", page("<img src=\"https://old.example/a.png\">"))]);
-    let (daemon, _) = run(&host);
-    wait_for(&daemon.address, "/", "https://old.example");
-    // Reading so many pages takes longer than an answer.
+    import_bundle(&host, &[("index.html", page("<img src=\"https://old.example/a.png\">"))]);
+    let (daemon, _) = start_run(&host);
+    wait_for_policy(&daemon.address, "/", "https://old.example");
+    // Computing the policies of so many pages takes longer than a response.
     let script = |n: usize| format!("<script>document.title = {n};</script>");
     let long = |n: usize| page(&script(n).repeat(500));
     let names: Vec<String> = (0..300).map(|n| format!("{n}.html")).collect();
     let mut pages: Vec<(&str, String)> = names.iter().enumerate().map(|(n, name)| (&**name, long(n))).collect();
     pages.push(("index.html", page("<img src=\"https://new.example/a.png\">")));
     std::thread::scope(|scope| {
-        scope.spawn(|| import(&host, &pages));
+        scope.spawn(|| import_bundle(&host, &pages));
         let mut without = 0;
         until("the new version has its own policy", || {
-            let answer = http::get(&daemon.address, "/");
-            if !answer.text().contains("new.example") {
+            let response = http::get(&daemon.address, "/");
+            if !response.text().contains("new.example") {
                 return false;
             }
-            match answer.header(CSP) {
+            match response.header(CSP) {
                 None => without += 1,
                 Some(policy) => assert!(policy.contains("https://new.example"), "{policy}"),
             }
-            answer.header(CSP).is_some()
+            response.header(CSP).is_some()
         });
-        assert!(without > 0, "the time before its policies were known was not seen");
+        assert!(without > 0, "no response was sent before the policies were computed");
     });
 }
 
@@ -162,23 +164,23 @@ fn what_is_not_known_is_refused_with_the_words_that_are() {
         ("server.referrerPolicy", "never", "no-referrer"),
         ("server.cspSize", "100", "1KiB"),
     ] {
-        let ended = Host::bare().set(key, text(value)).ends(2, &["config", "check"]);
-        let said = ended.stderr.replace('"', "\\\"");
-        assert!(said.contains(&format!("{key}: ")) && said.contains(expected), "{key}: {}", ended.stderr);
+        let ended = Host::bare().set(key, toml_string(value)).expect_exit(2, &["config", "check"]);
+        let stderr = ended.stderr.replace('"', "\\\"");
+        assert!(stderr.contains(&format!("{key}: ")) && stderr.contains(expected), "{key}: {}", ended.stderr);
     }
 }
 
 #[test]
 fn a_policy_names_the_scripts_of_its_own_page_and_the_origins_of_all() {
     let host = host("connected");
-    let other = "go();";
-    import(
+    let other_script = "go();";
+    import_bundle(
         &host,
         &[
             ("index.html", page(&format!("<script>{INLINE}</script><style>p {{}}</style>"))),
             ("plain.html", page("<style>p {}</style><p style='color:red'>x")),
             ("click.html", page("<button onclick='go()'>x</button><img src='https://img.example/a.png'>")),
-            ("both.html", page(&format!("<script>{INLINE}</script><script>{other}</script>"))),
+            ("both.html", page(&format!("<script>{INLINE}</script><script>{other_script}</script>"))),
             ("none.html", page("")),
             ("404.html", page("<script>lost()</script>")),
             (
@@ -191,38 +193,41 @@ fn a_policy_names_the_scripts_of_its_own_page_and_the_origins_of_all() {
         ],
     );
     let daemon = host.run();
-    let index = wait_for(&daemon.address, "/", &hash(INLINE));
+    let index = wait_for_policy(&daemon.address, "/", &hash(INLINE));
     assert_eq!(directive(&index, "script-src"), format!("'self' {} 'wasm-unsafe-eval'", hash(INLINE)));
     assert_eq!(directive(&index, "style-src"), "'self' 'unsafe-inline' https://css.example");
-    let of = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
-    let plain = of("/plain");
+    let policy_at = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
+    let plain = policy_at("/plain");
     assert_eq!(directive(&plain, "script-src"), "'self' 'wasm-unsafe-eval'");
     let styles = format!("'self' 'unsafe-hashes' {} {} https://css.example", hash("p {}"), hash("color:red"));
     assert_eq!(directive(&plain, "style-src"), styles);
-    let click = of("/click");
+    let click = policy_at("/click");
     assert_eq!(directive(&click, "script-src"), format!("'self' 'unsafe-hashes' {} 'wasm-unsafe-eval'", hash("go()")));
     assert_eq!(
-        directive(&of("/both"), "script-src"),
-        format!("'self' {} {} 'wasm-unsafe-eval'", hash(INLINE), hash(other))
+        directive(&policy_at("/both"), "script-src"),
+        format!("'self' {} {} 'wasm-unsafe-eval'", hash(INLINE), hash(other_script))
     );
-    // A reader who comes in here and goes on by soft navigation sees the other pages under this policy.
+    // After soft navigation (without a page load), other pages are under the policy of the first page.
     for target in ["/none", "/both", "/click"] {
-        let policy = of(target);
+        let policy = policy_at(target);
         assert!(directive(&policy, "img-src").ends_with(" https://img.example"), "{target}: {policy}");
         assert!(directive(&policy, "font-src").contains("https://font.example"), "{target}: {policy}");
         assert!(directive(&policy, "connect-src").ends_with(" https://api.example"), "{target}: {policy}");
     }
-    assert!(of("/no/such/page").contains(&hash("lost()")), "the site's own page for what is missing");
-    // What is no page but runs: without hashes. What runs nothing: without a policy.
+    assert!(policy_at("/no/such/page").contains(&hash("lost()")), "the site's own 404 page");
+    // A file other than a page that can run scripts has a policy without hashes. Any other file has no policy.
     for target in ["/app.js", "/a.svg"] {
-        assert!(of(target).contains("script-src 'self' 'unsafe-inline'"), "{target}");
+        assert!(policy_at(target).contains("script-src 'self' 'unsafe-inline'"), "{target}");
     }
-    assert_eq!(of("/a.png"), "");
-    let answer = http::get(&daemon.address, "/");
+    assert_eq!(policy_at("/a.png"), "");
+    let response = http::get(&daemon.address, "/");
     let head = http::request(&daemon.address, "HEAD", "/", &[]);
-    let tag = format!("If-None-Match: {}", answer.header("etag").unwrap());
-    let same = http::request(&daemon.address, "GET", "/", &[&tag]);
-    assert_eq!((head.header(CSP), same.header(CSP), same.status), (answer.header(CSP), answer.header(CSP), 304));
+    let tag = format!("If-None-Match: {}", response.header("etag").unwrap());
+    let not_modified = http::request(&daemon.address, "GET", "/", &[&tag]);
+    assert_eq!(
+        (head.header(CSP), not_modified.header(CSP), not_modified.status),
+        (response.header(CSP), response.header(CSP), 304)
+    );
 }
 
 #[test]
@@ -233,39 +238,39 @@ fn airgap_refuses_other_origins_from_the_first_answer_on() {
         .collect();
     pages.push(("index.html".to_owned(), page(&format!("<script>{INLINE}</script>"))));
     let pages: Vec<(&str, String)> = pages.iter().map(|(name, text)| (name.as_str(), text.clone())).collect();
-    import(&host, &pages);
-    let (daemon, log) = run(&host);
+    import_bundle(&host, &pages);
+    let (daemon, log) = start_run(&host);
     let first = http::get(&daemon.address, "/");
     for name in ["default-src", "script-src", "style-src"] {
         assert!(directive(policy(&first), name).starts_with("'self'"), "{}", policy(&first));
     }
     assert!(!policy(&first).contains("example") && !policy(&first).contains("http"), "{}", policy(&first));
-    let own = wait_for(&daemon.address, "/p7", &hash("a(7)"));
-    assert!(!own.contains("example") && !own.contains(&hash("a(8)")), "{own}");
-    until("it has been said", || said(&log, "the longest policy has"));
-    assert!(said(&log, "until then other origins are refused"));
-    until("status tells", || host.status()["daemon"]["csp"]["ready"] == true);
+    let page_policy = wait_for_policy(&daemon.address, "/p7", &hash("a(7)"));
+    assert!(!page_policy.contains("example") && !page_policy.contains(&hash("a(8)")), "{page_policy}");
+    until("the summary is logged", || log_contains(&log, "the longest policy has"));
+    assert!(log_contains(&log, "until then, other origins are refused"));
+    until("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
     let csp = &host.status()["daemon"]["csp"];
     assert_eq!((&csp["pages"], &csp["preset"], &csp["tooLong"]), (&401.into(), &"airgap".into(), &0.into()));
     assert_eq!(csp["version"], host.status()["active"]);
     assert!(host.ok(&["status"]).stdout.contains("policy     airgap: 401 pages"), "{}", host.ok(&["status"]).stdout);
-    // Before there is any version, too.
-    let empty = Host::bare().set("server.csp", text("airgap")).set("sync.inbox", text("inbox"));
+    // The policy is sent without a version, too.
+    let empty = Host::bare().set("server.csp", toml_string("airgap")).set("sync.inbox", toml_string("inbox"));
     std::fs::create_dir(empty.path("inbox")).unwrap();
-    let answer = http::get(&empty.run().address, "/");
-    assert_eq!(answer.status, 503);
-    assert!(directive(policy(&answer), "default-src").starts_with("'self'"));
+    let response = http::get(&empty.run().address, "/");
+    assert_eq!(response.status, 503);
+    assert!(directive(policy(&response), "default-src").starts_with("'self'"));
 }
 
 #[test]
 fn report_refuses_nothing() {
     let host = host("report");
-    import(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
+    import_bundle(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
     let daemon = host.run();
-    until("the policy is there", || http::get(&daemon.address, "/").header(REPORT).is_some());
-    let answer = http::get(&daemon.address, "/");
-    assert!(answer.header(REPORT).unwrap().contains(&hash(INLINE)));
-    assert_eq!(answer.header(CSP), None);
+    until("the policy is computed", || http::get(&daemon.address, "/").header(REPORT).is_some());
+    let response = http::get(&daemon.address, "/");
+    assert!(response.header(REPORT).unwrap().contains(&hash(INLINE)));
+    assert_eq!(response.header(CSP), None);
 }
 
 #[test]
@@ -277,98 +282,98 @@ fn a_page_with_more_scripts_than_a_policy_may_name_still_works_and_that_is_said(
     let pages =
         [("index.html", many(300)), ("few.html", many(20)), ("code.html", page("<a href='javascript:go()'>x</a>"))];
     let host = host("connected");
-    import(&host, &pages);
-    let (daemon, log) = run(&host);
-    let few = wait_for(&daemon.address, "/few", &hash("self.push(19)"));
+    import_bundle(&host, &pages);
+    let (daemon, log) = start_run(&host);
+    let few = wait_for_policy(&daemon.address, "/few", &hash("self.push(19)"));
     assert!(few.len() <= 3072, "{}", few.len());
-    let of = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
+    let policy_at = |target: &str| policy(&http::get(&daemon.address, target)).to_owned();
     for target in ["/", "/code"] {
-        assert_eq!(directive(&of(target), "script-src"), "'self' 'unsafe-inline'", "{target}");
+        assert_eq!(directive(&policy_at(target), "script-src"), "'self' 'unsafe-inline'", "{target}");
     }
-    until("it has been said", || said(&log, "cannot be named for certain"));
-    assert!(said(&log, "1 of 3 pages have more inline scripts than a policy of 3072 bytes (server.cspSize)"));
-    until("status tells", || host.status()["daemon"]["csp"]["ready"] == true);
+    until("the summary is logged", || log_contains(&log, "cannot be named for certain"));
+    assert!(log_contains(&log, "1 of 3 pages have more inline scripts than a policy of 3072 bytes (server.cspSize)"));
+    until("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
     let csp = &host.status()["daemon"]["csp"];
     assert_eq!((&csp["tooLong"], &csp["unsure"]), (&1.into(), &1.into()));
     drop(daemon);
-    // Whoever has nothing in front that would mind gives them more room; nothing is read again for that.
-    let host = host.set("server.cspSize", text("20KiB"));
-    let (daemon, log) = run(&host);
-    let all = wait_for(&daemon.address, "/", &hash("self.push(299)"));
-    assert!(all.len() > 16_000, "{}", all.len());
-    assert!(!said(&log, "reading the pages"));
+    // A larger `server.cspSize` has space for all hashes. The pages are not read again for it.
+    let host = host.set("server.cspSize", toml_string("20KiB"));
+    let (daemon, log) = start_run(&host);
+    let policy = wait_for_policy(&daemon.address, "/", &hash("self.push(299)"));
+    assert!(policy.len() > 16_000, "{}", policy.len());
+    assert!(!log_contains(&log, "reading the pages"));
 }
 
 #[test]
 fn policies_are_computed_once_a_version_and_again_when_they_do_not_match() {
     let host = host("airgap");
-    import(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
+    import_bundle(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
     let start = || {
-        let (daemon, log) = run(&host);
-        wait_for(&daemon.address, "/", &hash(INLINE));
-        until("it has been said", || said(&log, "the longest policy has"));
+        let (daemon, log) = start_run(&host);
+        wait_for_policy(&daemon.address, "/", &hash(INLINE));
+        until("the summary is logged", || log_contains(&log, "the longest policy has"));
         drop(daemon);
-        said(&log, "reading the pages")
+        log_contains(&log, "reading the pages")
     };
     assert!(start());
-    let kept = std::fs::read(derived(&host)).unwrap();
-    let metadata = std::fs::metadata(derived(&host)).unwrap();
-    assert!(!start(), "it lies there");
-    assert_eq!(std::fs::metadata(derived(&host)).unwrap().ino(), metadata.ino());
-    for bytes in [&kept[..kept.len() - 1], b"", &[&kept[..50], b"x", &kept[51..]].concat()] {
-        std::fs::write(derived(&host), bytes).unwrap();
+    let valid = std::fs::read(policy_path(&host)).unwrap();
+    let metadata = std::fs::metadata(policy_path(&host)).unwrap();
+    assert!(!start(), "the stored policies are used");
+    assert_eq!(std::fs::metadata(policy_path(&host)).unwrap().ino(), metadata.ino());
+    for bytes in [&valid[..valid.len() - 1], b"", &[&valid[..50], b"x", &valid[51..]].concat()] {
+        std::fs::write(policy_path(&host), bytes).unwrap();
         assert!(start(), "{} bytes", bytes.len());
-        assert_eq!(std::fs::read(derived(&host)).unwrap(), kept);
+        assert_eq!(std::fs::read(policy_path(&host)).unwrap(), valid);
     }
-    // All of it may go at any time.
+    // The whole folder may be removed at any time.
     std::fs::remove_dir_all(host.path("store/derived")).unwrap();
     assert!(start());
-    assert_eq!(std::fs::read(derived(&host)).unwrap(), kept);
-    // And where nothing can be kept, the site has its policies all the same.
+    assert_eq!(std::fs::read(policy_path(&host)).unwrap(), valid);
+    // If the policies cannot be stored, the site has them all the same.
     std::fs::remove_dir_all(host.path("store/derived")).unwrap();
     std::fs::write(host.path("store/derived"), "in the way").unwrap();
-    let (daemon, log) = run(&host);
-    wait_for(&daemon.address, "/", &hash(INLINE));
+    let (daemon, log) = start_run(&host);
+    wait_for_policy(&daemon.address, "/", &hash(INLINE));
     drop(daemon);
-    assert!(said(&log, "computed again") || host.path("store/derived").is_dir());
+    assert!(log_contains(&log, "computed again") || host.path("store/derived").is_dir());
 }
 
 #[test]
 fn what_was_derived_goes_with_its_version_and_half_made_ones_are_swept() {
     let host = host("airgap").set("sync.keep", "0");
     let pages = |n: u32| [("index.html", page(&format!("<script>v({n})</script>")))];
-    import(&host, &pages(1));
-    let first = derived(&host);
+    import_bundle(&host, &pages(1));
+    let first = policy_path(&host);
     let daemon = host.run();
     for n in 1..=4 {
         if n > 1 {
-            import(&host, &pages(n));
+            import_bundle(&host, &pages(n));
         }
-        wait_for(&daemon.address, "/", &hash(&format!("v({n})")));
-        let kept = derived(&host);
-        until("it is kept", || kept.exists());
+        wait_for_policy(&daemon.address, "/", &hash(&format!("v({n})")));
+        let policy_file = policy_path(&host);
+        until("the policies are stored", || policy_file.exists());
     }
-    until("the first has gone", || !first.parent().unwrap().exists());
+    until("the first version is removed", || !first.parent().unwrap().exists());
     drop(daemon);
-    let (kept, lost) = (derived(&host), host.path("store/derived").join("ab".repeat(32)));
-    std::fs::write(kept.with_file_name(".csp.new"), "half").unwrap();
-    std::fs::create_dir_all(&lost).unwrap();
-    std::fs::write(lost.join("csp"), "of no version").unwrap();
+    let (policy_file, orphan) = (policy_path(&host), host.path("store/derived").join("ab".repeat(32)));
+    std::fs::write(policy_file.with_file_name(".csp.new"), "half").unwrap();
+    std::fs::create_dir_all(&orphan).unwrap();
+    std::fs::write(orphan.join("csp"), "of no version").unwrap();
     std::fs::write(host.path("store/derived/stray"), "x").unwrap();
     host.ok(&["hold", "--reason", "to open the store"]);
-    assert!(!lost.exists() && !kept.with_file_name(".csp.new").exists() && kept.exists());
+    assert!(!orphan.exists() && !policy_file.with_file_name(".csp.new").exists() && policy_file.exists());
     assert!(!host.path("store/derived/stray").exists());
     host.ok(&["store", "verify"]);
-    assert_eq!(std::fs::metadata(&kept).unwrap().permissions().mode() & 0o777, 0o644);
+    assert_eq!(std::fs::metadata(&policy_file).unwrap().permissions().mode() & 0o777, 0o644);
 }
 
 #[test]
 fn serve_has_the_same_policies_in_memory_and_anew_for_what_has_changed() {
     let (dir, daemon) =
-        site(&[("index.html", &page(&format!("<script>{INLINE}</script>")))], &["--csp", "airgap", "--watch"]);
-    wait_for(&daemon.address, "/", &hash(INLINE));
+        serve_site(&[("index.html", &page(&format!("<script>{INLINE}</script>")))], &["--csp", "airgap", "--watch"]);
+    wait_for_policy(&daemon.address, "/", &hash(INLINE));
     std::fs::write(dir.path().join("site/index.html"), page("<script>changed()</script>")).unwrap();
-    let policy = wait_for(&daemon.address, "/", &hash("changed()"));
+    let policy = wait_for_policy(&daemon.address, "/", &hash("changed()"));
     assert!(!policy.contains(&hash(INLINE)));
 }
 
@@ -377,23 +382,24 @@ fn a_page_cannot_write_its_own_policy() {
     let hostile = "<img src='https://a;sandbox/'><img src='https://*/'><img src='https://ok.example;script-src *'>\
                    <script src=\"https://x.example' 'unsafe-eval/\"></script><base href='https://*'>";
     let host = host("connected");
-    import(&host, &[("index.html", page(&format!("{hostile}<script>{INLINE}</script>")))]);
-    let policy = wait_for(&host.run().address, "/", &hash(INLINE));
+    import_bundle(&host, &[("index.html", page(&format!("{hostile}<script>{INLINE}</script>")))]);
+    let policy = wait_for_policy(&host.run().address, "/", &hash(INLINE));
     for word in ["sandbox", "*", "unsafe-eval", "script-src *"] {
         assert!(!policy.contains(word), "{word} in {policy}");
     }
 }
 
-/// The policy of a page in a site of these files, once it is known.
+/// Serves a site of these files, waits for its policies, and returns the one of `target`.
 fn policy_of(pages: &[(&str, String)], target: &str) -> String {
     let host = host("connected");
     let last = [("last.html", page(&format!("<script>{INLINE}</script>")))];
-    import(&host, &[pages, &last].concat());
+    import_bundle(&host, &[pages, &last].concat());
     let daemon = host.run();
-    wait_for(&daemon.address, "/last", &hash(INLINE));
+    wait_for_policy(&daemon.address, "/last", &hash(INLINE));
     policy(&http::get(&daemon.address, target)).to_owned()
 }
 
+// Regression: the policy refused modules that an import map names.
 #[test]
 fn import_maps_and_speculation_rules_are_named_and_modules_come_from_where_a_map_says() {
     let map = r#"{"imports": {"a": "https://esm.example/a.js", "b/": "/own/b/"}, "integrity": {"https://int.example/c": "x"},
@@ -411,6 +417,8 @@ fn import_maps_and_speculation_rules_are_named_and_modules_come_from_where_a_map
     assert!(!policy.contains("next.example") && !policy.contains("data.example"), "{policy}");
 }
 
+// Regression: addresses in `image-set` and addresses with escapes in style sheets were missed, and names of namespaces
+// and `curl(` were read as images.
 #[test]
 fn styles_are_read_as_a_browser_reads_them() {
     let css = r#"@namespace svg url(http://no1.example/svg); @namespace "http://no2.example/";
@@ -422,6 +430,8 @@ fn styles_are_read_as_a_browser_reads_them() {
     assert_eq!(directive(&policy, "img-src"), format!("'self' data: blob: {images}"));
 }
 
+// Regression: XHTML and other XML documents were never read, and neither prefixes nor style instructions of SVG
+// documents.
 #[test]
 fn documents_in_xml_are_read_for_their_origins_and_run_what_stands_in_them() {
     let xhtml = r#"<?xml version="1.0"?><?xml-stylesheet href="https://css.example/a.css" type="text/css"?>
@@ -438,19 +448,20 @@ fn documents_in_xml_are_read_for_their_origins_and_run_what_stands_in_them() {
         };
         let policy = policy_of(&files(xhtml), &format!("/{name}"));
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' https://js.example", "{name}");
-        // What scripts of others bring along is allowed from anywhere.
+        // With an external script, images, styles and connections of any origin are allowed.
         let policy = policy_of(&files(&xhtml.replace("https://js.example", "")), &format!("/{name}"));
-        let of = |name: &str| directive(&policy, name).to_owned();
-        assert_eq!(of("script-src"), "'self' 'unsafe-inline'", "{name}");
-        assert_eq!(of("style-src"), "'self' 'unsafe-inline' https://css.example https://svgcss.example", "{name}");
+        let sources = |name: &str| directive(&policy, name).to_owned();
+        assert_eq!(sources("script-src"), "'self' 'unsafe-inline'", "{name}");
+        assert_eq!(sources("style-src"), "'self' 'unsafe-inline' https://css.example https://svgcss.example", "{name}");
         for host in ["img", "drawn", "filled", "behind"] {
-            assert!(of("img-src").contains(&format!(" https://{host}.example")), "{name}, {host}: {policy}");
+            assert!(sources("img-src").contains(&format!(" https://{host}.example")), "{name}, {host}: {policy}");
         }
-        assert!(of("connect-src").contains(" https://api.example"), "{name}: {policy}");
+        assert!(sources("connect-src").contains(" https://api.example"), "{name}: {policy}");
         assert!(!policy.contains("no.example") && !policy.contains("feed.example"), "{name}: {policy}");
     }
 }
 
+// Regression: the hosts of many images displaced the origins of scripts from the policy.
 #[test]
 fn hosts_of_images_without_number_push_no_script_out_of_the_policy() {
     let mut pages: Vec<(String, String)> =
@@ -462,19 +473,22 @@ fn hosts_of_images_without_number_push_no_script_out_of_the_policy() {
     assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http: https:");
 }
 
+// Regression: an inline handler with `&&` made its page allow all inline scripts, and the digest of one with `&#13;`
+// was wrong.
 #[test]
 fn a_handler_is_named_whatever_ampersands_are_in_it() {
-    for (written, meant) in [
+    for (written, decoded) in [
         ("a()&&b()", "a()&&b()"),
         ("go('?a=1&copy=2&lt1&amp=3')", "go('?a=1&copy=2&lt1&amp=3')"),
         ("a(&lt;b&gt, &#38;&#x80;&apos;&eacute )", "a(<b>, &\u{20ac}'\u{e9} )"),
         ("a(&#13;&#10;)", "a(\r\n)"),
     ] {
         let policy = policy_of(&[("index.html", page(&format!("<p onclick=\"{written}\">x")))], "/");
-        assert_eq!(directive(&policy, "script-src"), format!("'self' 'unsafe-hashes' {}", hash(meant)), "{written}");
+        assert_eq!(directive(&policy, "script-src"), format!("'self' 'unsafe-hashes' {}", hash(decoded)), "{written}");
     }
 }
 
+// Regression: an inline script with an `href` was treated as an external script.
 #[test]
 fn a_script_with_an_href_is_external_in_drawings_only() {
     let html = "<script href='a.js'>here()</script><svg><script href='b.js'/><script src='c.js'>drawn()</script></svg>";
@@ -482,6 +496,7 @@ fn a_script_with_an_href_is_external_in_drawings_only() {
     assert_eq!(directive(&policy, "script-src"), format!("'self' {} {}", hash("here()"), hash("drawn()")));
 }
 
+// Regression: the digest of a script in an inline SVG with a comment in it covered only its first half.
 #[test]
 fn a_script_in_a_drawing_that_is_in_parts_is_not_named_by_one_of_them() {
     let html = "<svg><script>a()<!-- x -->;b()</script></svg>";
@@ -489,20 +504,27 @@ fn a_script_in_a_drawing_that_is_in_parts_is_not_named_by_one_of_them() {
     assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline'");
 }
 
+// Regression: the policy lacked what handlers fetch, and that they compile code from text.
 #[test]
 fn what_handlers_do_is_allowed() {
     let html = "<p onclick=\"fetch('https://api.example/v1')\" onmouseover=\"eval('1')\">\
                 <iframe srcdoc='&check; <img src=https://img.example/a.png>'></iframe>\
                 <p style='background: url(https://bg.example/&check;)'>";
     let policy = policy_of(&[("index.html", page(html))], "/");
-    assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' 'unsafe-eval'", "the frame is in doubt");
+    assert_eq!(
+        directive(&policy, "script-src"),
+        "'self' 'unsafe-inline' 'unsafe-eval'",
+        "the frame's scripts cannot be read for certain"
+    );
     assert!(directive(&policy, "connect-src").ends_with(" https://api.example"), "{policy}");
     assert!(directive(&policy, "img-src").ends_with(" https://bg.example https://img.example"), "{policy}");
 }
 
+// Regression: documents that browsers render under other names than `.html`, `.xml` or `.svg` (`.shtml`, `.xsl`,
+// `.rdf`, `.atom`), and texts that a rule sends as pages, had no policy, not even under `airgap`.
 #[test]
 fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called() {
-    const RUNS: [&str; 12] = [
+    const SCRIPTABLE_NAMES: [&str; 12] = [
         "old.shtml",
         "help.hxt",
         "a.xsl",
@@ -520,32 +542,35 @@ fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called
     let rules = "/typed.txt\n  Content-Type: text/html\n/lists/*\n  Content-Type: text/plain, Text/HTML;charset=utf-8\n\
                  /plain.txt\n  Content-Type: text/plain;charset=us-ascii\n";
     let host = host("airgap");
-    let more = ["typed.txt", "plain.txt", "lists/a.txt", "other.txt", "a.css", "a.json"];
-    let mut files: Vec<(&str, String)> = RUNS.iter().chain(&more).map(|&name| (name, xhtml.to_owned())).collect();
+    let names = ["typed.txt", "plain.txt", "lists/a.txt", "other.txt", "a.css", "a.json"];
+    let mut files: Vec<(&str, String)> =
+        SCRIPTABLE_NAMES.iter().chain(&names).map(|&name| (name, xhtml.to_owned())).collect();
     files.extend([("index.html", page("")), ("_headers", rules.to_owned())]);
-    import(&host, &files);
+    import_bundle(&host, &files);
     let daemon = host.run();
-    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
-    for name in RUNS.into_iter().chain(["typed.txt", "lists/a.txt"]) {
-        assert!(of(name).starts_with("default-src 'self'"), "{name}: {}", of(name));
+    let policy_at = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    for name in SCRIPTABLE_NAMES.into_iter().chain(["typed.txt", "lists/a.txt"]) {
+        assert!(policy_at(name).starts_with("default-src 'self'"), "{name}: {}", policy_at(name));
     }
     for name in ["plain.txt", "other.txt", "a.css", "a.json"] {
-        assert_eq!(of(name), "", "{name}");
+        assert_eq!(policy_at(name), "", "{name}");
     }
     let tag = http::get(&daemon.address, "/typed.txt").header("etag").unwrap().to_owned();
-    let again = http::request(&daemon.address, "GET", "/typed.txt", &[&format!("If-None-Match: {tag}")]);
-    assert_eq!((again.status, policy(&again).is_empty()), (304, false));
-    // An operator may name a type, too, and has the last word on the policy.
+    let not_modified = http::request(&daemon.address, "GET", "/typed.txt", &[&format!("If-None-Match: {tag}")]);
+    assert_eq!((not_modified.status, policy(&not_modified).is_empty()), (304, false));
+    // The operator can set a type, too, and the operator's policy replaces any other.
     let page = |name: &str| format!("{{ source = \"/{name}\", values = {{ Content-Type = \"text/html\" }} }}");
-    let last = "{ source = \"/plain.txt\", values = { Content-Security-Policy = \"default-src 'none'\" } }";
+    let policy_rule = "{ source = \"/plain.txt\", values = { Content-Security-Policy = \"default-src 'none'\" } }";
     drop(daemon);
-    let host = host.set("server.headers", format!("[{}, {}, {last}]", page("other.txt"), page("plain.txt")));
+    let host = host.set("server.headers", format!("[{}, {}, {policy_rule}]", page("other.txt"), page("plain.txt")));
     let daemon = host.run();
-    let of = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
-    assert!(of("other.txt").starts_with("default-src 'self'"), "{}", of("other.txt"));
-    assert_eq!(of("plain.txt"), "default-src 'none'");
+    let policy_at = |name: &str| policy(&http::get(&daemon.address, &format!("/{name}"))).to_owned();
+    assert!(policy_at("other.txt").starts_with("default-src 'self'"), "{}", policy_at("other.txt"));
+    assert_eq!(policy_at("plain.txt"), "default-src 'none'");
 }
 
+// Regression: documents that browsers render under other names than `.html`, `.xml` or `.svg` (`.shtml`, `.xsl`,
+// `.rdf`, `.atom`), and texts that a rule sends as pages, had no policy, not even under `airgap`.
 #[test]
 fn a_page_by_an_older_name_is_read_like_any_page() {
     let old = page(&format!("<script>{INLINE}</script><script src='https://js.example/a.js'></script>"));
@@ -555,6 +580,7 @@ fn a_page_by_an_older_name_is_read_like_any_page() {
     assert!(directive(&policy, "img-src").contains("https:"), "{policy}");
 }
 
+// Regression: `(0,eval)(x)` and `window.eval(x)` were not recognised, and were refused under `connected`.
 #[test]
 fn code_made_of_text_is_allowed_however_a_script_reaches_for_what_makes_it() {
     for script in ["(0,eval)(x)", "window.eval(x)", "f = new globalThis.Function('a', x)", "self.eval(x)"] {

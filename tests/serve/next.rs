@@ -1,15 +1,15 @@
-//! What an export of Next.js needs: payloads under every name its client asks for, and assets that outlive their version.
+//! Exports of Next.js: payloads under every name that its client requests, and assets of replaced versions.
 
 use std::time::{Duration, SystemTime};
 
-use support::host::{Host, text};
+use support::host::{Host, toml_string};
 use support::http::{get, request};
 use support::zip::{Member, deflated, zip};
-use support::{Daemon, folder, site, until, write_site};
+use support::{Daemon, serve_site, temporary_folder, until, write_site};
 
 const PLAIN: &str = "text/plain; charset=utf-8";
 
-/// An export without `trailingSlash`, one with, and one without that was made on Windows.
+/// The files of an export without `trailingSlash`, of one with it, and of one without it that was made on Windows.
 const LAYOUTS: [&[(&str, &str)]; 3] = [
     &[
         ("guides/start.html", "<p>start"),
@@ -46,8 +46,8 @@ const COMMON: [(&str, &str); 5] = [
 fn a_client_of_next_finds_payloads_and_segments_in_either_layout() {
     for layout in LAYOUTS {
         let files: Vec<_> = COMMON.iter().chain(layout).copied().collect();
-        for (base, more) in [("", &[][..]), ("/docs", &["--base-path", "/docs"])] {
-            let (_dir, daemon) = site(&files, more);
+        for (base, options) in [("", &[][..]), ("/docs", &["--base-path", "/docs"])] {
+            let (_dir, daemon) = serve_site(&files, options);
             for (target, body) in [
                 ("/guides/start.txt", "payload"),
                 ("/guides/start/index.txt", "payload"),
@@ -61,17 +61,17 @@ fn a_client_of_next_finds_payloads_and_segments_in_either_layout() {
                 ("/api/one/__next.api.%24d%24slug.__PAGE__.txt", "dynamic"),
             ] {
                 let target = format!("{base}{target}");
-                let answer = get(&daemon.address, &target);
-                assert_eq!((answer.status, answer.text().as_str()), (200, body), "{target} in {layout:?}");
-                assert_eq!(answer.header("content-type"), Some(PLAIN), "what the client takes for a payload: {target}");
-                assert_eq!(answer.header("cache-control"), Some("no-cache"), "{target}");
+                let response = get(&daemon.address, &target);
+                assert_eq!((response.status, response.text().as_str()), (200, body), "{target} in {layout:?}");
+                assert_eq!(response.header("content-type"), Some(PLAIN), "the type of a payload: {target}");
+                assert_eq!(response.header("cache-control"), Some("no-cache"), "{target}");
             }
             if !base.is_empty() {
-                // The client hangs .txt on the path of the link to the front page.
+                // The client appends .txt to the path of the link to the front page.
                 assert_eq!(get(&daemon.address, "/docs.txt?_rsc=1").text(), "front");
                 assert_eq!(get(&daemon.address, "/docs.rsc").status, 404);
             }
-            // What the client asks before it prefetches: whether there is such a page, and where.
+            // Before it prefetches a page, the client checks with HEAD that it exists.
             for (target, status) in [("/guides/start", 200), ("/guides/start/", 200), ("/", 200), ("/nowhere", 404)] {
                 let probe = request(&daemon.address, "HEAD", &format!("{base}{target}"), &[]);
                 assert_eq!((probe.status, probe.body.len()), (status, 0), "HEAD {base}{target}");
@@ -82,7 +82,7 @@ fn a_client_of_next_finds_payloads_and_segments_in_either_layout() {
 
 #[test]
 fn what_is_no_document_is_missing_in_one_line() {
-    let (_dir, daemon) = site(&COMMON, &[]);
+    let (_dir, daemon) = serve_site(&COMMON, &[]);
     for target in [
         "/nowhere.txt",
         "/nowhere/index.txt?_rsc=1",
@@ -94,10 +94,10 @@ fn what_is_no_document_is_missing_in_one_line() {
         "/_next/static/chunks/gone.js",
         "/_next/data/build/nowhere.json",
     ] {
-        let answer = get(&daemon.address, target);
-        assert_eq!((answer.status, answer.header("content-type")), (404, Some(PLAIN)), "{target}");
-        assert!(answer.body.len() < 100, "{target}: {}", answer.text());
-        assert_eq!(answer.header("cache-control"), Some("max-age=60"), "{target}");
+        let response = get(&daemon.address, target);
+        assert_eq!((response.status, response.header("content-type")), (404, Some(PLAIN)), "{target}");
+        assert!(response.body.len() < 100, "{target}: {}", response.text());
+        assert_eq!(response.header("cache-control"), Some("max-age=60"), "{target}");
     }
     for target in ["/nowhere", "/nowhere?a=_rsc", "/nowhere?x_rsc=1"] {
         assert!(get(&daemon.address, target).text().starts_with("<p>the site's own page"), "{target}");
@@ -106,7 +106,8 @@ fn what_is_no_document_is_missing_in_one_line() {
 
 #[test]
 fn other_sites_have_no_second_names_for_their_texts() {
-    let (_dir, daemon) = site(&[("index.html", "<p>home"), ("a.txt", "a"), ("b/index.txt", "b"), ("r.rsc", "r")], &[]);
+    let (_dir, daemon) =
+        serve_site(&[("index.html", "<p>home"), ("a.txt", "a"), ("b/index.txt", "b"), ("r.rsc", "r")], &[]);
     for target in ["/a/index.txt", "/b.txt"] {
         assert_eq!(get(&daemon.address, target).status, 404, "{target}");
     }
@@ -116,8 +117,8 @@ fn other_sites_have_no_second_names_for_their_texts() {
 // ---------------------------------------------------------------------------------------------------------------------
 // Assets that outlive their version
 
-/// A version `n` of a site: each has an asset of its own, and other things under names of its own.
-fn version(n: u32) -> Vec<Member> {
+/// The files of version `n` of a site: with assets and other files under names that no other version has.
+fn members_of_version(n: u32) -> Vec<Member> {
     vec![
         deflated("index.html", &format!("<title>v{n}</title><script src=/_next/static/chunks/v{n}.js></script>")),
         deflated(&format!("_next/static/chunks/v{n}.js"), &format!("version({n})")),
@@ -132,24 +133,24 @@ fn version(n: u32) -> Vec<Member> {
 
 fn host() -> Host {
     Host::bare()
-        .set("sync.interval", text("100ms"))
-        .set("staticExport.bundleUrl", text("bundle.zip"))
-        .set("server.assetGrace", text("1h"))
+        .set("sync.interval", toml_string("100ms"))
+        .set("staticExport.bundleUrl", toml_string("bundle.zip"))
+        .set("server.assetGrace", toml_string("1h"))
 }
 
 #[track_caller]
-fn swap(host: &Host, daemon: &Daemon, n: u32) {
-    host.put("bundle.zip", zip(&version(n)));
-    until("the next version", || is_shown(daemon, n));
+fn replace_version(host: &Host, daemon: &Daemon, n: u32) {
+    host.put("bundle.zip", zip(&members_of_version(n)));
+    until("the next version", || is_active(daemon, n));
 }
 
-fn is_shown(daemon: &Daemon, n: u32) -> bool {
+fn is_active(daemon: &Daemon, n: u32) -> bool {
     get(&daemon.address, "/").text().contains(&format!("<title>v{n}<"))
 }
 
-/// Whether the hashed assets of version `n` are answered for.
+/// Whether the hashed assets of version `n` are served.
 #[track_caller]
-fn has_assets(daemon: &Daemon, n: u32) -> bool {
+fn serves_assets_of(daemon: &Daemon, n: u32) -> bool {
     let script = get(&daemon.address, &format!("/_next/static/chunks/v{n}.js"));
     let style = get(&daemon.address, &format!("/assets/main.0ab12cd{n}.css"));
     if [script.status, style.status].contains(&404) {
@@ -164,14 +165,14 @@ fn has_assets(daemon: &Daemon, n: u32) -> bool {
 #[test]
 fn hashed_assets_of_replaced_versions_are_answered_for_and_nothing_else_of_them() {
     let host = host();
-    host.put("bundle.zip", zip(&version(1)));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
+    until("the first version", || is_active(&daemon, 1));
     let before = get(&daemon.address, "/_next/static/chunks/v1.js");
-    swap(&host, &daemon, 2);
-    swap(&host, &daemon, 3);
+    replace_version(&host, &daemon, 2);
+    replace_version(&host, &daemon, 3);
     for n in 1..=3 {
-        assert!(has_assets(&daemon, n), "v{n}");
+        assert!(serves_assets_of(&daemon, n), "v{n}");
     }
     for n in 1..=2 {
         for target in [
@@ -187,10 +188,10 @@ fn hashed_assets_of_replaced_versions_are_answered_for_and_nothing_else_of_them(
             assert_eq!(get(&daemon.address, &target).status, 404, "{target}");
         }
     }
-    // An answer out of an earlier version is the answer that it has always been: fields, preconditions, ranges, codings.
+    // A response from a replaced version is unchanged: fields, preconditions, ranges, codings.
     let after = get(&daemon.address, "/_next/static/chunks/v1.js");
-    let fields = |answer: &support::http::Response| {
-        let mut fields = answer.headers.clone();
+    let fields = |response: &support::http::Response| {
+        let mut fields = response.headers.clone();
         fields.retain(|(name, _)| name != "date");
         fields
     };
@@ -205,77 +206,86 @@ fn hashed_assets_of_replaced_versions_are_answered_for_and_nothing_else_of_them(
 #[test]
 fn a_restart_a_rollback_and_a_release_lose_no_asset() {
     let host = host();
-    host.put("bundle.zip", zip(&version(1)));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let mut daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
-    swap(&host, &daemon, 2);
+    until("the first version", || is_active(&daemon, 1));
+    replace_version(&host, &daemon, 2);
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
     let mut daemon = host.run();
-    until("the assets after a restart", || has_assets(&daemon, 1));
+    until("the assets after a restart", || serves_assets_of(&daemon, 1));
     host.ok(&["rollback"]);
-    assert!(is_shown(&daemon, 1));
-    assert!(has_assets(&daemon, 1) && has_assets(&daemon, 2));
+    assert!(is_active(&daemon, 1));
+    assert!(serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
     let daemon = host.run();
-    until("the assets of what was rolled back", || has_assets(&daemon, 2));
+    until("the assets of the version that was rolled back", || serves_assets_of(&daemon, 2));
     host.ok(&["release"]);
-    until("the newest again", || is_shown(&daemon, 2));
-    assert!(has_assets(&daemon, 1) && has_assets(&daemon, 2));
+    until("the newest again", || is_active(&daemon, 2));
+    assert!(serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
 }
 
-/// A date of a second that has passed: what is sealed from now on has another.
-fn let_a_second_pass() {
+/// Waits until the clock's second changes, so that a version sealed after it has another date.
+fn wait_for_next_second() {
     let second = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970").as_secs();
     let now = second();
     until("the next second", || second() > now);
 }
 
+// Regression: after a rollback, If-Modified-Since with the date of the newer version was answered with 304 although the
+// bytes differ.
 #[test]
 fn after_a_rollback_the_date_of_what_was_there_is_not_taken_for_that_of_what_is() {
     let host = host();
-    host.put("bundle.zip", zip(&version(1)));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let mut daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
+    until("the first version", || is_active(&daemon, 1));
     let date = |daemon: &Daemon| get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
     let first = date(&daemon);
-    let_a_second_pass();
-    swap(&host, &daemon, 2);
+    wait_for_next_second();
+    replace_version(&host, &daemon, 2);
     let second = date(&daemon);
     assert_ne!(first, second);
     host.ok(&["rollback"]);
     for _ in 0..2 {
-        until("the first version again", || is_shown(&daemon, 1));
-        let ask =
+        until("the first version again", || is_active(&daemon, 1));
+        let send =
             |fields: &[&str]| request(&daemon.address, "GET", "/", &[fields, &["Accept-Encoding: identity"]].concat());
-        let since = |name: &str, date: &str| ask(&[&format!("{name}: {date}")]).status;
-        let stale = ask(&[&format!("If-Modified-Since: {second}")]);
+        let status_with_date = |name: &str, date: &str| send(&[&format!("{name}: {date}")]).status;
+        let stale = send(&[&format!("If-Modified-Since: {second}")]);
         assert_eq!((stale.status, stale.text().contains("<title>v1<")), (200, true), "the bytes differ");
-        assert_eq!(since("If-Unmodified-Since", &second), 412);
-        assert_eq!((since("If-Modified-Since", &first), since("If-Unmodified-Since", &first)), (304, 200));
+        assert_eq!(status_with_date("If-Unmodified-Since", &second), 412);
+        assert_eq!(
+            (status_with_date("If-Modified-Since", &first), status_with_date("If-Unmodified-Since", &first)),
+            (304, 200)
+        );
         let later = "Fri, 31 Dec 2100 23:59:59 GMT";
-        assert_eq!((since("If-Modified-Since", later), since("If-Unmodified-Since", later)), (304, 200));
-        // Something else was there since that second.
-        let range = ask(&["Range: bytes=0-1", &format!("If-Range: {first}")]);
+        assert_eq!(
+            (status_with_date("If-Modified-Since", later), status_with_date("If-Unmodified-Since", later)),
+            (304, 200)
+        );
+        // Since that second, the address has had other content.
+        let range = send(&["Range: bytes=0-1", &format!("If-Range: {first}")]);
         assert_eq!(range.status, 200);
-        // The next process knows that there was another.
+        // After a restart, the daemon knows that from its history.
         daemon.signal("TERM");
         assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
         daemon = host.run();
     }
 }
 
+// Regression: two versions that were sealed within one second had the same date for different contents.
 #[test]
 fn versions_that_are_sealed_within_one_second_do_not_share_a_date() {
     let host = host();
-    host.put("bundle.zip", zip(&version(1)));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
+    until("the first version", || is_active(&daemon, 1));
     let date = || get(&daemon.address, "/").header("last-modified").expect("a date").to_owned();
     let mut before = date();
     for n in 2..=8 {
-        swap(&host, &daemon, n);
+        replace_version(&host, &daemon, n);
         let now = date();
         assert_ne!(before, now, "version {n} and the one before");
         before = now;
@@ -286,29 +296,29 @@ fn versions_that_are_sealed_within_one_second_do_not_share_a_date() {
 fn what_was_replaced_while_nobody_served_counts_from_then() {
     let host = host();
     for n in 1..=3 {
-        host.put("bundle.zip", zip(&version(n)));
+        host.put("bundle.zip", zip(&members_of_version(n)));
         host.ok(&["sync"]);
     }
     let mut daemon = host.run();
-    until("the assets", || has_assets(&daemon, 1) && has_assets(&daemon, 2));
+    until("the assets", || serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
     daemon.signal("TERM");
     assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
-    // As if all that had been two hours ago.
+    // As if all of it had happened two years ago.
     for name in ["store/history.jsonl", "store/state.json"] {
         let path = host.path(name);
         let text = std::fs::read_to_string(&path).expect("it can be read");
-        std::fs::write(&path, aged(&text)).expect("it can be written");
+        std::fs::write(&path, two_years_earlier(&text)).expect("it can be written");
     }
     let daemon = host.run();
-    // What is taken up is taken up before the next look ends with a version of its own.
-    swap(&host, &daemon, 4);
-    swap(&host, &daemon, 5);
-    assert!(has_assets(&daemon, 4), "what is replaced now is kept");
-    assert!(!has_assets(&daemon, 1) && !has_assets(&daemon, 2), "what was replaced too long ago is not");
+    // The daemon opens replaced versions before its next check of the source ends with a new version.
+    replace_version(&host, &daemon, 4);
+    replace_version(&host, &daemon, 5);
+    assert!(serves_assets_of(&daemon, 4), "the version replaced now is retained");
+    assert!(!serves_assets_of(&daemon, 1) && !serves_assets_of(&daemon, 2), "versions replaced too long ago are not");
 }
 
-/// The same with every moment of this year two years earlier.
-fn aged(text: &str) -> String {
+/// `text` with each time of the current year moved to two years earlier.
+fn two_years_earlier(text: &str) -> String {
     let year = this_year();
     text.replace(&format!("\"{year}-"), &format!("\"{}-", year - 2))
 }
@@ -321,61 +331,61 @@ fn this_year() -> u64 {
 #[test]
 fn what_is_pruned_is_let_go_of_and_what_is_kept_stays_reachable() {
     let host = host().set("sync.keep", "1");
-    host.put("bundle.zip", zip(&version(1)));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
+    until("the first version", || is_active(&daemon, 1));
     for n in 2..=5 {
-        swap(&host, &daemon, n);
+        replace_version(&host, &daemon, n);
     }
     let ids = || host.ok(&["versions", "--json"]).json()["versions"].as_array().expect("a list").len();
-    // Active, previous, and one more: keeping assets keeps no version from being pruned.
-    until("the older ones have gone", || ids() == 3);
-    assert!(!has_assets(&daemon, 1) && !has_assets(&daemon, 2));
-    assert!(has_assets(&daemon, 3) && has_assets(&daemon, 4) && has_assets(&daemon, 5));
+    // Active, previous, and one more: retained assets do not prevent pruning.
+    until("older versions are pruned", || ids() == 3);
+    assert!(!serves_assets_of(&daemon, 1) && !serves_assets_of(&daemon, 2));
+    assert!(serves_assets_of(&daemon, 3) && serves_assets_of(&daemon, 4) && serves_assets_of(&daemon, 5));
     host.ok(&["store", "verify"]);
 }
 
 #[test]
 fn without_a_grace_time_nothing_of_a_replaced_version_is_left() {
-    let host = host().set("server.assetGrace", text("0s"));
-    host.put("bundle.zip", zip(&version(1)));
+    let host = host().set("server.assetGrace", toml_string("0s"));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
-    swap(&host, &daemon, 2);
-    assert!(!has_assets(&daemon, 1) && has_assets(&daemon, 2));
+    until("the first version", || is_active(&daemon, 1));
+    replace_version(&host, &daemon, 2);
+    assert!(!serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
 }
 
 #[test]
 fn a_grace_time_ends() {
-    let host = host().set("server.assetGrace", text("2s"));
-    host.put("bundle.zip", zip(&version(1)));
+    let host = host().set("server.assetGrace", toml_string("2s"));
+    host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
-    until("the first version", || is_shown(&daemon, 1));
-    swap(&host, &daemon, 2);
-    until("the end of the grace time", || !has_assets(&daemon, 1));
-    assert!(has_assets(&daemon, 2));
+    until("the first version", || is_active(&daemon, 1));
+    replace_version(&host, &daemon, 2);
+    until("the end of the grace time", || !serves_assets_of(&daemon, 1));
+    assert!(serves_assets_of(&daemon, 2));
 }
 
 #[test]
 fn a_watched_folder_keeps_the_assets_of_what_it_was() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = dir.path().join("site");
-    let files = |n: u32| {
+    let write_version = |n: u32| {
         let page = format!("<title>v{n}</title>");
         let (script, style) = (format!("_next/static/chunks/v{n}.js"), format!("assets/main.0ab12cd{n}.css"));
         let files = [("index.html", page), (&script, format!("version({n})")), (&style, format!(".v{n} {{}}"))];
         let files: Vec<_> = files.iter().map(|(name, text)| (*name, text.as_str())).collect();
         write_site(&root, &files);
     };
-    files(1);
+    write_version(1);
     let daemon = Daemon::serve(&root, &["--watch"]);
     for n in 2..=3 {
         std::fs::remove_dir_all(root.join("_next")).expect("a folder can be removed");
         std::fs::remove_dir_all(root.join("assets")).expect("a folder can be removed");
-        files(n);
-        until("the next version", || is_shown(&daemon, n));
+        write_version(n);
+        until("the next version", || is_active(&daemon, n));
     }
     for n in 1..=3 {
-        assert!(has_assets(&daemon, n), "v{n}");
+        assert!(serves_assets_of(&daemon, n), "v{n}");
     }
 }

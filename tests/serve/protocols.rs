@@ -1,28 +1,28 @@
-//! One table of requests over HTTP/1.1 and HTTP/2, each in clear and over TLS: the answers are the same in all that they say.
+//! One table of requests over HTTP/1.1 and HTTP/2, each in clear and over TLS. All responses to a request are the same.
 
 use std::io::{Read, Write};
 use std::path::Path;
 
-use support::h2::{self, Answer, Client};
+use support::h2::{self, Http2Client, StreamOutcome};
 use support::http::{Response, connect, exchange, get, raw};
-use support::tls::{Authority, shake};
-use support::{Daemon, folder, write_site};
+use support::tls::{CertificateAuthority, tls_handshake};
+use support::{Daemon, temporary_folder, write_site};
 
 const NAME: &str = "docs.example";
 
 /// Method, path and further fields.
-type Asked<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
+type Request<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)]);
 
-/// What protects readers stands in every answer.
-const PROTECTING: [(&str, &str); 3] = [
+/// The security fields that every response has.
+const SECURITY_FIELDS: [(&str, &str); 3] = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "strict-origin-when-cross-origin"),
     ("x-frame-options", "SAMEORIGIN"),
 ];
 
-/// A request over HTTP/1.1.
+/// Sends a request over HTTP/1.1.
 #[track_caller]
-fn plain<S: Read + Write>(stream: S, method: &str, path: &str, fields: &[(&str, &str)]) -> Response {
+fn http1_request<S: Read + Write>(stream: S, method: &str, path: &str, fields: &[(&str, &str)]) -> Response {
     let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {NAME}\r\n");
     for (name, value) in fields {
         request.push_str(&[name, ": ", value, "\r\n"].concat());
@@ -31,20 +31,20 @@ fn plain<S: Read + Write>(stream: S, method: &str, path: &str, fields: &[(&str, 
     exchange(stream, request.as_bytes(), method == "HEAD")
 }
 
-/// Compares status, fields in any order, and body. Left out is what belongs to the connection or to the moment.
+/// Compares status, fields in any order, and body. Fields of the connection and the date are ignored.
 #[track_caller]
-fn assert_same(what: &str, answer: &Response, expected: &Response) {
-    let fields = |answer: &Response| {
-        let apart = ["connection", "keep-alive", "transfer-encoding", "date"];
-        let mut fields = answer.headers.clone();
-        fields.retain(|(name, _)| !apart.contains(&name.as_str()));
+fn assert_same_response(case: &str, response: &Response, expected: &Response) {
+    let fields = |response: &Response| {
+        let ignored = ["connection", "keep-alive", "transfer-encoding", "date"];
+        let mut fields = response.headers.clone();
+        fields.retain(|(name, _)| !ignored.contains(&name.as_str()));
         fields.sort();
         fields
     };
-    assert_eq!(answer.status, expected.status, "{what}");
-    assert_eq!(fields(answer), fields(expected), "{what}");
-    assert!(answer.body == expected.body, "{what}: {} and {} bytes", answer.body.len(), expected.body.len());
-    assert!(answer.headers.iter().any(|(name, _)| name == "date"), "{what}: no date");
+    assert_eq!(response.status, expected.status, "{case}");
+    assert_eq!(fields(response), fields(expected), "{case}");
+    assert!(response.body == expected.body, "{case}: {} and {} bytes", response.body.len(), expected.body.len());
+    assert!(response.headers.iter().any(|(name, _)| name == "date"), "{case}: no date");
 }
 
 /// The bytes with which a client that speaks HTTP/2 begins.
@@ -75,7 +75,7 @@ fn serve_with_http2(http2: &str, root: &Path, more: &[&str]) -> Daemon {
 }
 
 /// Writes a certificate for [`NAME`] and its key into `dir`; returns the options of `serve` for TLS.
-fn tls_options(dir: &Path, authority: &Authority) -> Vec<String> {
+fn tls_options(dir: &Path, authority: &CertificateAuthority) -> Vec<String> {
     let pair = authority.issue(&[NAME]);
     write_site(dir, &[("cert.pem", &pair.certificate), ("key.pem", &pair.key)]);
     let file = |name: &str| dir.join(name).to_str().expect("a name").to_owned();
@@ -94,23 +94,23 @@ fn http_2_of_hyper_and_tls_give_the_same_answers() {
 
 #[test]
 fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let options = tls_options(dir.path(), &authority);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let secure = serve_with_http2("off", &root, &options);
-    let stream = shake(&secure.address, &authority.client(&["h2", "http/1.1"]), NAME).expect("a handshake");
+    let stream = tls_handshake(&secure.address, &authority.client(&["h2", "http/1.1"]), NAME).expect("a handshake");
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
-    assert_eq!(plain(stream, "GET", "/", &[]).text(), "<p>home");
-    assert!(shake(&secure.address, &authority.client(&["h2"]), NAME).is_err(), "there is no protocol to agree on");
-    // The answer to a preface is that of a connection that has agreed on HTTP/1.1.
+    assert_eq!(http1_request(stream, "GET", "/", &[]).text(), "<p>home");
+    assert!(tls_handshake(&secure.address, &authority.client(&["h2"]), NAME).is_err(), "no common protocol");
+    // The response to a preface is the one on a connection whose ALPN protocol is HTTP/1.1.
     let as_http_1 = |daemon: &Daemon, offered: &[&str]| {
-        let mut stream = shake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
+        let mut stream = tls_handshake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
         stream.write_all(&preface()).expect("the server reads");
-        let mut answer = Vec::new();
-        let _ = stream.read_to_end(&mut answer);
-        answer
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        response
     };
     let expected = as_http_1(&serve_with_http2("own", &root, &options), &["http/1.1"]);
     let clear = serve_with_http2("off", &root, &[]);
@@ -121,7 +121,7 @@ fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() 
 
 #[track_caller]
 fn assert_protocols_answer_alike(http2: &str) {
-    let dir = folder();
+    let dir = temporary_folder();
     let page = "A page of some length. ".repeat(4000);
     let root = write_site(
         &dir.path().join("site"),
@@ -137,16 +137,16 @@ fn assert_protocols_answer_alike(http2: &str) {
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
     let daemon = serve_with_http2(http2, &root, &[]);
     assert_eq!(announced_settings(&daemon.address).contains(&NO_PRIORITIES), http2 == "own");
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let options = tls_options(dir.path(), &authority);
     let secure = serve_with_http2(http2, &root, &options.iter().map(String::as_str).collect::<Vec<_>>());
-    let stream = shake(&secure.address, &authority.client(&["h2"]), NAME).expect("a handshake");
+    let stream = tls_handshake(&secure.address, &authority.client(&["h2"]), NAME).expect("a handshake");
     let socket = stream.sock.try_clone().expect("a descriptor");
-    let mut secure_client = Client::over(Box::new(stream), socket, 1 << 20);
-    secure_client.widen();
+    let mut secure_client = Http2Client::over(Box::new(stream), socket, 1 << 20);
+    secure_client.widen_connection_window();
     let tag = get(&daemon.address, "/").header("etag").expect("a tag").to_owned();
     let gzip = ("accept-encoding", "gzip");
-    let cases: &[Asked] = &[
+    let cases: &[Request] = &[
         ("GET", "/", &[]),
         ("GET", "/", &[gzip]),
         ("HEAD", "/", &[gzip]),
@@ -181,27 +181,27 @@ fn assert_protocols_answer_alike(http2: &str) {
         ("GET", "//secret.html", &[]),
         ("GET", "/..%5csecret.html", &[]),
     ];
-    let mut client = Client::open(&daemon.address);
-    let asked: Vec<u32> = cases.iter().map(|&(method, path, fields)| client.request(method, path, fields)).collect();
-    for (&(method, path, fields), stream) in cases.iter().zip(asked) {
-        let what = format!("{method} {path} {fields:?}");
-        let expected = plain(connect(&daemon.address), method, path, fields);
+    let mut client = Http2Client::open(&daemon.address);
+    let streams: Vec<u32> = cases.iter().map(|&(method, path, fields)| client.request(method, path, fields)).collect();
+    for (&(method, path, fields), stream) in cases.iter().zip(streams) {
+        let case = format!("{method} {path} {fields:?}");
+        let expected = http1_request(connect(&daemon.address), method, path, fields);
         let text = String::from_utf8_lossy(&expected.body).into_owned();
-        assert!(!text.contains("TOPSECRET"), "{what}");
-        for (name, value) in PROTECTING {
-            assert_eq!(expected.header(name), Some(value), "{what}");
+        assert!(!text.contains("TOPSECRET"), "{case}");
+        for (name, value) in SECURITY_FIELDS {
+            assert_eq!(expected.header(name), Some(value), "{case}");
         }
-        assert_same(&format!("{what} over HTTP/2"), &client.response(stream), &expected);
-        let stream = shake(&secure.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
-        assert_same(&format!("{what} over TLS"), &plain(stream, method, path, fields), &expected);
+        assert_same_response(&format!("{case} over HTTP/2"), &client.response(stream), &expected);
+        let stream = tls_handshake(&secure.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+        assert_same_response(&format!("{case} over TLS"), &http1_request(stream, method, path, fields), &expected);
         let stream = secure_client.request(method, path, fields);
-        assert_same(&format!("{what} over HTTP/2 and TLS"), &secure_client.response(stream), &expected);
+        assert_same_response(&format!("{case} over HTTP/2 and TLS"), &secure_client.response(stream), &expected);
     }
 }
 
 #[test]
 fn no_address_that_only_http_2_can_spell_leads_outside() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>x")]);
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
     let daemon = Daemon::serve(&root, &[]);
@@ -217,13 +217,13 @@ fn no_address_that_only_http_2_can_spell_leads_outside() {
         "/a b",
         "/\r\nX: y",
     ] {
-        let mut client = Client::open(&daemon.address);
+        let mut client = Http2Client::open(&daemon.address);
         match client.get(path, &[]) {
-            Answer::Response { status, body } => {
+            StreamOutcome::Response { status, body } => {
                 assert!(matches!(status, 400 | 404), "{path:?}: {status}");
                 assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{path:?}");
             }
-            Answer::Reset(_) | Answer::Ended(_) => {}
+            StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
         }
     }
 }

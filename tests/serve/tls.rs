@@ -1,4 +1,4 @@
-//! What TLS towards readers is promised: who is agreed with, which pairs are refused, how one is exchanged, and bad company.
+//! TLS for readers: handshakes, key pairs that are refused, replacement of a key pair, and bad clients.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -9,27 +9,29 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 use rustls::{ClientConfig, ProtocolVersion};
-use support::h2::{self, Answer};
-use support::host::{Host, bundle, finish, judged, text};
+use support::h2::{self, StreamOutcome};
+use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
 use support::http::{self, connect, get, parse, raw};
-use support::tls::{Authority, Issued, Secure, certificate_of, secure_get, shake};
-use support::{Daemon, docwharf, folder, run, until, write_site};
+use support::tls::{
+    CertificateAuthority, IssuedCertificate, TlsClientStream, https_get, peer_certificate, tls_handshake,
+};
+use support::{Daemon, docwharf, run_docwharf, temporary_folder, until, write_site};
 
 const NAME: &str = "docs.example";
 const SMALL: [(&str, &str); 2] = [("index.html", "<p>home"), ("a.txt", "content of a")];
 
-/// Puts a pair beside each other.
-fn lay(dir: &Path, pair: &Issued) {
+/// Writes certificate and key into `dir`.
+fn write_pair(dir: &Path, pair: &IssuedCertificate) {
     std::fs::write(dir.join("cert.pem"), &pair.certificate).expect("files can be written");
     std::fs::write(dir.join("key.pem"), &pair.key).expect("files can be written");
 }
 
-/// A site under a certificate of this authority.
-fn secured(authority: &Authority, listen: &[&str]) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
+/// Serves a site with a certificate of this authority.
+fn serve_with_tls(authority: &CertificateAuthority, listen: &[&str]) -> (tempfile::TempDir, Daemon) {
+    let dir = temporary_folder();
     write_site(&dir.path().join("site"), &SMALL);
-    lay(dir.path(), &authority.issue(&[NAME]));
-    let daemon = Daemon::start_at(
+    write_pair(dir.path(), &authority.issue(&[NAME]));
+    let daemon = Daemon::start_with_addresses(
         docwharf()
             .current_dir(dir.path())
             .args(["serve", "site", "--tls-cert", "cert.pem", "--tls-key", "key.pem"])
@@ -39,34 +41,34 @@ fn secured(authority: &Authority, listen: &[&str]) -> (tempfile::TempDir, Daemon
     (dir, daemon)
 }
 
-/// `run` on a bundle, encrypted.
-fn host(pair: &Issued) -> Host {
+/// A host whose `run` serves a bundle over TLS with this key pair.
+fn host(pair: &IssuedCertificate) -> Host {
     let host = Host::bare();
     host.put("bundle.zip", bundle("one"));
     host.put("cert.pem", &pair.certificate);
     host.put("key.pem", &pair.key);
-    host.set("staticExport.bundleUrl", text("bundle.zip"))
-        .set("sync.interval", text("1h"))
+    host.set("staticExport.bundleUrl", toml_string("bundle.zip"))
+        .set("sync.interval", toml_string("1h"))
         .set("server.listen", "[]")
-        .set("tls.listen", text("127.0.0.1:0"))
-        .set("tls.certFile", text("cert.pem"))
-        .set("tls.keyFile", text("key.pem"))
+        .set("tls.listen", toml_string("127.0.0.1:0"))
+        .set("tls.certFile", toml_string("cert.pem"))
+        .set("tls.keyFile", toml_string("key.pem"))
 }
 
-fn ready(host: &Host, client: &Arc<ClientConfig>) -> Daemon {
+fn start_and_wait(host: &Host, client: &Arc<ClientConfig>) -> Daemon {
     let daemon = host.run();
-    until("the site is served", || secure_get(&daemon.address, client, NAME, "/", &[]).status == 200);
+    until("the site is served", || https_get(&daemon.address, client, NAME, "/", &[]).status == 200);
     daemon
 }
 
-fn descriptors(daemon: &Daemon) -> usize {
+fn open_descriptors(daemon: &Daemon) -> usize {
     std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the process lives").count()
 }
 
 #[test]
 fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
-    let authority = Authority::new();
-    let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     assert!(daemon.urls[0].starts_with("https://127.0.0.1:"), "{:?}", daemon.urls);
     for (offered, agreed) in [
         (&["h2", "http/1.1"][..], Some(&b"h2"[..])),
@@ -74,97 +76,103 @@ fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
         (&["http/1.1"], Some(b"http/1.1")),
         (&[], None),
     ] {
-        let stream = shake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
+        let stream = tls_handshake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
         assert_eq!(stream.conn.alpn_protocol(), agreed, "{offered:?}");
         assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
         if agreed == Some(b"h2") {
             let socket = stream.sock.try_clone().expect("a descriptor");
-            let mut client = h2::Client::over(Box::new(stream), socket, 1 << 20);
+            let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
             let body = b"content of a".to_vec();
-            assert_eq!(client.get("/a.txt", &[]), Answer::Response { status: 200, body });
+            assert_eq!(client.get("/a.txt", &[]), StreamOutcome::Response { status: 200, body });
         } else {
-            let answer = secure_get(&daemon.address, &authority.client(offered), NAME, "/a.txt", &[]);
-            assert_eq!((answer.status, answer.text()), (200, "content of a".to_owned()));
-            assert_eq!(answer.header("strict-transport-security"), None, "it was not asked for");
+            let response = https_get(&daemon.address, &authority.client(offered), NAME, "/a.txt", &[]);
+            assert_eq!((response.status, response.text()), (200, "content of a".to_owned()));
+            assert_eq!(response.header("strict-transport-security"), None, "HSTS is off by default");
         }
     }
-    // Who has agreed on HTTP/1.1 speaks no HTTP/2: its first frame would be SETTINGS.
-    let mut stream = shake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+    // A connection whose ALPN protocol is HTTP/1.1 cannot use HTTP/2. Its first frame would be SETTINGS.
+    let mut stream = tls_handshake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
     let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat();
     stream.write_all(&preface).expect("the server reads");
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(&answer));
-    // Neither protocol: no agreement, and no guess.
-    assert!(shake(&daemon.address, &authority.client(&["spdy/3"]), NAME).is_err());
-    // Who trusts somebody else is not answered.
-    assert!(shake(&daemon.address, &Authority::new().client(&[]), NAME).is_err());
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(&response));
+    // Without a common protocol the handshake fails.
+    assert!(tls_handshake(&daemon.address, &authority.client(&["spdy/3"]), NAME).is_err());
+    // A client that trusts another authority ends the handshake.
+    assert!(tls_handshake(&daemon.address, &CertificateAuthority::new().client(&[]), NAME).is_err());
 }
 
 #[test]
 fn several_listeners_and_ipv6_are_announced_as_they_answer() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     // A machine without IPv6 has nothing to bind to.
     let listen =
         if TcpListener::bind("[::1]:0").is_ok() { vec!["127.0.0.1:0", "[::1]:0"] } else { vec!["127.0.0.1:0"] };
-    let (_dir, daemon) = secured(&authority, &listen);
+    let (_dir, daemon) = serve_with_tls(&authority, &listen);
     let client = authority.client(&["http/1.1"]);
     for n in 0..listen.len() {
         assert!(daemon.urls[n].starts_with("https://"), "{:?}", daemon.urls);
-        assert_eq!(secure_get(daemon.at(n), &client, NAME, "/a.txt", &[]).text(), "content of a");
+        assert_eq!(https_get(daemon.address_of(n), &client, NAME, "/a.txt", &[]).text(), "content of a");
     }
-    let host = host(&authority.issue(&[NAME])).set("server.listen", text("127.0.0.1:0"));
-    let daemon = Daemon::start_at(&mut host.command(&["run"]), 2);
+    let host = host(&authority.issue(&[NAME])).set("server.listen", toml_string("127.0.0.1:0"));
+    let daemon = Daemon::start_with_addresses(&mut host.command(&["run"]), 2);
     let schemes: Vec<&str> = daemon.urls.iter().filter_map(|url| url.split("://").next()).collect();
     assert_eq!(schemes, ["http", "https"]);
     until("both answer", || {
-        get(daemon.at(0), "/").status == 200 && secure_get(daemon.at(1), &client, NAME, "/", &[]).status == 200
+        get(daemon.address_of(0), "/").status == 200
+            && https_get(daemon.address_of(1), &client, NAME, "/", &[]).status == 200
     });
 }
 
 #[test]
 fn hsts_goes_to_those_who_use_https_and_to_nobody_else() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let host = host(&authority.issue(&[NAME]))
-        .set("server.listen", text("127.0.0.1:0"))
-        .set("server.trustedProxies", text("127.0.0.1"))
-        .set("tls.hsts", text("365d"));
-    let daemon = Daemon::start_at(&mut host.command(&["run"]), 2);
+        .set("server.listen", toml_string("127.0.0.1:0"))
+        .set("server.trustedProxies", toml_string("127.0.0.1"))
+        .set("tls.hsts", toml_string("365d"));
+    let daemon = Daemon::start_with_addresses(&mut host.command(&["run"]), 2);
     let client = authority.client(&["http/1.1"]);
-    until("it is served", || get(daemon.at(0), "/").status == 200);
+    until("it is served", || get(daemon.address_of(0), "/").status == 200);
     let age = Some("max-age=31536000");
     for target in ["/", "/missing", "/missing.js"] {
-        assert_eq!(secure_get(daemon.at(1), &client, NAME, target, &[]).header("strict-transport-security"), age);
-        assert_eq!(get(daemon.at(0), target).header("strict-transport-security"), None);
-        let by_proxy = http::request(daemon.at(0), "GET", target, &["X-Forwarded-Proto: https"]);
-        assert_eq!(by_proxy.header("strict-transport-security"), age, "{target}");
-        let unsafe_there = http::request(daemon.at(0), "GET", target, &["X-Forwarded-Proto: http"]);
-        assert_eq!(unsafe_there.header("strict-transport-security"), None);
+        assert_eq!(
+            https_get(daemon.address_of(1), &client, NAME, target, &[]).header("strict-transport-security"),
+            age
+        );
+        assert_eq!(get(daemon.address_of(0), target).header("strict-transport-security"), None);
+        let via_https_proxy = http::request(daemon.address_of(0), "GET", target, &["X-Forwarded-Proto: https"]);
+        assert_eq!(via_https_proxy.header("strict-transport-security"), age, "{target}");
+        let via_http_proxy = http::request(daemon.address_of(0), "GET", target, &["X-Forwarded-Proto: http"]);
+        assert_eq!(via_http_proxy.header("strict-transport-security"), None);
     }
 }
 
-/// A wrong pair: what it is called, how it is laid, what the line must name, what it must advise.
-type Wrong = (&'static str, Box<dyn Fn(&Path) + Sync>, &'static str, &'static str);
+/// An invalid key pair: its description, how its files are written, the file that the error must name, and its advice.
+type InvalidPair = (&'static str, Box<dyn Fn(&Path) + Sync>, &'static str, &'static str);
 
-/// A pipe that nobody writes to: whoever opens it waits for ever.
-fn make_pipe(path: &Path) {
+/// Makes a named pipe that has no writer. Opening it for reading blocks for ever.
+fn make_fifo(path: &Path) {
     assert!(std::process::Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
 }
 
-fn wrong_pairs() -> Vec<Wrong> {
-    let root = Authority::new();
-    let middle = root.below("between");
+fn invalid_pairs() -> Vec<InvalidPair> {
+    let root = CertificateAuthority::new();
+    let intermediate = root.intermediate("between");
     let good = root.issue(&[NAME]);
-    let other = root.issue(&[NAME]);
-    let chained = middle.issue(&[NAME]);
-    let third = middle.below("lower");
-    let long = third.issue(&[NAME]);
-    let put = |certificate: String, key: String| -> Box<dyn Fn(&Path) + Sync> {
-        Box::new(move |dir: &Path| lay(dir, &Issued { certificate: certificate.clone(), key: key.clone() }))
+    let other_pair = root.issue(&[NAME]);
+    let chained = intermediate.issue(&[NAME]);
+    let lower = intermediate.intermediate("lower");
+    let long_chain = lower.issue(&[NAME]);
+    let pair_of = |certificate: String, key: String| -> Box<dyn Fn(&Path) + Sync> {
+        Box::new(move |dir: &Path| {
+            write_pair(dir, &IssuedCertificate { certificate: certificate.clone(), key: key.clone() });
+        })
     };
     let encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMIGbMFcG\n-----END ENCRYPTED PRIVATE KEY-----\n".to_owned();
-    let older = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMIGbMFcG\n-----END RSA PRIVATE KEY-----\n".to_owned();
-    let cut = good.certificate[..good.certificate.len() / 2].to_owned();
+    let legacy_encrypted = "-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nMIGbMFcG\n-----END RSA PRIVATE KEY-----\n".to_owned();
+    let truncated = good.certificate[..good.certificate.len() / 2].to_owned();
     let no_der = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_owned();
     vec![
         ("no certificate's file", Box::new(|_: &Path| {}), "cert.pem", "No such file"),
@@ -179,7 +187,7 @@ fn wrong_pairs() -> Vec<Wrong> {
         ),
         (
             "a pipe for a certificate",
-            Box::new(|dir: &Path| make_pipe(&dir.join("cert.pem"))),
+            Box::new(|dir: &Path| make_fifo(&dir.join("cert.pem"))),
             "cert.pem",
             "a named pipe",
         ),
@@ -189,7 +197,7 @@ fn wrong_pairs() -> Vec<Wrong> {
                 let certificate = good.certificate.clone();
                 Box::new(move |dir: &Path| {
                     std::fs::write(dir.join("cert.pem"), &certificate).expect("written");
-                    make_pipe(&dir.join("key.pem"));
+                    make_fifo(&dir.join("key.pem"));
                 })
             },
             "key.pem",
@@ -201,32 +209,53 @@ fn wrong_pairs() -> Vec<Wrong> {
             "cert.pem",
             "a folder",
         ),
-        ("another's key", put(good.certificate.clone(), other.key.clone()), "key.pem", "does not belong"),
-        ("the two exchanged", put(good.key.clone(), good.certificate.clone()), "cert.pem", "exchanged"),
-        ("an empty file", put(String::new(), good.key.clone()), "cert.pem", "empty"),
-        ("no PEM", put("hello".to_owned(), good.key.clone()), "cert.pem", "-----BEGIN CERTIFICATE-----"),
-        ("a cut certificate", put(cut, good.key.clone()), "cert.pem", "copy it again"),
-        ("no DER within", put(no_der, good.key.clone()), "cert.pem", "cannot be read"),
-        ("no key within", put(good.certificate.clone(), "hello".to_owned()), "key.pem", "-----BEGIN PRIVATE KEY-----"),
-        ("an encrypted key", put(good.certificate.clone(), encrypted), "key.pem", "decrypt it"),
-        ("a key encrypted as of old", put(good.certificate.clone(), older), "key.pem", "decrypt it"),
-        ("the issuer first", put(middle.pem() + &chained.certificate, chained.key.clone()), "cert.pem", "wrong order"),
+        (
+            "the key of another certificate",
+            pair_of(good.certificate.clone(), other_pair.key.clone()),
+            "key.pem",
+            "does not belong",
+        ),
+        ("the two exchanged", pair_of(good.key.clone(), good.certificate.clone()), "cert.pem", "exchanged"),
+        ("an empty file", pair_of(String::new(), good.key.clone()), "cert.pem", "empty"),
+        ("no PEM", pair_of("hello".to_owned(), good.key.clone()), "cert.pem", "-----BEGIN CERTIFICATE-----"),
+        ("a cut certificate", pair_of(truncated, good.key.clone()), "cert.pem", "copy it again"),
+        ("no DER inside", pair_of(no_der, good.key.clone()), "cert.pem", "cannot be read"),
+        (
+            "no key inside",
+            pair_of(good.certificate.clone(), "hello".to_owned()),
+            "key.pem",
+            "-----BEGIN PRIVATE KEY-----",
+        ),
+        ("an encrypted key", pair_of(good.certificate.clone(), encrypted), "key.pem", "decrypt it"),
+        (
+            "a key with legacy PEM encryption",
+            pair_of(good.certificate.clone(), legacy_encrypted),
+            "key.pem",
+            "decrypt it",
+        ),
+        (
+            "the issuer first",
+            pair_of(intermediate.pem() + &chained.certificate, chained.key.clone()),
+            "cert.pem",
+            "wrong order",
+        ),
         (
             "issuers out of order",
-            put(long.certificate.clone() + &middle.pem() + &third.pem(), long.key.clone()),
+            pair_of(long_chain.certificate.clone() + &intermediate.pem() + &lower.pem(), long_chain.key.clone()),
             "cert.pem",
             "wrong order",
         ),
     ]
 }
 
+// Regression: a named pipe in the place of a certificate or a key delayed the start for ever.
 #[test]
 fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
-    for (what, lay, names, advises) in wrong_pairs() {
-        let dir = folder();
+    for (case, write_files, named_file, advice) in invalid_pairs() {
+        let dir = temporary_folder();
         write_site(&dir.path().join("site"), &SMALL);
-        lay(dir.path());
-        let ended = finish(docwharf().current_dir(dir.path()).args([
+        write_files(dir.path());
+        let ended = run_with_timeout(docwharf().current_dir(dir.path()).args([
             "serve",
             "site",
             "--listen",
@@ -236,30 +265,35 @@ fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
             "--tls-key",
             "key.pem",
         ]));
-        let ended = judged(2, ended);
-        assert!(ended.stderr.contains(names) && ended.stderr.contains(advises), "{what}: {}", ended.stderr);
-        assert_eq!(ended.stdout, "", "{what}");
-        // `run` says the same, before it makes a store.
+        let ended = expect_plain_exit(2, ended);
+        assert!(ended.stderr.contains(named_file) && ended.stderr.contains(advice), "{case}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{case}");
+        // `run` prints the same error, before it makes a store.
         let host = Host::bare()
-            .set("staticExport.bundleUrl", text("bundle.zip"))
-            .set("tls.listen", text("127.0.0.1:0"))
-            .set("tls.certFile", text("cert.pem"))
-            .set("tls.keyFile", text("key.pem"));
+            .set("staticExport.bundleUrl", toml_string("bundle.zip"))
+            .set("tls.listen", toml_string("127.0.0.1:0"))
+            .set("tls.certFile", toml_string("cert.pem"))
+            .set("tls.keyFile", toml_string("key.pem"));
         host.put("bundle.zip", bundle("one"));
-        lay(host.dir.path());
-        let ended = host.ends(2, &["run"]);
-        assert!(ended.stderr.contains(names) && ended.stderr.contains(advises), "{what}: {}", ended.stderr);
-        assert_eq!(ended.stdout, "", "{what}");
-        assert!(!host.path("store").exists(), "{what}");
-        // `config check` and `doctor` tell before anybody starts it.
-        let checked = host.ok(&["config", "check"]);
-        assert!(checked.stderr.contains(advises), "{what}: {}", checked.stderr);
-        let looked = host.command(&["doctor", "--offline"]).output().expect("it runs");
-        let looked = String::from_utf8_lossy(&looked.stdout).into_owned();
-        assert!(looked.lines().any(|line| line.contains("certificate") && line.contains(advises)), "{what}: {looked}");
+        write_files(host.dir.path());
+        let ended = host.expect_exit(2, &["run"]);
+        assert!(ended.stderr.contains(named_file) && ended.stderr.contains(advice), "{case}: {}", ended.stderr);
+        assert_eq!(ended.stdout, "", "{case}");
+        assert!(!host.path("store").exists(), "{case}");
+        // `config check` and `doctor` report it before a start.
+        let check_output = host.ok(&["config", "check"]);
+        assert!(check_output.stderr.contains(advice), "{case}: {}", check_output.stderr);
+        let doctor_output = host.command(&["doctor", "--offline"]).output().expect("it runs");
+        let doctor_output = String::from_utf8_lossy(&doctor_output.stdout).into_owned();
+        assert!(
+            doctor_output.lines().any(|line| line.contains("certificate") && line.contains(advice)),
+            "{case}: {doctor_output}"
+        );
     }
 }
 
+// Regression: a named pipe in the place of a certificate, a key, `caFile` or `redirectsFile` delayed the start for
+// ever.
 #[test]
 fn no_file_that_the_configuration_names_is_waited_for() {
     for (key, code, command) in [
@@ -269,87 +303,89 @@ fn no_file_that_the_configuration_names_is_waited_for() {
         ("api.caFile", 2, &["sync"]),
     ] {
         let host = Host::bare()
-            .set("api.baseUrl", text("https://127.0.0.1:9/v1"))
-            .set("api.domain", text(NAME))
-            .set("api.keyFile", text("key"))
-            .set(key, text("pipe"));
+            .set("api.baseUrl", toml_string("https://127.0.0.1:9/v1"))
+            .set("api.domain", toml_string(NAME))
+            .set("api.keyFile", toml_string("key"))
+            .set(key, toml_string("pipe"));
         host.put("key", "dwk_0123456789");
-        make_pipe(&host.path("pipe"));
-        let ended = finish(&mut host.command(command));
+        make_fifo(&host.path("pipe"));
+        let ended = run_with_timeout(&mut host.command(command));
         assert!(ended.stderr.contains("/pipe") && ended.stderr.contains("a named pipe"), "{key}: {ended:?}");
-        judged(code, ended);
+        expect_plain_exit(code, ended);
     }
 }
 
 #[test]
 fn half_a_pair_and_a_listener_without_one_are_mistakes_that_name_the_key() {
     for (key, value, missing) in [
-        ("tls.certFile", text("cert.pem"), "tls.keyFile is missing"),
-        ("tls.keyFile", text("key.pem"), "tls.certFile is missing"),
-        ("tls.listen", text("127.0.0.1:0"), "tls.certFile is missing"),
+        ("tls.certFile", toml_string("cert.pem"), "tls.keyFile is missing"),
+        ("tls.keyFile", toml_string("key.pem"), "tls.certFile is missing"),
+        ("tls.listen", toml_string("127.0.0.1:0"), "tls.certFile is missing"),
         ("server.listen", "[]".to_owned(), "server.listen"),
-        ("tls.hsts", text("always"), "tls.hsts"),
+        ("tls.hsts", toml_string("always"), "tls.hsts"),
     ] {
         let host = Host::bare().set(key, value);
-        let ended = host.ends(2, &["config", "check"]);
+        let ended = host.expect_exit(2, &["config", "check"]);
         assert!(ended.stderr.contains(missing), "{key}: {}", ended.stderr);
     }
-    let half = run(["serve", "x", "--tls-cert", "cert.pem"]).expect(2);
+    let half = run_docwharf(["serve", "x", "--tls-cert", "cert.pem"]).expect(2);
     assert!(half.stderr.contains("--tls-key"), "{}", half.stderr);
-    // A certificate alone serves nobody.
-    let authority = Authority::new();
+    // A certificate without `tls.listen` opens no listener.
+    let authority = CertificateAuthority::new();
     let host = host(&authority.issue(&[NAME])).without("tls.listen");
-    let ended = host.ends(2, &["run"]);
-    assert!(ended.stderr.contains("nowhere to serve"), "{}", ended.stderr);
+    let ended = host.expect_exit(2, &["run"]);
+    assert!(ended.stderr.contains("no address to serve on"), "{}", ended.stderr);
 }
 
 #[test]
 fn the_pair_may_come_from_credentials() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let pair = authority.issue(&[NAME]);
     let host = host(&pair).without("tls.certFile").without("tls.keyFile");
     host.put("tls-cert", &pair.certificate);
     host.put("tls-key", &pair.key);
     let daemon = Daemon::start(host.command(&["run"]).env("CREDENTIALS_DIRECTORY", host.dir.path()));
     assert!(daemon.urls[0].starts_with("https://"));
-    let stream = shake(&daemon.address, &authority.client(&[]), NAME);
-    stream.expect("it is agreed with");
+    let stream = tls_handshake(&daemon.address, &authority.client(&[]), NAME);
+    stream.expect("a handshake");
 }
 
 #[test]
 fn a_certificate_whose_dates_are_wrong_is_served_with_a_warning_and_is_an_error_to_doctor() {
-    let authority = Authority::new();
-    for (from, to, says) in [(2001, 2002, "ended"), (2090, 2095, "does not count before")] {
+    let authority = CertificateAuthority::new();
+    for (from, to, warning) in [(2001, 2002, "expired"), (2090, 2095, "is not valid before")] {
         let host = host(&authority.issue_between(&[NAME], from, to));
         let mut child = host.command(&["run"]);
         let log = std::fs::File::create(host.path("log")).expect("a file");
         let daemon = Daemon::start(child.stderr(log));
-        let refused = shake(&daemon.address, &authority.client(&[]), NAME).expect_err("a client that checks");
+        let refused = tls_handshake(&daemon.address, &authority.client(&[]), NAME).expect_err("a client that checks");
         assert!(refused.to_string().to_lowercase().contains("certificate"), "{refused}");
         let log = std::fs::read_to_string(host.path("log")).expect("the log");
-        assert!(log.contains(says), "{log}");
-        let looked = host.command(&["doctor", "--offline", "--json"]).output().expect("it runs");
-        assert_eq!(looked.status.code(), Some(1));
-        let looked = String::from_utf8_lossy(&looked.stdout).into_owned();
-        assert!(looked.contains(says), "{looked}");
-        let checked = host.ok(&["config", "check"]);
-        assert!(checked.stderr.contains(says), "{}", checked.stderr);
-        until("status tells", || host.status()["daemon"]["tls"]["error"].as_str().is_some_and(|e| e.contains(says)));
+        assert!(log.contains(warning), "{log}");
+        let doctor_output = host.command(&["doctor", "--offline", "--json"]).output().expect("it runs");
+        assert_eq!(doctor_output.status.code(), Some(1));
+        let doctor_output = String::from_utf8_lossy(&doctor_output.stdout).into_owned();
+        assert!(doctor_output.contains(warning), "{doctor_output}");
+        let check_output = host.ok(&["config", "check"]);
+        assert!(check_output.stderr.contains(warning), "{}", check_output.stderr);
+        until("the status reports it", || {
+            host.status()["daemon"]["tls"]["error"].as_str().is_some_and(|e| e.contains(warning))
+        });
     }
 }
 
 #[test]
 fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybody_can_read() {
     const DAY: Duration = Duration::from_hours(24);
-    let authority = Authority::new();
-    for (left, mode, warnings) in [
+    let authority = CertificateAuthority::new();
+    for (remaining, mode, warnings) in [
         ((14 * 24 + 1) * (DAY / 24), 0o640, &[][..]),
-        ((14 * 24 - 1) * (DAY / 24), 0o640, &["cert.pem ends soon"]),
-        (15 * DAY, 0o644, &["key.pem can be read by everybody"]),
-        (15 * DAY, 0o642, &["key.pem can be read by everybody"]),
-        (DAY, 0o604, &["cert.pem ends soon", "key.pem can be read by everybody"]),
+        ((14 * 24 - 1) * (DAY / 24), 0o640, &["cert.pem expires soon"]),
+        (15 * DAY, 0o644, &["key.pem can be read by all users"]),
+        (15 * DAY, 0o642, &["key.pem can be read by all users"]),
+        (DAY, 0o604, &["cert.pem expires soon", "key.pem can be read by all users"]),
     ] {
-        let host = host(&authority.issue_ending_in(&[NAME], left));
+        let host = host(&authority.issue_expiring_in(&[NAME], remaining));
         std::fs::set_permissions(host.path("key.pem"), std::os::unix::fs::PermissionsExt::from_mode(mode))
             .expect("modes can be set");
         let report = host.ok(&["doctor", "--offline", "--json"]).json();
@@ -367,13 +403,13 @@ fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybo
 #[test]
 fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
     const THREADS: usize = 8;
-    let authority = Authority::new();
-    let pairs: Vec<Issued> = (0..6).map(|_| authority.issue(&[NAME])).collect();
+    let authority = CertificateAuthority::new();
+    let pairs: Vec<IssuedCertificate> = (0..6).map(|_| authority.issue(&[NAME])).collect();
     let host = host(&pairs[0]);
     let client = authority.client(&["http/1.1"]);
-    let daemon = ready(&host, &client);
+    let daemon = start_and_wait(&host, &client);
     let (answered, done) = (AtomicUsize::new(0), AtomicBool::new(false));
-    let seen = std::sync::Mutex::new(std::collections::HashSet::new());
+    let seen_certificates = std::sync::Mutex::new(std::collections::HashSet::new());
     std::thread::scope(|scope| {
         let mut clients = Vec::new();
         for _ in 0..THREADS {
@@ -381,24 +417,26 @@ fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
                 while answered.load(Ordering::Relaxed) < 10_000 || !done.load(Ordering::Relaxed) {
                     // Sessions are not resumed, so that each connection shows its certificate.
                     let client = authority.client(&["http/1.1"]);
-                    let mut stream = shake(&daemon.address, &client, NAME).expect("a handshake");
-                    seen.lock().expect("no panic").insert(certificate_of(&stream));
+                    let mut stream = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+                    seen_certificates.lock().expect("no panic").insert(peer_certificate(&stream));
                     for _ in 0..20 {
-                        assert_eq!(ask(&mut stream), 200);
+                        assert_eq!(get_on(&mut stream), 200);
                         answered.fetch_add(1, Ordering::Relaxed);
                     }
                 }
             }));
         }
         for (n, pair) in pairs.iter().enumerate().skip(1) {
-            // The certificate first, so that it is beside another's key for a moment.
+            // The certificate first, so that it does not match the key for a moment.
             host.put("cert.pem", &pair.certificate);
             host.put("key.pem", &pair.key);
             if n % 2 == 0 {
                 daemon.signal("HUP");
             }
-            let is_seen = || seen.lock().expect("no panic").len() == n + 1;
-            until("the new one is seen", || is_seen() || clients.iter().any(ScopedJoinHandle::is_finished));
+            let is_seen = || seen_certificates.lock().expect("no panic").len() == n + 1;
+            until("a client sees the new certificate", || {
+                is_seen() || clients.iter().any(ScopedJoinHandle::is_finished)
+            });
         }
         done.store(true, Ordering::Relaxed);
         for client in clients {
@@ -406,11 +444,11 @@ fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
         }
     });
     assert!(answered.load(Ordering::Relaxed) >= 10_000);
-    assert_eq!(seen.lock().expect("no panic").len(), pairs.len());
+    assert_eq!(seen_certificates.lock().expect("no panic").len(), pairs.len());
 }
 
-/// One request on a kept connection.
-fn ask(stream: &mut Secure) -> u16 {
+/// Sends one request on an open connection, and returns the status.
+fn get_on(stream: &mut TlsClientStream) -> u16 {
     stream.write_all(b"GET / HTTP/1.1\r\nHost: docs.example\r\n\r\n").expect("the server reads");
     let mut bytes = Vec::new();
     let mut chunk = [0; 4096];
@@ -429,46 +467,46 @@ fn ask(stream: &mut Secure) -> u16 {
 
 #[test]
 fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
-    let authority = Authority::new();
+    let authority = CertificateAuthority::new();
     let good = authority.issue(&[NAME]);
-    let host = host(&good).set("admin.listen", text("127.0.0.1:0"));
+    let host = host(&good).set("admin.listen", toml_string("127.0.0.1:0"));
     let log = std::fs::File::create(host.path("log")).expect("a file");
     let client = authority.client(&["http/1.1"]);
     let daemon = Daemon::start(host.command(&["run"]).stderr(log));
-    until("it is served", || secure_get(&daemon.address, &client, NAME, "/", &[]).status == 200);
-    let mine = || certificate_of(&shake(&daemon.address, &client, NAME).expect("a handshake"));
-    let before = mine();
+    until("it is served", || https_get(&daemon.address, &client, NAME, "/", &[]).status == 200);
+    let served_certificate = || peer_certificate(&tls_handshake(&daemon.address, &client, NAME).expect("a handshake"));
+    let before = served_certificate();
     let error = || host.status()["daemon"]["tls"]["error"].as_str().unwrap_or_default().to_owned();
     let other = authority.issue(&[NAME]);
     let expired = authority.issue_between(&[NAME], 2001, 2002);
-    for (certificate, key, says) in [
+    for (certificate, key, message) in [
         (&good.certificate, &other.key, "does not belong"),
         (&String::new(), &other.key, "there is no certificate"),
-        (&expired.certificate, &expired.key, "has ended"),
+        (&expired.certificate, &expired.key, "the TLS certificate expired on"),
     ] {
         host.put("cert.pem", certificate);
         host.put("key.pem", key);
-        until(says, || error().contains(says));
-        assert_eq!(mine(), before, "{says}");
+        until(message, || error().contains(message));
+        assert_eq!(served_certificate(), before, "{message}");
         let log = std::fs::read_to_string(host.path("log")).expect("the log");
-        assert!(log.contains(says) && log.contains("stays in force"), "{log}");
+        assert!(log.contains(message) && log.contains("stays in force"), "{log}");
     }
-    // A removed file is told as well; a signal changes nothing about it.
+    // A removed file is reported as well. A signal changes nothing.
     std::fs::remove_file(host.path("key.pem")).expect("a file");
-    until("it is missed", || error().contains("key.pem"));
+    until("the missing key is reported", || error().contains("key.pem"));
     daemon.signal("HUP");
-    assert_eq!(mine(), before);
+    assert_eq!(served_certificate(), before);
     let human = host.ok(&["status"]).stdout;
     assert!(human.lines().any(|line| line.starts_with("tls") && line.contains("key.pem")), "{human}");
-    // The pair that is in force is good again when it is put back.
+    // When the files of the pair in force are written again, the error is gone.
     host.put("cert.pem", &good.certificate);
     host.put("key.pem", &good.key);
-    until("nothing is wrong", || error().is_empty());
-    assert_eq!(mine(), before);
-    // A good one that is new is taken over without a word more.
+    until("the error is gone", || error().is_empty());
+    assert_eq!(served_certificate(), before);
+    // A new valid pair is accepted without a message.
     host.put("cert.pem", &other.certificate);
     host.put("key.pem", &other.key);
-    until("it is good", || error().is_empty() && mine() != before);
+    until("the new pair is in force", || error().is_empty() && served_certificate() != before);
     let admin = host.status()["daemon"]["admin"][0].as_str().expect("an address").to_owned();
     let admin = admin.trim_start_matches("http://").trim_end_matches('/').to_owned();
     let metrics = get(&admin, "/metrics").text();
@@ -478,7 +516,9 @@ fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
 
 #[test]
 fn without_tls_there_is_no_certificate_to_watch() {
-    let host = Host::bare().set("staticExport.bundleUrl", text("bundle.zip")).set("admin.listen", text("127.0.0.1:0"));
+    let host = Host::bare()
+        .set("staticExport.bundleUrl", toml_string("bundle.zip"))
+        .set("admin.listen", toml_string("127.0.0.1:0"));
     host.put("bundle.zip", bundle("one"));
     let daemon = host.run();
     until("it is served", || get(&daemon.address, "/").status == 200);
@@ -490,38 +530,39 @@ fn without_tls_there_is_no_certificate_to_watch() {
 
 #[test]
 fn who_speaks_plain_http_to_the_tls_port_is_told_so_at_once() {
-    let authority = Authority::new();
-    let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);
-    let begun = Instant::now();
-    let more = "x".repeat(10_000);
-    for head in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), format!("POST / HTTP/1.0\r\nX: {more}\r\n\r\n{more}")]
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
+    let started = Instant::now();
+    let filler = "x".repeat(10_000);
+    for head in
+        ["GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), format!("POST / HTTP/1.0\r\nX: {filler}\r\n\r\n{filler}")]
     {
-        let answer = parse(&raw(&daemon.address, head.as_bytes()), false);
-        assert_eq!(answer.status, 400);
-        assert!(answer.text().contains("https://"), "{}", answer.text());
+        let response = parse(&raw(&daemon.address, head.as_bytes()), false);
+        assert_eq!(response.status, 400);
+        assert!(response.text().contains("https://"), "{}", response.text());
     }
-    // What is neither is closed.
+    // A connection that sends neither TLS nor HTTP is closed.
     for noise in [&b"\0\0\0\0"[..], b"SSH-2.0-x\r\n", &[0x80, 0x2e, 1, 0, 2], &[22, 9, 9, 0, 4, 99, 0, 0, 0]] {
         raw(&daemon.address, noise);
     }
-    assert!(begun.elapsed() < Duration::from_secs(8), "closed after {:?}", begun.elapsed());
-    assert_eq!(secure_get(&daemon.address, &authority.client(&[]), NAME, "/a.txt", &[]).status, 200);
+    assert!(started.elapsed() < Duration::from_secs(8), "closed after {:?}", started.elapsed());
+    assert_eq!(https_get(&daemon.address, &authority.client(&[]), NAME, "/a.txt", &[]).status, 200);
 }
 
 #[test]
 fn who_speaks_tls_to_the_plain_port_is_turned_away_at_once() {
-    let (_dir, daemon) = support::site(&SMALL, &[]);
-    let begun = Instant::now();
-    let refused = shake(&daemon.address, &Authority::new().client(&["h2"]), NAME);
+    let (_dir, daemon) = support::serve_site(&SMALL, &[]);
+    let started = Instant::now();
+    let refused = tls_handshake(&daemon.address, &CertificateAuthority::new().client(&["h2"]), NAME);
     assert!(refused.is_err());
-    assert!(begun.elapsed() < Duration::from_secs(5), "turned away after {:?}", begun.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(5), "refused after {:?}", started.elapsed());
     assert_eq!(get(&daemon.address, "/a.txt").text(), "content of a");
 }
 
 #[test]
 fn five_hundred_half_handshakes_keep_nobody_and_their_descriptors_come_back() {
-    let authority = Authority::new();
-    let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
     let hello = {
         let name = rustls::pki_types::ServerName::try_from(NAME).expect("a name");
@@ -530,9 +571,9 @@ fn five_hundred_half_handshakes_keep_nobody_and_their_descriptors_come_back() {
         connection.write_tls(&mut bytes).expect("a hello");
         bytes
     };
-    assert_eq!(secure_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
-    let before = descriptors(&daemon);
-    let company: Vec<TcpStream> = (0..500)
+    assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
+    let before = open_descriptors(&daemon);
+    let connections: Vec<TcpStream> = (0..500)
         .map(|i| {
             let mut stream = connect(&daemon.address);
             let part = match i % 4 {
@@ -547,55 +588,57 @@ fn five_hundred_half_handshakes_keep_nobody_and_their_descriptors_come_back() {
         })
         .collect();
     for _ in 0..50 {
-        let begun = Instant::now();
-        assert_eq!(secure_get(&daemon.address, &client, NAME, "/a.txt", &[]).text(), "content of a");
-        assert!(begun.elapsed() < Duration::from_secs(5), "served after {:?}", begun.elapsed());
+        let started = Instant::now();
+        assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).text(), "content of a");
+        assert!(started.elapsed() < Duration::from_secs(5), "served after {:?}", started.elapsed());
     }
-    // Those who say nothing are let in a while later.
-    until("they are there", || descriptors(&daemon) > before + 400);
-    // They are given up by the server; nobody here closes one.
-    until("descriptors come back", || descriptors(&daemon) <= before + 2);
-    drop(company);
-    assert_eq!(secure_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
+    // Connections that send nothing are accepted after a while.
+    until("the connections are accepted", || open_descriptors(&daemon) > before + 400);
+    // The server closes them after its timeout. The test closes none.
+    until("the descriptors are closed", || open_descriptors(&daemon) <= before + 2);
+    drop(connections);
+    assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
 }
 
 #[test]
 fn a_stop_finishes_what_is_under_way_and_does_not_wait_for_half_a_handshake() {
-    let authority = Authority::new();
-    let (_dir, mut daemon) = secured(&authority, &["127.0.0.1:0"]);
+    let authority = CertificateAuthority::new();
+    let (_dir, mut daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
-    let _half = connect(&daemon.address);
-    let mut kept = shake(&daemon.address, &client, NAME).expect("a handshake");
-    let mut begun = shake(&daemon.address, &client, NAME).expect("a handshake");
-    begun.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n").expect("the server reads");
-    kept.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
+    let _no_handshake = connect(&daemon.address);
+    let mut idle = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+    let mut half_sent = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+    half_sent.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n").expect("the server reads");
+    idle.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
     let mut chunk = [0; 64];
-    assert!(kept.read(&mut chunk).expect("an answer") > 0);
+    assert!(idle.read(&mut chunk).expect("an answer") > 0);
     daemon.signal("TERM");
-    begun.write_all(b"\r\n").expect("the server reads");
-    let mut answer = Vec::new();
-    begun.read_to_end(&mut answer).expect("it is closed as TLS does");
-    assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+    half_sent.write_all(b"\r\n").expect("the server reads");
+    let mut response = Vec::new();
+    half_sent.read_to_end(&mut response).expect("a close_notify");
+    assert!(response.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&response));
     assert_eq!(daemon.wait(Duration::from_secs(5)), Some(0));
 }
 
 #[test]
 fn a_session_is_resumed_and_its_keys_are_not_the_next_process() {
-    let authority = Authority::new();
-    let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
-    assert_eq!(secure_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
-    let again = shake(&daemon.address, &client, NAME).expect("a handshake");
-    assert_eq!(again.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
-    let (_other, daemon) = secured(&authority, &["127.0.0.1:0"]);
-    let fresh = shake(&daemon.address, &client, NAME).expect("a handshake");
+    assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
+    let resumed = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+    assert_eq!(resumed.conn.handshake_kind(), Some(rustls::HandshakeKind::Resumed));
+    let (_other_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
+    let fresh = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
     assert_eq!(fresh.conn.handshake_kind(), Some(rustls::HandshakeKind::Full));
 }
 
+// Regression: HTTP/1.1: the end of a large response over TLS stayed in the buffer of the encryption until the next
+// request.
 #[test]
 fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
-    let authority = Authority::new();
-    let dir = folder();
+    let authority = CertificateAuthority::new();
+    let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
     let mut state = 1u32;
     let mut next = || {
@@ -604,8 +647,8 @@ fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
     };
     let content: Vec<u8> = (0..20_000_000).map(|_| next()).collect();
     std::fs::write(root.join("large.png"), &content).expect("it is written");
-    lay(dir.path(), &authority.issue(&[NAME]));
-    let daemon = Daemon::start_at(
+    write_pair(dir.path(), &authority.issue(&[NAME]));
+    let daemon = Daemon::start_with_addresses(
         docwharf().current_dir(dir.path()).args([
             "serve",
             "site",
@@ -618,51 +661,51 @@ fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
         ]),
         1,
     );
-    // What the encryption holds back must not wait for a next request: nobody sends one before all has come.
-    let mut stream = shake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+    // Bytes in the buffer of the TLS layer must not wait for the next request, which follows the complete response.
+    let mut stream = tls_handshake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
     for _ in 0..3 {
         stream.write_all(b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
-        let mut came = Vec::new();
+        let mut received = Vec::new();
         let mut chunk = vec![0; 20_000];
-        let head = loop {
-            if let Some(at) = came.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+        let head_len = loop {
+            if let Some(index) = received.windows(4).position(|four| four == b"\r\n\r\n") {
+                break index + 4;
             }
             let n = stream.read(&mut chunk).expect("an answer");
-            came.extend_from_slice(&chunk[..n]);
+            received.extend_from_slice(&chunk[..n]);
         };
-        while came.len() < head + content.len() {
-            let n = stream.read(&mut chunk).expect("the rest of it");
-            assert!(n > 0, "{} bytes have come", came.len());
-            came.extend_from_slice(&chunk[..n]);
+        while received.len() < head_len + content.len() {
+            let n = stream.read(&mut chunk).expect("the rest of the response");
+            assert!(n > 0, "{} bytes received", received.len());
+            received.extend_from_slice(&chunk[..n]);
         }
-        assert!(came[head..] == content);
+        assert!(received[head_len..] == content);
     }
-    let stream = shake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
+    let stream = tls_handshake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
     let socket = stream.sock.try_clone().expect("a descriptor");
-    let mut client = h2::Client::over(Box::new(stream), socket, 0x7fff_ffff);
+    let mut client = h2::Http2Client::over(Box::new(stream), socket, 0x7fff_ffff);
     client.send(h2::WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
     for _ in 0..3 {
-        assert!(client.get("/large.png", &[]) == Answer::Response { status: 200, body: content.clone() });
+        assert!(client.get("/large.png", &[]) == StreamOutcome::Response { status: 200, body: content.clone() });
     }
 }
 
 #[test]
 fn many_streams_of_one_connection_are_answered_beside_each_other() {
-    let authority = Authority::new();
-    let (_dir, daemon) = secured(&authority, &["127.0.0.1:0"]);
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let barrier = Barrier::new(4);
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 barrier.wait();
-                let stream = shake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
+                let stream = tls_handshake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
                 let socket = stream.sock.try_clone().expect("a descriptor");
-                let mut client = h2::Client::over(Box::new(stream), socket, 1 << 20);
-                let asked: Vec<u32> = (0..50).map(|_| client.request("GET", "/a.txt", &[])).collect();
-                for stream in asked {
+                let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
+                let streams: Vec<u32> = (0..50).map(|_| client.request("GET", "/a.txt", &[])).collect();
+                for stream in streams {
                     let body = b"content of a".to_vec();
-                    assert_eq!(client.answer(stream), Answer::Response { status: 200, body });
+                    assert_eq!(client.wait_for_stream(stream), StreamOutcome::Response { status: 200, body });
                 }
             });
         }

@@ -1,52 +1,53 @@
-//! What is newest, and what the source has: folded from what each look has seen and from what was imported, and held against
-//! the record after each piece of work. A version that a source has withdrawn is not the newest any more; what was imported
-//! is, until the source changes.
+//! The newest version and the version of the source, computed from the results of all checks and imports, and compared
+//! with the record after each task. A version that a source has withdrawn is not the newest any more; an imported
+//! version is the newest until the source changes.
 
 use docwharf::model::version::VersionId;
 use docwharf::store::record::StoreRecord;
 
 use super::sim::{Actor, Sim};
 
-/// A version that comes, or is found to be there already.
+/// A version that arrives, or that a check finds to be stored already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A look at this source has found it; `demanded` by a person, whether or not the source has changed.
-    Look { source: String, id: VersionId, demanded: bool },
-    /// Somebody has brought it.
+    /// A check of this source has found it; `demanded` by a person, whether or not the source has changed.
+    SourceCheck { source: String, id: VersionId, demanded: bool },
+    /// It was imported.
     Import(VersionId),
 }
 
-/// What the record has to say of it.
+/// The fields of the record that depend on arrivals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Newest {
     newest: Option<VersionId>,
     offered: Option<(String, VersionId)>,
 }
 
+/// The expected state of these fields.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    now: Newest,
-    /// What the work under way has seen last.
+    current: Newest,
+    /// The last arrival in the current task.
     pending: Option<Arrival>,
-    /// The work under way has had a bundle refused: a file that it sees afterwards is not taken.
+    /// Whether a bundle was refused in the current task: a file that is found afterwards is not accepted.
     is_refused: bool,
 }
 
 impl Newest {
-    fn of(record: Option<&StoreRecord>) -> Newest {
+    fn from_record(record: Option<&StoreRecord>) -> Newest {
         record.map_or_else(Newest::default, |record| Newest {
             newest: record.newest,
             offered: record.offered.as_ref().map(|offered| (offered.source.clone(), offered.version)),
         })
     }
 
-    fn after(&self, arrival: &Arrival, is_there: impl Fn(VersionId) -> bool) -> Newest {
+    fn after(&self, arrival: &Arrival, is_stored: impl Fn(VersionId) -> bool) -> Newest {
         match arrival {
             Arrival::Import(id) => Newest { newest: Some(*id), offered: self.offered.clone() },
-            Arrival::Look { source, id, demanded } => {
+            Arrival::SourceCheck { source, id, demanded } => {
                 let offered = Some((source.clone(), *id));
-                let stays = !demanded && self.offered == offered;
-                let newest = self.newest.filter(|&newest| stays && is_there(newest)).or(Some(*id));
+                let is_unchanged = !demanded && self.offered == offered;
+                let newest = self.newest.filter(|&newest| is_unchanged && is_stored(newest)).or(Some(*id));
                 Newest { newest, offered }
             }
         }
@@ -54,50 +55,55 @@ impl Newest {
 }
 
 impl Arrivals {
-    /// The work under way has found this.
-    pub(crate) fn see(&mut self, arrival: Arrival) {
+    /// Records that the current task has found an arrival.
+    pub(crate) fn record_arrival(&mut self, arrival: Arrival) {
         self.pending = Some(arrival).filter(|_| !self.is_refused);
     }
 
-    /// The work under way has proved a bundle, or failed to.
-    pub(crate) fn prove(&mut self, arrival: Option<Arrival>) {
+    /// Records that the current task has verified a bundle, or refused it.
+    pub(crate) fn record_verification(&mut self, arrival: Option<Arrival>) {
         self.is_refused = arrival.is_none();
         self.pending = arrival;
     }
 
-    /// The record says so now, for reasons of its own: it was lost, or a power cut has taken back the last one.
+    /// Takes over the fields of the record after it was lost, or after a power cut has undone its last write.
     pub(crate) fn accept(&mut self, record: Option<&StoreRecord>) {
-        self.now = Newest::of(record);
+        self.current = Newest::from_record(record);
     }
 }
 
 impl Sim {
-    /// Work has ended, well or not: in an error or a crash, what it has found may have been written down or not.
+    /// Checks the record after a task. After an error or a crash, the arrival may have been written or not.
     pub(crate) fn check_newest(&self, is_done: bool) {
-        let wrong = self.with(|s| {
+        let fault = self.with(|s| {
             let arrivals = &mut s.rules.arrivals;
             let pending = arrivals.pending.take();
             arrivals.is_refused = false;
-            if s.disk.garbled {
-                return None; // it is made again at the next reading
+            if s.disk.record_damaged {
+                return None; // it is recovered when it is read
             }
-            let before = arrivals.now.clone();
-            let is_there = |id| s.disk.versions.contains_key(&id);
-            let after = pending.as_ref().map_or_else(|| before.clone(), |arrival| before.after(arrival, is_there));
+            let before = arrivals.current.clone();
+            let is_stored = |id| s.disk.versions.contains_key(&id);
+            let after = pending.as_ref().map_or_else(|| before.clone(), |arrival| before.after(arrival, is_stored));
             arrivals.accept(s.disk.record.as_ref());
-            let is_right = arrivals.now == after || (!is_done && arrivals.now == before);
-            (!is_right).then(|| format!("{pending:?} has made {:?} of {before:?}, not {after:?}", arrivals.now))
+            let is_expected = arrivals.current == after || (!is_done && arrivals.current == before);
+            (!is_expected)
+                .then(|| format!("{pending:?} has changed {before:?} to {:?}, not to {after:?}", arrivals.current))
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// A look finds that a source has this version, if it is work that looks.
-    pub(crate) fn sees(&self, source: &str, id: VersionId) {
+    /// Records that a check has found this version at a source, if the current actor is a task.
+    pub(crate) fn note_check(&self, source: &str, id: VersionId) {
         self.with(|s| {
-            if matches!(s.actor, Actor::Work { .. }) {
-                s.rules.arrivals.see(Arrival::Look { source: source.to_owned(), id, demanded: false });
+            if matches!(s.actor, Actor::Task { .. }) {
+                s.rules.arrivals.record_arrival(Arrival::SourceCheck {
+                    source: source.to_owned(),
+                    id,
+                    demanded: false,
+                });
             }
         });
     }

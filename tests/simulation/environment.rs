@@ -1,4 +1,5 @@
-//! The simulated machine as the world of a sync: calls that fail, answers that are lost, bundles that arrive in pieces.
+//! The simulated machine as [`SyncEnvironment`]: calls that fail, responses that are lost, bundles that arrive in
+//! parts.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use docwharf::sync::activation_decision::ActivationRequest;
 use docwharf::sync::environment::{CallResult, KnownBundle, SyncEnvironment};
 use docwharf::sync::incoming_bundle::IncomingBundle;
 use docwharf::sync::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
-use docwharf::sync::known_bundles::known;
+use docwharf::sync::known_bundles::find_known_bundles;
 use docwharf::sync::plan::BundleFileState;
 use docwharf::sync::{SyncError, SyncIntent, disk_space};
 
@@ -28,65 +29,67 @@ use super::rules::Host;
 use super::sim::{Sim, archive_of, id_of};
 use super::upstream::State;
 
-/// Where a bundle lies while it is downloaded.
-const DOWNLOAD: &str = "/store/downloads/x";
+/// Path of a bundle that is being downloaded.
+const DOWNLOAD_PATH: &str = "/store/downloads/x";
 const MIB: u64 = 1024 * 1024;
 
-/// One sync on the simulated machine.
-pub(crate) struct Act<'a> {
+/// The environment of one sync on the simulated machine.
+pub(crate) struct SimulatedEnvironment<'a> {
     pub(crate) sim: &'a Sim,
     pub(crate) intent: &'a SyncIntent,
     pub(crate) who: &'a str,
     pub(crate) force: bool,
     pub(crate) source: String,
     pub(crate) known: Vec<BundleValidator>,
-    pub(crate) furthest: u64,
-    pub(crate) counted: u64,
+    /// The largest number of received bytes of any attempt.
+    pub(crate) max_received: u64,
+    /// The value of `max_received` when attempts were last counted from zero.
+    pub(crate) received_at_reset: u64,
 }
 
-impl Act<'_> {
-    fn stopped(&self) -> Result<(), SyncError> {
+impl SimulatedEnvironment<'_> {
+    fn check_cancelled(&self) -> Result<(), SyncError> {
         if self.sim.stop.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
     }
 
-    /// A call leaves.
-    fn call(&self, host: Host, what: impl FnOnce() -> String) -> Result<Option<RequestError>, SyncError> {
-        self.sim.operation(what);
-        self.stopped()?;
+    /// Sends a request. Returns its error, if it fails.
+    fn call(&self, host: Host, description: impl FnOnce() -> String) -> Result<Option<RequestError>, SyncError> {
+        self.sim.operation(description);
+        self.check_cancelled()?;
         self.sim.check_call(host);
-        let trouble = self.sim.trouble(host);
-        let delay = match &trouble {
-            Some(trouble) if trouble.cause == RequestErrorCause::NoResponse => 30_000,
+        let error = self.sim.call_error(host);
+        let delay = match &error {
+            Some(error) if error.cause == RequestErrorCause::NoResponse => 30_000,
             _ if self.sim.happens(0.02) => 10_000,
             _ => 200,
         };
-        self.sim.pass(Duration::from_millis(1 + self.sim.below(delay)));
-        Ok(trouble)
+        self.sim.advance_clock(Duration::from_millis(1 + self.sim.below(delay)));
+        Ok(error)
     }
 
-    /// Its answer arrives, or trouble does.
-    fn arrive<T>(&self, host: Host, answer: Result<T, RequestError>) -> CallResult<T> {
-        self.sim.operation(|| match &answer {
-            Ok(_) => "    an answer".to_owned(),
-            Err(trouble) => format!("    {trouble} ({:?})", trouble.cause),
+    /// Receives the response or the error of a call.
+    fn finish_call<T>(&self, host: Host, response: Result<T, RequestError>) -> CallResult<T> {
+        self.sim.operation(|| match &response {
+            Ok(_) => "    a response".to_owned(),
+            Err(error) => format!("    {error} ({:?})", error.cause),
         });
-        self.stopped()?;
-        if let Err(trouble) = &answer {
-            self.sim.note_trouble(host, trouble);
+        self.check_cancelled()?;
+        if let Err(error) = &response {
+            self.sim.record_call_error(host, error);
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn api(&self) -> String {
+    fn api_name(&self) -> String {
         self.intent.api.as_ref().map_or_else(String::new, docwharf::sync::ApiSource::name)
     }
 
-    fn room(&self, record: &StoreRecord, wanted: SpaceRequest) -> Result<(), SyncError> {
-        Ok(disk_space::reserve_space(self.sim, record, self.intent, wanted, self.who)?)
+    fn reserve_bytes(&self, record: &StoreRecord, request: SpaceRequest) -> Result<(), SyncError> {
+        Ok(disk_space::reserve_space(self.sim, record, self.intent, request, self.who)?)
     }
 
-    /// What a link leads to now.
-    fn behind(&self, url: &SafeUrl) -> Result<Content, RequestError> {
+    /// Returns the content of a link.
+    fn content_of_link(&self, url: &SafeUrl) -> Result<Content, RequestError> {
         let dead = || RequestError::new(RequestErrorCause::Status(403), "403");
         let number = url.expose().path_segments().and_then(|mut parts| parts.next_back()?.parse::<usize>().ok());
         self.sim.with(|s| match number {
@@ -98,8 +101,8 @@ impl Act<'_> {
         })
     }
 
-    /// Takes what comes of a bundle.
-    fn receive(
+    /// Receives the rest of a bundle, or a part of it.
+    fn receive_bundle(
         &mut self,
         record: &StoreRecord,
         content: Content,
@@ -107,7 +110,7 @@ impl Act<'_> {
         let sim = self.sim;
         let validator = format!("\"{}\"", content.n);
         let bytes = content.bytes;
-        let here = sim.with(|s| {
+        let received = sim.with(|s| {
             let partial = s.disk.partial.take();
             let partial = partial.filter(|p| p.source == self.source && p.known.validator == validator);
             let known = BundleValidator { validator: validator.clone(), size: bytes };
@@ -115,35 +118,35 @@ impl Act<'_> {
             let fresh = Partial { source, known, content, received: 0, resumed: false, damaged: false };
             s.disk.partial.insert(partial.unwrap_or(fresh)).received
         });
-        self.room(record, SpaceRequest { whole: bytes, more: bytes - here })?;
-        let left = bytes - here;
-        let cut = sim.happens(sim.with(|s| s.faults.call * 3.0));
-        let comes = if cut { sim.below(left + 1) } else { left };
-        let full = sim.with(|s| s.disk.free()) < comes;
-        sim.pass(Duration::from_millis(comes / 5000));
-        let arrived = sim.with(|s| {
+        self.reserve_bytes(record, SpaceRequest { version_bytes: bytes, remaining_bytes: bytes - received })?;
+        let remaining = bytes - received;
+        let is_cut = sim.happens(sim.with(|s| s.faults.call * 3.0));
+        let arriving = if is_cut { sim.below(remaining + 1) } else { remaining };
+        let is_full = sim.with(|s| s.disk.free()) < arriving;
+        sim.advance_clock(Duration::from_millis(arriving / 5000));
+        let complete = sim.with(|s| {
             let partial = s.disk.partial.as_mut()?;
-            partial.received += if full { 0 } else { comes };
+            partial.received += if is_full { 0 } else { arriving };
             (partial.received == bytes).then(|| partial.clone())
         });
-        self.furthest = self.furthest.max(here + comes);
-        if full {
+        self.max_received = self.max_received.max(received + arriving);
+        if is_full {
             return Ok(Err(RequestError::new(RequestErrorCause::Disk, "no space left")));
         }
-        let Some(partial) = arrived else { return Ok(Err(RequestError::new(RequestErrorCause::NoResponse, "cut"))) };
-        let has_name = content.has_name();
+        let Some(partial) = complete else { return Ok(Err(RequestError::new(RequestErrorCause::NoResponse, "cut"))) };
+        let has_validator = content.has_validator();
         Ok(Ok(DownloadResult::Received(ReceivedBundle {
-            path: PathBuf::from(DOWNLOAD),
-            known: has_name.then_some(partial.known),
+            path: PathBuf::from(DOWNLOAD_PATH),
+            known: has_validator.then_some(partial.known),
             resumed: partial.resumed,
             encoded: false,
         })))
     }
 }
 
-impl SyncEnvironment for Act<'_> {
+impl SyncEnvironment for SimulatedEnvironment<'_> {
     fn now(&mut self) -> i64 {
-        self.sim.wall()
+        self.sim.wall_clock()
     }
 
     fn elapsed(&mut self) -> Duration {
@@ -151,34 +154,34 @@ impl SyncEnvironment for Act<'_> {
     }
 
     fn random(&mut self) -> f64 {
-        self.sim.part()
+        self.sim.fraction()
     }
 
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError> {
         self.sim.operation(|| format!("wait {:.1} s", pause.as_secs_f64()));
-        self.stopped()?;
-        self.sim.pass(pause);
-        self.stopped()
+        self.check_cancelled()?;
+        self.sim.advance_clock(pause);
+        self.check_cancelled()
     }
 
-    fn tell(&mut self, _: &str) {}
+    fn show_step(&mut self, _: &str) {}
 
     fn show_progress(&mut self, _: Option<f64>) {}
 
-    fn warn(&mut self, what: &str) {
-        self.sim.tell(|| format!("    {what}"));
+    fn warn(&mut self, message: &str) {
+        self.sim.log(|| format!("    {message}"));
     }
 
-    fn save(&mut self, record: &mut StoreRecord) -> Result<(), SyncError> {
-        Ok(self.sim.save(record)?)
+    fn save_record(&mut self, record: &mut StoreRecord) -> Result<(), SyncError> {
+        Ok(self.sim.save_sync_record(record)?)
     }
 
-    fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
+    fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
         StoreOperations::note(self.sim, self.who, what, version, note);
     }
 
-    fn has(&self, id: VersionId) -> bool {
-        self.sim.has_whole(id)
+    fn has_undamaged(&self, id: VersionId) -> bool {
+        self.sim.has_undamaged(id)
     }
 
     fn is_empty(&self) -> Result<bool, SyncError> {
@@ -186,83 +189,83 @@ impl SyncEnvironment for Act<'_> {
     }
 
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError> {
-        self.sim.operation(|| format!("see {}", path.display()));
-        let outside = self.sim.with(|s| s.disk.outside.get(path).cloned());
+        self.sim.operation(|| format!("stat {}", path.display()));
+        let file = self.sim.with(|s| s.disk.bundle_files.get(path).cloned());
         let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
-        let outside = outside.ok_or_else(missing)?;
-        let (source, size) = (path.display().to_string(), outside.content.bytes);
-        if !outside.content.hostile {
-            self.sim.sees(&source, id_of(outside.content));
+        let file = file.ok_or_else(missing)?;
+        let (source, size) = (path.display().to_string(), file.content.bytes);
+        if !file.content.hostile {
+            self.sim.note_check(&source, id_of(file.content));
         }
-        Ok(BundleFileState { source, size, modified: outside.modified })
+        Ok(BundleFileState { source, size, modified: file.modified })
     }
 
-    fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
+    fn digest_file(&mut self, path: &Path) -> Result<Digest, SyncError> {
         self.sim.operation(|| format!("digest {}", path.display()));
         let missing = || SyncError::Missing { path: path.to_owned(), source: std::io::ErrorKind::NotFound.into() };
         let content = self.sim.content_at(path);
         if let Some(content) = content.filter(|content| !content.hostile) {
-            self.sim.sees(&path.display().to_string(), id_of(content));
+            self.sim.note_check(&path.display().to_string(), id_of(content));
         }
         Ok(archive_of(content.ok_or_else(missing)?))
     }
 
-    fn probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
-        let trouble = self.call(Host::Docs, || format!("GET {url}"))?;
-        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
-        let answer = if let Some(trouble) = trouble {
-            Err(trouble)
+    fn read_probe(&mut self, url: &SafeUrl, previous: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
+        let error = self.call(Host::Docs, || format!("GET {url}"))?;
+        let (source, pin) = (self.api_name(), self.intent.pin.as_ref().map(VersionLabel::as_str));
+        let response = if let Some(error) = error {
+            Err(error)
         } else {
-            let content = self.sim.with(|s| s.upstream.of(&source, pin, &mut s.random));
-            let sha256 = Digest::of(&content.n.to_be_bytes()).hex();
-            let same = before.is_some_and(|before| before.sha256 == sha256);
-            Ok((!same).then_some(ProbeResult { sha256, etag: None, last_modified: None }))
+            let content = self.sim.with(|s| s.upstream.content_of(&source, pin, &mut s.random));
+            let sha256 = Digest::compute(&content.n.to_be_bytes()).to_hex();
+            let is_unchanged = previous.is_some_and(|previous| previous.sha256 == sha256);
+            Ok((!is_unchanged).then_some(ProbeResult { sha256, etag: None, last_modified: None }))
         };
-        self.arrive(Host::Docs, answer)
+        self.finish_call(Host::Docs, response)
     }
 
-    fn prepare(&mut self) -> Result<(), SyncError> {
+    fn prepare_api(&mut self) -> Result<(), SyncError> {
         self.sim.operation(|| "read the key".to_owned());
-        self.sim.with(|s| s.upstream.asking = (s.elapsed, s.jumped));
+        self.sim.with(|s| s.upstream.job_request = (s.elapsed, s.clock_advanced));
         if self.sim.with(|s| s.daemon.has_key) { Ok(()) } else { Err(SyncError::Absent("no API key".to_owned())) }
     }
 
     fn start_job(&mut self) -> CallResult<String> {
-        let trouble = self.call(Host::Api, || "POST jobs".to_owned())?;
-        let (source, pin) = (self.api(), self.intent.pin.as_ref().map(VersionLabel::as_str));
+        let error = self.call(Host::Api, || "POST jobs".to_owned())?;
+        let (source, pin) = (self.api_name(), self.intent.pin.as_ref().map(VersionLabel::as_str));
         self.sim.check_start(&source);
         let sim = self.sim;
         let start = || {
             sim.with(|s| {
-                let (now, calm) = (s.elapsed, s.faults.calm);
-                s.upstream.start(&source, pin, now, calm, &mut s.random)
+                let (now, has_no_faults) = (s.elapsed, s.faults.are_off);
+                s.upstream.start_job(&source, pin, now, has_no_faults, &mut s.random)
             })
         };
-        // An answer that is lost has been given, perhaps; a request may come twice.
-        let blind = trouble.as_ref().is_some_and(|trouble| {
-            matches!(trouble.cause, RequestErrorCause::NoResponse | RequestErrorCause::Unreadable)
-        });
-        if (blind && sim.happens(0.5)) || sim.happens(sim.with(|s| s.faults.call * 0.2)) {
+        // If the response is lost, the job may have been started; and a request may arrive twice.
+        let is_response_lost = error
+            .as_ref()
+            .is_some_and(|error| matches!(error.cause, RequestErrorCause::NoResponse | RequestErrorCause::Unreadable));
+        if (is_response_lost && sim.happens(0.5)) || sim.happens(sim.with(|s| s.faults.call * 0.2)) {
             start();
         }
-        let job = match trouble {
-            Some(trouble) => Err(trouble),
+        let job = match error {
+            Some(error) => Err(error),
             None => Ok(start()),
         };
-        let job = self.arrive(Host::Api, job)?;
+        let job = self.finish_call(Host::Api, job)?;
         Ok(job.map(|job| {
             sim.with(|s| {
-                s.upstream.jobs[job].ours = true;
+                s.upstream.jobs[job].is_known_to_agent = true;
                 s.upstream.jobs[job].id.clone()
             })
         }))
     }
 
-    fn poll(&mut self, id: &str) -> CallResult<ExportJob> {
-        let trouble = self.call(Host::Api, || format!("GET {id}"))?;
-        let state = self.sim.with(|s| s.upstream.job(id).map(|job| s.upstream.jobs[job].state(s.elapsed)));
-        let answer = match (trouble, state) {
-            (Some(trouble), _) => Err(trouble),
+    fn poll_job(&mut self, id: &str) -> CallResult<ExportJob> {
+        let error = self.call(Host::Api, || format!("GET {id}"))?;
+        let state = self.sim.with(|s| s.upstream.find_job(id).map(|job| s.upstream.jobs[job].state(s.elapsed)));
+        let response = match (error, state) {
+            (Some(error), _) => Err(error),
             (None, None | Some(State::Vanished)) => Err(RequestError::new(RequestErrorCause::Status(404), "404")),
             (None, Some(state)) => {
                 let status = match state {
@@ -274,112 +277,113 @@ impl SyncEnvironment for Act<'_> {
                 Ok(ExportJob { status, progress: None, page_count: None, updated_at: None, error: None })
             }
         };
-        self.arrive(Host::Api, answer)
+        self.finish_call(Host::Api, response)
     }
 
-    fn link(&mut self, id: &str) -> CallResult<PresignedLink> {
-        let trouble = self.call(Host::Api, || format!("POST {id}/bundle"))?;
-        let answer = match trouble {
-            Some(trouble) => Err(trouble),
+    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink> {
+        let error = self.call(Host::Api, || format!("POST {id}/bundle"))?;
+        let response = match error {
+            Some(error) => Err(error),
             None => self.sim.with(|s| {
-                let job = s.upstream.job(id).filter(|&job| s.upstream.jobs[job].end != State::Vanished);
+                let job = s.upstream.find_job(id).filter(|&job| s.upstream.jobs[job].end != State::Vanished);
                 let job = job.ok_or_else(|| RequestError::new(RequestErrorCause::Status(404), "404"))?;
-                let patience = if s.faults.calm { 3600 } else { s.random.below(200) };
-                s.upstream.links.push((job, s.elapsed + Duration::from_secs(patience)));
+                let seconds = if s.faults.are_off { 3600 } else { s.random.below(200) };
+                s.upstream.links.push((job, s.elapsed + Duration::from_secs(seconds)));
                 let url = format!("https://storage.test/{}?sig=secret", s.upstream.links.len() - 1);
                 let url = SafeUrl::parse(&url).unwrap();
                 let size = s.random.happens(0.7).then_some(s.upstream.jobs[job].content.bytes);
                 Ok(PresignedLink { url, size, expires_at: None })
             }),
         };
-        self.arrive(Host::Api, answer)
+        self.finish_call(Host::Api, response)
     }
 
-    fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
-        known(self.sim, record, source, self.intent.sha256)
+    fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
+        find_known_bundles(self.sim, record, source, self.intent.sha256)
     }
 
     fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
-        self.sim.operation(|| format!("want the bundle of {source}"));
+        self.sim.operation(|| format!("begin the download from {source}"));
         let received = self.sim.with(|s| {
             s.disk.partial = s.disk.partial.take().filter(|partial| partial.source == source);
             s.disk.partial.as_ref().map_or(0, |partial| partial.received)
         });
-        (self.known, self.furthest, self.counted) = (known, received, received);
+        (self.known, self.max_received, self.received_at_reset) = (known, received, received);
         source.clone_into(&mut self.source);
         Ok(())
     }
 
-    fn reserve(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError> {
-        let here = self.sim.with(|s| s.disk.partial.as_ref().map_or(0, |partial| partial.received));
-        self.room(record, SpaceRequest { whole: size, more: size.saturating_sub(here) })
+    fn reserve_space(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError> {
+        let received = self.sim.with(|s| s.disk.partial.as_ref().map_or(0, |partial| partial.received));
+        self.reserve_bytes(record, SpaceRequest { version_bytes: size, remaining_bytes: size.saturating_sub(received) })
     }
 
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
+    fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
         let host = if url.host() == "storage.test" { Host::Storage } else { Host::Files };
-        let trouble = self.call(host, || format!("GET {url}"))?;
-        let content = match trouble {
-            Some(trouble) => Err(trouble),
-            None => self.behind(url),
+        let error = self.call(host, || format!("GET {url}"))?;
+        let content = match error {
+            Some(error) => Err(error),
+            None => self.content_of_link(url),
         };
-        let answer = match content {
-            Err(trouble) => Err(trouble),
+        let response = match content {
+            Err(error) => Err(error),
             Ok(content) => {
                 let validator = format!("\"{}\"", content.n);
-                match self.known.iter().find(|known| known.validator == validator && content.has_name()) {
+                match self.known.iter().find(|known| known.validator == validator && content.has_validator()) {
                     Some(known) => {
                         if !content.hostile {
-                            self.sim.sees(&self.source, id_of(content));
+                            self.sim.note_check(&self.source, id_of(content));
                         }
                         Ok(DownloadResult::Unchanged(known.clone()))
                     }
-                    None => self.receive(record, content)?,
+                    None => self.receive_bundle(record, content)?,
                 }
             }
         };
-        self.arrive(host, answer)
+        self.finish_call(host, response)
     }
 
-    fn has_moved(&mut self) -> bool {
-        let moved = self.furthest >= self.counted + MIB;
-        if moved {
-            self.counted = self.furthest;
+    fn has_progressed(&mut self) -> bool {
+        let has_progressed = self.max_received >= self.received_at_reset + MIB;
+        if has_progressed {
+            self.received_at_reset = self.max_received;
         }
-        moved
+        has_progressed
     }
 
-    fn discard(&mut self) {
-        self.sim.operation(|| "discard what was received".to_owned());
+    fn discard_download(&mut self) {
+        self.sim.operation(|| "discard the received bytes".to_owned());
         self.sim.with(|s| s.disk.partial = None);
     }
 
-    fn unwrap(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
+    fn remove_second_gzip_layer(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         Ok(None)
     }
 
-    fn bring(
+    fn ingest(
         &mut self,
         record: &mut StoreRecord,
         arrival: &IncomingBundle<'_>,
-        ours: bool,
+        may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        ingest_bundle(self.sim, record, self.intent, arrival, ours, self.who, &SealProgress::default())
+        ingest_bundle(self.sim, record, self.intent, arrival, may_move, self.who, &SealProgress::default())
     }
 
-    fn find_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
+    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
         Ok(note_offered_again(self.sim, record, source, id, self.who)?)
     }
 
-    fn settle(
+    fn activate_due(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,
-        brought: Option<IngestedBundle>,
+        ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError> {
         let flag = std::sync::Arc::clone(&self.sim.stop);
-        let stop = move || flag.load(Ordering::Relaxed);
+        let is_cancelled = move || flag.load(Ordering::Relaxed);
         let in_force = || self.sim.in_force();
-        let asker = ActivationRequest { who: self.who, force: self.force, stop: &stop, in_force: &in_force };
-        activate_and_prune(self.sim, record, asker, found, brought)
+        let request =
+            ActivationRequest { who: self.who, force: self.force, is_cancelled: &is_cancelled, in_force: &in_force };
+        activate_and_prune(self.sim, record, request, found, ingested)
     }
 }

@@ -1,6 +1,6 @@
-//! A generator that gives the same numbers for the same seed on every machine.
+//! A generator of random numbers that depend only on the seed, on every machine.
 
-/// `SplitMix64`: every seed is as good as any other.
+/// `SplitMix64`, for which every seed is suitable.
 #[derive(Debug, Clone)]
 pub(crate) struct Random(u64);
 
@@ -17,23 +17,23 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 to 1.
-    pub(crate) fn part(&mut self) -> f64 {
+    /// Returns a number from 0 to 1.
+    pub(crate) fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Whether something happens that does so with this probability.
+    /// Returns true with this probability.
     pub(crate) fn happens(&mut self, probability: f64) -> bool {
-        self.part() < probability
+        self.fraction() < probability
     }
 
-    /// Below `n`, which is not 0.
+    /// Returns a number below `n`, which must not be 0.
     pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n
     }
 
-    /// One of these.
-    pub(crate) fn pick<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len() as u64) as usize].clone()
+    /// Returns one of these items.
+    pub(crate) fn pick<T: Clone>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize].clone()
     }
 }

@@ -1,5 +1,5 @@
-//! The promises, checked at every effect. What is needed for that is kept here, and nothing else: the model knows what has
-//! happened, not what should be done next.
+//! The guarantees, checked at every effect. The state here is only what these checks need: the model records what has
+//! happened, it does not compute what should happen next.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::disk::Content;
 use super::sim::{Actor, Sim, State};
 use super::upstream;
 
-/// Clocks that count whole seconds, and pauses that are written down as such.
+/// Tolerance for clocks and pauses that are stored in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(2);
 
-/// Who is called.
+/// A host to which requests are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Host {
     Api,
@@ -28,76 +28,82 @@ pub(crate) enum Host {
     Docs,
 }
 
-/// What the operator has said last.
+/// The hold that the operator has set last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Will {
-    /// Nothing is held.
+pub(crate) enum HoldState {
+    /// There is no hold.
     #[default]
-    Free,
-    /// This version stays, whatever comes.
+    Released,
+    /// This version stays active.
     Held(Option<VersionId>),
 }
 
-// Each tells of something that has happened, and none excludes another.
+// Each flag records one event; they are independent.
 #[allow(clippy::struct_excessive_bools)]
+/// The state from which the guarantees are checked.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
-    /// Before this moment a host is not called again.
-    quiet: BTreeMap<Host, Duration>,
-    /// Before this moment no sync calls anybody: the one before has failed.
-    patience: Duration,
-    /// Failures in a row that nobody has reset.
+    /// The time before which no request may be sent to a host.
+    host_quiet_until: BTreeMap<Host, Duration>,
+    /// The time before which a sync may send no request, because the previous sync has failed.
+    no_call_before: Duration,
+    /// Failures in a row since the last reset.
     failures: u32,
-    /// What the operator has said.
-    pub(crate) will: Will,
-    /// The wall's clock was put forward since the last failure.
-    clock: bool,
-    /// An order is being carried out.
-    pub(crate) ordered: bool,
-    /// A write of the record has failed since the work under way began.
-    pub(crate) write_failed: bool,
-    /// How a sync ended could not be written down, and none has gone well since.
+    /// The hold that the operator has set.
+    pub(crate) hold_state: HoldState,
+    /// Whether the wall clock was set forward since the last failure.
+    is_clock_forward: bool,
+    /// Whether a command is being executed.
+    pub(crate) command_running: bool,
+    /// Whether a write of the record has failed in the current task.
+    pub(crate) record_write_failed: bool,
+    /// Whether the result of a sync could not be written, and no sync has succeeded since.
     pub(crate) unrecorded: bool,
-    /// The record that is there has not been synced, and nobody was promised anything.
+    /// Whether the current record has not been synced, and the error was reported.
     pub(crate) unsynced: bool,
-    /// History has lost a line.
-    pub(crate) untold: bool,
-    /// The process died while an order was being carried out.
-    unsure: bool,
-    /// What the work under way has brought as a new version: nothing else may be withdrawn.
-    pub(crate) brought: Option<VersionId>,
-    /// What is newest.
+    /// Whether a line of history could not be written.
+    pub(crate) history_incomplete: bool,
+    /// Whether the process ended during a command.
+    command_interrupted: bool,
+    /// The new version of the current task, which is the only one that may be withdrawn.
+    pub(crate) ingested: Option<VersionId>,
+    /// The newest version and the version of the source.
     pub(crate) arrivals: Arrivals,
 }
 
 impl Rules {
-    /// Somebody wants it now: whatever there was to wait for is forgotten.
-    pub(crate) fn excuse(&mut self) {
-        self.quiet.clear();
-        self.patience = Duration::ZERO;
+    /// Ends all waits, because of an explicit request.
+    pub(crate) fn reset_waits(&mut self) {
+        self.host_quiet_until.clear();
+        self.no_call_before = Duration::ZERO;
         (self.failures, self.unrecorded) = (0, false);
     }
 
-    /// What is counted by the wall's clock may be over sooner: the waiting of a process that comes back, and that of
-    /// servers that answer no probes.
-    pub(crate) fn clock_was_set(&mut self, forward: bool) {
-        self.clock |= forward;
-        self.quiet.remove(&Host::Docs);
+    /// Records a change of the wall clock. Waits that are measured by it may end earlier: the back-off after a restart,
+    /// and that of probes.
+    pub(crate) fn record_clock_change(&mut self, forward: bool) {
+        self.is_clock_forward |= forward;
+        self.host_quiet_until.remove(&Host::Docs);
     }
 
-    /// How a sync has ended.
-    pub(crate) fn ended(&mut self, result: &Result<SyncReport, SyncError>, now: Duration, every: Duration) {
-        // Until one goes well: what was written down later counts from what was written down before.
-        self.unrecorded |= self.write_failed;
+    /// Records the result of a sync.
+    pub(crate) fn record_sync_result(
+        &mut self,
+        result: &Result<SyncReport, SyncError>,
+        now: Duration,
+        shortest_wait: Duration,
+    ) {
+        // Until a sync succeeds: a later record is based on the earlier one.
+        self.unrecorded |= self.record_write_failed;
         match result {
             Ok(SyncReport { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
-            Ok(_) => (self.failures, self.unrecorded) = (0, self.write_failed),
+            Ok(_) => (self.failures, self.unrecorded) = (0, self.record_write_failed),
             Err(error) => {
                 self.failures += 1;
-                let at_least = backoff::wait_after_failures(self.failures).min(every).mul_f64(0.9);
-                self.clock = false;
+                let min_wait = backoff::wait_after_failures(self.failures).min(shortest_wait).mul_f64(0.9);
+                self.is_clock_forward = false;
                 if !error.is_absence() {
-                    self.patience = now + at_least.saturating_sub(ROUNDING);
+                    self.no_call_before = now + min_wait.saturating_sub(ROUNDING);
                 }
             }
         }
@@ -111,8 +117,8 @@ impl State {
         self.disk.record.as_ref().map_or_else(Vec::new, jobs)
     }
 
-    /// A version that `after` names, that `before` does not, and that is not there yet: if the machine stopped now, it would
-    /// be named for nothing.
+    /// Returns a version that `after` names, that `before` does not name, and that is not stored yet: after a crash at
+    /// this moment, the record would name a missing version.
     fn named_too_early(&self, before: &StoreRecord, after: &StoreRecord) -> Option<VersionId> {
         let named = |record: &StoreRecord| -> Vec<VersionId> {
             record.newest.into_iter().chain(record.labels.values().map(|label| label.version)).collect()
@@ -121,152 +127,156 @@ impl State {
         named(after).into_iter().find(|id| !before.contains(id) && !self.disk.versions.contains_key(id))
     }
 
-    /// What the record says of it.
-    pub(crate) fn will(&self) -> Will {
+    /// Returns the hold in the record.
+    pub(crate) fn hold_state(&self) -> HoldState {
         match &self.disk.record {
-            Some(record) if record.hold.is_some() => Will::Held(record.active),
-            _ => Will::Free,
+            Some(record) if record.hold.is_some() => HoldState::Held(record.active),
+            _ => HoldState::Released,
         }
     }
 }
 
-/// What a person decides leaves what has arrived as it is.
-fn wrong_by_an_order(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
+/// Returns a fault if a command has changed fields that depend only on arrivals.
+fn fault_of_command(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
     let arrived = |record: &StoreRecord| (record.newest, record.offered.clone(), record.labels.clone());
-    (arrived(before) != arrived(after)).then(|| "an order has changed what is newest, or a label".to_owned())
+    (arrived(before) != arrived(after)).then(|| "a command has changed the newest version, or a label".to_owned())
 }
 
-/// Without work and without a person nothing becomes active, held or newest.
-fn wrong_by_itself(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
+/// Returns a fault if the daemon has changed the active version, the hold or the newest version outside a task.
+fn fault_of_daemon(before: &StoreRecord, after: &StoreRecord) -> Option<String> {
     let decided = |record: &StoreRecord| (record.active, record.previous, record.hold.clone());
-    let wrong =
-        (decided(before) != decided(after)).then(|| "the daemon by itself has changed what is active".to_owned());
-    wrong.or_else(|| wrong_by_an_order(before, after))
+    let fault = (decided(before) != decided(after))
+        .then(|| "the daemon has changed the active version outside a task".to_owned());
+    fault.or_else(|| fault_of_command(before, after))
 }
 
 impl Sim {
-    /// Before a call leaves.
+    /// Checks a call before its request is sent.
     pub(crate) fn check_call(&self, host: Host) {
-        let wrong = self.with(|s| {
+        let fault = self.with(|s| {
             if !s.daemon.config.enabled {
-                return Some("a call though it is disabled".to_owned());
+                return Some("a call although syncing is disabled".to_owned());
             }
-            let until = s.rules.quiet.get(&host).copied().unwrap_or_default();
+            let until = s.rules.host_quiet_until.get(&host).copied().unwrap_or_default();
             if s.elapsed < until {
                 let early = until.saturating_sub(s.elapsed).as_secs_f64();
-                return Some(format!("{host:?} is called {early:.1} s too early after trouble"));
+                return Some(format!("{host:?} is called {early:.1} s too early after an error"));
             }
-            if s.elapsed < s.rules.patience {
-                let early = s.rules.patience.saturating_sub(s.elapsed).as_secs_f64();
+            if s.elapsed < s.rules.no_call_before {
+                let early = s.rules.no_call_before.saturating_sub(s.elapsed).as_secs_f64();
                 return Some(format!("{host:?} is called {early:.1} s too early after failure {}", s.rules.failures));
             }
             None
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// After a call that has brought trouble.
-    pub(crate) fn note_trouble(&self, host: Host, trouble: &RequestError) {
-        let dead_link = matches!(trouble.cause, RequestErrorCause::Status(401 | 403 | 410)) && host != Host::Api;
-        // That there is no such job is an answer like any other.
-        let unknown = trouble.cause == RequestErrorCause::Status(404);
-        let least =
-            if dead_link || unknown || host == Host::Docs { Duration::ZERO } else { Duration::from_millis(500) };
-        let wait = trouble.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(least);
-        self.with(|s| s.rules.quiet.insert(host, s.elapsed + wait));
+    /// Records a call that has failed.
+    pub(crate) fn record_call_error(&self, host: Host, error: &RequestError) {
+        let is_dead_link = matches!(error.cause, RequestErrorCause::Status(401 | 403 | 410)) && host != Host::Api;
+        // A 404 is a normal response: the job does not exist.
+        let is_unknown = error.cause == RequestErrorCause::Status(404);
+        let min_wait =
+            if is_dead_link || is_unknown || host == Host::Docs { Duration::ZERO } else { Duration::from_millis(500) };
+        let wait = error.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(min_wait);
+        self.with(|s| s.rules.host_quiet_until.insert(host, s.elapsed + wait));
     }
 
-    /// Before an export job is started.
+    /// Checks the start of an export job before its request is sent.
     pub(crate) fn check_start(&self, source: &str) {
         let running = self.with(|s| {
             let timeout = s.intent.job_timeout;
             let running = |job: &&upstream::Job| {
-                job.ours
+                job.is_known_to_agent
                     && job.source == source
                     && job.state(s.elapsed) == upstream::State::Working
-                    && job.age(s.elapsed, s.jumped) + ROUNDING < timeout
+                    && job.max_age(s.elapsed, s.clock_advanced) + ROUNDING < timeout
             };
             s.upstream.jobs.iter().find(running).map(|job| job.id.clone())
         });
         if let Some(id) = running {
-            self.broken(format!("a second job of ours is started beside {id}"));
+            self.fail(format!("a second job is started while {id} is running"));
         }
     }
 
-    /// After a sync that began at this moment: what it gave up has had its time, the wall's clock telling only how old a job
-    /// was that had been started before.
-    pub(crate) fn check_given_up(&self, result: &Result<SyncReport, SyncError>, began: Duration) {
+    /// Checks that a job was given up only after its timeout. `start` is the start of the sync: for an earlier job, the
+    /// age is measured by the wall clock.
+    pub(crate) fn check_given_up(&self, result: &Result<SyncReport, SyncError>, start: Duration) {
         let Err(SyncError::JobTimeout { id, after, .. }) = result else { return };
         let age = self.with(|s| {
-            let job = &s.upstream.jobs[s.upstream.job(id)?];
-            let is_new = job.asked >= began;
-            Some(if is_new { s.elapsed.saturating_sub(job.asked) } else { job.age(s.elapsed, s.jumped) })
+            let job = &s.upstream.jobs[s.upstream.find_job(id)?];
+            let is_new = job.requested >= start;
+            Some(if is_new {
+                s.elapsed.saturating_sub(job.requested)
+            } else {
+                job.max_age(s.elapsed, s.clock_advanced)
+            })
         });
         if let Some(age) = age.filter(|&age| age + ROUNDING < *after) {
-            self.broken(format!("{id} is given up after {:.1} s", age.as_secs_f64()));
+            self.fail(format!("{id} is given up after {:.1} s", age.as_secs_f64()));
         }
     }
 
-    /// Jobs that have had their time and that the record has let go are ours no more, whatever is configured afterwards.
-    pub(crate) fn give_up_jobs(&self) {
+    /// Forgets jobs that have reached their timeout and are not in the record any more.
+    pub(crate) fn forget_expired_jobs(&self) {
         self.with(|s| {
             let known = s.known_jobs();
-            let (now, jumped, timeout) = (s.elapsed, s.jumped, s.intent.job_timeout);
+            let (now, clock_advanced, timeout) = (s.elapsed, s.clock_advanced, s.intent.job_timeout);
             for job in s.upstream.jobs.iter_mut().filter(|job| !known.contains(&job.id)) {
-                job.ours &= job.age(now, jumped) + ROUNDING < timeout;
+                job.is_known_to_agent &= job.max_age(now, clock_advanced) + ROUNDING < timeout;
             }
-            if s.rules.write_failed {
-                // Who could not write down that a server asks to be left alone has forgotten it.
-                s.rules.quiet.remove(&Host::Docs);
+            if s.rules.record_write_failed {
+                // A Retry-After that could not be written is lost.
+                s.rules.host_quiet_until.remove(&Host::Docs);
             }
         });
     }
 
-    /// Jobs of which the record does not know are ours no more, if there is an excuse for not knowing.
+    /// Forgets jobs that are not in the record, after the record was lost or could not be written.
     pub(crate) fn forget_jobs(&self) {
         self.with(|s| {
             let known = s.known_jobs();
             for job in s.upstream.jobs.iter_mut().filter(|job| !known.contains(&job.id)) {
-                job.ours = false;
+                job.is_known_to_agent = false;
             }
         });
     }
 
-    /// Before a record replaces the one on disk.
+    /// Checks a record before it replaces the one on disk.
     pub(crate) fn check_write(&self, after: &StoreRecord) {
-        let wrong = self.with(|s| {
+        let fault = self.with(|s| {
             let before = s.disk.record.clone().unwrap_or_default();
-            if s.disk.garbled {
+            if s.disk.record_damaged {
                 return None;
             }
             let force = match s.actor {
-                Actor::Work { force } => force,
+                Actor::Task { force } => force,
                 Actor::Releasing => false,
-                // Which version it may be, and whether it is held, is for `check_will` to say.
-                Actor::Operator => return wrong_by_an_order(&before, after),
-                Actor::Daemon => return wrong_by_itself(&before, after),
+                // `check_hold` checks which version is active, and whether it is held.
+                Actor::Operator => return fault_of_command(&before, after),
+                Actor::Daemon => return fault_of_daemon(&before, after),
             };
             if after.hold != before.hold {
-                return Some("work has changed a hold".to_owned());
+                return Some("a task has changed a hold".to_owned());
             }
             if let Some(id) = s.named_too_early(&before, after) {
-                return Some(format!("the record names {}, which is not there", id.short()));
+                return Some(format!("the record names {}, which is not stored", id.short()));
             }
-            // One that was given by a write that has failed was never given.
-            let stays = |label: &String| after.labels.contains_key(label);
-            let mut given = before.labels.iter().filter(|(_, given)| s.disk.versions.contains_key(&given.version));
-            if let Some((label, _)) = given.find(|(label, _)| !stays(label))
-                && !s.rules.write_failed
+            // A label whose write has failed was never set.
+            let is_kept = |label: &String| after.labels.contains_key(label);
+            let mut labels = before.labels.iter().filter(|(_, label)| s.disk.versions.contains_key(&label.version));
+            if let Some((label, _)) = labels.find(|(label, _)| !is_kept(label))
+                && !s.rules.record_write_failed
             {
                 return Some(format!("the label {label} is lost"));
             }
             let Some(id) = after.active.filter(|_| after.active != before.active) else {
-                return (after.active != before.active).then(|| "nothing is active any more".to_owned());
+                return (after.active != before.active).then(|| "no version is active any more".to_owned());
             };
             if before.hold.is_some() {
-                return Some("another version becomes active while held".to_owned());
+                return Some("another version becomes active under a hold".to_owned());
             }
             let due = |pin: Option<&VersionLabel>| match pin {
                 Some(pin) => after.labels.get(pin.as_str()).map(|label| label.version),
@@ -275,153 +285,153 @@ impl Sim {
             let config = &s.daemon.config;
             if due(config.pin.as_ref()) != Some(id) {
                 return Some(
-                    "what becomes active is not what the pin in force names, nor newest without one".to_owned(),
+                    "the version that becomes active is neither the pinned one nor, without a pin, the newest"
+                        .to_owned(),
                 );
             }
             if config.activation == ActivationMode::Manual {
-                return Some("what only a person may make active becomes so by itself".to_owned());
+                return Some("a version becomes active without a command in manual mode".to_owned());
             }
             let pages = s.disk.versions.get(&id).map_or(0, |version| version.content.pages);
             if !force && pages < config.gate.min_pages.unwrap_or(0) {
-                return Some("what the gate refuses becomes active".to_owned());
+                return Some("a version that the gate refuses becomes active".to_owned());
             }
             None
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// Whenever something has changed: what is active is there, whole and proven, and what the operator has said counts.
-    pub(crate) fn check_standing(&self) {
-        let wrong = self.with(|s| {
-            if s.disk.garbled {
+    /// Checks after each change that the active version is stored and verified, and that the operator's hold is in
+    /// force.
+    pub(crate) fn check_invariants(&self) {
+        let fault = self.with(|s| {
+            if s.disk.record_damaged {
                 return None;
             }
             let record = s.disk.record.as_ref()?;
             if let Some(id) = record.active {
                 match s.disk.versions.get(&id) {
-                    None => return Some(format!("the active version {} is not there", id.short())),
+                    None => return Some(format!("the active version {} is not stored", id.short())),
                     Some(version) if version.content.hostile || super::sim::id_of(version.content) != id => {
-                        return Some("the active version is not proven".to_owned());
+                        return Some("the active version is not verified".to_owned());
                     }
                     Some(_) => {}
                 }
             }
-            let is_ordered = s.rules.ordered || s.actor.is_person();
-            if !is_ordered && !s.disk.lost && s.will() != s.rules.will {
-                return Some("a hold is not as the operator left it".to_owned());
+            let is_command = s.rules.command_running || s.actor.is_person();
+            if !is_command && !s.disk.record_lost && s.hold_state() != s.rules.hold_state {
+                return Some("a hold is not the one that the operator has set".to_owned());
             }
             None
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// Before a version is pruned: nothing is that the record needs, or that is served.
+    /// Checks before a version is pruned that the record does not protect it, and that it is not served.
     pub(crate) fn check_removal(&self, id: VersionId) {
-        let wrong = self.with(|s| {
-            let shown = s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id);
+        let fault = self.with(|s| {
+            let served = s.daemon.served.as_ref().is_some_and(|(version, _)| *version == id);
             let record = s.disk.record.as_ref();
             let labelled = record.is_some_and(|r| r.labels.values().any(|label| label.version == id));
             let named = record.is_some_and(|r| [r.active, r.previous, r.newest].contains(&Some(id)));
-            (shown || named || labelled).then(|| format!("{} is removed though it is in use", id.short()))
+            (served || named || labelled).then(|| format!("{} is removed although it is in use", id.short()))
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// Before a version that could not be filed is taken out again: it is one that this very work has brought, and
-    /// nobody has chosen it meanwhile. A label or a place as the newest that it was given has never been promised.
+    /// Checks before a version is withdrawn, because its receipt or record could not be written, that the current task
+    /// has added it, and that no person has activated it meanwhile.
     pub(crate) fn check_withdrawal(&self, id: VersionId) {
-        let wrong = self.with(|s| {
-            let shown = s.daemon.shown.as_ref().is_some_and(|(shown, _)| *shown == id);
+        let fault = self.with(|s| {
+            let served = s.daemon.served.as_ref().is_some_and(|(version, _)| *version == id);
             let record = s.disk.record.as_ref();
             let named = record.is_some_and(|r| [r.active, r.previous].contains(&Some(id)));
-            if shown || named {
-                return Some(format!("{} is withdrawn though it is in use", id.short()));
+            if served || named {
+                return Some(format!("{} is withdrawn although it is in use", id.short()));
             }
-            (s.rules.brought != Some(id)).then(|| format!("{} is withdrawn though it was there before", id.short()))
+            (s.rules.ingested != Some(id)).then(|| format!("{} is withdrawn although it was stored before", id.short()))
         });
-        if let Some(wrong) = wrong {
-            self.broken(wrong);
+        if let Some(fault) = fault {
+            self.fail(fault);
         }
     }
 
-    /// After a start that shows this version: what a gate or manual activation may have kept back is never fallen back
-    /// to.
-    pub(crate) fn check_shown(&self, record: &StoreRecord, shown: Option<VersionId>) {
+    /// Checks after a start that the served version was active before, if a gate or manual activation is configured.
+    pub(crate) fn check_served(&self, record: &StoreRecord, served: Option<VersionId>) {
         let is_guarded = self.with(|s| {
             let config = &s.daemon.config;
             config.activation == ActivationMode::Manual || !config.gate.is_off()
         });
-        if is_guarded && shown.is_some() && ![record.active, record.previous].contains(&shown) {
-            self.broken("what may have been kept back is served at a start");
+        if is_guarded && served.is_some() && ![record.active, record.previous].contains(&served) {
+            self.fail("a version that may have been refused is served at a start");
         }
     }
 
-    /// A record that was lost has been made again.
-    pub(crate) fn check_remembered(&self) {
-        let (said, now, untold) = self.with(|s| {
-            // What was being said when the process died may or may not have been written down.
-            let untold = s.rules.untold || std::mem::take(&mut s.rules.unsure);
-            s.rules.excuse();
-            s.disk.lost = false;
+    /// Checks a record that was recovered after its loss.
+    pub(crate) fn check_recovered_record(&self) {
+        let (expected, now, history_incomplete) = self.with(|s| {
+            // If the process ended during a command, its decision may or may not have been written.
+            let history_incomplete = s.rules.history_incomplete || std::mem::take(&mut s.rules.command_interrupted);
+            s.rules.reset_waits();
+            s.disk.record_lost = false;
             s.rules.arrivals.accept(s.disk.record.as_ref());
-            let now = s.will();
-            (std::mem::replace(&mut s.rules.will, now), now, untold)
+            let now = s.hold_state();
+            (std::mem::replace(&mut s.rules.hold_state, now), now, history_incomplete)
         });
-
-        if said != now && !untold {
-            self.broken(format!("the record was lost; it was {said:?} and is {now:?}"));
+        if expected != now && !history_incomplete {
+            self.fail(format!("the record was lost; the hold was {expected:?} and is {now:?}"));
         }
     }
 
-    /// After a crash, or after what a person has tried: it has been done or not, nothing else.
-    pub(crate) fn check_will(&self, allowed: &[Will]) {
-        let held = self.with(|s| s.will());
-        if !self.with(|s| s.disk.garbled) && !allowed.contains(&held) {
-            self.broken(format!("the store is {held:?}, which is none of {allowed:?}"));
+    /// Checks after a crash or a failed command that the hold is one of these.
+    pub(crate) fn check_hold(&self, allowed: &[HoldState]) {
+        let current = self.with(|s| s.hold_state());
+        if !self.with(|s| s.disk.record_damaged) && !allowed.contains(&current) {
+            self.fail(format!("the hold is {current:?}, which is none of {allowed:?}"));
         }
-        self.with(|s| s.rules.will = held);
+        self.with(|s| s.rules.hold_state = current);
     }
 
-    /// What a crash has left.
+    /// Checks the state after a crash.
     pub(crate) fn check_after_crash(&self) {
-        let (ordered, will) = self.with(|s| {
-            if s.rules.clock {
-                s.rules.excuse();
+        let (is_open, hold_state) = self.with(|s| {
+            if s.rules.is_clock_forward {
+                s.rules.reset_waits();
             }
-            s.rules.unsure |= s.rules.ordered;
-            // What could not be synced was not promised: it may be there until the power goes, and not afterwards.
+            s.rules.command_interrupted |= s.rules.command_running;
+            // A write that could not be synced was reported as failed: it may be lost in a power cut.
             let is_unsynced = std::mem::take(&mut s.rules.unsynced);
             if is_unsynced {
                 s.rules.arrivals.accept(s.disk.record.as_ref());
             }
-            let is_open = std::mem::take(&mut s.rules.ordered) || is_unsynced;
-            (is_open, s.rules.will)
+            let is_open = std::mem::take(&mut s.rules.command_running) || is_unsynced;
+            (is_open, s.rules.hold_state)
         });
         self.check_newest(false);
-        // What was being typed has been done or not.
-        let now = self.with(|s| s.will());
-        let allowed = [will, now];
-        self.check_will(if ordered { &allowed } else { &allowed[..1] });
+        // The command during which the process ended has taken effect or not.
+        let now = self.with(|s| s.hold_state());
+        let allowed = [hold_state, now];
+        self.check_hold(if is_open { &allowed } else { &allowed[..1] });
     }
 
-    /// Whether this content is what is served.
+    /// Whether this content is active.
     pub(crate) fn is_active(&self, content: Content) -> bool {
         let id = super::sim::id_of(content);
         self.with(|s| s.disk.record.as_ref().is_some_and(|record| record.active == Some(id)))
     }
 
-    /// Whether what is active is whole, and served.
-    pub(crate) fn is_whole(&self) -> bool {
-        let (active, shown) = self.with(|s| {
+    /// Whether the active version is undamaged and served.
+    pub(crate) fn is_active_undamaged(&self) -> bool {
+        let (active, served) = self.with(|s| {
             let active = s.disk.record.as_ref().and_then(|record| record.active);
-            (active, s.daemon.shown.as_ref().map(|(id, _)| *id))
+            (active, s.daemon.served.as_ref().map(|(id, _)| *id))
         });
-        active.is_some_and(|id| !self.is_rotten(id)) && shown == active
+        active.is_some_and(|id| !self.is_damaged(id)) && served == active
     }
 }

@@ -1,4 +1,4 @@
-//! Configurations: any at all, and one under which the newest content has to become active.
+//! Configurations: random ones, and one under which the newest content has to become active.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use docwharf::api::preview::StatusPath;
 use docwharf::base::secret::{SafeUrl, Secret};
 use docwharf::model::version::VersionLabel;
 use docwharf::store::space::SpaceLimits;
-use docwharf::sync::api_key::KeyPlace;
+use docwharf::sync::api_key::ApiKeyLocation;
 use docwharf::sync::gate::GateRules;
 use docwharf::sync::schedule::Schedule;
 use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncIntent};
 
 use super::random::Random;
 
-/// The bundle file.
+/// Path of the configured bundle file.
 pub(crate) const FILE: &str = "/drop/bundle.zip";
 
 fn url(text: &str) -> SafeUrl {
@@ -27,11 +27,11 @@ fn api(domain: &str) -> ApiSource {
         domain: domain.to_owned(),
         project: None,
         status_path: StatusPath::default(),
-        api_key: KeyPlace::Given(Secret::new("key".to_owned())),
+        api_key: ApiKeyLocation::Environment(Secret::new("key".to_owned())),
     }
 }
 
-/// What may be configured.
+/// Returns a random configuration.
 pub(crate) fn any(random: &mut Random) -> SyncIntent {
     let minutes = Duration::from_mins;
     let kind = random.below(20);
@@ -43,20 +43,21 @@ pub(crate) fn any(random: &mut Random) -> SyncIntent {
     };
     let api = with_api.then(|| api(random.pick(&["a.test", "a.test", "a.test", "b.test"])));
     let domain = api.as_ref().map_or_else(String::new, |api| api.domain.clone());
-    let each_look = random.happens(0.3);
-    let probes = if each_look { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
+    let exports_at_each_check = random.happens(0.3);
+    let probes =
+        if exports_at_each_check { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
     let pin = random.happens(0.35).then(|| VersionLabel::new(random.pick(&["one", "two"])).expect("a label"));
     SyncIntent {
         enabled: random.happens(0.93),
         bundle,
         api,
         pin,
-        each_look,
+        exports_at_each_check,
         probes: if with_api { probes } else { Vec::new() },
         interval: random.pick(&[minutes(1), minutes(15), minutes(15), minutes(24 * 60)]),
         max_age: random.pick(&[minutes(60), minutes(24 * 60)]),
         job_timeout: random.pick(&[minutes(5), minutes(30), minutes(30)]),
-        allowance: SpaceLimits {
+        space_limits: SpaceLimits {
             keep: random.below(4) as usize,
             max_bytes: random.happens(0.2).then_some(40_000_000),
             min_free: random.happens(0.2).then_some(20_000_000),
@@ -73,13 +74,13 @@ pub(crate) fn schedule(random: &mut Random) -> Option<Schedule> {
     random.happens(0.3).then(|| Schedule::parse("*/15 * * * *").expect("a schedule"))
 }
 
-/// The same, but such that nothing stands in the way of what is newest.
-pub(crate) fn open(config: &SyncIntent) -> SyncIntent {
+/// Returns `config` without the settings that can keep the newest version from becoming active.
+pub(crate) fn unrestricted(config: &SyncIntent) -> SyncIntent {
     SyncIntent {
         enabled: true,
         gate: GateRules::default(),
         activation: ActivationMode::Auto,
-        allowance: SpaceLimits { keep: 2, max_bytes: None, min_free: None },
+        space_limits: SpaceLimits { keep: 2, max_bytes: None, min_free: None },
         ..config.clone()
     }
 }

@@ -1,4 +1,4 @@
-//! The simulated machine: its clocks, what may go wrong, and what every effect has in common.
+//! The simulated machine: its state, its clocks, its faults, and the steps that every operation has in common.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,107 +17,108 @@ use tokio::time::Instant;
 
 use super::daemon::Daemon;
 use super::disk::{Content, Disk};
-use super::meddling::Weather;
+use super::interference::Outage;
 use super::random::Random;
 use super::rules::Rules;
 use super::upstream::Upstream;
 
-/// So many of the last operations are told after a failure.
-const TRACE: usize = 60;
+/// Number of the last operations that are printed after a failure.
+const TRACE_LEN: usize = 60;
 
-/// The process has died; with the machine, if `power` is gone.
+/// The panic payload of a crash: the process was killed, or the power was cut.
 pub(crate) struct Crash {
-    pub(crate) power: bool,
+    pub(crate) is_power_cut: bool,
 }
 
-/// A promise was broken.
-pub(crate) struct Broken(pub(crate) String);
+/// The panic payload of a broken guarantee, with a message.
+pub(crate) struct BrokenPromise(pub(crate) String);
 
-/// How much goes wrong.
+/// The probabilities of faults.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Faults {
-    /// Nothing does, and the operator leaves everything alone.
-    pub(crate) calm: bool,
-    /// The process dies, at any effect.
+    /// Whether there are no faults, and the operator does nothing.
+    pub(crate) are_off: bool,
+    /// The process is killed at an effect.
     pub(crate) crash: f64,
-    /// A call has no good answer.
+    /// A call fails.
     pub(crate) call: f64,
     /// A write fails.
     pub(crate) disk: f64,
-    /// Somebody does something meanwhile.
-    pub(crate) meddling: f64,
+    /// A person or another process does something meanwhile.
+    pub(crate) interference: f64,
 }
 
 impl Faults {
-    pub(crate) const NONE: Faults = Faults { calm: true, crash: 0.0, call: 0.0, disk: 0.0, meddling: 0.0 };
+    pub(crate) const NONE: Faults = Faults { are_off: true, crash: 0.0, call: 0.0, disk: 0.0, interference: 0.0 };
 }
 
-/// Who acts at this moment.
+/// The originator of the current operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Actor {
-    /// A start, or nobody.
+    /// The daemon, outside tasks.
     Daemon,
-    /// A sync, an import, what follows a release; whether what is due passes the gate unasked.
-    Work { force: bool },
-    /// A person who says what is to be so.
+    /// A task: a sync, an import, or the decision after a release; `force` means without the gate.
+    Task { force: bool },
+    /// A command of a person.
     Operator,
-    /// A person who has ended a hold: what is due now is due by the rules, as in any work.
+    /// The decision after a person has ended a hold: the same rules apply as in a task.
     Releasing,
 }
 
 impl Actor {
-    /// Whether an order is being carried out.
+    /// Whether a command is being executed.
     pub(crate) fn is_person(self) -> bool {
         matches!(self, Actor::Operator | Actor::Releasing)
     }
 }
 
+/// The state of the simulation.
 pub(crate) struct State {
     pub(crate) random: Random,
     pub(crate) faults: Faults,
     pub(crate) operations: u64,
     pub(crate) elapsed: Duration,
-    /// What the wall's clock is ahead, and all that it was ever put forward.
-    pub(crate) skew: i64,
-    pub(crate) jumped: i64,
+    /// Seconds by which the wall clock is ahead; and the sum of all its forward adjustments.
+    pub(crate) clock_offset: i64,
+    pub(crate) clock_advanced: i64,
     pub(crate) disk: Disk,
     pub(crate) upstream: Upstream,
     pub(crate) daemon: Daemon,
     pub(crate) rules: Rules,
-    pub(crate) weather: Vec<Weather>,
+    pub(crate) outages: Vec<Outage>,
     pub(crate) actor: Actor,
-    /// The intent that the work under way was started with.
+    /// The intent of the current task.
     pub(crate) intent: SyncIntent,
-    /// How deep in one another operator and work are; nobody meddles while the record is somebody's turn.
+    /// Nesting of commands and tasks. There is no interference while the record is locked.
     pub(crate) depth: u32,
-    pub(crate) in_turn: bool,
+    pub(crate) is_record_locked: bool,
     trace: VecDeque<String>,
 }
 
 pub(crate) struct Sim {
     pub(crate) state: RefCell<State>,
-    /// Calls the work off.
+    /// Cancels the current task.
     pub(crate) stop: Arc<AtomicBool>,
     pub(crate) root: PathBuf,
-    /// Versions that somebody has mapped, with how many do.
+    /// Versions that are mapped, once for each mapping.
     pub(crate) leases: Rc<RefCell<Vec<VersionId>>>,
     base: Instant,
-    /// Whether the trace is printed as it happens.
-    loud: bool,
+    /// Whether each operation is printed immediately.
+    prints_trace: bool,
 }
 
-/// Keeps a version from being pruned.
+/// Prevents the removal of a version.
 #[derive(Debug)]
 pub(crate) struct Lease {
     id: VersionId,
-    all: Rc<RefCell<Vec<VersionId>>>,
+    leases: Rc<RefCell<Vec<VersionId>>>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        let mut all = self.all.borrow_mut();
-        if let Some(at) = all.iter().position(|&id| id == self.id) {
-            all.swap_remove(at);
+        let mut leases = self.leases.borrow_mut();
+        if let Some(index) = leases.iter().position(|&id| id == self.id) {
+            leases.swap_remove(index);
         }
     }
 }
@@ -133,17 +134,17 @@ impl Sim {
             faults: Faults::NONE,
             operations: 0,
             elapsed: Duration::from_secs(1),
-            skew: 0,
-            jumped: 0,
-            disk: Disk::of(120_000_000),
+            clock_offset: 0,
+            clock_advanced: 0,
+            disk: Disk::new(120_000_000),
             upstream: Upstream::default(),
             rules: Rules::default(),
-            weather: Vec::new(),
+            outages: Vec::new(),
             actor: Actor::Daemon,
             intent: daemon.config.clone(),
             daemon,
             depth: 0,
-            in_turn: false,
+            is_record_locked: false,
             trace: VecDeque::new(),
             random,
         };
@@ -153,12 +154,12 @@ impl Sim {
             root: PathBuf::from("/store"),
             leases: Rc::default(),
             base: Instant::now(),
-            loud: std::env::var_os("DOCWHARF_TRACE").is_some(),
+            prints_trace: std::env::var_os("DOCWHARF_TRACE").is_some(),
         }
     }
 
-    pub(crate) fn with<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
-        work(&mut self.state.borrow_mut())
+    pub(crate) fn with<T>(&self, action: impl FnOnce(&mut State) -> T) -> T {
+        action(&mut self.state.borrow_mut())
     }
 
     pub(crate) fn happens(&self, probability: f64) -> bool {
@@ -169,72 +170,72 @@ impl Sim {
         self.with(|s| s.random.below(n))
     }
 
-    pub(crate) fn part(&self) -> f64 {
-        self.with(|s| s.random.part())
+    pub(crate) fn fraction(&self) -> f64 {
+        self.with(|s| s.random.fraction())
     }
 
-    /// Seconds since 1970, as the wall's clock has it.
-    pub(crate) fn wall(&self) -> i64 {
-        self.with(|s| NOON + s.elapsed.as_secs().cast_signed() + s.skew)
+    /// Returns the seconds since 1970 on the wall clock.
+    pub(crate) fn wall_clock(&self) -> i64 {
+        self.with(|s| NOON + s.elapsed.as_secs().cast_signed() + s.clock_offset)
     }
 
-    pub(crate) fn moment(&self) -> ClockReading {
-        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(self.wall().cast_unsigned());
-        ClockReading { at: self.base + self.with(|s| s.elapsed), wall }
+    pub(crate) fn clock_reading(&self) -> ClockReading {
+        let wall = SystemTime::UNIX_EPOCH + Duration::from_secs(self.wall_clock().cast_unsigned());
+        ClockReading { monotonic: self.base + self.with(|s| s.elapsed), wall }
     }
 
-    /// When this is, counted as `elapsed` is.
-    pub(crate) fn since_base(&self, at: Instant) -> Duration {
-        at.saturating_duration_since(self.base)
+    /// Converts an instant to the scale of `elapsed`.
+    pub(crate) fn since_base(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.base)
     }
 
-    pub(crate) fn pass(&self, time: Duration) {
+    pub(crate) fn advance_clock(&self, time: Duration) {
         self.with(|s| {
             s.elapsed += time;
             if time > Duration::from_secs(5) {
-                s.disk.settle();
+                s.disk.sync_all();
             }
         });
     }
 
-    /// One operation: told, counted, and a chance for everything else. Whatever the one before it has done, what must
-    /// hold holds.
-    pub(crate) fn operation(&self, what: impl FnOnce() -> String) {
-        self.check_standing();
-        self.tell(what);
-        let (crash, meddling) = self.with(|s| {
+    /// Runs the common steps of an operation: checks all invariants after the previous one, logs and counts this one,
+    /// and lets a crash or an interference happen.
+    pub(crate) fn operation(&self, message: impl FnOnce() -> String) {
+        self.check_invariants();
+        self.log(message);
+        let (crash, interference) = self.with(|s| {
             s.operations += 1;
-            let may_meddle = !s.in_turn && s.depth < 2;
-            (s.random.happens(s.faults.crash), may_meddle && s.random.happens(s.faults.meddling))
+            let may_interfere = !s.is_record_locked && s.depth < 2;
+            (s.random.happens(s.faults.crash), may_interfere && s.random.happens(s.faults.interference))
         });
         if crash {
             self.crash();
         }
-        if meddling {
-            self.meddle();
+        if interference {
+            self.interfere();
         }
     }
 
     pub(crate) fn crash(&self) -> ! {
-        let power = self.happens(0.5);
-        self.tell(|| format!("*** {}", if power { "power cut" } else { "killed" }));
-        resume_unwind(Box::new(Crash { power }))
+        let is_power_cut = self.happens(0.5);
+        self.log(|| format!("*** {}", if is_power_cut { "power cut" } else { "killed" }));
+        resume_unwind(Box::new(Crash { is_power_cut }))
     }
 
-    pub(crate) fn broken(&self, what: impl Into<String>) -> ! {
-        let what = what.into();
-        self.tell(|| format!("*** {what}"));
-        resume_unwind(Box::new(Broken(what)))
+    pub(crate) fn fail(&self, message: impl Into<String>) -> ! {
+        let message = message.into();
+        self.log(|| format!("*** {message}"));
+        resume_unwind(Box::new(BrokenPromise(message)))
     }
 
-    pub(crate) fn tell(&self, what: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, message: impl FnOnce() -> String) {
         self.with(|s| {
-            let line = format!("{:>9} {:>10.1} s {:?}: {}", s.operations, s.elapsed.as_secs_f64(), s.actor, what());
-            if self.loud {
+            let line = format!("{:>9} {:>10.1} s {:?}: {}", s.operations, s.elapsed.as_secs_f64(), s.actor, message());
+            if self.prints_trace {
                 eprintln!("{line}");
             }
             s.trace.push_back(line);
-            if s.trace.len() > TRACE {
+            if s.trace.len() > TRACE_LEN {
                 s.trace.pop_front();
             }
         });
@@ -246,16 +247,16 @@ impl Sim {
 
     pub(crate) fn lease(&self, id: VersionId) -> Lease {
         self.leases.borrow_mut().push(id);
-        Lease { id, all: Rc::clone(&self.leases) }
+        Lease { id, leases: Rc::clone(&self.leases) }
     }
 
-    /// Does something as somebody else.
-    pub(crate) fn acting<T>(&self, actor: Actor, work: impl FnOnce() -> T) -> T {
+    /// Runs an action as another actor.
+    pub(crate) fn acting<T>(&self, actor: Actor, action: impl FnOnce() -> T) -> T {
         let before = self.with(|s| {
             s.depth += 1;
             std::mem::replace(&mut s.actor, actor)
         });
-        let result = work();
+        let result = action();
         self.with(|s| {
             s.depth -= 1;
             s.actor = before;
@@ -264,12 +265,12 @@ impl Sim {
     }
 }
 
-/// The version that a content becomes.
+/// Returns the version id of a content.
 pub(crate) fn id_of(content: Content) -> VersionId {
-    VersionId(Digest::of(&content.n.to_le_bytes()))
+    VersionId(Digest::compute(&content.n.to_le_bytes()))
 }
 
-/// SHA-256 of its archive.
+/// Returns the SHA-256 of the archive of a content.
 pub(crate) fn archive_of(content: Content) -> Digest {
-    Digest::of(format!("archive {}", content.n).as_bytes())
+    Digest::compute(format!("archive {}", content.n).as_bytes())
 }

@@ -1,4 +1,4 @@
-//! The store by itself: leases, pruning, sweeping, mending.
+//! The store alone: leases, pruning, sweeping, repair.
 
 use std::cell::RefCell;
 use std::os::unix::fs::PermissionsExt;
@@ -10,43 +10,44 @@ use docwharf::model::version::VersionId;
 use docwharf::seal::{SealOptions, SealProgress};
 use docwharf::site::lookup::SiteFiles;
 use docwharf::store::StoreError;
+use docwharf::store::incoming_version::CommitOutcome;
 use docwharf::store::operations::StoreOperations;
 use docwharf::store::record::StoreRecord;
 use docwharf::store::space::{SpaceLimits, SpaceRequest};
-use docwharf::store::version_stage::CommitOutcome;
 use docwharf::store::writer::StoreWriter;
-use docwharf::sync::incoming_bundle::{IncomingBundle, Occasion};
+use docwharf::sync::incoming_bundle::{ArrivalCause, IncomingBundle};
 use docwharf::sync::ingest::{IngestedBundle, ingest_bundle};
 use docwharf::sync::open::open;
 use docwharf::sync::scrub::{ScrubResult, scrub};
 use docwharf::sync::{SyncError, SyncIntent};
 
 use rustix::fs::{FlockOperation, flock};
-use support::folder;
-use support::host::{Host, bundle, front};
+use support::host::{Host, bundle, front_page_title};
+use support::temporary_folder;
 use support::zip::{deflated, zip};
 
-fn effort() -> SealOptions {
+fn seal_options() -> SealOptions {
     SealOptions::new(BundleLimits::default())
 }
 
-/// The lock of a writer that was dropped is held by a child that another test has just forked, until it becomes its program.
-const FORKED: Duration = Duration::from_secs(10);
+/// How long a writer waits for the lock. A child that another test has just forked holds the lock of a dropped writer
+/// until its exec.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
-fn writer(root: &Path) -> StoreWriter {
-    StoreWriter::open(root, FORKED).unwrap()
+fn open_writer(root: &Path) -> StoreWriter {
+    StoreWriter::open(root, LOCK_TIMEOUT).unwrap()
 }
 
-/// Brings a site that consists of one text.
-fn put(writer: &StoreWriter, dir: &Path, text: &str) -> IngestedBundle {
-    try_to_put(writer, dir, text).unwrap()
+/// Ingests a site of one page with this text.
+fn ingest(writer: &StoreWriter, dir: &Path, text: &str) -> IngestedBundle {
+    try_to_ingest(writer, dir, text).unwrap()
 }
 
-fn try_to_put(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBundle, SyncError> {
+fn try_to_ingest(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBundle, SyncError> {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
     let arrival = IncomingBundle {
-        occasion: Occasion::Import,
+        cause: ArrivalCause::Import,
         path: &path,
         file: None,
         source: "test",
@@ -55,10 +56,10 @@ fn try_to_put(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBu
         demanded: None,
         job: None,
         sent: None,
-        ahead: RefCell::default(),
+        streamed_seal: RefCell::default(),
     };
     let mut record = writer.store().record().unwrap();
-    let intent = SyncIntent { effort: effort(), ..SyncIntent::default() };
+    let intent = SyncIntent { seal_options: seal_options(), ..SyncIntent::default() };
     ingest_bundle(writer, &mut record, &intent, &arrival, false, "test", &SealProgress::default())
 }
 
@@ -68,15 +69,15 @@ fn ids(writer: &StoreWriter) -> Vec<VersionId> {
 
 #[test]
 fn a_version_that_is_mapped_is_not_pruned() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let old = put(&writer, dir.path(), "old").id;
-    let lease = open(&writer, old, &effort(), false).unwrap();
-    put(&writer, dir.path(), "new");
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let old = ingest(&writer, dir.path(), "old").id;
+    let lease = open(&writer, old, &seal_options(), false).unwrap();
+    ingest(&writer, dir.path(), "new");
     let record = writer.store().record().unwrap();
-    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
+    let no_space = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
     assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
-    assert!(writer.prune(&record, &nothing).unwrap().is_empty());
+    assert!(writer.prune(&record, &no_space).unwrap().is_empty());
     assert!(ids(&writer).contains(&old));
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
@@ -85,41 +86,43 @@ fn a_version_that_is_mapped_is_not_pruned() {
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
 }
 
+// Regression: an image that a response in progress had mapped was not removed, so clients that read nothing kept every
+// version in the store.
 #[test]
 fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_gone() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let old = put(&writer, dir.path(), "old").id;
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let old = ingest(&writer, dir.path(), "old").id;
     let size = std::fs::metadata(writer.store().version_dir(old).join("site.zip")).unwrap().len();
-    let version = open(&writer, old, &effort(), false).unwrap();
-    let answer = version.compressed_bytes(&version.entry(version.find(b"index.html").unwrap()));
-    let before = answer.to_vec();
+    let version = open(&writer, old, &seal_options(), false).unwrap();
+    let response = version.compressed_bytes(&version.entry(version.find(b"index.html").unwrap()));
+    let before = response.to_vec();
     drop(version);
-    let new = put(&writer, dir.path(), "new").id;
+    let new = ingest(&writer, dir.path(), "new").id;
     let record = writer.store().record().unwrap();
     assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
-    assert_eq!((ids(&writer), writer.still_read()), (vec![new], size));
-    assert_eq!(answer, before, "the answer goes on");
-    let allowance = SpaceLimits { max_bytes: Some(size), ..SpaceLimits::default() };
-    let wanted = SpaceRequest { whole: 1, more: 1 };
-    let refused = writer.make_room(&record, &allowance, wanted);
-    assert!(matches!(refused, Err(StoreError::StillRead { .. })), "{refused:?}");
-    drop(answer);
-    assert_eq!(writer.still_read(), 0);
-    assert!(writer.make_room(&record, &allowance, wanted).is_ok());
+    assert_eq!((ids(&writer), writer.mapped_removed_bytes()), (vec![new], size));
+    assert_eq!(response, before, "the response still has its bytes");
+    let limits = SpaceLimits { max_bytes: Some(size), ..SpaceLimits::default() };
+    let space_request = SpaceRequest { version_bytes: 1, remaining_bytes: 1 };
+    let refused = writer.free_disk_space(&record, &limits, space_request);
+    assert!(matches!(refused, Err(StoreError::RemovedVersionsInUse { .. })), "{refused:?}");
+    drop(response);
+    assert_eq!(writer.mapped_removed_bytes(), 0);
+    assert!(writer.free_disk_space(&record, &limits, space_request).is_ok());
 }
 
 #[test]
 fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the_same() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let old = put(&writer, dir.path(), "old").id;
-    put(&writer, dir.path(), "new");
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let old = ingest(&writer, dir.path(), "old").id;
+    ingest(&writer, dir.path(), "new");
     let record = writer.store().record().unwrap();
     for kind in [FlockOperation::LockShared, FlockOperation::LockExclusive] {
         let other = std::fs::File::open(writer.store().version_dir(old).join("site.zip")).unwrap();
         flock(&other, kind).unwrap();
-        let version = open(&writer, old, &effort(), false).unwrap();
+        let version = open(&writer, old, &seal_options(), false).unwrap();
         drop(version);
         assert!(writer.prune(&record, &SpaceLimits::default()).unwrap().is_empty());
         flock(&other, FlockOperation::Unlock).unwrap();
@@ -127,34 +130,35 @@ fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the
     assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
 }
 
+// Regression: any local user could keep `run` from starting or serving by `flock` on the store's lock or an image.
 #[test]
 fn others_can_open_neither_locks_nor_versions_and_an_older_store_is_shut() {
-    let dir = folder();
+    let dir = temporary_folder();
     let store = dir.path().join("store");
-    let shut = |lock, folder| {
+    let assert_modes = |lock, folder| {
         assert_eq!(mode(&store.join("lock")), lock);
         for name in ["versions", "receipts", "staging", "downloads", "derived"] {
             assert_eq!(mode(&store.join(name)), folder, "{name}");
         }
     };
-    let set = |lock, folder| {
+    let set_modes = |lock, folder| {
         set_mode(&store.join("lock"), lock);
         for name in ["versions", "receipts", "staging", "downloads", "derived"] {
             set_mode(&store.join(name), folder);
         }
     };
-    let first = writer(&store);
-    first.derive(put(&first, dir.path(), "text").id, "csp", b"x").unwrap();
+    let first = open_writer(&store);
+    first.write_derived(ingest(&first, dir.path(), "text").id, "csp", b"x").unwrap();
     drop(first);
-    shut(0o600, 0o750);
+    assert_modes(0o600, 0o750);
     assert_eq!(mode(&store), 0o750);
-    set(0o644, 0o755);
-    drop(writer(&store));
-    shut(0o600, 0o750);
-    // A volume that pods of several users share: what its group may do is not ours to say.
-    set(0o664, 0o2775);
-    drop(writer(&store));
-    shut(0o660, 0o2770);
+    set_modes(0o644, 0o755);
+    drop(open_writer(&store));
+    assert_modes(0o600, 0o750);
+    // A volume that pods of several users share: the permissions of the group stay.
+    set_modes(0o664, 0o2775);
+    drop(open_writer(&store));
+    assert_modes(0o660, 0o2770);
 }
 
 fn mode(path: &Path) -> u32 {
@@ -165,19 +169,20 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Says stop however the test ends.
-struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+/// Sets the flag when it is dropped, also after a panic.
+struct StopOnDrop<'a>(&'a std::sync::atomic::AtomicBool);
 
-impl Drop for Stop<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 }
 
+// Regression: `gc` beside a sync removed the version that had just been committed and that no record named yet.
 #[test]
 fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -186,9 +191,9 @@ fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
                 writer.prune(&record, &SpaceLimits { keep: 0, ..SpaceLimits::default() }).unwrap();
             }
         });
-        let _stop = Stop(&done);
+        let _stop = StopOnDrop(&done);
         for n in 0..40 {
-            let id = put(&writer, dir.path(), &format!("text {n}")).id;
+            let id = ingest(&writer, dir.path(), &format!("text {n}")).id;
             assert!(writer.store().has(id), "arrival {n}");
             assert_eq!(writer.store().receipts(id).len(), 1, "arrival {n}");
         }
@@ -197,10 +202,10 @@ fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
 
 #[test]
 fn a_mapped_version_can_be_read_after_it_was_replaced() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let id = put(&writer, dir.path(), "text").id;
-    let lease = open(&writer, id, &effort(), false).unwrap();
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let id = ingest(&writer, dir.path(), "text").id;
+    let lease = open(&writer, id, &seal_options(), false).unwrap();
     std::fs::remove_dir_all(writer.store().version_dir(id)).unwrap();
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "text".as_bytes());
@@ -208,34 +213,35 @@ fn a_mapped_version_can_be_read_after_it_was_replaced() {
 
 #[test]
 fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let first = put(&writer, dir.path(), "text");
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let first = ingest(&writer, dir.path(), "text");
     assert_eq!(first.committed, CommitOutcome::New);
-    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Known);
+    assert_eq!(ingest(&writer, dir.path(), "text").committed, CommitOutcome::AlreadyStored);
     let image = writer.store().version_dir(first.id).join("site.zip");
     std::fs::remove_file(&image).unwrap();
     std::fs::write(&image, "damaged").unwrap();
-    assert_eq!(put(&writer, dir.path(), "text").committed, CommitOutcome::Mended);
-    assert!(open(&writer, first.id, &effort(), true).is_ok());
+    assert_eq!(ingest(&writer, dir.path(), "text").committed, CommitOutcome::Repaired);
+    assert!(open(&writer, first.id, &seal_options(), true).is_ok());
     assert_eq!(writer.store().versions().unwrap()[0].receipts.len(), 3);
 }
 
+// Regression: a kill while a receipt was written left its temporary file for ever.
 #[test]
 fn debris_in_staging_is_swept_when_a_writer_opens() {
-    let dir = folder();
+    let dir = temporary_folder();
     let root = dir.path().join("store");
-    drop(writer(&root));
+    drop(open_writer(&root));
     std::fs::create_dir_all(root.join("staging/0/deep")).unwrap();
     std::fs::write(root.join("staging/0/site.zip"), "half").unwrap();
     std::fs::write(root.join("staging/file"), "half").unwrap();
     std::fs::write(root.join(".state.json.new"), "{").unwrap();
-    let id = put(&writer(&root), dir.path(), "kept").id.to_string();
+    let id = ingest(&open_writer(&root), dir.path(), "kept").id.to_string();
     let receipts = root.join("receipts").join(&id);
     std::fs::write(receipts.join(".1.json.new"), "{").unwrap();
     std::fs::write(root.join("versions").join(&id).join(".index.new"), "{").unwrap();
     std::fs::create_dir(root.join("receipts/of-a-pruned-version")).unwrap();
-    drop(writer(&root));
+    drop(open_writer(&root));
     assert_eq!(std::fs::read_dir(&receipts).unwrap().count(), 1);
     assert_eq!(std::fs::read_dir(root.join("versions").join(&id)).unwrap().count(), 2);
     assert_eq!(std::fs::read_dir(root.join("receipts")).unwrap().count(), 1);
@@ -245,17 +251,17 @@ fn debris_in_staging_is_swept_when_a_writer_opens() {
 
 #[test]
 fn one_writer_at_a_time() {
-    let dir = folder();
-    let first = writer(dir.path());
+    let dir = temporary_folder();
+    let first = open_writer(dir.path());
     assert!(StoreWriter::open(dir.path(), Duration::ZERO).unwrap_err().to_string().contains("locked"));
     drop(first);
-    assert!(StoreWriter::open(dir.path(), FORKED).is_ok());
+    assert!(StoreWriter::open(dir.path(), LOCK_TIMEOUT).is_ok());
 }
 
 #[test]
 fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
-    let dir = folder();
-    let writer = writer(dir.path());
+    let dir = temporary_folder();
+    let writer = open_writer(dir.path());
     writer.note("me", "held", None, None);
     let path = dir.path().join("history.jsonl");
     let mut text = std::fs::read_to_string(&path).unwrap();
@@ -264,14 +270,15 @@ fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
     assert_eq!(writer.store().history().unwrap().len(), 1);
     writer.note("me", "released", None, None);
     let history = writer.store().history().unwrap();
-    let what: Vec<&str> = history.iter().map(|event| event.what.as_str()).collect();
-    assert_eq!(what, ["held", "released"]);
+    let kinds: Vec<&str> = history.iter().map(|event| event.what.as_str()).collect();
+    assert_eq!(kinds, ["held", "released"]);
 }
 
+// Regression: the history ended at a line that a power cut had left with bytes that are not text.
 #[test]
 fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it() {
-    let dir = folder();
-    let writer = writer(dir.path());
+    let dir = temporary_folder();
+    let writer = open_writer(dir.path());
     for torn in [&[0; 300][..], &[0xff; 300], b"\xc3\x28 no text"] {
         let path = dir.path().join("history.jsonl");
         let mut bytes = std::fs::read(&path).unwrap_or_default();
@@ -284,25 +291,26 @@ fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it()
 
 #[test]
 fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let id = put(&writer, dir.path(), "text").id;
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let id = ingest(&writer, dir.path(), "text").id;
     for name in ["site.zip", "index"] {
         let mode = std::fs::metadata(writer.store().version_dir(id).join(name)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o440, "{name}");
     }
 }
 
+// Regression: pruning could remove a version that a person had chosen while it was in progress.
 #[test]
 fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
-    let dir = folder();
-    let writer = writer(&dir.path().join("store"));
-    let (chosen, other) = (put(&writer, dir.path(), "chosen").id, put(&writer, dir.path(), "other").id);
-    put(&writer, dir.path(), "new");
+    let dir = temporary_folder();
+    let writer = open_writer(&dir.path().join("store"));
+    let (chosen, other) = (ingest(&writer, dir.path(), "chosen").id, ingest(&writer, dir.path(), "other").id);
+    ingest(&writer, dir.path(), "new");
     let before = writer.store().record().unwrap();
-    writer.change(|record| record.previous = Some(chosen)).unwrap();
-    let nothing = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
-    let removed: Vec<VersionId> = writer.prune(&before, &nothing).unwrap().iter().map(|version| version.id).collect();
+    writer.change_record(|record| record.previous = Some(chosen)).unwrap();
+    let no_space = SpaceLimits { keep: 0, max_bytes: Some(0), min_free: None };
+    let removed: Vec<VersionId> = writer.prune(&before, &no_space).unwrap().iter().map(|version| version.id).collect();
     assert_eq!(removed, [other]);
     assert!(ids(&writer).contains(&chosen));
 }
@@ -314,7 +322,7 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
         let import = |code: i32, name: &str| {
             host.put(&format!("{name}.zip"), bundle(name));
             let path = host.path(&format!("{name}.zip"));
-            host.ends(code, &["import", path.to_str().unwrap(), "--label", name]);
+            host.expect_exit(code, &["import", path.to_str().unwrap(), "--label", name]);
             host.active().unwrap()
         };
         let oldest = import(0, "first");
@@ -322,28 +330,28 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
         let newest = import(0, "third");
         let image = host.path("store/versions").join(&oldest).join("site.zip");
         if is_damaged {
-            // The import mends it before it fails.
+            // The import repairs the image before it fails.
             std::fs::remove_file(&image).unwrap();
             std::fs::write(&image, "no image").unwrap();
         }
-        // A receipt has no place to be written to.
+        // A file in the place of the receipts' folder makes the import fail.
         let receipts = host.path("store/receipts").join(&oldest);
         std::fs::remove_dir_all(&receipts).unwrap();
         std::fs::write(&receipts, "").unwrap();
         assert_eq!(import(8, "first"), newest, "damaged: {is_damaged}");
-        assert!(image.exists(), "damaged: {is_damaged}: what a label names is gone");
+        assert!(image.exists(), "damaged: {is_damaged}: a labelled version was removed");
         host.ok(&["activate", "first"]);
-        assert_eq!(front(&host.run()), "first", "damaged: {is_damaged}");
+        assert_eq!(front_page_title(&host.run()), "first", "damaged: {is_damaged}");
     }
 }
 
-/// What a person does with a version.
+/// How a command changes the record for a version.
 type Choice = fn(&mut StoreRecord, VersionId);
 
 #[test]
 fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_it_meanwhile() {
-    let dir = folder();
-    let id = put(&writer(&dir.path().join("other")), dir.path(), "text").id;
+    let dir = temporary_folder();
+    let id = ingest(&open_writer(&dir.path().join("other")), dir.path(), "text").id;
     let cases: [(&str, Choice, bool); 4] = [
         ("nothing", |_, _| (), false),
         ("newest", |record, id| record.newest = Some(id), false),
@@ -352,12 +360,12 @@ fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_
     ];
     for (name, choose, stays) in cases {
         let root = dir.path().join(name);
-        let writer = writer(&root);
-        // A receipt has no place to be written to.
+        let writer = open_writer(&root);
+        // A file in the place of the receipts' folder makes the import fail.
         std::fs::write(root.join("receipts").join(id.to_string()), "").unwrap();
-        writer.change(|record| choose(record, id)).unwrap();
+        writer.change_record(|record| choose(record, id)).unwrap();
         let before = writer.record().unwrap();
-        assert!(try_to_put(&writer, dir.path(), "text").is_err(), "{name}");
+        assert!(try_to_ingest(&writer, dir.path(), "text").is_err(), "{name}");
         assert_eq!(writer.store().has(id), stays, "{name}");
         assert_eq!(writer.record().unwrap(), before, "{name}");
         assert!(writer.history().unwrap().is_empty(), "{name}");
@@ -365,22 +373,22 @@ fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_
     }
 }
 
-/// What is done to a version, beside another one.
-type Harm<'a> = &'a dyn Fn(&Path, &Path);
+/// Damages the version in the first folder. The second folder is that of another version.
+type Damage<'a> = &'a dyn Fn(&Path, &Path);
 
 #[test]
 fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
-    let dir = folder();
+    let dir = temporary_folder();
     let replace = |path: &Path, bytes: &[u8]| {
         std::fs::remove_file(path).unwrap();
         std::fs::write(path, bytes).unwrap();
     };
-    let cases: [(&str, Harm<'_>); 7] = [
+    let cases: [(&str, Damage<'_>); 7] = [
         ("whole", &|_, _| ()),
         ("mended", &|version, _| replace(&version.join("index"), b"no index")),
         ("mended", &|version, _| std::fs::remove_file(version.join("index")).unwrap()),
         ("damaged", &|version, _| replace(&version.join("site.zip"), b"no image")),
-        // Every byte of it is good, but it is that of another version.
+        // A valid image, but of another version.
         ("damaged", &|version, other| {
             replace(&version.join("site.zip"), &std::fs::read(other.join("site.zip")).unwrap());
         }),
@@ -391,25 +399,25 @@ fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
         }),
         ("gone", &|version, _| std::fs::remove_dir_all(version).unwrap()),
     ];
-    for (n, (expected, harm)) in cases.into_iter().enumerate() {
+    for (n, (expected, damage)) in cases.into_iter().enumerate() {
         let root = dir.path().join(n.to_string());
-        let writer = writer(&root);
-        let (id, other) = (put(&writer, dir.path(), "text").id, put(&writer, dir.path(), "other").id);
-        // What was doubted before is so no more when it is whole.
+        let writer = open_writer(&root);
+        let (id, other) = (ingest(&writer, dir.path(), "text").id, ingest(&writer, dir.path(), "other").id);
+        // A suspect version that turns out to be undamaged is not suspect any more.
         writer.mark_suspect(id).unwrap();
-        harm(&writer.store().version_dir(id), &writer.store().version_dir(other));
+        damage(&writer.store().version_dir(id), &writer.store().version_dir(other));
         let verdict = match scrub(&writer, id).unwrap() {
-            ScrubResult::Whole => "whole",
-            ScrubResult::Mended => "mended",
+            ScrubResult::Undamaged => "whole",
+            ScrubResult::IndexRebuilt => "mended",
             ScrubResult::Damaged(_) => "damaged",
-            ScrubResult::Gone => "gone",
+            ScrubResult::Removed => "gone",
         };
         assert_eq!(verdict, expected, "case {n}");
         assert_eq!(writer.store().is_suspect(id), expected == "damaged", "case {n}");
-        let proved = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
+        let verified = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
         let is_good = matches!(expected, "whole" | "mended");
-        assert_eq!(proved.contains(&id.to_string()), is_good, "case {n}");
-        assert_eq!(open(&writer, id, &effort(), true).is_ok(), is_good, "case {n}");
-        assert_eq!(scrub(&writer, other).unwrap(), ScrubResult::Whole, "case {n}");
+        assert_eq!(verified.contains(&id.to_string()), is_good, "case {n}");
+        assert_eq!(open(&writer, id, &seal_options(), true).is_ok(), is_good, "case {n}");
+        assert_eq!(scrub(&writer, other).unwrap(), ScrubResult::Undamaged, "case {n}");
     }
 }

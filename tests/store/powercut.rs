@@ -1,10 +1,11 @@
-//! The power goes out after each step by which the real program changes what lies on disk. Its store lies on an ext4 of its
-//! own, which is shut down at that instant by the ioctl that ext4 has for such tests, and mounted again: what was not
-//! brought to disk is gone. Then the old site or the new one is there, whole, and what was said to be done is done.
+//! Simulated power cuts after each system call by which the real program changes files. The store is on an ext4 image,
+//! which the ioctl `EXT4_IOC_SHUTDOWN` shuts down at that moment. Data that was not synced is lost. After the next
+//! mount the store has the complete old site or the complete new one, and an action that was reported as done is done.
 //!
-//! As root, with loop devices: `.ci/extra powercut`, or `cargo test --locked --test store powercut:: -- --ignored --nocapture`.
+//! As root, with loop devices: `.ci/extra powercut`, or `cargo test --locked --test store powercut:: -- --ignored
+//! --nocapture`.
 
-// For the ioctl, which no library has, and for a thread's own mounts.
+// For the ioctl, which no library offers, and for separate mounts of a thread.
 #![allow(unsafe_code)]
 
 use std::fmt::Write as _;
@@ -14,190 +15,196 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
-use crate::steps::{Scenario, World, counts, scenario};
-use crate::tracer::{Step, Then};
+use crate::steps::{Scenario, ScenarioRun, count_outcomes, scenario};
+use crate::tracer::{Interruption, Step};
 use rustix::thread::UnshareFlags;
-use support::quick_folder;
+use support::memory_folder;
 use support::until;
 
-/// What of the journal reaches the disk before the power goes.
+/// The unsynced data that reaches the disk before the power cut.
 #[derive(Clone, Copy)]
-enum Cut {
-    /// Nothing that was not brought there on purpose.
-    Nothing,
-    /// All of it, but not the content of files: each name and each size may be there before the bytes are.
-    NamesOnly,
+enum PowerCut {
+    /// None: only synced data is on disk.
+    SyncedOnly,
+    /// The complete journal, without the content of files: names and sizes may be on disk without the bytes.
+    JournalFlushed,
 }
 
-impl Cut {
-    /// Ext4 has ways to guess what programs meant that do not sync before they rename; none of them helps here.
+impl PowerCut {
+    /// Mount options. `noauto_da_alloc` turns off the heuristics of ext4 for programs that rename without a sync.
     fn options(self) -> &'static str {
         match self {
-            Cut::Nothing => "loop,data=ordered,noauto_da_alloc",
-            Cut::NamesOnly => "loop,data=writeback,noauto_da_alloc",
+            PowerCut::SyncedOnly => "loop,data=ordered,noauto_da_alloc",
+            PowerCut::JournalFlushed => "loop,data=writeback,noauto_da_alloc",
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Cut::Nothing => "what was not synced is gone",
-            Cut::NamesOnly => "names are there, content is not",
+            PowerCut::SyncedOnly => "unsynced data is lost",
+            PowerCut::JournalFlushed => "names are there, content is not",
         }
     }
 
-    /// Ends the file system at `disk` at once.
-    fn fall(self, disk: &Path) {
+    /// Shuts down the file system at `disk` at once.
+    fn shut_down(self, disk: &Path) {
         const EXT4_IOC_SHUTDOWN: u32 = 0x8004_587d;
         let flag: u32 = match self {
-            Cut::Nothing => 2,   // NOLOGFLUSH
-            Cut::NamesOnly => 1, // LOGFLUSH
+            PowerCut::SyncedOnly => 2,     // NOLOGFLUSH
+            PowerCut::JournalFlushed => 1, // LOGFLUSH
         };
         let folder = File::open(disk).expect("the disk is there");
         // SAFETY: the request reads one number.
-        let done = unsafe { libc::ioctl(folder.as_raw_fd(), EXT4_IOC_SHUTDOWN.into(), &raw const flag) };
-        assert_eq!(done, 0, "ext4 can be shut down: {}", std::io::Error::last_os_error());
+        let result = unsafe { libc::ioctl(folder.as_raw_fd(), EXT4_IOC_SHUTDOWN.into(), &raw const flag) };
+        assert_eq!(result, 0, "ext4 can be shut down: {}", std::io::Error::last_os_error());
     }
 }
 
-fn tool(name: &str, arguments: &[&std::ffi::OsStr]) {
-    let done = Command::new(name).args(arguments).output().unwrap_or_else(|error| panic!("{name}: {error}"));
-    let said = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "{name} {arguments:?}: {said} (these tests need root and loop devices)");
+fn run_tool(name: &str, arguments: &[&std::ffi::OsStr]) {
+    let output = Command::new(name).args(arguments).output().unwrap_or_else(|error| panic!("{name}: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name} {arguments:?}: {stderr} (these tests need root and loop devices)");
 }
 
-/// An ext4 that is mounted; no longer when dropped.
-struct Disk {
-    at: PathBuf,
+/// A mounted ext4 image. It is unmounted when this is dropped.
+struct MountedDisk {
+    mount_point: PathBuf,
 }
 
-impl Disk {
-    fn mount(image: &Path, at: &Path, options: &str) -> Disk {
-        // The loop device of the time before is given back a moment after its file system was unmounted.
+impl MountedDisk {
+    fn mount(image: &Path, mount_point: &Path, options: &str) -> MountedDisk {
+        // The kernel releases the loop device of the last mount a moment after its file system was unmounted.
         let is_free = || {
             let holders = Command::new("losetup").arg("--associated").arg(image).output().expect("losetup runs");
             holders.stdout.is_empty()
         };
-        until("the image is nobody's", is_free);
-        tool("mount", &["-o".as_ref(), options.as_ref(), image.as_ref(), at.as_ref()]);
-        Disk { at: at.to_owned() }
+        until("the loop device is released", is_free);
+        run_tool("mount", &["-o".as_ref(), options.as_ref(), image.as_ref(), mount_point.as_ref()]);
+        MountedDisk { mount_point: mount_point.to_owned() }
     }
 }
 
-impl Drop for Disk {
+impl Drop for MountedDisk {
     fn drop(&mut self) {
-        let unmounted = || Command::new("umount").arg(&self.at).output().is_ok_and(|done| done.status.success());
+        let unmounted =
+            || Command::new("umount").arg(&self.mount_point).output().is_ok_and(|done| done.status.success());
         if std::thread::panicking() {
             // All mounts end with the thread.
             unmounted();
         } else {
-            // A child that another thread has just forked holds our descriptors until it becomes its program.
+            // A child that another thread has just forked has copies of all descriptors until its exec.
             until("the disk is no longer in use", unmounted);
         }
     }
 }
 
-/// Mounts of this thread are its own, and gone with it.
-fn with_own_mounts() {
-    // SAFETY: no descriptor is taken from anybody by that.
+/// Gives this thread its own mounts, which end with it.
+fn unshare_mounts() {
+    // SAFETY: the flag unshares only mounts. All descriptors stay valid.
     let unshared = unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) };
     unshared.unwrap_or_else(|error| panic!("these tests need root, to mount: {error}"));
-    tool("mount", &["--make-rprivate".as_ref(), "/".as_ref()]);
+    run_tool("mount", &["--make-rprivate".as_ref(), "/".as_ref()]);
 }
 
-/// The scenario's disk before it begins, as an image.
-fn image(scenario: &Scenario, path: &Path) {
+/// Makes an ext4 image with the state before the action.
+fn make_image(scenario: &Scenario, path: &Path) {
     File::create(path).and_then(|file| file.set_len(32 << 20)).expect("a file can be made");
-    tool("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-m".as_ref(), "0".as_ref(), path.as_ref()]);
-    let world = World::without_disk(scenario);
-    let disk = Disk::mount(path, &world.disk(), "loop");
-    world.fill();
+    run_tool("mkfs.ext4", &["-q".as_ref(), "-F".as_ref(), "-m".as_ref(), "0".as_ref(), path.as_ref()]);
+    let run = ScenarioRun::without_disk(scenario);
+    let disk = MountedDisk::mount(path, &run.disk(), "loop");
+    run.copy_disk();
     drop(disk);
 }
 
-/// The power goes after `step`, or after the end; gives what was served afterwards.
-fn cut_at(scenario: &Scenario, image: &Path, step: Option<&Step>, cut: Cut) -> String {
+/// Runs the scenario with a power cut after `step`, or after its end. Returns the site served afterwards.
+fn run_with_power_cut(scenario: &Scenario, image: &Path, step: Option<&Step>, cut: PowerCut) -> String {
     let after = step.map_or_else(|| "its end".to_owned(), ToString::to_string);
-    let at = format!("{}: {} after {after}", scenario.name, cut.name());
+    let case = format!("{}: {} after {after}", scenario.name, cut.name());
     for _ in 0..3 {
-        let dir = quick_folder();
-        let own = dir.path().join("image");
-        tool("cp", &["--sparse=always".as_ref(), image.as_ref(), own.as_ref()]);
-        let world = World::without_disk(scenario);
-        let disk = Disk::mount(&own, &world.disk(), cut.options());
-        let place = world.disk();
-        let fall = || cut.fall(&place);
-        let ran = world.play(step.map(|step| (step, Then::DoAndKill(&fall))));
-        if step.is_some() && !ran.reached {
+        let dir = memory_folder();
+        let own_image = dir.path().join("image");
+        run_tool("cp", &["--sparse=always".as_ref(), image.as_ref(), own_image.as_ref()]);
+        let run = ScenarioRun::without_disk(scenario);
+        let disk = MountedDisk::mount(&own_image, &run.disk(), cut.options());
+        let disk_path = run.disk();
+        let shut_down = || cut.shut_down(&disk_path);
+        let result = run.run_scenario(step.map(|step| (step, Interruption::DoAndKill(&shut_down))));
+        if step.is_some() && !result.was_reached {
             continue;
         }
         if step.is_none() {
-            assert_eq!(ran.code, Some(0), "{at}: {ran:?}");
-            fall();
+            assert_eq!(result.code, Some(0), "{case}: {result:?}");
+            shut_down();
         }
         drop(disk);
-        let disk = Disk::mount(&own, &world.disk(), cut.options());
-        let outcome = world.judge(&at, world.is_acknowledged(&ran));
+        let disk = MountedDisk::mount(&own_image, &run.disk(), cut.options());
+        let outcome = run.assert_consistent(&case, run.is_acknowledged(&result));
         drop(disk);
         return outcome;
     }
-    panic!("{at}: never reached");
+    panic!("{case}: never reached");
 }
 
-/// All steps of these scenarios, by so many threads; each cut has a disk of its own.
-fn all_cuts(names: &[&str], threads: usize) {
-    with_own_mounts();
+/// Cuts the power after each step of these scenarios, with `threads` threads. Each cut has a separate image.
+fn cut_at_all_steps(names: &[&str], threads: usize) {
+    unshare_mounts();
     for name in names {
         let scenario = scenario(name);
-        let dir = quick_folder();
+        let dir = memory_folder();
         let image_path = dir.path().join("image");
-        image(&scenario, &image_path);
+        make_image(&scenario, &image_path);
         let steps = scenario.steps();
-        let all: Vec<Option<&Step>> = steps.iter().map(Some).chain([None]).collect();
-        let left = Mutex::new(0..all.len());
-        let outcomes = Mutex::new(vec![[const { String::new() }; 2]; all.len()]);
+        let steps_and_end: Vec<Option<&Step>> = steps.iter().map(Some).chain([None]).collect();
+        let remaining = Mutex::new(0..steps_and_end.len());
+        let outcomes = Mutex::new(vec![[const { String::new() }; 2]; steps_and_end.len()]);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    with_own_mounts();
+                    unshare_mounts();
                     loop {
-                        let Some(n) = left.lock().expect("no panic while it is held").next() else { break };
-                        let cut = |cut| cut_at(&scenario, &image_path, all[n], cut);
-                        let outcome = [cut(Cut::Nothing), cut(Cut::NamesOnly)];
+                        let Some(n) = remaining.lock().expect("no panic while it is held").next() else { break };
+                        let cut = |cut| run_with_power_cut(&scenario, &image_path, steps_and_end[n], cut);
+                        let outcome = [cut(PowerCut::SyncedOnly), cut(PowerCut::JournalFlushed)];
                         outcomes.lock().expect("no panic while it is held")[n] = outcome;
                     }
                 });
             }
         });
-        tell(name, &all, &outcomes.into_inner().expect("no panic while it is held"));
+        print_table(name, &steps_and_end, &outcomes.into_inner().expect("no panic while it is held"));
     }
 }
 
-/// Each step, then one line for TESTING.md.
-fn tell(name: &str, all: &[Option<&Step>], outcomes: &[[String; 2]]) {
-    let mut table = format!("\n{name}: {} steps\n", all.len());
-    for (step, row) in all.iter().zip(outcomes) {
+/// Prints each step, then one line for TESTING.md.
+fn print_table(name: &str, steps_and_end: &[Option<&Step>], outcomes: &[[String; 2]]) {
+    let mut table = format!("\n{name}: {} steps\n", steps_and_end.len());
+    for (step, row) in steps_and_end.iter().zip(outcomes) {
         let after = step.map_or_else(|| "its end".to_owned(), ToString::to_string);
         let _ = writeln!(table, "  {:<15} {:<15} {after}", row[0], row[1]);
     }
     println!("{table}");
-    println!("| {name} | {} | {} | {} |", all.len(), counts(outcomes, 0), counts(outcomes, 1));
+    println!(
+        "| {name} | {} | {} | {} |",
+        steps_and_end.len(),
+        count_outcomes(outcomes, 0),
+        count_outcomes(outcomes, 1)
+    );
 }
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
 fn the_power_goes_at_any_step_of_an_import_or_a_sync() {
-    all_cuts(&["import", "import of a tar", "first sync", "sync", "sync of a job"], 2);
-    all_cuts(&["import of what a label keeps", "sync of what is there", "sync that goes back"], 2);
+    cut_at_all_steps(&["import", "import of a tar", "first sync", "sync", "sync of a job"], 2);
+    cut_at_all_steps(&["import of what a label keeps", "sync of what is there", "sync that goes back"], 2);
 }
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
 fn the_power_goes_at_any_step_of_a_daemon_that_takes_a_bundle() {
-    all_cuts(&["inbox"], 16);
+    cut_at_all_steps(&["inbox"], 16);
 }
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
 fn the_power_goes_at_any_step_of_a_verb_or_of_publishing() {
-    all_cuts(&["activate", "rollback", "hold", "release", "gc", "publish"], 2);
+    cut_at_all_steps(&["activate", "rollback", "hold", "release", "gc", "publish"], 2);
 }

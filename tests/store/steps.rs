@@ -1,5 +1,5 @@
-//! What is done to a store, step by step, and what must hold after it was interrupted at any of them. Everything that
-//! lasts lies in one folder, `disk`: store, inbox and what is published.
+//! Scenarios: commands that change a store, and the checks after an interruption at any step. All persistent files are
+//! in one folder, `disk`: the store, the inbox and the published folder.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::tracer::{Plan, Ran, Step, Then, trace};
-use support::host::{Host, finish, judged, text};
+use super::tracer::{Interruption, Step, TracePlan, TraceResult, trace};
+use support::host::{Host, expect_plain_exit, run_with_timeout, toml_string};
 use support::tar::{file, gzip, tar};
 use support::upstream::Upstream;
 use support::zip::{deflated, stored, zip};
-use support::{Daemon, docwharf, end, http, quick_folder, read_tree, until};
+use support::{Daemon, docwharf, http, memory_folder, read_tree, run_to_end, until};
 
-/// The files of a site, of which each but one names it: that one is linked when the site is published.
-fn site(name: &str) -> [(&'static str, String); 4] {
+/// The files of the site `name`. All but `same.css` contain the name; `same.css` becomes a hard link when it is
+/// published.
+fn site_files(name: &str) -> [(&'static str, String); 4] {
     [
         ("guide.html", format!("<p>{name}{}</p>", " tide".repeat(300))),
         ("index.html", format!("<title>{name}</title>")),
@@ -27,9 +28,9 @@ fn site(name: &str) -> [(&'static str, String); 4] {
     ]
 }
 
-/// Such a site as a ZIP that is sealed as it is.
-fn adopted(name: &str) -> Vec<u8> {
-    let [guide, index, logo, style] = site(name);
+/// The site as a ZIP whose bytes are adopted by the seal.
+fn zip_bundle(name: &str) -> Vec<u8> {
+    let [guide, index, logo, style] = site_files(name);
     zip(&[
         deflated(index.0, &index.1),
         deflated(guide.0, &guide.1),
@@ -38,119 +39,128 @@ fn adopted(name: &str) -> Vec<u8> {
     ])
 }
 
-/// The same site as a tar, which is written anew.
-fn rewritten(name: &str) -> Vec<u8> {
-    gzip(&tar(&site(name).iter().map(|(path, text)| file(path, text)).collect::<Vec<_>>()))
+/// The site as a tar.gz, from which the seal writes a new image.
+fn tar_bundle(name: &str) -> Vec<u8> {
+    gzip(&tar(&site_files(name).iter().map(|(path, text)| file(path, text)).collect::<Vec<_>>()))
 }
 
-/// What an operator cares about.
+/// The state of a store that an operator relies on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Truth {
+pub(crate) struct SiteState {
     /// The name of the active site.
     pub(crate) active: Option<String>,
     pub(crate) held: bool,
 }
 
-/// How it is done.
+/// The action of a scenario.
 #[derive(Debug, Clone)]
-enum Doing {
+enum Action {
     Command(Vec<String>),
-    /// By a daemon that finds this file in its inbox.
+    /// A daemon imports this file from its inbox.
     Inbox(&'static str),
 }
 
-/// Something that is done to a store.
+/// A store, and an action on it.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     template: Host,
     _upstream: Option<Upstream>,
-    doing: Doing,
-    /// What brings the same about afterwards.
-    again: Vec<String>,
-    /// Ids and the names of their sites.
+    action: Action,
+    /// The command that completes the action after an interruption.
+    repeat_arguments: Vec<String>,
+    /// The name of the site of each version id.
     ids: BTreeMap<String, &'static str>,
-    pub(crate) before: Truth,
-    pub(crate) after: Truth,
-    between: Option<Truth>,
-    /// Versions that there are at most afterwards.
-    most: usize,
+    pub(crate) before: SiteState,
+    pub(crate) after: SiteState,
+    intermediate: Option<SiteState>,
+    /// The maximum number of versions after the action.
+    max_versions: usize,
     publishes: bool,
-    /// No version that was there before may go: `keep` keeps those that nothing else does.
-    keeps_all: bool,
+    /// No earlier version may be removed: `sync.keep` retains all.
+    keeps_all_versions: bool,
 }
 
-fn owned(arguments: &[&str]) -> Vec<String> {
+fn to_owned_strings(arguments: &[&str]) -> Vec<String> {
     arguments.iter().map(|&argument| argument.to_owned()).collect()
 }
 
-/// Names of sites that occur. Those that are published have names of different lengths, so that no page is taken for a
-/// link to one of another site that has the same size and date.
+/// The names of all sites. Published sites have names of different lengths, so that their pages differ in size, and no
+/// page of another site with an equal size and date can be mistaken for it.
 const SITES: [&str; 4] = ["eldest", "old", "newer", "other"];
 
 impl Scenario {
-    /// `prepare` brings about what is there before.
-    fn new(name: &'static str, host: Host, upstream: Option<Upstream>, prepare: &[&[&str]], doing: Doing) -> Scenario {
-        // What is read again beside serving would come in between at any moment.
-        let host = host.set("store.path", text("disk/store")).set("store.scrub", text("0s"));
+    /// The commands in `prepare` make the state before the action.
+    fn new(
+        name: &'static str,
+        host: Host,
+        upstream: Option<Upstream>,
+        prepare: &[&[&str]],
+        action: Action,
+    ) -> Scenario {
+        // The scrub is off, because it would add steps at any moment.
+        let host = host.set("store.path", toml_string("disk/store")).set("store.scrub", toml_string("0s"));
         std::fs::create_dir_all(host.path("disk/store")).expect("a folder");
         let mut ids = BTreeMap::new();
         for name in SITES {
-            host.put(&format!("{name}.zip"), adopted(name));
-            host.put(&format!("{name}.tar.gz"), rewritten(name));
-            let proved = end(docwharf().args(["bundle", "verify", "--json"]).arg(host.path(&format!("{name}.zip"))));
-            ids.insert(proved.expect(0).json()["version"].as_str().expect("an id").to_owned(), name);
+            host.put(&format!("{name}.zip"), zip_bundle(name));
+            host.put(&format!("{name}.tar.gz"), tar_bundle(name));
+            let verified =
+                run_to_end(docwharf().args(["bundle", "verify", "--json"]).arg(host.path(&format!("{name}.zip"))));
+            ids.insert(verified.expect(0).json()["version"].as_str().expect("an id").to_owned(), name);
         }
-        let again = match &doing {
-            Doing::Command(arguments) => arguments.clone(),
-            Doing::Inbox(_) => Vec::new(),
+        let repeat_arguments = match &action {
+            Action::Command(arguments) => arguments.clone(),
+            Action::Inbox(_) => Vec::new(),
         };
-        let nothing = Truth { active: None, held: false };
-        let (before, after) = (nothing.clone(), nothing);
+        let empty = SiteState { active: None, held: false };
+        let (before, after) = (empty.clone(), empty);
         let mut scenario = Scenario {
             name,
             template: host,
             _upstream: upstream,
-            doing,
-            again,
+            action,
+            repeat_arguments,
             ids,
             before,
             after,
-            between: None,
-            most: 2,
+            intermediate: None,
+            max_versions: 2,
             publishes: false,
-            keeps_all: false,
+            keeps_all_versions: false,
         };
         scenario.prepare(prepare);
-        if let Doing::Command(arguments) = &scenario.doing {
-            scenario.doing = Doing::Command(arguments.iter().map(|argument| scenario.with_ids(argument)).collect());
+        if let Action::Command(arguments) = &scenario.action {
+            scenario.action =
+                Action::Command(arguments.iter().map(|argument| scenario.replace_ids(argument)).collect());
         }
-        scenario.again = scenario.again.iter().map(|argument| scenario.with_ids(argument)).collect();
+        scenario.repeat_arguments =
+            scenario.repeat_arguments.iter().map(|argument| scenario.replace_ids(argument)).collect();
         scenario
     }
 
-    /// Brings about more of what is there before.
+    /// Runs further commands that make the state before the action.
     fn prepare(&mut self, commands: &[&[&str]]) {
         for arguments in commands {
-            let arguments: Vec<String> = arguments.iter().map(|argument| self.with_ids(argument)).collect();
-            judged(0, finish(&mut command(self.template.dir.path(), &arguments)));
+            let arguments: Vec<String> = arguments.iter().map(|argument| self.replace_ids(argument)).collect();
+            expect_plain_exit(0, run_with_timeout(&mut command(self.template.dir.path(), &arguments)));
         }
-        self.before = self.truth(self.template.dir.path());
+        self.before = self.site_state(self.template.dir.path());
     }
 
-    /// `<old>` is the id of the site `old`.
-    fn with_ids(&self, argument: &str) -> String {
+    /// Replaces `<old>` by the version id of the site `old`.
+    fn replace_ids(&self, argument: &str) -> String {
         let found = self.ids.iter().find(|(_, name)| argument == format!("<{name}>"));
         found.map_or_else(|| argument.to_owned(), |(id, _)| id.clone())
     }
 
-    fn again(mut self, arguments: &[&str]) -> Scenario {
-        self.again = arguments.iter().map(|argument| self.with_ids(argument)).collect();
+    fn with_repeat_arguments(mut self, arguments: &[&str]) -> Scenario {
+        self.repeat_arguments = arguments.iter().map(|argument| self.replace_ids(argument)).collect();
         self
     }
 
-    /// Between its two steps there may be this as well.
-    fn between(mut self, truth: Truth) -> Scenario {
-        self.between = Some(truth);
+    /// Allows `site_state` as a third state, between the two steps of the action.
+    fn with_intermediate(mut self, site_state: SiteState) -> Scenario {
+        self.intermediate = Some(site_state);
         self
     }
 
@@ -158,15 +168,15 @@ impl Scenario {
         dir.join("disk/store")
     }
 
-    /// What the record says, which must be readable.
-    fn truth(&self, dir: &Path) -> Truth {
+    /// The state in the record. Panics if the record cannot be read.
+    fn site_state(&self, dir: &Path) -> SiteState {
         let Ok(bytes) = std::fs::read(self.store(dir).join("state.json")) else {
-            return Truth { active: None, held: false };
+            return SiteState { active: None, held: false };
         };
         let record: Value = serde_json::from_slice(&bytes)
             .unwrap_or_else(|error| panic!("state.json: {error}: {}", String::from_utf8_lossy(&bytes)));
         let active = record["active"].as_str().map(|id| self.ids[id].to_owned());
-        Truth { active, held: !record["hold"].is_null() }
+        SiteState { active, held: !record["hold"].is_null() }
     }
 }
 
@@ -176,36 +186,40 @@ fn command(dir: &Path, arguments: &[String]) -> Command {
     command
 }
 
-/// A place in which a scenario is played once.
-pub(crate) struct World<'a> {
+/// A folder in which a scenario runs once.
+pub(crate) struct ScenarioRun<'a> {
     scenario: &'a Scenario,
     dir: tempfile::TempDir,
 }
 
-impl<'a> World<'a> {
-    /// As the scenario begins.
-    pub(crate) fn new(scenario: &'a Scenario) -> World<'a> {
-        let world = World::without_disk(scenario);
-        world.fill();
-        world
+impl<'a> ScenarioRun<'a> {
+    /// Makes a folder with the state before the action.
+    pub(crate) fn new(scenario: &'a Scenario) -> ScenarioRun<'a> {
+        let run = ScenarioRun::without_disk(scenario);
+        run.copy_disk();
+        run
     }
 
-    /// Plays the scenario until `step` is reached.
+    /// Runs the scenario until `step` is reached, at most three times.
     #[track_caller]
-    pub(crate) fn reaching(scenario: &'a Scenario, step: &Step, then: Then<'_>) -> (World<'a>, Ran) {
+    pub(crate) fn run_to_step(
+        scenario: &'a Scenario,
+        step: &Step,
+        interruption: Interruption<'_>,
+    ) -> (ScenarioRun<'a>, TraceResult) {
         for _ in 0..3 {
-            let world = World::new(scenario);
-            let ran = world.play(Some((step, then)));
-            if ran.reached {
-                return (world, ran);
+            let run = ScenarioRun::new(scenario);
+            let result = run.run_scenario(Some((step, interruption)));
+            if result.was_reached {
+                return (run, result);
             }
         }
         panic!("{}: {step} is never reached", scenario.name);
     }
 
-    /// The same as `new`, where something else is to be put in the disk's place first.
-    pub(crate) fn without_disk(scenario: &'a Scenario) -> World<'a> {
-        let dir = quick_folder();
+    /// Makes the folder with an empty `disk`, on which the caller mounts a file system.
+    pub(crate) fn without_disk(scenario: &'a Scenario) -> ScenarioRun<'a> {
+        let dir = memory_folder();
         for entry in std::fs::read_dir(scenario.template.dir.path()).expect("a folder") {
             let path = entry.expect("an entry").path();
             if path.is_file() {
@@ -214,11 +228,11 @@ impl<'a> World<'a> {
             }
         }
         std::fs::create_dir(dir.path().join("disk")).expect("a folder");
-        World { scenario, dir }
+        ScenarioRun { scenario, dir }
     }
 
-    /// Brings onto the disk what lies there at the beginning.
-    pub(crate) fn fill(&self) {
+    /// Copies the state before the action to `disk`.
+    pub(crate) fn copy_disk(&self) {
         let from = self.scenario.template.path("disk/.");
         let copied = Command::new("cp").arg("-a").arg(from).arg(self.disk()).status().expect("cp runs");
         assert!(copied.success());
@@ -228,186 +242,201 @@ impl<'a> World<'a> {
         self.dir.path().join("disk")
     }
 
-    /// Does what the scenario is about.
-    pub(crate) fn play(&self, at: Option<(&Step, Then<'_>)>) -> Ran {
+    /// Runs the action under the tracer.
+    pub(crate) fn run_scenario(&self, interruption: Option<(&Step, Interruption<'_>)>) -> TraceResult {
         let names: Vec<(String, String)> =
             self.scenario.ids.iter().map(|(id, name)| (id.clone(), format!("<{name}>"))).collect();
         let disk = self.disk();
-        let plan = Plan { below: &disk, names: &names, at };
-        match &self.scenario.doing {
-            Doing::Command(arguments) => trace(&mut command(self.dir.path(), arguments), &plan, |_| ()),
-            Doing::Inbox(file) => {
+        let plan = TracePlan { folder: &disk, replacements: &names, interruption };
+        match &self.scenario.action {
+            Action::Command(arguments) => trace(&mut command(self.dir.path(), arguments), &plan, |_| ()),
+            Action::Inbox(file) => {
                 std::fs::create_dir_all(disk.join("inbox")).expect("a folder");
                 std::fs::copy(self.dir.path().join(file), disk.join("inbox").join(file)).expect("files can be copied");
-                // Whoever put it there has seen to it that it lasts.
+                // The file in the inbox is on disk before the daemon starts.
                 let folder = std::fs::File::open(&disk).expect("the folder is there");
-                rustix::fs::syncfs(folder).expect("the file lasts");
-                let fails = matches!(at, Some((_, Then::Fail(_))));
-                let over = Arc::new(AtomicBool::new(false));
-                let ran = trace(&mut command(self.dir.path(), &owned(&["run"])), &plan, |pid| {
-                    let (accepted, state, over) = (disk.join("inbox/accepted").join(file), disk.clone(), over.clone());
-                    let new = self.scenario.with_ids("<newer>");
-                    std::thread::spawn(move || end_when_taken(pid, &accepted, &state, &new, fails, &over));
+                rustix::fs::syncfs(folder).expect("the file system is synced");
+                let call_fails = matches!(interruption, Some((_, Interruption::Fail(_))));
+                let is_over = Arc::new(AtomicBool::new(false));
+                let result = trace(&mut command(self.dir.path(), &to_owned_strings(&["run"])), &plan, |pid| {
+                    let (accepted, state, is_over) =
+                        (disk.join("inbox/accepted").join(file), disk.clone(), is_over.clone());
+                    let new = self.scenario.replace_ids("<newer>");
+                    std::thread::spawn(move || stop_after_import(pid, &accepted, &state, &new, call_fails, &is_over));
                 });
-                over.store(true, Ordering::Relaxed);
-                ran
+                is_over.store(true, Ordering::Relaxed);
+                result
             }
         }
     }
 
-    /// Whether the caller has been told that it is done.
-    pub(crate) fn is_acknowledged(&self, ran: &Ran) -> bool {
-        match &self.scenario.doing {
-            Doing::Command(_) => ran.code == Some(0),
-            Doing::Inbox(file) => self.disk().join("inbox/accepted").join(file).exists(),
+    /// Whether success was reported to the caller.
+    pub(crate) fn is_acknowledged(&self, result: &TraceResult) -> bool {
+        match &self.scenario.action {
+            Action::Command(_) => result.code == Some(0),
+            Action::Inbox(file) => self.disk().join("inbox/accepted").join(file).exists(),
         }
     }
 
-    /// What there is now; only two things can be.
+    /// The current state. Panics unless it is the state before or after the action, or an allowed one between.
     #[track_caller]
-    pub(crate) fn truth(&self, at: &str) -> Truth {
-        let truth = self.scenario.truth(self.dir.path());
-        let Scenario { before, after, between, .. } = self.scenario;
-        let known = truth == *before || truth == *after || Some(&truth) == between.as_ref();
-        assert!(known, "{at}: {truth:?} is neither {before:?} nor {after:?}");
-        truth
+    pub(crate) fn site_state(&self, case: &str) -> SiteState {
+        let site_state = self.scenario.site_state(self.dir.path());
+        let Scenario { before, after, intermediate, .. } = self.scenario;
+        let is_expected = site_state == *before || site_state == *after || Some(&site_state) == intermediate.as_ref();
+        assert!(is_expected, "{case}: {site_state:?} is neither {before:?} nor {after:?}");
+        site_state
     }
 
-    /// What is served, published and stored after an interruption, and that going on works. Gives what was served, and
-    /// whether it was held.
+    /// Checks what is served, published and stored after an interruption, and that the action can be completed. Returns
+    /// the name of the served site, with ", held" if it is held.
     #[track_caller]
-    pub(crate) fn judge(&self, at: &str, acknowledged: bool) -> String {
+    pub(crate) fn assert_consistent(&self, case: &str, acknowledged: bool) -> String {
         let Scenario { before, after, .. } = self.scenario;
-        let truth = self.truth(at);
-        assert!(!acknowledged || truth == *after, "{at}: it was said to be done, and there is {truth:?}");
-        self.what_was_there_is_there(at);
-        self.what_the_record_names_has_a_receipt(at);
-        let published = self.published(at);
+        let site_state = self.site_state(case);
+        assert!(!acknowledged || site_state == *after, "{case}: success was reported, but the state is {site_state:?}");
+        self.assert_needed_versions_exist(case);
+        self.assert_receipts_exist(case);
+        let published_site = self.published_site(case);
         assert!(
-            !self.scenario.publishes || published == before.active || published == after.active,
-            "{at}: published is {published:?}"
+            !self.scenario.publishes || published_site == before.active || published_site == after.active,
+            "{case}: published is {published_site:?}"
         );
-        assert!(!acknowledged || !self.scenario.publishes || published == after.active, "{at}: {published:?}");
-        let served = self.served(at);
-        assert!(served == before.active || served == after.active, "{at}: served is {served:?}");
-        assert!(!acknowledged || served == after.active, "{at}: it was said to be done, and served is {served:?}");
-        self.ok(at, &owned(&["store", "verify"]));
-        self.go_on(at);
-        assert_eq!(self.truth(at), *after, "{at}: after the next time");
+        assert!(
+            !acknowledged || !self.scenario.publishes || published_site == after.active,
+            "{case}: {published_site:?}"
+        );
+        let served_site = self.served_site(case);
+        assert!(served_site == before.active || served_site == after.active, "{case}: served is {served_site:?}");
+        assert!(
+            !acknowledged || served_site == after.active,
+            "{case}: success was reported, but the served site is {served_site:?}"
+        );
+        self.assert_succeeds(case, &to_owned_strings(&["store", "verify"]));
+        self.repeat(case);
+        assert_eq!(self.site_state(case), *after, "{case}: after the repetition");
         if self.scenario.publishes {
-            assert_eq!(self.published(at), after.active, "{at}: after the next time");
+            assert_eq!(self.published_site(case), after.active, "{case}: after the repetition");
         }
-        self.nothing_is_left_over(at);
-        let served = served.unwrap_or_else(|| "nothing".to_owned());
-        if truth.held { served + ", held" } else { served }
+        self.assert_no_leftovers(case);
+        let served_site = served_site.unwrap_or_else(|| "nothing".to_owned());
+        if site_state.held { served_site + ", held" } else { served_site }
     }
 
-    /// Of the versions that were there before, those that the record needs are: the active one, the one before it,
-    /// those with labels. Where `keep` keeps the others, they are there, too.
+    /// Checks that the versions that the record needs still exist: active, previous and labelled ones. If `sync.keep`
+    /// retains all versions, all must exist.
     #[track_caller]
-    fn what_was_there_is_there(&self, at: &str) {
+    fn assert_needed_versions_exist(&self, case: &str) {
         let bytes = std::fs::read(self.scenario.store(self.dir.path()).join("state.json")).unwrap_or_default();
         let record: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let labelled = record["labels"].as_object().into_iter().flatten().map(|(_, label)| &label["version"]);
         let needed: Vec<&str> =
             [&record["active"], &record["previous"]].into_iter().chain(labelled).filter_map(Value::as_str).collect();
-        let now = names(&self.scenario.store(self.dir.path()).join("versions"));
-        // What has come meanwhile may have been withdrawn, though the record that names it is in place.
+        let stored = names(&self.scenario.store(self.dir.path()).join("versions"));
+        // A version that arrived in this run may have been removed again, though the record still names it.
         for id in names(&self.scenario.store(self.scenario.template.dir.path()).join("versions")) {
-            let may_go = !self.scenario.keeps_all && !needed.contains(&id.as_str());
-            assert!(may_go || now.contains(&id), "{at}: {} is gone: {record}", self.scenario.ids[&id]);
+            let may_go = !self.scenario.keeps_all_versions && !needed.contains(&id.as_str());
+            assert!(may_go || stored.contains(&id), "{case}: {} is gone: {record}", self.scenario.ids[&id]);
         }
     }
 
-    /// A receipt is written before the record that rests on it: a record that is lost is made again from receipts.
+    /// Checks that each version in the record has a receipt. It is written first, because a lost record is made from
+    /// receipts.
     #[track_caller]
-    fn what_the_record_names_has_a_receipt(&self, at: &str) {
+    fn assert_receipts_exist(&self, case: &str) {
         let store = self.scenario.store(self.dir.path());
         let bytes = std::fs::read(store.join("state.json")).unwrap_or_default();
         let record: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let labelled = record["labels"].as_object().into_iter().flatten().map(|(_, label)| &label["version"]);
         for id in [&record["active"], &record["newest"]].into_iter().chain(labelled).filter_map(Value::as_str) {
-            let is_told_of = || names(&store.join("receipts").join(id)).iter().any(|name| !name.starts_with('.'));
-            let is_there = store.join("versions").join(id).exists();
-            assert!(!is_there || is_told_of(), "{at}: no receipt of {}: {record}", self.scenario.ids[id]);
+            let has_receipt = || names(&store.join("receipts").join(id)).iter().any(|name| !name.starts_with('.'));
+            let is_stored = store.join("versions").join(id).exists();
+            assert!(!is_stored || has_receipt(), "{case}: no receipt of {}: {record}", self.scenario.ids[id]);
         }
     }
 
     #[track_caller]
-    fn ok(&self, at: &str, arguments: &[String]) {
-        let ended = finish(&mut command(self.dir.path(), arguments));
-        assert_eq!(ended.code, Some(0), "{at}: then {arguments:?}: {ended:?}");
+    fn assert_succeeds(&self, case: &str, arguments: &[String]) {
+        let ended = run_with_timeout(&mut command(self.dir.path(), arguments));
+        assert_eq!(ended.code, Some(0), "{case}: then {arguments:?}: {ended:?}");
     }
 
-    /// Does the same again, without interruption.
+    /// Completes the action without interruption.
     #[track_caller]
-    fn go_on(&self, at: &str) {
-        let Doing::Inbox(file) = &self.scenario.doing else { return self.ok(at, &self.scenario.again) };
+    fn repeat(&self, case: &str) {
+        let Action::Inbox(file) = &self.scenario.action else {
+            return self.assert_succeeds(case, &self.scenario.repeat_arguments);
+        };
         let (inbox, accepted) = (self.disk().join("inbox").join(file), self.disk().join("inbox/accepted").join(file));
-        assert!(inbox.exists() != accepted.exists(), "{at}: the bundle is lost, or there twice");
-        let daemon = Daemon::start(command(self.dir.path(), &owned(&["run"])).stderr(Stdio::null()));
-        until(&format!("{at}: the bundle is taken"), || accepted.exists());
-        until(&format!("{at}: it is served"), || {
+        assert!(inbox.exists() != accepted.exists(), "{case}: the bundle is lost, or there twice");
+        let daemon = Daemon::start(command(self.dir.path(), &to_owned_strings(&["run"])).stderr(Stdio::null()));
+        until(&format!("{case}: the bundle is imported"), || accepted.exists());
+        until(&format!("{case}: the new site is served"), || {
             http::get(&daemon.address, "/").text()
                 == format!("<title>{}</title>", self.scenario.after.active.as_deref().unwrap_or(""))
         });
         let versions = self.scenario.store(self.dir.path()).join("versions");
-        until(&format!("{at}: what is not kept is gone"), || names(&versions).len() <= self.scenario.most);
+        until(&format!("{case}: surplus versions are pruned"), || names(&versions).len() <= self.scenario.max_versions);
         daemon.signal("TERM");
         let mut daemon = daemon;
-        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{at}");
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{case}");
     }
 
-    /// What a restarted daemon serves before it has asked anybody: one whole site or none.
+    /// The site that a restarted daemon serves, with all its pages. Syncs are off, so it comes from the store.
     #[track_caller]
-    fn served(&self, at: &str) -> Option<String> {
-        let mut start = command(self.dir.path(), &owned(&["run"]));
+    fn served_site(&self, case: &str) -> Option<String> {
+        let mut start = command(self.dir.path(), &to_owned_strings(&["run"]));
         let daemon = Daemon::start(start.env("DOCWHARF_STATIC_EXPORT__ENABLED", "false").stderr(Stdio::null()));
         let first = http::get(&daemon.address, "/");
         if first.status == 503 {
             return None;
         }
         let front = first.text();
-        let name = SITES.into_iter().find(|name| front == site(name)[1].1);
-        let name = name.unwrap_or_else(|| panic!("{at}: not a page of ours: {front:?}"));
-        for (path, text) in site(name) {
+        let name = SITES.into_iter().find(|name| front == site_files(name)[1].1);
+        let name = name.unwrap_or_else(|| panic!("{case}: unexpected front page: {front:?}"));
+        for (path, text) in site_files(name) {
             let path = format!("/{}", path.trim_end_matches(".html"));
-            assert_eq!(http::get(&daemon.address, &path).text(), text, "{at}: {path} of {name}");
+            assert_eq!(http::get(&daemon.address, &path).text(), text, "{case}: {path} of {name}");
         }
         Some(name.to_owned())
     }
 
-    /// What another server would find: one whole site or none; and nothing half under the name of a whole.
+    /// The complete site in the published folder. Panics if a folder with a version id is incomplete.
     #[track_caller]
-    fn published(&self, at: &str) -> Option<String> {
+    fn published_site(&self, case: &str) -> Option<String> {
         let www = self.disk().join("www");
-        let whole = |dir: &Path| {
+        let complete_site = |dir: &Path| {
             let files = read_tree(dir);
-            let same = |name: &str| {
+            let matches = |name: &str| {
                 files
                     .iter()
                     .map(|(path, bytes)| (path.as_str(), bytes.as_slice()))
-                    .eq(site(name).iter().map(|(path, text)| (*path, text.as_bytes())))
+                    .eq(site_files(name).iter().map(|(path, text)| (*path, text.as_bytes())))
             };
-            SITES.into_iter().find(|name| same(name)).map(str::to_owned)
+            SITES.into_iter().find(|name| matches(name)).map(str::to_owned)
         };
         for entry in std::fs::read_dir(&www).into_iter().flatten() {
             let path = entry.expect("an entry").path();
             if self.scenario.ids.contains_key(&*path.file_name().expect("a name").to_string_lossy()) {
-                assert!(whole(&path).is_some(), "{at}: {} is not whole: {:?}", path.display(), read_tree(&path));
+                assert!(
+                    complete_site(&path).is_some(),
+                    "{case}: {} is incomplete: {:?}",
+                    path.display(),
+                    read_tree(&path)
+                );
             }
         }
         let current = www.join("current");
         if std::fs::symlink_metadata(&current).is_err() {
             return None;
         }
-        Some(whole(&current).unwrap_or_else(|| panic!("{at}: what is published is not whole")))
+        Some(complete_site(&current).unwrap_or_else(|| panic!("{case}: the published site is incomplete")))
     }
 
     #[track_caller]
-    fn nothing_is_left_over(&self, at: &str) {
+    fn assert_no_leftovers(&self, case: &str) {
         let store = self.scenario.store(self.dir.path());
-        let known = [
+        let expected = [
             "derived",
             "downloads",
             "history.jsonl",
@@ -418,39 +447,40 @@ impl<'a> World<'a> {
             "suspect",
             "versions",
         ];
-        let odd: Vec<String> = names(&store).into_iter().filter(|name| !known.contains(&name.as_str())).collect();
-        assert!(odd.is_empty(), "{at}: {odd:?} in the store");
-        assert_eq!(names(&store.join("staging")), [""; 0], "{at}");
-        assert_eq!(names(&store.join("downloads")), [""; 0], "{at}");
+        let unexpected: Vec<String> =
+            names(&store).into_iter().filter(|name| !expected.contains(&name.as_str())).collect();
+        assert!(unexpected.is_empty(), "{case}: {unexpected:?} in the store");
+        assert_eq!(names(&store.join("staging")), [""; 0], "{case}");
+        assert_eq!(names(&store.join("downloads")), [""; 0], "{case}");
         let versions = names(&store.join("versions"));
-        assert!(versions.len() <= self.scenario.most, "{at}: {versions:?}");
+        assert!(versions.len() <= self.scenario.max_versions, "{case}: {versions:?}");
         for id in &versions {
-            assert_eq!(names(&store.join("versions").join(id)), ["index", "site.zip"], "{at}");
+            assert_eq!(names(&store.join("versions").join(id)), ["index", "site.zip"], "{case}");
         }
-        // Denser codings are made beside serving, where there is the calm for it.
+        // The daemon may have made Brotli and Zstandard forms.
         for id in names(&store.join("derived")) {
-            assert!(versions.contains(&id), "{at}: codings of {id}, which is gone");
-            let made = names(&store.join("derived").join(&id));
-            assert!(made.iter().all(|name| name == "brotli" || name == "zstd"), "{at}: {made:?}");
+            assert!(versions.contains(&id), "{case}: codings of {id}, which is gone");
+            let codings = names(&store.join("derived").join(&id));
+            assert!(codings.iter().all(|name| name == "brotli" || name == "zstd"), "{case}: {codings:?}");
         }
         for id in names(&store.join("receipts")) {
-            assert!(versions.contains(&id), "{at}: a receipt of {id}, which is gone");
-            let odd = names(&store.join("receipts").join(&id)).into_iter().find(|name| name.starts_with('.'));
-            assert_eq!(odd, None, "{at}");
+            assert!(versions.contains(&id), "{case}: a receipt of {id}, which is gone");
+            let unexpected = names(&store.join("receipts").join(&id)).into_iter().find(|name| name.starts_with('.'));
+            assert_eq!(unexpected, None, "{case}");
         }
         let www = names(&self.disk().join("www"));
-        let odd = www.iter().find(|name| name.starts_with(".staging") || name.strip_suffix(".new").is_some());
-        assert_eq!(odd, None, "{at}");
+        let unexpected = www.iter().find(|name| name.starts_with(".staging") || name.strip_suffix(".new").is_some());
+        assert_eq!(unexpected, None, "{case}");
         for line in std::fs::read_to_string(store.join("history.jsonl")).unwrap_or_default().lines() {
-            // A line whose bytes were lost with the power is one of zeros; it is passed by, and the next begins anew.
+            // A line whose bytes a power cut lost is all zeros. Readers skip it.
             let is_whole = serde_json::from_str::<Value>(line).is_ok();
-            assert!(is_whole || line.bytes().all(|byte| byte == 0), "{at}: torn history: {line:?}");
+            assert!(is_whole || line.bytes().all(|byte| byte == 0), "{case}: torn history: {line:?}");
         }
     }
 }
 
-/// How often each outcome occurs in this column, in words.
-pub(crate) fn counts<const N: usize>(outcomes: &[[String; N]], column: usize) -> String {
+/// The number of each outcome in this column, as a text.
+pub(crate) fn count_outcomes<const N: usize>(outcomes: &[[String; N]], column: usize) -> String {
     let mut counts: Vec<(&str, usize)> = Vec::new();
     for row in outcomes {
         match counts.iter_mut().find(|(outcome, _)| *outcome == row[column]) {
@@ -468,17 +498,19 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Ends a daemon once it has taken the bundle. Where a call was made to fail, the file may never be moved away: then once
-/// its site is active.
-fn end_when_taken(pid: u32, accepted: &Path, disk: &Path, new: &str, fails: bool, over: &AtomicBool) {
+/// Stops the daemon once it has imported the bundle. If a call was made to fail, the file may stay in the inbox: then
+/// the daemon is stopped one second after its site has become active.
+fn stop_after_import(pid: u32, accepted: &Path, disk: &Path, new: &str, call_fails: bool, is_over: &AtomicBool) {
     let is_active = || {
         let state = std::fs::read_to_string(disk.join("store/state.json")).unwrap_or_default();
         serde_json::from_str::<Value>(&state).is_ok_and(|state| state["active"] == new)
     };
-    let mut since = None;
-    while !over.load(Ordering::Relaxed) {
-        let waited = fails && is_active() && since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(1);
-        if accepted.exists() || waited {
+    let mut active_since = None;
+    while !is_over.load(Ordering::Relaxed) {
+        let has_waited = call_fails
+            && is_active()
+            && active_since.get_or_insert_with(Instant::now).elapsed() > Duration::from_secs(1);
+        if accepted.exists() || has_waited {
             let _ = Command::new("kill").args(["-TERM", &pid.to_string()]).status();
             return;
         }
@@ -486,147 +518,168 @@ fn end_when_taken(pid: u32, accepted: &Path, disk: &Path, new: &str, fails: bool
     }
 }
 
-/// A host with two versions, of which the elder is pruned by the next import.
-fn stocked() -> Host {
+/// A host that keeps only the active and the previous version.
+fn host_keeping_none() -> Host {
     Host::bare().set("sync.keep", "0")
 }
 
-const STOCK: [&[&str]; 2] = [&["import", "eldest.zip"], &["import", "old.zip"]];
+const IMPORT_TWO: [&[&str]; 2] = [&["import", "eldest.zip"], &["import", "old.zip"]];
 
-/// Every scenario by its name.
+/// Makes the scenario with this name.
 pub(crate) fn scenario(name: &str) -> Scenario {
-    let run = |arguments: &[&str]| Doing::Command(owned(arguments));
+    let action_of = |arguments: &[&str]| Action::Command(to_owned_strings(arguments));
     match name {
-        "import" => Scenario::new("import", stocked(), None, &STOCK, run(&["import", "newer.zip", "--label", "L"])),
+        "import" => Scenario::new(
+            "import",
+            host_keeping_none(),
+            None,
+            &IMPORT_TWO,
+            action_of(&["import", "newer.zip", "--label", "L"]),
+        ),
         "import of what a label keeps" => {
-            // Neither active nor the one before: nothing but its label keeps it.
-            let prepare: [&[&str]; 3] = [&["import", "eldest.zip", "--label", "L"], STOCK[1], &["import", "other.zip"]];
-            let doing = run(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("import of what a label keeps", stocked(), None, &prepare, doing);
-            Scenario { most: 3, ..scenario }
+            // Neither active nor previous: only its label retains it.
+            let prepare: [&[&str]; 3] =
+                [&["import", "eldest.zip", "--label", "L"], IMPORT_TWO[1], &["import", "other.zip"]];
+            let action = action_of(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("import of what a label keeps", host_keeping_none(), None, &prepare, action);
+            Scenario { max_versions: 3, ..scenario }
         }
         "import of what is there" => {
-            // Nothing names it, and there is room for it.
-            let prepare: [&[&str]; 3] = [STOCK[0], STOCK[1], &["import", "other.zip"]];
+            // The record does not name it, and `sync.keep` retains it.
+            let prepare: [&[&str]; 3] = [IMPORT_TWO[0], IMPORT_TWO[1], &["import", "other.zip"]];
             let host = Host::bare().set("sync.keep", "1");
-            let doing = run(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("import of what is there", host, None, &prepare, doing);
-            Scenario { most: 3, keeps_all: true, ..scenario }
+            let action = action_of(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("import of what is there", host, None, &prepare, action);
+            Scenario { max_versions: 3, keeps_all_versions: true, ..scenario }
         }
         "import of what is active" => {
-            let doing = run(&["import", "old.zip"]);
-            let scenario = Scenario::new("import of what is active", stocked(), None, &STOCK, doing);
-            Scenario { keeps_all: true, ..scenario }
+            let action = action_of(&["import", "old.zip"]);
+            let scenario = Scenario::new("import of what is active", host_keeping_none(), None, &IMPORT_TWO, action);
+            Scenario { keeps_all_versions: true, ..scenario }
         }
-        "import of a tar" => {
-            Scenario::new("import of a tar", stocked(), None, &STOCK, run(&["import", "newer.tar.gz"]))
-        }
+        "import of a tar" => Scenario::new(
+            "import of a tar",
+            host_keeping_none(),
+            None,
+            &IMPORT_TWO,
+            action_of(&["import", "newer.tar.gz"]),
+        ),
         "first sync" => {
-            let upstream = Upstream::new(adopted("newer"));
-            let scenario = Scenario::new("first sync", Host::linked(&upstream.link()), None, &[], run(&["sync"]));
+            let upstream = Upstream::new(zip_bundle("newer"));
+            let scenario = Scenario::new("first sync", Host::linked(&upstream.link()), None, &[], action_of(&["sync"]));
             Scenario { _upstream: Some(upstream), ..scenario }
         }
         "sync" => {
-            let upstream = Upstream::new(adopted("old"));
+            let upstream = Upstream::new(zip_bundle("old"));
             let host = Host::linked(&upstream.link()).set("sync.keep", "0");
-            let scenario = Scenario::new("sync", host, None, &[&["import", "eldest.zip"], &["sync"]], run(&["sync"]));
-            upstream.publish(adopted("newer"));
+            let scenario =
+                Scenario::new("sync", host, None, &[&["import", "eldest.zip"], &["sync"]], action_of(&["sync"]));
+            upstream.publish(zip_bundle("newer"));
             Scenario { _upstream: Some(upstream), ..scenario }
         }
         "sync of what is there" => {
-            // It came by another way, so that nothing tells that it is there before it has been downloaded and sealed.
-            let upstream = Upstream::new(adopted("old"));
+            // It was imported, so the sync finds out that the store has it only after the seal.
+            let upstream = Upstream::new(zip_bundle("old"));
             let host = Host::linked(&upstream.link()).set("sync.keep", "0");
             let prepare: [&[&str]; 2] = [&["import", "eldest.zip"], &["sync"]];
-            let scenario = Scenario::new("sync of what is there", host, None, &prepare, run(&["sync"]));
-            upstream.publish(adopted("eldest"));
-            Scenario { _upstream: Some(upstream), keeps_all: true, ..scenario }
+            let scenario = Scenario::new("sync of what is there", host, None, &prepare, action_of(&["sync"]));
+            upstream.publish(zip_bundle("eldest"));
+            Scenario { _upstream: Some(upstream), keeps_all_versions: true, ..scenario }
         }
         "sync that goes back" => {
-            // The source has had it before: it is known by its validator, and found again in the store.
-            let upstream = Upstream::new(adopted("eldest"));
+            // The source had it before: its validator is known, and the store has the version.
+            let upstream = Upstream::new(zip_bundle("eldest"));
             let host = Host::linked(&upstream.link()).set("sync.keep", "0");
-            let mut scenario = Scenario::new("sync that goes back", host, None, &[&["sync"]], run(&["sync"]));
-            upstream.publish(adopted("old"));
+            let mut scenario = Scenario::new("sync that goes back", host, None, &[&["sync"]], action_of(&["sync"]));
+            upstream.publish(zip_bundle("old"));
             scenario.prepare(&[&["sync"]]);
-            upstream.publish(adopted("eldest"));
-            Scenario { _upstream: Some(upstream), keeps_all: true, ..scenario }
+            upstream.publish(zip_bundle("eldest"));
+            Scenario { _upstream: Some(upstream), keeps_all_versions: true, ..scenario }
         }
         "sync of a job" => {
-            let upstream = Upstream::new(adopted("old"));
+            let upstream = Upstream::new(zip_bundle("old"));
             let host = Host::new(&upstream).set("sync.keep", "0");
-            let scenario =
-                Scenario::new("sync of a job", host, None, &[&["import", "eldest.zip"], &["sync"]], run(&["sync"]));
-            upstream.publish(adopted("newer"));
+            let scenario = Scenario::new(
+                "sync of a job",
+                host,
+                None,
+                &[&["import", "eldest.zip"], &["sync"]],
+                action_of(&["sync"]),
+            );
+            upstream.publish(zip_bundle("newer"));
             Scenario { _upstream: Some(upstream), ..scenario }
         }
-        "activate" => Scenario::new("activate", stocked(), None, &STOCK, run(&["activate", "<eldest>"])),
-        "rollback" => {
-            Scenario::new("rollback", stocked(), None, &STOCK, run(&["rollback"])).again(&["activate", "<eldest>"])
+        "activate" => {
+            Scenario::new("activate", host_keeping_none(), None, &IMPORT_TWO, action_of(&["activate", "<eldest>"]))
         }
-        "hold" => Scenario::new("hold", stocked(), None, &STOCK, run(&["hold"])),
+        "rollback" => Scenario::new("rollback", host_keeping_none(), None, &IMPORT_TWO, action_of(&["rollback"]))
+            .with_repeat_arguments(&["activate", "<eldest>"]),
+        "hold" => Scenario::new("hold", host_keeping_none(), None, &IMPORT_TWO, action_of(&["hold"])),
         "release" => {
-            let prepare: [&[&str]; 3] = [STOCK[0], STOCK[1], &["rollback"]];
-            let between = Truth { active: Some("eldest".to_owned()), held: false };
-            Scenario::new("release", stocked(), None, &prepare, run(&["release"])).between(between)
+            let prepare: [&[&str]; 3] = [IMPORT_TWO[0], IMPORT_TWO[1], &["rollback"]];
+            let intermediate = SiteState { active: Some("eldest".to_owned()), held: false };
+            Scenario::new("release", host_keeping_none(), None, &prepare, action_of(&["release"]))
+                .with_intermediate(intermediate)
         }
         "gc" => {
-            let prepare: [&[&str]; 4] = [STOCK[0], STOCK[1], &["import", "other.zip"], &["import", "newer.zip"]];
-            let mut scenario = Scenario::new("gc", Host::bare().set("sync.keep", "9"), None, &prepare, run(&["gc"]));
+            let prepare: [&[&str]; 4] =
+                [IMPORT_TWO[0], IMPORT_TWO[1], &["import", "other.zip"], &["import", "newer.zip"]];
+            let mut scenario =
+                Scenario::new("gc", Host::bare().set("sync.keep", "9"), None, &prepare, action_of(&["gc"]));
             scenario.template.change("sync.keep", "0");
             scenario
         }
         "publish" => {
-            let host = stocked().set("publish.directory", text("disk/www"));
-            let mut scenario = Scenario::new("publish", host, None, &STOCK, run(&["import", "newer.zip"]));
+            let host = host_keeping_none().set("publish.directory", toml_string("disk/www"));
+            let mut scenario = Scenario::new("publish", host, None, &IMPORT_TWO, action_of(&["import", "newer.zip"]));
             scenario.publishes = true;
             scenario
         }
         "publish of what is there" => {
-            // Its folder is there as well.
-            let host = stocked().set("publish.directory", text("disk/www"));
-            let doing = run(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("publish of what is there", host, None, &STOCK, doing);
-            Scenario { publishes: true, keeps_all: true, ..scenario }
+            // Its published folder exists as well.
+            let host = host_keeping_none().set("publish.directory", toml_string("disk/www"));
+            let action = action_of(&["import", "eldest.zip"]);
+            let scenario = Scenario::new("publish of what is there", host, None, &IMPORT_TWO, action);
+            Scenario { publishes: true, keeps_all_versions: true, ..scenario }
         }
         "inbox" => {
-            let host = stocked().set("sync.inbox", text("disk/inbox"));
-            Scenario::new("inbox", host, None, &STOCK, Doing::Inbox("newer.zip"))
+            let host = host_keeping_none().set("sync.inbox", toml_string("disk/inbox"));
+            Scenario::new("inbox", host, None, &IMPORT_TWO, Action::Inbox("newer.zip"))
         }
-        _ => panic!("no scenario is called {name:?}"),
+        _ => panic!("unknown scenario {name:?}"),
     }
-    .measured()
+    .with_state_after()
 }
 
 impl Scenario {
-    /// Knows what there is after it.
-    fn measured(mut self) -> Scenario {
-        let world = World::new(&self);
-        let ran = world.play(None);
-        assert_eq!(ran.code, Some(0), "{}: {ran:?}", self.name);
-        let after = self.truth(world.dir.path());
-        drop(world);
+    /// Runs the scenario once and stores the state after it.
+    fn with_state_after(mut self) -> Scenario {
+        let run = ScenarioRun::new(&self);
+        let result = run.run_scenario(None);
+        assert_eq!(result.code, Some(0), "{}: {result:?}", self.name);
+        let after = self.site_state(run.dir.path());
+        drop(run);
         self.after = after;
         self
     }
 
-    /// Its steps that change something, in order. Of the many writes to one file the first, the one in the middle and
-    /// the last.
+    /// The steps of the scenario in order. Of more than eight writes to one file, only the first, the middle and the
+    /// last.
     pub(crate) fn steps(&self) -> Vec<Step> {
-        let play = || -> Vec<Step> {
-            let world = World::new(self);
-            let ran = world.play(None);
-            assert_eq!(ran.code, Some(0), "{}: {ran:?}", self.name);
-            ran.steps.into_iter().filter(|(_, refused)| !refused).map(|(step, _)| step).collect()
+        let record_steps = || -> Vec<Step> {
+            let run = ScenarioRun::new(self);
+            let result = run.run_scenario(None);
+            assert_eq!(result.code, Some(0), "{}: {result:?}", self.name);
+            result.steps.into_iter().filter(|(_, refused)| !refused).map(|(step, _)| step).collect()
         };
-        // A record is written once more if the second of the clock changes in between.
-        let (mut steps, others) = (play(), play());
-        steps.retain(|step| others.contains(step));
+        // The number of writes of the record depends on the clock, so only steps of both runs count.
+        let (mut steps, repeated) = (record_steps(), record_steps());
+        steps.retain(|step| repeated.contains(step));
         let writes = |path: &str| steps.iter().filter(|step| step.call == "write" && step.path == path).count();
-        let wanted = |step: &&Step| {
+        let is_selected = |step: &&Step| {
             let last = writes(&step.path).saturating_sub(1);
             step.call != "write" || last < 8 || [0, last / 2, last].contains(&step.nth)
         };
-        steps.iter().filter(wanted).cloned().collect()
+        steps.iter().filter(is_selected).cloned().collect()
     }
 }

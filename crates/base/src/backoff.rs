@@ -23,7 +23,7 @@ pub fn random_fraction() -> f64 {
 }
 
 /// Varies `wait` by up to a tenth in either direction. `random` is between 0 and 1; 0.5 changes nothing.
-pub fn jitter(wait: Duration, random: f64) -> Duration {
+pub fn add_jitter(wait: Duration, random: f64) -> Duration {
     wait.mul_f64(0.9 + random.clamp(0.0, 1.0) * 0.2)
 }
 
@@ -41,7 +41,7 @@ mod tests {
     #[test]
     fn jitter_stays_within_a_tenth() {
         for _ in 0..1000 {
-            let wait = jitter(Duration::from_secs(100), random_fraction()).as_secs_f64();
+            let wait = add_jitter(Duration::from_secs(100), random_fraction()).as_secs_f64();
             assert!((89.9..=110.1).contains(&wait), "{wait}");
         }
     }
@@ -49,15 +49,15 @@ mod tests {
     #[test]
     fn pauses_and_waits_lie_where_chance_puts_them_and_never_beyond() {
         let millis = |n, random| pause_after_attempt(n, random).as_millis();
-        for (n, most) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
-            assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [most / 2, most * 3 / 4, most], "{n}");
-            assert_eq!([-1.0, 2.0].map(|random| millis(n, random)), [most / 2, most], "{n}");
+        for (n, max) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
+            assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [max / 2, max * 3 / 4, max], "{n}");
+            assert_eq!([-1.0, 2.0].map(|random| millis(n, random)), [max / 2, max], "{n}");
         }
-        let around = |random| jitter(Duration::from_secs(100), random).as_millis();
-        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0].map(around), [90_000, 90_000, 100_000, 110_000, 110_000]);
+        let varied = |random| add_jitter(Duration::from_secs(100), random).as_millis();
+        assert_eq!([-1.0, 0.0, 0.5, 1.0, 2.0].map(varied), [90_000, 90_000, 100_000, 110_000, 110_000]);
         assert_eq!(wait_after_failures(0).as_secs(), 5);
         let first = random_fraction();
         assert!((0..100).map(|_| random_fraction()).all(|next| (0.0..=1.0).contains(&next)));
-        assert!((0..100).any(|_| random_fraction().to_bits() != first.to_bits()), "chance is not always the same");
+        assert!((0..100).any(|_| random_fraction().to_bits() != first.to_bits()), "the random numbers differ");
     }
 }

@@ -1,9 +1,9 @@
-//! The wall clock as numbers and as text. Other programs may set it, so a wait is measured with
-//! [`std::time::Instant`] instead.
+//! The wall clock as numbers and as text. Other programs may set it, so a wait is measured with [`std::time::Instant`]
+//! instead.
 
 use std::time::{Duration, SystemTime};
 
-use crate::model::units::show_unix;
+use crate::model::units::format_unix_seconds;
 
 /// Returns the current time in seconds since 1970.
 pub fn now_unix_seconds() -> i64 {
@@ -17,25 +17,25 @@ pub fn now_unix_millis() -> i64 {
 
 /// Formats the current time as RFC 3339 in UTC, to the second.
 pub fn now_rfc3339() -> String {
-    show_time(SystemTime::now())
+    format_system_time(SystemTime::now())
 }
 
 /// Formats a time as RFC 3339 in UTC, to the second.
-pub fn show_time(time: SystemTime) -> String {
-    show_unix(unix_seconds(time))
+pub fn format_system_time(time: SystemTime) -> String {
+    format_unix_seconds(unix_seconds(time))
 }
 
 /// Converts a time to seconds since 1970; earlier times are negative.
 pub fn unix_seconds(time: SystemTime) -> i64 {
-    since_1970(time, |duration| u128::from(duration.as_secs()))
+    count_since_1970(time, |duration| u128::from(duration.as_secs()))
 }
 
 /// Converts a time to milliseconds since 1970; earlier times are negative.
 pub fn unix_millis(time: SystemTime) -> i64 {
-    since_1970(time, |duration| duration.as_millis())
+    count_since_1970(time, |duration| duration.as_millis())
 }
 
-fn since_1970(time: SystemTime, count: impl Fn(Duration) -> u128) -> i64 {
+fn count_since_1970(time: SystemTime, count: impl Fn(Duration) -> u128) -> i64 {
     let bounded = |duration| i64::try_from(count(duration)).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(after) => bounded(after),
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn a_time_is_shown_in_utc_to_the_second() {
         let epoch = SystemTime::UNIX_EPOCH;
-        assert_eq!(show_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
-        assert_eq!(show_time(epoch - Duration::from_secs(5)), "1969-12-31T23:59:55Z");
+        assert_eq!(format_system_time(epoch + Duration::from_millis(1999)), "1970-01-01T00:00:01Z");
+        assert_eq!(format_system_time(epoch - Duration::from_secs(5)), "1969-12-31T23:59:55Z");
     }
 
     #[test]

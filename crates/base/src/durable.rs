@@ -30,8 +30,8 @@ pub fn replace_read_only(dir: &Path, name: &str, bytes: &[u8]) -> io::Result<()>
 /// fails, nothing is left of the new file.
 pub fn replace_with(dir: &Path, name: &str, mode: u32, fill: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
     let temporary = dir.join(format!(".{name}.new"));
-    let written = write(&temporary, mode, fill).and_then(|()| std::fs::rename(&temporary, dir.join(name)));
-    if let Err(error) = written {
+    let result = write(&temporary, mode, fill).and_then(|()| std::fs::rename(&temporary, dir.join(name)));
+    if let Err(error) = result {
         // On a full disk, half a file takes the space that the next attempt needs.
         let _ = std::fs::remove_file(&temporary);
         return Err(error);
@@ -60,44 +60,44 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
 /// access if it may write, as in a volume that pods of several users share. Errors are ignored, because not every file
 /// system has such modes.
 fn restrict_lock_mode(file: &File) {
-    let Ok(about) = file.metadata() else { return };
-    let group = if about.mode() & 0o020 == 0 { 0 } else { 0o070 };
-    let mode = about.mode() & (0o7700 | group);
-    if about.uid() == geteuid().as_raw() && about.mode() & 0o7777 != mode & 0o7777 {
+    let Ok(metadata) = file.metadata() else { return };
+    let group_bits = if metadata.mode() & 0o020 == 0 { 0 } else { 0o070 };
+    let mode = metadata.mode() & (0o7700 | group_bits);
+    if metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o7777 != mode & 0o7777 {
         let _ = file.set_permissions(Permissions::from_mode(mode & 0o7777));
     }
 }
 
-/// An exclusive `flock`. It is released when dropped, and when the process ends, however it ends.
+/// An exclusive `flock`. It is released when dropped, and also when the process is killed.
 #[derive(Debug)]
 pub struct FileLock {
     _file: File,
 }
 
 impl FileLock {
-    /// Takes the lock on `path`, and waits for it up to `patience`. Returns `None` if another process still holds it
-    /// then.
-    pub fn acquire(path: &Path, patience: Duration) -> io::Result<Option<FileLock>> {
+    /// Acquires the lock on `path`, and waits at most `timeout` for it. Returns `None` if another process still holds
+    /// it then.
+    pub fn acquire(path: &Path, timeout: Duration) -> io::Result<Option<FileLock>> {
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        FileLock::acquire_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), patience)
+        FileLock::acquire_in(&Directory::open(parent)?, path.file_name().unwrap_or_default(), timeout)
     }
 
-    /// Takes a lock like [`FileLock::acquire`], on a file in `directory`. It follows no link, and a named pipe is an
+    /// Acquires a lock like [`FileLock::acquire`], on a file in `directory`. It follows no link, and a named pipe is an
     /// error.
     pub fn acquire_in(
         directory: &Directory,
         name: impl AsRef<OsStr>,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Option<FileLock>> {
         let file = directory.open_file(name.as_ref(), FileAccess::Append(0o600), FileRequirements::default())?;
         restrict_lock_mode(&file);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         loop {
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => return Ok(Some(FileLock { _file: file })),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     // flock(2) has no timeout; ten attempts a second cost nothing.
-                    std::thread::sleep(Duration::from_millis(100).min(patience));
+                    std::thread::sleep(Duration::from_millis(100).min(timeout));
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
                 Err(rustix::io::Errno::INTR) => {}
@@ -131,17 +131,17 @@ mod tests {
         let content = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
         replace(dir, "record", b"old").unwrap();
         // One file as a crash leaves it, and one link that another user has created.
-        std::fs::write(dir.join(".record.new"), "half of what was to come").unwrap();
+        std::fs::write(dir.join(".record.new"), "half of the new content").unwrap();
         replace(dir, "record", b"new").unwrap();
         symlink(dir.join("record"), dir.join(".other.new")).unwrap();
         symlink(dir.join("record"), dir.join("other")).unwrap();
         replace(dir, "other", b"other").unwrap();
         assert_eq!((content("record"), content("other")), ("new".to_owned(), "other".to_owned()));
-        let failed = replace_with(dir, "record", 0o600, |mut file| {
+        let result = replace_with(dir, "record", 0o600, |mut file| {
             file.write_all(b"half")?;
             Err(io::Error::other("full"))
         });
-        assert_eq!((failed.unwrap_err().to_string(), content("record")), ("full".to_owned(), "new".to_owned()));
+        assert_eq!((result.unwrap_err().to_string(), content("record")), ("full".to_owned(), "new".to_owned()));
         std::fs::create_dir(dir.join("taken")).unwrap();
         assert!(replace(dir, "taken", b"x").is_err());
         assert_eq!(names(dir), ["other", "record", "taken"]);
@@ -154,8 +154,11 @@ mod tests {
         replace(dir, "open", b"x").unwrap();
         replace_read_only(dir, "sealed", b"x").unwrap();
         replace_with(dir, "private", 0o600, |mut file| file.write_all(b"x")).unwrap();
-        let may = |name: &str, bits: u32| mode(&dir.join(name)) & bits;
-        assert_eq!((may("open", 0o733), may("sealed", 0o737), may("private", 0o777)), (0o600, 0o400, 0o600));
+        let mode_bits = |name: &str, bits: u32| mode(&dir.join(name)) & bits;
+        assert_eq!(
+            (mode_bits("open", 0o733), mode_bits("sealed", 0o737), mode_bits("private", 0o777)),
+            (0o600, 0o400, 0o600)
+        );
         assert!(names(dir).iter().all(|name| std::fs::read(dir.join(name)).unwrap() == b"x"));
     }
 
@@ -163,14 +166,14 @@ mod tests {
     fn a_lock_has_one_holder_until_that_gives_it_up() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let take = || FileLock::acquire(&path, Duration::ZERO).unwrap();
-        let first = take();
-        assert!(first.is_some() && take().is_none());
+        let acquire = || FileLock::acquire(&path, Duration::ZERO).unwrap();
+        let first = acquire();
+        assert!(first.is_some() && acquire().is_none());
         assert!(FileLock::acquire(&path, Duration::from_millis(1)).unwrap().is_none());
         drop(first);
         let directory = Directory::open(dir.path()).unwrap();
         let second = FileLock::acquire_in(&directory, "lock", Duration::ZERO).unwrap();
-        assert!(second.is_some() && take().is_none());
+        assert!(second.is_some() && acquire().is_none());
         symlink(&path, dir.path().join("link")).unwrap();
         assert!(FileLock::acquire(&dir.path().join("link"), Duration::ZERO).is_err(), "no link is followed");
         assert!(FileLock::acquire(dir.path(), Duration::ZERO).is_err());

@@ -6,8 +6,8 @@ use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC};
 /// One segment of a path, or a value in a query: all characters but the unreserved ones (RFC 3986 section 2.3).
 pub const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A path, or a value in a query or a fragment: all characters but the unreserved ones and `/`. None that is left has
-/// a meaning in XML.
+/// A path, or a value in a query or a fragment: all characters but the unreserved ones and `/`. None of the other
+/// characters has a meaning in XML.
 pub const PLAIN_PATH: &AsciiSet = &SEGMENT.remove(b'/');
 
 /// The path of a link in a copied site: all characters that HTML, CSS or a rule could interpret.
@@ -30,7 +30,7 @@ pub const LOCATION_PATH: &AsciiSet = &COPIED_LINK
     .remove(b':')
     .remove(b';');
 
-/// A decoded path that becomes the path of a URL: all characters that a parser of URLs would take for something else.
+/// A decoded path that becomes the path of a URL: all characters that have another meaning for a URL parser.
 pub const URL_PATH: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -60,7 +60,7 @@ mod tests {
     #[test]
     fn each_set_leaves_the_characters_that_its_part_of_a_url_may_have() {
         let printable: String = (b' '..=b'~').map(char::from).filter(|c| !c.is_ascii_alphanumeric()).collect();
-        for (name, set, left) in [
+        for (name, set, expected) in [
             ("segment", SEGMENT, "-._~"),
             ("plain path", PLAIN_PATH, "-./_~"),
             ("copied link", COPIED_LINK, "$-./@_~"),
@@ -70,10 +70,11 @@ mod tests {
             ("rule", RULE_TEXT, "!#$%&'()*+,-./:;=?@[]_~"),
             ("query of a Location", LOCATION_QUERY, "!$%&'()*+,-./:;=?@_~"),
         ] {
-            let is_left = |c: &char| percent_encoding::utf8_percent_encode(&c.to_string(), set).to_string().len() == 1;
-            assert_eq!(printable.chars().filter(is_left).collect::<String>(), left, "{name}");
-            let others = percent_encoding::utf8_percent_encode("Az09\0\n\u{7f}é", set).to_string();
-            assert_eq!(others, "Az09%00%0A%7F%C3%A9", "{name}");
+            let is_unchanged =
+                |c: &char| percent_encoding::utf8_percent_encode(&c.to_string(), set).to_string().len() == 1;
+            assert_eq!(printable.chars().filter(is_unchanged).collect::<String>(), expected, "{name}");
+            let encoded = percent_encoding::utf8_percent_encode("Az09\0\n\u{7f}é", set).to_string();
+            assert_eq!(encoded, "Az09%00%0A%7F%C3%A9", "{name}");
         }
     }
 }

@@ -19,12 +19,12 @@ impl Display for ErrorChain<'_> {
             let _ = write!(text, ": {}", error_message(error));
             cause = error.source();
         }
-        one_line(&text, f)
+        write_one_line(&text, f)
     }
 }
 
 /// Returns the message of one error, without its causes. The message for a full disk always contains "no space",
-/// whether the disk or a quota is full: people and log monitors search for these words.
+/// whether the disk or a quota is full: users and log monitors search for these words.
 pub fn error_message(error: &(dyn Error + 'static)) -> String {
     let text = error.to_string();
     match error.downcast_ref::<io::Error>().map(io::Error::kind) {
@@ -40,11 +40,11 @@ pub struct OneLine<'a>(pub &'a str);
 
 impl Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        one_line(self.0, f)
+        write_one_line(self.0, f)
     }
 }
 
-fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {
         if is_printable(c) {
@@ -59,12 +59,12 @@ fn one_line(text: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     }
     // The long part of a line is a path or a name. The operation is named before it; the reason and the advice follow
     // it.
-    let at = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(at, _)| at);
-    write!(f, "{}…{}", &line[..at(MAX_LINE_CHARS / 2)], &line[at(length - MAX_LINE_CHARS / 2)..])
+    let byte_index = |n: usize| line.char_indices().nth(n).map_or(line.len(), |(index, _)| index);
+    write!(f, "{}…{}", &line[..byte_index(MAX_LINE_CHARS / 2)], &line[byte_index(length - MAX_LINE_CHARS / 2)..])
 }
 
-/// Whether a character is harmless in a line: no control character, line separator or mark that reverses the direction
-/// of text.
+/// Whether a character may be printed in a line as it is: no control character, line separator or mark that reverses
+/// the direction of text.
 pub fn is_printable(c: char) -> bool {
     !(c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}'))
@@ -79,17 +79,17 @@ impl Display for QuotedName<'_> {
         const SHOWN_BYTES: usize = 160;
         f.write_char('"')?;
         if self.0.len() <= 2 * SHOWN_BYTES {
-            escape(self.0, f)?;
+            write_escaped(self.0, f)?;
         } else {
-            escape(&self.0[..SHOWN_BYTES], f)?;
+            write_escaped(&self.0[..SHOWN_BYTES], f)?;
             f.write_char('…')?;
-            escape(&self.0[self.0.len() - SHOWN_BYTES..], f)?;
+            write_escaped(&self.0[self.0.len() - SHOWN_BYTES..], f)?;
         }
         f.write_char('"')
     }
 }
 
-fn escape(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+fn write_escaped(bytes: &[u8], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             if c == '"' || !is_printable(c) {
@@ -145,11 +145,11 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_all_its_causes_on_one_line() {
+    fn an_error_is_told_with_all_its_causes_on_write_one_line() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot {0}")]
-        struct Doing(&'static str, #[source] io::Error);
-        let full = Doing("write a\nb", io::Error::from(rustix::io::Errno::NOSPC));
+        struct OperationError(&'static str, #[source] io::Error);
+        let full = OperationError("write a\nb", io::Error::from(rustix::io::Errno::NOSPC));
         assert_eq!(ErrorChain(&full).to_string(), "cannot write a\\nb: no space left on device (os error 28)");
     }
 

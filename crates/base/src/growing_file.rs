@@ -6,7 +6,7 @@ use crate::locks::{Condvar, Mutex, MutexGuard};
 #[derive(Debug)]
 pub struct WriteProgress {
     state: Mutex<WriteState>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,44 +16,44 @@ enum WriteState {
     /// The file is complete, with this many bytes.
     Complete(u64),
     /// The file will not be completed, or the bytes already written are no longer valid.
-    GivenUp,
+    Failed,
 }
 
 impl WriteProgress {
-    /// Creates the state of a file of which the first `there` bytes are written and more follow.
-    pub fn growing(there: u64) -> WriteProgress {
-        WriteProgress { state: Mutex::new(WriteState::Growing(there)), news: Condvar::new() }
+    /// Creates the state of a file of which the first `len` bytes are written and more follow.
+    pub fn growing(len: u64) -> WriteProgress {
+        WriteProgress { state: Mutex::new(WriteState::Growing(len)), changed: Condvar::new() }
     }
 
     /// Creates the state of a complete file of any length.
     pub fn complete() -> WriteProgress {
-        WriteProgress { state: Mutex::new(WriteState::Complete(u64::MAX)), news: Condvar::new() }
+        WriteProgress { state: Mutex::new(WriteState::Complete(u64::MAX)), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, WriteState> {
         self.state.lock()
     }
 
-    fn update(&self, now: impl FnOnce(WriteState) -> WriteState) {
+    fn update(&self, change: impl FnOnce(WriteState) -> WriteState) {
         let mut state = self.state();
-        *state = now(*state);
+        *state = change(*state);
         drop(state);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
-    /// Reports that the first `there` bytes can be read now.
-    pub fn set_len(&self, there: u64) {
-        self.update(|state| if let WriteState::Growing(_) = state { WriteState::Growing(there) } else { state });
+    /// Reports that the first `len` bytes can be read now.
+    pub fn set_len(&self, len: u64) {
+        self.update(|state| if let WriteState::Growing(_) = state { WriteState::Growing(len) } else { state });
     }
 
     /// Reports that the file is complete at its current length.
     pub fn mark_complete(&self) {
-        self.update(|state| if let WriteState::Growing(there) = state { WriteState::Complete(there) } else { state });
+        self.update(|state| if let WriteState::Growing(len) = state { WriteState::Complete(len) } else { state });
     }
 
     /// Wakes all readers with a failure: the file will not be completed.
-    pub fn give_up(&self) {
-        self.update(|_| WriteState::GivenUp);
+    pub fn mark_failed(&self) {
+        self.update(|_| WriteState::Failed);
     }
 
     /// Whether the file is complete.
@@ -61,14 +61,14 @@ impl WriteProgress {
         matches!(*self.state(), WriteState::Complete(_))
     }
 
-    /// Waits until the first `to` bytes can be read or the file is complete, and returns how many bytes can be read.
-    /// Returns `None` if the writer gave up.
-    pub fn wait_for(&self, to: u64) -> Option<u64> {
-        let is_early = |state: &mut WriteState| matches!(state, WriteState::Growing(there) if *there < to);
-        let state = self.news.wait_while(self.state(), is_early);
+    /// Waits until the first `required_len` bytes can be read or the file is complete, and returns how many bytes can
+    /// be read. Returns `None` if the writer failed.
+    pub fn wait_for_len(&self, required_len: u64) -> Option<u64> {
+        let is_too_short = |state: &mut WriteState| matches!(state, WriteState::Growing(len) if *len < required_len);
+        let state = self.changed.wait_while(self.state(), is_too_short);
         match *state {
-            WriteState::Growing(there) | WriteState::Complete(there) => Some(there),
-            WriteState::GivenUp => None,
+            WriteState::Growing(len) | WriteState::Complete(len) => Some(len),
+            WriteState::Failed => None,
         }
     }
 }
@@ -80,27 +80,27 @@ mod tests {
     #[test]
     fn whoever_waits_learns_of_enough_of_the_end_and_of_none() {
         let growth = WriteProgress::growing(3);
-        assert_eq!(growth.wait_for(3), Some(3));
+        assert_eq!(growth.wait_for_len(3), Some(3));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| growth.wait_for(5));
+            let waiting = scope.spawn(|| growth.wait_for_len(5));
             growth.set_len(4);
             growth.set_len(7);
             assert_eq!(waiting.join().unwrap(), Some(7));
-            let waiting = scope.spawn(|| growth.wait_for(100));
+            let waiting = scope.spawn(|| growth.wait_for_len(100));
             growth.mark_complete();
-            assert_eq!(waiting.join().unwrap(), Some(7), "that was all");
+            assert_eq!(waiting.join().unwrap(), Some(7), "the file ended at 7 bytes");
         });
         growth.set_len(200);
-        assert_eq!((growth.wait_for(100), growth.is_complete()), (Some(7), true), "an end is an end");
+        assert_eq!((growth.wait_for_len(100), growth.is_complete()), (Some(7), true), "a complete file does not grow");
         let growth = WriteProgress::growing(0);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| growth.wait_for(1));
-            growth.give_up();
+            let waiting = scope.spawn(|| growth.wait_for_len(1));
+            growth.mark_failed();
             assert_eq!(waiting.join().unwrap(), None);
         });
         growth.set_len(1);
         growth.mark_complete();
-        assert_eq!((growth.wait_for(1), growth.is_complete()), (None, false));
-        assert_eq!(WriteProgress::complete().wait_for(u64::MAX), Some(u64::MAX));
+        assert_eq!((growth.wait_for_len(1), growth.is_complete()), (None, false));
+        assert_eq!(WriteProgress::complete().wait_for_len(u64::MAX), Some(u64::MAX));
     }
 }

@@ -2,14 +2,14 @@
 //!
 //! - Files: [`directory`] (access through an open directory, which no other user can redirect), [`durable`]
 //!   (replacement that survives a crash, and the lock of one writer), [`regular_file`] (bounded reads of files that a
-//!   person has named), [`growing_file`] (how many bytes of a file that is still being written are there),
+//!   user has named), [`growing_file`] (how many bytes of a file can be read while it is still being written),
 //!   [`mapped_files`] (files that this process has mapped into memory).
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and
-//!   [`defer_accept`] (options of TCP sockets).
-//! - Process: [`runtime`], [`clock`], [`locks`], [`processors`], [`thread_priority`], [`accounts`] (users and groups by
-//!   name).
+//!   [`tcp_options`] (options of TCP sockets).
+//! - Process: [`runtime`] (construction of Tokio runtimes), [`clock`], [`locks`], [`processors`], [`thread_priority`],
+//!   [`accounts`] (users and groups by name).
 //! - Output: [`error_chain`] (an error and its causes on one line), [`secret`] (values that no message shows),
 //!   [`metrics_format`] (formats of metrics), [`backoff`] (waits between retries).
 //!
@@ -31,8 +31,6 @@ pub mod accounts;
 pub mod backoff;
 pub mod clock;
 pub mod codec;
-#[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
-pub mod defer_accept;
 pub mod directory;
 pub mod durable;
 pub mod encode_sets;
@@ -48,4 +46,6 @@ pub mod processors;
 pub mod regular_file;
 pub mod runtime;
 pub mod secret;
+#[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
+pub mod tcp_options;
 pub mod thread_priority;

@@ -1,29 +1,29 @@
 //! Little-endian numbers in a byte string, as ZIP archives, gzip headers and docwharf's own files have them.
 //!
-//! Each function reads the number that begins at byte `at`. It panics if the bytes end before: the caller has checked
+//! Each function reads the number that begins at byte `offset`. It panics if the bytes end before: the caller has checked
 //! the length of the record.
 
-/// Reads 16 bits at `at`.
+/// Reads 16 bits at `offset`.
 #[inline]
-pub fn read_u16_le(bytes: &[u8], at: usize) -> u16 {
+pub fn read_u16_le(bytes: &[u8], offset: usize) -> u16 {
     let mut word = [0; 2];
-    word.copy_from_slice(&bytes[at..at + 2]);
+    word.copy_from_slice(&bytes[offset..offset + 2]);
     u16::from_le_bytes(word)
 }
 
-/// Reads 32 bits at `at`.
+/// Reads 32 bits at `offset`.
 #[inline]
-pub fn read_u32_le(bytes: &[u8], at: usize) -> u32 {
+pub fn read_u32_le(bytes: &[u8], offset: usize) -> u32 {
     let mut word = [0; 4];
-    word.copy_from_slice(&bytes[at..at + 4]);
+    word.copy_from_slice(&bytes[offset..offset + 4]);
     u32::from_le_bytes(word)
 }
 
-/// Reads 64 bits at `at`.
+/// Reads 64 bits at `offset`.
 #[inline]
-pub fn read_u64_le(bytes: &[u8], at: usize) -> u64 {
+pub fn read_u64_le(bytes: &[u8], offset: usize) -> u64 {
     let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
+    word.copy_from_slice(&bytes[offset..offset + 8]);
     u64::from_le_bytes(word)
 }
 

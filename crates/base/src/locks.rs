@@ -1,9 +1,9 @@
-//! Locks that ignore poisoning: a lock whose holder has panicked is taken like any other.
+//! Locks that ignore poisoning: a lock whose holder has panicked can be acquired like any other.
 //!
-//! A panic ends one request or one job, and the process serves on. If the locks of the standard library were unwrapped,
-//! the panic of one thread would end every other thread that needs the same lock. The rule that makes this safe: what a
-//! lock protects is valid between any two statements of its holder, so no half-made change can be seen. Such state is a
-//! counter, a queue or a table whose entries are each put in by one call.
+//! A panic ends one request or one job, and the process continues to serve. If the locks of the standard library were
+//! unwrapped, the panic of one thread would end every other thread that needs the same lock. Ignoring poisoning is safe
+//! under one rule: the state that a lock protects is valid between any two statements of its holder, so no other thread
+//! can see half a change. Such state is a counter, a queue, or a table in which each entry is inserted by one call.
 
 use std::sync::{self, PoisonError, TryLockError};
 use std::time::Duration;
@@ -27,13 +27,13 @@ impl<T> Mutex<T> {
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until no other thread has the lock, and takes it.
+    /// Waits until no other thread has the lock, and acquires it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the lock; `None` if a thread has it.
+    /// Acquires the lock; `None` if a thread has it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.0.try_lock() {
@@ -44,7 +44,7 @@ impl<T: ?Sized> Mutex<T> {
     }
 }
 
-/// A [`std::sync::Condvar`] that ignores poisoning. Each wait returns the lock, whatever has ended it.
+/// A [`std::sync::Condvar`] that ignores poisoning. Each wait acquires the lock again and returns it.
 #[derive(Debug, Default)]
 pub struct Condvar(sync::Condvar);
 
@@ -78,19 +78,19 @@ impl Condvar {
         self.0.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a notification, at most `time`.
-    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, time: Duration) -> MutexGuard<'a, T> {
-        self.0.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0
+    /// Waits for a notification, at most `timeout`.
+    pub fn wait_timeout<'a, T>(&self, guard: MutexGuard<'a, T>, timeout: Duration) -> MutexGuard<'a, T> {
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// Waits as long as `condition` is true, at most `time`.
+    /// Waits as long as `condition` is true, at most `timeout`.
     pub fn wait_timeout_while<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        time: Duration,
+        timeout: Duration,
         condition: impl FnMut(&mut T) -> bool,
     ) -> MutexGuard<'a, T> {
-        self.0.wait_timeout_while(guard, time, condition).unwrap_or_else(PoisonError::into_inner).0
+        self.0.wait_timeout_while(guard, timeout, condition).unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
@@ -99,12 +99,12 @@ impl Condvar {
 pub struct RwLock<T: ?Sized>(sync::RwLock<T>);
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until no other thread writes, and takes the lock for reading.
+    /// Waits until no other thread writes, and acquires the lock for reading.
     pub fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has the lock, and takes it for writing.
+    /// Waits until no other thread has the lock, and acquires it for writing.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
@@ -118,23 +118,23 @@ mod tests {
 
     #[test]
     fn a_lock_is_taken_after_its_holder_has_panicked() {
-        let (mutex, both) = (Mutex::new(1), RwLock::<u8>::default());
+        let (mutex, rw_lock) = (Mutex::new(1), RwLock::<u8>::default());
         let holder = || {
-            let (mut value, _guard) = (mutex.lock(), both.write());
+            let (mut value, _guard) = (mutex.lock(), rw_lock.write());
             *value += 1;
             panic!("expected");
         };
         assert!(catch_unwind(AssertUnwindSafe(holder)).is_err());
-        assert!(mutex.0.is_poisoned() && both.0.is_poisoned());
-        assert_eq!((*mutex.lock(), *both.read()), (2, 0));
+        assert!(mutex.0.is_poisoned() && rw_lock.0.is_poisoned());
+        assert_eq!((*mutex.lock(), *rw_lock.read()), (2, 0));
         assert_eq!(mutex.try_lock().map(|value| *value), Some(2));
         let changed = Condvar::new();
-        let time = Duration::from_millis(1);
-        let guard = changed.wait_timeout(mutex.lock(), time);
-        let guard = changed.wait_timeout_while(guard, time, |_| true);
+        let timeout = Duration::from_millis(1);
+        let guard = changed.wait_timeout(mutex.lock(), timeout);
+        let guard = changed.wait_timeout_while(guard, timeout, |_| true);
         assert_eq!(*changed.wait_while(guard, |_| false), 2);
         let guard = mutex.lock();
-        assert!(mutex.try_lock().is_none(), "it is held");
+        assert!(mutex.try_lock().is_none(), "this thread has the lock");
         drop(guard);
         assert_eq!(mutex.into_inner(), 2);
     }

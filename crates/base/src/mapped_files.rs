@@ -12,7 +12,7 @@ type Inode = (u64, u64);
 
 static MAPPED_FILES: Mutex<Vec<(Inode, Weak<()>)>> = Mutex::new(Vec::new());
 
-/// Registers a file as mapped until it is dropped.
+/// Registers a file as mapped, until the guard is dropped.
 #[derive(Debug)]
 pub struct MappingGuard {
     _alive: Arc<()>,
@@ -60,24 +60,28 @@ mod tests {
     fn a_file_is_mapped_as_long_as_one_of_its_notes_is_kept() {
         let file = tempfile::tempfile().unwrap().metadata().unwrap();
         assert!(!FileMappings::find(&file).is_any_alive());
-        let notes = (MappingGuard::register(&file), MappingGuard::register(&file));
+        let guards = (MappingGuard::register(&file), MappingGuard::register(&file));
         let mappings = FileMappings::find(&file);
-        drop(notes.0);
+        drop(guards.0);
         assert!(mappings.is_any_alive());
-        drop(notes.1);
+        drop(guards.1);
         assert!(!mappings.is_any_alive());
         assert!(!FileMappings::find(&file).is_any_alive());
     }
 
     #[test]
     fn the_note_of_one_file_says_nothing_of_another() {
-        let [one, other] = [(); 2].map(|()| tempfile::tempfile().unwrap());
-        let of = |file: &std::fs::File| FileMappings::find(&file.metadata().unwrap()).is_any_alive();
-        let note = MappingGuard::register(&one.metadata().unwrap());
-        assert_eq!((of(&one), of(&other)), (true, false));
-        let _second = MappingGuard::register(&other.metadata().unwrap());
-        assert_eq!((of(&one), of(&other)), (true, true), "a note outlives those that are taken later");
-        drop(note);
-        assert_eq!((of(&one), of(&other)), (false, true));
+        let [first, second] = [(); 2].map(|()| tempfile::tempfile().unwrap());
+        let is_mapped = |file: &std::fs::File| FileMappings::find(&file.metadata().unwrap()).is_any_alive();
+        let first_guard = MappingGuard::register(&first.metadata().unwrap());
+        assert_eq!((is_mapped(&first), is_mapped(&second)), (true, false));
+        let _second_guard = MappingGuard::register(&second.metadata().unwrap());
+        assert_eq!(
+            (is_mapped(&first), is_mapped(&second)),
+            (true, true),
+            "a later registration does not end an earlier one"
+        );
+        drop(first_guard);
+        assert_eq!((is_mapped(&first), is_mapped(&second)), (false, true));
     }
 }

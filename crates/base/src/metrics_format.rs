@@ -18,20 +18,24 @@ impl MetricsFormat {
     /// Chooses the format for a request: `OpenMetrics` only if `Accept` names it with at least the weight of
     /// `text/plain` (RFC 9110, section 12.5.1). `curl` and browsers, which name neither, get the Prometheus format.
     pub fn negotiate(headers: &HeaderMap) -> MetricsFormat {
-        let (mut open, mut plain) = (0.0, 0.0);
+        let (mut open_weight, mut plain_weight) = (0.0, 0.0);
         for field in headers.get_all(ACCEPT) {
             for range in field.to_str().unwrap_or_default().split(',') {
                 let mut parts = range.split(';').map(str::trim);
                 let name = parts.next().unwrap_or_default();
                 let weight = parts.find_map(|part| part.strip_prefix("q=")).map_or(1.0, |q| q.parse().unwrap_or(0.0));
                 if name.eq_ignore_ascii_case("application/openmetrics-text") {
-                    open = f32::max(open, weight);
+                    open_weight = f32::max(open_weight, weight);
                 } else if name.eq_ignore_ascii_case("text/plain") {
-                    plain = f32::max(plain, weight);
+                    plain_weight = f32::max(plain_weight, weight);
                 }
             }
         }
-        if open > 0.0 && open >= plain { MetricsFormat::OpenMetrics } else { MetricsFormat::Prometheus }
+        if open_weight > 0.0 && open_weight >= plain_weight {
+            MetricsFormat::OpenMetrics
+        } else {
+            MetricsFormat::Prometheus
+        }
     }
 
     /// The media type of the format.
@@ -56,11 +60,11 @@ impl MetricsFormat {
 /// EOF` are left out.
 fn to_prometheus(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // `# HELP` comes before `# TYPE`, and only the type tells the name under which to describe it.
+    // `# HELP` comes before `# TYPE`, and the name of the samples depends on the type.
     let mut help = None;
     for line in text.lines() {
-        if let Some(described) = line.strip_prefix("# HELP ") {
-            help = Some(described);
+        if let Some(text) = line.strip_prefix("# HELP ") {
+            help = Some(text);
         } else if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
             let (name, kind): (Cow<'_, str>, _) = match kind {
                 "counter" => (format!("{name}_total").into(), kind),
@@ -68,8 +72,8 @@ fn to_prometheus(text: &str) -> String {
                 "unknown" => (name.into(), "untyped"),
                 _ => (name.into(), kind),
             };
-            if let Some((_, words)) = help.take().and_then(|described| described.split_once(' ')) {
-                out.extend(["# HELP ", &name, " ", words, "\n"]);
+            if let Some((_, text)) = help.take().and_then(|text| text.split_once(' ')) {
+                out.extend(["# HELP ", &name, " ", text, "\n"]);
             }
             out.extend(["# TYPE ", &name, " ", kind, "\n"]);
         } else if !line.starts_with('#') {
@@ -107,11 +111,11 @@ mod tests {
     #[test]
     fn each_family_is_described_under_the_name_of_its_samples() {
         let open = "# HELP a_build The program.\n# TYPE a_build info\na_build_info{version=\"1\"} 1\n\
-                    # HELP a_syncs Looks.\n# TYPE a_syncs counter\na_syncs_total{result=\"x\"} 3\n\
+                    # HELP a_syncs Checks.\n# TYPE a_syncs counter\na_syncs_total{result=\"x\"} 3\n\
                     # HELP a_store_bytes Size.\n# TYPE a_store_bytes gauge\n# UNIT a_store_bytes bytes\na_store_bytes 7\n\
                     # TYPE a_odd unknown\na_odd 1\n# EOF\n";
         let plain = "# HELP a_build_info The program.\n# TYPE a_build_info gauge\na_build_info{version=\"1\"} 1\n\
-                     # HELP a_syncs_total Looks.\n# TYPE a_syncs_total counter\na_syncs_total{result=\"x\"} 3\n\
+                     # HELP a_syncs_total Checks.\n# TYPE a_syncs_total counter\na_syncs_total{result=\"x\"} 3\n\
                      # HELP a_store_bytes Size.\n# TYPE a_store_bytes gauge\na_store_bytes 7\n\
                      # TYPE a_odd untyped\na_odd 1\n";
         assert_eq!(MetricsFormat::Prometheus.render(open.to_owned()), plain);

@@ -1,5 +1,5 @@
-//! Bounded reads of regular files that a person or a configuration has named. No read blocks: a named pipe without a
-//! writer would delay a start for ever, and an endless device would use up the memory.
+//! Bounded reads of regular files that a user or the configuration has named. No read blocks: a named pipe without a
+//! writer would delay a start for ever, and a device without an end would use up the memory.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read};
@@ -25,29 +25,29 @@ pub fn open(path: &Path) -> io::Result<File> {
 
 /// Creates the error for a file of this kind where a regular file is needed.
 pub fn not_regular_error(kind: FileType) -> io::Error {
-    let what = match () {
+    let kind_name = match () {
         () if kind.is_dir() => "a folder",
         () if kind.is_fifo() => "a named pipe",
         () if kind.is_socket() => "a socket",
         () if kind.is_symlink() => "a symbolic link",
         () => "a device",
     };
-    io::Error::other(format!("it is {what}, and a regular file is needed"))
+    io::Error::other(format!("it is {kind_name}, and a regular file is needed"))
 }
 
-/// Reads a regular file of at most `most` bytes.
-pub fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+/// Reads a regular file of at most `max_bytes` bytes.
+pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    open(path)?.take(most + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > most {
-        return Err(io::Error::other(format!("it is larger than {most} bytes")));
+    open(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max_bytes {
+        return Err(io::Error::other(format!("it is larger than {max_bytes} bytes")));
     }
     Ok(bytes)
 }
 
-/// Reads a regular file of at most `most` bytes as UTF-8 text.
-pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
-    String::from_utf8(read(path, most)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+/// Reads a regular file of at most `max_bytes` bytes as UTF-8 text.
+pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
+    String::from_utf8(read(path, max_bytes)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -75,6 +75,7 @@ mod tests {
         assert_eq!(read(&dir.path().join("none"), 1).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
+    // Regression: the program waited for ever when it opened a named pipe in the place of a regular file.
     #[test]
     fn what_is_no_regular_file_is_named_and_never_waited_for() {
         let dir = tempfile::tempdir().unwrap();
@@ -90,8 +91,8 @@ mod tests {
             (dir.path().to_owned(), "a folder"),
             ("/dev/zero".into(), "a device"),
         ] {
-            for said in [open(&path).unwrap_err(), read(&path, 9).unwrap_err(), read_text(&path, 9).unwrap_err()] {
-                assert_eq!(said.to_string(), format!("it is {what}, and a regular file is needed"));
+            for error in [open(&path).unwrap_err(), read(&path, 9).unwrap_err(), read_text(&path, 9).unwrap_err()] {
+                assert_eq!(error.to_string(), format!("it is {what}, and a regular file is needed"));
             }
         }
         let link = std::fs::symlink_metadata(path("link")).unwrap().file_type();

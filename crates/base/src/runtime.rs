@@ -9,10 +9,10 @@ use tokio::runtime::{Builder, Runtime};
 const NEEDED_DESCRIPTORS: usize = 8;
 
 /// Builds a runtime with I/O, timers and signals. Tokio panics if it gets no descriptors for signals, so this function
-/// first checks that there are enough.
+/// first checks that enough descriptors are free.
 pub fn build_runtime(builder: &mut Builder) -> io::Result<Runtime> {
-    let enough: io::Result<Vec<OwnedFd>> =
+    let probes: io::Result<Vec<OwnedFd>> =
         (0..NEEDED_DESCRIPTORS).map(|_| io::stderr().as_fd().try_clone_to_owned()).collect();
-    drop(enough?);
+    drop(probes?);
     builder.enable_all().build()
 }

@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use url::Url;
 use zeroize::{Zeroize, Zeroizing};
 
-/// Minimum length in bytes of a text to hide; hiding shorter ones would damage ordinary words.
+/// Minimum length in bytes of a text to hide; hiding a shorter one would damage ordinary words.
 const MIN_HIDDEN_BYTES: usize = 6;
 
 /// A text that is never displayed.
@@ -23,7 +23,7 @@ impl Secret {
         Secret(Zeroizing::new(text))
     }
 
-    /// The text itself, only for sending it.
+    /// Returns the text itself; use it only to send it.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -54,13 +54,13 @@ pub struct SafeUrl(Url);
 impl SafeUrl {
     /// Parses an absolute http or https URL. The error message never repeats the text.
     pub fn parse(text: &str) -> Result<SafeUrl, String> {
-        let url = Url::parse(text.trim()).map_err(|error| format!("it is no URL ({error})"))?;
+        let url = Url::parse(text.trim()).map_err(|error| format!("it is not a URL ({error})"))?;
         SafeUrl::from_url(url)
     }
 
     /// Resolves `location` as a reference relative to this URL (RFC 3986 section 5, RFC 9110 section 10.2.2).
     pub fn join(&self, location: &str) -> Result<SafeUrl, String> {
-        let url = self.0.join(location).map_err(|error| format!("it is no URL ({error})"))?;
+        let url = self.0.join(location).map_err(|error| format!("it is not a URL ({error})"))?;
         SafeUrl::from_url(url)
     }
 
@@ -71,7 +71,7 @@ impl SafeUrl {
         }
     }
 
-    /// The URL itself, only for sending it.
+    /// Returns the URL itself; use it only to send it.
     pub fn expose(&self) -> &Url {
         &self.0
     }
@@ -142,81 +142,82 @@ impl Drop for SafeUrl {
     fn drop(&mut self) {
         // A URL without query, user name and password has nothing to wipe.
         let is_secret = self.has_query() || !self.0.username().is_empty() || self.0.password().is_some();
-        if is_secret && let Ok(nothing) = Url::parse("wiped:") {
-            String::from(std::mem::replace(&mut self.0, nothing)).zeroize();
+        if is_secret && let Ok(placeholder) = Url::parse("wiped:") {
+            String::from(std::mem::replace(&mut self.0, placeholder)).zeroize();
         }
     }
 }
 
 /// Returns the message of a panic if it is a literal of the program. A formatted message may contain a secret, so it is
-/// withheld; the location is enough to find the cause.
+/// hidden; the location is enough to find the cause.
 pub fn panic_message(payload: &(dyn Any + Send)) -> &'static str {
-    payload.downcast_ref::<&'static str>().copied().unwrap_or("its message is withheld: it may contain a secret")
+    payload.downcast_ref::<&'static str>().copied().unwrap_or("the message is hidden, because it may contain a secret")
 }
 
 /// Installs a panic hook that prints one line on stderr: the location and the literal message, without values.
 pub fn install_panic_hook() {
     panic::set_hook(Box::new(|info: &PanicHookInfo<'_>| {
-        let words = panic_message(info.payload());
-        let place = info.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-        eprintln!("docwharf: a mistake in docwharf itself, at {place}: {words}; please report it with this line");
+        let message = panic_message(info.payload());
+        let location = info.location().map_or_else(|| "an unknown location".to_owned(), ToString::to_string);
+        eprintln!("docwharf: internal error at {location}: {message}; please report this line");
     }));
 }
 
-/// Replaces secrets in texts of other programs: an upstream may quote the request that it was sent.
+/// Replaces secrets in texts of other programs: an upstream server may quote the request in its response.
 #[derive(Clone, Default)]
-pub struct Scrubber {
-    needles: Vec<Zeroizing<String>>,
+pub struct SecretRedactor {
+    hidden: Vec<Zeroizing<String>>,
 }
 
-impl Scrubber {
+impl SecretRedactor {
     /// Adds this secret to the texts to hide.
     pub fn hide(&mut self, secret: &Secret) {
-        self.add_needle(secret.expose());
+        self.add_hidden(secret.expose());
     }
 
     /// Adds a URL's query, each of its values, its user name and its password to the texts to hide.
     pub fn hide_url(&mut self, url: &SafeUrl) {
         let url = url.expose();
         if let Some(query) = url.query() {
-            self.add_needle(query);
+            self.add_hidden(query);
             for pair in query.split('&') {
-                self.add_needle(pair.split_once('=').map_or(pair, |(_, value)| value));
+                self.add_hidden(pair.split_once('=').map_or(pair, |(_, value)| value));
             }
             for (_, value) in url.query_pairs() {
-                self.add_needle(&value);
+                self.add_hidden(&value);
             }
         }
-        self.add_needle(url.password().unwrap_or_default());
-        self.add_needle(url.username());
+        self.add_hidden(url.password().unwrap_or_default());
+        self.add_hidden(url.username());
     }
 
-    fn add_needle(&mut self, needle: &str) {
-        if needle.len() >= MIN_HIDDEN_BYTES && !self.needles.iter().any(|known| known.as_str() == needle) {
-            self.needles.push(Zeroizing::new(needle.to_owned()));
+    fn add_hidden(&mut self, text: &str) {
+        if text.len() >= MIN_HIDDEN_BYTES && !self.hidden.iter().any(|hidden| hidden.as_str() == text) {
+            self.hidden.push(Zeroizing::new(text.to_owned()));
             // Longer ones are replaced first, because they may contain shorter ones.
-            self.needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
+            self.hidden.sort_by_key(|hidden| std::cmp::Reverse(hidden.len()));
         }
     }
 
     /// Replaces every secret in `text` by `***`. The query of anything that looks like a link is replaced as well,
     /// because the link may be a signed one that was never added.
-    pub fn scrub(&self, text: &str) -> String {
-        let known = self.needles.iter().fold(text.to_owned(), |text, needle| text.replace(needle.as_str(), "***"));
-        let ends = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
-        let hide = |word: &str| match word.split_once('?') {
+    pub fn redact(&self, text: &str) -> String {
+        let without_known =
+            self.hidden.iter().fold(text.to_owned(), |text, hidden| text.replace(hidden.as_str(), "***"));
+        let is_delimiter = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
+        let hide_query = |word: &str| match word.split_once('?') {
             Some((before, query)) if query.contains('=') => {
-                format!("{before}?***{}", &word[word.trim_end_matches(ends).len()..])
+                format!("{before}?***{}", &word[word.trim_end_matches(is_delimiter).len()..])
             }
             _ => word.to_owned(),
         };
-        known.split_inclusive(ends).map(hide).collect()
+        without_known.split_inclusive(is_delimiter).map(hide_query).collect()
     }
 }
 
-impl fmt::Debug for Scrubber {
+impl fmt::Debug for SecretRedactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Scrubber({})", self.needles.len())
+        write!(f, "SecretRedactor({})", self.hidden.len())
     }
 }
 
@@ -239,61 +240,62 @@ mod tests {
     #[test]
     fn serde_and_display_show_no_more_than_debug() {
         #[derive(Serialize)]
-        struct Told {
+        struct Output {
             key: Secret,
             link: SafeUrl,
         }
-        let told = Told { key: Secret::new("dwk_0123456789".into()), link: SafeUrl::parse(SIGNED).unwrap() };
-        let json = serde_json::to_string(&told).unwrap();
+        let output = Output { key: Secret::new("dwk_0123456789".into()), link: SafeUrl::parse(SIGNED).unwrap() };
+        let json = serde_json::to_string(&output).unwrap();
         assert_eq!(json, r#"{"key":"***","link":"https://bucket.example/a/b.tar.gz?***"}"#);
-        assert_eq!(told.key.to_string(), "***");
+        assert_eq!(output.key.to_string(), "***");
     }
 
+    // Regression: a panic, and the failure of a sync after one, printed values that may be secret.
     #[test]
     fn a_panic_tells_its_own_words_and_no_values() {
-        let said = |panic: Box<dyn Any + Send>| panic_message(panic.as_ref());
+        let message = |panic: Box<dyn Any + Send>| panic_message(panic.as_ref());
         let literal = panic::catch_unwind(|| panic!("cannot happen")).unwrap_err();
-        assert_eq!(said(literal), "cannot happen");
+        assert_eq!(message(literal), "cannot happen");
         let key = "dwk_0123456789";
-        let told = panic::catch_unwind(|| panic!("the key {key} is wrong")).unwrap_err();
-        assert!(!said(told).contains(key));
-        let unwrapped = panic::catch_unwind(|| SafeUrl::parse("geheim").map_err(|_| key).unwrap()).unwrap_err();
-        assert!(!said(unwrapped).contains(key));
+        let formatted = panic::catch_unwind(|| panic!("the key {key} is wrong")).unwrap_err();
+        assert!(!message(formatted).contains(key));
+        let unwrapped = panic::catch_unwind(|| SafeUrl::parse("s3cret").map_err(|_| key).unwrap()).unwrap_err();
+        assert!(!message(unwrapped).contains(key));
     }
 
     #[test]
     fn what_is_not_http_is_no_link_and_is_not_repeated() {
-        for text in ["file:///etc/passwd?sig=geheim", "ftp://host/geheim", "geheim", "http:"] {
-            let why = SafeUrl::parse(text).unwrap_err();
-            assert!(!why.contains("geheim"), "{why}");
+        for text in ["file:///etc/passwd?sig=s3cret", "ftp://host/s3cret", "s3cret", "http:"] {
+            let error = SafeUrl::parse(text).unwrap_err();
+            assert!(!error.contains("s3cret"), "{error}");
         }
     }
 
     #[test]
     fn texts_of_others_are_scrubbed_raw_and_decoded() {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide_url(&SafeUrl::parse(SIGNED).unwrap());
-        scrubber.hide(&Secret::new("dwk_0123456789".into()));
+        let mut redactor = SecretRedactor::default();
+        redactor.hide_url(&SafeUrl::parse(SIGNED).unwrap());
+        redactor.hide(&Secret::new("dwk_0123456789".into()));
         let text = "got abc%2Fdef123, abc/def123, hunter22, Bearer dwk_0123456789 in 2026";
-        assert_eq!(scrubber.scrub(text), "got ***, ***, ***, Bearer *** in 2026");
-        let link = r#"{"bundleUrl":"https:\/\/b\/x.zip?X-Sig=geheim","n":1} why? a=b"#;
-        assert_eq!(scrubber.scrub(link), r#"{"bundleUrl":"https:\/\/b\/x.zip?***","n":1} why? a=b"#);
+        assert_eq!(redactor.redact(text), "got ***, ***, ***, Bearer *** in 2026");
+        let link = r#"{"bundleUrl":"https:\/\/b\/x.zip?X-Sig=s3cret","n":1} why? a=b"#;
+        assert_eq!(redactor.redact(link), r#"{"bundleUrl":"https:\/\/b\/x.zip?***","n":1} why? a=b"#);
     }
 
     #[test]
     fn origin_is_scheme_host_and_port() {
         let url = |text| SafeUrl::parse(text).unwrap();
-        for (one, other) in
+        for (first, second) in
             [("https://a/x", "HTTPS://A:443/y?z"), ("http://a", "http://a:80/"), ("http://a:8", "http://a:8")]
         {
-            assert!(url(one).same_origin(&url(other)), "{one} {other}");
+            assert!(url(first).same_origin(&url(second)), "{first} {second}");
         }
-        let others =
+        let other_origins =
             ["http://a/x", "http://a:443/x", "https://a:80/x", "https://a:444/x", "https://b/x", "https://a.b/x"];
-        for other in others {
+        for other in other_origins {
             assert!(!url("https://a/x").same_origin(&url(other)), "{other}");
         }
-        assert!(!url("https://a:8443/x").same_origin(&url("http://a:8443/x")), "the port is not all");
+        assert!(!url("https://a:8443/x").same_origin(&url("http://a:8443/x")), "an equal port alone is not enough");
     }
 
     #[test]
@@ -314,8 +316,8 @@ mod tests {
         ] {
             let url = SafeUrl::parse(text).unwrap();
             assert_eq!(url.host(), host, "{text}");
-            let found = (url.is_encrypted(), url.has_query(), url.is_loopback());
-            assert_eq!(found, (is_encrypted, has_query, is_loopback), "{text}");
+            let properties = (url.is_encrypted(), url.has_query(), url.is_loopback());
+            assert_eq!(properties, (is_encrypted, has_query, is_loopback), "{text}");
         }
         let from = SafeUrl::parse("https://bucket.example/a/b?x=1").unwrap();
         for (location, to) in [
@@ -325,14 +327,14 @@ mod tests {
         ] {
             assert_eq!(from.join(location).unwrap().expose().as_str(), to);
         }
-        for wrong in ["ftp://b/?s=geheim", "file:///geheim", "http://[geheim"] {
-            assert!(!from.join(wrong).unwrap_err().contains("geheim"), "{wrong}");
+        for invalid in ["ftp://b/?s=s3cret", "file:///s3cret", "http://[s3cret"] {
+            assert!(!from.join(invalid).unwrap_err().contains("s3cret"), "{invalid}");
         }
     }
 
     #[test]
     fn each_part_of_a_link_that_may_be_a_secret_is_hidden_and_a_long_one_whole() {
-        for (url, text, left) in [
+        for (url, text, expected) in [
             ("https://b/x?sig=abcdef", "got abcdef.", "got ***."),
             ("https://b/x?sig=abcde", "got abcde and sig=abcde", "got abcde and ***"),
             ("https://b/x?a=1&b=secret7", "secret7", "***"),
@@ -345,16 +347,16 @@ mod tests {
             ("https://b/x", "see 'http://h/y?a=b' or <http://h/y?a=b>", "see 'http://h/y?***' or <http://h/y?***>"),
             ("https://b/x", "what?yes a=b", "what?yes a=b"),
         ] {
-            let mut scrubber = Scrubber::default();
-            scrubber.hide_url(&SafeUrl::parse(url).unwrap());
-            assert_eq!(scrubber.scrub(text), left, "{url}");
+            let mut redactor = SecretRedactor::default();
+            redactor.hide_url(&SafeUrl::parse(url).unwrap());
+            assert_eq!(redactor.redact(text), expected, "{url}");
         }
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&Secret::new("12345".into()));
-        scrubber.hide(&Secret::new("abcdef".into()));
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&Secret::new("12345".into()));
+        redactor.hide(&Secret::new("abcdef".into()));
         assert_eq!(
-            (scrubber.scrub("12345 abcdef"), format!("{scrubber:?}")),
-            ("12345 ***".into(), "Scrubber(1)".into())
+            (redactor.redact("12345 abcdef"), format!("{redactor:?}")),
+            ("12345 ***".into(), "SecretRedactor(1)".into())
         );
     }
 }

@@ -1,4 +1,4 @@
-//! Health checks and metrics of an origin, for its operator. They are on a listener of their own (`admin.listen`).
+//! Health checks and metrics of an origin, for its operator. They are on a separate listener (`admin.listen`).
 //! `/livez` and `/readyz` are on the public listener as well.
 
 use std::future::Future;
@@ -19,57 +19,61 @@ use super::analytics::DatabaseUsage;
 use super::body::ApiBody;
 use super::database::DatabaseError;
 use super::limits::SharedResource;
-use super::responses::{internal_error, not_allowed, nothing_here, text};
+use super::responses::{internal_error, method_not_allowed, not_found, text};
 use super::server::OriginServer;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 
 impl OriginServer {
-    /// Answers `/readyz`: the origin is ready if it can read its database and its folders.
+    /// Responds to `/readyz`: the origin is ready if it can read its database and its folders.
     pub(super) fn readiness(&self) -> Response<ApiBody> {
-        if let Err(why) = self.exports.check_folders() {
-            return internal_error("read the folders of store.path", &why);
+        if let Err(reason) = self.exports.check_folders() {
+            return internal_error("read the folders of store.path", &reason);
         }
-        match self.exports.count() {
+        match self.exports.count_by_status() {
             Ok(_) => text(StatusCode::OK, PLAIN_TEXT, "ready\n".to_owned()),
-            Err(why) => internal_error("read the database", &ErrorChain(&why)),
+            Err(reason) => internal_error("read the database", &ErrorChain(&reason)),
         }
     }
 
     /// Updates the metrics of each resource from the places where it is counted.
     fn update_resource_metrics(&self, jobs: &[(String, u64)]) -> Result<(), DatabaseError> {
-        let used = self.database.read(|connection| DatabaseUsage::read(connection, |_| false))?;
+        let usage = self.database.read(|connection| DatabaseUsage::read(connection, |_| false))?;
         let bundles = self.exports.all_bundle_bytes()?;
-        let in_state = |state: &str| jobs.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
+        let count_in_state = |state: &str| jobs.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
         let now = Instant::now();
         for resource in SharedResource::ALL {
             let pool = self.shares.pool(resource);
             let in_use = match resource {
-                SharedResource::WaitingJobs => in_state("queued"),
-                SharedResource::Workers => in_state("running"),
+                SharedResource::WaitingJobs => count_in_state("queued"),
+                SharedResource::Workers => count_in_state("running"),
                 SharedResource::Events => self.event_budget.in_use(now),
                 SharedResource::Links => self.link_budget.in_use(now),
-                SharedResource::Rows => used.rows,
-                SharedResource::DatabaseBytes => used.file_bytes,
+                SharedResource::Rows => usage.rows,
+                SharedResource::DatabaseBytes => usage.file_bytes,
                 SharedResource::BundleBytes => bundles,
                 _ => pool.in_use(),
             };
-            let gauge = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+            let gauge_value = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let labels = [("resource", resource.key().to_owned())];
-            self.metrics.in_use.get_or_create(&labels).set(gauge(in_use));
-            self.metrics.limits.get_or_create(&labels).set(gauge(self.shares.limits.total[resource]));
+            self.metrics.in_use.get_or_create(&labels).set(gauge_value(in_use));
+            self.metrics.limits.get_or_create(&labels).set(gauge_value(self.shares.limits.total[resource]));
             let refused = self.metrics.refused.get_or_create(&labels);
-            refused.inc_by(pool.refused().saturating_sub(refused.get()));
+            refused.inc_by(pool.refusals().saturating_sub(refused.get()));
         }
         Ok(())
     }
 
+    /// Responds to `/metrics`.
     fn metrics(&self, format: MetricsFormat) -> Response<ApiBody> {
-        let counts =
-            match self.exports.count().and_then(|counts| self.update_resource_metrics(&counts).map(|()| counts)) {
-                Ok(counts) => counts,
-                Err(why) => return internal_error("read the database", &ErrorChain(&why)),
-            };
+        let counts = match self
+            .exports
+            .count_by_status()
+            .and_then(|counts| self.update_resource_metrics(&counts).map(|()| counts))
+        {
+            Ok(counts) => counts,
+            Err(reason) => return internal_error("read the database", &ErrorChain(&reason)),
+        };
         let registry = self.metrics.registry.lock();
         for state in ["queued", "running", "completed", "failed"] {
             let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
@@ -83,7 +87,7 @@ impl OriginServer {
                 response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
                 response
             }
-            Err(why) => internal_error("write metrics", &why),
+            Err(reason) => internal_error("encode the metrics", &reason),
         }
     }
 }
@@ -106,15 +110,15 @@ impl RequestService for OriginAdmin {
         let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
         async move {
             if !is_get {
-                return not_allowed(&["GET", "HEAD"]);
+                return method_not_allowed(&["GET", "HEAD"]);
             }
-            let told = tokio::task::spawn_blocking(move || match path.as_str() {
+            let task = tokio::task::spawn_blocking(move || match path.as_str() {
                 "/livez" => text(StatusCode::OK, PLAIN_TEXT, "ok\n".to_owned()),
                 "/readyz" => origin.readiness(),
                 "/metrics" => origin.metrics(format),
-                _ => nothing_here(),
+                _ => not_found(),
             });
-            told.await.unwrap_or_else(|_| nothing_here())
+            task.await.unwrap_or_else(|_| not_found())
         }
     }
 }

@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use zeroize::Zeroizing;
 
 use docwharf_base::clock::now_unix_millis;
-use docwharf_base::model::digest::{Digest, hex};
+use docwharf_base::model::digest::{Digest, encode_hex};
 
 use super::database::{Database, DatabaseError};
 use super::random_bytes::random_bytes;
@@ -99,7 +99,7 @@ pub enum ApiKeyError {
     #[error("a key's name has 1 to {MAX_KEY_NAME_BYTES} bytes and no control characters")]
     Name,
     /// The operating system returned no random bytes.
-    #[error("cannot draw a key")]
+    #[error("cannot generate a key")]
     Random(#[source] std::io::Error),
 }
 
@@ -109,20 +109,20 @@ pub fn create(
     organization: &str,
     name: &str,
     scope: Scope,
-    life: Option<Duration>,
+    lifetime: Option<Duration>,
 ) -> Result<Zeroizing<String>, ApiKeyError> {
     if name.is_empty() || name.len() > MAX_KEY_NAME_BYTES || name.chars().any(char::is_control) {
         return Err(ApiKeyError::Name);
     }
-    let drawn = Zeroizing::new(random_bytes::<36>().map_err(ApiKeyError::Random)?);
-    let (prefix, secret) = drawn.split_at(KEY_ID_DIGITS / 2);
-    let prefix = format!("{KEY_PREFIX}{}", hex(prefix));
-    let key = Zeroizing::new(format!("{prefix}_{}", hex(secret)));
-    let hash = Digest::of(key.as_bytes()).0;
+    let random = Zeroizing::new(random_bytes::<36>().map_err(ApiKeyError::Random)?);
+    let (prefix, secret) = random.split_at(KEY_ID_DIGITS / 2);
+    let prefix = format!("{KEY_PREFIX}{}", encode_hex(prefix));
+    let key = Zeroizing::new(format!("{prefix}_{}", encode_hex(secret)));
+    let hash = Digest::compute(key.as_bytes()).0;
     let now = now_unix_millis();
-    let expires = life.map(|life| now.saturating_add(i64::try_from(life.as_millis()).unwrap_or(i64::MAX)));
+    let expires = lifetime.map(|lifetime| now.saturating_add(i64::try_from(lifetime.as_millis()).unwrap_or(i64::MAX)));
     let row = (organization.to_owned(), name.to_owned(), prefix, scope.name());
-    let is_new = db.run_writer(move |transaction| {
+    let is_new = db.write(move |transaction| {
         let (organization, name, prefix, scope) = row;
         // The unique index covers keys that are not revoked, so a revoked key does not block its name.
         transaction.execute(
@@ -165,7 +165,7 @@ fn api_key_from_row(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
 pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), ApiKeyError> {
     let now = now_unix_millis();
     let row = (organization.to_owned(), name.to_owned());
-    let revoked = db.run_writer(move |transaction| {
+    let revoked = db.write(move |transaction| {
         transaction.execute(
             "UPDATE keys SET revoked = ?1 WHERE organization = ?2 AND (name = ?3 OR prefix = ?3) AND revoked IS NULL",
             params![now, row.0, row.1],
@@ -185,7 +185,7 @@ pub(super) fn authenticate(
     token: &[u8],
     now: i64,
 ) -> Result<Option<AuthenticatedClient>, DatabaseError> {
-    let Some(prefix) = prefix(token) else { return Ok(None) };
+    let Some(prefix) = public_prefix(token) else { return Ok(None) };
     let found = db.read(|connection| {
         let mut statement = connection.prepare_cached(
             "SELECT organization, scope, hash FROM keys WHERE prefix = ? AND revoked IS NULL AND (expires IS NULL OR expires > ?)",
@@ -194,16 +194,17 @@ pub(super) fn authenticate(
         statement.query_row(params![prefix, now], row).optional()
     })?;
     let Some((organization, scope, hash)) = found else { return Ok(None) };
-    let is_it = signer.is_equal(&hash, &Digest::of(token).0);
-    Ok(Scope::from_name(&scope).filter(|_| is_it).map(|scope| AuthenticatedClient { organization, scope }))
+    let is_same_key = signer.is_equal(&hash, &Digest::compute(token).0);
+    Ok(Scope::from_name(&scope).filter(|_| is_same_key).map(|scope| AuthenticatedClient { organization, scope }))
 }
 
-fn prefix(token: &[u8]) -> Option<&str> {
+/// Returns the part of a token that may be shown; `None` if the token does not have the form of a key.
+fn public_prefix(token: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(token).ok()?;
     let rest = text.strip_prefix(KEY_PREFIX)?;
-    let (name, _) = rest.split_once('_')?;
-    let is_name = name.len() == KEY_ID_DIGITS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_name.then(|| &text[..KEY_PREFIX.len() + KEY_ID_DIGITS])
+    let (id, _) = rest.split_once('_')?;
+    let is_key_id = id.len() == KEY_ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_key_id.then(|| &text[..KEY_PREFIX.len() + KEY_ID_DIGITS])
 }
 
 #[cfg(test)]
@@ -216,30 +217,32 @@ mod tests {
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let signer = LinkSigner::new([7; 64]);
         let now = now_unix_millis();
-        let who = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap();
-        let life = Some(Duration::from_mins(1));
-        let reads = create(&db, "acme", "ci", Scope::Read, life).unwrap();
-        let writes = create(&db, "umbrella", "ci", Scope::Write, None).unwrap();
+        let client_of = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap();
+        let lifetime = Some(Duration::from_mins(1));
+        let read_key = create(&db, "acme", "ci", Scope::Read, lifetime).unwrap();
+        let write_key = create(&db, "umbrella", "ci", Scope::Write, None).unwrap();
         let acme = AuthenticatedClient { organization: "acme".to_owned(), scope: Scope::Read };
         let umbrella = AuthenticatedClient { organization: "umbrella".to_owned(), scope: Scope::Write };
-        assert_eq!(who(&reads, now), Some(acme));
-        assert_eq!(who(&reads, now + 61_000), None, "it has expired");
-        assert_eq!(who(&writes, now + 61_000), Some(umbrella));
-        for wrong in ["", "dw_", "dw_00000000_", &reads[..reads.len() - 1], &format!("{}0", &*reads), &writes[3..]] {
-            assert_eq!(who(wrong, now), None, "{wrong}");
+        assert_eq!(client_of(&read_key, now), Some(acme));
+        assert_eq!(client_of(&read_key, now + 61_000), None, "it has expired");
+        assert_eq!(client_of(&write_key, now + 61_000), Some(umbrella));
+        for wrong in
+            ["", "dw_", "dw_00000000_", &read_key[..read_key.len() - 1], &format!("{}0", &*read_key), &write_key[3..]]
+        {
+            assert_eq!(client_of(wrong, now), None, "{wrong}");
         }
-        let forged = format!("{}{}", &reads[..12], &writes[12..]);
-        assert_eq!(who(&forged, now), None, "the prefix of one and the secret of another");
+        let forged = format!("{}{}", &read_key[..12], &write_key[12..]);
+        assert_eq!(client_of(&forged, now), None, "the prefix of one key with the secret of another");
         assert!(matches!(create(&db, "acme", "ci", Scope::Write, None), Err(ApiKeyError::NameInUse { .. })));
         revoke(&db, "acme", "ci").unwrap();
-        assert_eq!(who(&reads, now), None);
-        assert!(who(&writes, now).is_some(), "the key of this name of another organization");
+        assert_eq!(client_of(&read_key, now), None);
+        assert!(client_of(&write_key, now).is_some(), "the key with this name of another organization is still valid");
         assert!(matches!(revoke(&db, "acme", "ci"), Err(ApiKeyError::Unknown { .. })));
         create(&db, "acme", "ci", Scope::Write, None).unwrap();
         assert_eq!(list(&db).unwrap().len(), 3);
         let file = std::fs::read(dir.path().join("origin.db-wal")).unwrap();
-        let secret = &reads.as_bytes()[12..];
-        assert!(memchr::memmem::find(&file, secret).is_none(), "the key itself is nowhere");
+        let secret = &read_key.as_bytes()[12..];
+        assert!(memchr::memmem::find(&file, secret).is_none(), "the database does not contain the key itself");
     }
 
     #[test]
@@ -247,7 +250,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let signer = LinkSigner::new([7; 64]);
-        let works = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap().is_some();
+        let is_valid = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap().is_some();
         for (name, is_good) in [
             ("", false),
             ("a\nb", false),
@@ -257,29 +260,29 @@ mod tests {
             (&"n".repeat(100), true),
             (&"n".repeat(101), false),
         ] {
-            let made = create(&db, "acme", name, Scope::Write, None);
-            assert_eq!(made.is_ok(), is_good, "{name:?}");
-            assert!(is_good || matches!(made, Err(ApiKeyError::Name)), "{name:?}");
+            let result = create(&db, "acme", name, Scope::Write, None);
+            assert_eq!(result.is_ok(), is_good, "{name:?}");
+            assert!(is_good || matches!(result, Err(ApiKeyError::Name)), "{name:?}");
         }
-        let ends = create(&db, "umbrella", "ends", Scope::Read, Some(Duration::from_mins(1))).unwrap();
-        let stays = create(&db, "umbrella", "stays", Scope::Write, None).unwrap();
-        let known: Vec<ApiKey> = list(&db).unwrap();
-        let names: Vec<_> = known.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
+        let expiring = create(&db, "umbrella", "expiring", Scope::Read, Some(Duration::from_mins(1))).unwrap();
+        let permanent = create(&db, "umbrella", "permanent", Scope::Write, None).unwrap();
+        let keys: Vec<ApiKey> = list(&db).unwrap();
+        let names: Vec<_> = keys.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
         let (read, write) = (Scope::Read, Scope::Write);
         let acme = [("acme", 2, write), ("acme", 5, write), ("acme", 100, write)];
-        assert_eq!(names, [&acme[..], &[("umbrella", 4, read), ("umbrella", 5, write)]].concat());
-        let end = known[3].expires.unwrap();
-        assert_eq!((end - known[3].created, known[4].expires), (60_000, None));
-        assert!(works(&ends, end - 1) && !works(&ends, end) && works(&stays, i64::MAX));
-        assert!(ends.starts_with(&known[3].prefix) && known[3].prefix.len() == 11);
-        let wrong = ["stay", "", &stays[..], &known[3].prefix.to_uppercase()];
+        assert_eq!(names, [&acme[..], &[("umbrella", 8, read), ("umbrella", 9, write)]].concat());
+        let expiry = keys[3].expires.unwrap();
+        assert_eq!((expiry - keys[3].created, keys[4].expires), (60_000, None));
+        assert!(is_valid(&expiring, expiry - 1) && !is_valid(&expiring, expiry) && is_valid(&permanent, i64::MAX));
+        assert!(expiring.starts_with(&keys[3].prefix) && keys[3].prefix.len() == 11);
+        let wrong = ["permanen", "", &permanent[..], &keys[3].prefix.to_uppercase()];
         for name in wrong {
             assert!(matches!(revoke(&db, "umbrella", name), Err(ApiKeyError::Unknown { .. })), "{name}");
         }
-        assert!(matches!(revoke(&db, "acme", &known[4].prefix), Err(ApiKeyError::Unknown { .. })));
-        assert!(works(&stays, end));
-        revoke(&db, "umbrella", &known[4].prefix).unwrap();
-        assert!(!works(&stays, end) && works(&ends, end - 1));
+        assert!(matches!(revoke(&db, "acme", &keys[4].prefix), Err(ApiKeyError::Unknown { .. })));
+        assert!(is_valid(&permanent, expiry));
+        revoke(&db, "umbrella", &keys[4].prefix).unwrap();
+        assert!(!is_valid(&permanent, expiry) && is_valid(&expiring, expiry - 1));
         let revoked: Vec<bool> = list(&db).unwrap().iter().map(|key| key.revoked.is_some()).collect();
         assert_eq!(revoked, [false, false, false, false, true]);
         assert_eq!(["read", "write", "all", ""].map(Scope::from_name), [Some(read), Some(write), None, None]);

@@ -18,7 +18,10 @@ pub(super) struct ErrorBody {
 /// An error of an analytics request.
 #[derive(Debug, JsonSchema)]
 #[schemars(rename = "AnalyticsError")]
-#[allow(dead_code, reason = "only described: answers::with_details completes what is written as the other")]
+#[allow(
+    dead_code,
+    reason = "only for the OpenAPI document; responses::with_details creates such a body from an ErrorBody"
+)]
 pub(super) struct AnalyticsErrorBody {
     /// The error in one line, and how to correct it.
     pub(super) error: String,
@@ -39,7 +42,7 @@ pub(super) struct Detail {
 pub(super) struct StartExport {
     /// The domain of the project: a host name only, without scheme, port, path or slash.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$"))]
-    #[allow(dead_code, reason = "read field by field, for messages that say which one is wrong")]
+    #[allow(dead_code, reason = "parsed field by field, so that the message names the wrong one")]
     pub(super) domain: String,
     /// A label for the export.
     #[schemars(length(min = 1))]

@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use docwharf_serve::body::ResponseBody;
 use docwharf_serve::body_chunk::BodyChunk;
 
-/// The number of bytes read at a time; a download holds no more than this in memory.
+/// The number of bytes read position a time; a download holds no more than this in memory.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// A response body: a text or a part of a bundle, or the body that the site of a preview returns.
@@ -27,7 +27,7 @@ pub type OriginBody = Either<ApiBody, ResponseBody>;
 pub enum ApiBody {
     /// Bytes in memory.
     Text(Bytes),
-    /// Bytes of a file, read when the connection asks for them.
+    /// Bytes of a file, read when the connection polls for them.
     File(FileRangeBody),
 }
 
@@ -35,10 +35,10 @@ pub enum ApiBody {
 #[derive(Debug)]
 pub struct FileRangeBody {
     file: Arc<File>,
-    at: u64,
+    position: u64,
     end: u64,
-    /// The chunk that a blocking thread is reading.
-    piece: Option<JoinHandle<io::Result<Bytes>>>,
+    /// The read that runs on a blocking thread.
+    chunk: Option<JoinHandle<io::Result<Bytes>>>,
 }
 
 impl ApiBody {
@@ -48,44 +48,45 @@ impl ApiBody {
     }
 
     /// Creates a body with the bytes of `file` from `start` up to, but not including, `end`.
-    pub fn part(file: Arc<File>, start: u64, end: u64) -> ApiBody {
-        ApiBody::File(FileRangeBody { file, at: start, end, piece: None })
+    pub fn file_range(file: Arc<File>, start: u64, end: u64) -> ApiBody {
+        ApiBody::File(FileRangeBody { file, position: start, end, chunk: None })
     }
 
     /// Returns the number of bytes that are still to be sent.
-    fn left(&self) -> u64 {
+    fn remaining(&self) -> u64 {
         match self {
             ApiBody::Text(text) => text.len() as u64,
-            ApiBody::File(reading) => reading.end - reading.at,
+            ApiBody::File(range) => range.end - range.position,
         }
     }
 }
 
 impl FileRangeBody {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<io::Result<Bytes>>> {
-        if self.at >= self.end {
+        if self.position >= self.end {
             return Poll::Ready(None);
         }
-        let (file, at, len) = (&self.file, self.at, (self.end - self.at).min(READ_CHUNK_BYTES) as usize);
-        let piece = self.piece.get_or_insert_with(|| {
+        let (file, position, len) =
+            (&self.file, self.position, (self.end - self.position).min(READ_CHUNK_BYTES) as usize);
+        let chunk = self.chunk.get_or_insert_with(|| {
             let file = Arc::clone(file);
             spawn_blocking(move || {
-                let mut piece = vec![0; len];
+                let mut chunk = vec![0; len];
                 // If the file was truncated, this error ends the connection, so that the client notices the missing
                 // bytes.
-                file.read_exact_at(&mut piece, at)?;
-                Ok(piece.into())
+                file.read_exact_at(&mut chunk, position)?;
+                Ok(chunk.into())
             })
         });
-        let read = ready!(Pin::new(piece).poll(context));
-        self.piece = None;
-        Poll::Ready(Some(match read.map_err(io::Error::other).flatten() {
-            Ok(piece) => {
-                self.at += piece.len() as u64;
-                Ok(piece)
+        let result = ready!(Pin::new(chunk).poll(context));
+        self.chunk = None;
+        Poll::Ready(Some(match result.map_err(io::Error::other).flatten() {
+            Ok(chunk) => {
+                self.position += chunk.len() as u64;
+                Ok(chunk)
             }
             Err(error) => {
-                self.at = self.end;
+                self.position = self.end;
                 Err(error)
             }
         }))
@@ -100,17 +101,17 @@ impl http_body::Body for ApiBody {
         match self.get_mut() {
             ApiBody::Text(text) if text.is_empty() => Poll::Ready(None),
             ApiBody::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
-            ApiBody::File(reading) => {
-                reading.poll(context).map(|next| next.map(|piece| piece.map(|piece| Frame::data(piece.into()))))
+            ApiBody::File(range) => {
+                range.poll(context).map(|next| next.map(|chunk| chunk.map(|chunk| Frame::data(chunk.into()))))
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left() == 0
+        self.remaining() == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left())
+        SizeHint::with_exact(self.remaining())
     }
 }

@@ -17,8 +17,8 @@ use super::responses::set_field;
 use super::server::OriginServer;
 use super::signed_links::LinkRefusal;
 
-/// Answers GET and HEAD of a link. The arguments are the last two components of its path, and its query.
-pub(super) fn answer(
+/// Responds to GET and HEAD of a link. `job` and `name` are the last two components of its path.
+pub(super) fn respond_to_download(
     origin: &OriginServer,
     (job, name): (&str, &str),
     query: Option<&str>,
@@ -29,70 +29,72 @@ pub(super) fn answer(
         // An object store refuses a presigned link that comes with an Authorization field. A client that would also
         // send its key to such a store must fail here first.
         let message = "Only one auth mechanism allowed: the link is signed, so send no Authorization header";
-        return refusal(StatusCode::BAD_REQUEST, "InvalidArgument", message);
+        return xml_error(StatusCode::BAD_REQUEST, "InvalidArgument", message);
     }
-    match origin.signer.check(job, query, now) {
+    match origin.signer.verify(job, query, now) {
         Ok(()) => {}
-        Err(LinkRefusal::Unsigned) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
-        Err(LinkRefusal::Expired) => return refusal(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired"),
+        Err(LinkRefusal::Unsigned) => return xml_error(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
+        Err(LinkRefusal::Expired) => return xml_error(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired"),
         Err(LinkRefusal::Altered) => {
-            let message = "The request signature does not match; ask for a fresh link";
-            return refusal(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
+            let message = "The request signature does not match; request a new link";
+            return xml_error(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
         }
     }
-    match origin.exports.bundle(job, None) {
-        Ok(BundleLookup::Found(archive)) if archive.name() == name => download(&archive, headers),
+    match origin.exports.find_bundle(job, None) {
+        Ok(BundleLookup::Found(bundle)) if bundle.link_file_name() == name => send_bundle(&bundle, headers),
         Err(error) => {
             tracing::error!("cannot look up the bundle of job {job}: {}", ErrorChain(&error));
-            refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
+            xml_error(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", "Please try again")
         }
-        _ => refusal(StatusCode::NOT_FOUND, "NoSuchKey", "The bundle is no longer there; start another job"),
+        _ => xml_error(StatusCode::NOT_FOUND, "NoSuchKey", "The bundle no longer exists; start another job"),
     }
 }
 
-fn download(archive: &BundleFile, headers: &HeaderMap) -> Response<ApiBody> {
-    let tag = format!("\"{}\"", &archive.digest.hex()[..32]);
-    let whole = RequestedRange::Slice(0, archive.len);
-    match conditional::evaluate_preconditions(headers, &tag, ContentDates::never_replaced(archive.made)) {
-        PreconditionOutcome::NotModified => return archive_response(archive, &tag, StatusCode::NOT_MODIFIED),
-        PreconditionOutcome::Failed => return archive_response(archive, &tag, StatusCode::PRECONDITION_FAILED),
+/// Creates the response with the bundle or the requested range of it.
+fn send_bundle(bundle: &BundleFile, headers: &HeaderMap) -> Response<ApiBody> {
+    let tag = format!("\"{}\"", &bundle.digest.to_hex()[..32]);
+    let full_range = RequestedRange::Slice(0, bundle.len);
+    match conditional::evaluate_preconditions(headers, &tag, ContentDates::never_replaced(bundle.completed_at)) {
+        PreconditionOutcome::NotModified => return bundle_response(bundle, &tag, StatusCode::NOT_MODIFIED),
+        PreconditionOutcome::Failed => return bundle_response(bundle, &tag, StatusCode::PRECONDITION_FAILED),
         PreconditionOutcome::Proceed => {}
     }
-    let part = if conditional::if_range_matches(headers, &tag, Some(ContentDates::never_replaced(archive.made))) {
-        byte_range::parse_range(headers, archive.len)
+    let range = if conditional::if_range_matches(headers, &tag, Some(ContentDates::never_replaced(bundle.completed_at)))
+    {
+        byte_range::parse_range(headers, bundle.len)
     } else {
         RequestedRange::Whole
     };
-    let (status, part) = match part {
-        // Several ranges of an archive are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
-        RequestedRange::Whole | RequestedRange::Slices(_) => (StatusCode::OK, whole),
-        RequestedRange::Slice(..) => (StatusCode::PARTIAL_CONTENT, part),
-        RequestedRange::NotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, part),
+    let (status, range) = match range {
+        // Several ranges of an bundle are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
+        RequestedRange::Whole | RequestedRange::Slices(_) => (StatusCode::OK, full_range),
+        RequestedRange::Slice(..) => (StatusCode::PARTIAL_CONTENT, range),
+        RequestedRange::NotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, range),
     };
-    let mut response = archive_response(archive, &tag, status);
+    let mut response = bundle_response(bundle, &tag, status);
     let fields = response.headers_mut();
-    match part {
+    match range {
         RequestedRange::Slice(start, end) => {
             if status == StatusCode::PARTIAL_CONTENT {
-                set_field(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, archive.len));
+                set_field(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, bundle.len));
             }
             fields.insert(CONTENT_LENGTH, HeaderValue::from(end - start));
-            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(&archive.kind)));
-            *response.body_mut() = ApiBody::part(archive.file.clone(), start, end);
+            fields.insert(CONTENT_TYPE, HeaderValue::from_static(media_type(&bundle.kind)));
+            *response.body_mut() = ApiBody::file_range(bundle.file.clone(), start, end);
         }
-        _ => set_field(fields, CONTENT_RANGE, &format!("bytes */{}", archive.len)),
+        _ => set_field(fields, CONTENT_RANGE, &format!("bytes */{}", bundle.len)),
     }
     response
 }
 
-/// Creates a response with the header fields that all responses about an archive share, and without a body.
-fn archive_response(archive: &BundleFile, tag: &str, status: StatusCode) -> Response<ApiBody> {
+/// Creates a response with the header fields that all responses about a bundle share, and without a body.
+fn bundle_response(bundle: &BundleFile, tag: &str, status: StatusCode) -> Response<ApiBody> {
     let mut response = Response::new(ApiBody::empty());
     *response.status_mut() = status;
     let fields = response.headers_mut();
     set_field(fields, ETAG, tag);
-    if let Ok(made) = u64::try_from(archive.made) {
-        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(made);
+    if let Ok(seconds) = u64::try_from(bundle.completed_at) {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
         set_field(fields, LAST_MODIFIED, &httpdate::fmt_http_date(time));
     }
     fields.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
@@ -116,7 +118,7 @@ fn media_type(kind: &str) -> &'static str {
 
 /// Creates an error in the XML format of an object store. `code` and `message` are constants of this module and need no
 /// escaping.
-fn refusal(status: StatusCode, code: &str, message: &str) -> Response<ApiBody> {
+fn xml_error(status: StatusCode, code: &str, message: &str) -> Response<ApiBody> {
     let text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>{code}</Code><Message>{message}</Message></Error>"
     );

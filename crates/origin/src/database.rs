@@ -1,7 +1,7 @@
 //! The persistent state of an origin: one `SQLite` database, written by one thread.
 //!
 //! Every acknowledged change is on disk: the write-ahead log is synced with each commit. Changes that are requested at
-//! the same time share a commit. Each has a savepoint of its own, so that one that fails does not undo the others.
+//! the same time share a commit. Each has its own savepoint, so that one that fails does not undo the others.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
@@ -37,17 +37,17 @@ pub enum DatabaseError {
         #[source]
         source: rusqlite::Error,
     },
-    /// A later version of docwharf has made the database.
-    #[error("the database {} was made by a later docwharf (format {found}, this one knows {known}); use that one", path.display())]
+    /// A later version of docwharf has created or migrated the database.
+    #[error("the database {} has format {found} of a later docwharf version, and this version supports formats up to {supported}; use the later version", path.display())]
     NewerFormat {
         /// The database file.
         path: PathBuf,
         /// The format of the database.
         found: usize,
-        /// The newest format that this version knows.
-        known: usize,
+        /// The newest format that this version supports.
+        supported: usize,
     },
-    /// A bundle that the database names cannot be opened at the moment.
+    /// A bundle file that the database lists cannot be opened at the moment.
     #[error("cannot open {}", path.display())]
     Bundle {
         /// The bundle file.
@@ -87,10 +87,10 @@ impl Database {
         file.map_err(|error| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
         let mut connection = connect(path, OpenFlags::default()).map_err(failed)?;
         migrate(&mut connection, path)?;
-        let (writer, works) = sync_channel(WRITE_QUEUE_CAPACITY);
+        let (writer, queue) = sync_channel(WRITE_QUEUE_CAPACITY);
         std::thread::Builder::new()
             .name("database".to_owned())
-            .spawn(move || run_writer(connection, &works))
+            .spawn(move || run_write_thread(connection, &queue))
             .map_err(|error| failed(rusqlite::Error::ToSqlConversionFailure(Box::new(error))))?;
         Ok(Database { path: path.to_owned(), writer, readers: Mutex::default() })
     }
@@ -100,51 +100,53 @@ impl Database {
         self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
     }
 
+    /// Returns a function that adds the path of the database to an error.
     fn failed(&self) -> impl Fn(rusqlite::Error) -> DatabaseError {
         |source| DatabaseError::Sqlite { path: self.path.clone(), source }
     }
 
-    /// Queues `work` for the writing thread. The receiver gets its result once that is on disk.
+    /// Queues `operation` for the writing thread. The receiver gets its result once that is on disk.
     fn enqueue_write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        operation: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<oneshot::Receiver<rusqlite::Result<T>>, DatabaseError> {
-        let (tell, told) = oneshot::channel();
-        let work: QueuedWrite = Box::new(move |transaction| {
-            let result = transaction.map_err(copy_error).and_then(|transaction| run_in_savepoint(transaction, work));
+        let (sender, receiver) = oneshot::channel();
+        let operation: QueuedWrite = Box::new(move |transaction| {
+            let result =
+                transaction.map_err(copy_error).and_then(|transaction| run_in_savepoint(transaction, operation));
             Box::new(move |failure| {
                 let result = match failure {
                     Some(error) if result.is_ok() => Err(copy_error(error)),
                     _ => result,
                 };
-                // The receiver is gone if the caller no longer waits for the result.
-                let _ = tell.send(result);
+                // Sending fails if the caller no longer waits for the result.
+                let _ = sender.send(result);
             })
         });
-        self.writer.send(work).map_err(|_| DatabaseError::Closed)?;
-        Ok(told)
+        self.writer.send(operation).map_err(|_| DatabaseError::Closed)?;
+        Ok(receiver)
     }
 
-    /// Runs a change and waits for it; when this returns `Ok`, the change is on disk. It blocks, so threads that serve
-    /// connections must not call it.
-    pub fn run_writer<T: Send + 'static>(
+    /// Runs a change and waits until it is on disk. Each change runs in its own savepoint. This blocks, so threads that
+    /// serve connections must not call it.
+    pub fn write<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+        operation: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, DatabaseError> {
-        let told = self.enqueue_write(work)?;
-        told.blocking_recv().map_err(|_| DatabaseError::Closed)?.map_err(self.failed())
+        let receiver = self.enqueue_write(operation)?;
+        receiver.blocking_recv().map_err(|_| DatabaseError::Closed)?.map_err(self.failed())
     }
 
-    /// Runs queries on the state after some commit. It waits for the disk, so threads that serve connections must not
-    /// call it.
-    pub fn read<T>(&self, work: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, DatabaseError> {
-        let kept = self.readers().pop();
-        let connection = match kept {
+    /// Runs queries on a consistent state of the database. This waits for the disk, so threads that serve connections
+    /// must not call it.
+    pub fn read<T>(&self, operation: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, DatabaseError> {
+        let idle = self.readers().pop();
+        let connection = match idle {
             Some(connection) => connection,
             None => connect(&self.path, OpenFlags::default()).map_err(self.failed())?,
         };
         // In one transaction, several queries of one caller see the same state.
-        let result = connection.unchecked_transaction().and_then(|transaction| work(&transaction));
+        let result = connection.unchecked_transaction().and_then(|transaction| operation(&transaction));
         let mut readers = self.readers();
         if readers.len() < MAX_IDLE_READERS {
             readers.push(connection);
@@ -179,7 +181,7 @@ fn enable_write_ahead_log(connection: &Connection) -> rusqlite::Result<()> {
             {
                 std::thread::sleep(BUSY_PAUSE);
             }
-            done => return done,
+            result => return result,
         }
     }
 }
@@ -191,63 +193,66 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), DatabaseError
     let found: usize =
         transaction.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)).map_err(failed)? as usize;
     if found > MIGRATIONS.len() {
-        return Err(DatabaseError::NewerFormat { path: path.to_owned(), found, known: MIGRATIONS.len() });
+        return Err(DatabaseError::NewerFormat { path: path.to_owned(), found, supported: MIGRATIONS.len() });
     }
-    for tables in &MIGRATIONS[found..] {
-        transaction.execute_batch(tables).map_err(failed)?;
+    for script in &MIGRATIONS[found..] {
+        transaction.execute_batch(script).map_err(failed)?;
     }
     transaction.pragma_update(None, "user_version", MIGRATIONS.len() as u32).map_err(failed)?;
     transaction.commit().map_err(failed)
 }
 
 /// The writing thread. It runs until the queue is closed.
-fn run_writer(mut connection: Connection, works: &Receiver<QueuedWrite>) {
-    while let Ok(first) = works.recv() {
-        let (mut told, works) =
-            (Vec::new(), std::iter::once(first).chain(works.try_iter()).take(MAX_WRITES_PER_COMMIT));
-        let committed = run_in_one_commit(&mut connection, works, &mut told);
+fn run_write_thread(mut connection: Connection, queue: &Receiver<QueuedWrite>) {
+    while let Ok(first) = queue.recv() {
+        let mut callbacks = Vec::new();
+        let writes = std::iter::once(first).chain(queue.try_iter()).take(MAX_WRITES_PER_COMMIT);
+        let committed = run_in_one_commit(&mut connection, writes, &mut callbacks);
         if let Err(error) = &committed {
             tracing::error!("cannot write to the database: {error}");
         }
-        for tell in told {
-            tell(committed.as_ref().err());
+        for callback in callbacks {
+            callback(committed.as_ref().err());
         }
     }
 }
 
+/// Runs changes in one transaction and commits it. Adds the callback of each change to `callbacks`.
 fn run_in_one_commit(
     connection: &mut Connection,
-    works: impl Iterator<Item = QueuedWrite>,
-    told: &mut Vec<CommitCallback>,
+    writes: impl Iterator<Item = QueuedWrite>,
+    callbacks: &mut Vec<CommitCallback>,
 ) -> rusqlite::Result<()> {
     match connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate) {
         Ok(transaction) => {
-            for work in works {
+            for write in writes {
                 // A full disk rolls back the whole transaction. Without one, each of the following changes would commit
                 // on its own.
-                let undone = transaction.is_autocommit().then(rolled_back_error);
-                told.push(work(undone.as_ref().map_or(Ok(&transaction), Err)));
+                let rolled_back = transaction.is_autocommit().then(rolled_back_error);
+                callbacks.push(write(rolled_back.as_ref().map_or(Ok(&transaction), Err)));
             }
             if transaction.is_autocommit() { Err(rolled_back_error()) } else { transaction.commit() }
         }
         Err(error) => {
-            told.extend(works.map(|work| work(Err(&error))));
+            callbacks.extend(writes.map(|write| write(Err(&error))));
             Err(error)
         }
     }
 }
 
 fn rolled_back_error() -> rusqlite::Error {
-    rusqlite::Error::ToSqlConversionFailure("a write that failed has undone what shared its commit; try again".into())
+    rusqlite::Error::ToSqlConversionFailure(
+        "another write failed and rolled back the commit that this write shared; try again".into(),
+    )
 }
 
-/// Runs `work` in a savepoint: all of its changes are made, or none.
+/// Runs `operation` in a savepoint: all of its changes are made, or none.
 fn run_in_savepoint<T>(
     transaction: &Transaction<'_>,
-    work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
+    operation: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<T> {
     transaction.execute_batch("SAVEPOINT apart")?;
-    match work(transaction) {
+    match operation(transaction) {
         Ok(result) => transaction.execute_batch("RELEASE apart").map(|()| result),
         // The rollback of the transaction has removed the savepoint as well.
         Err(error) if transaction.is_autocommit() => Err(error),
@@ -280,11 +285,11 @@ mod tests {
         (folder, db)
     }
 
-    fn put(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<()> {
+    fn insert_secret(transaction: &Transaction<'_>, name: &str) -> rusqlite::Result<()> {
         transaction.execute("INSERT INTO secrets (name, value) VALUES (?1, x'00')", [name]).map(drop)
     }
 
-    fn names(db: &Database) -> Vec<String> {
+    fn secret_names(db: &Database) -> Vec<String> {
         db.read(|connection| {
             let mut select = connection.prepare("SELECT name FROM secrets ORDER BY name")?;
             select.query_map([], |row| row.get(0))?.collect()
@@ -293,68 +298,75 @@ mod tests {
     }
 
     /// Blocks the writing thread until the sender is used. Changes that are queued meanwhile share the next commit.
-    fn hold(db: &Database) -> mpsc::Sender<()> {
-        let ((go, gone), (begun, begins)) = (mpsc::channel(), mpsc::channel());
-        let work = move |_: &Transaction<'_>| {
-            let _ = begun.send(());
-            let _ = gone.recv();
+    fn block_writer(db: &Database) -> mpsc::Sender<()> {
+        let ((release, released), (started, start)) = (mpsc::channel(), mpsc::channel());
+        let operation = move |_: &Transaction<'_>| {
+            let _ = started.send(());
+            let _ = released.recv();
             Ok(())
         };
-        drop(db.enqueue_write(work).unwrap());
-        begins.recv().unwrap();
-        go
+        drop(db.enqueue_write(operation).unwrap());
+        start.recv().unwrap();
+        release
     }
 
     #[test]
     fn one_who_fails_undoes_nothing_of_those_who_share_the_commit() {
         let (_folder, db) = database();
-        let held = hold(&db);
-        let before = db.enqueue_write(|transaction| put(transaction, "before")).unwrap();
-        let fails =
-            db.enqueue_write(|transaction| put(transaction, "half").and_then(|()| put(transaction, "before"))).unwrap();
-        let after = db.enqueue_write(|transaction| put(transaction, "after")).unwrap();
-        held.send(()).unwrap();
+        let release = block_writer(&db);
+        let before = db.enqueue_write(|transaction| insert_secret(transaction, "before")).unwrap();
+        let failing = db
+            .enqueue_write(|transaction| {
+                insert_secret(transaction, "half").and_then(|()| insert_secret(transaction, "before"))
+            })
+            .unwrap();
+        let after = db.enqueue_write(|transaction| insert_secret(transaction, "after")).unwrap();
+        release.send(()).unwrap();
         assert!(before.blocking_recv().unwrap().is_ok());
-        assert!(fails.blocking_recv().unwrap().is_err());
+        assert!(failing.blocking_recv().unwrap().is_err());
         assert!(after.blocking_recv().unwrap().is_ok());
-        assert_eq!(names(&db), ["after", "before"]);
+        assert_eq!(secret_names(&db), ["after", "before"]);
     }
 
+    // Regression: when SQLite rolled back a whole transaction, the operations behind the failure were committed
+    // although their callers had received an error.
     #[test]
     fn nobody_is_told_that_it_worked_when_all_was_undone_nor_the_other_way_round() {
         let (_folder, db) = database();
-        let held = hold(&db);
-        let before = db.enqueue_write(|transaction| put(transaction, "before")).unwrap();
+        let release = block_writer(&db);
+        let before = db.enqueue_write(|transaction| insert_secret(transaction, "before")).unwrap();
         // The failure ends the transaction, as it does on a full disk.
-        let undo = "INSERT OR ROLLBACK INTO secrets VALUES ('x', NULL)";
-        let fails = db.enqueue_write(|transaction| transaction.execute_batch(undo)).unwrap();
-        let after = db.enqueue_write(|transaction| put(transaction, "after")).unwrap();
-        held.send(()).unwrap();
+        let rollback_sql = "INSERT OR ROLLBACK INTO secrets VALUES ('x', NULL)";
+        let failing = db.enqueue_write(|transaction| transaction.execute_batch(rollback_sql)).unwrap();
+        let after = db.enqueue_write(|transaction| insert_secret(transaction, "after")).unwrap();
+        release.send(()).unwrap();
         assert!(before.blocking_recv().unwrap().is_err());
-        assert!(fails.blocking_recv().unwrap().unwrap_err().to_string().contains("NOT NULL"));
+        assert!(failing.blocking_recv().unwrap().unwrap_err().to_string().contains("NOT NULL"));
         assert!(after.blocking_recv().unwrap().is_err());
-        assert!(names(&db).is_empty());
-        db.run_writer(|transaction| put(transaction, "later")).unwrap();
-        assert_eq!(names(&db), ["later"]);
+        assert!(secret_names(&db).is_empty());
+        db.write(|transaction| insert_secret(transaction, "later")).unwrap();
+        assert_eq!(secret_names(&db), ["later"]);
     }
 
+    // Regression: an origin and `origin key` that created its database at the same moment failed with "database is
+    // locked".
     #[test]
     fn several_may_open_a_new_database_at_once_and_write() {
         let folder = tempfile::tempdir().unwrap();
         // Many rounds, because the conflict occurs only while a new database is being created.
         for round in 0..20 {
-            let (path, together) = (folder.path().join(format!("{round}.db")), Barrier::new(8));
+            let (path, barrier) = (folder.path().join(format!("{round}.db")), Barrier::new(8));
             std::thread::scope(|scope| {
                 for n in 0..8 {
-                    let (path, together) = (&path, &together);
+                    let (path, barrier) = (&path, &barrier);
                     scope.spawn(move || {
-                        together.wait();
+                        barrier.wait();
                         let db = Database::open(path).unwrap();
-                        db.run_writer(move |transaction| put(transaction, &n.to_string())).unwrap();
+                        db.write(move |transaction| insert_secret(transaction, &n.to_string())).unwrap();
                     });
                 }
             });
-            assert_eq!(names(&Database::open(&path).unwrap()).len(), 8);
+            assert_eq!(secret_names(&Database::open(&path).unwrap()).len(), 8);
         }
     }
 
@@ -362,21 +374,21 @@ mod tests {
     fn what_was_acknowledged_is_there_after_an_abrupt_end() {
         let (folder, db) = database();
         for n in 0..50 {
-            db.run_writer(move |transaction| put(transaction, &format!("{n:02}"))).unwrap();
+            db.write(move |transaction| insert_secret(transaction, &format!("{n:02}"))).unwrap();
         }
-        // A copy of the files, as a killed process leaves them.
-        let left = tempfile::tempdir().unwrap();
+        // A copy of the files in the state in which a killed process leaves them.
+        let copy = tempfile::tempdir().unwrap();
         for name in ["origin.db", "origin.db-wal"] {
-            std::fs::copy(folder.path().join(name), left.path().join(name)).unwrap();
+            std::fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
         }
-        assert_eq!(names(&Database::open(&left.path().join("origin.db")).unwrap()).len(), 50);
+        assert_eq!(secret_names(&Database::open(&copy.path().join("origin.db")).unwrap()).len(), 50);
     }
 
     #[test]
     fn a_database_of_a_later_docwharf_is_left_alone() {
         let (folder, db) = database();
-        db.run_writer(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
-        let again = Database::open(&folder.path().join("origin.db"));
-        assert!(matches!(again, Err(DatabaseError::NewerFormat { found: 99, .. })));
+        db.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
+        let result = Database::open(&folder.path().join("origin.db"));
+        assert!(matches!(result, Err(DatabaseError::NewerFormat { found: 99, .. })));
     }
 }

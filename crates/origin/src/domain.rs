@@ -1,4 +1,4 @@
-//! Names of sites as clients see them: the domain, and the URL that links begin with. Pure.
+//! Names of sites as clients see them: the domain, and the URL that links begin with. Pure functions.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Domain(String);
 
 impl Domain {
-    /// Parses a host name. The error says what a domain must not have.
+    /// Parses a host name. The error states the rule that the text violates.
     pub fn parse(text: &str) -> Result<Domain, &'static str> {
         if text.is_empty() {
             return Err("a domain has at least one character");
@@ -27,7 +27,9 @@ impl Domain {
                 && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
         };
         if text.len() > 253 || !text.split('.').all(is_label) {
-            return Err("a domain is made of letters, digits and hyphens, with single dots between");
+            return Err(
+                "a domain consists of labels of letters, digits, hyphens and underscores, with single dots between them",
+            );
         }
         Ok(Domain(text.to_ascii_lowercase()))
     }
@@ -49,17 +51,17 @@ impl fmt::Display for Domain {
 pub struct PublicUrl(String);
 
 impl PublicUrl {
-    /// Parses a URL such as `https://origin.example` or `https://example.org/exports/`. The error says what is wrong.
+    /// Parses a URL such as `https://origin.example` or `https://example.org/exports/`. The error states the reason.
     pub fn parse(text: &str) -> Result<PublicUrl, &'static str> {
-        let url: http::Uri = text.parse().map_err(|_| "it is no URL; write it like https://origin.example")?;
+        let url: http::Uri = text.parse().map_err(|_| "it is not a URL; write it like https://origin.example")?;
         if !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err("it needs a scheme; write it like https://origin.example");
         }
         if url.query().is_some() || text.contains('#') {
-            return Err("it may have no query and no fragment, because links have their own query");
+            return Err("it must not have a query or a fragment, because links have their own query");
         }
         if url.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-            return Err("it may hold no user or password, because every link would");
+            return Err("it must not contain a user or a password, because every link would contain them");
         }
         Ok(PublicUrl(text.trim_end_matches('/').to_owned()))
     }

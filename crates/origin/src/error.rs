@@ -22,7 +22,7 @@ pub enum OriginError {
         #[source]
         source: io::Error,
     },
-    /// There is no admin key.
+    /// The key file has no valid admin key.
     #[error(transparent)]
     Key(#[from] KeyFileError),
     /// The database cannot be read or written.
@@ -32,7 +32,7 @@ pub enum OriginError {
     #[error(transparent)]
     Previews(#[from] PreviewError),
     /// Another origin uses the folder.
-    #[error("{} belongs to another origin that is running; stop it, or give this one a store.path of its own", .0.display())]
+    #[error("another origin is using {}; stop that one, or set another store.path for this one", .0.display())]
     Locked(PathBuf),
     /// The operating system provides no folder, no thread or no random bytes.
     #[error("cannot {doing}")]

@@ -16,13 +16,13 @@ pub(super) struct FreeSpace {
 }
 
 impl FreeSpace {
-    /// Reads the free space of the disk that holds `folder`, of which `floor` bytes stay free.
-    pub(super) fn read(folder: &Path, floor: Option<u64>) -> io::Result<FreeSpace> {
-        let about = rustix::fs::statvfs(folder)?;
-        let whole = about.f_blocks.saturating_mul(about.f_frsize);
+    /// Reads the free space of the disk that holds `folder`. `min_free` bytes must stay free; `None` is the default.
+    pub(super) fn read(folder: &Path, min_free: Option<u64>) -> io::Result<FreeSpace> {
+        let file_system = rustix::fs::statvfs(folder)?;
+        let disk_bytes = file_system.f_blocks.saturating_mul(file_system.f_frsize);
         Ok(FreeSpace {
-            free: (about.f_blocks > 0).then(|| about.f_bavail.saturating_mul(about.f_frsize)),
-            reserved: floor.unwrap_or((whole / 20).min(MAX_DEFAULT_RESERVED_BYTES)),
+            free: (file_system.f_blocks > 0).then(|| file_system.f_bavail.saturating_mul(file_system.f_frsize)),
+            reserved: min_free.unwrap_or((disk_bytes / 20).min(MAX_DEFAULT_RESERVED_BYTES)),
         })
     }
 
@@ -38,12 +38,12 @@ mod tests {
 
     #[test]
     fn what_must_stay_free_is_no_room() {
-        let space = |free, floor| FreeSpace { free, reserved: floor };
+        let space = |free, reserved| FreeSpace { free, reserved };
         assert_eq!(space(Some(10), 4).writable_bytes(), Some(6));
         assert_eq!(space(Some(3), 4).writable_bytes(), Some(0));
         assert_eq!(space(None, 4).writable_bytes(), None);
-        let here = FreeSpace::read(Path::new("/"), Some(u64::MAX)).unwrap();
-        assert!(matches!(here.writable_bytes(), Some(0) | None));
+        let root = FreeSpace::read(Path::new("/"), Some(u64::MAX)).unwrap();
+        assert!(matches!(root.writable_bytes(), Some(0) | None));
         assert!(FreeSpace::read(Path::new("/"), None).unwrap().reserved <= MAX_DEFAULT_RESERVED_BYTES);
     }
 }

@@ -28,12 +28,12 @@ pub enum KeyFileError {
         source: io::Error,
     },
     /// The content of the file is not a key.
-    #[error("{} holds no admin key: {why}; write the key into it, on one line", path.display())]
+    #[error("{} does not contain an admin key: {reason}; write the key into it, on one line", path.display())]
     Invalid {
         /// The key file.
         path: PathBuf,
         /// The reason.
-        why: &'static str,
+        reason: &'static str,
     },
 }
 
@@ -60,30 +60,30 @@ type KeyFileStamp = (u64, u64, u64, i64, i64, i64, i64);
 #[derive(Debug)]
 pub(super) struct KeyFile {
     path: PathBuf,
-    last: Mutex<(Option<KeyFileStamp>, Option<AdminKey>)>,
+    last_read: Mutex<(Option<KeyFileStamp>, Option<AdminKey>)>,
 }
 
 impl KeyFile {
     /// Opens a key file and reads the key.
     pub(super) fn open(path: PathBuf) -> Result<KeyFile, KeyFileError> {
         // The stamp is taken before the file is read: a change in between then causes one more read, and is not missed.
-        let stamp = stamp(&path);
-        let key = read(&path)?;
-        Ok(KeyFile { path, last: Mutex::new((stamp, Some(key))) })
+        let stamp = read_stamp(&path);
+        let key = read_key(&path)?;
+        Ok(KeyFile { path, last_read: Mutex::new((stamp, Some(key))) })
     }
 
     /// Returns the current key of the file; `None` while it cannot be read, which is logged once. One `stat` per
     /// request costs less than a thread that watches the file.
-    pub(super) fn current(&self) -> Option<AdminKey> {
-        let mut last = self.last.lock();
-        let now = stamp(&self.path);
-        if last.0 != now {
-            let read = read(&self.path);
-            match &read {
-                Ok(_) => tracing::info!("the admin key was read again from {}", self.path.display()),
+    pub(super) fn current_key(&self) -> Option<AdminKey> {
+        let mut last = self.last_read.lock();
+        let current_stamp = read_stamp(&self.path);
+        if last.0 != current_stamp {
+            let result = read_key(&self.path);
+            match &result {
+                Ok(_) => tracing::info!("read the admin key again from {}", self.path.display()),
                 Err(error) => tracing::error!("{}; all requests are refused until it can be read", ErrorChain(error)),
             }
-            *last = (now, read.ok());
+            *last = (current_stamp, result.ok());
         }
         last.1.clone()
     }
@@ -91,30 +91,38 @@ impl KeyFile {
 
 /// Returns the stamp of a file, or `None` if there is no such file. A pipe can be read only once, so it has a constant
 /// stamp and counts as unchanged.
-fn stamp(path: &Path) -> Option<KeyFileStamp> {
-    let m: Metadata = std::fs::metadata(path).ok()?;
-    if !m.is_file() {
+fn read_stamp(path: &Path) -> Option<KeyFileStamp> {
+    let metadata: Metadata = std::fs::metadata(path).ok()?;
+    if !metadata.is_file() {
         return Some(KeyFileStamp::default());
     }
-    Some((m.dev(), m.ino(), m.size(), m.mtime(), m.mtime_nsec(), m.ctime(), m.ctime_nsec()))
+    Some((
+        metadata.dev(),
+        metadata.ino(),
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+    ))
 }
 
-fn read(path: &Path) -> Result<AdminKey, KeyFileError> {
+fn read_key(path: &Path) -> Result<AdminKey, KeyFileError> {
     let mut bytes = Vec::new();
     File::open(path)
         .and_then(|file| file.take(MAX_KEY_FILE_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|source| KeyFileError::Read { path: path.to_owned(), source })?;
-    parse(&bytes).map_err(|why| KeyFileError::Invalid { path: path.to_owned(), why })
+    parse_key(&bytes).map_err(|reason| KeyFileError::Invalid { path: path.to_owned(), reason })
 }
 
-fn parse(bytes: &[u8]) -> Result<AdminKey, &'static str> {
+fn parse_key(bytes: &[u8]) -> Result<AdminKey, &'static str> {
     let key = bytes.trim_ascii();
     if bytes.len() as u64 > MAX_KEY_FILE_BYTES {
         Err("it is longer than 4096 bytes")
     } else if key.is_empty() {
         Err("it is empty")
     } else if key.iter().any(u8::is_ascii_control) {
-        Err("there are control characters in it")
+        Err("it contains control characters")
     } else {
         Ok(AdminKey(key.to_vec()))
     }
@@ -127,13 +135,13 @@ mod tests {
     #[test]
     fn a_key_is_one_line_without_control_characters() {
         for (file, key) in [("adm_1", Some("adm_1")), (" adm_1\r\n", Some("adm_1")), ("a b", Some("a b"))] {
-            assert_eq!(parse(file.as_bytes()).ok(), key.map(|key| AdminKey(key.as_bytes().to_vec())), "{file:?}");
+            assert_eq!(parse_key(file.as_bytes()).ok(), key.map(|key| AdminKey(key.as_bytes().to_vec())), "{file:?}");
         }
         for wrong in ["", "\n", " \t\r\n", "a\nb", "a\0b", "a\tb", "\u{7f}x", &"k".repeat(5000)] {
-            assert!(parse(wrong.as_bytes()).is_err(), "{wrong:?}");
+            assert!(parse_key(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
-        assert!(parse(&[b'k'; 4096]).is_ok() && parse(&[b'k'; 4097]).is_err());
-        assert_eq!(format!("{:?}", parse(b"adm_1")), "Ok(***)");
+        assert!(parse_key(&[b'k'; 4096]).is_ok() && parse_key(&[b'k'; 4097]).is_err());
+        assert_eq!(format!("{:?}", parse_key(b"adm_1")), "Ok(***)");
     }
 
     #[test]
@@ -145,7 +153,7 @@ mod tests {
         assert!(matches!(KeyFile::open(path.clone()), Err(KeyFileError::Invalid { .. })));
         std::fs::write(&path, "one").unwrap();
         let file = KeyFile::open(path.clone()).unwrap();
-        let key = || file.current().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap());
+        let key = || file.current_key().map(|key| String::from_utf8(key.as_bytes().to_vec()).unwrap());
         for (text, expected) in [
             (Some("one"), Some("one")),
             (Some("others"), Some("others")),
@@ -158,7 +166,7 @@ mod tests {
                 None => std::fs::remove_file(&path).unwrap(),
             }
             assert_eq!(key().as_deref(), expected, "{text:?}");
-            assert_eq!(key().as_deref(), expected, "nothing has changed since");
+            assert_eq!(key().as_deref(), expected, "the file has not changed since");
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The management API, served by docwharf itself: for teams that publish their own documentation, for closed networks,
 //! and for tests.
 //!
-//! An [`Organization`] owns [`OriginProject`]s and keys ([`api_keys`]). A client with a key can request three things: an
-//! export ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers
+//! An [`Organization`] owns [`OriginProject`]s and keys ([`api_keys`]). A client with a key can request three things:
+//! an export ([`exports`]) of a project's [`source`], a preview of a branch ([`previews`]), and the terms that readers
 //! searched for ([`analytics`]). For a completed export it gets a signed link that expires ([`signed_links`]). The link
-//! alone is enough to download the bundle; no key is needed ([`bundle_downloads`]). Agents that only need to know whether
-//! a site has changed request its sitemap, which needs no key ([`site_survey`]). One table lists all operations with
-//! their paths and methods ([`operations`]), and the `OpenAPI` document is generated from it ([`openapi`]).
+//! alone is enough to download the bundle; no key is needed ([`bundle_downloads`]). Agents that only need to know
+//! whether a site has changed request its sitemap, which needs no key ([`site_survey`]). One table lists all operations
+//! with their paths and methods ([`operations`]), and the `OpenAPI` document is generated from it ([`openapi`]).
 //!
 //! Every acknowledged change is on disk ([`database`]), so it survives a crash of the process.
 //!

@@ -1,12 +1,13 @@
 //! Limits on the resources that the organizations of an origin share: one for each organization, and one for all
 //! together.
 //!
-//! `[limits.organization]` and `[limits.total]` have the same keys, one for each [`Resource`]. A limit applies to the
-//! amount held at the moment. Only [`Resource::Events`] and [`Resource::Links`] count the use within the last hour.
+//! `[limits.organization]` and `[limits.total]` have the same keys, one for each [`SharedResource`]. A limit applies to
+//! the amount held at the moment. Only [`SharedResource::Events`] and [`SharedResource::Links`] count the use within
+//! the last hour.
 //!
 //! A limit for each organization alone does not protect the others, because a few organizations could hold everything.
 //! An organization that already holds a part of a resource therefore does not get the last free
-//! [unit of use](Resource::place).
+//! [amount of one use](SharedResource::max_amount_per_use).
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
@@ -21,7 +22,7 @@ const MINUTE: u64 = 60_000;
 pub enum SharedResource {
     /// Exports that are being made.
     Workers,
-    /// Export jobs that wait for a worker. Previews wait in a queue of their own, with the same limits.
+    /// Export jobs that wait for a worker. Previews wait in a separate queue, with the same limits.
     WaitingJobs,
     /// The time that crawls under way may take, each from its start to its end, in milliseconds.
     CrawlTime,
@@ -66,7 +67,7 @@ struct ResourceSpec {
     unit: LimitUnit,
     organization: u64,
     total: u64,
-    place: u64,
+    max_amount_per_use: u64,
 }
 
 impl SharedResource {
@@ -100,40 +101,46 @@ impl SharedResource {
 
     /// Returns the largest amount that one use takes. This amount stays free for organizations that hold nothing.
     pub fn max_amount_per_use(self) -> u64 {
-        self.spec().place
+        self.spec().max_amount_per_use
     }
 
     fn spec(self) -> ResourceSpec {
-        let of = |key, unit, organization, total, place| ResourceSpec { key, unit, organization, total, place };
+        let spec = |key, unit, organization, total, max_amount_per_use| ResourceSpec {
+            key,
+            unit,
+            organization,
+            total,
+            max_amount_per_use,
+        };
         match self {
             // Two, so that one crawl or one large folder does not delay all other jobs. One organization may hold both
             // only if it is the only one; otherwise it does not get the last free one.
-            SharedResource::Workers => of("workers", LimitUnit::Count, 2, 2, 1),
-            SharedResource::PreviewBuilds => of("previewBuilds", LimitUnit::Count, 2, 2, 1),
+            SharedResource::Workers => spec("workers", LimitUnit::Count, 2, 2, 1),
+            SharedResource::PreviewBuilds => spec("previewBuilds", LimitUnit::Count, 2, 2, 1),
             // An agent has one job at a time; 64 come from a faulty script.
-            SharedResource::WaitingJobs => of("waitingJobs", LimitUnit::Count, 64, 1024, 1),
+            SharedResource::WaitingJobs => spec("waitingJobs", LimitUnit::Count, 64, 1024, 1),
             // 50,000 pages at 20 a second take 40 minutes.
-            SharedResource::CrawlTime => of("crawlTime", LimitUnit::Time, 60 * MINUTE, 120 * MINUTE, MINUTE),
+            SharedResource::CrawlTime => spec("crawlTime", LimitUnit::Time, 60 * MINUTE, 120 * MINUTE, MINUTE),
             // About 1 KiB of memory each. By default a crawl may have 50,000 files; this is twice as many.
-            SharedResource::CrawlAddresses => of("crawlAddresses", LimitUnit::Count, 100_000, 200_000, 1000),
+            SharedResource::CrawlAddresses => spec("crawlAddresses", LimitUnit::Count, 100_000, 200_000, 1000),
             // Three of the largest batches at the same time for each organization. All of it is memory.
-            SharedResource::BodyBytes => of("bodyBytes", LimitUnit::Bytes, 24 * MIB, 64 * MIB, 8 * MIB),
+            SharedResource::BodyBytes => spec("bodyBytes", LimitUnit::Bytes, 24 * MIB, 64 * MIB, 8 * MIB),
             // 280 a second without a pause, which is more than the readers of a documentation site produce.
-            SharedResource::Events => of("events", LimitUnit::Count, 1_000_000, 4_000_000, 1000),
+            SharedResource::Events => spec("events", LimitUnit::Count, 1_000_000, 4_000_000, 1000),
             // A query reads each row of its range, which takes seconds for ten million.
-            SharedResource::Rows => of("rows", LimitUnit::Count, 10_000_000, 40_000_000, 1000),
+            SharedResource::Rows => spec("rows", LimitUnit::Count, 10_000_000, 40_000_000, 1000),
             // Ten million searches of usual length take 1 GiB.
-            SharedResource::DatabaseBytes => of("databaseBytes", LimitUnit::Bytes, 4 * GIB, 16 * GIB, 16 * MIB),
+            SharedResource::DatabaseBytes => spec("databaseBytes", LimitUnit::Bytes, 4 * GIB, 16 * GIB, 16 * MIB),
             // Twenty bundles of 1 GiB, which is a large site with images.
-            SharedResource::BundleBytes => of("bundleBytes", LimitUnit::Bytes, 20 * GIB, 100 * GIB, MIB),
+            SharedResource::BundleBytes => spec("bundleBytes", LimitUnit::Bytes, 20 * GIB, 100 * GIB, MIB),
             // An agent requests one for each bundle, and another one if it has expired.
-            SharedResource::Links => of("links", LimitUnit::Count, 1000, 10_000, 1),
+            SharedResource::Links => spec("links", LimitUnit::Count, 1000, 10_000, 1),
             // The need of a large static site generator; two of them fit on a machine of 8 GiB.
-            SharedResource::BuildMemory => of("buildMemory", LimitUnit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
+            SharedResource::BuildMemory => spec("buildMemory", LimitUnit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
             // The default of buildSize, for two builds.
-            SharedResource::BuildDisk => of("buildDisk", LimitUnit::Bytes, 4 * GIB, 8 * GIB, 256 * MIB),
+            SharedResource::BuildDisk => spec("buildDisk", LimitUnit::Bytes, 4 * GIB, 8 * GIB, 256 * MIB),
             // A compiler for each of many cores, but not a fork bomb.
-            SharedResource::BuildProcesses => of("buildProcesses", LimitUnit::Count, 256, 512, 16),
+            SharedResource::BuildProcesses => spec("buildProcesses", LimitUnit::Count, 256, 512, 16),
         }
     }
 }
@@ -195,27 +202,29 @@ impl OriginLimits {
         organization: impl Fn(SharedResource) -> Option<u64>,
         total: impl Fn(SharedResource) -> Option<u64>,
     ) -> Result<OriginLimits, Vec<SharedResource>> {
-        let (mut limits, mut wrong) = (OriginLimits::default(), Vec::new());
+        let (mut limits, mut above_total) = (OriginLimits::default(), Vec::new());
         for resource in SharedResource::ALL {
             let (each, all) = (&mut limits.organization[resource], &mut limits.total[resource]);
             match (organization(resource), total(resource)) {
-                (Some(own), Some(sum)) => {
-                    if own > sum {
-                        wrong.push(resource);
+                (Some(organization_limit), Some(total_limit)) => {
+                    if organization_limit > total_limit {
+                        above_total.push(resource);
                     }
-                    (*each, *all) = (own, sum);
+                    (*each, *all) = (organization_limit, total_limit);
                 }
-                (Some(own), None) => (*each, *all) = (own, own.max(*all)),
+                (Some(organization_limit), None) => (*each, *all) = (organization_limit, organization_limit.max(*all)),
                 // An organization may hold all configured workers: where there are several organizations, it still does
                 // not get the last free one.
-                (None, Some(sum)) if matches!(resource, SharedResource::Workers | SharedResource::PreviewBuilds) => {
-                    (*each, *all) = (sum, sum);
+                (None, Some(total_limit))
+                    if matches!(resource, SharedResource::Workers | SharedResource::PreviewBuilds) =>
+                {
+                    (*each, *all) = (total_limit, total_limit);
                 }
-                (None, Some(sum)) => (*each, *all) = (sum.min(*each), sum),
+                (None, Some(total_limit)) => (*each, *all) = (total_limit.min(*each), total_limit),
                 (None, None) => {}
             }
         }
-        if wrong.is_empty() { Ok(limits) } else { Err(wrong) }
+        if above_total.is_empty() { Ok(limits) } else { Err(above_total) }
     }
 }
 
@@ -226,12 +235,12 @@ pub const MIN_BODY_BYTES: u64 = 64 * KIB;
 mod tests {
     use super::*;
 
-    fn of(
+    fn from_config(
         organization: &[(SharedResource, u64)],
         total: &[(SharedResource, u64)],
     ) -> Result<OriginLimits, Vec<SharedResource>> {
         let find = |list: &[(SharedResource, u64)], resource| {
-            list.iter().find(|(written, _)| *written == resource).map(|(_, value)| *value)
+            list.iter().find(|(listed, _)| *listed == resource).map(|(_, value)| *value)
         };
         OriginLimits::from_config(|resource| find(organization, resource), |resource| find(total, resource))
     }
@@ -240,8 +249,12 @@ mod tests {
     fn no_default_lets_an_organization_take_more_than_there_is_or_less_than_a_place() {
         let limits = OriginLimits::default();
         for resource in SharedResource::ALL {
-            let (each, all) = (limits.organization[resource], limits.total[resource]);
-            assert!(resource.max_amount_per_use() <= each && each <= all, "{}", resource.key());
+            let (organization_limit, total_limit) = (limits.organization[resource], limits.total[resource]);
+            assert!(
+                resource.max_amount_per_use() <= organization_limit && organization_limit <= total_limit,
+                "{}",
+                resource.key()
+            );
         }
         assert_eq!(limits.organization.time(SharedResource::CrawlTime), Duration::from_hours(1));
     }
@@ -249,7 +262,8 @@ mod tests {
     #[test]
     fn a_default_gives_way_to_what_is_written_in_the_other_table() {
         let limits =
-            of(&[(SharedResource::Links, 20_000)], &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)]).unwrap();
+            from_config(&[(SharedResource::Links, 20_000)], &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)])
+                .unwrap();
         assert_eq!((limits.organization[SharedResource::Links], limits.total[SharedResource::Links]), (20_000, 20_000));
         assert_eq!((limits.organization[SharedResource::Rows], limits.total[SharedResource::Rows]), (5, 5));
         assert_eq!((limits.organization[SharedResource::Workers], limits.total[SharedResource::Workers]), (9, 9));
@@ -257,8 +271,8 @@ mod tests {
             limits.organization[SharedResource::Events],
             OriginLimits::default().organization[SharedResource::Events]
         );
-        let written = [(SharedResource::Rows, 6), (SharedResource::Events, 5)];
-        let wrong = of(&written, &[(SharedResource::Rows, 5), (SharedResource::Events, 5)]);
-        assert_eq!(wrong, Err(vec![SharedResource::Rows]));
+        let organization = [(SharedResource::Rows, 6), (SharedResource::Events, 5)];
+        let above_total = from_config(&organization, &[(SharedResource::Rows, 5), (SharedResource::Events, 5)]);
+        assert_eq!(above_total, Err(vec![SharedResource::Rows]));
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
-use docwharf_base::clock::{show_time, unix_seconds};
+use docwharf_base::clock::{format_system_time, unix_seconds};
 use docwharf_base::error_chain::{ErrorChain, QuotedName};
 
 use super::analytics::{self, AnalyticsError, IngestRefusal};
@@ -17,7 +17,7 @@ use super::limits::SharedResource;
 use super::operations::Operation;
 use super::previews::DeployError;
 use super::requests;
-use super::responses::{error, error_with_details, error_with_retry, internal_error, json, no_such_job, try_later};
+use super::responses::{error, error_with_details, error_with_retry, internal_error, job_not_found, json, try_later};
 use super::server::OriginServer;
 use super::settings::OriginProject;
 use super::shares::LimitReached;
@@ -26,28 +26,29 @@ use super::source::ProjectSource;
 /// The time for which an analytics query waits for others to end.
 const QUERY_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Answers an operation that uses GET. Data of another organization is answered as if it did not exist.
-pub(super) fn answer_get(
+/// Runs an operation that uses GET. The response for data of another organization is the same as for data that does not
+/// exist.
+pub(super) fn run_get_operation(
     origin: &OriginServer,
     operation: Operation,
     value: &str,
     head: &Parts,
-    caller: &AuthenticatedClient,
+    client: &AuthenticatedClient,
 ) -> Response<ApiBody> {
     match operation {
-        Operation::ExportStatus => match origin.exports.show(value, &caller.organization) {
+        Operation::ExportStatus => match origin.exports.job_status(value, &client.organization) {
             Ok(Some(job)) => json(StatusCode::OK, &job),
-            Ok(None) => no_such_job(),
-            Err(why) => internal_error("look up a job", &ErrorChain(&why)),
+            Ok(None) => job_not_found(),
+            Err(reason) => internal_error("look up a job", &ErrorChain(&reason)),
         },
         Operation::PreviewStatus => match origin.previews.status(value) {
-            Ok(Some(deployment)) if deployment.organization == caller.organization => json(StatusCode::OK, &deployment),
+            Ok(Some(deployment)) if deployment.organization == client.organization => json(StatusCode::OK, &deployment),
             Ok(_) => error(StatusCode::NOT_FOUND, "no such deployment; it may be too old"),
-            Err(why) => internal_error("look up a deployment", &ErrorChain(&why)),
+            Err(reason) => internal_error("look up a deployment", &ErrorChain(&reason)),
         },
-        Operation::Searches => query_searches(origin, value, head, caller),
+        Operation::Searches => query_searches(origin, value, head, client),
         // The table has no other operation with GET.
-        _ => super::responses::nothing_here(),
+        _ => super::responses::not_found(),
     }
 }
 
@@ -57,131 +58,135 @@ pub(super) fn check_before_body(
     origin: &OriginServer,
     operation: Operation,
     value: &str,
-    caller: &AuthenticatedClient,
+    client: &AuthenticatedClient,
 ) -> Result<(), ErrorResponse> {
-    let (budget, why) = match operation {
+    let (budget, reason) = match operation {
         Operation::Ingest => (
             &origin.ingest_budget,
-            "an organization may send 10,000 batches an hour; put more into each, and try again later",
+            "an organization may send 10,000 batches an hour; put more searches into each batch, and try again later",
         ),
         Operation::StartPreview => {
-            (&origin.preview_budget, "an organization may ask for 5 previews a minute; try again later")
+            (&origin.preview_budget, "an organization may request 5 previews a minute; try again later")
         }
         _ => return Ok(()),
     };
-    if let Err(wait) = budget.use_one(&caller.organization, Instant::now()) {
-        return Err(Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, why, wait)));
+    if let Err(wait) = budget.use_one(&client.organization, Instant::now()) {
+        return Err(Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait)));
     }
-    find_project(origin, value, caller).map(drop)
+    find_project(origin, value, client).map(drop)
 }
 
 /// Runs an operation that uses POST.
-pub(super) fn answer_post(
+pub(super) fn run_post_operation(
     origin: &OriginServer,
     operation: Operation,
     value: &str,
     head: &Parts,
     body: &[u8],
-    caller: &AuthenticatedClient,
+    client: &AuthenticatedClient,
 ) -> Response<ApiBody> {
-    let answer = match operation {
-        Operation::StartExport => start_export(origin, body, caller),
-        Operation::ExportBundle => create_link(origin, value, head, caller),
-        Operation::StartPreview => start_preview(origin, value, head, body, caller),
-        Operation::Ingest => ingest(origin, value, body, caller),
-        _ => Err(Box::new(super::responses::nothing_here())),
+    let result = match operation {
+        Operation::StartExport => start_export(origin, body, client),
+        Operation::ExportBundle => create_link(origin, value, head, client),
+        Operation::StartPreview => start_preview(origin, value, head, body, client),
+        Operation::Ingest => ingest(origin, value, body, client),
+        _ => Err(Box::new(super::responses::not_found())),
     };
-    answer.unwrap_or_else(|refusal| *refusal)
+    result.unwrap_or_else(|refusal| *refusal)
 }
 
 /// An error response. It is boxed because responses are large and errors are rare.
 type ErrorResponse = Box<Response<ApiBody>>;
 type OperationResult = Result<Response<ApiBody>, ErrorResponse>;
 
-/// Returns the project of this id if it belongs to the caller's organization.
+/// Returns the project of this id if it belongs to the client's organization.
 fn find_project<'a>(
     origin: &'a OriginServer,
     id: &str,
-    caller: &AuthenticatedClient,
+    client: &AuthenticatedClient,
 ) -> Result<&'a OriginProject, ErrorResponse> {
-    let owner = origin.owners.get(id).filter(|owner| **owner == caller.organization);
+    let owner = origin.owners.get(id).filter(|owner| **owner == client.organization);
     owner.and_then(|_| origin.projects.get(id)).ok_or_else(|| refusal(StatusCode::NOT_FOUND, "no such project"))
 }
 
-fn start_export(origin: &OriginServer, body: &[u8], caller: &AuthenticatedClient) -> OperationResult {
-    let bad = |why: &str| refusal(StatusCode::BAD_REQUEST, why);
-    let wanted = requests::parse_export_request(body).map_err(|why| bad(&why))?;
-    let found = origin.domains.get(&wanted.domain).filter(|(owner, _)| *owner == caller.organization);
-    let found = found.ok_or_else(|| bad(&format!("bad domain: {} is not served here", wanted.domain)))?;
-    let project = &origin.projects[&found.1];
+fn start_export(origin: &OriginServer, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
+    let bad_request = |reason: &str| refusal(StatusCode::BAD_REQUEST, reason);
+    let request = requests::parse_export_request(body).map_err(|reason| bad_request(&reason))?;
+    let domain_entry = origin.domains.get(&request.domain).filter(|(owner, _)| *owner == client.organization);
+    let (_, project_id) =
+        domain_entry.ok_or_else(|| bad_request(&format!("bad domain: {} is not served here", request.domain)))?;
+    let project = &origin.projects[project_id];
     if !project.exports {
         return Err(refusal(
             StatusCode::FORBIDDEN,
             "static exports are not enabled for this project (exports = false)",
         ));
     }
-    let version = wanted.version.map(|label| label.as_str().to_owned());
-    match origin.exports.start(project, &caller.organization, version, wanted.paths) {
+    let version = request.version.map(|label| label.as_str().to_owned());
+    match origin.exports.start(project, &client.organization, version, request.paths) {
         Ok(job) => Ok(json(StatusCode::ACCEPTED, &job)),
-        Err(why) => Err(Box::new(match why {
+        Err(reason) => Err(Box::new(match reason {
             StartJobError::Full(LimitReached::Organization) => {
-                let why = "too many jobs of your organization are waiting (limits.organization.waitingJobs); start this one later";
-                try_later(StatusCode::TOO_MANY_REQUESTS, why)
+                let reason = "too many jobs of your organization are waiting (limits.organization.waitingJobs); start this one later";
+                try_later(StatusCode::TOO_MANY_REQUESTS, reason)
             }
             StartJobError::Full(LimitReached::Total) => {
-                let why = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
-                try_later(StatusCode::TOO_MANY_REQUESTS, why)
+                let reason = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
+                try_later(StatusCode::TOO_MANY_REQUESTS, reason)
             }
-            StartJobError::NoId(why) => internal_error("make an id for a job", &why),
-            StartJobError::Database(why) => internal_error("write down a job", &ErrorChain(&why)),
+            StartJobError::NoId(reason) => internal_error("create an id for a job", &reason),
+            StartJobError::Database(reason) => internal_error("write a job to the database", &ErrorChain(&reason)),
         })),
     }
 }
 
 /// Creates a link to the bundle of a completed job.
-fn create_link(origin: &OriginServer, job: &str, head: &Parts, caller: &AuthenticatedClient) -> OperationResult {
-    let archive = match origin.exports.bundle(job, Some(&caller.organization)) {
-        Ok(BundleLookup::Found(archive)) => archive,
-        Ok(BundleLookup::Unknown) => return Err(Box::new(no_such_job())),
+fn create_link(origin: &OriginServer, job: &str, head: &Parts, client: &AuthenticatedClient) -> OperationResult {
+    let bundle = match origin.exports.find_bundle(job, Some(&client.organization)) {
+        Ok(BundleLookup::Found(bundle)) => bundle,
+        Ok(BundleLookup::Unknown) => return Err(Box::new(job_not_found())),
         Ok(BundleLookup::NotReady(status)) if status == "failed" => {
-            let why = "the job has failed, so that it has no bundle; start another one";
-            return Err(refusal(StatusCode::CONFLICT, why));
+            let reason = "the job has failed, so it has no bundle; start another one";
+            return Err(refusal(StatusCode::CONFLICT, reason));
         }
         Ok(BundleLookup::NotReady(status)) => {
-            let why = format!("the job is {status}; ask again when it is completed");
-            return Err(refusal(StatusCode::CONFLICT, &why));
+            let reason = format!("the job is {status}; request the link again when it is completed");
+            return Err(refusal(StatusCode::CONFLICT, &reason));
         }
-        Err(why) => return Err(Box::new(internal_error("look up a job", &ErrorChain(&why)))),
+        Err(reason) => return Err(Box::new(internal_error("look up a job", &ErrorChain(&reason)))),
     };
-    let begin = own_address(origin, head)?;
-    origin.link_budget.use_amount(&caller.organization, 1, Instant::now()).map_err(|over| {
+    let base_url = link_base_url(origin, head)?;
+    origin.link_budget.use_amount(&client.organization, 1, Instant::now()).map_err(|exceeded| {
         origin.shares.pool(SharedResource::Links).count_refusal();
-        let why = match over.limit {
+        let reason = match exceeded.limit {
             LimitReached::Organization => {
-                "your organization had as many links within an hour as it may (limits.organization.links)"
+                "your organization has created as many links within an hour as it may (limits.organization.links)"
             }
             LimitReached::Total => {
-                "all organizations together had as many links within an hour as they may (limits.total.links)"
+                "all organizations together have created as many links within an hour as they may (limits.total.links)"
             }
         };
-        Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, why, over.wait))
+        Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, exceeded.wait_time))
     })?;
     let expires = SystemTime::now() + origin.link_lifetime;
-    let promised = origin.exports.keep_until(job, expires);
-    promised.map_err(|why| Box::new(internal_error("write down a link", &ErrorChain(&why))))?;
-    let query = origin.signer.query(job, unix_seconds(expires));
+    let recorded = origin.exports.retain_until(job, expires);
+    recorded.map_err(|reason| {
+        Box::new(internal_error("write the expiry of a link to the database", &ErrorChain(&reason)))
+    })?;
+    let query = origin.signer.sign_query(job, unix_seconds(expires));
     let link = BundleLink {
         job_id: job.to_owned(),
-        bundle_url: format!("{begin}/bundles/{job}/{}?{query}", archive.name()),
-        size_bytes: archive.len,
-        expires_at: show_time(expires),
+        bundle_url: format!("{base_url}/bundles/{job}/{}?{query}", bundle.link_file_name()),
+        size_bytes: bundle.len,
+        expires_at: format_system_time(expires),
     };
     Ok(json(StatusCode::OK, &link))
 }
 
-fn own_address(origin: &OriginServer, head: &Parts) -> Result<String, ErrorResponse> {
-    let why = "the request names no host that a link could lead to";
-    origin.own_address(head).ok_or_else(|| refusal(StatusCode::BAD_REQUEST, why))
+/// Returns the base URL of links, or the error response if it is unknown.
+fn link_base_url(origin: &OriginServer, head: &Parts) -> Result<String, ErrorResponse> {
+    let reason = "the request has no host that a link could contain";
+    origin.link_base_url(head).ok_or_else(|| refusal(StatusCode::BAD_REQUEST, reason))
 }
 
 fn start_preview(
@@ -189,48 +194,48 @@ fn start_preview(
     id: &str,
     head: &Parts,
     body: &[u8],
-    caller: &AuthenticatedClient,
+    client: &AuthenticatedClient,
 ) -> OperationResult {
-    let project = find_project(origin, id, caller)?;
+    let project = find_project(origin, id, client)?;
     if !project.previews || !matches!(project.source, ProjectSource::Git(_)) {
-        let why = "previews are not available for this project: they need previews = true and a git source";
-        return Err(refusal(StatusCode::FORBIDDEN, why));
+        let reason = "previews are not available for this project: they need previews = true and a git source";
+        return Err(refusal(StatusCode::FORBIDDEN, reason));
     }
-    let branch = requests::parse_preview_request(body).map_err(|why| refusal(StatusCode::BAD_REQUEST, &why))?;
-    let begin = own_address(origin, head)?;
-    let started = origin.previews.deploy(id, &branch).map_err(|why| {
-        Box::new(match why {
+    let branch = requests::parse_preview_request(body).map_err(|reason| refusal(StatusCode::BAD_REQUEST, &reason))?;
+    let base_url = link_base_url(origin, head)?;
+    let started = origin.previews.deploy(id, &branch).map_err(|reason| {
+        Box::new(match reason {
             DeployError::Full => {
                 try_later(StatusCode::TOO_MANY_REQUESTS, "too many previews are waiting; try again later")
             }
-            DeployError::Branch(why) => {
-                error(StatusCode::BAD_REQUEST, &format!("bad branch {}: {why}", QuotedName(branch.as_bytes())))
+            DeployError::BranchName(reason) => {
+                error(StatusCode::BAD_REQUEST, &format!("bad branch {}: {reason}", QuotedName(branch.as_bytes())))
             }
-            other => internal_error("deploy a preview", &ErrorChain(&other)),
+            reason => internal_error("deploy a preview", &ErrorChain(&reason)),
         })
     })?;
-    let preview_url = origin.preview_url(&begin, id, &started);
+    let preview_url = origin.preview_url(&base_url, id, &started);
     Ok(json(StatusCode::ACCEPTED, &Deploying { status_id: started.status_id, preview_url }))
 }
 
-fn query_searches(origin: &OriginServer, id: &str, head: &Parts, caller: &AuthenticatedClient) -> Response<ApiBody> {
-    if let Err(wait) = origin.query_budget.use_one(&caller.organization, Instant::now()) {
-        let why = "an organization may ask 100 times an hour for analytics; try again later";
-        return error_with_retry(StatusCode::TOO_MANY_REQUESTS, why, wait);
+fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &AuthenticatedClient) -> Response<ApiBody> {
+    if let Err(wait) = origin.query_budget.use_one(&client.organization, Instant::now()) {
+        let reason = "an organization may send 100 analytics queries an hour; try again later";
+        return error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait);
     }
-    if let Err(refusal) = find_project(origin, id, caller) {
+    if let Err(refusal) = find_project(origin, id, client) {
         return *refusal;
     }
-    let busy = |_| {
-        let why = "too many analytics queries at a time; try again in a moment";
-        try_later(StatusCode::TOO_MANY_REQUESTS, why)
+    let queries_busy = |_| {
+        let reason = "too many analytics queries run or wait; try again in a moment";
+        try_later(StatusCode::TOO_MANY_REQUESTS, reason)
     };
-    let asked = origin.waiting_queries.take(&caller.organization, 1);
-    let turn = asked.and_then(|asked| {
-        Ok((asked, origin.running_queries.take_within(&caller.organization, 1, QUERY_WAIT_TIMEOUT)?))
+    let waiting_share = origin.waiting_queries.acquire(&client.organization, 1);
+    let shares = waiting_share.and_then(|waiting_share| {
+        Ok((waiting_share, origin.running_queries.acquire_within(&client.organization, 1, QUERY_WAIT_TIMEOUT)?))
     });
-    let _turn = match turn.map_err(busy) {
-        Ok(turn) => turn,
+    let _shares = match shares.map_err(queries_busy) {
+        Ok(shares) => shares,
         Err(refusal) => return refusal,
     };
     match analytics::query_searches(
@@ -240,35 +245,35 @@ fn query_searches(origin: &OriginServer, id: &str, head: &Parts, caller: &Authen
         &origin.cursor_secret,
         origin.oldest_searches(),
     ) {
-        Ok(found) => json(StatusCode::OK, &found),
-        Err(why) => analytics_error(why),
+        Ok(page) => json(StatusCode::OK, &page),
+        Err(reason) => analytics_error_response(reason),
     }
 }
 
-fn ingest(origin: &OriginServer, id: &str, body: &[u8], caller: &AuthenticatedClient) -> OperationResult {
-    let allowance = origin.allowance(&caller.organization);
-    let accepted = analytics::ingest_batch(&origin.database, id, body, &allowance)
-        .map_err(|why| Box::new(analytics_error(why)))?;
+fn ingest(origin: &OriginServer, id: &str, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
+    let limits = origin.ingest_limits(&client.organization);
+    let accepted = analytics::ingest_batch(&origin.database, id, body, &limits)
+        .map_err(|reason| Box::new(analytics_error_response(reason)))?;
     if !accepted.duplicate {
         origin.metrics.count_searches(accepted.accepted);
     }
     Ok(json(StatusCode::OK, &accepted))
 }
 
-fn analytics_error(why: AnalyticsError) -> Response<ApiBody> {
-    match why {
+fn analytics_error_response(reason: AnalyticsError) -> Response<ApiBody> {
+    match reason {
         AnalyticsError::Invalid(bad) => error_with_details(StatusCode::BAD_REQUEST, &bad.error, bad.details),
-        AnalyticsError::Refused(why) => {
-            let status = match why {
+        AnalyticsError::Refused(reason) => {
+            let status = match reason {
                 IngestRefusal::Disk => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::TOO_MANY_REQUESTS,
             };
-            error_with_retry(status, &why.to_string(), why.retry_after())
+            error_with_retry(status, &reason.to_string(), reason.retry_after())
         }
-        AnalyticsError::Database(why) => internal_error("read or write searches", &ErrorChain(&why)),
+        AnalyticsError::Database(reason) => internal_error("read or write searches", &ErrorChain(&reason)),
     }
 }
 
-fn refusal(status: StatusCode, why: &str) -> ErrorResponse {
-    Box::new(error(status, why))
+fn refusal(status: StatusCode, reason: &str) -> ErrorResponse {
+    Box::new(error(status, reason))
 }

@@ -25,7 +25,7 @@ pub(super) struct OriginMetrics {
 impl OriginMetrics {
     pub(super) fn new() -> OriginMetrics {
         let mut registry = Registry::with_prefix("docwharf_origin");
-        let counted = OriginMetrics {
+        let metrics = OriginMetrics {
             registry: Mutex::default(),
             requests: Family::default(),
             searches: Counter::default(),
@@ -35,17 +35,17 @@ impl OriginMetrics {
             limits: Family::default(),
             refused: Family::default(),
         };
-        registry.register("requests", "Requests to the API by operation and class of status", counted.requests.clone());
-        registry.register("searches", "Searches that were taken in", counted.searches.clone());
-        registry.register("jobs", "Export jobs by state", counted.jobs.clone());
-        registry.register("previews", "Previews that are served", counted.previews.clone());
-        let what = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
-        registry.register("resource_in_use", what, counted.in_use.clone());
-        let what = "limits.total of a resource, in the same unit; times in milliseconds";
-        registry.register("resource_limit", what, counted.limits.clone());
-        registry.register("resource_refused", "Requests and jobs that a limit has refused", counted.refused.clone());
-        *counted.registry.lock() = registry;
-        counted
+        registry.register("requests", "Requests to the API by operation and class of status", metrics.requests.clone());
+        registry.register("searches", "Searches that were accepted", metrics.searches.clone());
+        registry.register("jobs", "Export jobs by state", metrics.jobs.clone());
+        registry.register("previews", "Previews that are served", metrics.previews.clone());
+        let help = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
+        registry.register("resource_in_use", help, metrics.in_use.clone());
+        let help = "limits.total of a resource, in the same unit; times in milliseconds";
+        registry.register("resource_limit", help, metrics.limits.clone());
+        registry.register("resource_refused", "Requests and jobs that a limit has refused", metrics.refused.clone());
+        *metrics.registry.lock() = registry;
+        metrics
     }
 
     /// Counts a request and the class of its status.
@@ -55,7 +55,7 @@ impl OriginMetrics {
     }
 
     /// Counts received searches.
-    pub(super) fn count_searches(&self, more: u64) {
-        self.searches.inc_by(more);
+    pub(super) fn count_searches(&self, count: u64) {
+        self.searches.inc_by(count);
     }
 }

@@ -47,14 +47,14 @@ fn document() -> Value {
         "components": {
             "securitySchemes": { "adminKey": {
                 "type": "http", "scheme": "bearer",
-                "description": "An admin key. One of scope `read` allows GET only.",
+                "description": "An admin key. A key of scope `read` allows only GET.",
             } },
             "schemas": schemas.take_definitions(true),
         },
     })
 }
 
-fn body_of<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+fn json_content<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     json!({ "application/json": { "schema": schemas.subschema_for::<T>() } })
 }
 
@@ -65,17 +65,17 @@ fn operation(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
         "parameters": parameters(route),
         "responses": responses(route, schemas),
     });
-    if let Some(content) = request(route.operation, schemas) {
+    if let Some(content) = request_content(route.operation, schemas) {
         operation["requestBody"] = json!({ "required": true, "content": content });
     }
     operation
 }
 
-fn request(operation: Operation, schemas: &mut SchemaGenerator) -> Option<Value> {
+fn request_content(operation: Operation, schemas: &mut SchemaGenerator) -> Option<Value> {
     match operation {
-        Operation::StartPreview => Some(body_of::<StartPreview>(schemas)),
-        Operation::StartExport => Some(body_of::<StartExport>(schemas)),
-        Operation::Ingest => Some(body_of::<Batch>(schemas)),
+        Operation::StartPreview => Some(json_content::<StartPreview>(schemas)),
+        Operation::StartExport => Some(json_content::<StartExport>(schemas)),
+        Operation::Ingest => Some(json_content::<Batch>(schemas)),
         Operation::PreviewStatus | Operation::ExportStatus | Operation::ExportBundle | Operation::Searches => None,
     }
 }
@@ -96,7 +96,7 @@ fn parameters(route: &ApiRoute) -> Vec<Value> {
         query("dateFrom", date.clone(), "The start of the range, inclusive: YYYY-MM-DD (midnight UTC) or ISO 8601.");
         query("dateTo", date, "The end of the range, exclusive.");
         query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 100, "default": 50 }), "Terms on a page.");
-        query("cursor", json!({ "type": "string", "minLength": 1 }), "The `nextCursor` of the page before.");
+        query("cursor", json!({ "type": "string", "minLength": 1 }), "The `nextCursor` of the previous page.");
     }
     parameters
 }
@@ -104,41 +104,41 @@ fn parameters(route: &ApiRoute) -> Vec<Value> {
 /// Returns the responses of an operation: its own statuses, and those that every operation can have.
 fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     let (status, description, content) = match route.operation {
-        Operation::StartPreview => (202, "The preview is queued.", body_of::<Deploying>(schemas)),
-        Operation::PreviewStatus => (200, "The deployment.", body_of::<Deployment>(schemas)),
-        Operation::StartExport => (202, "The job is queued.", body_of::<Job>(schemas)),
-        Operation::ExportStatus => (200, "The job.", body_of::<Job>(schemas)),
-        Operation::ExportBundle => (200, "A fresh link.", body_of::<BundleLink>(schemas)),
-        Operation::Searches => (200, "A page of terms.", body_of::<Searches>(schemas)),
-        Operation::Ingest => (200, "The batch is on disk.", body_of::<Accepted>(schemas)),
+        Operation::StartPreview => (202, "The preview is queued.", json_content::<Deploying>(schemas)),
+        Operation::PreviewStatus => (200, "The deployment.", json_content::<Deployment>(schemas)),
+        Operation::StartExport => (202, "The job is queued.", json_content::<Job>(schemas)),
+        Operation::ExportStatus => (200, "The job.", json_content::<Job>(schemas)),
+        Operation::ExportBundle => (200, "A new link.", json_content::<BundleLink>(schemas)),
+        Operation::Searches => (200, "A page of terms.", json_content::<Searches>(schemas)),
+        Operation::Ingest => (200, "The batch is on disk.", json_content::<Accepted>(schemas)),
     };
     let mut responses = Map::new();
-    let mut answer = json!({ "description": description, "content": content });
+    let mut response = json!({ "description": description, "content": content });
     // Generated clients follow these links from the id in a response to the operations that need it.
     match route.operation {
-        Operation::StartPreview => answer["links"] = links(&["getDeploymentStatus"], "statusId"),
-        Operation::StartExport => answer["links"] = links(&["getExport", "createBundleLink"], "jobId"),
+        Operation::StartPreview => response["links"] = links(&["getDeploymentStatus"], "statusId"),
+        Operation::StartExport => response["links"] = links(&["getExport", "createBundleLink"], "jobId"),
         _ => {}
     }
-    responses.insert(status.to_string(), answer);
-    let wrong = match route.operation {
-        Operation::Searches | Operation::Ingest => body_of::<AnalyticsErrorBody>(schemas),
-        _ => body_of::<ErrorBody>(schemas),
+    responses.insert(status.to_string(), response);
+    let error_content = match route.operation {
+        Operation::Searches | Operation::Ingest => json_content::<AnalyticsErrorBody>(schemas),
+        _ => json_content::<ErrorBody>(schemas),
     };
-    let mut refusal = |status: u16, description: &str| {
-        responses.insert(status.to_string(), json!({ "description": description, "content": wrong }));
+    let mut add_error = |status: u16, description: &str| {
+        responses.insert(status.to_string(), json!({ "description": description, "content": error_content }));
     };
-    for (status, description) in refusals(route) {
-        refusal(*status, description);
+    for (status, description) in operation_errors(route) {
+        add_error(*status, description);
     }
-    refusal(401, "The key is missing, unknown, expired or revoked.");
-    refusal(500, "An internal error of the origin.");
-    refusal(503, "The origin cannot answer at the moment; `Retry-After` says when to try again.");
+    add_error(401, "The key is missing, unknown, expired or revoked.");
+    add_error(500, "An internal error of the origin.");
+    add_error(503, "The origin cannot respond at the moment; `Retry-After` states when to try again.");
     if route.method == Method::POST {
-        refusal(408, "The body was not received in time.");
-        refusal(413, "The body is too long.");
+        add_error(408, "The body was not received in time.");
+        add_error(413, "The body is too long.");
         if route.operation == Operation::ExportBundle {
-            refusal(429, "Too many links in an hour, or too many bodies at a time.");
+            add_error(429, "Too many links in an hour, or too many bodies are sent at a time.");
         }
     }
     Value::Object(responses)
@@ -153,21 +153,24 @@ fn links(operations: &[&str], id: &str) -> Value {
     Value::Object(operations.iter().map(link).collect())
 }
 
-fn refusals(route: &ApiRoute) -> &'static [(u16, &'static str)] {
+fn operation_errors(route: &ApiRoute) -> &'static [(u16, &'static str)] {
     match route.operation {
         Operation::StartPreview => &[
             (400, "The branch is missing or invalid."),
             (403, "Previews are not available for this project, or the key may only read."),
             (404, "No such project."),
-            (429, "More than 5 requests in a minute, too many previews wait, or too many bodies come at a time."),
+            (
+                429,
+                "More than 5 requests in a minute, too many previews are waiting, or too many bodies are sent at a time.",
+            ),
         ],
         Operation::StartExport => &[
             (400, "The domain or a path is invalid, or the domain is not served here."),
             (403, "Exports are not available for this project, or the key may only read."),
-            (429, "Too many jobs wait, or too many bodies come at a time."),
+            (429, "Too many jobs are waiting, or too many bodies are sent at a time."),
         ],
         Operation::ExportBundle => &[
-            (400, "The request names no host that a link could lead to."),
+            (400, "The request has no host that a link could contain."),
             (403, "The key may only read."),
             (404, "No such job."),
             (409, "The job is not completed."),
@@ -185,7 +188,7 @@ fn refusals(route: &ApiRoute) -> &'static [(u16, &'static str)] {
             (404, "No such project."),
             (
                 429,
-                "More than 10,000 requests in an hour, too many searches in an hour or in all, or too many bodies at a time.",
+                "More than 10,000 requests in an hour, too many searches in an hour or in all, or too many bodies are sent at a time.",
             ),
         ],
     }
@@ -205,10 +208,10 @@ mod tests {
             assert_eq!(operation["operationId"], route.id);
         }
         let text = document.to_string();
-        for (at, _) in text.match_indices("#/components/schemas/") {
-            let name = text[at + 21..].split('"').next().unwrap();
+        for (position, _) in text.match_indices("#/components/schemas/") {
+            let name = text[position + 21..].split('"').next().unwrap();
             assert!(document["components"]["schemas"][name].is_object(), "{name} is missing");
         }
-        assert!(!text.contains("$defs"), "all of them are components");
+        assert!(!text.contains("$defs"), "all schemas are components");
     }
 }

@@ -101,7 +101,7 @@ pub(super) enum RouteMatch<'a> {
 pub(super) fn find_route<'a>(method: &Method, path: &'a str) -> RouteMatch<'a> {
     let mut allowed = Vec::new();
     for route in &ROUTES {
-        let Some(value) = matches(route.path, path) else { continue };
+        let Some(value) = match_template(route.path, path) else { continue };
         let value = Some(value).filter(|value| !value.is_empty());
         if route.method == *method || route.method == Method::GET && *method == Method::HEAD {
             return RouteMatch::ApiRoute(route, value);
@@ -115,7 +115,7 @@ pub(super) fn find_route<'a>(method: &Method, path: &'a str) -> RouteMatch<'a> {
 }
 
 /// Returns the parameter if `path` matches the template; it is empty if the template has none.
-fn matches<'a>(template: &str, path: &'a str) -> Option<Cow<'a, str>> {
+fn match_template<'a>(template: &str, path: &'a str) -> Option<Cow<'a, str>> {
     let (mut names, mut parts, mut value) = (template.split('/'), path.split('/'), Cow::default());
     loop {
         match (names.next(), parts.next()) {

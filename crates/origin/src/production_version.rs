@@ -10,7 +10,7 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_site::index::ImageIndex;
 use docwharf_site::mapping;
-use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress};
+use docwharf_site::seal::{self, ImageTarget, SealError, SealOptions, SealProgress};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::exports::ExportJobs;
@@ -25,18 +25,22 @@ enum ProductionError {
 }
 
 /// Returns a function that finds the production version by the id of a project.
-pub(super) fn production_finder(exports: Arc<ExportJobs>, space: PathBuf, effort: SealOptions) -> previews::Production {
-    let sealed: Mutex<HashMap<String, (PathBuf, Arc<SealedVersion>)>> = Mutex::default();
+pub(super) fn production_finder(
+    exports: Arc<ExportJobs>,
+    image_folder: PathBuf,
+    seal_options: SealOptions,
+) -> previews::ProductionFinder {
+    let sealed_versions: Mutex<HashMap<String, (PathBuf, Arc<SealedVersion>)>> = Mutex::default();
     Arc::new(move |project| {
-        let bundle = exports.newest(project).ok().flatten()?;
-        let mut sealed = sealed.lock();
-        if let Some((_, known)) = sealed.get(project).filter(|(path, _)| *path == bundle) {
-            return Some(Arc::clone(known));
+        let bundle = exports.newest_bundle(project).ok().flatten()?;
+        let mut sealed_versions = sealed_versions.lock();
+        if let Some((_, version)) = sealed_versions.get(project).filter(|(path, _)| *path == bundle) {
+            return Some(Arc::clone(version));
         }
-        match seal_bundle(&bundle, &space, &effort) {
+        match seal_bundle(&bundle, &image_folder, &seal_options) {
             Ok(version) => {
                 let version = Arc::new(version);
-                sealed.insert(project.to_owned(), (bundle, Arc::clone(&version)));
+                sealed_versions.insert(project.to_owned(), (bundle, Arc::clone(&version)));
                 Some(version)
             }
             Err(error) => {
@@ -49,10 +53,14 @@ pub(super) fn production_finder(exports: Arc<ExportJobs>, space: PathBuf, effort
 }
 
 /// Seals a bundle into a file without a name, which the kernel removes when it is no longer mapped.
-fn seal_bundle(bundle: &Path, space: &Path, effort: &SealOptions) -> Result<SealedVersion, ProductionError> {
-    let space = ImageSpace::Unlinked(space.to_owned());
-    let seal::SealedBundle { proven, image, image_len, .. } =
-        seal::seal(bundle, &space, effort, &SealProgress::default())?;
-    let index = ImageIndex::decode(proven.index(image_len), image_len, proven.id).map_err(io::Error::other)?;
-    Ok(SealedVersion::new(proven.id, mapping::map_image(image)?, index))
+fn seal_bundle(
+    bundle: &Path,
+    image_folder: &Path,
+    seal_options: &SealOptions,
+) -> Result<SealedVersion, ProductionError> {
+    let target = ImageTarget::Unlinked(image_folder.to_owned());
+    let seal::SealedBundle { verified, image, image_len, .. } =
+        seal::seal(bundle, &target, seal_options, &SealProgress::default())?;
+    let index = ImageIndex::decode(verified.index(image_len), image_len, verified.id).map_err(io::Error::other)?;
+    Ok(SealedVersion::new(verified.id, mapping::map_image(image)?, index))
 }

@@ -41,26 +41,26 @@ pub(super) fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
 /// The reason why the reading of a body has stopped.
 enum BodyReadError {
     /// The body is too long.
-    Long,
+    TooLong,
     /// A `bodyBytes` limit is reached.
     LimitReached(LimitReached),
     /// The body is incomplete.
-    Cut,
+    Incomplete,
 }
 
 /// Creates the response if a limit on request bodies is reached.
-pub(super) fn body_limit_reached(why: LimitReached) -> Response<ApiBody> {
-    let why = match why {
+pub(super) fn body_limit_reached(reason: LimitReached) -> Response<ApiBody> {
+    let reason = match reason {
         LimitReached::Organization => {
-            "your organization already sends as much as limits.organization.bodyBytes allows; try again in a moment"
+            "the request bodies of your organization have reached limits.organization.bodyBytes; try again in a moment"
         }
-        LimitReached::Total => "too much is sent at a time (limits.total.bodyBytes); try again in a moment",
+        LimitReached::Total => "all request bodies together have reached limits.total.bodyBytes; try again in a moment",
     };
-    try_later(StatusCode::TOO_MANY_REQUESTS, why)
+    try_later(StatusCode::TOO_MANY_REQUESTS, reason)
 }
 
-/// Completes a response that is sent without reading the request body. A part of the body is read and discarded, so
-/// that a client that reads no response before it has sent everything gets this one.
+/// Completes a response that is sent without reading the request body. A part of the body is read and
+/// discarded, so that a client that reads no response before it has sent everything gets this one.
 pub(super) async fn respond_without_reading_body(
     mut response: Response<ApiBody>,
     headers: &HeaderMap,
@@ -88,12 +88,12 @@ async fn discard(body: &mut Incoming) {
     let _ = tokio::time::timeout(DISCARD_TIMEOUT, discard).await;
 }
 
-/// Returns the bytes that a body is expected to take: its declared length, up to `longest`, or the minimum if the
+/// Returns the bytes that a body is expected to take: its declared length, up to `max_bytes`, or the minimum if the
 /// length is unknown.
-pub(super) fn expected_body_bytes(body: &Incoming, longest: u64) -> u64 {
+pub(super) fn expected_body_bytes(body: &Incoming, max_bytes: u64) -> u64 {
     match body.size_hint().exact() {
         _ if body.is_end_stream() => 0,
-        Some(len) => len.clamp(MIN_BODY_BYTES, longest.max(MIN_BODY_BYTES)),
+        Some(len) => len.clamp(MIN_BODY_BYTES, max_bytes.max(MIN_BODY_BYTES)),
         None => MIN_BODY_BYTES,
     }
 }
@@ -102,30 +102,30 @@ pub(super) fn expected_body_bytes(body: &Incoming, longest: u64) -> u64 {
 /// response.
 pub(super) async fn read_body(
     mut body: Incoming,
-    longest: u64,
+    max_bytes: u64,
     share: &mut ResourceShare,
 ) -> Result<Vec<u8>, Response<ApiBody>> {
-    let refuse = |status, why: &str| {
-        let mut response = error(status, why);
+    let refuse = |status, reason: &str| {
+        let mut response = error(status, reason);
         // The rest of the body stays unread, so the connection cannot be reused.
         set_field(response.headers_mut(), CONNECTION, "close");
         response
     };
-    let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {longest} bytes"));
-    let discarded = longest.max(MAX_DISCARDED_BYTES);
-    if body.size_hint().lower() > discarded {
+    let too_long = || refuse(StatusCode::PAYLOAD_TOO_LARGE, &format!("the body is longer than {max_bytes} bytes"));
+    let max_received_bytes = max_bytes.max(MAX_DISCARDED_BYTES);
+    if body.size_hint().lower() > max_received_bytes {
         return Err(too_long());
     }
-    match tokio::time::timeout(BODY_TIMEOUT, collect_body(&mut body, longest, discarded, share)).await {
+    match tokio::time::timeout(BODY_TIMEOUT, collect_body(&mut body, max_bytes, max_received_bytes, share)).await {
         Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(BodyReadError::Long)) => Err(too_long()),
-        Ok(Err(BodyReadError::LimitReached(why))) => {
+        Ok(Err(BodyReadError::TooLong)) => Err(too_long()),
+        Ok(Err(BodyReadError::LimitReached(reason))) => {
             discard(&mut body).await;
-            let mut response = body_limit_reached(why);
+            let mut response = body_limit_reached(reason);
             set_field(response.headers_mut(), CONNECTION, "close");
             Err(response)
         }
-        Ok(Err(BodyReadError::Cut)) => Err(refuse(StatusCode::BAD_REQUEST, "the body is incomplete")),
+        Ok(Err(BodyReadError::Incomplete)) => Err(refuse(StatusCode::BAD_REQUEST, "the body is incomplete")),
         Err(_) => Err(refuse(StatusCode::REQUEST_TIMEOUT, "the body was not received in time")),
     }
 }
@@ -133,19 +133,19 @@ pub(super) async fn read_body(
 /// Collects the bytes of a body. It allocates no more memory than the share covers.
 async fn collect_body(
     body: &mut Incoming,
-    longest: u64,
-    discarded: u64,
+    max_bytes: u64,
+    max_received_bytes: u64,
     share: &mut ResourceShare,
 ) -> Result<Vec<u8>, BodyReadError> {
-    let known = body.size_hint().exact().filter(|len| *len <= longest).unwrap_or(0);
-    let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(known).unwrap_or(0)), 0_u64);
+    let declared_len = body.size_hint().exact().filter(|len| *len <= max_bytes).unwrap_or(0);
+    let (mut bytes, mut len) = (Vec::with_capacity(usize::try_from(declared_len).unwrap_or(0)), 0_u64);
     while let Some(frame) = next_frame(body).await {
-        let Ok(data) = frame.map_err(|_| BodyReadError::Cut)?.into_data() else { continue };
+        let Ok(data) = frame.map_err(|_| BodyReadError::Incomplete)?.into_data() else { continue };
         len += data.len() as u64;
-        if len > discarded {
+        if len > max_received_bytes {
             break;
         }
-        if len > longest {
+        if len > max_bytes {
             continue;
         }
         if len > share.amount() {
@@ -156,7 +156,7 @@ async fn collect_body(
         }
         bytes.extend_from_slice(&data);
     }
-    if len <= longest { Ok(bytes) } else { Err(BodyReadError::Long) }
+    if len <= max_bytes { Ok(bytes) } else { Err(BodyReadError::TooLong) }
 }
 
 async fn next_frame(body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
@@ -171,56 +171,60 @@ pub(super) struct StartExportRequest {
     pub(super) paths: Option<Vec<String>>,
 }
 
-fn object(bytes: &[u8], example: &str) -> Result<Map<String, Value>, String> {
+/// Parses a JSON object. The error is the message for the client; it contains `example`.
+fn parse_object(bytes: &[u8], example: &str) -> Result<Map<String, Value>, String> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(fields)) => Ok(fields),
-        _ => Err(format!("the body is no JSON object; send {example}")),
+        _ => Err(format!("the body is not a JSON object; send {example}")),
     }
 }
 
 /// Parses a request for an export. The error is the message for the client.
 pub(super) fn parse_export_request(bytes: &[u8]) -> Result<StartExportRequest, String> {
-    let fields = object(bytes, "{\"domain\": \"docs.example.com\"}")?;
+    let fields = parse_object(bytes, "{\"domain\": \"docs.example.com\"}")?;
     // Null counts as absent. Unknown fields are ignored, because a later version of the API may have them.
     let field = |name: &str| fields.get(name).filter(|value| !value.is_null());
     let domain = match field("domain") {
         Some(Value::String(text)) => {
-            Domain::parse(text).map_err(|why| format!("bad domain {}: {why}", QuotedName(text.as_bytes())))?
+            Domain::parse(text).map_err(|reason| format!("bad domain {}: {reason}", QuotedName(text.as_bytes())))?
         }
-        Some(_) => return Err("bad domain: it is no string".to_owned()),
+        Some(_) => return Err("bad domain: it is not a string".to_owned()),
         None => return Err("the domain is missing; send {\"domain\": \"docs.example.com\"}".to_owned()),
     };
     let version = match field("version") {
-        Some(Value::String(text)) => Some(VersionLabel::new(text).map_err(|why| format!("bad version: {why}"))?),
-        Some(_) => return Err("bad version: it is no string".to_owned()),
+        Some(Value::String(text)) => Some(VersionLabel::new(text).map_err(|reason| format!("bad version: {reason}"))?),
+        Some(_) => return Err("bad version: it is not a string".to_owned()),
         None => None,
     };
-    let paths = field("paths").map(read_paths).transpose().map_err(|why| format!("bad paths: {why}"))?;
+    let paths = field("paths").map(parse_paths).transpose().map_err(|reason| format!("bad paths: {reason}"))?;
     Ok(StartExportRequest { domain, version, paths })
 }
 
-fn read_paths(value: &Value) -> Result<Vec<String>, String> {
-    let wrong = || "it is no list of addresses such as \"/guides/start\"".to_owned();
-    let list = value.as_array().ok_or_else(wrong)?;
+fn parse_paths(value: &Value) -> Result<Vec<String>, String> {
+    let not_a_list = || "it is not a list of addresses such as \"/guides/start\"".to_owned();
+    let list = value.as_array().ok_or_else(not_a_list)?;
     if list.is_empty() || list.len() > MAX_EXPORT_PATHS {
         return Err(format!(
             "it needs at least one and at most {MAX_EXPORT_PATHS} addresses; leave paths out for all pages"
         ));
     }
     let path = |value: &Value| {
-        let path = value.as_str().ok_or_else(wrong)?;
-        let shown = || QuotedName(path.as_bytes()).to_string();
+        let path = value.as_str().ok_or_else(not_a_list)?;
+        let quoted_path = || QuotedName(path.as_bytes()).to_string();
         if !path.starts_with('/') || path.len() > MAX_EXPORT_PATH_BYTES {
             return Err(format!(
-                "{} is none: an address of a page begins with / and has at most {MAX_EXPORT_PATH_BYTES} bytes",
-                shown()
+                "{} is not valid: the address of a page begins with / and has at most {MAX_EXPORT_PATH_BYTES} bytes",
+                quoted_path()
             ));
         }
         if path.split('/').any(|part| part == "..")
             || path.contains(['?', '#', '\\'])
             || path.chars().any(char::is_control)
         {
-            return Err(format!("{} is none: there is no .., no query and no control character in it", shown()));
+            return Err(format!(
+                "{} is not valid: the address of a page has no .., no query and no control character",
+                quoted_path()
+            ));
         }
         Ok(path.to_owned())
     };
@@ -229,12 +233,12 @@ fn read_paths(value: &Value) -> Result<Vec<String>, String> {
 
 /// Parses a request for a preview and returns the branch. The error is the message for the client.
 pub(super) fn parse_preview_request(bytes: &[u8]) -> Result<String, String> {
-    let fields = object(bytes, "{\"branch\": \"main\"}")?;
+    let fields = parse_object(bytes, "{\"branch\": \"main\"}")?;
     match fields.get("branch") {
         Some(Value::String(text)) if !text.is_empty() => Ok(text.clone()),
         Some(Value::String(_)) => Err("bad branch: it is empty".to_owned()),
         Some(Value::Null) | None => Err("the branch is missing; send {\"branch\": \"main\"}".to_owned()),
-        Some(_) => Err("bad branch: it is no string".to_owned()),
+        Some(_) => Err("bad branch: it is not a string".to_owned()),
     }
 }
 
@@ -244,27 +248,27 @@ mod tests {
 
     #[test]
     fn a_start_request_needs_a_domain_and_nothing_more() {
-        let wanted = |text: &str| parse_export_request(text.as_bytes());
+        let parse = |text: &str| parse_export_request(text.as_bytes());
         let domain = Domain::parse("docs.example").unwrap();
         for text in [
             r#"{"domain":"docs.example"}"#,
             r#"{"domain":"DOCS.example","version":null,"paths":null,"priority":"high"}"#,
         ] {
             assert_eq!(
-                wanted(text),
+                parse(text),
                 Ok(StartExportRequest { domain: domain.clone(), version: None, paths: None }),
                 "{text}"
             );
         }
-        let labelled = wanted(r#"{"domain":"docs.example","version":"1.4"}"#).unwrap();
-        assert_eq!(labelled.version, VersionLabel::new("1.4").ok());
-        let some = wanted(r#"{"domain":"docs.example","paths":["/", "/guides/start"]}"#).unwrap();
-        assert_eq!(some.paths, Some(vec!["/".to_owned(), "/guides/start".to_owned()]));
-        for (text, says) in [
-            ("", "no JSON object"),
-            ("[]", "no JSON object"),
+        let with_version = parse(r#"{"domain":"docs.example","version":"1.4"}"#).unwrap();
+        assert_eq!(with_version.version, VersionLabel::new("1.4").ok());
+        let with_paths = parse(r#"{"domain":"docs.example","paths":["/", "/guides/start"]}"#).unwrap();
+        assert_eq!(with_paths.paths, Some(vec!["/".to_owned(), "/guides/start".to_owned()]));
+        for (text, message) in [
+            ("", "not a JSON object"),
+            ("[]", "not a JSON object"),
             ("{}", "domain is missing"),
-            (r#"{"domain":7}"#, "no string"),
+            (r#"{"domain":7}"#, "not a string"),
             (r#"{"domain":"https://docs.example"}"#, "without a scheme"),
             (r#"{"domain":"docs.example/"}"#, "without a path"),
             (r#"{"domain":"docs.example","version":""}"#, "bad version"),
@@ -274,8 +278,8 @@ mod tests {
             (r#"{"domain":"docs.example","paths":["/a/../b"]}"#, ".."),
             (r#"{"domain":"docs.example","paths":"/a"}"#, "list"),
         ] {
-            let why = wanted(text).unwrap_err();
-            assert!(why.contains(says), "{text}: {why}");
+            let reason = parse(text).unwrap_err();
+            assert!(reason.contains(message), "{text}: {reason}");
         }
     }
 
@@ -299,8 +303,8 @@ mod tests {
             (&long(2048), true),
             (&long(2049), false),
         ] {
-            let read = read_paths(&serde_json::json!(["/", path]));
-            assert_eq!(read.ok(), is_good.then(|| vec!["/".to_owned(), path.to_owned()]), "{path:?}");
+            let result = parse_paths(&serde_json::json!(["/", path]));
+            assert_eq!(result.ok(), is_good.then(|| vec!["/".to_owned(), path.to_owned()]), "{path:?}");
         }
         for (list, is_good) in [
             (serde_json::json!(vec!["/"; 1000]), true),
@@ -310,7 +314,7 @@ mod tests {
             (serde_json::json!(["/", null]), false),
             (serde_json::json!({ "0": "/" }), false),
         ] {
-            assert_eq!(read_paths(&list).is_ok(), is_good, "{list}");
+            assert_eq!(parse_paths(&list).is_ok(), is_good, "{list}");
         }
     }
 
@@ -322,13 +326,13 @@ mod tests {
             (r#"{"branch":""}"#, Err("empty")),
             (r#"{"branch":null}"#, Err("missing")),
             ("{}", Err("missing")),
-            (r#"{"branch":1}"#, Err("no string")),
-            (r#"["main"]"#, Err("no JSON object")),
-            ("", Err("no JSON object")),
+            (r#"{"branch":1}"#, Err("not a string")),
+            (r#"["main"]"#, Err("not a JSON object")),
+            ("", Err("not a JSON object")),
         ] {
             match (parse_preview_request(text.as_bytes()), expected) {
                 (Ok(branch), Ok(expected)) => assert_eq!(branch, expected),
-                (Err(why), Err(says)) => assert!(why.contains(says), "{text}: {why}"),
+                (Err(reason), Err(message)) => assert!(reason.contains(message), "{text}: {reason}"),
                 (found, _) => panic!("{text}: {found:?}"),
             }
         }
@@ -336,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_bearer_is_read_as_the_rfc_has_it() {
-        let read = |values: &[&str]| {
+        let parse = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(AUTHORIZATION, value.parse().unwrap());
@@ -344,10 +348,10 @@ mod tests {
             bearer_token(&headers).map(<[u8]>::to_vec)
         };
         for good in ["Bearer k", "bearer k", "BEARER  k "] {
-            assert_eq!(read(&[good]), Some(b"k".to_vec()), "{good}");
+            assert_eq!(parse(&[good]), Some(b"k".to_vec()), "{good}");
         }
         for wrong in [&[][..], &["Basic k"], &["Bearer"], &["Bearerk"], &["k"], &["Bearer k", "Bearer k"]] {
-            assert_eq!(read(wrong), None, "{wrong:?}");
+            assert_eq!(parse(wrong), None, "{wrong:?}");
         }
     }
 }

@@ -13,29 +13,29 @@ use super::body::ApiBody;
 /// The `Retry-After` of a response for a temporary failure, in seconds.
 const RETRY_AFTER_SECONDS: u64 = 5;
 
-pub(super) fn nothing_here() -> Response<ApiBody> {
+pub(super) fn not_found() -> Response<ApiBody> {
     error(StatusCode::NOT_FOUND, "there is nothing at this address")
 }
 
-pub(super) fn no_such_job() -> Response<ApiBody> {
+pub(super) fn job_not_found() -> Response<ApiBody> {
     error(StatusCode::NOT_FOUND, "no such job; it may be too old")
 }
 
 /// Creates the 405 response with the allowed methods in `Allow` (RFC 9110, section 15.5.6).
-pub(super) fn not_allowed(methods: &[&str]) -> Response<ApiBody> {
+pub(super) fn method_not_allowed(methods: &[&str]) -> Response<ApiBody> {
     let list = methods.join(", ");
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this address answers {list} only"));
+    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, &format!("this address allows only {list}"));
     set_field(response.headers_mut(), ALLOW, &list);
     response
 }
 
-pub(super) fn try_later(status: StatusCode, why: &str) -> Response<ApiBody> {
-    error_with_retry(status, why, Duration::from_secs(RETRY_AFTER_SECONDS))
+pub(super) fn try_later(status: StatusCode, reason: &str) -> Response<ApiBody> {
+    error_with_retry(status, reason, Duration::from_secs(RETRY_AFTER_SECONDS))
 }
 
 /// Creates an error response with `Retry-After`, for a refusal that is temporary.
-pub(super) fn error_with_retry(status: StatusCode, why: &str, wait: Duration) -> Response<ApiBody> {
-    let mut response = error(status, why);
+pub(super) fn error_with_retry(status: StatusCode, reason: &str, wait: Duration) -> Response<ApiBody> {
+    let mut response = error(status, reason);
     // `Retry-After` has whole seconds; rounding up prevents a retry that is too early.
     let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
@@ -44,19 +44,19 @@ pub(super) fn error_with_retry(status: StatusCode, why: &str, wait: Duration) ->
 
 /// Creates the 503 response for an internal failure. The reason goes to the log only, because a client may belong to
 /// another organization.
-pub(super) fn internal_error(doing: &str, why: &dyn std::fmt::Display) -> Response<ApiBody> {
-    tracing::error!("cannot {doing}: {why}");
-    try_later(StatusCode::SERVICE_UNAVAILABLE, "the origin cannot do this just now; its log says why")
+pub(super) fn internal_error(doing: &str, reason: &dyn std::fmt::Display) -> Response<ApiBody> {
+    tracing::error!("cannot {doing}: {reason}");
+    try_later(StatusCode::SERVICE_UNAVAILABLE, "the origin cannot do this at the moment; its log has the reason")
 }
 
-pub(super) fn error(status: StatusCode, why: &str) -> Response<ApiBody> {
-    error_with_details(status, why, Vec::new())
+pub(super) fn error(status: StatusCode, reason: &str) -> Response<ApiBody> {
+    error_with_details(status, reason, Vec::new())
 }
 
 /// Creates an error response that lists each single mistake in `details`.
-pub(super) fn error_with_details(status: StatusCode, why: &str, details: Vec<String>) -> Response<ApiBody> {
+pub(super) fn error_with_details(status: StatusCode, reason: &str, details: Vec<String>) -> Response<ApiBody> {
     let details = details.into_iter().map(|message| Detail { message }).collect();
-    json(status, &ErrorBody { error: why.to_owned(), details })
+    json(status, &ErrorBody { error: reason.to_owned(), details })
 }
 
 /// Adds `details` to an error of the analytics operations, which always have it: if there are no single mistakes, the
@@ -79,7 +79,7 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Response<ApiBo
     match serde_json::to_string(value) {
         Ok(json) => text(status, "application/json", json),
         Err(error) => {
-            tracing::error!("cannot write an answer: {error}");
+            tracing::error!("cannot write a response: {error}");
             empty_response(StatusCode::INTERNAL_SERVER_ERROR)
         }
     }
@@ -141,15 +141,15 @@ mod tests {
         }
         let response = internal_error("read", &"secret");
         assert_eq!((response.status(), field(&response, RETRY_AFTER)), (StatusCode::SERVICE_UNAVAILABLE, Some("5")));
-        assert!(!body(&response).contains("secret"), "a stranger is not told what has failed");
+        assert!(!body(&response).contains("secret"), "a client must not get the reason of an internal error");
     }
 
     #[test]
     fn every_answer_says_what_it_is_and_is_kept_nowhere() {
         for (response, status) in [
-            (nothing_here(), StatusCode::NOT_FOUND),
-            (no_such_job(), StatusCode::NOT_FOUND),
-            (not_allowed(&["GET", "HEAD"]), StatusCode::METHOD_NOT_ALLOWED),
+            (not_found(), StatusCode::NOT_FOUND),
+            (job_not_found(), StatusCode::NOT_FOUND),
+            (method_not_allowed(&["GET", "HEAD"]), StatusCode::METHOD_NOT_ALLOWED),
             (error(StatusCode::BAD_REQUEST, "x"), StatusCode::BAD_REQUEST),
         ] {
             let len = body(&response).len().to_string();
@@ -157,28 +157,28 @@ mod tests {
             assert_eq!(field(&response, CONTENT_TYPE), Some("application/json"));
             assert_eq!(field(&response, CACHE_CONTROL), Some("no-store"));
             assert_eq!(field(&response, X_CONTENT_TYPE_OPTIONS), Some("nosniff"));
-            let is_refused = status == StatusCode::METHOD_NOT_ALLOWED;
-            assert_eq!(field(&response, ALLOW), is_refused.then_some("GET, HEAD"));
+            let has_allow_field = status == StatusCode::METHOD_NOT_ALLOWED;
+            assert_eq!(field(&response, ALLOW), has_allow_field.then_some("GET, HEAD"));
         }
     }
 
     #[test]
     fn an_error_of_analytics_has_details_and_nothing_else_changes() {
-        let told = |response: &Response<ApiBody>| serde_json::from_str::<serde_json::Value>(body(response)).unwrap();
+        let parse = |response: &Response<ApiBody>| serde_json::from_str::<serde_json::Value>(body(response)).unwrap();
         let single = with_details(error(StatusCode::BAD_REQUEST, "x"));
-        assert_eq!(told(&single), serde_json::json!({ "error": "x", "details": [{ "message": "x" }] }));
+        assert_eq!(parse(&single), serde_json::json!({ "error": "x", "details": [{ "message": "x" }] }));
         assert_eq!(field(&single, CONTENT_LENGTH), Some(body(&single).len().to_string().as_str()));
         let several =
             with_details(error_with_details(StatusCode::BAD_REQUEST, "x", vec!["a".to_owned(), "b".to_owned()]));
         let details = serde_json::json!([{ "message": "a" }, { "message": "b" }]);
-        assert_eq!(told(&several), serde_json::json!({ "error": "x", "details": details }));
+        assert_eq!(parse(&several), serde_json::json!({ "error": "x", "details": details }));
         for (status, value) in [
             (StatusCode::OK, serde_json::json!({ "error": "x" })),
             (StatusCode::PERMANENT_REDIRECT, serde_json::json!({ "error": "x" })),
             (StatusCode::BAD_REQUEST, serde_json::json!({ "message": "x" })),
             (StatusCode::BAD_REQUEST, serde_json::json!(["error"])),
         ] {
-            assert_eq!(told(&with_details(json(status, &value))), value, "{status}");
+            assert_eq!(parse(&with_details(json(status, &value))), value, "{status}");
         }
         let plain = with_details(text(StatusCode::BAD_REQUEST, "text/plain", "x".to_owned()));
         assert_eq!(body(&plain), "x");

@@ -47,16 +47,16 @@ const PREVIEW_RATE_LIMIT: (u32, Duration) = (5, Duration::from_mins(1));
 const QUERY_RATE_LIMIT: (u32, Duration) = (100, Duration::from_hours(1));
 /// The rate limit of batches of searches of one organization.
 const BATCH_RATE_LIMIT: (u32, Duration) = (10_000, Duration::from_hours(1));
-/// The limits (each organization, total, reserve for others) of batches that wait for the disk. Each holds a blocking
-/// thread, and authenticating a client needs such a thread as well.
+/// The limits (of each organization, in total, reserve for others) of batches that wait for the disk. Each holds a
+/// blocking thread, and authenticating a client needs such a thread as well.
 const WAITING_BATCH_LIMITS: (u64, u64, u64) = (32, 64, 16);
 /// The limits of analytics queries that run at the same time, in the same form as [`WAITING_BATCH_LIMITS`]. Each reads
 /// all rows of its range.
 const RUNNING_QUERY_LIMITS: (u64, u64, u64) = (2, 4, 2);
 /// The limits of analytics queries that run or wait, in the same form as [`WAITING_BATCH_LIMITS`].
 const WAITING_QUERY_LIMITS: (u64, u64, u64) = (16, 64, 16);
-/// Searches that expire within this time (or within half of `analytics.keep`, if that is less) are left out of a new
-/// paginated query, so that none of its searches expires while it is under way.
+/// Searches that expire within this time (or within half of `analytics.retention`, if that is less) are left out of a
+/// new paginated query, so that none of its searches expires while it is under way.
 const PAGINATED_QUERY_LIFETIME: Duration = Duration::from_hours(24);
 /// The window of `limits.*.links` and `limits.*.events`.
 const HOUR: Duration = Duration::from_hours(1);
@@ -75,7 +75,7 @@ pub struct OriginServer {
     pub(super) link_lifetime: Duration,
     pub(super) public_url: Option<PublicUrl>,
     pub(super) preview_host: Option<Domain>,
-    pub(super) effort: SealOptions,
+    pub(super) seal_options: SealOptions,
     pub(super) signer: LinkSigner,
     /// The secret that cursors are signed with.
     pub(super) cursor_secret: [u8; 32],
@@ -89,51 +89,54 @@ pub struct OriginServer {
     pub(super) event_budget: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
     pub(super) min_free: Option<u64>,
-    /// The time for which searches are kept.
+    /// The time for which searches are stored.
     pub(super) search_retention: Duration,
     /// Analytics queries that run or wait, and those that run.
     pub(super) waiting_queries: Arc<ResourcePool>,
     pub(super) running_queries: Arc<ResourcePool>,
-    pub(super) sitemaps: Arc<Semaphore>,
+    /// Permits for making sitemaps at the same time.
+    pub(super) sitemap_permits: Arc<Semaphore>,
     /// The sitemaps of projects with a folder.
     pub(super) folder_sitemaps: BTreeMap<String, SharedFolderSitemap>,
     /// The branch heads of projects with a repository.
     pub(super) branch_heads: BTreeMap<String, CachedBranchHead>,
     pub(super) ingest_budget: RateLimiter,
-    /// Batches that are being written.
+    /// Batches that wait for the disk.
     pub(super) ingests: Arc<ResourcePool>,
     pub(super) metrics: OriginMetrics,
     /// Stops the thread that removes expired data.
     pub(super) stop_cleanup: std::sync::mpsc::Sender<()>,
     /// The temporary folder, if the state is temporary; and the lock of the folder.
-    pub(super) held: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
+    pub(super) storage_guard: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
 }
 
 impl OriginServer {
     /// Creates an origin: reads the key, checks the sites, opens the persistent state, and starts the threads that make
     /// bundles and previews. If a site is missing, this fails with a temporary state and logs an error otherwise.
     pub fn new(settings: OriginSettings) -> Result<Arc<OriginServer>, OriginError> {
-        let OriginSettings { organizations, storage: state, effort, .. } = settings;
+        let OriginSettings { organizations, storage, seal_options, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
             let ProjectSource::Directory(path) = &project.source else { continue };
             let Err(source) = check_readable(path) else { continue };
             let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
-            match state {
+            match storage {
                 // The missing folder of one project must not stop the others.
                 OriginStorage::Folder(_) => {
-                    tracing::error!("{}; its exports fail until it is there", ErrorChain(&error));
+                    tracing::error!("{}; its exports fail until the folder or archive exists", ErrorChain(&error));
                 }
                 OriginStorage::Temporary => return Err(error),
             }
         }
-        let key =
-            settings.key_file.map(|(whose, path)| Ok::<_, KeyFileError>((whose, KeyFile::open(path)?))).transpose()?;
-        let system = |doing| move |source| OriginError::System { doing, source };
-        let (folder, temporary) = match state {
+        let key_file = settings
+            .key_file
+            .map(|(organization, path)| Ok::<_, KeyFileError>((organization, KeyFile::open(path)?)))
+            .transpose()?;
+        let system_error = |doing| move |source| OriginError::System { doing, source };
+        let (folder, temporary) = match storage {
             OriginStorage::Folder(folder) => (folder, None),
             OriginStorage::Temporary => {
                 let folder = tempfile::Builder::new().prefix("docwharf-origin-").tempdir();
-                let folder = folder.map_err(system("make a temporary folder"))?;
+                let folder = folder.map_err(system_error("create a temporary folder"))?;
                 (folder.path().to_owned(), Some(folder))
             }
         };
@@ -150,34 +153,44 @@ impl OriginServer {
             }
         }
         let owners = Arc::new(owners);
-        let owned = |project: &OriginProject| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
-        let owned = projects.values().map(owned).collect();
+        let projects_with_owner =
+            |project: &OriginProject| (project.id.clone(), (owners[&project.id].clone(), project.clone()));
+        let projects_with_owner = projects.values().map(projects_with_owner).collect();
         let is_git = |project: &&OriginProject| matches!(project.source, ProjectSource::Git(_));
-        let heads = projects.values().filter(is_git).map(|project| (project.id.clone(), CachedBranchHead::default()));
-        let heads = heads.collect();
+        let branch_heads =
+            projects.values().filter(is_git).map(|project| (project.id.clone(), CachedBranchHead::default()));
+        let branch_heads = branch_heads.collect();
         let is_folder = |project: &&OriginProject| matches!(project.source, ProjectSource::Directory(_));
-        let surveys =
+        let folder_sitemaps =
             projects.values().filter(is_folder).map(|project| (project.id.clone(), SharedFolderSitemap::default()));
-        let surveys = surveys.collect();
+        let folder_sitemaps = folder_sitemaps.collect();
         // With a temporary state, bundles have no minimum lifetime.
-        let young = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
-        let keep = BundleRetention::new(settings.keep, &shares, young, settings.min_free);
-        let exports = Arc::new(ExportJobs::open(Arc::clone(&db), Arc::clone(&shares), owned, effort, keep, &folder)?);
+        let min_job_age = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
+        let retention = BundleRetention::new(settings.keep, &shares, min_job_age, settings.min_free);
+        let exports = Arc::new(ExportJobs::open(
+            Arc::clone(&db),
+            Arc::clone(&shares),
+            projects_with_owner,
+            seal_options,
+            retention,
+            &folder,
+        )?);
         for n in 0..settings.limits.total.count(SharedResource::Workers) {
             let exports = Arc::clone(&exports);
             std::thread::Builder::new()
                 .name(format!("packing-{n}"))
-                .spawn(move || exports.work())
-                .map_err(system("start the threads that make bundles"))?;
+                .spawn(move || exports.run_worker())
+                .map_err(system_error("start the threads that make bundles"))?;
         }
-        let previews = open_previews(&db, &folder, &projects, &owners, effort, &settings.previews, &exports)?;
-        let (signer, cursor) = (LinkSigner::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
-        let (closed, over) = std::sync::mpsc::channel();
-        let (tidied, age, old) = (Arc::clone(&db), settings.search_retention, Arc::clone(&exports));
+        let previews = open_previews(&db, &folder, &projects, &owners, seal_options, &settings.previews, &exports)?;
+        let (signer, cursor_secret) = (LinkSigner::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
+        let (stop_cleanup, stopped) = std::sync::mpsc::channel();
+        let (cleanup_db, search_retention, cleanup_exports) =
+            (Arc::clone(&db), settings.search_retention, Arc::clone(&exports));
         std::thread::Builder::new()
-            .name("tidying".to_owned())
-            .spawn(move || remove_expired(&tidied, age, &old, &over))
-            .map_err(system("start the thread that tidies"))?;
+            .name("cleanup".to_owned())
+            .spawn(move || remove_expired(&cleanup_db, search_retention, &cleanup_exports, &stopped))
+            .map_err(system_error("start the thread that removes expired data"))?;
         let hourly = |resource| {
             let limits = &settings.limits;
             RateLimiter::with_total(
@@ -192,14 +205,14 @@ impl OriginServer {
             projects,
             domains,
             owners,
-            key_file: key,
+            key_file,
             database: db,
             link_lifetime: settings.link_lifetime.clamp(MIN_LINK_LIFETIME, MAX_LINK_LIFETIME),
             public_url: settings.public_url,
             preview_host: settings.previews.host,
-            effort,
+            seal_options,
             signer,
-            cursor_secret: cursor,
+            cursor_secret,
             exports,
             previews,
             preview_budget: RateLimiter::new(PREVIEW_RATE_LIMIT.0, PREVIEW_RATE_LIMIT.1),
@@ -210,20 +223,20 @@ impl OriginServer {
             search_retention: settings.search_retention,
             waiting_queries: pool(WAITING_QUERY_LIMITS),
             running_queries: pool(RUNNING_QUERY_LIMITS),
-            folder_sitemaps: surveys,
-            sitemaps: Arc::new(Semaphore::new(MAX_CONCURRENT_SITEMAPS)),
-            branch_heads: heads,
+            folder_sitemaps,
+            sitemap_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SITEMAPS)),
+            branch_heads,
             ingest_budget: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
             ingests: pool(WAITING_BATCH_LIMITS),
             shares,
             metrics: OriginMetrics::new(),
-            stop_cleanup: closed,
-            held: Mutex::new((temporary, Some(lock))),
+            stop_cleanup,
+            storage_guard: Mutex::new((temporary, Some(lock))),
         }))
     }
 
-    /// Returns the limits on what an organization may put into the database.
-    pub(super) fn allowance(&self, organization: &str) -> IngestLimits {
+    /// Returns the limits on the searches that an organization may add to the database.
+    pub(super) fn ingest_limits(&self, organization: &str) -> IngestLimits {
         let events = Some(Arc::clone(&self.event_budget));
         IngestLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
     }
@@ -231,17 +244,18 @@ impl OriginServer {
     /// Returns the time, in milliseconds since 1970, from which searches count for a paginated query that starts now.
     /// Searches that may expire while the query is under way are older.
     pub(super) fn oldest_searches(&self) -> i64 {
-        let counted = self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
-        now_unix_millis().saturating_sub(i64::try_from(counted.as_millis()).unwrap_or(i64::MAX))
+        let counted_time =
+            self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
+        now_unix_millis().saturating_sub(i64::try_from(counted_time.as_millis()).unwrap_or(i64::MAX))
     }
 
     /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
-    /// seconds to end; the packing of a bundle is abandoned.
+    /// seconds to end; the packing of a bundle is not awaited.
     pub fn close(&self) {
         self.exports.close();
         self.previews.close();
         let _ = self.stop_cleanup.send(());
-        let (temporary, lock) = std::mem::take(&mut *self.held.lock());
+        let (temporary, lock) = std::mem::take(&mut *self.storage_guard.lock());
         if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
         }
@@ -266,73 +280,80 @@ impl fmt::Debug for OriginServer {
 /// but a build that runs as another user must be able to pass through it; hence mode 0711.
 fn lock_folder(folder: &Path) -> Result<docwharf_base::durable::FileLock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
-    let system = |doing| move |source| OriginError::System { doing, source };
+    let system_error = |doing| move |source| OriginError::System { doing, source };
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o711).create(folder).map_err(system("make the folder store.path"))?;
+    builder.recursive(true).mode(0o711).create(folder).map_err(system_error("create the folder store.path"))?;
     docwharf_base::durable::FileLock::acquire(&folder.join("lock"), Duration::ZERO)
-        .map_err(system("lock the folder store.path"))?
+        .map_err(system_error("lock the folder store.path"))?
         .ok_or_else(|| OriginError::Locked(folder.to_owned()))
 }
 
 /// Returns the secret of this name, which is created once and then read from the database.
 fn stored_secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
-    let drawn: [u8; N] =
-        random_bytes().map_err(|source| OriginError::System { doing: "draw a secret for links", source })?;
-    Ok(db.run_writer(move |transaction| {
-        transaction.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, drawn.as_slice()))?;
+    let random: [u8; N] =
+        random_bytes().map_err(|source| OriginError::System { doing: "create a secret for links", source })?;
+    Ok(db.write(move |transaction| {
+        transaction.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, random.as_slice()))?;
         transaction.query_row("SELECT value FROM secrets WHERE name = ?", [name], |row| row.get(0))
     })?)
 }
 
+/// Opens the previews of all projects with previews and a Git repository.
 fn open_previews(
     db: &Arc<Database>,
     folder: &Path,
     projects: &BTreeMap<String, OriginProject>,
     owners: &BTreeMap<String, String>,
-    effort: SealOptions,
+    seal_options: SealOptions,
     settings: &PreviewSettings,
     exports: &Arc<ExportJobs>,
 ) -> Result<Arc<PreviewService>, OriginError> {
-    let of_git = projects.values().filter(|project| project.previews).filter_map(|project| match &project.source {
-        ProjectSource::Git(git) => {
-            let preview = previews::PreviewProject {
-                organization: owners[&project.id].clone(),
-                id: project.id.clone(),
-                domain: project.domain.to_string(),
-                git: git.clone(),
-            };
-            Some((project.id.clone(), preview))
-        }
-        _ => None,
-    });
-    let place = match &settings.host {
+    let preview_projects =
+        projects.values().filter(|project| project.previews).filter_map(|project| match &project.source {
+            ProjectSource::Git(git) => {
+                let preview = previews::PreviewProject {
+                    organization: owners[&project.id].clone(),
+                    id: project.id.clone(),
+                    domain: project.domain.to_string(),
+                    git: git.clone(),
+                };
+                Some((project.id.clone(), preview))
+            }
+            _ => None,
+        });
+    let location = match &settings.host {
         Some(_) => previews::PreviewLocation::Host,
         None => previews::PreviewLocation::Path(PREVIEW_PATH_PREFIX.to_owned()),
     };
     let settings = previews::PreviewServiceSettings {
         folder: folder.join("previews"),
-        projects: of_git.collect(),
-        effort,
+        projects: preview_projects.collect(),
+        seal_options,
         shares: Arc::clone(exports.shares()),
-        every: settings.check_interval,
-        place,
-        production: production_version::production_finder(Arc::clone(exports), folder.to_owned(), effort),
+        check_interval: settings.check_interval,
+        location,
+        production_finder: production_version::production_finder(Arc::clone(exports), folder.to_owned(), seal_options),
     };
     Ok(PreviewService::open(Arc::clone(db), settings)?)
 }
 
 /// Removes expired searches and jobs once an hour, until the origin is closed.
-fn remove_expired(db: &Database, age: Duration, exports: &ExportJobs, over: &std::sync::mpsc::Receiver<()>) {
+fn remove_expired(
+    db: &Database,
+    search_retention: Duration,
+    exports: &ExportJobs,
+    stopped: &std::sync::mpsc::Receiver<()>,
+) {
     loop {
-        exports.forget();
-        let before = now_unix_millis().saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-        let pruned = analytics::projects_with_searches(db).and_then(|projects| {
+        exports.delete_old_jobs();
+        let before = now_unix_millis().saturating_sub(i64::try_from(search_retention.as_millis()).unwrap_or(i64::MAX));
+        let result = analytics::projects_with_searches(db).and_then(|projects| {
             projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
         });
-        if let Err(error) = pruned {
+        if let Err(error) = result {
             tracing::warn!("cannot remove old searches: {}", ErrorChain(&error));
         }
-        match over.recv_timeout(CLEANUP_INTERVAL) {
+        match stopped.recv_timeout(CLEANUP_INTERVAL) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
             _ => return,
         }

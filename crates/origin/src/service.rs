@@ -26,19 +26,19 @@ impl RequestService for OriginServer {
         peer: Peer,
     ) -> impl Future<Output = Response<OriginBody>> + Send + 'static + use<> {
         request.extensions_mut().insert(peer);
-        routes::answer(Arc::clone(self), request)
+        routes::respond(Arc::clone(self), request)
     }
 }
 
-/// Serves the API on bound sockets until `stop` becomes true, then closes it. Connections run on threads of their own,
+/// Serves the API on bound sockets until `stop` becomes true, then closes it. Connections run on separate threads,
 /// one per core; the caller's runtime only waits for the end.
 pub async fn serve(
     origin: Arc<OriginServer>,
     listeners: Vec<TcpListener>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    let ended =
+    let result =
         listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin), stop).await;
     origin.close();
-    ended
+    result
 }

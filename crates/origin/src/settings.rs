@@ -9,7 +9,7 @@ use super::domain::{Domain, PublicUrl};
 use super::limits::OriginLimits;
 use super::source::ProjectSource;
 
-/// The path below which previews are served if they have no host of their own.
+/// The path below which previews are served if there is no preview host.
 pub(super) const PREVIEW_PATH_PREFIX: &str = "/preview/";
 /// The shortest lifetime of a link: its expiry has whole seconds.
 pub const MIN_LINK_LIFETIME: Duration = Duration::from_secs(1);
@@ -40,10 +40,10 @@ pub struct OriginProject {
     pub previews: bool,
 }
 
-/// The place of the persistent state.
+/// The folder that holds the state of the origin.
 #[derive(Debug, Clone)]
 pub enum OriginStorage {
-    /// A folder that stays.
+    /// A persistent folder.
     Folder(PathBuf),
     /// A temporary folder that is removed when the origin is closed.
     Temporary,
@@ -70,7 +70,7 @@ impl Default for PreviewSettings {
 pub struct OriginSettings {
     /// The organizations with their projects.
     pub organizations: Vec<Organization>,
-    /// The place of jobs, keys, searches and bundles.
+    /// The folder of jobs, keys, searches and bundles.
     pub storage: OriginStorage,
     /// An organization (its id) and a file with an additional key of it. The key has scope `write`, and the file is
     /// read again when it changes.
@@ -79,32 +79,33 @@ pub struct OriginSettings {
     pub link_lifetime: Duration,
     /// The beginning of links; by default the host of the request.
     pub public_url: Option<PublicUrl>,
-    /// The cost limits of packing, verifying and sealing.
-    pub effort: SealOptions,
+    /// The limits of packing, verifying and sealing.
+    pub seal_options: SealOptions,
     /// The limits on shared resources.
     pub limits: OriginLimits,
     /// The number of bytes that must stay free on the disk of `state`; by default a twentieth of the disk, and at most
     /// 1 GiB.
     pub min_free: Option<u64>,
-    /// The number of newest bundles that are kept for each project, and of failed jobs as well. More stay if they ended
-    /// within `link_lifetime`, if a link to them is still valid, or if they are the newest bundle of the whole site.
+    /// The number of newest bundles that are stored for each project, and of failed jobs as well. More stay if they
+    /// ended within `link_lifetime`, if a link to them is still valid, or if they are the newest bundle of the whole
+    /// site.
     pub keep: usize,
     /// The settings of previews.
     pub previews: PreviewSettings,
-    /// The time for which searches are kept.
+    /// The time for which searches are stored.
     pub search_retention: Duration,
 }
 
 impl OriginSettings {
     /// Creates settings with all defaults and without organizations.
-    pub fn new(effort: SealOptions) -> OriginSettings {
+    pub fn new(seal_options: SealOptions) -> OriginSettings {
         OriginSettings {
             organizations: Vec::new(),
             storage: OriginStorage::Temporary,
             key_file: None,
             link_lifetime: Duration::from_mins(15),
             public_url: None,
-            effort,
+            seal_options,
             limits: OriginLimits::default(),
             min_free: None,
             keep: 5,

@@ -1,6 +1,6 @@
 //! The amounts of shared resources that organizations hold at the moment, and their limits. The state is in memory.
 //!
-//! A [`Share`] is returned to its pool when it is dropped, so that no exit path of a request or a job leaks it.
+//! A [`ResourceShare`] is returned to its pool when it is dropped, so that no exit path of a request or a job leaks it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 
 use super::limits::{OriginLimits, SharedResource};
 
-/// The limit because of which an organization gets no more at the moment.
+/// The limit that prevents an organization from getting more of a resource at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LimitReached {
     /// The limit of the organization is reached.
     Organization,
-    /// The total limit is reached, or only the reserve for other organizations is left.
+    /// The total limit is reached, or only the reserve for other organizations remains.
     Total,
 }
 
 impl LimitReached {
-    /// Describes which limit all work of the kind `work` (such as `"crawls"`) has reached.
-    pub fn describe(self, work: &str, resource: SharedResource) -> String {
+    /// Describes which limit all jobs of the kind `jobs` (such as `"crawls"`) have reached.
+    pub fn describe(self, jobs: &str, resource: SharedResource) -> String {
         let key = resource.key();
         match self {
             LimitReached::Organization => {
-                format!("all {work} of the organization together reached limits.organization.{key}")
+                format!("all {jobs} of the organization together reached limits.organization.{key}")
             }
             LimitReached::Total => format!(
-                "all {work} of all organizations together reached limits.total.{key}, apart from what is reserved for \
+                "all {jobs} of all organizations together reached limits.total.{key}, apart from what is reserved for \
                  organizations that have none"
             ),
         }
@@ -43,24 +43,24 @@ pub struct ResourcePool {
     /// The amount that stays free for organizations that hold nothing.
     reserve: u64,
     held: Mutex<HeldAmounts>,
-    /// Wakes the threads in [`ResourcePool::take_within`] when a share is returned.
-    given_back: Condvar,
+    /// Wakes the threads in [`ResourcePool::acquire_within`] when a share is returned.
+    released: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct HeldAmounts {
-    all: u64,
+    total_held: u64,
     /// The amount held by each organization; an organization that holds nothing has no entry.
-    each: HashMap<Arc<str>, u64>,
+    by_organization: HashMap<Arc<str>, u64>,
     /// The number of requests for a share that were refused.
-    refused: u64,
+    refusals: u64,
 }
 
 impl ResourcePool {
     /// Creates a pool of `total`, of which each organization may hold `organization`. An organization that holds
     /// something leaves `reserve` for those that hold nothing.
     pub fn new(organization: u64, total: u64, reserve: u64) -> Arc<ResourcePool> {
-        Arc::new(ResourcePool { organization, total, reserve, held: Mutex::default(), given_back: Condvar::new() })
+        Arc::new(ResourcePool { organization, total, reserve, held: Mutex::default(), released: Condvar::new() })
     }
 
     fn held(&self) -> MutexGuard<'_, HeldAmounts> {
@@ -68,81 +68,85 @@ impl ResourcePool {
         self.held.lock()
     }
 
-    /// Takes `amount` for an organization, or counts a refusal.
-    pub fn take(self: &Arc<Self>, organization: &str, amount: u64) -> Result<ResourceShare, LimitReached> {
+    /// Acquires `amount` for an organization, or counts a refusal.
+    pub fn acquire(self: &Arc<Self>, organization: &str, amount: u64) -> Result<ResourceShare, LimitReached> {
         let mut held = self.held();
-        self.try_take(&mut held, organization, amount).inspect_err(|_| held.refused += 1)
+        self.try_acquire(&mut held, organization, amount).inspect_err(|_| held.refusals += 1)
     }
 
-    /// Takes one unit for a job that waits in a queue. `None` means that the job keeps waiting, and does not count as a
-    /// refusal.
-    pub fn take_turn(self: &Arc<Self>, organization: &str) -> Option<ResourceShare> {
+    /// Acquires one unit for a job that waits in a queue. `None` means that the job keeps waiting, and does not count
+    /// as a refusal.
+    pub fn acquire_from_queue(self: &Arc<Self>, organization: &str) -> Option<ResourceShare> {
         let mut held = self.held();
-        self.try_take(&mut held, organization, 1).ok()
+        self.try_acquire(&mut held, organization, 1).ok()
     }
 
-    /// Takes `amount` for an organization, and waits up to `patience` for others to return their shares.
-    pub fn take_within(
+    /// Acquires `amount` for an organization, and waits up to `timeout` for others to return their shares.
+    pub fn acquire_within(
         self: &Arc<Self>,
         organization: &str,
         amount: u64,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<ResourceShare, LimitReached> {
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + timeout;
         let mut held = self.held();
         loop {
-            let refused = match self.try_take(&mut held, organization, amount) {
+            let limit_reached = match self.try_acquire(&mut held, organization, amount) {
                 Ok(share) => return Ok(share),
-                Err(refused) => refused,
+                Err(limit_reached) => limit_reached,
             };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                held.refused += 1;
-                return Err(refused);
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                held.refusals += 1;
+                return Err(limit_reached);
             }
-            held = self.given_back.wait_timeout(held, left);
+            held = self.released.wait_timeout(held, remaining);
         }
     }
 
-    /// Takes as much as is available, up to `most`. Fails if nothing is available.
-    pub fn take_up_to(self: &Arc<Self>, organization: &str, most: u64) -> Result<ResourceShare, LimitReached> {
+    /// Acquires as much as is available, up to `max_amount`. Fails if nothing is available.
+    pub fn acquire_up_to(self: &Arc<Self>, organization: &str, max_amount: u64) -> Result<ResourceShare, LimitReached> {
         let mut held = self.held();
-        let amount = most.min(self.available_to(&held, organization).1);
+        let amount = max_amount.min(self.available_to(&held, organization).1);
         if amount == 0 {
-            held.refused += 1;
+            held.refusals += 1;
             return Err(self.available_to(&held, organization).0);
         }
-        self.try_take(&mut held, organization, amount)
+        self.try_acquire(&mut held, organization, amount)
     }
 
-    /// Returns the amount that an organization which holds `own` can take while all together hold `all`, and the limit
-    /// that prevents more.
-    fn available(&self, own: u64, all: u64) -> (LimitReached, u64) {
-        let reserve = if own > 0 { self.reserve } else { 0 };
-        let of_all = self.total.saturating_sub(all).saturating_sub(reserve);
-        let of_own = self.organization.saturating_sub(own);
-        if of_own <= of_all { (LimitReached::Organization, of_own) } else { (LimitReached::Total, of_all) }
+    /// Returns the amount that an organization can acquire, and the limit that prevents more. The organization holds
+    /// `own_held`, and all organizations together hold `total_held`.
+    fn available(&self, own_held: u64, total_held: u64) -> (LimitReached, u64) {
+        let reserve = if own_held > 0 { self.reserve } else { 0 };
+        let remaining_total = self.total.saturating_sub(total_held).saturating_sub(reserve);
+        let remaining_own = self.organization.saturating_sub(own_held);
+        if remaining_own <= remaining_total {
+            (LimitReached::Organization, remaining_own)
+        } else {
+            (LimitReached::Total, remaining_total)
+        }
     }
 
-    /// Returns the amount that an organization can take from this pool, and the limit that prevents more.
+    /// Returns the amount that an organization can acquire from this pool, and the limit that prevents more.
     fn available_to(&self, held: &HeldAmounts, organization: &str) -> (LimitReached, u64) {
-        self.available(held.each.get(organization).copied().unwrap_or(0), held.all)
+        self.available(held.by_organization.get(organization).copied().unwrap_or(0), held.total_held)
     }
 
-    /// Checks whether `amount` more is within the limits, for a resource whose use (`own`, `all`) is counted elsewhere,
-    /// for example in the database. Counts a refusal if it is not.
-    pub fn check(&self, own: u64, all: u64, amount: u64) -> Result<(), LimitReached> {
-        let (why, room) = self.available(own, all);
-        if amount <= room {
+    /// Checks whether `amount` more is within the limits, for a resource whose use (`own_held`, `total_held`) is
+    /// counted elsewhere, for example in the database. Counts a refusal if it is not.
+    pub fn check(&self, own_held: u64, total_held: u64, amount: u64) -> Result<(), LimitReached> {
+        let (reason, available) = self.available(own_held, total_held);
+        if amount <= available {
             return Ok(());
         }
         self.count_refusal();
-        Err(why)
+        Err(reason)
     }
 
     /// Counts a refusal that the caller has decided.
     pub fn count_refusal(&self) {
-        self.held().refused += 1;
+        self.held().refusals += 1;
     }
 
     /// Returns the amount that organizations with a share leave for those without one.
@@ -150,55 +154,57 @@ impl ResourcePool {
         self.reserve
     }
 
-    fn try_take(
+    fn try_acquire(
         self: &Arc<Self>,
         held: &mut HeldAmounts,
         organization: &str,
         amount: u64,
     ) -> Result<ResourceShare, LimitReached> {
-        let (why, free) = self.available_to(held, organization);
-        if amount > free {
-            return Err(why);
+        let (reason, available) = self.available_to(held, organization);
+        if amount > available {
+            return Err(reason);
         }
-        let organization =
-            held.each.get_key_value(organization).map_or_else(|| Arc::from(organization), |(name, _)| Arc::clone(name));
+        let organization = held
+            .by_organization
+            .get_key_value(organization)
+            .map_or_else(|| Arc::from(organization), |(name, _)| Arc::clone(name));
         if amount > 0 {
-            held.all += amount;
-            *held.each.entry(Arc::clone(&organization)).or_default() += amount;
+            held.total_held += amount;
+            *held.by_organization.entry(Arc::clone(&organization)).or_default() += amount;
         }
         Ok(ResourceShare { pool: Arc::clone(self), organization, amount })
     }
 
-    fn give_back(&self, organization: &Arc<str>, amount: u64) {
+    fn release(&self, organization: &Arc<str>, amount: u64) {
         if amount == 0 {
             return;
         }
         let mut held = self.held();
-        held.all = held.all.saturating_sub(amount);
-        if let Some(own) = held.each.get_mut(organization) {
-            *own = own.saturating_sub(amount);
-            if *own == 0 {
-                held.each.remove(organization);
+        held.total_held = held.total_held.saturating_sub(amount);
+        if let Some(own_held) = held.by_organization.get_mut(organization) {
+            *own_held = own_held.saturating_sub(amount);
+            if *own_held == 0 {
+                held.by_organization.remove(organization);
             }
         }
         drop(held);
-        self.given_back.notify_all();
+        self.released.notify_all();
     }
 
     /// Returns the amount that all organizations hold at the moment.
     pub fn in_use(&self) -> u64 {
-        self.held().all
+        self.held().total_held
     }
 
     /// Returns the number of refusals.
-    pub fn refused(&self) -> u64 {
-        self.held().refused
+    pub fn refusals(&self) -> u64 {
+        self.held().refusals
     }
 }
 
 /// An amount of a pool that an organization holds until this is dropped.
 #[derive(Debug)]
-#[must_use = "it is given back when it is dropped"]
+#[must_use = "dropping it returns the share to its pool"]
 pub struct ResourceShare {
     pool: Arc<ResourcePool>,
     organization: Arc<str>,
@@ -211,27 +217,28 @@ impl ResourceShare {
         self.amount
     }
 
-    /// Changes the amount: takes more from the pool, or returns a part.
+    /// Changes the amount: acquires more from the pool, or returns a part.
     pub fn resize(&mut self, amount: u64) -> Result<(), LimitReached> {
         if amount >= self.amount {
             return self.grow(amount - self.amount);
         }
-        self.pool.give_back(&self.organization, self.amount - amount);
+        self.pool.release(&self.organization, self.amount - amount);
         self.amount = amount;
         Ok(())
     }
 
-    /// Takes more from the pool.
-    pub fn grow(&mut self, more: u64) -> Result<(), LimitReached> {
-        let mut more = self.pool.take(&self.organization, more)?;
-        self.amount += std::mem::take(&mut more.amount);
+    /// Acquires more from the pool.
+    pub fn grow(&mut self, additional: u64) -> Result<(), LimitReached> {
+        let mut share = self.pool.acquire(&self.organization, additional)?;
+        // This share now holds the amount, so dropping the other one returns nothing.
+        self.amount += std::mem::take(&mut share.amount);
         Ok(())
     }
 }
 
 impl Drop for ResourceShare {
     fn drop(&mut self) {
-        self.pool.give_back(&self.organization, self.amount);
+        self.pool.release(&self.organization, self.amount);
     }
 }
 
@@ -248,14 +255,14 @@ impl ResourcePools {
     /// Creates pools for this number of organizations. A single organization leaves no reserve for others.
     pub fn new(limits: OriginLimits, organizations: usize) -> Arc<ResourcePools> {
         let pools = SharedResource::ALL.map(|resource| {
-            let (own, all) = (limits.organization[resource], limits.total[resource]);
+            let (own_held, total) = (limits.organization[resource], limits.total[resource]);
             // With only one unit in total, a reserve would leave nothing for any organization.
-            let reserve = if organizations > 1 && all > resource.max_amount_per_use() {
+            let reserve = if organizations > 1 && total > resource.max_amount_per_use() {
                 resource.max_amount_per_use()
             } else {
                 0
             };
-            ResourcePool::new(own, all, reserve)
+            ResourcePool::new(own_held, total, reserve)
         });
         Arc::new(ResourcePools { limits, pools })
     }
@@ -265,24 +272,24 @@ impl ResourcePools {
         &self.pools[resource as usize]
     }
 
-    /// Takes `amount` of a resource; see [`ResourcePool::take`].
-    pub fn take(
+    /// Acquires `amount` of a resource; see [`ResourcePool::acquire`].
+    pub fn acquire(
         &self,
         organization: &str,
         resource: SharedResource,
         amount: u64,
     ) -> Result<ResourceShare, LimitReached> {
-        self.pool(resource).take(organization, amount)
+        self.pool(resource).acquire(organization, amount)
     }
 
-    /// Takes up to `most` of a resource; see [`ResourcePool::take_up_to`].
-    pub fn take_up_to(
+    /// Acquires up to `max_amount` of a resource; see [`ResourcePool::acquire_up_to`].
+    pub fn acquire_up_to(
         &self,
         organization: &str,
         resource: SharedResource,
-        most: u64,
+        max_amount: u64,
     ) -> Result<ResourceShare, LimitReached> {
-        self.pool(resource).take_up_to(organization, most)
+        self.pool(resource).acquire_up_to(organization, max_amount)
     }
 }
 
@@ -293,31 +300,31 @@ mod tests {
     #[test]
     fn an_organization_that_holds_something_does_not_get_the_last_place() {
         let pool = ResourcePool::new(9, 3, 1);
-        let first = pool.take("a", 1).unwrap();
-        let second = pool.take("a", 1).unwrap();
-        assert_eq!(pool.take("a", 1).unwrap_err(), LimitReached::Total);
-        let other = pool.take("b", 1).unwrap();
-        assert_eq!(pool.take("b", 1).unwrap_err(), LimitReached::Total);
-        assert_eq!((pool.in_use(), pool.refused()), (3, 2));
+        let first = pool.acquire("a", 1).unwrap();
+        let second = pool.acquire("a", 1).unwrap();
+        assert_eq!(pool.acquire("a", 1).unwrap_err(), LimitReached::Total);
+        let other = pool.acquire("b", 1).unwrap();
+        assert_eq!(pool.acquire("b", 1).unwrap_err(), LimitReached::Total);
+        assert_eq!((pool.in_use(), pool.refusals()), (3, 2));
         drop((first, second, other));
         assert_eq!(pool.in_use(), 0);
-        assert!(pool.held().each.is_empty());
+        assert!(pool.held().by_organization.is_empty());
     }
 
     #[test]
     fn with_two_places_an_organization_has_one_of_them_and_all_if_it_is_alone() {
         let limits = OriginLimits::default();
         let many = ResourcePools::new(limits, 2);
-        let one = many.take("a", SharedResource::Workers, 1).unwrap();
-        assert_eq!(many.take("a", SharedResource::Workers, 1).unwrap_err(), LimitReached::Total);
-        drop(one);
+        let first = many.acquire("a", SharedResource::Workers, 1).unwrap();
+        assert_eq!(many.acquire("a", SharedResource::Workers, 1).unwrap_err(), LimitReached::Total);
+        drop(first);
         let alone = ResourcePools::new(limits, 1);
-        let both = [(); 2].map(|()| alone.take("a", SharedResource::Workers, 1).unwrap());
-        assert_eq!(alone.take("a", SharedResource::Workers, 1).unwrap_err(), LimitReached::Organization);
-        drop(both);
-        let one =
+        let shares = [(); 2].map(|()| alone.acquire("a", SharedResource::Workers, 1).unwrap());
+        assert_eq!(alone.acquire("a", SharedResource::Workers, 1).unwrap_err(), LimitReached::Organization);
+        drop(shares);
+        let limits =
             OriginLimits::from_config(|_| None, |resource| (resource == SharedResource::Workers).then_some(1)).unwrap();
-        assert!(ResourcePools::new(one, 5).take("a", SharedResource::Workers, 1).is_ok());
+        assert!(ResourcePools::new(limits, 5).acquire("a", SharedResource::Workers, 1).is_ok());
     }
 
     #[test]
@@ -325,40 +332,49 @@ mod tests {
         let pool = ResourcePool::new(10, 20, 5);
         assert_eq!(pool.check(4, 4, 6), Ok(()));
         assert_eq!(pool.check(4, 4, 7), Err(LimitReached::Organization));
-        assert_eq!(pool.check(4, 14, 2), Err(LimitReached::Total), "five are left to those that hold nothing");
+        assert_eq!(
+            pool.check(4, 14, 2),
+            Err(LimitReached::Total),
+            "five are reserved for organizations that hold nothing"
+        );
         assert_eq!(pool.check(0, 14, 6), Ok(()));
-        assert_eq!(pool.check(30, 40, 1), Err(LimitReached::Organization), "bounds may have been lowered");
-        assert_eq!(pool.refused(), 3);
+        assert_eq!(
+            pool.check(30, 40, 1),
+            Err(LimitReached::Organization),
+            "the limits may be lower than the use after a change of the configuration"
+        );
+        assert_eq!(pool.refusals(), 3);
     }
 
     #[test]
     fn a_share_grows_within_the_bounds_and_goes_back_whole() {
         let pool = ResourcePool::new(10, 100, 10);
-        let mut share = pool.take("a", 4).unwrap();
+        let mut share = pool.acquire("a", 4).unwrap();
         share.grow(6).unwrap();
         assert_eq!(share.grow(1), Err(LimitReached::Organization));
         assert_eq!((share.amount(), pool.in_use()), (10, 10));
-        assert_eq!(pool.take_up_to("a", 5).unwrap_err(), LimitReached::Organization);
+        assert_eq!(pool.acquire_up_to("a", 5).unwrap_err(), LimitReached::Organization);
         share.resize(3).unwrap();
         assert_eq!((share.amount(), pool.in_use()), (3, 3));
         assert_eq!(share.resize(11), Err(LimitReached::Organization));
         share.resize(10).unwrap();
         drop(share);
-        assert_eq!(pool.take_up_to("a", 50).unwrap().amount(), 10);
+        assert_eq!(pool.acquire_up_to("a", 50).unwrap().amount(), 10);
         assert_eq!(pool.in_use(), 0);
-        assert_eq!(pool.take("a", 11).unwrap_err(), LimitReached::Organization);
-        assert_eq!(pool.take("a", 0).unwrap().amount(), 0);
+        assert_eq!(pool.acquire("a", 11).unwrap_err(), LimitReached::Organization);
+        assert_eq!(pool.acquire("a", 0).unwrap().amount(), 0);
     }
 
     #[test]
     fn who_waits_gets_what_another_gives_back_and_nobody_waits_for_ever() {
         let pool = ResourcePool::new(1, 1, 0);
-        let share = pool.take("a", 1).unwrap();
-        assert_eq!(pool.take_within("b", 1, Duration::from_millis(1)).unwrap_err(), LimitReached::Total);
+        let share = pool.acquire("a", 1).unwrap();
+        assert_eq!(pool.acquire_within("b", 1, Duration::from_millis(1)).unwrap_err(), LimitReached::Total);
         std::thread::scope(|scope| {
-            let waits = scope.spawn(|| pool.take_within("b", 1, Duration::from_mins(1)).map(|share| share.amount()));
+            let waiting =
+                scope.spawn(|| pool.acquire_within("b", 1, Duration::from_mins(1)).map(|share| share.amount()));
             drop(share);
-            assert_eq!(waits.join().unwrap(), Ok(1));
+            assert_eq!(waiting.join().unwrap(), Ok(1));
         });
         assert_eq!(pool.in_use(), 0);
     }
@@ -369,15 +385,15 @@ mod tests {
         let (mut shares, mut state) = (Vec::new(), 7_u64);
         for _ in 0..20_000 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let dice = state >> 33;
-            if dice % 3 == 0 && !shares.is_empty() {
-                drop(shares.swap_remove(dice as usize % shares.len()));
-            } else if let Ok(share) = pool.take(["a", "b", "c", "d"][dice as usize % 4], dice % 5) {
+            let random = state >> 33;
+            if random % 3 == 0 && !shares.is_empty() {
+                drop(shares.swap_remove(random as usize % shares.len()));
+            } else if let Ok(share) = pool.acquire(["a", "b", "c", "d"][random as usize % 4], random % 5) {
                 shares.push(share);
             }
             let held = pool.held();
-            assert!(held.all <= 16 && held.each.values().all(|own| (1..=6).contains(own)));
-            assert_eq!(held.all, held.each.values().sum::<u64>());
+            assert!(held.total_held <= 16 && held.by_organization.values().all(|own_held| (1..=6).contains(own_held)));
+            assert_eq!(held.total_held, held.by_organization.values().sum::<u64>());
         }
         shares.clear();
         assert_eq!(pool.in_use(), 0);

@@ -1,4 +1,4 @@
-//! Links that expire: signing and verification. Pure.
+//! Links that expire: signing and verification. Pure functions.
 //!
 //! The secret is created once and stored in the origin's database; a reader of the database can sign links. A signature
 //! covers the job and the expiry in seconds, exactly as the link has it, so that no part of one link is valid in
@@ -9,7 +9,7 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use docwharf_base::model::digest::{Digest, hex};
+use docwharf_base::model::digest::{Digest, encode_hex};
 
 /// The size of the secret in bytes: one block of SHA-256, which HMAC uses without hashing it first (RFC 2104, section
 /// 2).
@@ -54,13 +54,14 @@ impl LinkSigner {
     }
 
     /// Returns the query of a link to the bundle of `job` that is valid before the second `expires`.
-    pub(super) fn query(&self, job: &str, expires: i64) -> String {
+    pub(super) fn sign_query(&self, job: &str, expires: i64) -> String {
         let signature = self.link_mac(job, &expires.to_string()).finalize().into_bytes();
-        format!("expires={expires}&signature={}", hex(&signature))
+        format!("expires={expires}&signature={}", encode_hex(&signature))
     }
 
-    /// Verifies that [`LinkSigner::query`] has created `query` for `job`, and that it is valid at the second `now`.
-    pub(super) fn check(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), LinkRefusal> {
+    /// Verifies that [`LinkSigner::sign_query`] has created `query` for `job`, and that it is valid at the second
+    /// `now`.
+    pub(super) fn verify(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), LinkRefusal> {
         let query = query.filter(|query| !query.is_empty()).ok_or(LinkRefusal::Unsigned)?;
         let (expires, signature) = parse_query(query).ok_or(LinkRefusal::Altered)?;
         // The comparison takes constant time and comes before the expiry check: a client that alters a link learns
@@ -70,11 +71,11 @@ impl LinkSigner {
         if now < expires { Ok(()) } else { Err(LinkRefusal::Expired) }
     }
 
-    /// Compares two byte strings. The time reveals neither where they differ nor the length of `known`, because their
+    /// Compares two byte strings. The time reveals neither where they differ nor the length of `expected`, because their
     /// HMACs under the secret are compared.
-    pub(super) fn is_equal(&self, known: &[u8], presented: &[u8]) -> bool {
-        let known = self.mac(&[b"key\n", known]).finalize().into_bytes();
-        self.mac(&[b"key\n", presented]).verify_slice(&known).is_ok()
+    pub(super) fn is_equal(&self, expected: &[u8], presented: &[u8]) -> bool {
+        let expected = self.mac(&[b"key\n", expected]).finalize().into_bytes();
+        self.mac(&[b"key\n", presented]).verify_slice(&expected).is_ok()
     }
 }
 
@@ -84,12 +85,12 @@ fn parse_query(query: &str) -> Option<(&str, Digest)> {
     let (mut expires, mut signature) = (None, None);
     for pair in query.split('&') {
         let (name, value) = pair.split_once('=')?;
-        let place = match name {
+        let slot = match name {
             "expires" => &mut expires,
             "signature" => &mut signature,
             _ => return None,
         };
-        if place.replace(value).is_some() {
+        if slot.replace(value).is_some() {
             return None;
         }
     }
@@ -108,20 +109,20 @@ mod tests {
 
     #[test]
     fn a_link_works_until_its_end_and_no_second_longer() {
-        let query = signer().query("se_1", NOW + 60);
+        let query = signer().sign_query("se_1", NOW + 60);
         for (now, expected) in [
             (NOW, Ok(())),
             (NOW + 59, Ok(())),
             (NOW + 60, Err(LinkRefusal::Expired)),
             (i64::MAX, Err(LinkRefusal::Expired)),
         ] {
-            assert_eq!(signer().check("se_1", Some(&query), now), expected, "{now}");
+            assert_eq!(signer().verify("se_1", Some(&query), now), expected, "{now}");
         }
     }
 
     #[test]
     fn whatever_is_altered_is_noticed() {
-        let query = signer().query("se_1", NOW + 60);
+        let query = signer().sign_query("se_1", NOW + 60);
         let (expires, signature) = query.split_once('&').unwrap();
         let mut wrong = vec![
             query.replace("expires=1", "expires=2"),
@@ -135,23 +136,23 @@ mod tests {
             expires.to_owned(),
             signature.to_owned(),
             "x".to_owned(),
-            signer().query("se_2", NOW + 60),
-            LinkSigner::new([8; SECRET_BYTES]).query("se_1", NOW + 60),
+            signer().sign_query("se_2", NOW + 60),
+            LinkSigner::new([8; SECRET_BYTES]).sign_query("se_1", NOW + 60),
         ];
-        for at in 0..64 {
+        for offset in 0..64 {
             let mut digits = query.clone().into_bytes();
-            let digit = digits.len() - 1 - at;
+            let digit = digits.len() - 1 - offset;
             digits[digit] = if digits[digit] == b'0' { b'1' } else { b'0' };
             wrong.push(String::from_utf8(digits).unwrap());
         }
         for query in wrong {
-            assert_eq!(signer().check("se_1", Some(&query), NOW), Err(LinkRefusal::Altered), "{query}");
-            assert_eq!(signer().check("se_1", Some(&query), NOW + 99), Err(LinkRefusal::Altered), "{query}");
+            assert_eq!(signer().verify("se_1", Some(&query), NOW), Err(LinkRefusal::Altered), "{query}");
+            assert_eq!(signer().verify("se_1", Some(&query), NOW + 99), Err(LinkRefusal::Altered), "{query}");
         }
-        assert_eq!(signer().check("se_2", Some(&query), NOW), Err(LinkRefusal::Altered));
-        assert_eq!(signer().check("se_1", Some(&format!("{signature}&{expires}")), NOW), Ok(()));
-        for none in [None, Some("")] {
-            assert_eq!(signer().check("se_1", none, NOW), Err(LinkRefusal::Unsigned));
+        assert_eq!(signer().verify("se_2", Some(&query), NOW), Err(LinkRefusal::Altered));
+        assert_eq!(signer().verify("se_1", Some(&format!("{signature}&{expires}")), NOW), Ok(()));
+        for unsigned in [None, Some("")] {
+            assert_eq!(signer().verify("se_1", unsigned, NOW), Err(LinkRefusal::Unsigned));
         }
     }
 

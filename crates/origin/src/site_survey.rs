@@ -47,20 +47,20 @@ impl SiteSurvey {
     pub(super) fn read(path: &Path, limits: &BundleLimits) -> Result<SiteSurvey, BundleReadError> {
         let metadata = std::fs::metadata(path).map_err(BundleReadError::io(path))?;
         if metadata.is_dir() {
-            Ok(SiteSurvey::of_folder(&FolderReader::open(path, limits)?))
+            Ok(SiteSurvey::from_folder(&FolderReader::open(path, limits)?))
         } else {
-            Ok(SiteSurvey::of_file(&metadata))
+            Ok(SiteSurvey::from_file(&metadata))
         }
     }
 
-    fn of_file(metadata: &Metadata) -> SiteSurvey {
+    fn from_file(metadata: &Metadata) -> SiteSurvey {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-        let digest = Digest::of(format!("{} {}\n", metadata.len(), format_rfc3339(modified)).as_bytes());
+        let digest = Digest::compute(format!("{} {}\n", metadata.len(), format_rfc3339(modified)).as_bytes());
         let root = SurveyedPage { position: 0, address: Some(Vec::new()), modified };
         SiteSurvey { digest, bytes: metadata.len(), pages: vec![root] }
     }
 
-    fn of_folder(folder: &FolderReader) -> SiteSurvey {
+    fn from_folder(folder: &FolderReader) -> SiteSurvey {
         let mut hasher = Sha256Hasher::new();
         let mut bytes = 0u64;
         for item in &folder.files {
@@ -71,26 +71,26 @@ impl SiteSurvey {
         }
         let mut pages = Vec::new();
         // A folder without a page is refused when it is packed, but it has a sitemap.
-        if let Ok(flavor) = SiteLayout::detect(folder.files.iter().map(|item| &item.path)) {
+        if let Ok(site_layout) = SiteLayout::detect(folder.files.iter().map(|item| &item.path)) {
             for (position, item) in folder.files.iter().enumerate() {
-                let Some(path) = flavor.site_path(&item.path) else { continue };
+                let Some(path) = site_layout.site_path(&item.path) else { continue };
                 let path = path.as_bytes();
                 if is_page(path) && !is_hidden(path) {
-                    pages.push(SurveyedPage { position, address: address(path), modified: item.modified });
+                    pages.push(SurveyedPage { position, address: page_address(path), modified: item.modified });
                 }
             }
         }
-        SiteSurvey { digest: hasher.take(), bytes, pages }
+        SiteSurvey { digest: hasher.finalize_reset(), bytes, pages }
     }
 
     /// Returns the strong entity tag of the sitemap.
     pub(super) fn entity_tag(&self) -> String {
-        format!("\"{}\"", &self.digest.hex()[..32])
+        format!("\"{}\"", &self.digest.to_hex()[..32])
     }
 
     /// Returns the sitemap (sitemaps.org, protocol 0.9). A comment in it has the digest, for clients that compare the
     /// body instead of sending conditional requests.
-    pub(super) fn sitemap(&self, domain: &Domain) -> String {
+    pub(super) fn to_sitemap(&self, domain: &Domain) -> String {
         // Two files with the same address are one page with the newer time.
         let mut pages: BTreeMap<&[u8], SystemTime> = BTreeMap::new();
         for page in &self.pages {
@@ -115,7 +115,7 @@ impl SiteSurvey {
 }
 
 /// Returns the address under which readers find a page, in either layout of files.
-fn address(path: &[u8]) -> Option<Vec<u8>> {
+fn page_address(path: &[u8]) -> Option<Vec<u8>> {
     if path == b"404.html" {
         return None;
     }
@@ -144,24 +144,24 @@ mod tests {
             ("404.html", None),
             ("a/404.html", Some("a/404")),
         ] {
-            assert_eq!(address(path.as_bytes()), expected.map(|address| address.as_bytes().to_vec()), "{path}");
+            assert_eq!(page_address(path.as_bytes()), expected.map(|address| address.as_bytes().to_vec()), "{path}");
         }
     }
 
     #[test]
     fn a_sitemap_has_each_address_once_and_nothing_that_xml_would_mind() {
-        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, 5);
+        let time = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, 5);
         let page = |address: &str, seconds| SurveyedPage {
             position: 0,
             address: Some(address.as_bytes().to_vec()),
-            modified: at(seconds),
+            modified: time(seconds),
         };
         let survey = SiteSurvey {
-            digest: Digest::of(b""),
+            digest: Digest::compute(b""),
             bytes: 0,
             pages: vec![page("a&<b>--ä", 1), page("x", 3), page("x", 2)],
         };
-        let text = survey.sitemap(&Domain::parse("docs.example").unwrap());
+        let text = survey.to_sitemap(&Domain::parse("docs.example").unwrap());
         assert!(text.contains("<loc>https://docs.example/a%26%3Cb%3E--%C3%A4</loc>"), "{text}");
         assert!(text.contains("/x</loc><lastmod>1970-01-01T00:00:03.000000005Z</lastmod>"), "{text}");
         assert_eq!(text.matches("<url>").count(), 2, "{text}");

@@ -8,7 +8,7 @@ use tokio::sync::{Mutex, Semaphore};
 use docwharf_base::error_chain::ErrorChain;
 
 use super::domain::Domain;
-use super::source::{Git, JobContext, git};
+use super::source::{GitSource, JobContext, git};
 
 /// The time for which a request without a key may wait for others.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -43,66 +43,70 @@ impl<T> Default for SharedComputation<T> {
 }
 
 impl<T: Clone + Send + 'static> SharedComputation<T> {
-    /// Returns the shared result, or computes it; `None` if that takes too long or panics.
-    pub(super) async fn get(&self, turns: &Arc<Semaphore>, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-        let came = Instant::now();
-        let mut known = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.0).lock_owned()).await.ok()?;
-        if let Some((_, answer)) = known.as_ref().filter(|(began, _)| *began >= came) {
-            return Some(answer.clone());
+    /// Returns the shared result, or computes it with a permit of `permits`; `None` if that takes too long or panics.
+    pub(super) async fn get(
+        &self,
+        permits: &Arc<Semaphore>,
+        compute: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let arrived = Instant::now();
+        let mut latest = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.0).lock_owned()).await.ok()?;
+        if let Some((_, result)) = latest.as_ref().filter(|(started, _)| *started >= arrived) {
+            return Some(result.clone());
         }
-        let turn = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(turns).acquire_owned()).await.ok()?.ok()?;
-        let making = tokio::task::spawn_blocking(move || {
-            // The permit is released when the work is done, even if the request was cancelled.
-            let _turn = turn;
-            let began = Instant::now();
-            let answer = make();
-            *known = Some((began, answer.clone()));
-            (began, answer)
+        let permit = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(permits).acquire_owned()).await.ok()?.ok()?;
+        let computation = tokio::task::spawn_blocking(move || {
+            // The permit is released at the end of the computation, even if the request was cancelled.
+            let _permit = permit;
+            let started = Instant::now();
+            let result = compute();
+            *latest = Some((started, result.clone()));
+            (started, result)
         });
-        let (began, answer) = making.await.ok()?;
+        let (started, result) = computation.await.ok()?;
         // After this time no waiting request can use the result, which may be large, so it is removed.
-        let kept = Arc::clone(&self.0);
+        let shared = Arc::clone(&self.0);
         tokio::spawn(async move {
             tokio::time::sleep(WAIT_TIMEOUT).await;
-            let mut known = kept.lock().await;
-            known.take_if(|(other, _)| *other == began);
+            let mut latest = shared.lock().await;
+            latest.take_if(|(latest_start, _)| *latest_start == started);
         });
-        Some(answer)
+        Some(result)
     }
 }
 
-/// The time of the last look-up of a branch, and the head that it found.
-type KnownHead = Option<(Instant, Option<String>)>;
+/// The time of the latest look-up of a branch, and the head that it found.
+type LatestLookup = Option<(Instant, Option<String>)>;
 
 /// The head of a project's branch, as last read from the repository. One look-up runs at a time, and concurrent
 /// requests share its result.
 #[derive(Debug, Default)]
 pub(super) struct CachedBranchHead {
-    known: Arc<Mutex<KnownHead>>,
+    latest: Arc<Mutex<LatestLookup>>,
 }
 
 impl CachedBranchHead {
     /// Returns the head, or `None` if the repository cannot be read or has no such branch. `Err` if the look-up takes
     /// too long or panics.
-    pub(super) async fn look_up(&self, git: &Git, domain: &Domain) -> Result<Option<String>, ()> {
-        let known = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.known).lock_owned()).await.map_err(drop)?;
-        if let Some((_, head)) = known.as_ref().filter(|(when, _)| when.elapsed() < BRANCH_HEAD_MAX_AGE) {
+    pub(super) async fn look_up(&self, git: &GitSource, domain: &Domain) -> Result<Option<String>, ()> {
+        let latest = tokio::time::timeout(WAIT_TIMEOUT, Arc::clone(&self.latest).lock_owned()).await.map_err(drop)?;
+        if let Some((_, head)) = latest.as_ref().filter(|(time, _)| time.elapsed() < BRANCH_HEAD_MAX_AGE) {
             return Ok(head.clone());
         }
         let (git, domain) = (git.clone(), domain.clone());
-        let asking = tokio::task::spawn_blocking(move || {
-            let mut known = known;
-            let head = match git::branches(&git, &JobContext::default()) {
+        let lookup = tokio::task::spawn_blocking(move || {
+            let mut latest = latest;
+            let head = match git::list_branches(&git, &JobContext::default()) {
                 Ok(mut heads) => heads.remove(&git.branch),
-                Err(why) => {
-                    tracing::error!("cannot list the branches of {domain}: {}", ErrorChain(&why));
+                Err(reason) => {
+                    tracing::error!("cannot list the branches of {domain}: {}", ErrorChain(&reason));
                     None
                 }
             };
-            *known = Some((Instant::now(), head.clone()));
+            *latest = Some((Instant::now(), head.clone()));
             head
         });
-        tokio::time::timeout(WAIT_TIMEOUT, asking).await.map_err(drop)?.map_err(drop)
+        tokio::time::timeout(WAIT_TIMEOUT, lookup).await.map_err(drop)?.map_err(drop)
     }
 }
 
@@ -113,40 +117,41 @@ mod tests {
 
     use super::*;
 
+    // Regression: clients with many connections and no key kept agents from reading sitemaps.
     #[tokio::test]
     async fn however_many_ask_for_a_sitemap_at_once_its_folder_is_looked_at_twice() {
-        let (shared, turns) = (Arc::new(SharedComputation::default()), Arc::new(Semaphore::new(4)));
-        let (made, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let ask = |go: Option<mpsc::Receiver<()>>, begun: Option<tokio::sync::oneshot::Sender<()>>| {
-            let (shared, turns) = (Arc::clone(&shared), Arc::clone(&turns));
-            let (made, asked) = (Arc::clone(&made), Arc::clone(&asked));
+        let (shared, permits) = (Arc::new(SharedComputation::default()), Arc::new(Semaphore::new(4)));
+        let (computations, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let request = |released: Option<mpsc::Receiver<()>>, started: Option<tokio::sync::oneshot::Sender<()>>| {
+            let (shared, permits) = (Arc::clone(&shared), Arc::clone(&permits));
+            let (computations, requests) = (Arc::clone(&computations), Arc::clone(&requests));
             tokio::spawn(async move {
-                asked.fetch_add(1, Ordering::SeqCst);
-                let make = move || {
-                    if let Some(begun) = begun {
-                        let _ = begun.send(());
+                requests.fetch_add(1, Ordering::SeqCst);
+                let compute = move || {
+                    if let Some(started) = started {
+                        let _ = started.send(());
                     }
-                    if let Some(go) = go {
-                        let _ = go.recv();
+                    if let Some(released) = released {
+                        let _ = released.recv();
                     }
-                    made.fetch_add(1, Ordering::SeqCst)
+                    computations.fetch_add(1, Ordering::SeqCst)
                 };
-                shared.get(&turns, make).await
+                shared.get(&permits, compute).await
             })
         };
-        let ((go, gone), (begin, begins)) = (mpsc::channel(), tokio::sync::oneshot::channel());
-        let first = ask(Some(gone), Some(begin));
-        begins.await.unwrap();
-        let others: Vec<_> = (0..100).map(|_| ask(None, None)).collect();
+        let ((release, released), (started, start)) = (mpsc::channel(), tokio::sync::oneshot::channel());
+        let first = request(Some(released), Some(started));
+        start.await.unwrap();
+        let others: Vec<_> = (0..100).map(|_| request(None, None)).collect();
         // The test has one thread, on which each task runs until it waits.
-        while asked.load(Ordering::SeqCst) <= others.len() {
+        while requests.load(Ordering::SeqCst) <= others.len() {
             tokio::task::yield_now().await;
         }
-        go.send(()).unwrap();
+        release.send(()).unwrap();
         assert_eq!(first.await.unwrap(), Some(0));
         for other in others {
-            assert_eq!(other.await.unwrap(), Some(1), "what it is told was looked at after it had asked");
+            assert_eq!(other.await.unwrap(), Some(1), "the computation of its result started after the request");
         }
-        assert_eq!(made.load(Ordering::SeqCst), 2);
+        assert_eq!(computations.load(Ordering::SeqCst), 2);
     }
 }

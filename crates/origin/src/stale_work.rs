@@ -1,4 +1,4 @@
-//! Removal of work folders that a process has left behind when it was killed.
+//! Removal of work folders that remained when a process was killed.
 
 #![deny(clippy::disallowed_methods)]
 
@@ -14,19 +14,19 @@ use super::source::git;
 /// start, and is retried at the next start.
 pub(super) fn remove_work_folder(folder: &Directory, name: &str) {
     git::kill_leftover_builds(&folder.path().join(name));
-    let aside = format!("{name}.of-");
-    match folder.rename(name, folder, format!("{aside}{}", now_unix_millis())) {
+    let renamed_prefix = format!("{name}.of-");
+    match folder.rename(name, folder, format!("{renamed_prefix}{}", now_unix_millis())) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             let path = folder.path().join(name);
-            tracing::warn!("cannot rename {}: {error}; what is left there is not removed", path.display());
+            tracing::warn!("cannot rename {}: {error}; its remaining content is not removed", path.display());
         }
         _ => {}
     }
     let Ok(entries) = folder.entries() else { return };
-    for entry in entries.flatten().filter(|entry| entry.name.to_string_lossy().starts_with(&aside)) {
-        if let Err(error) = folder.remove_all_if_there(&entry.name) {
+    for entry in entries.flatten().filter(|entry| entry.name.to_string_lossy().starts_with(&renamed_prefix)) {
+        if let Err(error) = folder.remove_all_if_exists(&entry.name) {
             let path = folder.path().join(&entry.name);
-            tracing::warn!("cannot remove {}: {error}; it is tried again at the next start", path.display());
+            tracing::warn!("cannot remove {}: {error}; the next start tries again", path.display());
         }
     }
 }
@@ -50,9 +50,9 @@ mod tests {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
         remove_work_folder(&folder, "work");
-        let mut left = names();
-        left.sort();
-        assert_eq!(left, ["other.of-1", "workshop"]);
+        let mut remaining = names();
+        remaining.sort();
+        assert_eq!(remaining, ["other.of-1", "workshop"]);
         remove_work_folder(&folder, "work");
     }
 }

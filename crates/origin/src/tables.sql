@@ -4,9 +4,9 @@ CREATE TABLE keys (
     id INTEGER PRIMARY KEY,
     organization TEXT NOT NULL,
     name TEXT NOT NULL,
-    -- What may be shown: the key's first characters.
+    -- The first characters of the key, which may be shown.
     prefix TEXT NOT NULL,
-    -- SHA-256 of the key: it has 256 random bits of its own, so that no slow hash is needed.
+    -- SHA-256 of the key. The key has 256 random bits, so a slow hash is not needed.
     hash BLOB NOT NULL UNIQUE,
     scope TEXT NOT NULL CHECK (scope IN ('read', 'write')),
     created INTEGER NOT NULL,
@@ -15,18 +15,18 @@ CREATE TABLE keys (
 ) STRICT;
 CREATE UNIQUE INDEX keys_by_name ON keys (organization, name) WHERE revoked IS NULL;
 
--- What this origin draws once: the secret that links are signed with.
+-- Random secrets that the origin creates once, such as the one that links are signed with.
 CREATE TABLE secrets (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT, WITHOUT ROWID;
 
 CREATE TABLE jobs (
-    -- In the order in which they were started.
+    -- The order in which jobs were queued.
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
     organization TEXT NOT NULL,
     project TEXT NOT NULL,
     domain TEXT NOT NULL,
     version TEXT,
-    -- A JSON list; NULL is the whole site.
+    -- The requested pages as a JSON list; NULL for the whole site.
     paths TEXT,
     status TEXT NOT NULL CHECK (status IN ('queued', 'running', 'completed', 'failed')),
     progress INTEGER NOT NULL DEFAULT 0,
@@ -34,13 +34,13 @@ CREATE TABLE jobs (
     created INTEGER NOT NULL,
     updated INTEGER NOT NULL,
     error TEXT,
-    -- Of the bundle, which lies in bundles/<id>.<kind>.
+    -- Format, digest and size of the bundle, which is the file bundles/<id>.<kind>.
     kind TEXT,
     digest BLOB,
     bytes INTEGER,
-    -- The how manieth it was to be done.
+    -- The order in which workers started the jobs; NULL while a job waits.
     taken INTEGER,
-    -- When the last link to its bundle ends.
+    -- The time at which the last link to its bundle expires.
     promised INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX jobs_by_turn ON jobs (organization, taken);
@@ -51,10 +51,11 @@ CREATE TABLE previews (
     organization TEXT NOT NULL,
     project TEXT NOT NULL,
     branch TEXT NOT NULL,
-    -- What its address is made of: unique among all of them, as it may be the name of a host.
+    -- The part of its address that names the branch. It is unique among all previews, because it may be a host name.
     slug TEXT NOT NULL UNIQUE,
     created INTEGER NOT NULL,
-    -- The sealed version that is served, once there is one, and the deployment that made it: it lies in the folder of that.
+    -- The sealed version that is served, once there is one, and the deployment that built it. The version is in the
+    -- folder of that deployment.
     version TEXT,
     deployment TEXT,
     UNIQUE (project, branch)
@@ -70,7 +71,7 @@ CREATE TABLE deployments (
     created INTEGER NOT NULL,
     ended INTEGER,
     summary TEXT,
-    -- JSON: a list of lines; an object.
+    -- JSON: logs is a list of lines, commit_of and author are objects.
     logs TEXT NOT NULL DEFAULT '[]',
     commit_of TEXT,
     author TEXT
@@ -78,11 +79,12 @@ CREATE TABLE deployments (
 CREATE INDEX deployments_by_branch ON deployments (project, branch, created);
 
 CREATE TABLE batches (
-    -- In the order of arrival and never given twice, also when rows are gone: a walk through pages holds on to the last
-    -- number there was when it began.
+    -- The order of arrival. A number is never used twice, even after rows were removed, because a paginated query is
+    -- bound to the newest number at its start.
     number INTEGER PRIMARY KEY AUTOINCREMENT,
     project TEXT NOT NULL,
-    -- The client's own: a batch that comes again is acknowledged and not counted twice. `import <digest>` for a file.
+    -- The id that the client chose. A batch that is sent again is acknowledged and not counted twice. The id of an
+    -- imported file is `import <digest>`.
     id TEXT NOT NULL,
     received INTEGER NOT NULL,
     events INTEGER NOT NULL,
@@ -90,14 +92,15 @@ CREATE TABLE batches (
     UNIQUE (project, id)
 ) STRICT;
 
--- One row a search, a click being part of the search that it followed; a row of imported totals is `count` searches,
--- all at its time, `clicks` of which led to its page. In the order in which it is read: there is no index beside it.
+-- One row for each search; a click is part of the search before it. A row of imported totals stands for `count` searches
+-- at the same time, `clicks` of which led to its page. The primary key has the order in which rows are read, so there is
+-- no further index.
 CREATE TABLE searches (
     project TEXT NOT NULL,
     time INTEGER NOT NULL,
     batch INTEGER NOT NULL,
     place INTEGER NOT NULL,
-    -- Folded: terms that are the same to a reader are the same here.
+    -- The folded term, so that equal terms of readers are equal here.
     query TEXT NOT NULL,
     page TEXT,
     count INTEGER NOT NULL CHECK (count > 0),

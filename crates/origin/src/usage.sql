@@ -1,5 +1,6 @@
--- How many rows searches and batches of a project have, and about how many bytes those are: what limits of organizations
--- are compared with. Kept by triggers, so that it is true whoever adds or removes rows.
+-- The number of rows of searches and batches of each project, and their approximate number of bytes. The limits of
+-- organizations are compared with these numbers. Triggers update them, so they are correct whichever code adds or removes
+-- rows.
 CREATE TABLE usage (project TEXT PRIMARY KEY, rows INTEGER NOT NULL, bytes INTEGER NOT NULL) STRICT, WITHOUT ROWID;
 
 INSERT INTO usage (project, rows, bytes)
@@ -19,7 +20,7 @@ CREATE TRIGGER searches_removed AFTER DELETE ON searches BEGIN
         bytes = bytes - 40 - octet_length(old.project) - octet_length(old.query) - coalesce(octet_length(old.page), 0)
     WHERE project = old.project;
 END;
--- A batch comes before its searches.
+-- A batch is inserted before its searches, so it creates the row of its project.
 CREATE TRIGGER batches_added AFTER INSERT ON batches BEGIN
     INSERT INTO usage (project, rows, bytes) VALUES (new.project, 1, 80 + 2 * octet_length(new.project) + 2 * octet_length(new.id))
     ON CONFLICT (project) DO UPDATE SET rows = rows + excluded.rows, bytes = bytes + excluded.bytes;

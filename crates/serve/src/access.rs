@@ -11,7 +11,7 @@ use super::peer::ClientIdentity;
 pub struct AccessPolicy {
     /// The client's address must lie in one of these ranges.
     pub allow: Option<IpRanges>,
-    /// The request must come through a trusted proxy that names the authenticated user in this field.
+    /// The request must be received through a trusted proxy that names the authenticated user in this field.
     pub user_header: Option<HeaderName>,
 }
 
@@ -34,15 +34,16 @@ impl AccessPolicy {
     /// Returns whether a client may read the site.
     pub(super) fn admits(&self, client: ClientIdentity, headers: &HeaderMap) -> bool {
         // Behind a proxy that does not name its client, the address of the connection is not the client's.
-        let may = |allow: &IpRanges| client.is_known && allow.contains(client.address);
-        self.allow.as_ref().is_none_or(may) && (self.user_header.is_none() || self.user(client, headers).is_some())
+        let is_allowed = |allow: &IpRanges| client.is_known && allow.contains(client.address);
+        self.allow.as_ref().is_none_or(is_allowed)
+            && (self.user_header.is_none() || self.user(client, headers).is_some())
     }
 
-    /// Returns the authenticated user as a trusted proxy names it. If the field occurs twice, one of the two comes from
-    /// the client, so neither counts.
+    /// Returns the authenticated user that a trusted proxy names. If the field occurs twice, one of the two is from the
+    /// client, so both are ignored.
     pub fn user<'a>(&self, client: ClientIdentity, headers: &'a HeaderMap) -> Option<&'a HeaderValue> {
         let mut values = headers.get_all(self.user_header.as_ref()?).iter();
-        let user = values.next().filter(|_| client.is_by_proxy && values.next().is_none())?;
+        let user = values.next().filter(|_| client.is_via_proxy && values.next().is_none())?;
         (!user.as_bytes().trim_ascii().is_empty()).then_some(user)
     }
 }
@@ -63,9 +64,9 @@ mod tests {
 
     #[test]
     fn whatever_is_configured_must_hold_and_a_user_is_who_the_proxy_alone_has_named() {
-        // Whether there is a list of ranges and a user field; the client's address, whether it is known, whether it
-        // comes through a trusted proxy; the values of the user field; whether the request is admitted.
-        for (lists, names, address, is_known, is_by_proxy, users, expected) in [
+        // Whether there is a list of ranges and a user field; the client's address, whether it is known, whether it was
+        // received through a trusted proxy; the values of the user field; whether the request is admitted.
+        for (lists, names, address, is_known, is_via_proxy, users, expected) in [
             (false, false, OTHER, true, false, &[][..], true),
             (false, false, OTHER, false, true, &[], true),
             (true, false, LISTED, true, false, &[], true),
@@ -87,19 +88,19 @@ mod tests {
             (true, true, LISTED, false, true, &["anna"], false),
             (true, true, OTHER, true, true, &["anna"], false),
         ] {
-            let what = format!("{lists} {names} {address} {is_known} {is_by_proxy} {users:?}");
+            let case = format!("{lists} {names} {address} {is_known} {is_via_proxy} {users:?}");
             let access = access(lists, names);
-            assert_eq!(access.is_open(), !lists && !names, "{what}");
+            assert_eq!(access.is_open(), !lists && !names, "{case}");
             let mut headers = HeaderMap::new();
             for user in users {
                 headers.append("x-user", user.parse().unwrap());
             }
-            let client = ClientIdentity { address: address.parse().unwrap(), is_known, is_https: false, is_by_proxy };
-            assert_eq!(access.admits(client, &headers), expected, "{what}");
-            let is_user = names && is_by_proxy && matches!(users, [user] if !user.trim().is_empty());
-            assert_eq!(access.user(client, &headers).is_some(), is_user, "{what}");
+            let client = ClientIdentity { address: address.parse().unwrap(), is_known, is_https: false, is_via_proxy };
+            assert_eq!(access.admits(client, &headers), expected, "{case}");
+            let is_user = names && is_via_proxy && matches!(users, [user] if !user.trim().is_empty());
+            assert_eq!(access.user(client, &headers).is_some(), is_user, "{case}");
         }
-        let nobody = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
-        assert!(!nobody.is_open(), "a list without a range lets nobody in");
+        let closed = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
+        assert!(!closed.is_open(), "a list without a range admits no client");
     }
 }

@@ -1,7 +1,7 @@
 //! Formats one line of the access log. Nothing that a client sends can end the line, begin another one, or reach a
 //! terminal as a control sequence.
 //!
-//! Targets and referrers are written without their query, which may contain what a reader searched for.
+//! Targets and referrers are written without their query, which may contain the search terms of a reader.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -27,7 +27,7 @@ pub enum AccessLogFormat {
     Combined,
 }
 
-/// How much of a client's address is written.
+/// The part of a client's address that is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LoggedAddress {
     /// The first 24 bits of an IPv4 address, the first 48 bits of an IPv6 address.
@@ -40,7 +40,7 @@ pub enum LoggedAddress {
 }
 
 impl LoggedAddress {
-    /// Returns what is written of this address.
+    /// Returns the part of this address that is written; `None` for no part.
     pub fn apply(self, address: IpAddr) -> Option<IpAddr> {
         match (self, address.to_canonical()) {
             (LoggedAddress::None, _) => None,
@@ -70,7 +70,7 @@ pub(super) struct AccessLogLine {
     pub(super) version: Option<VersionId>,
 }
 
-/// Copies a field value, cut to [`MAX_STORED_VALUE_BYTES`] bytes: a response to a slow client must not keep the whole
+/// Copies a field value, cut to [`MAX_STORED_VALUE_BYTES`] bytes: a response to a slow client must not hold the whole
 /// request head in memory.
 pub(super) fn truncate_value(value: &HeaderValue) -> HeaderValue {
     // A prefix of a valid value is valid.
@@ -88,18 +88,18 @@ pub(super) fn truncate_target(target: &Uri) -> Uri {
 }
 
 impl AccessLogLine {
-    /// Returns the whole line with its line feed; `bytes` of the body were sent in `took`.
-    pub(super) fn write(&self, format: AccessLogFormat, bytes: u64, took: Duration) -> String {
+    /// Returns the line with its line feed; `bytes` of the body were sent within `duration`.
+    pub(super) fn format(&self, format: AccessLogFormat, bytes: u64, duration: Duration) -> String {
         let mut out = String::with_capacity(320);
         match format {
-            AccessLogFormat::Json => self.json(&mut out, bytes, took),
-            AccessLogFormat::Combined => self.combined(&mut out, bytes, took),
+            AccessLogFormat::Json => self.append_json(&mut out, bytes, duration),
+            AccessLogFormat::Combined => self.append_combined(&mut out, bytes, duration),
         }
         out.push('\n');
         out
     }
 
-    fn json(&self, out: &mut String, bytes: u64, took: Duration) {
+    fn append_json(&self, out: &mut String, bytes: u64, duration: Duration) {
         // Writing to a String does not fail.
         let _ = write!(out, "{{\"time\":\"{:.3}\"", timestamp(self.time));
         if let Some(client) = self.client {
@@ -108,7 +108,7 @@ impl AccessLogLine {
         for (name, value) in [
             ("user", self.user.as_ref().map(|user| user.as_bytes().trim_ascii())),
             ("method", Some(self.method.as_str().as_bytes())),
-            ("target", Some(self.path())),
+            ("target", Some(self.logged_target())),
             ("referrer", self.referrer.as_ref().map(|referrer| without_query(referrer.as_bytes()))),
             ("userAgent", self.agent.as_ref().map(HeaderValue::as_bytes)),
         ] {
@@ -123,7 +123,7 @@ impl AccessLogLine {
             ",\"protocol\":\"{:?}\",\"status\":{},\"bytes\":{bytes},\"seconds\":{:.6}",
             self.protocol,
             self.status,
-            took.as_secs_f64()
+            duration.as_secs_f64()
         );
         if let Some(version) = self.version {
             let _ = write!(out, ",\"version\":\"{}\"", version.short());
@@ -131,7 +131,7 @@ impl AccessLogLine {
         out.push('}');
     }
 
-    fn combined(&self, out: &mut String, bytes: u64, took: Duration) {
+    fn append_combined(&self, out: &mut String, bytes: u64, duration: Duration) {
         match self.client {
             Some(client) => {
                 let _ = write!(out, "{client} - ");
@@ -146,7 +146,7 @@ impl AccessLogLine {
         let _ = write!(out, " [{}] \"", timestamp(self.time).strftime("%d/%b/%Y:%H:%M:%S +0000"));
         escape_combined(out, self.method.as_str().as_bytes(), b"");
         out.push(' ');
-        escape_combined(out, self.path(), b"");
+        escape_combined(out, self.logged_target(), b"");
         let _ = write!(out, " {:?}\" {} {bytes}", self.protocol, self.status);
         for value in [
             self.referrer.as_ref().map(|r| without_query(r.as_bytes())),
@@ -159,14 +159,15 @@ impl AccessLogLine {
             }
             out.push('"');
         }
-        let _ = write!(out, " {:.6} ", took.as_secs_f64());
+        let _ = write!(out, " {:.6} ", duration.as_secs_f64());
         match self.version {
             Some(version) => out.push_str(&version.short()),
             None => out.push('-'),
         }
     }
 
-    fn path(&self) -> &[u8] {
+    /// Returns the path of the target, or another form of target that has none.
+    fn logged_target(&self) -> &[u8] {
         // The target of `OPTIONS *`, and one in authority form, have no path.
         match self.target.path() {
             "" => self.target.authority().map_or(&b"-"[..], |authority| authority.as_str().as_bytes()),
@@ -195,8 +196,8 @@ fn end_if_full(out: &mut String, begin: usize, end: usize) -> bool {
     true
 }
 
-/// Writes a value as the inside of a JSON string. Invalid UTF-8 becomes U+FFFD. Invisible characters, and those that
-/// some readers take for line ends, are escaped by number.
+/// Appends a value as the inside of a JSON string. Invalid UTF-8 becomes U+FFFD. Invisible characters, and those that
+/// some programs treat as line ends, are escaped by number.
 fn escape_json(out: &mut String, value: &[u8]) {
     let begin = out.len();
     for c in String::from_utf8_lossy(&value[..value.len().min(MAX_STORED_VALUE_BYTES)]).chars() {
@@ -216,8 +217,9 @@ fn escape_json(out: &mut String, value: &[u8]) {
     }
 }
 
-/// Writes a value with every byte that is not printable ASCII as `\xHH`, as nginx does; the bytes in `also` as well.
-fn escape_combined(out: &mut String, value: &[u8], also: &[u8]) {
+/// Appends a value with every byte that is not printable ASCII as `\xHH`, as nginx does; and so are the bytes in
+/// `extra`.
+fn escape_combined(out: &mut String, value: &[u8], extra: &[u8]) {
     let begin = out.len();
     if value.is_empty() {
         out.push('-');
@@ -225,7 +227,7 @@ fn escape_combined(out: &mut String, value: &[u8], also: &[u8]) {
     for &byte in &value[..value.len().min(MAX_STORED_VALUE_BYTES)] {
         let end = out.len();
         match byte {
-            b' '..=b'~' if !matches!(byte, b'"' | b'\\') && !also.contains(&byte) => out.push(char::from(byte)),
+            b' '..=b'~' if !matches!(byte, b'"' | b'\\') && !extra.contains(&byte) => out.push(char::from(byte)),
             _ => {
                 let _ = write!(out, "\\x{byte:02X}");
             }
@@ -264,20 +266,20 @@ mod tests {
             (LoggedAddress::Full, "::ffff:192.0.2.77", Some("192.0.2.77")),
             (LoggedAddress::None, "192.0.2.77", None),
         ] {
-            let shown = mode.apply(address.parse().unwrap()).map(|address| address.to_string());
-            assert_eq!(shown.as_deref(), expected, "{mode:?} {address}");
+            let logged = mode.apply(address.parse().unwrap()).map(|address| address.to_string());
+            assert_eq!(logged.as_deref(), expected, "{mode:?} {address}");
         }
     }
 
     #[test]
     fn a_line_has_its_fields_and_no_query() {
-        let combined = line(b"curl/8").write(AccessLogFormat::Combined, 5, Duration::from_micros(1500));
+        let combined = line(b"curl/8").format(AccessLogFormat::Combined, 5, Duration::from_micros(1500));
         assert_eq!(
             combined,
             "192.0.2.0 - - [14/Nov/2023:22:13:20 +0000] \"GET /guide HTTP/1.1\" 200 5 \"https://search.example/\" \
              \"curl/8\" 0.001500 -\n"
         );
-        let json = line(b"curl/8").write(AccessLogFormat::Json, 5, Duration::from_micros(1500));
+        let json = line(b"curl/8").format(AccessLogFormat::Json, 5, Duration::from_micros(1500));
         let json: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(json["time"], "2023-11-14T22:13:20.250Z");
         assert_eq!((&json["bytes"], &json["seconds"]), (&5.into(), &0.0015.into()));
@@ -291,19 +293,20 @@ mod tests {
         let more =
             ["x\u{2028}y\u{202e}z\u{9b}31m", "\" 200 1 \"-\" \"-\"", "\\\"", "\u{85}"].map(|s| s.as_bytes().to_vec());
         for agent in bytes.into_iter().chain(more).filter(|bytes| HeaderValue::from_bytes(bytes).is_ok()) {
-            let json = line(&agent).write(AccessLogFormat::Json, 5, Duration::ZERO);
+            let json = line(&agent).format(AccessLogFormat::Json, 5, Duration::ZERO);
             let text = json.strip_suffix('\n').unwrap();
             assert!(!text.chars().any(|c| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c)), "{text:?}");
             let read: serde_json::Value = serde_json::from_str(text).unwrap();
             assert_eq!(read["userAgent"], String::from_utf8_lossy(&agent).as_ref());
             assert_eq!(read["status"], 200);
-            let combined = line(&agent).write(AccessLogFormat::Combined, 5, Duration::ZERO);
+            let combined = line(&agent).format(AccessLogFormat::Combined, 5, Duration::ZERO);
             let text = combined.strip_suffix('\n').unwrap();
             assert!(text.bytes().all(|b| (b' '..=b'~').contains(&b)), "{text:?}");
             assert_eq!(text.matches('"').count(), 6, "{text:?}");
         }
     }
 
+    // Regression: long addresses and user agents were not truncated in the access log, so its queue took 279 MB.
     #[test]
     fn what_is_long_is_cut_however_it_is_written() {
         let values =
@@ -314,7 +317,7 @@ mod tests {
                 line.user = line.agent.clone();
                 line.referrer = line.agent.clone();
                 line.target = format!("/{}", "%09".repeat(20_000)).parse().unwrap();
-                let text = line.write(format, 5, Duration::ZERO);
+                let text = line.format(format, 5, Duration::ZERO);
                 assert!(text.len() < 5 * MAX_VALUE_BYTES && text.matches("...").count() >= 3, "{} bytes", text.len());
                 assert!(
                     format == AccessLogFormat::Combined || serde_json::from_str::<serde_json::Value>(&text).is_ok()
@@ -340,7 +343,7 @@ mod tests {
     #[test]
     fn each_value_is_where_it_belongs_or_its_absence_is() {
         let seconds = Duration::from_millis(1500);
-        let version = VersionId(docwharf_base::model::digest::Digest::of(b"x"));
+        let version = VersionId(docwharf_base::model::digest::Digest::compute(b"x"));
         let full = AccessLogLine {
             user: Some(HeaderValue::from_static(" anna \\ b ")),
             version: Some(version),
@@ -350,13 +353,13 @@ mod tests {
         };
         let short = version.short();
         assert_eq!(
-            full.write(AccessLogFormat::Combined, 7, seconds),
+            full.format(AccessLogFormat::Combined, 7, seconds),
             format!(
                 "192.0.2.0 - anna\\x20\\x5C\\x20b [14/Nov/2023:22:13:20 +0000] \"HEAD /guide HTTP/1.1\" 404 7 \
                  \"https://search.example/\" \"x\" 1.500000 {short}\n"
             )
         );
-        let json: serde_json::Value = serde_json::from_str(&full.write(AccessLogFormat::Json, 7, seconds)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&full.format(AccessLogFormat::Json, 7, seconds)).unwrap();
         let expected = serde_json::json!({
             "time": "2023-11-14T22:13:20.250Z", "client": "192.0.2.0", "user": "anna \\ b", "method": "HEAD",
             "target": "/guide", "referrer": "https://search.example/", "userAgent": "x", "protocol": "HTTP/1.1",
@@ -364,9 +367,9 @@ mod tests {
         });
         assert_eq!(json, expected);
         let empty = AccessLogLine { client: None, referrer: None, agent: None, ..line(b"x") };
-        let text = empty.write(AccessLogFormat::Combined, 0, seconds);
+        let text = empty.format(AccessLogFormat::Combined, 0, seconds);
         assert!(text.starts_with("- - - [") && text.ends_with("\" 200 0 \"-\" \"-\" 1.500000 -\n"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&empty.write(AccessLogFormat::Json, 0, seconds)).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&empty.format(AccessLogFormat::Json, 0, seconds)).unwrap();
         for name in ["client", "user", "referrer", "userAgent", "version"] {
             assert!(json.get(name).is_none(), "{name}");
         }
@@ -383,15 +386,15 @@ mod tests {
         ] {
             let line = AccessLogLine { referrer: Some(HeaderValue::from_static(referrer)), ..line(b"x") };
             let json: serde_json::Value =
-                serde_json::from_str(&line.write(AccessLogFormat::Json, 0, Duration::ZERO)).unwrap();
+                serde_json::from_str(&line.format(AccessLogFormat::Json, 0, Duration::ZERO)).unwrap();
             assert_eq!(json["referrer"], expected, "{referrer}");
-            let combined = line.write(AccessLogFormat::Combined, 0, Duration::ZERO);
+            let combined = line.format(AccessLogFormat::Combined, 0, Duration::ZERO);
             let expected = if expected.is_empty() { "-" } else { expected };
             assert!(combined.contains(&format!(" \"{expected}\" \"x\" ")), "{combined}");
         }
         for (target, expected) in [("*", "*"), ("x.example:80", "x.example:80"), ("/a?secret", "/a")] {
             let line = AccessLogLine { target: target.parse().unwrap(), ..line(b"x") };
-            let combined = line.write(AccessLogFormat::Combined, 0, Duration::ZERO);
+            let combined = line.format(AccessLogFormat::Combined, 0, Duration::ZERO);
             assert!(combined.contains(&format!("\"GET {expected} HTTP/1.1\"")), "{combined}");
         }
     }
@@ -405,7 +408,7 @@ mod tests {
             (MAX_STORED_VALUE_BYTES + 1, true),
         ] {
             for format in [AccessLogFormat::Combined, AccessLogFormat::Json] {
-                let text = line(&vec![b'x'; len]).write(format, 5, Duration::ZERO);
+                let text = line(&vec![b'x'; len]).format(format, 5, Duration::ZERO);
                 let shown = if expected {
                     format!("\"{}...\"", "x".repeat(MAX_VALUE_BYTES))
                 } else {
@@ -422,7 +425,7 @@ mod tests {
             assert_eq!(truncate_value(&HeaderValue::from_bytes(&vec![b'x'; len]).unwrap()).len(), expected);
             let target: Uri = format!("/{}?q", "x".repeat(len - 3)).parse().unwrap();
             let is_whole = truncate_target(&target) == target;
-            assert_eq!(is_whole, len <= MAX_STORED_VALUE_BYTES, "with its query it has {len} bytes");
+            assert_eq!(is_whole, len <= MAX_STORED_VALUE_BYTES, "the target with its query has {len} bytes");
             assert_eq!(truncate_target(&target).path(), target.path());
         }
     }

@@ -33,8 +33,8 @@ enum BodyContent {
     Inflating(Box<InflatingBody>),
 }
 
-/// Where the body of a cached response is found again while the site does not change. It names the place and not the
-/// bytes, because bytes would keep their version in memory.
+/// The location from which the body of a cached response is read again while the site does not change. It does not
+/// include the bytes, because bytes would keep their version in memory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BodyLocation {
     /// The body is empty.
@@ -44,7 +44,7 @@ pub(super) enum BodyLocation {
     /// The body is a file of the served version, in a form that the image contains.
     File(usize, ResponseForm),
     /// The body is a file of the served version in a dense coding. The CRC-32 is that of the coded bytes, because a
-    /// coding may be made anew while its version stays.
+    /// coding may be replaced while its version stays.
     Dense(usize, ContentCoding, u32),
 }
 
@@ -76,53 +76,54 @@ impl ResponseBody {
         BodyContent::Parts(parts.into_iter().filter(|part| !part.is_empty()).collect()).into()
     }
 
-    /// Marks the body as one that can be found again.
+    /// Adds the location from which the body can be read again.
     pub(super) fn with_location(self, location: BodyLocation) -> ResponseBody {
         ResponseBody { location: Some(location), ..self }
     }
 
-    /// Returns where the body is found again; `None` if the response depends on more than the site and the request.
+    /// Returns the location from which the body can be read again; `None` if the response depends on more than the site
+    /// and the request.
     pub(super) fn location(&self) -> Option<&BodyLocation> {
         self.location.as_ref()
     }
 
-    /// Creates a body of segments of the stream `coded`. Segments in ascending order need one pass; the stream is
-    /// decoded from its beginning again when a segment begins before the decoder's window.
-    pub fn inflating(coded: Bytes, wanted: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
-        ResponseBody::from_segments(coded, wanted, None)
+    /// Creates a body of segments of the DEFLATE stream `coded`. Segments in ascending order need one pass; the stream
+    /// is decoded from its beginning again when a segment begins before the decoder's window.
+    pub fn inflating(coded: Bytes, segments: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
+        ResponseBody::from_segments(coded, segments, None)
     }
 
     /// Creates a body of segments of a file of a site. The file may come from the cache, and its content is checked for
     /// damage.
-    pub(super) fn page(
+    pub(super) fn from_page(
         source: PageSource,
         coded: Bytes,
-        wanted: impl IntoIterator<Item = BodySegment>,
+        segments: impl IntoIterator<Item = BodySegment>,
     ) -> ResponseBody {
-        ResponseBody::from_segments(coded, wanted, Some(source))
+        ResponseBody::from_segments(coded, segments, Some(source))
     }
 
     fn from_segments(
         coded: Bytes,
-        wanted: impl IntoIterator<Item = BodySegment>,
+        segments: impl IntoIterator<Item = BodySegment>,
         source: Option<PageSource>,
     ) -> ResponseBody {
-        let body = InflatingBody::new(coded, wanted, source);
+        let body = InflatingBody::new(coded, segments, source);
         if body.len() == 0 { ResponseBody::empty() } else { BodyContent::Inflating(Box::new(body)).into() }
     }
 
     /// Creates a body of the bytes from `start` up to, not including, `end` of a body whose parts are all available.
     pub fn slice(parts: &[Bytes], start: u64, end: u64) -> ResponseBody {
-        BodyContent::Parts(ResponseBody::cut(parts, start, end).collect()).into()
+        BodyContent::Parts(ResponseBody::slice_parts(parts, start, end).collect()).into()
     }
 
     /// Cuts the bytes from `start` up to, not including, `end` out of these parts.
-    pub fn cut(parts: &[Bytes], start: u64, end: u64) -> impl Iterator<Item = Bytes> {
-        let mut at = 0u64;
+    pub fn slice_parts(parts: &[Bytes], start: u64, end: u64) -> impl Iterator<Item = Bytes> {
+        let mut offset = 0u64;
         parts.iter().filter_map(move |part| {
             let len = part.len() as u64;
-            let (from, to) = (start.clamp(at, at + len) - at, end.clamp(at, at + len) - at);
-            at += len;
+            let (from, to) = (start.clamp(offset, offset + len) - offset, end.clamp(offset, offset + len) - offset);
+            offset += len;
             (from < to).then(|| part.slice(from as usize..to as usize))
         })
     }
@@ -157,8 +158,8 @@ impl http_body::Body for ResponseBody {
     ) -> Poll<Option<Result<Frame<BodyChunk>, Infallible>>> {
         let next = match &mut self.get_mut().content {
             BodyContent::Whole(chunk) => {
-                let all = std::mem::replace(chunk, Bytes::new().into());
-                all.has_remaining().then_some(all)
+                let whole = std::mem::replace(chunk, Bytes::new().into());
+                whole.has_remaining().then_some(whole)
             }
             BodyContent::Parts(parts) => parts.pop_front().map(BodyChunk::from),
             BodyContent::Inflating(inflating) => match ready!(inflating.poll_step(context)) {
@@ -197,15 +198,17 @@ mod tests {
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
 
+    // Regression: a range of a compressed file inflated everything before it in one piece, while other connections
+    // waited.
     #[test]
     fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
         let content: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
         let len = content.len() as u64;
-        let wanted =
+        let segments =
             [BodySegment::Bytes("head".into()), BodySegment::Inflated(7, 9), BodySegment::Inflated(len - 5, len)];
-        let mut body = ResponseBody::inflating(coded.into(), wanted);
+        let mut body = ResponseBody::inflating(coded.into(), segments);
         assert_eq!(body.len(), 11);
         let (mut sent, mut pauses) = (Vec::new(), 0);
         loop {
@@ -223,7 +226,7 @@ mod tests {
     }
 
     /// Returns all bytes that a body sends, and whether it reached its end.
-    fn all_of(mut body: ResponseBody) -> (Vec<u8>, bool) {
+    fn read_all(mut body: ResponseBody) -> (Vec<u8>, bool) {
         let mut sent = Vec::new();
         loop {
             match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
@@ -248,10 +251,10 @@ mod tests {
         for len in [60_000, 300_001] {
             let (content, coded) = content(len);
             let (len, crc) = (u64::from(len), crc32fast::hash(&content));
-            let digest = Digest::of(&content);
+            let digest = Digest::compute(&content);
             // The length and CRC-32 that the index has, the number of coded bytes, the requested range, and whether
             // damage is reported.
-            for (known_len, known_crc, there, wanted, expected) in [
+            for (known_len, known_crc, available, range, expected) in [
                 (len, crc, coded.len(), (0, len), false),
                 (len, crc ^ 1, coded.len(), (0, len), true),
                 (len + 1, crc, coded.len(), (0, len), true),
@@ -260,22 +263,26 @@ mod tests {
                 (len, crc, coded.len(), (len - 7, len), false),
                 (len, crc, coded.len(), (5, 9), false),
             ] {
-                let what = format!("{known_len} {known_crc} {there} {wanted:?} of {len}");
-                let doubts = Arc::<DamageReports>::default();
-                let pages = Arc::new(PageCache::new(1 << 20, Arc::clone(&doubts)));
+                let case = format!("{known_len} {known_crc} {available} {range:?} of {len}");
+                let damage_reports = Arc::<DamageReports>::default();
+                let cache = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
                 let version = VersionId(digest);
-                let source = PageSource { pages: Arc::clone(&pages), version, digest, len: known_len, crc: known_crc };
-                let (sent, is_whole) = all_of(ResponseBody::page(
+                let source = PageSource { cache: Arc::clone(&cache), version, digest, len: known_len, crc: known_crc };
+                let (sent, is_whole) = read_all(ResponseBody::from_page(
                     source,
-                    coded.slice(..there),
-                    [BodySegment::Inflated(wanted.0, wanted.1)],
+                    coded.slice(..available),
+                    [BodySegment::Inflated(range.0, range.1)],
                 ));
-                let asked = &content[wanted.0 as usize..wanted.1 as usize];
-                assert_eq!(is_whole, there == coded.len(), "{what}");
-                assert!(asked.starts_with(&sent) && (!is_whole || sent == asked), "{what}: {} bytes", sent.len());
-                let raised = pin!(doubts.wait_for_report()).poll(&mut Context::from_waker(Waker::noop()));
-                assert_eq!(raised.is_ready(), expected, "{what}");
-                assert_eq!(pages.get(&digest).is_some(), known_len <= MAX_SMALL_PAGE_BYTES && !expected, "{what}");
+                let requested = &content[range.0 as usize..range.1 as usize];
+                assert_eq!(is_whole, available == coded.len(), "{case}");
+                assert!(
+                    requested.starts_with(&sent) && (!is_whole || sent == requested),
+                    "{case}: {} bytes",
+                    sent.len()
+                );
+                let report = pin!(damage_reports.wait_for_report()).poll(&mut Context::from_waker(Waker::noop()));
+                assert_eq!(report.is_ready(), expected, "{case}");
+                assert_eq!(cache.get(&digest).is_some(), known_len <= MAX_SMALL_PAGE_BYTES && !expected, "{case}");
             }
         }
     }
@@ -293,13 +300,13 @@ mod tests {
             &[(5, 5)],
             &[],
         ] {
-            let wanted = slices.iter().map(|&(start, end)| BodySegment::Inflated(start, end));
-            let body = ResponseBody::inflating(coded.clone(), wanted);
+            let segments = slices.iter().map(|&(start, end)| BodySegment::Inflated(start, end));
+            let body = ResponseBody::inflating(coded.clone(), segments);
             let expected: Vec<u8> =
                 slices.iter().flat_map(|&(start, end)| &content[start as usize..end as usize]).copied().collect();
             assert_eq!((body.len(), body.is_empty()), (expected.len() as u64, expected.is_empty()), "{slices:?}");
             assert_eq!(body.is_inflated(), !expected.is_empty(), "{slices:?}");
-            assert!(all_of(body) == (expected, true), "{slices:?}");
+            assert!(read_all(body) == (expected, true), "{slices:?}");
         }
     }
 
@@ -309,16 +316,16 @@ mod tests {
         let whole = pieces.concat();
         for start in 0..=whole.len() {
             for end in start..=whole.len() + 1 {
-                let cut: Vec<Bytes> = ResponseBody::cut(&pieces, start as u64, end as u64).collect();
+                let cut: Vec<Bytes> = ResponseBody::slice_parts(&pieces, start as u64, end as u64).collect();
                 let expected = &whole[start..end.min(whole.len())];
                 assert_eq!(cut.concat(), expected, "{start}-{end}");
                 assert!(cut.iter().all(|piece| !piece.is_empty()), "{start}-{end}");
                 let body = ResponseBody::slice(&pieces, start as u64, end as u64);
                 assert_eq!((body.len(), body.is_end_stream()), (expected.len() as u64, expected.is_empty()));
-                assert_eq!(all_of(body), (expected.to_vec(), true), "{start}-{end}");
+                assert_eq!(read_all(body), (expected.to_vec(), true), "{start}-{end}");
             }
         }
-        assert_eq!(all_of(ResponseBody::parts(pieces)), (whole, true));
-        assert_eq!(all_of(ResponseBody::empty()), (Vec::new(), true));
+        assert_eq!(read_all(ResponseBody::parts(pieces)), (whole, true));
+        assert_eq!(read_all(ResponseBody::empty()), (Vec::new(), true));
     }
 }

@@ -7,17 +7,16 @@ use bytes::{Buf, Bytes};
 use docwharf_base::codec::gzip;
 use docwharf_site::memfd_arena::ArenaRange;
 
-/// A piece of a body that is sent in one go: bytes of the image without a copy, and the gzip header and trailer around
-/// them.
+/// A piece of a response body: bytes of the image without a copy, and the gzip header and trailer around them.
 #[derive(Debug, Clone)]
 pub struct BodyChunk {
-    front: &'static [u8],
+    header: &'static [u8],
     bytes: Bytes,
-    back: [u8; gzip::TRAILER_BYTES],
-    /// The offset in `back` of the first byte that is still to be sent; the length of `back` if there is no trailer.
-    back_at: usize,
-    /// The place of `bytes` in a file from which the kernel can send them.
-    lies: Option<ArenaRange>,
+    trailer: [u8; gzip::GZIP_TRAILER_BYTES],
+    /// The number of sent bytes of `trailer`; its length if there is no trailer.
+    trailer_sent: usize,
+    /// The location of `bytes` in a file from which the kernel can send them.
+    file_location: Option<ArenaRange>,
 }
 
 impl From<Bytes> for BodyChunk {
@@ -27,57 +26,67 @@ impl From<Bytes> for BodyChunk {
 }
 
 impl BodyChunk {
-    /// Creates a chunk of `bytes` between `front` and `back`.
-    pub fn framed(front: &'static [u8], bytes: Bytes, back: [u8; gzip::TRAILER_BYTES]) -> BodyChunk {
-        BodyChunk { front, bytes, back, back_at: 0, lies: None }
+    /// Creates a chunk of `bytes` between `header` and `trailer`.
+    pub fn framed(header: &'static [u8], bytes: Bytes, trailer: [u8; gzip::GZIP_TRAILER_BYTES]) -> BodyChunk {
+        BodyChunk { header, bytes, trailer, trailer_sent: 0, file_location: None }
     }
 
     /// Creates a chunk of bytes that may also be in a file from which the kernel can send them.
-    pub(super) fn with_file_location(bytes: Bytes, lies: Option<ArenaRange>) -> BodyChunk {
-        BodyChunk { front: &[], bytes, back: [0; gzip::TRAILER_BYTES], back_at: gzip::TRAILER_BYTES, lies }
+    pub(super) fn with_file_location(bytes: Bytes, file_location: Option<ArenaRange>) -> BodyChunk {
+        BodyChunk {
+            header: &[],
+            bytes,
+            trailer: [0; gzip::GZIP_TRAILER_BYTES],
+            trailer_sent: gzip::GZIP_TRAILER_BYTES,
+            file_location,
+        }
     }
 
-    /// Returns the place of the bytes in a file from which the kernel can send them.
-    pub(super) fn lies(&self) -> Option<&ArenaRange> {
-        self.lies.as_ref()
+    /// Returns the location of the bytes in a file from which the kernel can send them.
+    pub(super) fn file_location(&self) -> Option<&ArenaRange> {
+        self.file_location.as_ref()
     }
 
-    /// Discards the place in a file, because the kernel could not send from it.
+    /// Discards the location in a file, because the kernel could not send from it.
     pub(super) fn clear_file_location(&mut self) {
-        self.lies = None;
+        self.file_location = None;
     }
 
-    /// Returns the first `n` bytes: those of the header, the bytes of the body with the number of them that count, and
+    /// Returns the first `n` bytes: those of the header, then a buffer and how many of its bytes belong to them, then
     /// those of the trailer.
     pub(super) fn first_bytes(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
-        let front = n.min(self.front.len());
-        let bytes = (n - front).min(self.bytes.len());
-        let back = n - front - bytes;
-        (&self.front[..front], (&self.bytes, bytes), &self.back[self.back_at..][..back])
+        let header_len = n.min(self.header.len());
+        let bytes_len = (n - header_len).min(self.bytes.len());
+        let trailer_len = n - header_len - bytes_len;
+        (&self.header[..header_len], (&self.bytes, bytes_len), &self.trailer[self.trailer_sent..][..trailer_len])
     }
 
     /// Returns header, bytes and trailer as three slices that can be cut.
     pub fn parts(&self) -> [Bytes; 3] {
-        [Bytes::from_static(self.front), self.bytes.clone(), Bytes::copy_from_slice(&self.back[self.back_at..])]
+        [
+            Bytes::from_static(self.header),
+            self.bytes.clone(),
+            Bytes::copy_from_slice(&self.trailer[self.trailer_sent..]),
+        ]
     }
 }
 
 impl Buf for BodyChunk {
     fn remaining(&self) -> usize {
-        self.front.len() + self.bytes.len() + self.back.len() - self.back_at
+        self.header.len() + self.bytes.len() + self.trailer.len() - self.trailer_sent
     }
 
     fn chunk(&self) -> &[u8] {
-        match (self.front, &self.bytes[..]) {
-            ([], []) => &self.back[self.back_at..],
+        match (self.header, &self.bytes[..]) {
+            ([], []) => &self.trailer[self.trailer_sent..],
             ([], bytes) => bytes,
-            (front, _) => front,
+            (header, _) => header,
         }
     }
 
     fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let mut n = 0;
-        for part in [self.front, &self.bytes, &self.back[self.back_at..]] {
+        for part in [self.header, &self.bytes, &self.trailer[self.trailer_sent..]] {
             if !part.is_empty() && n < slices.len() {
                 slices[n] = IoSlice::new(part);
                 n += 1;
@@ -87,16 +96,16 @@ impl Buf for BodyChunk {
     }
 
     fn advance(&mut self, count: usize) {
-        let front = count.min(self.front.len());
-        self.front = &self.front[front..];
-        let bytes = (count - front).min(self.bytes.len());
-        self.bytes.advance(bytes);
-        if let Some(lies) = &mut self.lies {
-            lies.offset += bytes as u64;
+        let header_len = count.min(self.header.len());
+        self.header = &self.header[header_len..];
+        let bytes_len = (count - header_len).min(self.bytes.len());
+        self.bytes.advance(bytes_len);
+        if let Some(range) = &mut self.file_location {
+            range.offset += bytes_len as u64;
         }
-        let back = count - front - bytes;
-        assert!(back <= self.back.len() - self.back_at, "advanced beyond the end");
-        self.back_at += back;
+        let trailer_len = count - header_len - bytes_len;
+        assert!(trailer_len <= self.trailer.len() - self.trailer_sent, "advanced beyond the end");
+        self.trailer_sent += trailer_len;
     }
 }
 
@@ -111,10 +120,10 @@ mod tests {
         for taken in 0..=whole.len() {
             for step in [1, 2, 4, whole.len()] {
                 let mut chunk = BodyChunk::framed(front, Bytes::from_static(bytes), back);
-                let mut left = taken;
-                while left > 0 {
-                    chunk.advance(left.min(step));
-                    left -= left.min(step);
+                let mut remaining = taken;
+                while remaining > 0 {
+                    chunk.advance(remaining.min(step));
+                    remaining -= remaining.min(step);
                 }
                 let rest = &whole[taken..];
                 assert_eq!((chunk.remaining(), chunk.has_remaining()), (rest.len(), !rest.is_empty()));

@@ -7,14 +7,14 @@ use http::header::RANGE;
 /// to cause work.
 pub const MAX_RANGES: usize = 16;
 
-/// The requested part of a representation. A slice goes from its first offset up to, not including, its second.
+/// The requested part of a representation. A slice is given by its first offset and the offset after its last byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestedRange {
     /// The whole representation.
     Whole,
     /// One slice.
     Slice(u64, u64),
-    /// At least two and at most [`MOST_PARTS`] slices, in the order of the request. They do not overlap.
+    /// At least two and at most [`MAX_RANGES`] slices, in the order of the request. They do not overlap.
     Slices(Vec<(u64, u64)>),
     /// No requested byte exists; the response is 416.
     NotSatisfiable,
@@ -27,7 +27,7 @@ pub fn parse_range(headers: &HeaderMap, len: u64) -> RequestedRange {
     let (Some(field), None) = (fields.next(), fields.next()) else {
         return RequestedRange::Whole;
     };
-    let Some(set) = field.to_str().ok().and_then(bytes_unit) else {
+    let Some(set) = field.to_str().ok().and_then(strip_bytes_unit) else {
         return RequestedRange::Whole;
     };
     let mut slices: Vec<(u64, u64)> = Vec::new();
@@ -50,7 +50,7 @@ pub fn parse_range(headers: &HeaderMap, len: u64) -> RequestedRange {
     match slices[..] {
         [] if is_empty => RequestedRange::Whole,
         [] => RequestedRange::NotSatisfiable,
-        // If one range of a list is left, it is sent without multipart (RFC 9110, 15.3.7.2).
+        // If one range of a list remains, it is sent without multipart (RFC 9110, 15.3.7.2).
         [(start, end)] => RequestedRange::Slice(start, end),
         _ => RequestedRange::Slices(slices),
     }
@@ -72,7 +72,8 @@ fn parse_range_spec(spec: &str, len: u64) -> Result<Option<(u64, u64)>, InvalidR
     Ok((slice.0 < slice.1).then_some(slice))
 }
 
-fn bytes_unit(field: &str) -> Option<&str> {
+/// Returns the ranges of a field in the unit `bytes`; `None` for another unit.
+fn strip_bytes_unit(field: &str) -> Option<&str> {
     let (unit, spec) = field.split_once('=')?;
     unit.trim().eq_ignore_ascii_case("bytes").then_some(spec)
 }
@@ -91,7 +92,8 @@ fn parse_position(text: &str) -> Result<Option<u64>, InvalidRange> {
 mod tests {
     use super::*;
 
-    fn part(value: &str, len: u64) -> RequestedRange {
+    /// Parses a Range field for a representation of `len` bytes.
+    fn parse(value: &str, len: u64) -> RequestedRange {
         let mut headers = HeaderMap::new();
         headers.insert(RANGE, value.parse().unwrap());
         parse_range(&headers, len)
@@ -119,11 +121,11 @@ mod tests {
             ("lines=0-9", RequestedRange::Whole),
             ("0-9", RequestedRange::Whole),
         ] {
-            assert_eq!(part(value, 100), expected, "{value}");
+            assert_eq!(parse(value, 100), expected, "{value}");
         }
         assert_eq!(parse_range(&HeaderMap::new(), 100), RequestedRange::Whole);
         for value in ["bytes=0-", "bytes=-1", "bytes=0-0,-1"] {
-            assert_eq!(part(value, 0), RequestedRange::NotSatisfiable, "{value} of nothing");
+            assert_eq!(parse(value, 0), RequestedRange::NotSatisfiable, "{value} of nothing");
         }
     }
 
@@ -148,7 +150,7 @@ mod tests {
             ("bytes=0-1,6-5", RequestedRange::Whole),
             ("bytes=200-,6-5", RequestedRange::Whole),
         ] {
-            assert_eq!(part(value, 100), expected, "{value}");
+            assert_eq!(parse(value, 100), expected, "{value}");
         }
     }
 
@@ -158,11 +160,11 @@ mod tests {
             let specs: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
             format!("bytes={}", specs.join(","))
         };
-        assert!(matches!(part(&list(16), 100), RequestedRange::Slices(slices) if slices.len() == 16));
+        assert!(matches!(parse(&list(16), 100), RequestedRange::Slices(slices) if slices.len() == 16));
         assert!(
-            matches!(part(&format!("{},200-", list(16)), 100), RequestedRange::Slices(slices) if slices.len() == 16)
+            matches!(parse(&format!("{},200-", list(16)), 100), RequestedRange::Slices(slices) if slices.len() == 16)
         );
-        assert_eq!(part(&list(17), 100), RequestedRange::Whole);
+        assert_eq!(parse(&list(17), 100), RequestedRange::Whole);
     }
 
     #[test]
@@ -180,7 +182,7 @@ mod tests {
             ("bytes=-101", RequestedRange::Slice(0, 100)),
             ("bytes=-99999999999999999999999", RequestedRange::Slice(0, 100)),
         ] {
-            assert_eq!(part(value, 100), expected, "{value}");
+            assert_eq!(parse(value, 100), expected, "{value}");
         }
         for (value, expected) in [
             ("bytes=0-18446744073709551615", RequestedRange::Slice(0, u64::MAX)),
@@ -188,7 +190,7 @@ mod tests {
             ("bytes=18446744073709551615-", RequestedRange::NotSatisfiable),
             ("bytes=-18446744073709551615", RequestedRange::Slice(0, u64::MAX)),
         ] {
-            assert_eq!(part(value, u64::MAX), expected, "{value}");
+            assert_eq!(parse(value, u64::MAX), expected, "{value}");
         }
         // An invalid range is invalid for an empty representation as well.
         for (value, expected) in [
@@ -197,7 +199,7 @@ mod tests {
             ("bytes=5-2", RequestedRange::Whole),
             ("lines=0-", RequestedRange::Whole),
         ] {
-            assert_eq!(part(value, 0), expected, "{value} of nothing");
+            assert_eq!(parse(value, 0), expected, "{value} of nothing");
         }
     }
 
@@ -218,7 +220,7 @@ mod tests {
             "bytes2=0-9",
             "=0-9",
         ] {
-            assert_eq!(part(value, 100), RequestedRange::Whole, "{value}");
+            assert_eq!(parse(value, 100), RequestedRange::Whole, "{value}");
         }
         let mut headers = HeaderMap::new();
         for value in ["bytes=0-9", "bytes=20-29"] {
@@ -238,8 +240,8 @@ mod tests {
             "bytes=50-1000,-1",
             "bytes=-1,99-99",
         ] {
-            assert_eq!(part(value, 100), RequestedRange::Whole, "{value}");
+            assert_eq!(parse(value, 100), RequestedRange::Whole, "{value}");
         }
-        assert_eq!(part("bytes=5-9,10-14,0-4", 100), RequestedRange::Slices(vec![(5, 10), (10, 15), (0, 5)]));
+        assert_eq!(parse("bytes=5-9,10-14,0-4", 100), RequestedRange::Slices(vec![(5, 10), (10, 15), (0, 5)]));
     }
 }

@@ -31,16 +31,16 @@ impl IpRanges {
 /// Parses one range or address. `IpNet`'s own parser is not used: it accepts `010.0.0.0/08`, and refuses an address
 /// without a prefix length.
 fn parse_range(text: &str) -> Result<IpNet, String> {
-    let wrong = || format!("{text:?} is no range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
+    let error = || format!("{text:?} is not a range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
     let (address, length) = match text.split_once('/') {
         // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
-        Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(wrong()),
-        Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| wrong())?)),
+        Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(error()),
+        Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| error())?)),
         None => (text, None),
     };
-    let address: IpAddr = address.parse().map_err(|_| wrong())?;
+    let address: IpAddr = address.parse().map_err(|_| error())?;
     let range = match length {
-        Some(length) => IpNet::new(address, length).map_err(|_| wrong())?,
+        Some(length) => IpNet::new(address, length).map_err(|_| error())?,
         None => IpNet::from(address),
     };
     let range = canonical(range);
@@ -54,7 +54,7 @@ fn parse_range(text: &str) -> Result<IpNet, String> {
     Ok(range)
 }
 
-/// Makes an IPv4 range of one in IPv6-mapped form, because [`IpRanges::contains`] compares canonical addresses.
+/// Converts a range in IPv6-mapped form to IPv4, because [`IpRanges::contains`] compares canonical addresses.
 fn canonical(range: IpNet) -> IpNet {
     match (range, range.addr().to_canonical()) {
         (IpNet::V6(_), v4 @ IpAddr::V4(_)) => {

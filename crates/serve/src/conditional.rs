@@ -16,13 +16,13 @@ pub enum PreconditionOutcome {
     Failed,
 }
 
-/// The dates that are known of the content at a path, in seconds since 1970.
+/// The dates of the content at a path, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentDates {
     /// The date that Last-Modified has.
     pub modified: i64,
-    /// When the path last led to other content, which may be newer: after a rollback the date is earlier than before.
-    /// `None` if there never was other content.
+    /// When the path last led to other content, which may be newer: a rollback restores an earlier date. `None` if
+    /// there never was other content.
     pub replaced: Option<i64>,
     /// When rules last led the path to another file, which may have the same date. Not later than `replaced`.
     pub rerouted: Option<i64>,
@@ -35,12 +35,12 @@ impl ContentDates {
     }
 
     /// Returns whether a copy with this date is still current (RFC 9110, 13.1.3). An earlier date than `modified`
-    /// belongs to other content. A later date may belong to what was there before a rollback, so it counts only if it
-    /// is later than the last replacement. `modified` itself belongs to one content of one file, so it counts unless
-    /// rules have led the path to another file.
+    /// belongs to other content. A later date may belong to the content before a rollback, so it counts only if it is
+    /// later than the last replacement. `modified` itself belongs to one content of one file, so it counts unless rules
+    /// have led the path to another file.
     fn is_unchanged_since(self, since: i64) -> bool {
-        let exchanged = if since == self.modified { self.rerouted } else { self.replaced };
-        since >= self.modified && exchanged.is_none_or(|second| since > second)
+        let changed = if since == self.modified { self.rerouted } else { self.replaced };
+        since >= self.modified && changed.is_none_or(|second| since > second)
     }
 
     /// Returns whether the date is a strong validator (RFC 9110, 8.8.2.2): no other bytes can have been sent under it.
@@ -51,36 +51,36 @@ impl ContentDates {
 
 /// Evaluates the preconditions of a GET or HEAD request against the selected representation: its strong entity tag,
 /// quotes included, and its date.
-pub fn evaluate_preconditions(headers: &HeaderMap, tag: &str, dated: ContentDates) -> PreconditionOutcome {
+pub fn evaluate_preconditions(headers: &HeaderMap, tag: &str, dates: ContentDates) -> PreconditionOutcome {
     if headers.contains_key(IF_MATCH) {
         if !matches_any(headers, &IF_MATCH, tag, false) {
             return PreconditionOutcome::Failed;
         }
-    } else if parse_single_date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dated.is_unchanged_since(since)) {
+    } else if parse_single_date(headers, &IF_UNMODIFIED_SINCE).is_some_and(|since| !dates.is_unchanged_since(since)) {
         return PreconditionOutcome::Failed;
     }
     if headers.contains_key(IF_NONE_MATCH) {
         if matches_any(headers, &IF_NONE_MATCH, tag, true) {
             return PreconditionOutcome::NotModified;
         }
-    } else if parse_single_date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dated.is_unchanged_since(since)) {
+    } else if parse_single_date(headers, &IF_MODIFIED_SINCE).is_some_and(|since| dates.is_unchanged_since(since)) {
         return PreconditionOutcome::NotModified;
     }
     PreconditionOutcome::Proceed
 }
 
 /// Returns whether the Range field of a request applies (RFC 9110, 13.1.5): the request has no If-Range, or If-Range
-/// names exactly the representation that would be sent. All codings of a file share its date, so `dated` is `None`
-/// where the date does not stand for the coding that would be sent. A date must also be a strong validator.
-pub fn if_range_matches(headers: &HeaderMap, tag: &str, dated: Option<ContentDates>) -> bool {
+/// names exactly the representation that would be sent. All codings of a file share its date, so `dates` is `None` if
+/// the date does not identify the coding that would be sent. A date must also be a strong validator.
+pub fn if_range_matches(headers: &HeaderMap, tag: &str, dates: Option<ContentDates>) -> bool {
     let mut fields = headers.get_all(IF_RANGE).iter();
     match (fields.next().map(|field| field.to_str()), fields.next()) {
         (None, _) => true,
         (Some(Ok(value)), None) => {
             let value = value.trim();
             let is_date = || !value.starts_with('"') && !value.starts_with("W/");
-            let dated = dated.filter(|dated| dated.is_strong());
-            value == tag || (is_date() && dated.is_some_and(|dated| parse_date(value) == Some(dated.modified)))
+            let dates = dates.filter(|dates| dates.is_strong());
+            value == tag || (is_date() && dates.is_some_and(|dates| parse_date(value) == Some(dates.modified)))
         }
         _ => false,
     }
@@ -118,8 +118,8 @@ fn matches_any(headers: &HeaderMap, name: &HeaderName, tag: &str, weak: bool) ->
             let Some(end) = opaque.strip_prefix('"').and_then(|inner| inner.find('"')) else {
                 return false;
             };
-            let (this, next) = opaque.split_at(end + 2);
-            if this == tag && (weak || !is_weak) {
+            let (candidate, next) = opaque.split_at(end + 2);
+            if candidate == tag && (weak || !is_weak) {
                 return true;
             }
             rest = next;
@@ -135,7 +135,8 @@ mod tests {
     const TAG: &str = "\"abc\"";
     const NOON: i64 = 1_000_000_000; // Sun, 09 Sep 2001 01:46:40 GMT
 
-    fn judged(fields: &[(HeaderName, &str)]) -> PreconditionOutcome {
+    /// Evaluates the preconditions in these fields.
+    fn evaluate(fields: &[(HeaderName, &str)]) -> PreconditionOutcome {
         let mut headers = HeaderMap::new();
         for (name, value) in fields {
             headers.append(name.clone(), value.parse().unwrap());
@@ -147,22 +148,22 @@ mod tests {
     fn none_match_beats_modified_since() {
         let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
         let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
-        assert_eq!(judged(std::slice::from_ref(&same)), PreconditionOutcome::NotModified);
-        assert_eq!(judged(std::slice::from_ref(&old)), PreconditionOutcome::Proceed);
-        assert_eq!(judged(&[same, (IF_NONE_MATCH, "\"other\"")]), PreconditionOutcome::Proceed);
-        assert_eq!(judged(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), PreconditionOutcome::NotModified);
-        assert_eq!(judged(&[(IF_MODIFIED_SINCE, "yesterday")]), PreconditionOutcome::Proceed);
+        assert_eq!(evaluate(std::slice::from_ref(&same)), PreconditionOutcome::NotModified);
+        assert_eq!(evaluate(std::slice::from_ref(&old)), PreconditionOutcome::Proceed);
+        assert_eq!(evaluate(&[same, (IF_NONE_MATCH, "\"other\"")]), PreconditionOutcome::Proceed);
+        assert_eq!(evaluate(&[old, (IF_NONE_MATCH, "W/\"abc\"")]), PreconditionOutcome::NotModified);
+        assert_eq!(evaluate(&[(IF_MODIFIED_SINCE, "yesterday")]), PreconditionOutcome::Proceed);
     }
 
     #[test]
     fn lists_stars_and_commas_in_tags() {
         for list in ["*", "\"x\", \"abc\"", "\"a,b\",W/\"abc\"", " \"abc\" "] {
-            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), PreconditionOutcome::NotModified, "{list}");
+            assert_eq!(evaluate(&[(IF_NONE_MATCH, list)]), PreconditionOutcome::NotModified, "{list}");
         }
         for list in ["abc", "\"abc", "\"x\", \"y\"", "\"abc\"x"] {
             let expected =
                 if list == "\"abc\"x" { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
-            assert_eq!(judged(&[(IF_NONE_MATCH, list)]), expected, "{list}");
+            assert_eq!(evaluate(&[(IF_NONE_MATCH, list)]), expected, "{list}");
         }
     }
 
@@ -171,16 +172,16 @@ mod tests {
         let at =
             |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         let noon = NOON.cast_unsigned();
-        let dated = ContentDates { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
+        let dates = ContentDates { modified: NOON, replaced: Some(NOON + 100), rerouted: None };
         for (since, is_same) in [(0, true), (1, false), (99, false), (100, false), (101, true), (1000, true)] {
             let mut headers = HeaderMap::new();
             headers.insert(IF_MODIFIED_SINCE, at(noon + since).parse().unwrap());
             let expected = if is_same { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed };
-            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "modified since +{since}");
+            assert_eq!(evaluate_preconditions(&headers, TAG, dates), expected, "modified since +{since}");
             headers.clear();
             headers.insert(IF_UNMODIFIED_SINCE, at(noon + since).parse().unwrap());
             let expected = if is_same { PreconditionOutcome::Proceed } else { PreconditionOutcome::Failed };
-            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "unmodified since +{since}");
+            assert_eq!(evaluate_preconditions(&headers, TAG, dates), expected, "unmodified since +{since}");
         }
         let mut headers = HeaderMap::new();
         headers.insert(IF_MODIFIED_SINCE, at(noon).parse().unwrap());
@@ -189,8 +190,8 @@ mod tests {
             (0, PreconditionOutcome::Proceed),
             (100, PreconditionOutcome::Proceed),
         ] {
-            let dated = ContentDates { rerouted: Some(NOON + rerouted), ..dated };
-            assert_eq!(evaluate_preconditions(&headers, TAG, dated), expected, "another file since +{rerouted}");
+            let dates = ContentDates { rerouted: Some(NOON + rerouted), ..dates };
+            assert_eq!(evaluate_preconditions(&headers, TAG, dates), expected, "another file since +{rerouted}");
         }
     }
 
@@ -210,20 +211,20 @@ mod tests {
             Some(ContentDates { replaced: Some(NOON), ..ContentDates::never_replaced(NOON) })
         ));
         assert!(!if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON + 1))));
-        assert!(!if_range_matches(&headers, TAG, None), "where there are several codings");
+        assert!(!if_range_matches(&headers, TAG, None), "the file has several codings");
         headers.insert(IF_RANGE, TAG.parse().unwrap());
         assert!(if_range_matches(&headers, TAG, None));
     }
 
     #[test]
     fn failed_preconditions_are_412() {
-        assert_eq!(judged(&[(IF_MATCH, "\"x\"")]), PreconditionOutcome::Failed);
-        assert_eq!(judged(&[(IF_MATCH, "W/\"abc\"")]), PreconditionOutcome::Failed, "If-Match compares strongly");
-        assert_eq!(judged(&[(IF_MATCH, "\"abc\"")]), PreconditionOutcome::Proceed);
-        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), PreconditionOutcome::Failed);
-        assert_eq!(judged(&[(IF_UNMODIFIED_SINCE, "soon")]), PreconditionOutcome::Proceed);
+        assert_eq!(evaluate(&[(IF_MATCH, "\"x\"")]), PreconditionOutcome::Failed);
+        assert_eq!(evaluate(&[(IF_MATCH, "W/\"abc\"")]), PreconditionOutcome::Failed, "If-Match compares strongly");
+        assert_eq!(evaluate(&[(IF_MATCH, "\"abc\"")]), PreconditionOutcome::Proceed);
+        assert_eq!(evaluate(&[(IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]), PreconditionOutcome::Failed);
+        assert_eq!(evaluate(&[(IF_UNMODIFIED_SINCE, "soon")]), PreconditionOutcome::Proceed);
         assert_eq!(
-            judged(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
+            evaluate(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
             PreconditionOutcome::Proceed
         );
     }
@@ -252,37 +253,37 @@ mod tests {
             (&[(IF_MATCH, TAG), (IF_MODIFIED_SINCE, same)], PreconditionOutcome::NotModified),
             (&[(IF_UNMODIFIED_SINCE, old), (IF_NONE_MATCH, TAG)], PreconditionOutcome::Failed),
         ] {
-            assert_eq!(judged(fields), expected, "{fields:?}");
+            assert_eq!(evaluate(fields), expected, "{fields:?}");
         }
     }
 
     #[test]
     fn if_range_names_exactly_what_would_be_sent_and_only_once() {
         let same = "Sun, 09 Sep 2001 01:46:40 GMT";
-        let known = Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) });
-        let replaced = Some(ContentDates { replaced: Some(NOON + 1), ..ContentDates::never_replaced(NOON) });
-        for (values, dated, expected) in [
+        let strong_date = Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) });
+        let weak_date = Some(ContentDates { replaced: Some(NOON + 1), ..ContentDates::never_replaced(NOON) });
+        for (values, dates, expected) in [
             (&[][..], None, true),
             (&[TAG], None, true),
-            (&[" \"abc\" "], known, true),
-            (&["W/\"abc\""], known, false),
-            (&["\"x\""], known, false),
-            (&["*"], known, false),
-            (&["\"x\", \"abc\""], known, false),
-            (&[TAG, TAG], known, false),
-            (&[same], known, true),
-            (&[same], replaced, false),
+            (&[" \"abc\" "], strong_date, true),
+            (&["W/\"abc\""], strong_date, false),
+            (&["\"x\""], strong_date, false),
+            (&["*"], strong_date, false),
+            (&["\"x\", \"abc\""], strong_date, false),
+            (&[TAG, TAG], strong_date, false),
+            (&[same], strong_date, true),
+            (&[same], weak_date, false),
             (&[same], None, false),
-            (&[same, same], known, false),
-            (&["Sun, 09 Sep 2001 01:46:41 GMT"], known, false),
-            (&["Sun, 09 Sep 2001 01:46:39 GMT"], known, false),
-            (&[""], known, false),
+            (&[same, same], strong_date, false),
+            (&["Sun, 09 Sep 2001 01:46:41 GMT"], strong_date, false),
+            (&["Sun, 09 Sep 2001 01:46:39 GMT"], strong_date, false),
+            (&[""], strong_date, false),
         ] {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(IF_RANGE, value.parse().unwrap());
             }
-            assert_eq!(if_range_matches(&headers, TAG, dated), expected, "{values:?} of {dated:?}");
+            assert_eq!(if_range_matches(&headers, TAG, dates), expected, "{values:?} of {dates:?}");
         }
     }
 }

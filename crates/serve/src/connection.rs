@@ -1,7 +1,7 @@
 //! Serves one accepted connection: detects the protocol, applies the deadlines and ends the connection.
 //!
-//! [`Connection`] is a hand-written future because it is polled for every request. It registers for a stop and for a
-//! deadline once, and checks them again only after they have fired.
+//! [`Connection`] is a hand-written future because it is polled for every request. It registers once for the shutdown
+//! and once for its deadlines, and checks them again only after they have fired.
 
 use std::error::Error;
 use std::future::Future;
@@ -54,36 +54,36 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
     tracker: Arc<ConnectionTracker>,
     /// The shutdown phase that the connection has acted on.
     phase: u8,
-    /// The waker that is registered for the stop and the timer; `None` before the connection first had to wait.
+    /// The waker that is registered for the shutdown and the timer; `None` before the connection first has to wait.
     waker: Option<Waker>,
     /// The registration for the next change of the shutdown phase.
     phase_change: Option<Pin<Box<OwnedNotified>>>,
     /// The site that the requests are for, and the peer; `None` if a service answers them instead.
     site: SiteAndPeer,
-    /// Whether the connection has sent a request.
-    begun: Arc<AtomicBool>,
+    /// Whether a request was received on the connection.
+    request_received: Arc<AtomicBool>,
     /// Fires when the nearest deadline may have passed.
     timer: Option<Pin<Box<Sleep>>>,
     /// The deadline for the first request; `None` once it no longer applies.
-    first_request_by: Option<Instant>,
-    _place: ConnectionSlot,
+    first_request_deadline: Option<Instant>,
+    _slot: ConnectionSlot,
 }
 
 type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
 type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
 
 enum Protocol<S, V: HttpService<Incoming>> {
-    /// Only plain HTTP/1.1 requests have come so far; the stream and the service are for hyper, which takes over at the
-    /// first other request.
+    /// Only plain HTTP/1.1 requests were received so far. The stream and the service are passed to hyper at the first
+    /// other request.
     Http1(Option<(S, V)>, Box<Http1Connection>, NegotiatedProtocol),
-    /// The protocol is not known yet: the stream and the service that will answer, the bytes read so far, the protocol
-    /// that ALPN selected, and the deadline by which the protocol must be known.
+    /// The protocol is not detected yet: the stream and the service that will answer, the bytes read so far, the
+    /// protocol that ALPN selected, and the deadline for the detection.
     Unknown(Option<(S, V)>, Vec<u8>, NegotiatedProtocol, Instant),
     /// HTTP/1 served by hyper, with the deadlines of its request heads.
     HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
     /// HTTP/2 to a site, served by [`super::http2`].
     Http2(S, Box<Http2Connection>),
-    /// HTTP/2 served by hyper: to a service that is not a site, or to a site that wants it so ([`Http2Server::Hyper`]).
+    /// HTTP/2 served by hyper: to a service that is not a site, or to a site with [`Http2Server::Hyper`].
     HyperHttp2(Pin<Box<HyperHttp2<S, V>>>),
 }
 
@@ -99,123 +99,133 @@ where
     V::Error: Into<Box<dyn Error + Send + Sync>>,
     V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
 {
-    /// Serves `stream` for a `site` as far as possible, and otherwise by `service`, which sets `begun` when a request
-    /// has come. `accepted` is when the connection was accepted.
+    /// Creates a connection that serves `site` on `stream`, and uses `service` for requests that need hyper. `service`
+    /// sets `request_received` when it receives a request. `accepted_at` is when the connection was accepted.
     pub(super) fn new(
         stream: S,
-        speaks: NegotiatedProtocol,
+        negotiated: NegotiatedProtocol,
         service: V,
         site: SiteAndPeer,
-        begun: Arc<AtomicBool>,
-        accepted: Instant,
-        place: ConnectionSlot,
+        request_received: Arc<AtomicBool>,
+        accepted_at: Instant,
+        slot: ConnectionSlot,
     ) -> Self {
         let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
-        let speaks = if has_http2 { speaks } else { NegotiatedProtocol::Http1 };
+        let negotiated = if has_http2 { negotiated } else { NegotiatedProtocol::Http1 };
         let protocol = match &site {
-            Some((site, peer)) if speaks != NegotiatedProtocol::Http2 => {
-                let plain = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&begun));
-                Protocol::Http1(Some((stream, service)), Box::new(plain), speaks)
+            Some((site, peer)) if negotiated != NegotiatedProtocol::Http2 => {
+                let connection = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&request_received));
+                Protocol::Http1(Some((stream, service)), Box::new(connection), negotiated)
             }
-            _ => Protocol::Unknown(Some((stream, service)), Vec::new(), speaks, accepted + FIRST_REQUEST_TIMEOUT),
+            _ => {
+                Protocol::Unknown(Some((stream, service)), Vec::new(), negotiated, accepted_at + FIRST_REQUEST_TIMEOUT)
+            }
         };
         Connection {
             protocol,
-            tracker: Arc::clone(&place.tracker),
+            tracker: Arc::clone(&slot.tracker),
             phase: OPEN,
             waker: None,
             phase_change: None,
             site,
-            begun,
+            request_received,
             timer: None,
-            first_request_by: Some(accepted + FIRST_REQUEST_TIMEOUT),
-            _place: place,
+            first_request_deadline: Some(accepted_at + FIRST_REQUEST_TIMEOUT),
+            _slot: slot,
         }
     }
 
-    /// Runs the first turn, before the connection has a task of its own; ready when the connection has already ended.
+    /// Runs the first turn, before the connection has a separate task; ready when the connection has already ended.
     pub(super) fn poll_first(&mut self) -> Poll<()> {
         // No waker is needed: a connection that has to wait is polled again by its own task.
         self.poll_protocol(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn has_begun(&self) -> bool {
-        self.begun.load(Ordering::Relaxed)
+    fn has_received_request(&self) -> bool {
+        self.request_received.load(Ordering::Relaxed)
     }
 
-    /// Reads until the protocol is known; `None` if the peer closed the connection before it sent anything.
-    fn recognize(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let Protocol::Unknown(place, early, speaks, _) = &mut self.protocol else { return Poll::Ready(Some(())) };
-        let Some((stream, _)) = place else { return Poll::Ready(None) };
-        let is_two = match speaks {
+    /// Reads until the protocol is detected; `None` if the peer closed the connection before it sent anything.
+    fn detect_protocol(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
+        let Protocol::Unknown(parts, initial_bytes, negotiated, _) = &mut self.protocol else {
+            return Poll::Ready(Some(()));
+        };
+        let Some((stream, _)) = parts else { return Poll::Ready(None) };
+        let is_http2 = match negotiated {
             NegotiatedProtocol::Http1 => false,
             NegotiatedProtocol::Http2 => true,
-            NegotiatedProtocol::Either => match ready!(detect_http2(stream, early, context)) {
-                Ok(is_two) => is_two,
+            NegotiatedProtocol::Either => match ready!(detect_http2(stream, initial_bytes, context)) {
+                Ok(is_http2) => is_http2,
                 Err(_) => return Poll::Ready(None),
             },
         };
-        let Some((stream, service)) = place.take() else { return Poll::Ready(None) };
-        let early = std::mem::take(early);
-        let own = self.site.as_ref().filter(|(site, _)| site.settings.http2 == Http2Server::Own);
-        if let Some((site, peer)) = own.filter(|_| is_two) {
-            let mut two = Box::new(Http2Connection::new(Arc::clone(site), *peer, Arc::clone(&self.begun)));
-            two.begin(&early);
-            self.protocol = Protocol::Http2(stream, two);
-        } else if is_two {
-            let two = http2_builder().serve_connection(ReplayStream::new(stream, early), service);
-            self.protocol = Protocol::HyperHttp2(Box::pin(two));
+        let Some((stream, service)) = parts.take() else { return Poll::Ready(None) };
+        let initial_bytes = std::mem::take(initial_bytes);
+        let site_with_http2 = self.site.as_ref().filter(|(site, _)| site.settings.http2 == Http2Server::Own);
+        if let Some((site, peer)) = site_with_http2.filter(|_| is_http2) {
+            let mut connection =
+                Box::new(Http2Connection::new(Arc::clone(site), *peer, Arc::clone(&self.request_received)));
+            connection.receive_initial_bytes(&initial_bytes);
+            self.protocol = Protocol::Http2(stream, connection);
+        } else if is_http2 {
+            let connection = http2_builder().serve_connection(ReplayStream::new(stream, initial_bytes), service);
+            self.protocol = Protocol::HyperHttp2(Box::pin(connection));
         } else {
-            let alarm = HeadTimer::new();
-            let one = http1_builder(&alarm).serve_connection(ReplayStream::new(stream, early), service);
-            self.protocol = Protocol::HyperHttp1(Box::new(one), alarm);
+            let head_timer = HeadTimer::new();
+            let connection =
+                http1_builder(&head_timer).serve_connection(ReplayStream::new(stream, initial_bytes), service);
+            self.protocol = Protocol::HyperHttp1(Box::new(connection), head_timer);
         }
-        if self.phase != OPEN && self.has_begun() {
+        if self.phase != OPEN && self.has_received_request() {
             self.finish_requests();
         }
         Poll::Ready(Some(()))
     }
 
     /// Runs one turn of the protocol; ready when the connection has ended. Errors are not logged: they mean that the
-    /// client went away or spoke another protocol.
+    /// client closed the connection or used another protocol.
     fn poll_protocol(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Protocol::Http1(place, plain, speaks) = &mut self.protocol {
-            let Some((stream, _)) = place else { return Poll::Ready(()) };
-            match ready!(plain.poll(stream, context)) {
+        if let Protocol::Http1(parts, connection, negotiated) = &mut self.protocol {
+            let Some((stream, _)) = parts else { return Poll::Ready(()) };
+            match ready!(connection.poll(stream, context)) {
                 Http1Outcome::Ended => return Poll::Ready(()),
-                Http1Outcome::Hyper(early) => {
-                    // HTTP/2 starts with the first bytes of a connection or not at all (RFC 9113, section 3.3).
-                    let speaks = if self.begun.load(Ordering::Relaxed) { NegotiatedProtocol::Http1 } else { *speaks };
-                    let by = self.first_request_by.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
-                    self.protocol = Protocol::Unknown(place.take(), early, speaks, by);
+                Http1Outcome::PassToHyper(unhandled) => {
+                    // Only the first bytes of a connection can select HTTP/2 (RFC 9113, section 3.3).
+                    let negotiated = if self.request_received.load(Ordering::Relaxed) {
+                        NegotiatedProtocol::Http1
+                    } else {
+                        *negotiated
+                    };
+                    let deadline = self.first_request_deadline.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
+                    self.protocol = Protocol::Unknown(parts.take(), unhandled, negotiated, deadline);
                 }
             }
         }
-        if ready!(self.recognize(context)).is_none() {
+        if ready!(self.detect_protocol(context)).is_none() {
             return Poll::Ready(());
         }
         match &mut self.protocol {
             Protocol::Http1(..) | Protocol::Unknown(..) => Poll::Ready(()),
-            Protocol::HyperHttp1(one, _) => Pin::new(&mut **one).poll(context).map(drop),
-            Protocol::Http2(stream, two) => two.poll(stream, context),
-            Protocol::HyperHttp2(two) => two.as_mut().poll(context).map(drop),
+            Protocol::HyperHttp1(connection, _) => Pin::new(&mut **connection).poll(context).map(drop),
+            Protocol::Http2(stream, connection) => connection.poll(stream, context),
+            Protocol::HyperHttp2(connection) => connection.as_mut().poll(context).map(drop),
         }
     }
 
-    /// Answers the requests that have begun, and accepts no more.
+    /// Finishes the requests in progress, and accepts no more.
     fn finish_requests(&mut self) {
         match &mut self.protocol {
-            Protocol::Http1(_, plain, _) => plain.finish(),
+            Protocol::Http1(_, connection, _) => connection.finish(),
             Protocol::Unknown(..) => {}
-            Protocol::HyperHttp1(one, _) => Pin::new(&mut **one).graceful_shutdown(),
-            Protocol::Http2(_, two) => two.finish(),
-            Protocol::HyperHttp2(two) => two.as_mut().graceful_shutdown(),
+            Protocol::HyperHttp1(connection, _) => Pin::new(&mut **connection).graceful_shutdown(),
+            Protocol::Http2(_, connection) => connection.finish(),
+            Protocol::HyperHttp2(connection) => connection.as_mut().graceful_shutdown(),
         }
     }
 
     /// Checks whether the shutdown phase has changed; ready when the connection has to end at once.
-    fn poll_shutdown(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
-        if is_new {
+    fn poll_shutdown(&mut self, context: &mut Context<'_>, is_new_waker: bool) -> Poll<()> {
+        if is_new_waker {
             self.register_for_shutdown(context);
         }
         while self.tracker.phase.load(Ordering::Acquire) != self.phase {
@@ -231,10 +241,10 @@ where
 
     /// Registers for the notification before the caller reads the phase; a change in between would otherwise be lost.
     fn register_for_shutdown(&mut self, context: &mut Context<'_>) {
-        let told =
+        let notification =
             self.phase_change.get_or_insert_with(|| Box::pin(Arc::clone(&self.tracker.phase_changed).notified_owned()));
         // The result does not matter: when the notification has fired, the phase differs.
-        let _ = told.as_mut().poll(context);
+        let _ = notification.as_mut().poll(context);
     }
 
     /// Acts on the current shutdown phase; ready when the connection has to end.
@@ -243,10 +253,10 @@ where
         if self.phase == CLOSED {
             return Poll::Ready(());
         }
-        if self.has_begun() {
+        if self.has_received_request() {
             self.finish_requests();
         } else {
-            self.first_request_by = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
+            self.first_request_deadline = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
         }
         Poll::Pending
     }
@@ -254,48 +264,48 @@ where
     /// Returns the event that the protocol waits for.
     fn wait_reason(&self) -> WaitReason {
         match &self.protocol {
-            Protocol::Http1(_, plain, _) => plain.waits(),
-            Protocol::Unknown(.., by) => WaitReason::Peer(*by),
+            Protocol::Http1(_, connection, _) => connection.wait_reason(),
+            Protocol::Unknown(.., deadline) => WaitReason::Peer(*deadline),
             // hyper creates a timer whenever it waits for a request head.
-            Protocol::HyperHttp1(_, alarm) => alarm.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
-            Protocol::Http2(_, two) => two.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
-            // hyper detects an absent peer by PINGs of its own.
+            Protocol::HyperHttp1(_, head_timer) => head_timer.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
+            Protocol::Http2(_, connection) => connection.deadline().map_or(WaitReason::Internal, WaitReason::Peer),
+            // hyper sends PINGs to detect an absent peer.
             Protocol::HyperHttp2(_) => WaitReason::Internal,
         }
     }
 
-    /// Returns the nearest deadline, and drops the one for the first request once a request has come.
+    /// Returns the nearest deadline, and drops the one for the first request once a request was received.
     fn deadline(&mut self) -> Option<Instant> {
-        if self.first_request_by.is_some() && self.phase == OPEN && self.has_begun() {
-            self.first_request_by = None;
+        if self.first_request_deadline.is_some() && self.phase == OPEN && self.has_received_request() {
+            self.first_request_deadline = None;
         }
-        let own = match self.wait_reason() {
-            WaitReason::Peer(by) => Some(by),
+        let protocol_deadline = match self.wait_reason() {
+            WaitReason::Peer(deadline) => Some(deadline),
             WaitReason::PeerReads | WaitReason::Internal => None,
         };
         debug_assert!(
-            own.is_some() || !matches!(self.protocol, Protocol::Unknown(..)),
+            protocol_deadline.is_some() || !matches!(self.protocol, Protocol::Unknown(..)),
             "a state that waits for the peer has a deadline"
         );
-        self.first_request_by.into_iter().chain(own).min()
+        self.first_request_deadline.into_iter().chain(protocol_deadline).min()
     }
 
     /// Checks whether a deadline has passed; ready when the connection has to end.
-    fn poll_deadlines(&mut self, context: &mut Context<'_>, is_new: bool) -> Poll<()> {
+    fn poll_deadlines(&mut self, context: &mut Context<'_>, is_new_waker: bool) -> Poll<()> {
         // Without a deadline the timer stays as it is, for the next request head.
         while let Some(deadline) = self.deadline() {
-            let mut is_asked = is_new;
+            let mut needs_poll = is_new_waker;
             let timer = self.timer.get_or_insert_with(|| {
-                is_asked = true;
+                needs_poll = true;
                 Box::pin(sleep_until(deadline.into()))
             });
             // A timer is moved only to an earlier time. After a deadline has moved to a later one it fires too early,
             // never too late.
             if timer.deadline().into_std() > deadline {
-                is_asked = true;
+                needs_poll = true;
                 timer.as_mut().reset(deadline.into());
             }
-            if !is_asked && !timer.is_elapsed() {
+            if !needs_poll && !timer.is_elapsed() {
                 return Poll::Pending;
             }
             ready!(timer.as_mut().poll(context));
@@ -309,9 +319,9 @@ where
 
     /// Acts on deadlines that have passed; ready when the connection has to end.
     fn handle_deadlines(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.first_request_by.is_some_and(|first| Instant::now() >= first) {
-            self.first_request_by = None;
-            if !self.has_begun() {
+        if self.first_request_deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            self.first_request_deadline = None;
+            if !self.has_received_request() {
                 return Poll::Ready(());
             }
             if self.phase != OPEN {
@@ -319,19 +329,20 @@ where
             }
         }
         if matches!(self.protocol, Protocol::Http1(..) | Protocol::Unknown(..))
-            && matches!(self.wait_reason(), WaitReason::Peer(by) if Instant::now() >= by)
+            && matches!(self.wait_reason(), WaitReason::Peer(deadline) if Instant::now() >= deadline)
         {
             return Poll::Ready(());
         }
-        if let Protocol::Http2(_, two) = &mut self.protocol {
-            if two.handle_deadlines() {
+        if let Protocol::Http2(_, connection) = &mut self.protocol {
+            if connection.handle_deadlines() {
                 return Poll::Ready(());
             }
             return self.poll_protocol(context);
         }
-        let has_come = matches!(&self.protocol, Protocol::HyperHttp1(_, alarm) if alarm.has_expired());
-        if self.phase != OPEN || has_come {
-            // The poll makes hyper act on it: its timer has expired, or the connection is shutting down.
+        let has_head_expired =
+            matches!(&self.protocol, Protocol::HyperHttp1(_, head_timer) if head_timer.check_expired());
+        if self.phase != OPEN || has_head_expired {
+            // hyper acts on the expired timer or on the shutdown when it is polled.
             return self.poll_protocol(context);
         }
         Poll::Pending
@@ -349,53 +360,55 @@ where
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let this = self.get_mut();
-        if this.poll_protocol(context).is_ready() {
+        let connection = self.get_mut();
+        if connection.poll_protocol(context).is_ready() {
             return Poll::Ready(());
         }
-        let is_new = this.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()));
-        if is_new {
-            this.waker = Some(context.waker().clone());
+        let is_new_waker = connection.waker.as_ref().is_none_or(|waker| !waker.will_wake(context.waker()));
+        if is_new_waker {
+            connection.waker = Some(context.waker().clone());
         }
-        let phase = this.phase;
-        if this.poll_shutdown(context, is_new).is_ready() || this.poll_deadlines(context, is_new).is_ready() {
+        let phase = connection.phase;
+        if connection.poll_shutdown(context, is_new_waker).is_ready()
+            || connection.poll_deadlines(context, is_new_waker).is_ready()
+        {
             return Poll::Ready(());
         }
         // The protocol has to be polled once more to act on the new phase.
-        if this.phase == phase { Poll::Pending } else { this.poll_protocol(context) }
+        if connection.phase == phase { Poll::Pending } else { connection.poll_protocol(context) }
     }
 }
 
-/// Reads the first bytes and returns whether they are the preface of HTTP/2. A client that stops sending before that is
-/// known counts as HTTP/1.
+/// Reads the first bytes and returns whether they are the preface of HTTP/2. If the client stops sending before that is
+/// certain, the result is false.
 fn detect_http2<S: AsyncRead + Unpin>(
     stream: &mut S,
-    early: &mut Vec<u8>,
+    initial_bytes: &mut Vec<u8>,
     context: &mut Context<'_>,
 ) -> Poll<io::Result<bool>> {
     loop {
-        let n = early.len().min(CLIENT_PREFACE.len());
-        if early[..n] != CLIENT_PREFACE[..n] {
+        let n = initial_bytes.len().min(CLIENT_PREFACE.len());
+        if initial_bytes[..n] != CLIENT_PREFACE[..n] {
             return Poll::Ready(Ok(false));
         }
         if n == CLIENT_PREFACE.len() {
             return Poll::Ready(Ok(true));
         }
-        let mut room = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ_BYTES];
-        let mut buffer = ReadBuf::uninit(&mut room);
+        let mut storage = [const { std::mem::MaybeUninit::uninit() }; FIRST_READ_BYTES];
+        let mut buffer = ReadBuf::uninit(&mut storage);
         ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer))?;
         match buffer.filled() {
-            [] if early.is_empty() => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+            [] if initial_bytes.is_empty() => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
             [] => return Poll::Ready(Ok(false)),
-            more => early.extend_from_slice(more),
+            bytes => initial_bytes.extend_from_slice(bytes),
         }
     }
 }
 
-fn http1_builder(alarm: &HeadTimer) -> http1::Builder {
+fn http1_builder(head_timer: &HeadTimer) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
-        .timer(alarm.clone())
+        .timer(head_timer.clone())
         .header_read_timeout(HEAD_TIMEOUT)
         .max_buf_size(MAX_HEAD_BYTES)
         // A client that has closed its sending side still gets its response.

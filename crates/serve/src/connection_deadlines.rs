@@ -1,18 +1,18 @@
-//! What a connection waits for, and how long each wait may last. The same times apply to every version of HTTP.
+//! The events that a connection waits for, and the time limit of each. They are equal for every version of HTTP.
 
 use std::time::{Duration, Instant};
 
 /// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time within which a connection must send its first request, whatever version of HTTP it speaks; otherwise it is
+/// The time within which a connection must send its first request, whatever version of HTTP it uses; otherwise it is
 /// closed.
 pub(super) const FIRST_REQUEST_TIMEOUT: Duration = Duration::from_secs(35);
 /// The time that a connection without a request gets after a stop was requested: its request may already be on the
 /// network.
 pub(super) const LAST_REQUEST_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The event that a connection waits for while it cannot proceed. Each state that waits for bytes of the peer carries a
-/// deadline: without one the peer could keep a file descriptor for as long as it likes.
+/// The event that a connection waits for while it cannot proceed. Each state that waits for bytes of the peer has a
+/// deadline: without one the peer could occupy a file descriptor for an unlimited time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitReason {
     /// Bytes from the peer, until this deadline.

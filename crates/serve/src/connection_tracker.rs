@@ -1,4 +1,4 @@
-//! The open connections of a listener, and how its shutdown reaches them.
+//! Counts the open connections of a listener, and signals them when the listener shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -46,11 +46,11 @@ impl ConnectionTracker {
     /// Waits until the connections are signalled to finish.
     pub(super) async fn wait_closing(&self) {
         loop {
-            let told = self.phase_changed.notified();
+            let notification = self.phase_changed.notified();
             if !self.is_open() {
                 return;
             }
-            told.await;
+            notification.await;
         }
     }
 
@@ -62,11 +62,11 @@ impl ConnectionTracker {
     /// Waits until no connection is open.
     pub(super) async fn wait_empty(&self) {
         loop {
-            let left = self.connection_ended.notified();
+            let notification = self.connection_ended.notified();
             if self.open_connections() == 0 {
                 return;
             }
-            left.await;
+            notification.await;
         }
     }
 }
@@ -91,7 +91,7 @@ impl ConnectionSlot {
         ConnectionSlot { tracker: Arc::clone(tracker), _permit: permit, _load: load }
     }
 
-    /// Returns the group of connections that this one is counted in.
+    /// Returns the tracker of the listener that accepted the connection.
     pub(super) fn tracker(&self) -> &ConnectionTracker {
         &self.tracker
     }

@@ -1,4 +1,4 @@
-//! When the content of a site last changed, for preconditions by date.
+//! Records when the content of a site last changed, for preconditions by date.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -9,12 +9,12 @@ use super::conditional::ContentDates;
 /// The value of a second that is not set.
 const NEVER: i64 = i64::MIN;
 
-/// The seconds, since 1970, of the last changes of what paths lead to. [`NEVER`] if there was none.
+/// The times of the last changes of the files that paths lead to, in seconds since 1970; [`NEVER`] if there was none.
 #[derive(Debug)]
 pub(super) struct ContentChanges {
     /// The last second in which some path may have led to other content than now.
     replaced: AtomicI64,
-    /// The last second in which a change of rules may have put one file in the place of another.
+    /// The last second in which a change of rules may have led a path to another file.
     rerouted: AtomicI64,
 }
 
@@ -25,9 +25,9 @@ impl Default for ContentChanges {
 }
 
 impl ContentChanges {
-    /// Records that until now some path may have led to other content. A Last-Modified date up to this second then
-    /// proves nothing about what the path leads to from now on. Must be called before the change, so that no response
-    /// relies on such a date.
+    /// Records that until now some path may have led to other content. A Last-Modified date up to this second is then
+    /// no evidence about the content that the path leads to from now on. Must be called before the change, so that no
+    /// response relies on such a date.
     pub(super) fn note_content_change(&self) {
         self.replaced.fetch_max(now_unix_seconds(), Ordering::Relaxed);
     }

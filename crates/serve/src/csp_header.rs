@@ -1,8 +1,8 @@
 //! The content security policy of a response (CSP3).
 //!
-//! The policies of a version are computed while it is served already ([`docwharf_site::external::csp`]). Until they are
-//! ready, and for files that are no pages, a policy without hashes is sent if the preset has one that is valid for
-//! every site: `airgap` refuses other origins from the first response on.
+//! The policies of a version are computed while the version is already served ([`docwharf_site::external::csp`]). Until
+//! they are ready, and for files that are not pages, a policy without hashes is sent if the preset has one that is
+//! valid for every site: `airgap` refuses other origins from the first response on.
 
 use bytes::Bytes;
 use http::header::{CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY};
@@ -23,29 +23,32 @@ pub struct VersionPolicies {
     /// The version that the policies belong to.
     pub id: VersionId,
     /// Statistics of the policies.
-    pub survey: PolicyStatistics,
+    pub statistics: PolicyStatistics,
     policies: SitePolicies,
-    frame: PolicyTemplate,
-    loose: HeaderValue,
+    template: PolicyTemplate,
+    /// The policy without hashes.
+    policy_without_hashes: HeaderValue,
     rendered: Cache<u32, HeaderValue>,
 }
 
 impl VersionPolicies {
     /// Prepares the policies of version `id`.
     pub fn new(id: VersionId, policies: SitePolicies, rules: &CspRules) -> VersionPolicies {
-        let (frame, survey) = (policies.template(rules), policies.survey(rules));
-        let loose = policy_value(frame.without_hashes());
+        let (template, statistics) = (policies.template(rules), policies.compute_statistics(rules));
+        let policy_without_hashes = policy_value(template.without_hashes());
         let rendered = Cache::new(MAX_RENDERED_POLICIES.min(policies.distinct_count().max(1)));
-        VersionPolicies { id, survey, policies, frame, loose, rendered }
+        VersionPolicies { id, statistics, policies, template, policy_without_hashes, rendered }
     }
 
-    /// Returns the policy of a page; for `None` and files that are no pages, the policy without hashes.
+    /// Returns the policy of a page; for `None` and files that are not pages, the policy without hashes.
     pub(super) fn value(&self, file: Option<usize>) -> HeaderValue {
-        let Some(set) = file.and_then(|file| self.policies.set(file)) else { return self.loose.clone() };
-        if let Some(known) = self.rendered.get(&set) {
-            return known;
+        let Some(set) = file.and_then(|file| self.policies.set(file)) else {
+            return self.policy_without_hashes.clone();
+        };
+        if let Some(value) = self.rendered.get(&set) {
+            return value;
         }
-        let value = policy_value(self.policies.render(&self.frame, set));
+        let value = policy_value(self.policies.render(&self.template, set));
         self.rendered.insert(set, value.clone());
         value
     }
@@ -110,7 +113,7 @@ mod tests {
         assert_eq!(policy_value("default-src 'none'".to_owned()), "default-src 'none'");
         assert!(
             policy_value("a\nb".to_owned()).to_str().unwrap().contains("default-src"),
-            "an empty one would allow everything"
+            "an empty policy would allow everything"
         );
     }
 }

@@ -13,42 +13,42 @@ use docwharf_base::model::version::VersionId;
 /// The versions that are reported as damaged.
 #[derive(Debug, Default)]
 pub(crate) struct DamageReports {
-    is_raised: Notify,
+    new_report: Notify,
     versions: Mutex<ReportedVersions>,
 }
 
 #[derive(Debug, Default)]
 struct ReportedVersions {
     /// The versions reported since the last call of [`DamageReports::wait_for_report`].
-    raised: BTreeSet<VersionId>,
-    /// The versions for which the log has a line.
+    reported: BTreeSet<VersionId>,
+    /// The versions for which a line was logged.
     logged: BTreeSet<VersionId>,
 }
 
 impl DamageReports {
-    /// Reports that a file of one of these versions is not what was sealed; `what` says how that was noticed. The log
-    /// gets one line for the first of the versions, however many requests meet the damage.
-    pub(crate) fn report(&self, versions: &[VersionId], what: &str) {
+    /// Reports that a file of one of these versions is not what was sealed, for this `reason`. The log gets one line
+    /// for the first of the versions, however many requests are affected.
+    pub(crate) fn report(&self, versions: &[VersionId], reason: &str) {
         let Some(first) = versions.first() else { return };
-        let mut all = self.versions.lock();
-        all.raised.extend(versions);
-        let is_new = all.logged.insert(*first);
-        drop(all);
+        let mut reports = self.versions.lock();
+        reports.reported.extend(versions);
+        let is_new = reports.logged.insert(*first);
+        drop(reports);
         if is_new {
             let short = first.short();
             let or_another = if versions.len() > 1 { " or of a replaced version" } else { "" };
             tracing::warn!(
-                "cannot send a file of version {short}{or_another}: {what}; unless store.scrub is 0s, `docwharf run` verifies \
+                "cannot send a file of version {short}{or_another}: {reason}; unless store.scrub is 0s, `docwharf run` verifies \
                  it now and `docwharf status` shows the result"
             );
         }
-        self.is_raised.notify_one();
+        self.new_report.notify_one();
     }
 
     /// Waits for a report and returns the versions reported since the last call.
     pub(crate) async fn wait_for_report(&self) -> BTreeSet<VersionId> {
-        self.is_raised.notified().await;
-        std::mem::take(&mut self.versions.lock().raised)
+        self.new_report.notified().await;
+        std::mem::take(&mut self.versions.lock().reported)
     }
 }
 
@@ -66,14 +66,14 @@ mod tests {
 
     #[tokio::test]
     async fn each_doubted_version_is_told_of_until_somebody_has_looked() {
-        let doubts = DamageReports::default();
-        let [one, two] = [b"1", b"2"].map(|content| VersionId(Digest::of(content)));
-        doubts.report(&[], "nothing is served");
-        doubts.report(&[one], "a test");
-        doubts.report(&[one, two], "a test");
-        assert_eq!(doubts.wait_for_report().await, BTreeSet::from([one, two]));
-        doubts.report(&[two], "a test");
-        assert_eq!(doubts.wait_for_report().await, BTreeSet::from([two]));
+        let reports = DamageReports::default();
+        let [one, two] = [b"1", b"2"].map(|content| VersionId(Digest::compute(content)));
+        reports.report(&[], "nothing is served");
+        reports.report(&[one], "a test");
+        reports.report(&[one, two], "a test");
+        assert_eq!(reports.wait_for_report().await, BTreeSet::from([one, two]));
+        reports.report(&[two], "a test");
+        assert_eq!(reports.wait_for_report().await, BTreeSet::from([two]));
     }
 
     #[test]

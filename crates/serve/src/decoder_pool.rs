@@ -1,10 +1,10 @@
 //! A pool of decoders for bodies that are inflated while they are sent.
 //!
 //! Each decoder takes 76 KiB, and all of them together at most half of `server.heldBytes`. Beyond that, the body whose
-//! client has not read for the longest time loses its decoder to a body that is being read, and starts again from its
-//! beginning when its own client reads again: slow clients cost time, not memory.
+//! client has not read for the longest time loses its decoder to another body, and starts again from its beginning when
+//! its client reads again. Slow clients therefore cost time, not memory.
 //!
-//! A body that starts again sends a piece before it can lose its decoder once more ([`MappingSlot::can_be_taken`]).
+//! A body that starts again sends a piece before it can lose its decoder once more ([`DecoderSlot::can_be_taken`]).
 //! Otherwise more bodies than there are decoders would take them from each other forever.
 
 use std::cell::Cell;
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use docwharf_base::codec::inflate::{SMALL_INFLATE_BYTES, SmallInflate};
+use docwharf_base::codec::inflate::{SMALL_INFLATER_BYTES, SmallInflater};
 use docwharf_base::locks::{Mutex, MutexGuard};
 
 use super::held_bytes::{HELD, HeldBytes, HeldBytesGuard};
 
 /// The divisor of the held bytes limit that gives the limit for decoders.
 const HELD_LIMIT_DIVISOR: u64 = 2;
-/// The number of decoders that are always allowed, whatever else is held.
+/// The number of decoders that are always allowed, even if responses hold more memory than the limit.
 const MIN_DECODERS: usize = 8;
 /// The time after which a body that has not used its decoder may lose it, whether it has sent something or not.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,25 +40,25 @@ static FIRST_USE: LazyLock<Instant> = LazyLock::new(Instant::now);
 
 thread_local! {
     /// A decoder that was returned. Most bodies are sent in one turn and use this one.
-    static SPARE: Cell<Option<Box<SmallInflate>>> = const { Cell::new(None) };
+    static SPARE: Cell<Option<Box<SmallInflater>>> = const { Cell::new(None) };
 }
 
 #[derive(Debug, Default)]
 struct DecoderSlot {
     lent: Mutex<Option<LentDecoder>>,
     /// The last use of the decoder, in microseconds since [`FIRST_USE`].
-    used: AtomicU64,
+    used_at: AtomicU64,
     /// Whether bytes that this decoder has decoded were sent.
     has_sent: AtomicBool,
 }
 
 #[derive(Debug)]
 struct LentDecoder {
-    decoder: Box<SmallInflate>,
+    decoder: Box<SmallInflater>,
     _hold: HeldBytesGuard,
 }
 
-/// The handle of a body on its decoder, which another body may take.
+/// The handle of a body to its decoder. Another body may take the decoder.
 #[derive(Debug)]
 pub(super) struct DecoderClaim {
     pool: &'static DecoderPool,
@@ -73,7 +73,7 @@ impl DecoderSlot {
     /// Returns whether the body may lose its decoder: it has sent something since it got it, or it has been idle for
     /// long.
     fn can_be_taken(&self, now: u64) -> bool {
-        let idle = now.saturating_sub(self.used.load(Ordering::Relaxed));
+        let idle = now.saturating_sub(self.used_at.load(Ordering::Relaxed));
         self.has_sent.load(Ordering::Relaxed) || u128::from(idle) >= IDLE_TIMEOUT.as_micros()
     }
 }
@@ -88,30 +88,30 @@ impl DecoderPool {
     }
 
     /// Returns a decoder at the start of a stream for `slot`; `None` if all are in use.
-    fn obtain(&self, slot: &Arc<DecoderSlot>) -> Option<LentDecoder> {
-        let mut all = self.lock_slots();
-        let bytes = SMALL_INFLATE_BYTES as u64;
+    fn obtain_decoder(&self, slot: &Arc<DecoderSlot>) -> Option<LentDecoder> {
+        let mut slots = self.lock_slots();
+        let bytes = SMALL_INFLATER_BYTES as u64;
         let hold = match self.held.try_hold_below(self.held.limit() / HELD_LIMIT_DIVISOR, bytes) {
-            None if all.len() < MIN_DECODERS => Some(self.held.hold(bytes)),
+            None if slots.len() < MIN_DECODERS => Some(self.held.hold(bytes)),
             hold => hold,
         };
         let lent = match hold {
             Some(hold) => LentDecoder { decoder: SPARE.take().unwrap_or_default(), _hold: hold },
-            None => take_least_recently_used(&mut all)?,
+            None => take_least_recently_used(&mut slots)?,
         };
-        all.push(Arc::clone(slot));
+        slots.push(Arc::clone(slot));
         Some(lent)
     }
 }
 
 /// Takes the decoder from the body that has used its own least recently.
-fn take_least_recently_used(all: &mut Vec<Arc<DecoderSlot>>) -> Option<LentDecoder> {
+fn take_least_recently_used(slots: &mut Vec<Arc<DecoderSlot>>) -> Option<LentDecoder> {
     let now = now();
-    let idle = (0..all.len()).filter(|&at| all[at].can_be_taken(now));
-    let at = idle.min_by_key(|&at| all[at].used.load(Ordering::Relaxed))?;
+    let idle = (0..slots.len()).filter(|&index| slots[index].can_be_taken(now));
+    let index = idle.min_by_key(|&index| slots[index].used_at.load(Ordering::Relaxed))?;
     // A body that is using its decoder holds the lock, and is not idle.
-    let mut lent = all[at].lent.try_lock()?.take()?;
-    all.swap_remove(at);
+    let mut lent = slots[index].lent.try_lock()?.take()?;
+    slots.swap_remove(index);
     lent.decoder.reset();
     Some(lent)
 }
@@ -125,21 +125,21 @@ impl DecoderClaim {
     /// Runs `step` with the decoder; `None` if no decoder is free now. The second argument of `step` is whether the
     /// decoder is at the start of a stream, because this is the first step or because another body took the decoder
     /// meanwhile.
-    pub(super) fn with_decoder<T>(&mut self, step: impl FnOnce(&mut SmallInflate, bool) -> T) -> Option<T> {
+    pub(super) fn with_decoder<T>(&mut self, step: impl FnOnce(&mut SmallInflater, bool) -> T) -> Option<T> {
         let slot = self.slot.get_or_insert_with(Arc::default);
         let mut guard = slot.lent.lock();
         let is_new = guard.is_none();
         if is_new {
             slot.has_sent.store(false, Ordering::Relaxed);
-            *guard = self.pool.obtain(slot);
+            *guard = self.pool.obtain_decoder(slot);
         }
         let lent = guard.as_mut()?;
-        slot.used.store(now(), Ordering::Relaxed);
+        slot.used_at.store(now(), Ordering::Relaxed);
         Some(step(&mut lent.decoder, is_new))
     }
 
     /// Records that bytes from this decoder are being sent.
-    pub(super) fn has_sent(&self) {
+    pub(super) fn mark_sent(&self) {
         if let Some(slot) = &self.slot {
             slot.has_sent.store(true, Ordering::Relaxed);
         }
@@ -148,11 +148,11 @@ impl DecoderClaim {
     /// Returns the decoder to the pool.
     pub(super) fn release(&mut self) {
         let Some(slot) = self.slot.take() else { return };
-        let mut all = self.pool.lock_slots();
-        if let Some(at) = all.iter().rposition(|known| Arc::ptr_eq(known, &slot)) {
-            all.swap_remove(at);
+        let mut slots = self.pool.lock_slots();
+        if let Some(index) = slots.iter().rposition(|other| Arc::ptr_eq(other, &slot)) {
+            slots.swap_remove(index);
         }
-        drop(all);
+        drop(slots);
         let lent = slot.lent.lock().take();
         if let Some(LentDecoder { mut decoder, .. }) = lent {
             decoder.reset();
@@ -172,25 +172,25 @@ mod tests {
     use super::*;
 
     fn is_new(claim: &mut DecoderClaim) -> bool {
-        let is_new = claim.with_decoder(|_, is_new| is_new).expect("there is one");
-        claim.has_sent();
+        let is_new = claim.with_decoder(|_, is_new| is_new).expect("a decoder is free");
+        claim.mark_sent();
         is_new
     }
 
     #[test]
     fn there_are_so_many_decoders_as_may_be_held_and_the_idlest_body_gives_its_own_up() {
-        static HELD: HeldBytes = HeldBytes::new(HELD_LIMIT_DIVISOR * 20 * SMALL_INFLATE_BYTES as u64);
+        static HELD: HeldBytes = HeldBytes::new(HELD_LIMIT_DIVISOR * 20 * SMALL_INFLATER_BYTES as u64);
         static POOL: DecoderPool = DecoderPool::new(&HELD);
         let claim = || DecoderClaim { pool: &POOL, slot: None };
         let mut all: Vec<DecoderClaim> = (0..20).map(|_| claim()).collect();
         assert!(all.iter_mut().all(is_new));
         std::thread::sleep(Duration::from_millis(1));
-        assert!(all.iter_mut().skip(1).all(|claim| !is_new(claim)), "they are kept");
+        assert!(all.iter_mut().skip(1).all(|claim| !is_new(claim)), "they have their decoders");
         let mut more = claim();
         assert!(is_new(&mut more));
-        assert!(all.iter_mut().skip(1).all(|claim| !is_new(claim)), "the first was idle for longest");
-        assert_eq!((HELD.held(), POOL.lock_slots().len()), (20 * SMALL_INFLATE_BYTES as u64, 20));
-        assert!(is_new(&mut all[0]), "it begins anew");
+        assert!(all.iter_mut().skip(1).all(|claim| !is_new(claim)), "only the first one lost its decoder");
+        assert_eq!((HELD.held(), POOL.lock_slots().len()), (20 * SMALL_INFLATER_BYTES as u64, 20));
+        assert!(is_new(&mut all[0]), "it starts again");
         drop((all, more));
         assert_eq!((HELD.held(), POOL.lock_slots().len()), (0, 0));
     }
@@ -202,13 +202,13 @@ mod tests {
         let claim = || DecoderClaim { pool: &POOL, slot: None };
         let mut all: Vec<DecoderClaim> = (0..MIN_DECODERS).map(|_| claim()).collect();
         for claim in &mut all {
-            assert_eq!(claim.with_decoder(|_, is_new| is_new), Some(true), "some there are whatever is held");
+            assert_eq!(claim.with_decoder(|_, is_new| is_new), Some(true), "a few decoders are always allowed");
         }
         let mut more = claim();
         assert_eq!(more.with_decoder(|_, _| ()), None);
-        all[3].has_sent();
+        all[3].mark_sent();
         assert_eq!(more.with_decoder(|_, is_new| is_new), Some(true));
-        assert_eq!(all[3].with_decoder(|_, _| ()), None, "now it waits");
+        assert_eq!(all[3].with_decoder(|_, _| ()), None, "its decoder was taken");
         assert_eq!(POOL.lock_slots().len(), MIN_DECODERS);
         drop(more);
         assert_eq!(all[3].with_decoder(|_, is_new| is_new), Some(true));

@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn a_tag_names_the_content_and_how_it_was_coded() {
-        let content = Digest::of(b"x");
+        let content = Digest::compute(b"x");
         assert_eq!(EntityTag::of_content(&content, None).as_str(), "\"2d711642b726b044\"");
         assert_eq!(
             EntityTag::of_content(&content, Some((b'g', 0x0102_abcd))).as_str(),

@@ -50,19 +50,19 @@ pub(super) struct FileResponse<'a> {
     dense: Bytes,
     /// The CRC-32 of `dense`.
     dense_crc: u32,
-    tag: EntityTag,
+    entity_tag: EntityTag,
     headers: &'a HeaderMap,
     is_head: bool,
-    /// Whether the file is negotiated against Markdown or HTML.
-    kind: MarkdownRole,
+    /// The role of the file in the negotiation between HTML and Markdown.
+    markdown_role: MarkdownRole,
 }
 
-/// The source of the bytes of a body.
+/// The source of the bytes of a response body.
 enum BodySource {
     /// All bytes are available.
     Available(BodyChunk),
-    /// The bytes are inflated as they are sent, those before a range as well, unless the file is small or in the cache
-    /// by then.
+    /// The bytes are inflated as they are sent, and so are those before a range, unless the file is small or in the
+    /// cache when the body is sent.
     Inflated,
     /// The bytes are inflated as they are sent, and the file is so large that ranges are not served.
     TooLargeForRanges,
@@ -84,7 +84,7 @@ impl<'a> FileResponse<'a> {
     pub(super) fn new(context: &'a RequestContext<'_>, version: &'a SealedVersion, file: usize) -> FileResponse<'a> {
         let (site, headers) = (context.site(), context.headers());
         let entry = version.entry(file);
-        let (form, dense, dense_crc) = match entry.coding {
+        let (form, dense, dense_crc) = match entry.compression {
             EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
             // An archive is sent without a content coding, although the image stores it compressed: some clients would
             // save the coded bytes under its name.
@@ -93,11 +93,11 @@ impl<'a> FileResponse<'a> {
                 site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers))
             }
         };
-        // A strong entity tag identifies the bytes that are sent, so that of a coded form includes a checksum of the
+        // A strong entity tag identifies the bytes that are sent, so the tag of a coded form includes a checksum of the
         // coded bytes.
-        let tag = match form {
+        let entity_tag = match form {
             ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
-            ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.coded_crc))),
+            ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.compressed_crc))),
             ResponseForm::Dense(ContentCoding::Brotli) => {
                 EntityTag::of_content(&entry.content, Some((b'b', dense_crc)))
             }
@@ -111,10 +111,10 @@ impl<'a> FileResponse<'a> {
             form,
             dense,
             dense_crc,
-            tag,
+            entity_tag,
             headers,
             is_head: context.is_head(),
-            kind: MarkdownRole::NotNegotiated,
+            markdown_role: MarkdownRole::NotNegotiated,
         }
     }
 
@@ -124,22 +124,22 @@ impl<'a> FileResponse<'a> {
         version: &'a SealedVersion,
         file: usize,
     ) -> FileResponse<'a> {
-        let (file, kind) = match version.markdown(file) {
+        let (file, markdown_role) = match version.markdown(file) {
             None => (file, MarkdownRole::NotNegotiated),
             Some(markdown) if negotiate::prefers_markdown(context.headers()) => (markdown, MarkdownRole::Markdown),
             Some(markdown) => (file, MarkdownRole::Page(markdown)),
         };
-        FileResponse { kind, ..FileResponse::new(context, version, file) }
+        FileResponse { markdown_role, ..FileResponse::new(context, version, file) }
     }
 
-    /// Returns the response after preconditions, ranges and method were evaluated.
-    pub(super) fn send(self) -> Response<ResponseBody> {
+    /// Evaluates preconditions and ranges, and returns the response.
+    pub(super) fn respond(self) -> Response<ResponseBody> {
         match conditional::evaluate_preconditions(
             self.headers,
-            self.tag.as_str(),
+            self.entity_tag.as_str(),
             self.site.content_dates(self.entry.modified),
         ) {
-            PreconditionOutcome::NotModified => self.response(StatusCode::NOT_MODIFIED, self.no_body()),
+            PreconditionOutcome::NotModified => self.response(StatusCode::NOT_MODIFIED, self.empty_body()),
             PreconditionOutcome::Failed => self.respond_without_body(StatusCode::PRECONDITION_FAILED),
             PreconditionOutcome::Proceed => self.respond_with_range(),
         }
@@ -156,9 +156,9 @@ impl<'a> FileResponse<'a> {
 
     fn respond_with_range(&self) -> Response<ResponseBody> {
         let len = self.len();
-        let dated = (self.form == ResponseForm::Identity).then(|| self.site.content_dates(self.entry.modified));
-        let may = conditional::if_range_matches(self.headers, self.tag.as_str(), dated);
-        match if may { byte_range::parse_range(self.headers, len) } else { RequestedRange::Whole } {
+        let dates = (self.form == ResponseForm::Identity).then(|| self.site.content_dates(self.entry.modified));
+        let range_applies = conditional::if_range_matches(self.headers, self.entity_tag.as_str(), dates);
+        match if range_applies { byte_range::parse_range(self.headers, len) } else { RequestedRange::Whole } {
             RequestedRange::Whole => self.respond_whole(StatusCode::OK),
             RequestedRange::NotSatisfiable => {
                 let mut response = self.respond_without_body(StatusCode::RANGE_NOT_SATISFIABLE);
@@ -192,16 +192,16 @@ impl<'a> FileResponse<'a> {
     fn respond_multipart(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<ResponseBody>> {
         let media_type = self.version.content_type(self.file);
         let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
-        let origin = self.body_source();
-        let is_good = match &origin {
+        let source = self.body_source();
+        let is_possible = match &source {
             // The search for the boundary is limited to bodies of this size.
             BodySource::Available(chunk) if self.form != ResponseForm::Identity => {
-                len <= MAX_RANGE_SOURCE_BYTES && !multipart.occurs_in(&chunk.parts())
+                len <= MAX_RANGE_SOURCE_BYTES && !multipart.boundary_occurs_in(&chunk.parts())
             }
             // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
             // the cache, so that the response does not depend on what is cached.
             BodySource::Available(_)
-                if self.entry.coding == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
+                if self.entry.compression == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
             {
                 multipart.is_ascending()
             }
@@ -209,11 +209,11 @@ impl<'a> FileResponse<'a> {
             BodySource::Inflated => self.entry.len <= MAX_SMALL_PAGE_BYTES || multipart.is_ascending(),
             BodySource::TooLargeForRanges => false,
         };
-        if !is_good {
+        if !is_possible {
             return None;
         }
-        let (content_type, total) = (multipart.content_type(), multipart.total());
-        let body = match origin {
+        let (content_type, total) = (multipart.content_type(), multipart.total_len());
+        let body = match source {
             _ if self.is_head => ResponseBody::empty(),
             BodySource::Available(chunk) => multipart.body(&chunk.parts()),
             BodySource::Inflated | BodySource::TooLargeForRanges => self.inflated_body(multipart.segments()),
@@ -229,12 +229,12 @@ impl<'a> FileResponse<'a> {
     /// Returns a response with the whole file.
     pub(super) fn respond_whole(&self, status: StatusCode) -> Response<ResponseBody> {
         let body = match self.body_source() {
-            _ if self.is_head => self.no_body(),
+            _ if self.is_head => self.empty_body(),
             BodySource::Available(chunk) => self.with_location(chunk.into()),
             BodySource::Inflated | BodySource::TooLargeForRanges => {
                 let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
                 // The cache may have the file at the next request.
-                if self.site.inflated.accepts_len(self.entry.len) { self.with_location(body) } else { body }
+                if self.site.page_cache.accepts_len(self.entry.len) { self.with_location(body) } else { body }
             }
         };
         let mut response = self.response(status, body);
@@ -244,7 +244,7 @@ impl<'a> FileResponse<'a> {
     }
 
     /// Returns an empty body, which a cached response can have.
-    fn no_body(&self) -> ResponseBody {
+    fn empty_body(&self) -> ResponseBody {
         if self.is_cacheable() {
             ResponseBody::empty().with_location(BodyLocation::Empty)
         } else {
@@ -252,7 +252,7 @@ impl<'a> FileResponse<'a> {
         }
     }
 
-    /// Marks the whole body as one that can be found again, if a cached response can have it.
+    /// Adds the location of the whole body, so that a cached response can have it.
     fn with_location(&self, body: ResponseBody) -> ResponseBody {
         if !self.is_cacheable() {
             return body;
@@ -267,36 +267,38 @@ impl<'a> FileResponse<'a> {
     /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
     /// time.
     fn is_cacheable(&self) -> bool {
-        let is_served =
+        let is_current =
             self.site.load_version().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
-        is_served && header_pool::is_past(self.entry.modified)
+        is_current && header_pool::is_past(self.entry.modified)
     }
 
     /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
     fn body_source(&self) -> BodySource {
-        let coded = || self.version.compressed_bytes(&self.entry);
-        match (self.form, self.entry.coding) {
+        let sealed_bytes = || self.version.compressed_bytes(&self.entry);
+        match (self.form, self.entry.compression) {
             (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry)),
             (ResponseForm::Dense(_), _) => BodySource::Available(self.dense.clone().into()),
-            (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(coded().into()),
-            (ResponseForm::Identity, EntryCompression::Deflate) => match self.site.inflated.get(&self.entry.content) {
-                Some(page) => BodySource::Available(page.into()),
-                None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
-                None => BodySource::TooLargeForRanges,
-            },
+            (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(sealed_bytes().into()),
+            (ResponseForm::Identity, EntryCompression::Deflate) => {
+                match self.site.page_cache.get(&self.entry.content) {
+                    Some(page) => BodySource::Available(page.into()),
+                    None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
+                    None => BodySource::TooLargeForRanges,
+                }
+            }
         }
     }
 
     /// Returns a body of segments of the file's content, inflated as it is sent.
-    fn inflated_body(&self, wanted: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
-        let source = PageSource {
-            pages: Arc::clone(&self.site.inflated),
+    fn inflated_body(&self, segments: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
+        let page_source = PageSource {
+            cache: Arc::clone(&self.site.page_cache),
             version: self.version.id,
             digest: self.entry.content,
             len: self.entry.len,
             crc: self.entry.crc,
         };
-        ResponseBody::page(source, self.version.compressed_bytes(&self.entry), wanted)
+        ResponseBody::from_page(page_source, self.version.compressed_bytes(&self.entry), segments)
     }
 
     /// Returns a response without a body that has the fields of the 200 response.
@@ -315,7 +317,7 @@ impl<'a> FileResponse<'a> {
             response.extensions_mut().insert(ServedFile::new(self.version, self.file));
         }
         let headers = response.headers_mut();
-        set_field(headers, ETAG, self.tag.as_str());
+        set_field(headers, ETAG, self.entity_tag.as_str());
         if let Some(date) = header_pool::last_modified_value(self.entry.modified) {
             headers.insert(LAST_MODIFIED, date);
         }
@@ -327,10 +329,10 @@ impl<'a> FileResponse<'a> {
         headers.insert(CACHE_CONTROL, HeaderValue::from_static(cache));
         // 206 and 304 have it where 200 would (RFC 9110, 15.3.7 and 15.4.5). An error is not a representation of the
         // page.
-        if self.kind == MarkdownRole::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
-            set_field(headers, CONTENT_LOCATION, &self.address_of(self.file));
+        if self.markdown_role == MarkdownRole::Markdown && (status.is_success() || status == StatusCode::NOT_MODIFIED) {
+            set_field(headers, CONTENT_LOCATION, &self.url_path(self.file));
         }
-        match (self.entry.coding, self.kind) {
+        match (self.entry.compression, self.markdown_role) {
             (EntryCompression::Stored, MarkdownRole::NotNegotiated) => {}
             (EntryCompression::Deflate, MarkdownRole::NotNegotiated) => {
                 drop(headers.insert(VARY, HeaderValue::from_static("accept-encoding")));
@@ -344,39 +346,39 @@ impl<'a> FileResponse<'a> {
     /// Adds the fields that describe a body.
     fn add_content_fields(&self, headers: &mut HeaderMap) {
         match self.version.content_type(self.file) {
-            Cow::Borrowed(known) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(known))),
-            Cow::Owned(other) => set_field(headers, CONTENT_TYPE, &other),
+            Cow::Borrowed(media_type) => drop(headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type))),
+            Cow::Owned(media_type) => set_field(headers, CONTENT_TYPE, &media_type),
         }
         headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if let Some(token) = self.form.token() {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static(token));
         }
-        if is_page(self.version.index().path(self.file)) || self.kind == MarkdownRole::Markdown {
+        if is_page(self.version.index().path(self.file)) || self.markdown_role == MarkdownRole::Markdown {
             self.add_link_field(headers);
         }
     }
 
-    /// Adds a Link field that tells AI assistants of the page's Markdown and of the site's `llms.txt` (llmstxt.org).
+    /// Adds a Link field that refers AI assistants to the page's Markdown and to the site's `llms.txt` (llmstxt.org).
     fn add_link_field(&self, headers: &mut HeaderMap) {
-        if !matches!(self.kind, MarkdownRole::Page(_)) && self.version.llms.is_none() {
+        if !matches!(self.markdown_role, MarkdownRole::Page(_)) && self.version.llms.is_none() {
             return;
         }
-        let markdown = match self.kind {
+        let markdown = match self.markdown_role {
             MarkdownRole::Page(file) => {
-                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.address_of(file)))
+                Some(format!("<{}>; rel=\"alternate\"; type=\"text/markdown\"", self.url_path(file)))
             }
             MarkdownRole::NotNegotiated | MarkdownRole::Markdown => None,
         };
-        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.address_of(file)));
+        let llms = self.version.llms.map(|file| format!("<{}>; rel=\"describedby\"", self.url_path(file)));
         match (markdown, llms) {
             (Some(markdown), Some(llms)) => set_field(headers, LINK, &format!("{markdown}, {llms}")),
-            (Some(one), None) | (None, Some(one)) => set_field(headers, LINK, &one),
+            (Some(link), None) | (None, Some(link)) => set_field(headers, LINK, &link),
             (None, None) => {}
         }
     }
 
     /// Returns the URL path of a file of the site.
-    fn address_of(&self, file: usize) -> String {
+    fn url_path(&self, file: usize) -> String {
         format!(
             "{}{}",
             self.site.settings.base_path,

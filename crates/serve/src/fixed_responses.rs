@@ -13,16 +13,16 @@ pub const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
 /// The Retry-After of a response without a version, in seconds.
 const FIRST_VERSION_RETRY_SECONDS: &str = "5";
 
-/// Creates a response with a fixed text. With `head`, the body is left out and Content-Length stays.
+/// Creates a response with a fixed text. With `is_head`, the body is left out and Content-Length stays.
 fn text_response(
     status: StatusCode,
     media_type: &'static str,
     cache: &'static str,
     text: &'static str,
-    head: bool,
+    is_head: bool,
 ) -> Response<ResponseBody> {
     let text = text.as_bytes();
-    let body = if head {
+    let body = if is_head {
         ResponseBody::empty().with_location(BodyLocation::Empty)
     } else {
         ResponseBody::full(Bytes::from_static(text)).with_location(BodyLocation::StaticText(text))
@@ -41,26 +41,27 @@ const HTML_TYPE: &str = "text/html; charset=utf-8";
 pub(super) const NOT_FOUND_CACHE: &str = "max-age=60";
 
 /// Returns the 404 response for a page if the site has no 404 page of its own.
-pub fn page_not_found(head: bool) -> Response<ResponseBody> {
-    text_response(StatusCode::NOT_FOUND, HTML_TYPE, NOT_FOUND_CACHE, include_str!("pages/404.html"), head)
+pub fn page_not_found(is_head: bool) -> Response<ResponseBody> {
+    text_response(StatusCode::NOT_FOUND, HTML_TYPE, NOT_FOUND_CACHE, include_str!("pages/404.html"), is_head)
 }
 
-/// Returns the 404 response for files that are no pages, such as scripts and images: one line of text.
-pub fn file_not_found(head: bool) -> Response<ResponseBody> {
-    text_response(StatusCode::NOT_FOUND, PLAIN_TEXT_TYPE, NOT_FOUND_CACHE, "404: no such file\n", head)
+/// Returns the 404 response for files that are not pages, such as scripts and images: one line of text.
+pub fn file_not_found(is_head: bool) -> Response<ResponseBody> {
+    text_response(StatusCode::NOT_FOUND, PLAIN_TEXT_TYPE, NOT_FOUND_CACHE, "404: no such file\n", is_head)
 }
 
 /// Returns the 503 response that is sent before the first version is active.
-pub fn no_version(head: bool) -> Response<ResponseBody> {
+pub fn no_version(is_head: bool) -> Response<ResponseBody> {
     let page = include_str!("pages/503.html");
-    let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, HTML_TYPE, "no-store", page, head);
+    let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, HTML_TYPE, "no-store", page, is_head);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(FIRST_VERSION_RETRY_SECONDS));
     response
 }
 
-/// Returns a 400 response. With `close`, the connection ends, because what follows on it cannot be trusted.
-pub fn bad_request(head: bool, close: bool) -> Response<ResponseBody> {
-    let mut response = text_response(StatusCode::BAD_REQUEST, PLAIN_TEXT_TYPE, "no-store", "400: bad request\n", head);
+/// Returns a 400 response. With `close`, the connection ends, because later bytes on it cannot be interpreted safely.
+pub fn bad_request(is_head: bool, close: bool) -> Response<ResponseBody> {
+    let mut response =
+        text_response(StatusCode::BAD_REQUEST, PLAIN_TEXT_TYPE, "no-store", "400: bad request\n", is_head);
     if close {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
@@ -68,14 +69,14 @@ pub fn bad_request(head: bool, close: bool) -> Response<ResponseBody> {
 }
 
 /// Returns the 403 response for clients without access. It is the same for paths that exist and paths that do not.
-pub fn forbidden(head: bool) -> Response<ResponseBody> {
-    text_response(StatusCode::FORBIDDEN, PLAIN_TEXT_TYPE, "no-store", "403: you may not read this site\n", head)
+pub fn forbidden(is_head: bool) -> Response<ResponseBody> {
+    text_response(StatusCode::FORBIDDEN, PLAIN_TEXT_TYPE, "no-store", "403: you may not read this site\n", is_head)
 }
 
 /// Returns a 431 response for a request whose header section is too large.
-pub fn fields_too_large(head: bool) -> Response<ResponseBody> {
+pub fn fields_too_large(is_head: bool) -> Response<ResponseBody> {
     let text = "431: the request's fields are too large\n";
-    text_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, PLAIN_TEXT_TYPE, "no-store", text, head)
+    text_response(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, PLAIN_TEXT_TYPE, "no-store", text, is_head)
 }
 
 /// Returns a 405 response.
@@ -97,7 +98,7 @@ pub fn options() -> Response<ResponseBody> {
 /// Returns a redirect with status 301, 302, 303, 307 or 308; any other status becomes 307. The next version may have
 /// the page elsewhere, so a temporary redirect is cached for a minute, and a permanent one for an hour: a wrong rule
 /// can be corrected.
-pub fn redirect(status: u16, location: &str, head: bool) -> Response<ResponseBody> {
+pub fn redirect(status: u16, location: &str, is_head: bool) -> Response<ResponseBody> {
     let (status, text) = match status {
         301 => (StatusCode::MOVED_PERMANENTLY, "301: see the Location field\n"),
         302 => (StatusCode::FOUND, "302: see the Location field\n"),
@@ -106,11 +107,11 @@ pub fn redirect(status: u16, location: &str, head: bool) -> Response<ResponseBod
         _ => (StatusCode::TEMPORARY_REDIRECT, "307: see the Location field\n"),
     };
     let Ok(location) = HeaderValue::from_str(location) else {
-        return page_not_found(head);
+        return page_not_found(is_head);
     };
     let is_permanent = matches!(status.as_u16(), 301 | 308);
     let mut response =
-        text_response(status, PLAIN_TEXT_TYPE, if is_permanent { "max-age=3600" } else { "max-age=60" }, text, head);
+        text_response(status, PLAIN_TEXT_TYPE, if is_permanent { "max-age=3600" } else { "max-age=60" }, text, is_head);
     response.headers_mut().insert(LOCATION, location);
     response
 }
@@ -132,11 +133,11 @@ mod tests {
             (page_not_found as Make, 404, HTML_TYPE, "max-age=60"),
             (file_not_found, 404, PLAIN_TEXT_TYPE, "max-age=60"),
             (no_version, 503, HTML_TYPE, "no-store"),
-            (|head| bad_request(head, false), 400, PLAIN_TEXT_TYPE, "no-store"),
-            (|head| bad_request(head, true), 400, PLAIN_TEXT_TYPE, "no-store"),
+            (|is_head| bad_request(is_head, false), 400, PLAIN_TEXT_TYPE, "no-store"),
+            (|is_head| bad_request(is_head, true), 400, PLAIN_TEXT_TYPE, "no-store"),
             (forbidden, 403, PLAIN_TEXT_TYPE, "no-store"),
             (fields_too_large, 431, PLAIN_TEXT_TYPE, "no-store"),
-            (|head| redirect(301, "/x", head), 301, PLAIN_TEXT_TYPE, "max-age=3600"),
+            (|is_head| redirect(301, "/x", is_head), 301, PLAIN_TEXT_TYPE, "max-age=3600"),
         ] {
             let (full, head) = (make(false), make(true));
             assert_eq!((full.status().as_u16(), head.status().as_u16()), (status, status));
@@ -154,18 +155,18 @@ mod tests {
         }
         assert!(file_not_found(false).body().len() < 100, "one short line");
         for closes in [false, true] {
-            let answer = bad_request(false, closes);
-            assert_eq!(field(answer.headers(), CONNECTION), Some("close").filter(|_| closes));
+            let response = bad_request(false, closes);
+            assert_eq!(field(response.headers(), CONNECTION), Some("close").filter(|_| closes));
         }
         assert_eq!(field(no_version(false).headers(), RETRY_AFTER), Some("5"));
     }
 
     #[test]
     fn what_may_be_asked_is_said_to_who_asks_for_it_and_to_who_asks_something_else() {
-        for (answer, status) in [(options(), 204), (method_not_allowed(), 405)] {
-            assert_eq!(answer.status(), status);
-            assert_eq!(field(answer.headers(), ALLOW), Some("GET, HEAD, OPTIONS"), "{status}");
-            assert_eq!(answer.body().is_empty(), status == 204);
+        for (response, status) in [(options(), 204), (method_not_allowed(), 405)] {
+            assert_eq!(response.status(), status);
+            assert_eq!(field(response.headers(), ALLOW), Some("GET, HEAD, OPTIONS"), "{status}");
+            assert_eq!(response.body().is_empty(), status == 204);
         }
     }
 
@@ -179,14 +180,14 @@ mod tests {
             (308, 308, "max-age=3600"),
             (300, 307, "max-age=60"),
         ] {
-            let answer = redirect(status, "/guide?x=y", false);
-            assert_eq!(answer.status(), expected, "{status}");
-            assert_eq!(field(answer.headers(), LOCATION), Some("/guide?x=y"), "{status}");
-            assert_eq!(field(answer.headers(), CACHE_CONTROL), Some(cache), "{status}");
+            let response = redirect(status, "/guide?x=y", false);
+            assert_eq!(response.status(), expected, "{status}");
+            assert_eq!(field(response.headers(), LOCATION), Some("/guide?x=y"), "{status}");
+            assert_eq!(field(response.headers(), CACHE_CONTROL), Some(cache), "{status}");
         }
         for wrong in ["/a\r\nX: y", "/\0"] {
-            let answer = redirect(301, wrong, false);
-            assert_eq!((answer.status().as_u16(), answer.headers().get(LOCATION)), (404, None), "{wrong:?}");
+            let response = redirect(301, wrong, false);
+            assert_eq!((response.status().as_u16(), response.headers().get(LOCATION)), (404, None), "{wrong:?}");
         }
     }
 }

@@ -21,8 +21,8 @@ use super::request_context::{MethodClass, RequestContext};
 use super::response_headers::add_response_headers;
 use super::site::Site;
 
-/// Answers a request for a resource of the site that came from `peer`; `None` if it came from this machine itself. The
-/// response is neither counted nor logged.
+/// Answers a request for a resource of the site that was received from `peer`; `None` if it was received through the
+/// control socket. The response is neither counted nor logged.
 pub fn handle<B>(site: &Site, request: &Request<B>, peer: Option<Peer>) -> Response<ResponseBody> {
     respond(&RequestContext::new(site, request, peer))
 }
@@ -35,7 +35,7 @@ pub(super) fn respond(context: &RequestContext<'_>) -> Response<ResponseBody> {
     response
 }
 
-/// Answers a request with `refusal`, whatever it asks for, unless the client may not read the site at all.
+/// Answers a request with `refusal`, or with 403 if the client may not read the site.
 pub(super) fn refuse(context: &RequestContext<'_>, refusal: Response<ResponseBody>) -> Response<ResponseBody> {
     let mut response = check_access(context).unwrap_or(refusal);
     add_response_headers(context, &mut response);
@@ -46,11 +46,11 @@ pub(super) fn refuse(context: &RequestContext<'_>, refusal: Response<ResponseBod
 /// That is possible only shortly after a start.
 pub(super) fn pending_asset(context: &RequestContext<'_>) -> Option<Vec<u8>> {
     let BasePathMatch::Inside(path) = context.base_path_match() else { return None };
-    let may_come = matches!(context.method_class(), MethodClass::Get | MethodClass::Head)
+    let may_be_pending = matches!(context.method_class(), MethodClass::Get | MethodClass::Head)
         && context.site().retained_versions.may_have_pending(path)
         && context.version()?.find(path).is_none()
         && check_access(context).is_none();
-    may_come.then(|| path.to_vec())
+    may_be_pending.then(|| path.to_vec())
 }
 
 /// Answers a GET or HEAD request whose head is valid.
@@ -68,49 +68,49 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     let path = match context.base_path_match() {
         // Includes the slash that ends the base path, because paths in rules begin with one.
         BasePathMatch::Inside(_) => &decoded[base_path.len() - 1..],
-        BasePathMatch::Front(payload) if version.is_next => payload,
+        BasePathMatch::FrontPagePayload(payload) if version.is_next => payload,
         BasePathMatch::Above => return fixed_responses::redirect(307, &append_query(base_path.clone(), query), head),
-        BasePathMatch::Outside if asks_for_page(decoded) => return fixed_responses::page_not_found(head),
-        BasePathMatch::Outside | BasePathMatch::Front(_) => return fixed_responses::file_not_found(head),
+        BasePathMatch::Outside if may_be_page(decoded) => return fixed_responses::page_not_found(head),
+        BasePathMatch::Outside | BasePathMatch::FrontPagePayload(_) => return fixed_responses::file_not_found(head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
     let route = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, path, query);
-    // An asset of a replaced version comes before a rule for missing paths such as `/*`.
+    // An asset of a replaced version takes precedence over a rule for missing paths such as `/*`.
     if matches!(route, RouteResult::Rewritten(..) | RouteResult::RuleRedirect(..))
         && version.find(&path[1..]).is_none()
-        && let Some((earlier, file)) = site.retained_versions.find(&path[1..])
+        && let Some((retained, file)) = site.retained_versions.find(&path[1..])
     {
-        return FileResponse::new(context, &earlier, file).send();
+        return FileResponse::new(context, &retained, file).respond();
     }
     match route {
-        RouteResult::File(file) => FileResponse::negotiated(context, version, file).send(),
-        RouteResult::Rewritten(file, 200) => FileResponse::new(context, version, file).send(),
+        RouteResult::File(file) => FileResponse::negotiated(context, version, file).respond(),
+        RouteResult::Rewritten(file, 200) => FileResponse::new(context, version, file).respond(),
         RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::new(context, version, file)),
         RouteResult::RuleRedirect(status, location) => fixed_responses::redirect(status, &location, head),
         RouteResult::CanonicalRedirect(location) => fixed_responses::redirect(307, &location, head),
-        RouteResult::Nothing => match site.retained_versions.find(&path[1..]) {
-            Some((earlier, file)) => FileResponse::new(context, &earlier, file).send(),
-            None if asks_for_payload(query) => fixed_responses::file_not_found(head),
+        RouteResult::NotFound => match site.retained_versions.find(&path[1..]) {
+            Some((retained, file)) => FileResponse::new(context, &retained, file).respond(),
+            None if is_payload_request(query) => fixed_responses::file_not_found(head),
             None => not_found(context, version, path),
         },
     }
 }
 
-/// Returns whether the query is that of a Next.js client script, which has no use for a 404 page.
-fn asks_for_payload(query: Option<&str>) -> bool {
+/// Returns whether the query is that of a Next.js client script, which does not display a 404 page.
+fn is_payload_request(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
 /// Returns whether a missing path may have been a page: it has no extension, one of HTML, or one of no known media
 /// type.
-fn asks_for_page(address: &[u8]) -> bool {
-    is_page(address) || media_type(address).is_none()
+fn may_be_page(path: &[u8]) -> bool {
+    is_page(path) || media_type(path).is_none()
 }
 
 /// Returns a 404 response: the site's own page for paths that may have been pages, one line of text for other files.
 fn not_found(context: &RequestContext<'_>, version: &SealedVersion, path: &[u8]) -> Response<ResponseBody> {
-    if !asks_for_page(path) {
+    if !may_be_page(path) {
         return fixed_responses::file_not_found(context.is_head());
     }
     match version.not_found {
@@ -119,7 +119,7 @@ fn not_found(context: &RequestContext<'_>, version: &SealedVersion, path: &[u8])
     }
 }
 
-/// Returns a 404 response with this page as its body.
+/// Returns a 404 response with the page as its body.
 fn not_found_with_page(page: &FileResponse<'_>) -> Response<ResponseBody> {
     let mut response = page.respond_whole(StatusCode::NOT_FOUND);
     let fields = response.headers_mut();
@@ -137,10 +137,10 @@ mod tests {
     #[test]
     fn a_missing_address_may_have_been_a_page_unless_it_ends_like_another_file() {
         for page in ["/", "/guide", "/guide/", "/guide.html", "/GUIDE.HTM", "/release-1.0", "/a.js/b", "/.x", "/x."] {
-            assert!(asks_for_page(page.as_bytes()), "{page}");
+            assert!(may_be_page(page.as_bytes()), "{page}");
         }
         for file in ["/a.js", "/a.css", "/a.JSON", "/a/b.txt", "/a.map", "/a.png", "/a.woff2", "/a.zip", "/a.tar.gz"] {
-            assert!(!asks_for_page(file.as_bytes()), "{file}");
+            assert!(!may_be_page(file.as_bytes()), "{file}");
         }
     }
 
@@ -158,7 +158,7 @@ mod tests {
             (Some("_rscs=1"), false),
             (Some("a=b;_rsc=1"), false),
         ] {
-            assert_eq!(asks_for_payload(query), expected, "{query:?}");
+            assert_eq!(is_payload_request(query), expected, "{query:?}");
         }
     }
 }

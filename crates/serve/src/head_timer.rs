@@ -1,7 +1,7 @@
 //! The deadline for request heads on HTTP/1 connections that hyper serves, with one timer for each connection.
 //!
 //! hyper creates a timer for each request head and drops it when the head is complete. A timer of the runtime would be
-//! allocated, registered and removed for each request. Here the connection keeps one timer, and checks when it fires
+//! allocated, registered and removed for each request. Here the connection has one timer, and checks when it fires
 //! whether the deadline has really passed.
 
 use std::future::Future;
@@ -22,9 +22,9 @@ pub(super) struct HeadTimer(Arc<HeadTimerState>);
 
 #[derive(Debug)]
 struct HeadTimerState {
-    /// When the connection began.
-    begun: Instant,
-    /// The deadline in force, in milliseconds since `begun`, or [`NONE`].
+    /// When the timer was created.
+    created_at: Instant,
+    /// The deadline in force, in milliseconds since `created_at`, or [`NO_DEADLINE`].
     deadline: AtomicU64,
     /// Whether the deadline has passed.
     has_expired: AtomicBool,
@@ -34,27 +34,27 @@ impl HeadTimer {
     /// Creates the timer of a connection that begins now. No deadline is set.
     pub(super) fn new() -> HeadTimer {
         HeadTimer(Arc::new(HeadTimerState {
-            begun: Instant::now(),
+            created_at: Instant::now(),
             deadline: AtomicU64::new(NO_DEADLINE),
             has_expired: AtomicBool::new(false),
         }))
     }
 
-    /// Returns whether the deadline has passed, and lets hyper know if it has. The connection calls it when its timer
-    /// has fired.
-    pub(super) fn has_expired(&self) -> bool {
-        let has_come = self.deadline().is_some_and(|deadline| Instant::now() >= deadline);
-        if has_come {
+    /// Returns whether the deadline has passed; if it has, the next poll of hyper's timer is ready. The connection
+    /// calls this function when its own timer has fired.
+    pub(super) fn check_expired(&self) -> bool {
+        let has_expired = self.deadline().is_some_and(|deadline| Instant::now() >= deadline);
+        if has_expired {
             self.0.has_expired.store(true, Ordering::Relaxed);
         }
-        has_come
+        has_expired
     }
 
     /// Returns the deadline in force.
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.0.deadline.load(Ordering::Relaxed) {
             NO_DEADLINE => None,
-            millis => Some(self.0.begun + Duration::from_millis(millis)),
+            millis => Some(self.0.created_at + Duration::from_millis(millis)),
         }
     }
 }
@@ -65,13 +65,13 @@ impl Timer for HeadTimer {
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn Sleep>> {
-        Box::pin(HeadSleep { alarm: self.clone(), deadline })
+        Box::pin(HeadSleep { timer: self.clone(), deadline })
     }
 }
 
 /// The timer that hyper polls while it waits for a request head.
 struct HeadSleep {
-    alarm: HeadTimer,
+    timer: HeadTimer,
     deadline: Instant,
 }
 
@@ -81,20 +81,20 @@ impl Future for HeadSleep {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<()> {
-        let inner = &self.alarm.0;
-        let millis = self.deadline.saturating_duration_since(inner.begun).as_millis();
+        let state = &self.timer.0;
+        let millis = self.deadline.saturating_duration_since(state.created_at).as_millis();
         // Rounded up, so that the deadline has passed when this millisecond is reached.
-        inner
+        state
             .deadline
             .store(u64::try_from(millis).map_or(u64::MAX, |millis| millis.saturating_add(1)), Ordering::Relaxed);
         // The connection polls hyper again when its timer fires, so the clock is not read for each request.
-        if inner.has_expired.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
+        if state.has_expired.load(Ordering::Relaxed) { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 impl Drop for HeadSleep {
     fn drop(&mut self) {
-        self.alarm.0.deadline.store(NO_DEADLINE, Ordering::Relaxed);
+        self.timer.0.deadline.store(NO_DEADLINE, Ordering::Relaxed);
     }
 }
 
@@ -106,21 +106,21 @@ mod tests {
 
     #[test]
     fn an_alarm_goes_off_at_its_deadline_and_only_while_somebody_waits() {
-        let alarm = HeadTimer::new();
+        let timer = HeadTimer::new();
         let mut context = Context::from_waker(Waker::noop());
-        assert!(alarm.deadline().is_none() && !alarm.has_expired());
-        let later = Instant::now() + Duration::from_hours(1);
-        let mut waiting = alarm.sleep_until(later);
-        assert!(alarm.deadline().is_none(), "nobody waits yet");
+        assert!(timer.deadline().is_none() && !timer.check_expired());
+        let deadline_set = Instant::now() + Duration::from_hours(1);
+        let mut waiting = timer.sleep_until(deadline_set);
+        assert!(timer.deadline().is_none(), "the timer was not polled yet");
         assert!(waiting.as_mut().poll(&mut context).is_pending());
-        let deadline = alarm.deadline().unwrap();
-        assert!(deadline >= later && deadline <= later + Duration::from_millis(1));
-        assert!(!alarm.has_expired() && waiting.as_mut().poll(&mut context).is_pending());
+        let deadline = timer.deadline().unwrap();
+        assert!(deadline >= deadline_set && deadline <= deadline_set + Duration::from_millis(1));
+        assert!(!timer.check_expired() && waiting.as_mut().poll(&mut context).is_pending());
         drop(waiting);
-        assert!(alarm.deadline().is_none() && !alarm.has_expired(), "the head is there");
-        let mut waiting = alarm.sleep(Duration::ZERO);
-        assert!(waiting.as_mut().poll(&mut context).is_pending(), "whoever keeps the timer says when");
-        while !alarm.has_expired() {
+        assert!(timer.deadline().is_none() && !timer.check_expired(), "the head is complete");
+        let mut waiting = timer.sleep(Duration::ZERO);
+        assert!(waiting.as_mut().poll(&mut context).is_pending(), "expired, but not checked yet");
+        while !timer.check_expired() {
             std::thread::yield_now();
         }
         assert!(waiting.as_mut().poll(&mut context).is_ready());

@@ -6,25 +6,27 @@ use std::time::{Duration, UNIX_EPOCH};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The number of header maps kept by a thread. A connection has one request at a time on HTTP/1; requests on HTTP/2
-/// come in bursts.
-const MAX_KEPT_MAPS: usize = 32;
+/// The largest number of free header maps of a thread. A connection has one request at a time on HTTP/1; requests on
+/// HTTP/2 arrive in bursts.
+const MAX_FREE_MAPS: usize = 32;
 /// The capacity of a new header map: enough for most responses without growing.
 const MAP_CAPACITY: usize = 12;
-/// The largest capacity of a map that is kept. A request with many header fields makes a map grow beyond it.
+/// The largest capacity of a map that is reused. A request with many header fields makes a map grow beyond it.
 const MAX_MAP_CAPACITY: usize = 64;
-/// The number of formatted dates kept by a thread; a power of two. The files of a bundle mostly have few different
-/// dates.
+/// The number of formatted dates in the cache of a thread; a power of two. The files of a bundle mostly have few
+/// different dates.
 const CACHED_DATES: usize = 64;
 
 thread_local! {
-    static KEPT: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
-    static WRITTEN: RefCell<Vec<Option<(i64, HeaderValue)>>> = const { RefCell::new(Vec::new()) };
+    /// The free header maps.
+    static FREE_MAPS: RefCell<Vec<HeaderMap>> = const { RefCell::new(Vec::new()) };
+    /// The formatted dates, each with its time in seconds since 1970.
+    static FORMATTED_DATES: RefCell<Vec<Option<(i64, HeaderValue)>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Returns an empty header map.
 pub(super) fn take_header_map() -> HeaderMap {
-    KEPT.with_borrow_mut(Vec::pop).unwrap_or_else(|| HeaderMap::with_capacity(MAP_CAPACITY))
+    FREE_MAPS.with_borrow_mut(Vec::pop).unwrap_or_else(|| HeaderMap::with_capacity(MAP_CAPACITY))
 }
 
 /// Creates a response without header fields.
@@ -35,15 +37,15 @@ pub(super) fn new_response<B>(status: StatusCode, body: B) -> Response<B> {
     response
 }
 
-/// Takes back a header map that is no longer needed.
+/// Stores a header map for reuse.
 pub(super) fn recycle_header_map(mut fields: HeaderMap) {
     if fields.capacity() > MAX_MAP_CAPACITY || fields.capacity() < MAP_CAPACITY {
         return;
     }
     fields.clear();
-    KEPT.with_borrow_mut(|kept| {
-        if kept.len() < MAX_KEPT_MAPS {
-            kept.push(fields);
+    FREE_MAPS.with_borrow_mut(|maps| {
+        if maps.len() < MAX_FREE_MAPS {
+            maps.push(fields);
         }
     });
 }
@@ -68,10 +70,10 @@ pub(super) fn is_past(modified: i64) -> bool {
 /// time (RFC 9110, section 8.8.2.1).
 pub(super) fn last_modified_value(modified: i64) -> Option<HeaderValue> {
     let seconds = u64::try_from(modified).ok()?;
-    let place = (seconds ^ (seconds >> 6) ^ (seconds >> 12)) as usize % CACHED_DATES;
-    WRITTEN.with_borrow_mut(|dates| {
-        if let Some(Some((known, value))) = dates.get(place)
-            && *known == modified
+    let index = (seconds ^ (seconds >> 6) ^ (seconds >> 12)) as usize % CACHED_DATES;
+    FORMATTED_DATES.with_borrow_mut(|dates| {
+        if let Some(Some((cached, value))) = dates.get(index)
+            && *cached == modified
         {
             return Some(value.clone());
         }
@@ -80,7 +82,7 @@ pub(super) fn last_modified_value(modified: i64) -> Option<HeaderValue> {
         let value = HeaderValue::try_from(format_http_date(seconds.min(now))).ok()?;
         if seconds <= now {
             dates.resize(CACHED_DATES, None);
-            dates[place] = Some((modified, value.clone()));
+            dates[index] = Some((modified, value.clone()));
         }
         Some(value)
     })
@@ -92,24 +94,24 @@ mod tests {
 
     #[test]
     fn maps_of_usual_size_are_given_out_again_without_what_was_in_them() {
-        KEPT.take();
-        for (room, is_kept) in
+        FREE_MAPS.take();
+        for (capacity, is_reused) in
             [(0, false), (MAP_CAPACITY / 2, false), (MAP_CAPACITY, true), (48, true), (4 * MAX_MAP_CAPACITY, false)]
         {
-            let mut map = HeaderMap::with_capacity(room);
-            map.insert("x-secret", HeaderValue::from_static("of somebody else"));
+            let mut map = HeaderMap::with_capacity(capacity);
+            map.insert("x-secret", HeaderValue::from_static("of another request"));
             recycle_header_map(map);
-            assert_eq!(KEPT.with_borrow(Vec::len), usize::from(is_kept), "room for {room}");
-            assert!(take_header_map().is_empty(), "room for {room}");
-            assert_eq!(KEPT.with_borrow(Vec::len), 0, "room for {room}");
+            assert_eq!(FREE_MAPS.with_borrow(Vec::len), usize::from(is_reused), "capacity of {capacity}");
+            assert!(take_header_map().is_empty(), "capacity of {capacity}");
+            assert_eq!(FREE_MAPS.with_borrow(Vec::len), 0, "capacity of {capacity}");
         }
         assert!(take_header_map().capacity() >= MAP_CAPACITY);
-        for _ in 0..2 * MAX_KEPT_MAPS {
+        for _ in 0..2 * MAX_FREE_MAPS {
             recycle_header_map(HeaderMap::with_capacity(MAP_CAPACITY));
         }
-        assert_eq!(KEPT.take().len(), MAX_KEPT_MAPS);
-        let answer = new_response(StatusCode::NOT_FOUND, ());
-        assert!(answer.status() == 404 && answer.headers().is_empty());
+        assert_eq!(FREE_MAPS.take().len(), MAX_FREE_MAPS);
+        let response = new_response(StatusCode::NOT_FOUND, ());
+        assert!(response.status() == 404 && response.headers().is_empty());
     }
 
     #[test]
@@ -124,19 +126,21 @@ mod tests {
             (-1, None),
             (i64::MIN, None),
         ] {
-            let said = last_modified_value(modified);
-            assert_eq!(said.as_ref().map(|value| value.to_str().unwrap()), expected, "{modified}");
+            let value = last_modified_value(modified);
+            assert_eq!(value.as_ref().map(|value| value.to_str().unwrap()), expected, "{modified}");
         }
-        let kept = |modified| WRITTEN.with_borrow(|dates| dates.iter().flatten().any(|(known, _)| *known == modified));
-        assert!(kept(784_111_777));
+        let is_cached = |modified| {
+            FORMATTED_DATES.with_borrow(|dates| dates.iter().flatten().any(|(cached, _)| *cached == modified))
+        };
+        assert!(is_cached(784_111_777));
         for ahead in [1000, 4_000_000_000] {
             let before = unix_seconds_now();
             let modified = i64::try_from(before).unwrap() + ahead;
-            let said = last_modified_value(modified).unwrap();
-            let said = httpdate::parse_http_date(said.to_str().unwrap()).unwrap();
-            let said = said.duration_since(UNIX_EPOCH).unwrap().as_secs();
-            assert!((before..=unix_seconds_now()).contains(&said), "{ahead} s from now: {said}");
-            assert!(!kept(modified), "it is another one soon");
+            let value = last_modified_value(modified).unwrap();
+            let value = httpdate::parse_http_date(value.to_str().unwrap()).unwrap();
+            let seconds = value.duration_since(UNIX_EPOCH).unwrap().as_secs();
+            assert!((before..=unix_seconds_now()).contains(&seconds), "{ahead} s from now: {seconds}");
+            assert!(!is_cached(modified), "the date changes every second");
         }
     }
 

@@ -5,7 +5,7 @@ use http::{Response, StatusCode};
 use docwharf_site::external::csp::CspPreset;
 use docwharf_site::lookup::SiteFiles;
 use docwharf_site::media_types::runs_scripts;
-use docwharf_site::rules::header_fields::Fields;
+use docwharf_site::rules::header_fields::HeaderFieldRules;
 use docwharf_site::rules::protected_headers::ProtectedHeaders;
 
 use super::body::ResponseBody;
@@ -28,7 +28,7 @@ pub(super) fn apply_operator_rules(context: &RequestContext<'_>, response: &mut 
 
 fn apply_rules(
     context: &RequestContext<'_>,
-    rules: &Fields,
+    rules: &HeaderFieldRules,
     protected: Option<ProtectedHeaders>,
     response: &mut Response<ResponseBody>,
 ) {
@@ -41,7 +41,7 @@ fn apply_rules(
     }
 }
 
-/// Returns whether a rule gives the requested path a media type with which scripts may run.
+/// Returns whether a rule sets a media type for the requested path with which scripts may run.
 pub(super) fn may_run_scripts(context: &RequestContext<'_>) -> bool {
     let Some(version) = context.version() else { return false };
     let (bundle, operator) = (&version.rules().fields, context.site().rules());
@@ -52,8 +52,8 @@ pub(super) fn may_run_scripts(context: &RequestContext<'_>) -> bool {
     bundle.media_types(path).chain(operator.fields.media_types(path)).any(runs_scripts)
 }
 
-/// Returns what the bundle's rules must not change: the operator's settings take precedence over the bundle, and the
-/// bundle over the defaults.
+/// Returns the fields that the bundle's rules must not change: the operator's settings take precedence over the bundle,
+/// and the bundle over the defaults.
 fn protected_headers(context: &RequestContext<'_>) -> ProtectedHeaders {
     let protection = &context.site().settings.protection;
     ProtectedHeaders {

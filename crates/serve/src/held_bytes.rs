@@ -1,5 +1,5 @@
 //! Counts the memory that responses hold while clients read them, for the whole process (`server.heldBytes`): inflated
-//! pages that are in no cache any more, pieces of bodies that are being sent, and decoders of bodies that are inflated
+//! pages that are no longer in a cache, pieces of bodies that are being sent, and decoders of bodies that are inflated
 //! while they are sent.
 //!
 //! Bytes of a mapped image are not counted. Beyond the limit, bodies are inflated in smaller pieces, as the client
@@ -7,11 +7,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of bytes that responses hold, and the limit beyond which they hold less.
+/// The number of bytes that responses hold, and the limit from which on they hold less.
 #[derive(Debug)]
 pub struct HeldBytes {
     limit: AtomicU64,
-    /// Bytes counted by [`Hold`] guards.
+    /// Bytes counted by [`HeldBytesGuard`].
     held: AtomicU64,
     /// Bytes of inflated pages in memory, those in caches included.
     pages: AtomicU64,
@@ -62,7 +62,7 @@ impl HeldBytes {
         self.pages.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Records that a cache that held `before` bytes of pages holds `now` bytes.
+    /// Records that the size of a cache has changed from `before` to `now` bytes of pages.
     pub(super) fn replace_cached(&self, before: u64, now: u64) {
         self.cached_pages.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
@@ -84,11 +84,11 @@ impl HeldBytes {
         self.try_hold_below(self.limit(), bytes)
     }
 
-    /// Counts `bytes` until the returned guard is dropped; `None` if the total would exceed `most`.
-    pub fn try_hold_below(&'static self, most: u64, bytes: u64) -> Option<HeldBytesGuard> {
-        let most = most.saturating_sub(self.pages_held());
-        let may = |held: u64| held.checked_add(bytes).filter(|&held| held <= most);
-        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may).ok()?;
+    /// Counts `bytes` until the returned guard is dropped; `None` if the total would exceed `limit`.
+    pub fn try_hold_below(&'static self, limit: u64, bytes: u64) -> Option<HeldBytesGuard> {
+        let limit = limit.saturating_sub(self.pages_held());
+        let add = |held: u64| held.checked_add(bytes).filter(|&held| held <= limit);
+        self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(HeldBytesGuard { counter: self, bytes })
     }
 }
@@ -117,15 +117,15 @@ mod tests {
         assert!(COUNT.try_hold(41).is_none());
         let second = COUNT.try_hold(40).unwrap();
         assert_eq!((COUNT.held(), COUNT.remaining()), (100, 0));
-        let must = COUNT.hold(5);
+        let required = COUNT.hold(5);
         assert_eq!((COUNT.held(), COUNT.remaining()), (105, 0));
         assert!(COUNT.try_hold(1).is_none() && COUNT.try_hold(u64::MAX).is_none());
         drop(first);
-        drop(must);
+        drop(required);
         assert_eq!(COUNT.held(), 40);
         assert!(COUNT.try_hold_below(50, 11).is_none() && COUNT.try_hold_below(51, 11).is_some());
         COUNT.set_limit(30);
-        assert!(COUNT.remaining() == 0 && COUNT.try_hold(1).is_none(), "what is held already stays");
+        assert!(COUNT.remaining() == 0 && COUNT.try_hold(1).is_none(), "held bytes stay held");
         drop(second);
         assert_eq!((COUNT.held(), COUNT.remaining()), (0, 30));
     }

@@ -13,16 +13,17 @@ fn is_authority_host(value: &HeaderValue) -> bool {
     let text = authority.as_str();
     let host = authority.host();
     let port = &text[text.find(host).map_or(0, |at| at + host.len())..];
-    let good_port = port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
-    let good_host = match host.strip_prefix('[') {
+    let is_valid_port =
+        port.is_empty() || port.strip_prefix(':').is_some_and(|p| p.bytes().all(|b| b.is_ascii_digit()));
+    let is_valid_host = match host.strip_prefix('[') {
         Some(inner) => inner.strip_suffix(']').is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok()),
         None => !host.is_empty(),
     };
-    !text.contains('@') && good_host && good_port
+    !text.contains('@') && is_valid_host && is_valid_port
 }
 
 /// Returns whether `host` is a name or an IPv4 address, with or without a port, as nearly every request has it. Other
-/// values may be valid, too.
+/// values may be valid as well.
 pub(super) fn is_plain_host(host: &[u8]) -> bool {
     let end = host.iter().position(|&b| b == b':').unwrap_or(host.len());
     let (name, port) = (&host[..end], host.get(end + 1..).unwrap_or_default());

@@ -1,10 +1,11 @@
 //! A body that is inflated as the client reads it.
 //!
-//! A small file, and one in the cache of inflated files, is available as a whole when its first bytes are taken. Of
-//! other files, no more than one window of the decoder is in memory. What comes before a requested range is inflated as
-//! well, and dropped.
+//! A small file, and one in the cache of inflated files, is available as a whole when its first bytes are sent. Of
+//! other files, at most one window of the decoder is in memory. The bytes before a requested range are inflated as
+//! well, and discarded.
 //!
-//! A body that waits for its client holds no inflated file: it looks for one only when its first bytes are taken.
+//! A body that waits for its client holds no inflated file: it gets one from the cache only when its first bytes are
+//! sent.
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -18,34 +19,39 @@ use super::body_chunk::BodyChunk;
 use super::decoder_pool::DecoderClaim;
 use super::held_bytes::{HELD, HeldBytesGuard};
 use super::page_cache::{InflatedPage, MAX_SMALL_PAGE_BYTES, PageSource};
-use super::turn::{count_inflating, may_inflate};
+use super::turn::{add_inflate_time, may_inflate};
 
 /// A DEFLATE stream that is decoded piece by piece.
 #[derive(Debug)]
 pub(super) struct InflatingBody {
     coded: Bytes,
-    at: usize,
+    /// The number of bytes of `coded` that were decoded.
+    consumed: usize,
     decoder: DecoderClaim,
     /// The number of bytes decoded so far. The last of them are in the decoder's window.
-    made: u64,
+    decoded_len: u64,
+    /// Whether the end of the stream was decoded.
     is_done: bool,
-    wanted: VecDeque<BodySegment>,
+    /// The segments still to be sent.
+    segments: VecDeque<BodySegment>,
     /// The number of bytes still to be sent.
-    left: u64,
-    /// The file of a site whose content this is, if it is one.
+    remaining: u64,
+    /// The file of the site with this content; `None` for any other stream.
     source: Option<PageSource>,
-    /// Whether the first step was made, which may inflate the whole file.
-    is_begun: bool,
+    /// Whether the first step was made. The first step may inflate the whole file.
+    has_started: bool,
     /// The whole inflated file.
     page: Option<InflatedPage>,
     /// The CRC-32 and the number of the bytes decoded so far.
-    checked: (crc32fast::Hasher, u64),
+    checksum: (crc32fast::Hasher, u64),
 }
 
-/// The largest pieces that are copied out of the decoder at a time, in bytes: while more than half of the held bytes
-/// limit is left, while more than a quarter is left, and otherwise.
+/// The largest piece that is copied out of the decoder at a time, in bytes, while more than half of the held bytes
+/// limit is available.
 const MAX_PIECE_BYTES: u64 = 64 * 1024;
+/// The largest piece, in bytes, while more than a quarter of the limit is available.
 const LOW_MEMORY_PIECE_BYTES: u64 = 16 * 1024;
+/// The largest piece, in bytes, otherwise.
 const MIN_PIECE_BYTES: u64 = 4 * 1024;
 
 /// The bytes of a piece that is being sent. They count as held until they are dropped.
@@ -55,15 +61,15 @@ struct HeldChunk {
 }
 
 impl HeldChunk {
-    /// Copies as many of these bytes as one piece may have now.
-    fn first_of(bytes: &[u8]) -> Bytes {
-        let (left, limit) = (HELD.remaining(), HELD.limit());
-        let most = match left {
-            _ if left > limit / 2 => MAX_PIECE_BYTES,
-            _ if left > limit / 4 => LOW_MEMORY_PIECE_BYTES,
+    /// Copies as many of the first bytes as one piece may have now.
+    fn copy_prefix(bytes: &[u8]) -> Bytes {
+        let (available, limit) = (HELD.remaining(), HELD.limit());
+        let max_len = match available {
+            _ if available > limit / 2 => MAX_PIECE_BYTES,
+            _ if available > limit / 4 => LOW_MEMORY_PIECE_BYTES,
             _ => MIN_PIECE_BYTES,
         };
-        let bytes = &bytes[..bytes.len().min(most as usize)];
+        let bytes = &bytes[..bytes.len().min(max_len as usize)];
         Bytes::from_owner(HeldChunk { bytes: bytes.to_vec(), _hold: HELD.hold(bytes.len() as u64) })
     }
 }
@@ -87,9 +93,10 @@ pub enum BodySegment {
 pub(super) enum DecodingStep {
     /// Bytes to be sent.
     Data(BodyChunk),
-    /// Nothing to be sent yet: the decoded bytes come before the requested ones, or no decoder is free. Other
+    /// Nothing to be sent yet: the decoded bytes are before the requested ones, or no decoder is free. Other
     /// connections get their turn first.
     Skipped,
+    /// No more bytes follow.
     End,
 }
 
@@ -103,80 +110,82 @@ impl BodySegment {
 }
 
 impl InflatingBody {
-    /// Creates a body of segments of the stream `coded`; `source` is the file whose content that is, if it is one.
+    /// Creates a body of segments of the DEFLATE stream `coded`; `source` is the file of the site with this content, if
+    /// there is one.
     pub(super) fn new(
         coded: Bytes,
-        wanted: impl IntoIterator<Item = BodySegment>,
+        segments: impl IntoIterator<Item = BodySegment>,
         source: Option<PageSource>,
     ) -> InflatingBody {
-        let wanted: VecDeque<BodySegment> = wanted.into_iter().filter(|wanted| wanted.len() > 0).collect();
-        let left = wanted.iter().map(BodySegment::len).sum();
+        let segments: VecDeque<BodySegment> = segments.into_iter().filter(|segment| segment.len() > 0).collect();
+        let remaining = segments.iter().map(BodySegment::len).sum();
         InflatingBody {
             coded,
-            at: 0,
+            consumed: 0,
             decoder: DecoderClaim::new(),
-            made: 0,
+            decoded_len: 0,
             is_done: false,
-            wanted,
-            left,
+            segments,
+            remaining,
             source,
-            is_begun: false,
+            has_started: false,
             page: None,
-            checked: Default::default(),
+            checksum: Default::default(),
         }
     }
 
     /// Returns the number of bytes still to be sent.
     pub(super) fn len(&self) -> u64 {
-        self.left
+        self.remaining
     }
 
     /// Makes one step if this thread may inflate now; otherwise the task is woken when it may.
     pub(super) fn poll_step(&mut self, context: &Context<'_>) -> Poll<DecodingStep> {
-        // A body that starts again after it lost its decoder looks for the inflated file as well.
-        if self.made == 0 && self.page.is_none() {
+        // A body that starts again after it lost its decoder can use a cached file as well.
+        if self.decoded_len == 0 && self.page.is_none() {
             self.page = self.source.as_ref().and_then(PageSource::cached);
         }
         if self.page.is_some() {
-            self.is_begun = true;
-            return Poll::Ready(self.step_of_whole_page());
+            self.has_started = true;
+            return Poll::Ready(self.next_segment_of_page());
         }
         if !may_inflate(context) {
             return Poll::Pending;
         }
-        let begun = Instant::now();
-        let step = if std::mem::replace(&mut self.is_begun, true) { self.step() } else { self.first_step() };
-        count_inflating(begun.elapsed());
+        let start = Instant::now();
+        let step =
+            if std::mem::replace(&mut self.has_started, true) { self.decode_step() } else { self.decode_first_step() };
+        add_inflate_time(start.elapsed());
         Poll::Ready(step)
     }
 
     /// Makes the first step. A small file is inflated as a whole.
-    fn first_step(&mut self) -> DecodingStep {
+    fn decode_first_step(&mut self) -> DecodingStep {
         if let Some(source) = &self.source {
             if source.len <= MAX_SMALL_PAGE_BYTES {
-                // A damaged file is sent as far as it can be decoded, while its version is verified.
+                // A damaged file is sent as far as it can be decoded, while the scrub verifies its version.
                 if let Some(page) = source.inflate(&self.coded) {
                     self.page = Some(page);
-                    return self.step_of_whole_page();
+                    return self.next_segment_of_page();
                 }
             } else if self.is_whole() {
                 source.request_caching(&self.coded);
             }
         }
-        self.step()
+        self.decode_step()
     }
 
     /// Returns whether the body is the whole file.
     fn is_whole(&self) -> bool {
         let len = self.source.as_ref().map(|source| source.len);
-        self.wanted.len() == 1
-            && matches!(self.wanted.front(), Some(&BodySegment::Inflated(0, end)) if Some(end) == len)
+        self.segments.len() == 1
+            && matches!(self.segments.front(), Some(&BodySegment::Inflated(0, end)) if Some(end) == len)
     }
 
-    /// Takes the next segment from the whole inflated file.
-    fn step_of_whole_page(&mut self) -> DecodingStep {
+    /// Returns the next segment from the whole inflated file.
+    fn next_segment_of_page(&mut self) -> DecodingStep {
         let is_whole = self.is_whole();
-        let chunk = match (&self.page, self.wanted.pop_front()) {
+        let chunk = match (&self.page, self.segments.pop_front()) {
             (Some(page), Some(BodySegment::Inflated(..))) if is_whole => BodyChunk::from(page.clone()),
             (Some(page), Some(BodySegment::Inflated(start, end))) => {
                 page.bytes.slice(start as usize..end as usize).into()
@@ -184,33 +193,33 @@ impl InflatingBody {
             (_, Some(BodySegment::Bytes(bytes))) => bytes.into(),
             _ => return DecodingStep::End,
         };
-        self.sent(chunk)
+        self.emit(chunk)
     }
 
-    /// Takes the next segment from the decoder, and decodes one window at most.
-    fn step(&mut self) -> DecodingStep {
+    /// Returns the next bytes from the decoder, and decodes one window at most.
+    fn decode_step(&mut self) -> DecodingStep {
         let mut may_decode = true;
         loop {
-            let (start, end) = match self.wanted.front() {
+            let (start, end) = match self.segments.front() {
                 None => return DecodingStep::End,
                 Some(&BodySegment::Inflated(start, end)) => (start, end),
                 Some(BodySegment::Bytes(bytes)) => {
                     let bytes = bytes.clone();
-                    self.wanted.pop_front();
-                    return self.sent(bytes.into());
+                    self.segments.pop_front();
+                    return self.emit(bytes.into());
                 }
             };
             if let Some(bytes) = self.decoded_piece(start, end) {
-                self.decoder.has_sent();
+                self.decoder.mark_sent();
                 let to = start + bytes.len() as u64;
-                match self.wanted.front_mut() {
+                match self.segments.front_mut() {
                     Some(BodySegment::Inflated(start, end)) if to < *end => *start = to,
-                    _ => drop(self.wanted.pop_front()),
+                    _ => drop(self.segments.pop_front()),
                 }
-                return self.sent(bytes.into());
+                return self.emit(bytes.into());
             }
-            // The stream was verified when it was sealed. If the file was damaged since, the response ends early, which
-            // the client notices by its length.
+            // The stream was verified when it was sealed. If the file was damaged since then, the response ends early,
+            // and the client detects that by its length.
             if self.is_done {
                 return DecodingStep::End;
             }
@@ -231,48 +240,48 @@ impl InflatingBody {
     /// Returns a piece of the decoder's window that begins at `start` and ends before `end`; `None` if it has to be
     /// decoded first.
     fn decoded_piece(&mut self, start: u64, end: u64) -> Option<Bytes> {
-        let made = self.made;
-        if made == 0 {
+        let decoded_len = self.decoded_len;
+        if decoded_len == 0 {
             return None;
         }
         let piece = self.decoder.with_decoder(|decoder, is_new| {
             let output = decoder.output();
-            let begin = made.checked_sub(output.len() as u64).filter(|&begin| !is_new && begin <= start)?;
-            let (from, to) = (start, end.min(made));
-            Some((from < to).then(|| HeldChunk::first_of(&output[(from - begin) as usize..(to - begin) as usize])))
+            let begin = decoded_len.checked_sub(output.len() as u64).filter(|&begin| !is_new && begin <= start)?;
+            let (from, to) = (start, end.min(decoded_len));
+            Some((from < to).then(|| HeldChunk::copy_prefix(&output[(from - begin) as usize..(to - begin) as usize])))
         });
         piece.flatten().unwrap_or_else(|| {
-            // Another body has taken the decoder, or the segment comes before the window: decode from the beginning.
-            (self.at, self.made, self.is_done) = (0, 0, false);
+            // Another body has taken the decoder, or the segment is before the window: decode from the beginning.
+            (self.consumed, self.decoded_len, self.is_done) = (0, 0, false);
             None
         })
     }
 
     /// Decodes one window and returns whether that succeeded; `None` if no decoder is free now.
     fn decode(&mut self) -> Option<bool> {
-        let InflatingBody { coded, at, made, is_done, checked, source, decoder, .. } = self;
+        let InflatingBody { coded, consumed, decoded_len, is_done, checksum, source, decoder, .. } = self;
         decoder.with_decoder(|decoder, is_new| {
-            if is_new || *made == 0 {
+            if is_new || *decoded_len == 0 {
                 decoder.reset();
-                (*at, *made) = (0, 0);
+                (*consumed, *decoded_len) = (0, 0);
             }
-            let Ok(step) = decoder.run(&coded[*at..], true) else { return false };
-            *at += step.consumed;
+            let Ok(step) = decoder.run(&coded[*consumed..], true) else { return false };
+            *consumed += step.consumed;
             let output = decoder.output();
             *is_done = step.status == InflateStatus::Done;
             let Some(source) = source else {
-                *made += output.len() as u64;
+                *decoded_len += output.len() as u64;
                 return true;
             };
             // Bytes that are decoded again after the decoder was lost are not added to the checksum again.
-            let known = checked.1.saturating_sub(*made).min(output.len() as u64) as usize;
-            *made += output.len() as u64;
-            checked.0.update(&output[known..]);
-            checked.1 = checked.1.max(*made);
-            // If the last byte fills the window, no further step sees the end of the stream, so the length counts as
-            // well.
-            let is_whole = *is_done || *made == source.len;
-            if is_whole && (checked.1 != source.len || checked.0.clone().finalize() != source.crc) {
+            let checked_len = checksum.1.saturating_sub(*decoded_len).min(output.len() as u64) as usize;
+            *decoded_len += output.len() as u64;
+            checksum.0.update(&output[checked_len..]);
+            checksum.1 = checksum.1.max(*decoded_len);
+            // If the last byte fills the window, no further step reaches the end of the stream. The length is therefore
+            // compared as well.
+            let is_whole = *is_done || *decoded_len == source.len;
+            if is_whole && (checksum.1 != source.len || checksum.0.clone().finalize() != source.crc) {
                 source.report_damage();
             }
             true
@@ -286,9 +295,10 @@ impl InflatingBody {
         }
     }
 
-    fn sent(&mut self, chunk: BodyChunk) -> DecodingStep {
-        self.left -= chunk.remaining() as u64;
-        if self.left == 0 {
+    /// Counts the bytes of a chunk as sent, and releases the decoder after the last one.
+    fn emit(&mut self, chunk: BodyChunk) -> DecodingStep {
+        self.remaining -= chunk.remaining() as u64;
+        if self.remaining == 0 {
             self.decoder.release();
         }
         DecodingStep::Data(chunk)

@@ -12,7 +12,7 @@ use rustls::server::ResolvesServerCert;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{Error, InconsistentKeys, ServerConfig};
 
-use docwharf_base::clock::show_time;
+use docwharf_base::clock::format_system_time;
 use docwharf_base::net::certificate;
 use docwharf_base::regular_file;
 
@@ -45,7 +45,7 @@ pub enum KeyPairError {
     NoCertificate {
         /// The file.
         path: PathBuf,
-        /// A guess at what the file holds instead, or an empty string.
+        /// The likely mistake, or an empty string.
         hint: &'static str,
     },
     /// A PEM block is truncated or damaged.
@@ -76,8 +76,8 @@ pub enum KeyPairError {
         /// The file.
         path: PathBuf,
     },
-    /// The key is encrypted, and there is no way to enter its passphrase.
-    #[error("the key in {} is encrypted, and there is nobody to ask for its passphrase: decrypt it (openssl pkey -in FILE -out NEW) and keep it readable for docwharf only", path.display())]
+    /// The key is encrypted, and docwharf has no means to enter its passphrase.
+    #[error("the key in {} is encrypted, and docwharf cannot ask for its passphrase: decrypt it (openssl pkey -in FILE -out NEW), and let only docwharf read it", path.display())]
     Encrypted {
         /// The file.
         path: PathBuf,
@@ -89,7 +89,7 @@ pub enum KeyPairError {
         path: PathBuf,
     },
     /// The key does not belong to the certificate.
-    #[error("the key in {} does not belong to the certificate in {}: give the key that the certificate was requested with", key.display(), certificate.display())]
+    #[error("the key in {} does not belong to the certificate in {}: use the key that the certificate was requested with", key.display(), certificate.display())]
     Mismatch {
         /// The certificate's file.
         certificate: PathBuf,
@@ -133,7 +133,7 @@ pub struct KeyPair {
 }
 
 impl KeyPair {
-    /// Reads both files and verifies that they belong together. Does not check the dates: see [`Pair::validity`].
+    /// Reads both files and verifies that they belong together. Does not check the dates: see [`KeyPair::validity`].
     pub fn load(files: &KeyPairFiles) -> Result<KeyPair, KeyPairError> {
         let chain = read_chain(&files.certificate)?;
         let key = read_key(&files.key)?;
@@ -161,7 +161,7 @@ impl KeyPair {
     }
 
     /// Returns whether both have the same certificates. The key is not compared: it belongs to the certificate.
-    pub(super) fn is_same(&self, other: &KeyPair) -> bool {
+    pub(super) fn has_same_certificates(&self, other: &KeyPair) -> bool {
         self.chain == other.chain
     }
 
@@ -180,12 +180,12 @@ impl KeyPair {
         match self.validity(now) {
             CertificateValidity::Valid => None,
             CertificateValidity::NotYet => {
-                let begin = show_time(self.not_before);
-                Some(format!("the TLS certificate does not count before {begin}: check this machine's clock, or wait"))
+                let begin = format_system_time(self.not_before);
+                Some(format!("the TLS certificate is not valid before {begin}: check this machine's clock, or wait"))
             }
             CertificateValidity::Expired => Some(format!(
-                "the TLS certificate has ended on {}: put a renewed one in its place",
-                show_time(self.not_after)
+                "the TLS certificate expired on {}: replace it by a renewed one",
+                format_system_time(self.not_after)
             )),
         }
     }
@@ -241,7 +241,7 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-/// Names the error for a key that does not belong to the first certificate: it may belong to another one in the file,
+/// Returns the error for a key that does not belong to the first certificate: it may belong to another one in the file,
 /// which is then in the wrong order.
 fn mismatch_error(files: &KeyPairFiles, pair: &CertifiedKey) -> KeyPairError {
     let belongs = |certificate: &CertificateDer<'static>| {
@@ -256,15 +256,15 @@ fn mismatch_error(files: &KeyPairFiles, pair: &CertifiedKey) -> KeyPairError {
 /// Checks that each certificate is followed by its issuer, if the issuer is in the file.
 fn check_order(path: &Path, chain: &[CertificateDer<'static>]) -> Result<(), KeyPairError> {
     let mut names = Vec::with_capacity(chain.len());
-    for (at, der) in chain.iter().enumerate() {
-        let unreadable = || KeyPairError::Unreadable { path: path.to_owned(), number: at + 1 };
+    for (index, der) in chain.iter().enumerate() {
+        let unreadable = || KeyPairError::Unreadable { path: path.to_owned(), number: index + 1 };
         let certificate = certificate::parse_certificate(der).ok_or_else(unreadable)?;
         names.push((certificate.subject, certificate.issuer));
     }
-    for (at, (subject, issuer)) in names.iter().enumerate() {
+    for (index, (subject, issuer)) in names.iter().enumerate() {
         let is_root = subject == issuer;
-        let follows = names.get(at + 1).is_some_and(|(next, _)| next == issuer);
-        let is_elsewhere = names.iter().any(|(other, _)| other == issuer);
+        let follows = names.get(index + 1).is_some_and(|(next, _)| next == issuer);
+        let is_elsewhere = names.iter().any(|(name, _)| name == issuer);
         if !is_root && !follows && is_elsewhere {
             return Err(KeyPairError::Order { path: path.to_owned() });
         }

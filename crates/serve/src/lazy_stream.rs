@@ -16,11 +16,11 @@ const MAX_FIRST_READ_BYTES: usize = 4096;
 
 /// A stream that can send a head and then bytes of a file without copying the file's bytes through user space.
 pub trait SendFile: AsyncWrite {
-    /// Returns whether [`SendFile::poll_send_file`] can work at all on this stream.
-    fn sends_files(&self) -> bool;
+    /// Returns whether this stream supports [`SendFile::poll_send_file`].
+    fn can_send_files(&self) -> bool;
 
-    /// Writes some of `head` and, once all of it is written, some of the `len` bytes of `file` from offset `at`.
-    /// Returns the bytes written of both together. An error of the kind [`io::ErrorKind::InvalidInput`],
+    /// Writes some of `head` and, once all of it is written, some of the `len` bytes of `file` from `offset`. Returns
+    /// the number of bytes written of both together. An error of the kind [`io::ErrorKind::InvalidInput`],
     /// [`io::ErrorKind::Unsupported`] or [`io::ErrorKind::PermissionDenied`] means that the caller has to write the
     /// bytes itself.
     fn poll_send_file(
@@ -28,14 +28,20 @@ pub trait SendFile: AsyncWrite {
         context: &mut Context<'_>,
         head: &[u8],
         file: BorrowedFd<'_>,
-        at: u64,
+        offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>>;
 }
 
 /// Sends `head` and bytes of `file` with one attempt each. The kernel keeps the head until the file's bytes follow
 /// (`MSG_MORE`, send(2)).
-fn send_file(socket: BorrowedFd<'_>, head: &[u8], file: BorrowedFd<'_>, mut at: u64, len: usize) -> io::Result<usize> {
+fn send_file(
+    socket: BorrowedFd<'_>,
+    head: &[u8],
+    file: BorrowedFd<'_>,
+    mut offset: u64,
+    len: usize,
+) -> io::Result<usize> {
     let mut sent = 0;
     if !head.is_empty() {
         sent = rustix::net::send(socket, head, SendFlags::MORE | SendFlags::NOSIGNAL)?;
@@ -43,7 +49,7 @@ fn send_file(socket: BorrowedFd<'_>, head: &[u8], file: BorrowedFd<'_>, mut at: 
             return Ok(sent);
         }
     }
-    match rustix::fs::sendfile(socket, file, Some(&mut at), len) {
+    match rustix::fs::sendfile(socket, file, Some(&mut offset), len) {
         Ok(0) if sent == 0 => Err(io::ErrorKind::UnexpectedEof.into()),
         Ok(n) => Ok(sent + n),
         // The next call reports the error if it persists.
@@ -58,18 +64,18 @@ pub(super) struct LazyTcpStream(LazyTcpState);
 
 #[derive(Debug)]
 enum LazyTcpState {
-    /// Has not had to wait yet. The socket is non-blocking.
-    Fresh(std::net::TcpStream),
-    /// Registered with the runtime.
+    /// The connection did not have to wait yet. The socket is non-blocking.
+    Unregistered(std::net::TcpStream),
+    /// The socket is registered with the runtime.
     Registered(TcpStream),
-    /// Could not be registered.
-    Lost,
+    /// The socket could not be registered, and is closed.
+    Failed,
 }
 
 impl From<std::net::TcpStream> for LazyTcpStream {
     /// Wraps a socket, which must be non-blocking.
     fn from(socket: std::net::TcpStream) -> LazyTcpStream {
-        LazyTcpStream(LazyTcpState::Fresh(socket))
+        LazyTcpStream(LazyTcpState::Unregistered(socket))
     }
 }
 
@@ -82,23 +88,23 @@ impl From<TcpStream> for LazyTcpStream {
 impl LazyTcpStream {
     /// Returns the stream of the runtime, and registers the socket first if needed.
     fn register(&mut self) -> io::Result<Pin<&mut TcpStream>> {
-        if let LazyTcpState::Fresh(_) = self.0
-            && let LazyTcpState::Fresh(socket) = std::mem::replace(&mut self.0, LazyTcpState::Lost)
+        if let LazyTcpState::Unregistered(_) = self.0
+            && let LazyTcpState::Unregistered(socket) = std::mem::replace(&mut self.0, LazyTcpState::Failed)
         {
             self.0 = LazyTcpState::Registered(TcpStream::from_std(socket)?);
         }
         match &mut self.0 {
             LazyTcpState::Registered(stream) => Ok(Pin::new(stream)),
-            LazyTcpState::Fresh(_) | LazyTcpState::Lost => Err(io::ErrorKind::NotConnected.into()),
+            LazyTcpState::Unregistered(_) | LazyTcpState::Failed => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
     /// Returns the socket; an error if it could not be registered.
     pub(super) fn socket(&self) -> io::Result<BorrowedFd<'_>> {
         match &self.0 {
-            LazyTcpState::Fresh(socket) => Ok(socket.as_fd()),
+            LazyTcpState::Unregistered(socket) => Ok(socket.as_fd()),
             LazyTcpState::Registered(stream) => Ok(stream.as_fd()),
-            LazyTcpState::Lost => Err(io::ErrorKind::NotConnected.into()),
+            LazyTcpState::Failed => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 
@@ -107,12 +113,12 @@ impl LazyTcpStream {
         &mut self,
         mut action: impl FnMut(&mut std::net::TcpStream) -> io::Result<T>,
     ) -> Option<io::Result<T>> {
-        let LazyTcpState::Fresh(socket) = &mut self.0 else { return None };
+        let LazyTcpState::Unregistered(socket) = &mut self.0 else { return None };
         loop {
             match action(socket) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
-                done => return Some(done),
+                result => return Some(result),
             }
         }
     }
@@ -124,8 +130,8 @@ impl AsyncRead for LazyTcpStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let room = buffer.remaining().min(MAX_FIRST_READ_BYTES);
-        if let Some(read) = self.try_unregistered(|socket| socket.read(buffer.initialize_unfilled_to(room))) {
+        let len = buffer.remaining().min(MAX_FIRST_READ_BYTES);
+        if let Some(read) = self.try_unregistered(|socket| socket.read(buffer.initialize_unfilled_to(len))) {
             return Poll::Ready(read.map(|n| buffer.advance(n)));
         }
         self.register()?.poll_read(context, buffer)
@@ -162,15 +168,15 @@ impl AsyncWrite for LazyTcpStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.0 {
-            LazyTcpState::Fresh(socket) => Poll::Ready(socket.shutdown(Shutdown::Write)),
+            LazyTcpState::Unregistered(socket) => Poll::Ready(socket.shutdown(Shutdown::Write)),
             LazyTcpState::Registered(stream) => Pin::new(stream).poll_shutdown(context),
-            LazyTcpState::Lost => Poll::Ready(Ok(())),
+            LazyTcpState::Failed => Poll::Ready(Ok(())),
         }
     }
 }
 
 impl SendFile for LazyTcpStream {
-    fn sends_files(&self) -> bool {
+    fn can_send_files(&self) -> bool {
         true
     }
 
@@ -179,16 +185,16 @@ impl SendFile for LazyTcpStream {
         context: &mut Context<'_>,
         head: &[u8],
         file: BorrowedFd<'_>,
-        at: u64,
+        offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
-        if let Some(sent) = self.try_unregistered(|socket| send_file(socket.as_fd(), head, file, at, len)) {
+        if let Some(sent) = self.try_unregistered(|socket| send_file(socket.as_fd(), head, file, offset, len)) {
             return Poll::Ready(sent);
         }
         let stream = self.register()?;
         loop {
             ready!(stream.poll_write_ready(context))?;
-            match stream.try_io(Interest::WRITABLE, || send_file(stream.as_fd(), head, file, at, len)) {
+            match stream.try_io(Interest::WRITABLE, || send_file(stream.as_fd(), head, file, offset, len)) {
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 sent => return Poll::Ready(sent),
             }

@@ -25,7 +25,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use docwharf_base::defer_accept;
+use docwharf_base::tcp_options;
 
 use super::connection::{Connection, NegotiatedProtocol};
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
@@ -48,16 +48,16 @@ pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 const MAX_UNSENT_BYTES: u32 = 256 * 1024;
 /// The longest time for which the kernel holds back a new connection that has sent nothing (`TCP_DEFER_ACCEPT`).
 const ACCEPT_DEFER_TIMEOUT: Duration = Duration::from_secs(1);
-/// The number of connections accepted in one go before other tasks of the runtime run.
+/// The number of connections that are accepted one after another before other tasks of the runtime run.
 const ACCEPT_BATCH: usize = 32;
-/// The file descriptors that are kept back from the connection limit, for files and the server's own sockets.
+/// The number of file descriptors that are not used for connections, but for files and the server's own sockets.
 pub const RESERVED_DESCRIPTORS: u64 = 64;
 
 /// Opens a listening socket. Fails if the port is in use; does not wait for it.
 pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     if address.is_ipv6() {
-        // The IPv6 socket takes no IPv4 connections, so `[::]` and `0.0.0.0` can be bound on the same port.
+        // The IPv6 socket accepts no IPv4 connections, so `[::]` and `0.0.0.0` can be bound on the same port.
         socket.set_only_v6(true)?;
     }
     // A restart can bind the port while old connections are in TIME_WAIT.
@@ -76,7 +76,7 @@ fn set_inherited_options(socket: &impl AsFd) {
     // Responses are sent without delay.
     let _ = options.set_tcp_nodelay(true);
     let _ = options.set_tcp_notsent_lowat(MAX_UNSENT_BYTES);
-    let _ = defer_accept::set_defer_accept(socket, ACCEPT_DEFER_TIMEOUT);
+    let _ = tcp_options::set_defer_accept(socket, ACCEPT_DEFER_TIMEOUT);
 }
 
 /// A listening socket, and the TLS configuration of its connections if they are encrypted.
@@ -112,7 +112,7 @@ impl HttpListener {
 
 /// Raises the soft limit of open files to the hard one, and returns how many files and sockets this process may have
 /// open.
-pub fn files_allowed() -> u64 {
+pub fn raise_open_file_limit() -> u64 {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
@@ -121,182 +121,193 @@ pub fn files_allowed() -> u64 {
 
 /// Returns the connection limit: the number of file descriptors that are left for connections, at most 60,000.
 fn max_connections() -> usize {
-    files_allowed().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
+    raise_open_file_limit().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
-/// Accepts and serves connections until `stop` turns true, then lets them finish for at most [`DRAIN_TIMEOUT`]. Without
-/// a listener it only waits for the stop.
+/// Accepts and serves connections until `stop` becomes true, then lets them finish for at most [`DRAIN_TIMEOUT`].
+/// Without a listener it only waits for the stop.
 pub async fn serve<A: RequestService>(
     listeners: Vec<HttpListener>,
-    answerer: Arc<A>,
+    service: Arc<A>,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
-    serve_watched(listeners, answerer, stop, &Watchdog::new(HEARTBEAT_INTERVAL, || {}), None).await
+    serve_watched(listeners, service, stop, &Watchdog::new(HEARTBEAT_INTERVAL, || {}), None).await
 }
 
-/// Does what [`serve`] does, for at most `most` connections at a time and on the caller's runtime: these listeners take
-/// no capacity from the site's own.
+/// Does what [`serve`] does, for at most `max_connections` connections at a time and on the caller's runtime. These
+/// connections do not count towards the limit of the site's listeners.
 pub async fn serve_limited<A: RequestService>(
     listeners: Vec<std::net::TcpListener>,
-    answerer: Arc<A>,
+    service: Arc<A>,
     stop: watch::Receiver<bool>,
-    most: usize,
+    max_connections: usize,
 ) -> io::Result<()> {
     let listeners = listeners.into_iter().map(HttpListener::from).collect();
-    accept_all(
+    run_accept_loops(
         listeners,
-        answerer,
+        service,
         stop,
         Watchdog::new(HEARTBEAT_INTERVAL, || {}),
-        most,
+        max_connections,
         WorkerThreads::on_current_runtime(),
         None,
     )
     .await
 }
 
-/// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread. `waits` is
-/// dropped when the connections that had arrived before the start have been accepted.
+/// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread.
+/// `backlog_accepted` is dropped when the connections that arrived before the start are accepted.
 pub async fn serve_watched<A: RequestService>(
     listeners: Vec<HttpListener>,
-    answerer: Arc<A>,
+    service: Arc<A>,
     stop: watch::Receiver<bool>,
-    pulse: &Arc<Watchdog>,
-    waits: Option<oneshot::Sender<Infallible>>,
+    watchdog: &Arc<Watchdog>,
+    backlog_accepted: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     if listeners.is_empty() {
-        drop(waits);
+        drop(backlog_accepted);
         // An error means that the sender was dropped, which counts as a stop.
         let mut stop = stop;
-        let _ = pulse.register().beat_while(stop.wait_for(|&stop| stop)).await;
+        let _ = watchdog.register().beat_while(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
-    let (crew, _hired) = WorkerThreads::start(pulse)?;
-    let all = accept_all(listeners, answerer, stop, Arc::clone(pulse), max_connections(), crew.clone(), waits);
-    crew.run_on_first(all).await?
+    let (workers, _workers_guard) = WorkerThreads::start(watchdog)?;
+    let accept_loops = run_accept_loops(
+        listeners,
+        service,
+        stop,
+        Arc::clone(watchdog),
+        max_connections(),
+        workers.clone(),
+        backlog_accepted,
+    );
+    workers.run_on_first(accept_loops).await?
 }
 
-async fn accept_all<A: RequestService>(
+/// Runs the accept loops of all listeners until they end.
+async fn run_accept_loops<A: RequestService>(
     listeners: Vec<HttpListener>,
-    answerer: Arc<A>,
+    service: Arc<A>,
     stop: watch::Receiver<bool>,
-    pulse: Arc<Watchdog>,
-    most: usize,
-    crew: WorkerThreads,
-    waits: Option<oneshot::Sender<Infallible>>,
+    watchdog: Arc<Watchdog>,
+    max_connections: usize,
+    workers: WorkerThreads,
+    backlog_accepted: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
-    let room = Arc::new(Semaphore::new(most));
-    let mut acceptors = JoinSet::new();
+    let permits = Arc::new(Semaphore::new(max_connections));
+    let mut accept_loops = JoinSet::new();
     for listener in listeners {
         let HttpListener { socket, tls } = listener;
         // A socket from the service manager does not have these options yet.
         set_inherited_options(&socket);
         let socket = into_waitable(socket)?;
-        let (answerer, room, crew) = (Arc::clone(&answerer), Arc::clone(&room), crew.clone());
-        acceptors.spawn(accept(socket, tls, answerer, room, crew, stop.clone(), pulse.register()));
+        let (service, permits, workers) = (Arc::clone(&service), Arc::clone(&permits), workers.clone());
+        accept_loops.spawn(run_accept_loop(socket, tls, service, permits, workers, stop.clone(), watchdog.register()));
     }
     // Runs after the first poll of each accept loop.
     tokio::task::yield_now().await;
-    drop(waits);
-    while let Some(ended) = acceptors.join_next().await {
-        ended.map_err(io::Error::other)?;
+    drop(backlog_accepted);
+    while let Some(result) = accept_loops.join_next().await {
+        result.map_err(io::Error::other)?;
     }
     Ok(())
 }
 
-async fn accept<A: RequestService>(
+/// Accepts the connections of one listener until the stop, then waits for the end of the open ones.
+async fn run_accept_loop<A: RequestService>(
     listener: TcpStream,
     tls: Option<Arc<ServerTls>>,
-    answerer: Arc<A>,
-    room: Arc<Semaphore>,
-    crew: WorkerThreads,
+    service: Arc<A>,
+    permits: Arc<Semaphore>,
+    workers: WorkerThreads,
     mut stop: watch::Receiver<bool>,
-    mut heart: Heartbeat,
+    mut heartbeat: Heartbeat,
 ) {
-    let house = Arc::new(ConnectionTracker::default());
+    let tracker = Arc::new(ConnectionTracker::default());
     // The time at which the loop stops accepting; set when the stop is noticed.
-    let mut last: Option<Instant> = None;
-    let mut in_a_row = 0;
+    let mut accept_deadline: Option<Instant> = None;
+    let mut batch_len = 0;
     loop {
         // At the limit new connections wait in the queue of the kernel. The loop reports to the watchdog meanwhile:
         // waiting for a permit is no hang.
-        let place = match Arc::clone(&room).try_acquire_owned() {
-            Ok(place) => Some(place),
+        let permit = match Arc::clone(&permits).try_acquire_owned() {
+            Ok(permit) => Some(permit),
             Err(_) => {
-                heart
+                heartbeat
                     .beat_while(async {
                         tokio::select! {
-                            place = Arc::clone(&room).acquire_owned() => place.ok(),
-                            () = stop_or_deadline(&mut stop, last) => None,
+                            permit = Arc::clone(&permits).acquire_owned() => permit.ok(),
+                            () = stop_or_deadline(&mut stop, accept_deadline) => None,
                         }
                     })
                     .await
             }
         };
-        let came = place.map_or(Ok(None), |place| accept_next(&listener).map(|came| Some((place, came))));
-        match came {
+        let accepted =
+            permit.map_or(Ok(None), |permit| accept_next(&listener).map(|accepted| Some((permit, accepted))));
+        match accepted {
             // The connection limit is reached and the server stops.
             Ok(None) => {}
-            Ok(Some((place, Some((socket, address))))) => {
+            Ok(Some((permit, Some((socket, address))))) => {
                 let peer = Peer { address, is_encrypted: tls.is_some() };
-                let (member, load) = crew.assign();
-                let place = ConnectionSlot::new(&house, place, load);
-                serve_accepted(socket, tls.as_ref(), peer, &answerer, place, member);
-                in_a_row += 1;
-                if in_a_row < ACCEPT_BATCH {
+                let (worker, load) = workers.assign();
+                let slot = ConnectionSlot::new(&tracker, permit, load);
+                serve_accepted(socket, tls.as_ref(), peer, &service, slot, worker);
+                batch_len += 1;
+                if batch_len < ACCEPT_BATCH {
                     continue;
                 }
-                // Gives existing connections, the watchdog and a stop their turn.
-                heart.beat_while(tokio::task::yield_now()).await;
+                // Other tasks run first: open connections, the watchdog and a stop.
+                heartbeat.beat_while(tokio::task::yield_now()).await;
             }
-            Ok(Some((place, None))) => {
-                drop(place);
-                heart
+            Ok(Some((permit, None))) => {
+                drop(permit);
+                heartbeat
                     .beat_while(async {
                         tokio::select! {
                             _ = listener.readable() => {}
-                            () = stop_or_deadline(&mut stop, last) => {}
+                            () = stop_or_deadline(&mut stop, accept_deadline) => {}
                         }
                     })
                     .await;
             }
             Err(error) => {
                 // File descriptors or memory are exhausted: an immediate retry would only use CPU time.
-                tracing::warn!("cannot accept a connection: {error}; trying again in a moment");
+                tracing::warn!("cannot accept a connection: {error}; retrying in 50 ms");
                 sleep(Duration::from_millis(50)).await;
             }
         }
-        in_a_row = 0;
-        if last.is_none() && *stop.borrow() {
+        batch_len = 0;
+        if accept_deadline.is_none() && *stop.borrow() {
             // The kernel still holds back connections that have sent nothing (`TCP_DEFER_ACCEPT`), so the loop accepts
             // a little longer.
-            last = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
-            house.close();
+            accept_deadline = Some(Instant::now() + LAST_REQUEST_TIMEOUT);
+            tracker.close();
         }
-        if last.is_some_and(|last| Instant::now() >= last) {
+        if accept_deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             break;
         }
     }
-    drop((listener, heart));
-    if timeout(DRAIN_TIMEOUT, house.wait_empty()).await.is_err() {
+    drop((listener, heartbeat));
+    if timeout(DRAIN_TIMEOUT, tracker.wait_empty()).await.is_err() {
         tracing::warn!(
             "{} cut {DRAIN_TIMEOUT:?} after the stop",
-            docwharf_base::model::units::count_noun(house.open_connections() as u64, "connection")
+            docwharf_base::model::units::format_count(tracker.open_connections() as u64, "connection")
         );
-        house.close_now();
-        house.wait_empty().await;
+        tracker.close_now();
+        tracker.wait_empty().await;
     }
 }
 
-/// Waits for the stop, or after the stop until `last`.
-async fn stop_or_deadline(stop: &mut watch::Receiver<bool>, last: Option<Instant>) {
-    match last {
+/// Waits for the stop, or after the stop until `accept_deadline`.
+async fn stop_or_deadline(stop: &mut watch::Receiver<bool>, accept_deadline: Option<Instant>) {
+    match accept_deadline {
         None => drop(stop.wait_for(|&stop| stop).await),
-        Some(last) => tokio::time::sleep_until(last.into()).await,
+        Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
     }
 }
 
-/// Wraps a listening socket so that its readiness can be awaited. tokio's own listener would register each accepted
+/// Wraps a listening socket so that its readiness can be awaited. tokio's listener type would register each accepted
 /// connection with the runtime, which most connections with a single request do not need (see [`super::lazy_stream`]).
 /// For a `TcpStream` tokio waits until the socket is readable, which for a listening socket means that a connection can
 /// be accepted.
@@ -323,29 +334,29 @@ fn accept_next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, 
     }
 }
 
-/// Serves a new connection: on the thread of `member` if there is one, otherwise on this thread, with a task only if
+/// Serves a new connection: on the thread of `worker` if there is one, otherwise on this thread, with a task only if
 /// the connection does not end in its first turn.
 fn serve_accepted<A: RequestService>(
     socket: std::net::TcpStream,
     tls: Option<&Arc<ServerTls>>,
     peer: Peer,
-    answerer: &Arc<A>,
-    place: ConnectionSlot,
-    member: Option<&Handle>,
+    service: &Arc<A>,
+    slot: ConnectionSlot,
+    worker: Option<&Handle>,
 ) {
-    let (accepted, answerer) = (Instant::now(), Arc::clone(answerer));
-    let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match member {
-        Some(member) => member.spawn(connection),
+    let (accepted_at, service) = (Instant::now(), Arc::clone(service));
+    let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match worker {
+        Some(worker) => worker.spawn(connection),
         None => tokio::spawn(connection),
     };
     if let Some(tls) = tls {
-        spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted, peer, answerer, place)));
+        spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted_at, peer, service, slot)));
         return;
     }
-    let stream = StallTimeoutStream::new(socket.into(), answerer.site());
-    let mut connection = Box::pin(new_connection(stream, NegotiatedProtocol::Either, accepted, peer, answerer, place));
+    let stream = StallTimeoutStream::new(socket.into(), service.site());
+    let mut connection = Box::pin(new_connection(stream, NegotiatedProtocol::Either, accepted_at, peer, service, slot));
     // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
-    if member.is_some()
+    if worker.is_some()
         || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending())
     {
         spawn(connection);
@@ -357,47 +368,47 @@ fn serve_accepted<A: RequestService>(
 async fn serve_encrypted<A: RequestService>(
     socket: std::net::TcpStream,
     tls: Arc<ServerTls>,
-    accepted: Instant,
+    accepted_at: Instant,
     peer: Peer,
-    answerer: Arc<A>,
-    place: ConnectionSlot,
+    service: Arc<A>,
+    slot: ConnectionSlot,
 ) {
     let Ok(stream) = TcpStream::from_std(socket) else { return };
     let stopped = async {
-        place.tracker().wait_closing().await;
+        slot.tracker().wait_closing().await;
         sleep(LAST_REQUEST_TIMEOUT).await;
     };
-    let agreed = tokio::select! {
-        agreed = timeout(HANDSHAKE_TIMEOUT, tls.handshake(stream, answerer.site())) => agreed.ok().flatten(),
+    let handshake = tokio::select! {
+        result = timeout(HANDSHAKE_TIMEOUT, tls.handshake(stream, service.site())) => result.ok().flatten(),
         () = stopped => None,
     };
-    let Some(stream) = agreed else { return };
-    let speaks = match stream.get_ref().1.alpn_protocol() {
+    let Some(stream) = handshake else { return };
+    let negotiated = match stream.get_ref().1.alpn_protocol() {
         Some(b"h2") => NegotiatedProtocol::Http2,
         Some(_) => NegotiatedProtocol::Http1,
         None => NegotiatedProtocol::Either,
     };
-    new_connection(stream, speaks, accepted, peer, answerer, place).await;
+    new_connection(stream, negotiated, accepted_at, peer, service, slot).await;
 }
 
-/// Creates a connection whose requests are answered by `answerer`.
+/// Creates a connection whose requests are answered by `service`.
 fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
-    speaks: NegotiatedProtocol,
-    accepted: Instant,
+    negotiated: NegotiatedProtocol,
+    accepted_at: Instant,
     peer: Peer,
-    answerer: Arc<A>,
-    place: ConnectionSlot,
+    service: Arc<A>,
+    slot: ConnectionSlot,
 ) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
-    let begun = Arc::new(AtomicBool::new(false));
-    let has_begun = Arc::clone(&begun);
-    let site = answerer.site().map(|site| (site, peer));
-    let service = service_fn(move |request: Request<Incoming>| {
-        has_begun.store(true, Ordering::Relaxed);
-        let response = answerer.respond(request, peer);
+    let request_received = Arc::new(AtomicBool::new(false));
+    let received = Arc::clone(&request_received);
+    let site = service.site().map(|site| (site, peer));
+    let hyper_service = service_fn(move |request: Request<Incoming>| {
+        received.store(true, Ordering::Relaxed);
+        let response = service.respond(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    Connection::new(stream, speaks, service, site, begun, accepted, place)
+    Connection::new(stream, negotiated, hyper_service, site, request_received, accepted_at, slot)
 }
 
 #[cfg(test)]
@@ -410,9 +421,9 @@ mod tests {
     use crate::body::ResponseBody;
 
     /// A service that panics at a request for `/panic`.
-    struct Fragile;
+    struct PanickingService;
 
-    impl RequestService for Fragile {
+    impl RequestService for PanickingService {
         type Body = ResponseBody;
 
         fn respond(
@@ -420,18 +431,19 @@ mod tests {
             request: Request<Incoming>,
             _peer: Peer,
         ) -> impl Future<Output = Response<ResponseBody>> + Send + 'static + use<> {
-            assert!(request.uri().path() != "/panic", "asked to");
+            assert!(request.uri().path() != "/panic", "the panic that the test wants");
             std::future::ready(Response::new(ResponseBody::full("whole")))
         }
     }
 
-    fn ask(address: SocketAddr, path: &str) -> String {
+    /// Sends a request and returns the response as text.
+    fn request(address: SocketAddr, path: &str) -> String {
         let mut stream = std::net::TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
-        let mut answer = String::new();
-        let _ = stream.read_to_string(&mut answer);
-        answer
+        let mut response = String::new();
+        let _ = stream.read_to_string(&mut response);
+        response
     }
 
     #[test]
@@ -448,10 +460,10 @@ mod tests {
         let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = socket.local_addr().unwrap();
         let (stop, stopped) = watch::channel(false);
-        let server = runtime.spawn(serve_limited(vec![socket], Arc::new(Fragile), stopped, 16));
+        let server = runtime.spawn(serve_limited(vec![socket], Arc::new(PanickingService), stopped, 16));
         for _ in 0..3 {
-            assert_eq!(ask(address, "/panic"), "");
-            assert!(ask(address, "/").ends_with("whole"));
+            assert_eq!(request(address, "/panic"), "");
+            assert!(request(address, "/").ends_with("whole"));
         }
         stop.send(true).unwrap();
         assert!(runtime.block_on(server).unwrap().is_ok());

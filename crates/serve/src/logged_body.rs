@@ -1,8 +1,8 @@
 //! Response bodies that count the bytes sent and write a line to the access log at their end. Without an access log,
 //! nothing is counted.
 //!
-//! Bytes that a body has handed to the connection may still be lost, so each chunk counts the bytes that the connection
-//! takes from it. The line is written when the body and its last chunk have been dropped, sent or not.
+//! Bytes that a body has passed to the connection may still be lost, so each chunk counts the bytes that the connection
+//! has sent of it. The line is written when the body and its last chunk have been dropped, sent or not.
 
 use std::convert::Infallible;
 use std::io::IoSlice;
@@ -44,13 +44,14 @@ pub struct LoggedChunk {
 struct PendingLogLine {
     line: AccessLogLine,
     log: Arc<AccessLog>,
-    begun: Instant,
+    /// When the request arrived.
+    arrived_at: Instant,
     sent: AtomicU64,
 }
 
 impl Drop for PendingLogLine {
     fn drop(&mut self) {
-        let line = self.line.write(self.log.format, *self.sent.get_mut(), self.begun.elapsed());
+        let line = self.line.format(self.log.format, *self.sent.get_mut(), self.arrived_at.elapsed());
         self.log.write(line);
     }
 }
@@ -62,12 +63,12 @@ impl From<ResponseBody> for LoggedBody {
 }
 
 impl LoggedBody {
-    /// Attaches a log entry to the response to a request that arrived at `begun`. The line is written when the response
-    /// has been sent.
+    /// Attaches a log entry to the response to a request that arrived at `arrived_at`. The line is written when the
+    /// response has been sent.
     pub(super) fn with_log_line(
         context: &RequestContext<'_>,
         log: &Arc<AccessLog>,
-        begun: Instant,
+        arrived_at: Instant,
         response: Response<ResponseBody>,
     ) -> Response<LoggedBody> {
         let (client, headers) = (context.client(), context.headers());
@@ -83,7 +84,7 @@ impl LoggedBody {
             agent: headers.get(USER_AGENT).map(truncate_value),
             version: context.version().map(|version| version.id),
         };
-        let pending = PendingLogLine { line, log: Arc::clone(log), begun, sent: AtomicU64::new(0) };
+        let pending = PendingLogLine { line, log: Arc::clone(log), arrived_at, sent: AtomicU64::new(0) };
         response.map(|body| LoggedBody { body, log_line: Some(Arc::new(pending)) })
     }
 
@@ -97,25 +98,25 @@ impl LoggedBody {
         self.body.len()
     }
 
-    /// See [`Body::is_inflated`].
-    pub(super) fn is_made(&self) -> bool {
+    /// See [`ResponseBody::is_inflated`].
+    pub(super) fn is_inflated(&self) -> bool {
         self.body.is_inflated()
     }
 }
 
 impl LoggedChunk {
     /// See [`BodyChunk::first_bytes`].
-    pub(super) fn first(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
+    pub(super) fn first_bytes(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
         self.chunk.first_bytes(n)
     }
 
-    /// See [`BodyChunk::lies`].
-    pub(super) fn lies(&self) -> Option<&ArenaRange> {
-        self.chunk.lies()
+    /// See [`BodyChunk::file_location`].
+    pub(super) fn file_location(&self) -> Option<&ArenaRange> {
+        self.chunk.file_location()
     }
 
     /// See [`BodyChunk::clear_file_location`].
-    pub(super) fn forget_where(&mut self) {
+    pub(super) fn clear_file_location(&mut self) {
         self.chunk.clear_file_location();
     }
 
@@ -139,11 +140,11 @@ impl http_body::Body for LoggedBody {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<LoggedChunk>, Infallible>>> {
-        let told = self.get_mut();
-        let frame = Pin::new(&mut told.body).poll_frame(context);
+        let LoggedBody { body, log_line } = self.get_mut();
+        let frame = Pin::new(body).poll_frame(context);
         frame.map(|frame| {
             frame.map(|frame| {
-                frame.map(|frame| frame.map_data(|chunk| LoggedChunk { chunk, log_line: told.log_line.clone() }))
+                frame.map(|frame| frame.map_data(|chunk| LoggedChunk { chunk, log_line: log_line.clone() }))
             })
         })
     }
@@ -172,8 +173,8 @@ impl Buf for LoggedChunk {
 
     fn advance(&mut self, count: usize) {
         self.chunk.advance(count);
-        if let Some(tally) = &self.log_line {
-            tally.sent.fetch_add(count as u64, Ordering::Relaxed);
+        if let Some(log_line) = &self.log_line {
+            log_line.sent.fetch_add(count as u64, Ordering::Relaxed);
         }
     }
 }

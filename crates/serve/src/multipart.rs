@@ -6,7 +6,7 @@ use bytes::Bytes;
 use memchr::memmem;
 
 use docwharf_base::codec::gzip;
-use docwharf_base::model::digest::{Digest, hex};
+use docwharf_base::model::digest::{Digest, encode_hex};
 
 use super::body::ResponseBody;
 use super::inflating_body::BodySegment;
@@ -19,8 +19,10 @@ pub const MAX_PART_OVERHEAD_BYTES: u64 = 200;
 pub struct Multipart<'a> {
     boundary: String,
     slices: &'a [(u64, u64)],
+    /// The boundary and header fields before each part.
     heads: Vec<String>,
-    last: String,
+    /// The boundary that ends the body.
+    end_boundary: String,
 }
 
 impl<'a> Multipart<'a> {
@@ -35,11 +37,11 @@ impl<'a> Multipart<'a> {
         coding: Option<&str>,
     ) -> Option<Multipart<'a>> {
         // The boundary is part of the content's own SHA-256. Content that contains it cannot be constructed.
-        let boundary = hex(&content.0[8..20]);
-        let mut between = "";
+        let boundary = encode_hex(&content.0[8..20]);
+        let mut separator = "";
         let mut heads = Vec::with_capacity(slices.len());
         for (start, end) in slices {
-            let mut head = format!("{between}--{boundary}\r\nContent-Type: {media_type}\r\n");
+            let mut head = format!("{separator}--{boundary}\r\nContent-Type: {media_type}\r\n");
             // The multipart body itself is not coded, so each part names its coding. In the head of the response,
             // Content-Encoding would make clients decode the whole body before they separate the parts.
             if let Some(coding) = coding {
@@ -47,11 +49,11 @@ impl<'a> Multipart<'a> {
             }
             let _ = write!(head, "Content-Range: bytes {start}-{}/{len}\r\n\r\n", end - 1);
             heads.push(head);
-            between = "\r\n";
+            separator = "\r\n";
         }
-        let last = format!("\r\n--{boundary}--\r\n");
-        let multipart = Multipart { boundary, slices, heads, last };
-        let overhead = multipart.total() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
+        let end_boundary = format!("\r\n--{boundary}--\r\n");
+        let multipart = Multipart { boundary, slices, heads, end_boundary };
+        let overhead = multipart.total_len() - slices.iter().map(|(start, end)| end - start).sum::<u64>();
         (overhead <= MAX_PART_OVERHEAD_BYTES * slices.len() as u64).then_some(multipart)
     }
 
@@ -61,16 +63,16 @@ impl<'a> Multipart<'a> {
     }
 
     /// Returns the length of the whole body in bytes.
-    pub fn total(&self) -> u64 {
+    pub fn total_len(&self) -> u64 {
         let heads = self.heads.iter().map(|head| head.len() as u64).sum::<u64>();
-        heads + self.slices.iter().map(|(start, end)| end - start).sum::<u64>() + self.last.len() as u64
+        heads + self.slices.iter().map(|(start, end)| end - start).sum::<u64>() + self.end_boundary.len() as u64
     }
 
-    /// Returns whether coded bytes contain the boundary. The argument about the digest does not hold for them: an
-    /// encoder can write chosen bytes between its codes.
-    pub fn occurs_in(&self, parts: &[Bytes]) -> bool {
-        // The boundary may end in the gzip trailer, but it cannot begin in the gzip header.
-        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::TRAILER_BYTES];
+    /// Returns whether coded bytes contain the boundary. They can be constructed to contain it, because an encoder can
+    /// write chosen bytes between its codes.
+    pub fn boundary_occurs_in(&self, parts: &[Bytes]) -> bool {
+        // The end of the boundary may be in the gzip trailer. Its start cannot be in the gzip header.
+        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::GZIP_TRAILER_BYTES];
         parts.iter().any(|part| memmem::find(part, needle).is_some())
     }
 
@@ -84,7 +86,7 @@ impl<'a> Multipart<'a> {
         let parts = self.heads.into_iter().zip(self.slices);
         let parts = parts
             .flat_map(|(head, &(start, end))| [BodySegment::Bytes(head.into()), BodySegment::Inflated(start, end)]);
-        parts.chain([BodySegment::Bytes(self.last.into())])
+        parts.chain([BodySegment::Bytes(self.end_boundary.into())])
     }
 
     /// Returns the body, cut out of all the bytes of the representation.
@@ -92,9 +94,9 @@ impl<'a> Multipart<'a> {
         let mut pieces = Vec::with_capacity(self.slices.len() * 2 + 1);
         for (head, &(start, end)) in self.heads.into_iter().zip(self.slices) {
             pieces.push(Bytes::from(head));
-            pieces.extend(ResponseBody::cut(parts, start, end));
+            pieces.extend(ResponseBody::slice_parts(parts, start, end));
         }
-        pieces.push(Bytes::from(self.last));
+        pieces.push(Bytes::from(self.end_boundary));
         ResponseBody::parts(pieces)
     }
 }
@@ -108,63 +110,68 @@ mod tests {
         let longest = "application/vnd.openxmlformats-officedocument.presentationml.presentation";
         let two_gib = 1 << 31;
         let slices = [(two_gib - 20, two_gib - 10), (two_gib - 10, two_gib)];
-        let content = Digest::of(b"x");
-        let multipart = Multipart::new(&slices, two_gib, &content, longest, None).expect("it fits");
-        assert!(multipart.total() <= 20 + 2 * MAX_PART_OVERHEAD_BYTES);
+        let content = Digest::compute(b"x");
+        let multipart =
+            Multipart::new(&slices, two_gib, &content, longest, None).expect("the overhead is small enough");
+        assert!(multipart.total_len() <= 20 + 2 * MAX_PART_OVERHEAD_BYTES);
         assert!(Multipart::new(&slices, two_gib, &content, &"x".repeat(300), None).is_none());
     }
 
     #[test]
     fn coded_bytes_that_hold_the_boundary_are_noticed_also_where_the_trailer_ends_it() {
-        let content = Digest::of(b"x");
-        let multipart = Multipart::new(&[(0, 1), (2, 3)], 9, &content, "text/plain", Some("gzip")).expect("it fits");
+        let content = Digest::compute(b"x");
+        let multipart = Multipart::new(&[(0, 1), (2, 3)], 9, &content, "text/plain", Some("gzip"))
+            .expect("the overhead is small enough");
         let boundary = multipart.boundary.clone().into_bytes();
         let (front, end) = boundary.split_at(boundary.len() - 5);
         let split = [Bytes::copy_from_slice(front), Bytes::copy_from_slice(end)];
-        assert!(multipart.occurs_in(&split));
-        assert!(!multipart.occurs_in(&[Bytes::from_static(b"0123456789abcdef0123456789abcdef")]));
+        assert!(multipart.boundary_occurs_in(&split));
+        assert!(!multipart.boundary_occurs_in(&[Bytes::from_static(b"0123456789abcdef0123456789abcdef")]));
     }
 
     #[test]
     fn the_parts_are_put_together_as_the_standard_has_them() {
-        let content = Digest::of(b"0123456789");
-        let boundary = hex(&content.0[8..20]);
+        let content = Digest::compute(b"0123456789");
+        let boundary = encode_hex(&content.0[8..20]);
         for coding in [None, Some("br")] {
             let slices = [(2, 5), (0, 1)];
-            let multipart = || Multipart::new(&slices, 10, &content, "text/plain", coding).expect("it fits");
+            let multipart =
+                || Multipart::new(&slices, 10, &content, "text/plain", coding).expect("the overhead is small enough");
             let coded = coding.map(|coding| format!("Content-Encoding: {coding}\r\n")).unwrap_or_default();
             let expected = format!(
                 "--{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 2-4/10\r\n\r\n234\r\n\
                  --{boundary}\r\nContent-Type: text/plain\r\n{coded}Content-Range: bytes 0-0/10\r\n\r\n0\r\n\
                  --{boundary}--\r\n"
             );
-            assert_eq!(multipart().total(), expected.len() as u64);
+            assert_eq!(multipart().total_len(), expected.len() as u64);
             assert_eq!(multipart().content_type(), format!("multipart/byteranges; boundary={boundary}"));
             assert_eq!(multipart().body(&["01234".into(), "56789".into()]).len(), expected.len() as u64);
-            let made = multipart().segments().map(|wanted| match wanted {
+            let body = multipart().segments().map(|segment| match segment {
                 BodySegment::Bytes(bytes) => bytes,
                 BodySegment::Inflated(start, end) => {
                     Bytes::copy_from_slice(&b"0123456789"[start as usize..end as usize])
                 }
             });
-            assert_eq!(made.collect::<Vec<_>>().concat(), expected.as_bytes());
+            assert_eq!(body.collect::<Vec<_>>().concat(), expected.as_bytes());
         }
     }
 
     #[test]
     fn parts_cost_no_more_than_their_bound_and_are_in_order_if_each_begins_behind_the_last() {
-        let content = Digest::of(b"x");
-        let of = |kind: usize, slices: &[(u64, u64)]| {
-            Multipart::new(slices, 9, &content, &"x".repeat(kind), None).map(|all| all.total())
+        let content = Digest::compute(b"x");
+        let total_len = |type_len: usize, slices: &[(u64, u64)]| {
+            Multipart::new(slices, 9, &content, &"x".repeat(type_len), None).map(|multipart| multipart.total_len())
         };
         let slices = [(0, 1), (2, 3)];
-        let most = (1..300).rev().find(|&kind| of(kind, &slices).is_some()).expect("short ones fit");
+        let max_type_len =
+            (1..300).rev().find(|&type_len| total_len(type_len, &slices).is_some()).expect("short media types fit");
         // Each letter of the media type occurs twice.
-        assert!((399..=400).contains(&(of(most, &slices).unwrap() - 2)), "{most}");
+        assert!((399..=400).contains(&(total_len(max_type_len, &slices).unwrap() - 2)), "{max_type_len}");
         for (slices, expected) in
             [(&[(0, 1), (2, 3), (5, 9)][..], true), (&[(2, 3), (0, 1)], false), (&[(0, 1), (5, 9), (2, 3)], false)]
         {
-            let multipart = Multipart::new(slices, 9, &content, "text/plain", None).expect("it fits");
+            let multipart =
+                Multipart::new(slices, 9, &content, "text/plain", None).expect("the overhead is small enough");
             assert_eq!(multipart.is_ascending(), expected, "{slices:?}");
         }
     }

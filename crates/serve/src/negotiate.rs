@@ -12,7 +12,7 @@ pub enum ResponseForm {
     Identity,
     /// The sealed DEFLATE bytes as a gzip file.
     Gzip,
-    /// A denser coding, made after the version was activated.
+    /// A denser coding, which is computed after the version was activated.
     Dense(ContentCoding),
 }
 
@@ -27,7 +27,7 @@ impl ResponseForm {
     }
 }
 
-/// The weights that a client gives to each coding, in thousandths; 0 means not acceptable.
+/// The weight that a client assigns to each coding, in thousandths; 0 means not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AcceptedCodings {
     gzip: u16,
@@ -57,7 +57,7 @@ impl AcceptedCodings {
                 *slot = Some(parse_weight(parts));
             }
         }
-        let or_any = |named: Option<u16>| named.or(any).unwrap_or(0);
+        let or_any = |weight: Option<u16>| weight.or(any).unwrap_or(0);
         AcceptedCodings { gzip: or_any(gzip), brotli: or_any(brotli), zstd: or_any(zstd), identity }
     }
 
@@ -69,10 +69,10 @@ impl AcceptedCodings {
     /// Chooses between gzip, identity and the dense codings. `gzip` is the length of the gzip form in bytes; `len`
     /// returns that of a dense form, or `None` if the file has no such form.
     ///
-    /// The coding with the highest weight is chosen. Browsers give all codings the same weight: then the shortest form
-    /// is chosen, as nothing else differs for a reader, and of equally short ones the first of gzip, br, zstd. Identity
-    /// is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It is also
-    /// chosen if no acceptable form exists.
+    /// The coding with the highest weight is chosen. Browsers assign equal weights to all codings: then the shortest
+    /// form is chosen, because the forms differ in nothing else, and of equally short ones the first of gzip, br, zstd.
+    /// Identity is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It
+    /// is also chosen if no acceptable form exists.
     pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> ResponseForm {
         let dense = |coding: ContentCoding, weight: u16| {
             let len = if weight > 0 { len(coding) } else { None };
@@ -92,17 +92,17 @@ impl AcceptedCodings {
     }
 }
 
-/// Returns whether the client prefers Markdown to HTML: it gives Markdown a higher weight or, with the same weight,
+/// Returns whether the client prefers Markdown to HTML: it assigns Markdown a higher weight or, with the same weight,
 /// names it and names it first. Browsers do not name it. Of the media ranges that match a type, the most specific one
 /// counts.
 pub fn prefers_markdown(headers: &HeaderMap) -> bool {
     let mut markdown: [Option<(u16, usize)>; 3] = [None; 3];
     let mut html: [Option<(u16, usize)>; 3] = [None; 3];
-    let mut order = 0;
+    let mut position = 0;
     for field in headers.get_all(ACCEPT) {
         let Ok(field) = field.to_str() else { continue };
         for item in field.split(',') {
-            order += 1;
+            position += 1;
             let mut parts = item.split(';');
             let range = parts.next().unwrap_or_default().trim();
             let is = |name: &str| range.eq_ignore_ascii_case(name);
@@ -115,25 +115,25 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
                 () => continue,
             };
             let weight = parse_weight(parts.map(str::as_bytes));
-            for (slot, known) in [(for_markdown, &mut markdown), (for_html, &mut html)] {
+            for (slot, weights) in [(for_markdown, &mut markdown), (for_html, &mut html)] {
                 if let Some(slot) = slot {
-                    known[slot].get_or_insert((weight, order));
+                    weights[slot].get_or_insert((weight, position));
                 }
             }
         }
     }
-    let best = |known: [Option<(u16, usize)>; 3]| known.into_iter().flatten().next().unwrap_or((0, usize::MAX));
-    let ((weight, at), (html_weight, html_at)) = (best(markdown), best(html));
+    let best = |weights: [Option<(u16, usize)>; 3]| weights.into_iter().flatten().next().unwrap_or((0, usize::MAX));
+    let ((weight, position), (html_weight, html_position)) = (best(markdown), best(html));
     let is_named = markdown[0].is_some();
-    weight > 0 && (weight > html_weight || (weight == html_weight && is_named && at < html_at))
+    weight > 0 && (weight > html_weight || (weight == html_weight && is_named && position < html_position))
 }
 
 /// Returns the weight in thousandths (RFC 9110, 12.4.2). A weight that does not parse counts as 1.
 fn parse_weight<'a>(parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     for parameter in parameters {
-        let Some(at) = parameter.iter().position(|&byte| byte == b'=') else { continue };
-        if parameter[..at].trim_ascii().eq_ignore_ascii_case(b"q") {
-            return parse_thousandths(parameter[at + 1..].trim_ascii()).unwrap_or(1000);
+        let Some(equals) = parameter.iter().position(|&byte| byte == b'=') else { continue };
+        if parameter[..equals].trim_ascii().eq_ignore_ascii_case(b"q") {
+            return parse_thousandths(parameter[equals + 1..].trim_ascii()).unwrap_or(1000);
         }
     }
     1000
@@ -150,7 +150,7 @@ fn parse_thousandths(value: &[u8]) -> Option<u16> {
     if whole.iter().any(|&digit| digit != b'0') {
         return Some(1000);
     }
-    let digit = |at: usize| decimals.get(at).map_or(0, |digit| u16::from(digit - b'0'));
+    let digit = |index: usize| decimals.get(index).map_or(0, |digit| u16::from(digit - b'0'));
     Some(digit(0) * 100 + digit(1) * 10 + digit(2))
 }
 

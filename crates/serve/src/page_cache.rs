@@ -31,9 +31,9 @@ use super::held_bytes::HELD;
 const MIN_MEMORY_FILE_PAGE_BYTES: usize = 512 * 1024;
 /// The largest page that is inflated as a whole by the thread that sends it, in bytes.
 pub(super) const MAX_SMALL_PAGE_BYTES: u64 = 64 * 1024;
-/// The largest page that every cache keeps, in bytes.
+/// The largest page that every cache stores, in bytes.
 const MAX_PAGE_BYTES: u64 = 1 << 20;
-/// The largest page that a large cache keeps, in bytes: one with the capacity for [`LARGE_CACHE_PAGES`] pages of the
+/// The largest page that a large cache stores, in bytes: one with the capacity for [`LARGE_CACHE_PAGES`] pages of the
 /// same size.
 const MAX_PAGE_BYTES_IN_LARGE_CACHE: u64 = 4 << 20;
 const LARGE_CACHE_PAGES: u64 = 16;
@@ -49,19 +49,19 @@ const PAGE_OVERHEAD_BYTES: u64 = 128;
 #[derive(Debug, Clone)]
 pub(crate) struct InflatedPage {
     pub(crate) bytes: Bytes,
-    lies: Option<ArenaRange>,
+    file_location: Option<ArenaRange>,
 }
 
 impl From<InflatedPage> for BodyChunk {
     fn from(page: InflatedPage) -> BodyChunk {
-        BodyChunk::with_file_location(page.bytes, page.lies)
+        BodyChunk::with_file_location(page.bytes, page.file_location)
     }
 }
 
 /// The properties of a page that are known before it is inflated: its version, and length and checksums of its content.
 #[derive(Debug, Clone)]
 pub(super) struct PageSource {
-    pub(super) pages: Arc<PageCache>,
+    pub(super) cache: Arc<PageCache>,
     pub(super) version: VersionId,
     pub(super) digest: Digest,
     /// The length of the content in bytes.
@@ -73,11 +73,11 @@ pub(super) struct PageSource {
 impl PageSource {
     /// Returns the page from the cache.
     pub(super) fn cached(&self) -> Option<InflatedPage> {
-        self.pages.get(&self.digest)
+        self.cache.get(&self.digest)
     }
 
-    /// Inflates the page and puts it into the cache. Returns `None` if responses hold as much memory as they may, or if
-    /// the content is not what was sealed, which is reported.
+    /// Inflates the page and puts it into the cache. Returns `None` if that would exceed the memory limit of responses,
+    /// or if the content is not what was sealed, which is reported.
     pub(super) fn inflate(&self, coded: &[u8]) -> Option<InflatedPage> {
         if HELD.remaining() < self.len {
             return None;
@@ -90,19 +90,19 @@ impl PageSource {
             self.report_damage();
             return None;
         };
-        Some(self.pages.insert(self.digest, page.into()))
+        Some(self.cache.insert(self.digest, page.into()))
     }
 
     /// Reports that the content is not what was sealed.
     pub(super) fn report_damage(&self) {
-        self.pages.doubts.report(&[self.version], "a page does not match its checksum");
+        self.cache.damage_reports.report(&[self.version], "a page does not match its checksum");
     }
 
     /// Requests that the page is inflated as a whole and cached, if it was requested before. `coded` is its DEFLATE
     /// stream.
     pub(super) fn request_caching(&self, coded: &Bytes) {
-        if self.pages.may_keep(self.len) && self.pages.was_asked_for(&self.digest) {
-            PageInflater::queue(self, coded);
+        if self.cache.can_cache(self.len) && self.cache.mark_requested(&self.digest) {
+            PageInflater::enqueue(self, coded);
         }
     }
 }
@@ -112,12 +112,11 @@ struct PageInflater;
 
 impl PageInflater {
     /// Queues a page, unless the queue is full.
-    fn queue(source: &PageSource, coded: &Bytes) {
+    fn enqueue(source: &PageSource, coded: &Bytes) {
         static JOBS: OnceLock<Option<SyncSender<(PageSource, Bytes)>>> = OnceLock::new();
         let jobs = JOBS.get_or_init(|| {
             let (jobs, waiting) = sync_channel(MAX_QUEUED_PAGES);
-            let thread =
-                thread::Builder::new().name("inflate-pages".into()).spawn(move || PageInflater::work(&waiting));
+            let thread = thread::Builder::new().name("inflate-pages".into()).spawn(move || PageInflater::run(&waiting));
             thread.is_ok().then_some(jobs)
         });
         if let Some(jobs) = jobs {
@@ -126,7 +125,7 @@ impl PageInflater {
         }
     }
 
-    fn work(waiting: &Receiver<(PageSource, Bytes)>) {
+    fn run(waiting: &Receiver<(PageSource, Bytes)>) {
         while let Ok((source, coded)) = waiting.recv() {
             if source.cached().is_none() {
                 // If that fails, the page is sent piece by piece, and queued at a later request.
@@ -167,29 +166,35 @@ pub(crate) struct PageCache {
     cache: Cache<Digest, InflatedPage, PageWeighter, BuildDigestHasher>,
     /// The bytes in the cache that were last reported to [`HELD`].
     reported_weight: AtomicU64,
-    /// Parts of the digests of large pages that were requested once.
-    asked: Box<[AtomicU32]>,
-    doubts: Arc<DamageReports>,
+    /// A part of the digest of each large page that was requested once.
+    request_marks: Box<[AtomicU32]>,
+    damage_reports: Arc<DamageReports>,
     /// The memory file, created for the first large page; `None` if the system has no memory files.
     memory_file: OnceLock<Option<Arc<MemfdArena>>>,
 }
 
 impl PageCache {
     /// Creates a cache with a capacity of `bytes`.
-    pub(crate) fn new(bytes: u64, doubts: Arc<DamageReports>) -> PageCache {
-        let typical = (bytes / 32_768).max(16) as usize;
+    pub(crate) fn new(bytes: u64, damage_reports: Arc<DamageReports>) -> PageCache {
+        let estimated_pages = (bytes / 32_768).max(16) as usize;
         let mut options = OptionsBuilder::new();
         // One shard: each of several has only its part of the capacity. By default there are four per core. With many
         // cores, none of them could store a large page; with few, the fuller ones would evict pages while the others
         // have free capacity.
-        options.shards(1).estimated_items_capacity(typical).weight_capacity(bytes);
+        options.shards(1).estimated_items_capacity(estimated_pages).weight_capacity(bytes);
         let lifecycle = DefaultLifecycle::default();
         let cache = match options.build() {
             Ok(options) => Cache::with_options(options, PageWeighter, BuildDigestHasher, lifecycle),
-            Err(_) => Cache::with(typical, bytes, PageWeighter, BuildDigestHasher, lifecycle),
+            Err(_) => Cache::with(estimated_pages, bytes, PageWeighter, BuildDigestHasher, lifecycle),
         };
-        let asked = (0..REQUEST_MARKS).map(|_| AtomicU32::new(0)).collect();
-        PageCache { cache, reported_weight: AtomicU64::new(0), asked, doubts, memory_file: OnceLock::new() }
+        let request_marks = (0..REQUEST_MARKS).map(|_| AtomicU32::new(0)).collect();
+        PageCache {
+            cache,
+            reported_weight: AtomicU64::new(0),
+            request_marks,
+            damage_reports,
+            memory_file: OnceLock::new(),
+        }
     }
 
     /// Returns whether pages of this length are cached. Larger pages are always inflated as they are sent.
@@ -197,8 +202,8 @@ impl PageCache {
         len <= MAX_PAGE_BYTES.max((self.cache.capacity() / LARGE_CACHE_PAGES).min(MAX_PAGE_BYTES_IN_LARGE_CACHE))
     }
 
-    /// Returns whether a page of this length fits into the cache.
-    fn may_keep(&self, len: u64) -> bool {
+    /// Returns whether a page of this length can be stored in the cache.
+    fn can_cache(&self, len: u64) -> bool {
         self.accepts_len(len) && len + PAGE_OVERHEAD_BYTES <= self.cache.capacity()
     }
 
@@ -209,10 +214,11 @@ impl PageCache {
 
     /// Puts a page into the cache, if it fits, and returns it.
     pub(crate) fn insert(&self, digest: Digest, content: Bytes) -> InflatedPage {
-        let placed = if content.len() >= MIN_MEMORY_FILE_PAGE_BYTES { self.place(&content) } else { None };
-        let page = match placed {
-            Some((bytes, lies)) => InflatedPage { bytes: CountedPage::bytes(bytes), lies: Some(lies) },
-            None => InflatedPage { bytes: CountedPage::bytes(content), lies: None },
+        let stored =
+            if content.len() >= MIN_MEMORY_FILE_PAGE_BYTES { self.store_in_memory_file(&content) } else { None };
+        let page = match stored {
+            Some((bytes, range)) => InflatedPage { bytes: CountedPage::bytes(bytes), file_location: Some(range) },
+            None => InflatedPage { bytes: CountedPage::bytes(content), file_location: None },
         };
         self.cache.insert(digest, page.clone());
         self.report_weight(self.cache.weight());
@@ -224,18 +230,19 @@ impl PageCache {
         HELD.replace_cached(self.reported_weight.swap(weight, Ordering::Relaxed), weight);
     }
 
-    /// Returns whether the page was requested before, not long ago, and marks it as requested. A client that requests
-    /// many large pages once each causes none of them to be cached.
-    fn was_asked_for(&self, digest: &Digest) -> bool {
-        let [place, mark] = [0, 4].map(|at| read_u32_le(&digest.0, at));
-        self.asked[place as usize % REQUEST_MARKS].swap(mark, Ordering::Relaxed) == mark
+    /// Marks a page as requested; returns whether it was marked already. A later request of another page can remove the
+    /// mark. Large pages that are requested once each are therefore not cached.
+    fn mark_requested(&self, digest: &Digest) -> bool {
+        let [slot, mark] = [0, 4].map(|offset| read_u32_le(&digest.0, offset));
+        self.request_marks[slot as usize % REQUEST_MARKS].swap(mark, Ordering::Relaxed) == mark
     }
 
-    fn place(&self, content: &[u8]) -> Option<(Bytes, ArenaRange)> {
+    /// Stores a page in the memory file; `None` if there is no memory file or no free space in it.
+    fn store_in_memory_file(&self, content: &[u8]) -> Option<(Bytes, ArenaRange)> {
         // Twice the capacity: for evicted pages that are still being sent, and for gaps. Address space costs nothing.
-        let extent = self.cache.capacity().saturating_mul(2);
-        let room = self.memory_file.get_or_init(|| if extent > 0 { MemfdArena::new(extent).ok() } else { None });
-        room.as_ref()?.store(content)
+        let file_size = self.cache.capacity().saturating_mul(2);
+        let arena = self.memory_file.get_or_init(|| if file_size > 0 { MemfdArena::new(file_size).ok() } else { None });
+        arena.as_ref()?.store(content)
     }
 
     /// Returns the bytes in the cache.
@@ -299,156 +306,172 @@ mod tests {
 
     use super::*;
 
-    fn keeping(bytes: u64) -> PageCache {
+    /// Creates a cache with a capacity of `bytes`.
+    fn new_cache(bytes: u64) -> PageCache {
         PageCache::new(bytes, Arc::default())
     }
 
     #[test]
     fn all_pages_that_there_is_room_for_are_kept_whatever_their_lengths() {
-        let pages = keeping(4 << 20);
+        let pages = new_cache(4 << 20);
         let lengths = (0..60).map(|n: usize| 1000 + n * n * 36).chain([1_200_000]);
-        let all: Vec<_> = lengths.map(|len| Bytes::from(vec![len as u8; len])).collect();
-        assert!(all.iter().map(Bytes::len).sum::<usize>() > 3_600_000);
-        for page in &all {
-            assert_eq!(pages.insert(Digest::of(page), page.clone()).bytes, page);
+        let contents: Vec<_> = lengths.map(|len| Bytes::from(vec![len as u8; len])).collect();
+        assert!(contents.iter().map(Bytes::len).sum::<usize>() > 3_600_000);
+        for page in &contents {
+            assert_eq!(pages.insert(Digest::compute(page), page.clone()).bytes, page);
         }
-        for page in &all {
-            assert!(pages.get(&Digest::of(page)).is_some_and(|kept| kept.bytes == page), "{} bytes", page.len());
+        for page in &contents {
+            assert!(
+                pages.get(&Digest::compute(page)).is_some_and(|cached| cached.bytes == page),
+                "{} bytes",
+                page.len()
+            );
         }
     }
 
     #[test]
     fn a_page_that_was_driven_out_is_whole_for_whoever_has_it() {
-        let pages = keeping(2 << 20);
-        let kept: Vec<_> = (0..20u8).map(|n| pages.insert(Digest::of(&[n]), vec![n; 600_000].into())).collect();
-        assert!(kept.iter().any(|page| page.lies.is_some()));
-        for (n, page) in kept.iter().enumerate() {
+        let pages = new_cache(2 << 20);
+        let pages_in_use: Vec<_> =
+            (0..20u8).map(|n| pages.insert(Digest::compute(&[n]), vec![n; 600_000].into())).collect();
+        assert!(pages_in_use.iter().any(|page| page.file_location.is_some()));
+        for (n, page) in pages_in_use.iter().enumerate() {
             assert!(page.bytes.iter().all(|&byte| usize::from(byte) == n), "page {n}");
         }
     }
 
     #[test]
     fn no_more_is_kept_than_there_is_room_for() {
-        let pages = keeping(1 << 20);
+        let pages = new_cache(1 << 20);
         for n in 0..40u8 {
-            pages.insert(Digest::of(&[n]), vec![n; 100_000].into());
+            pages.insert(Digest::compute(&[n]), vec![n; 100_000].into());
             assert!(pages.bytes() <= 1 << 20);
         }
-        let none = keeping(0);
-        assert_eq!(none.insert(Digest::of(b"x"), vec![1; 600_000].into()).bytes.len(), 600_000);
-        assert!(none.get(&Digest::of(b"x")).is_none());
+        let empty_cache = new_cache(0);
+        assert_eq!(empty_cache.insert(Digest::compute(b"x"), vec![1; 600_000].into()).bytes.len(), 600_000);
+        assert!(empty_cache.get(&Digest::compute(b"x")).is_none());
     }
 
     #[test]
     fn large_pages_are_taken_where_many_of_them_can_be_kept() {
-        let most =
-            |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| keeping(bytes).accepts_len(len)).max();
-        assert_eq!(most(0), Some(1 << 20));
-        assert_eq!(most(32 << 20), Some(2 << 20));
-        assert_eq!(most(64 << 20), Some(4 << 20));
-        assert_eq!(most(1 << 30), Some(4 << 20));
+        let max_len =
+            |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| new_cache(bytes).accepts_len(len)).max();
+        assert_eq!(max_len(0), Some(1 << 20));
+        assert_eq!(max_len(32 << 20), Some(2 << 20));
+        assert_eq!(max_len(64 << 20), Some(4 << 20));
+        assert_eq!(max_len(1 << 30), Some(4 << 20));
     }
 
     #[test]
     fn a_large_page_is_made_whole_when_it_is_asked_for_again_and_not_for_going_through_all_of_them() {
-        let pages = Arc::new(keeping(16 << 20));
+        let pages = Arc::new(new_cache(16 << 20));
         let content = vec![b'x'; 300_000];
         let mut coded = Vec::new();
         docwharf_base::codec::deflate::Deflater::new(1).encode_all(&content, &mut coded);
-        let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
+        let (digest, crc) = (Digest::compute(&content), crc32fast::hash(&content));
         let version = VersionId(digest);
-        let source = PageSource { pages: Arc::clone(&pages), version, digest, len: 300_000, crc };
+        let source = PageSource { cache: Arc::clone(&pages), version, digest, len: 300_000, crc };
         let coded = Bytes::from(coded);
         assert!(
-            !pages.was_asked_for(&digest) && pages.was_asked_for(&digest) && !pages.was_asked_for(&Digest::of(b"x"))
+            !pages.mark_requested(&digest)
+                && pages.mark_requested(&digest)
+                && !pages.mark_requested(&Digest::compute(b"x"))
         );
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while source.cached().is_none() {
-            assert!(std::time::Instant::now() < deadline, "it is not made");
+            assert!(std::time::Instant::now() < deadline, "the page was not inflated");
             source.request_caching(&coded);
             thread::yield_now();
         }
         assert!(source.cached().is_some_and(|page| page.bytes == content));
-        let wrong = PageSource { digest: Digest::of(b"other"), crc: crc ^ 1, ..source };
-        assert!(wrong.inflate(&coded).is_none());
-        assert!(wrong.cached().is_none(), "what is damaged is not kept");
+        let damaged = PageSource { digest: Digest::compute(b"other"), crc: crc ^ 1, ..source };
+        assert!(damaged.inflate(&coded).is_none());
+        assert!(damaged.cached().is_none(), "a damaged page is not cached");
     }
 
-    fn is_doubted(doubts: &DamageReports) -> bool {
-        pin!(doubts.wait_for_report()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn has_report(damage_reports: &DamageReports) -> bool {
+        pin!(damage_reports.wait_for_report()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
     fn a_page_is_made_whole_if_it_is_what_was_sealed_and_no_more_than_answers_may_hold() {
-        let doubts = Arc::<DamageReports>::default();
-        let pages = Arc::new(PageCache::new(1 << 20, Arc::clone(&doubts)));
+        let damage_reports = Arc::<DamageReports>::default();
+        let pages = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
         let content: Vec<u8> = (0..60_000u32).map(|n| (n >> 3) as u8).collect();
         let mut coded = Vec::new();
         docwharf_base::codec::deflate::Deflater::new(1).encode_all(&content, &mut coded);
-        let (digest, crc) = (Digest::of(&content), crc32fast::hash(&content));
+        let (digest, crc) = (Digest::compute(&content), crc32fast::hash(&content));
         let version = VersionId(digest);
-        let right = PageSource { pages: Arc::clone(&pages), version, digest, len: 60_000, crc };
+        let source = PageSource { cache: Arc::clone(&pages), version, digest, len: 60_000, crc };
         // A page larger than `server.heldBytes` is no damage; it is sent piece by piece.
-        let huge = PageSource { len: (64 << 20) + 1, ..right.clone() };
-        assert!(huge.inflate(&coded).is_none() && !is_doubted(&doubts));
-        for (len, crc, there) in [
+        let huge = PageSource { len: (64 << 20) + 1, ..source.clone() };
+        assert!(huge.inflate(&coded).is_none() && !has_report(&damage_reports));
+        for (len, crc, available) in [
             (60_000, crc ^ 1, coded.len()),
             (60_001, crc, coded.len()),
             (59_999, crc, coded.len()),
             (60_000, crc, coded.len() / 2),
             (60_000, crc, 0),
         ] {
-            let wrong = PageSource { len, crc, ..right.clone() };
-            assert!(wrong.inflate(&coded[..there]).is_none(), "{len} {crc} {there}");
-            assert!(is_doubted(&doubts), "{len} {crc} {there}");
-            assert!(right.cached().is_none(), "{len} {crc} {there}");
+            let damaged = PageSource { len, crc, ..source.clone() };
+            assert!(damaged.inflate(&coded[..available]).is_none(), "{len} {crc} {available}");
+            assert!(has_report(&damage_reports), "{len} {crc} {available}");
+            assert!(source.cached().is_none(), "{len} {crc} {available}");
         }
-        assert!(right.inflate(&coded).is_some_and(|page| page.bytes == content) && !is_doubted(&doubts));
-        assert!(right.cached().is_some_and(|page| page.bytes == content));
+        assert!(source.inflate(&coded).is_some_and(|page| page.bytes == content) && !has_report(&damage_reports));
+        assert!(source.cached().is_some_and(|page| page.bytes == content));
     }
 
     #[test]
     fn pages_are_kept_up_to_a_length_and_lie_in_the_memory_file_from_another_on() {
-        for (room, most) in [
+        for (capacity, max_len) in [
             (0, MAX_PAGE_BYTES),
             (1 << 20, MAX_PAGE_BYTES),
             (64 << 20, MAX_PAGE_BYTES_IN_LARGE_CACHE),
             (1 << 30, MAX_PAGE_BYTES_IN_LARGE_CACHE),
         ] {
-            let pages = keeping(room);
-            assert!(pages.accepts_len(most) && !pages.accepts_len(most + 1), "room for {room}");
-            assert_eq!(pages.may_keep(most), room > most, "room for {room}");
-            assert!(!pages.may_keep(most + 1), "room for {room}");
+            let pages = new_cache(capacity);
+            assert!(pages.accepts_len(max_len) && !pages.accepts_len(max_len + 1), "capacity of {capacity}");
+            assert_eq!(pages.can_cache(max_len), capacity > max_len, "capacity of {capacity}");
+            assert!(!pages.can_cache(max_len + 1), "capacity of {capacity}");
         }
-        let pages = keeping(500_000);
-        let most = pages.cache.capacity() - PAGE_OVERHEAD_BYTES;
-        assert!(pages.may_keep(most) && !pages.may_keep(most + 1), "what does not fit is not made in vain");
-        let pages = keeping(4 << 20);
-        for (len, lies) in [
+        let pages = new_cache(500_000);
+        let max_len = pages.cache.capacity() - PAGE_OVERHEAD_BYTES;
+        assert!(
+            pages.can_cache(max_len) && !pages.can_cache(max_len + 1),
+            "a page that does not fit is not inflated as a whole"
+        );
+        let pages = new_cache(4 << 20);
+        for (len, is_in_file) in [
             (1, false),
             (MIN_MEMORY_FILE_PAGE_BYTES - 1, false),
             (MIN_MEMORY_FILE_PAGE_BYTES, true),
             (MIN_MEMORY_FILE_PAGE_BYTES + 1, true),
         ] {
-            assert_eq!(pages.insert(Digest::of(&len.to_le_bytes()), vec![7; len].into()).lies.is_some(), lies, "{len}");
+            assert_eq!(
+                pages.insert(Digest::compute(&len.to_le_bytes()), vec![7; len].into()).file_location.is_some(),
+                is_in_file,
+                "{len}"
+            );
         }
-        let kept = pages.insert(Digest::of(b"counted"), Bytes::from_static(b"counted"));
+        let kept = pages.insert(Digest::compute(b"counted"), Bytes::from_static(b"counted"));
         let before = pages.bytes();
-        pages.insert(Digest::of(b"another"), Bytes::from_static(b"another"));
-        assert_eq!((pages.bytes() - before, kept.lies.is_none()), (7 + PAGE_OVERHEAD_BYTES, true));
+        pages.insert(Digest::compute(b"another"), Bytes::from_static(b"another"));
+        assert_eq!((pages.bytes() - before, kept.file_location.is_none()), (7 + PAGE_OVERHEAD_BYTES, true));
     }
 
     #[test]
     fn of_two_pages_in_one_place_each_makes_the_other_forgotten() {
-        let pages = keeping(1 << 20);
-        let digest = |place: u32, mark: u8| {
-            let mut digest = Digest::of(b"x");
-            digest.0[..4].copy_from_slice(&place.to_le_bytes());
+        let pages = new_cache(1 << 20);
+        let digest = |slot: u32, mark: u8| {
+            let mut digest = Digest::compute(b"x");
+            digest.0[..4].copy_from_slice(&slot.to_le_bytes());
             digest.0[4..8].copy_from_slice(&[mark; 4]);
             digest
         };
         let (one, two, elsewhere) = (digest(5, 1), digest(5 + REQUEST_MARKS as u32, 2), digest(6, 1));
-        let asked = [&one, &one, &elsewhere, &one, &two, &two, &one, &elsewhere].map(|page| pages.was_asked_for(page));
-        assert_eq!(asked, [false, true, false, true, false, true, false, true]);
+        let marked =
+            [&one, &one, &elsewhere, &one, &two, &two, &one, &elsewhere].map(|page| pages.mark_requested(page));
+        assert_eq!(marked, [false, true, false, true, false, true, false, true]);
     }
 }

@@ -1,12 +1,12 @@
 //! Identifies the client of a request: the peer of the connection, or the client that a trusted proxy names.
 //!
-//! `Forwarded` (RFC 7239) and `X-Forwarded-For`/`-Proto` are believed only from addresses in `server.trustedProxies`.
+//! `Forwarded` (RFC 7239) and `X-Forwarded-For`/`-Proto` are trusted only from addresses in `server.trustedProxies`.
 //! Each proxy appends the address it was contacted from, so the list is read from its end: the first address that is
 //! not a trusted proxy is the client. Everything before it was written by that client or by an unknown proxy. If both
 //! kinds of field are present they must agree, because a proxy that sets one of them passes on the other as the client
-//! has sent it. Fields that cannot be parsed, or that contradict each other, are not believed: then the proxy itself
-//! counts as the client, and [`ClientIdentity::is_known`] is false, so that an address range that contains the proxy
-//! does not admit unknown clients.
+//! has sent it. Fields that cannot be parsed, or that contradict each other, are ignored: then the proxy itself counts
+//! as the client, and [`ClientIdentity::is_known`] is false, so that an address range that contains the proxy does not
+//! admit unknown clients.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -30,32 +30,32 @@ pub struct Peer {
 /// The client that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// The address of the client as far as it is known. An IPv4-mapped address is converted to IPv4.
+    /// The address of the client as far as it can be identified. An IPv4-mapped address is converted to IPv4.
     pub address: IpAddr,
     /// Whether `address` is that of the client, and not that of a proxy that does not name its client.
     pub is_known: bool,
     /// Whether the client uses https, to this server or to a trusted proxy.
     pub is_https: bool,
-    /// Whether the connection comes from a trusted proxy.
-    pub is_by_proxy: bool,
+    /// Whether the peer of the connection is a trusted proxy.
+    pub is_via_proxy: bool,
 }
 
 impl ClientIdentity {
     /// Identifies the client of a request from the peer of its connection and from its header fields. A request without
-    /// a peer comes through the control socket, so its client is this machine.
+    /// a peer is received through the control socket, so its client is this machine.
     pub fn identify(proxies: &IpRanges, peer: Option<Peer>, headers: &HeaderMap) -> ClientIdentity {
         let address = peer.map_or(IpAddr::V6(Ipv6Addr::LOCALHOST), |peer| peer.address.ip().to_canonical());
         let is_encrypted = peer.is_some_and(|peer| peer.is_encrypted);
-        let direct = ClientIdentity { address, is_known: true, is_https: is_encrypted, is_by_proxy: false };
+        let direct = ClientIdentity { address, is_known: true, is_https: is_encrypted, is_via_proxy: false };
         if peer.is_none() || !proxies.contains(address) {
             return direct;
         }
-        let said = read_forwarding_fields(proxies, headers);
+        let forwarded = read_forwarding_fields(proxies, headers);
         ClientIdentity {
-            address: said.address.unwrap_or(address),
-            is_known: !said.is_doubtful && said.address.is_some(),
-            is_https: said.is_https.unwrap_or(is_encrypted),
-            is_by_proxy: true,
+            address: forwarded.address.unwrap_or(address),
+            is_known: !forwarded.is_invalid && forwarded.address.is_some(),
+            is_https: forwarded.is_https.unwrap_or(is_encrypted),
+            is_via_proxy: true,
         }
     }
 }
@@ -65,30 +65,30 @@ impl ClientIdentity {
 struct ForwardedClient {
     /// The address of the client, if the fields have it.
     address: Option<IpAddr>,
-    /// Whether the client uses https, if the fields tell.
+    /// Whether the client uses https, if the fields state it.
     is_https: Option<bool>,
-    /// Whether the fields cannot be believed.
-    is_doubtful: bool,
+    /// Whether the fields are invalid or contradict each other.
+    is_invalid: bool,
 }
 
 impl ForwardedClient {
-    const DOUBTFUL: ForwardedClient = ForwardedClient { address: None, is_https: Some(false), is_doubtful: true };
+    const INVALID: ForwardedClient = ForwardedClient { address: None, is_https: Some(false), is_invalid: true };
 }
 
 fn read_forwarding_fields(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
-    let (standard, usual) = (read_forwarded(proxies, headers), read_x_forwarded(proxies, headers));
+    let (forwarded, x_forwarded) = (read_forwarded(proxies, headers), read_x_forwarded(proxies, headers));
     let agree = |a: Option<bool>, b: Option<bool>| a.is_none() || b.is_none() || a == b;
-    if standard.is_doubtful
-        || usual.is_doubtful
-        || (standard.address.is_some() && usual.address.is_some() && standard.address != usual.address)
-        || !agree(standard.is_https, usual.is_https)
+    if forwarded.is_invalid
+        || x_forwarded.is_invalid
+        || (forwarded.address.is_some() && x_forwarded.address.is_some() && forwarded.address != x_forwarded.address)
+        || !agree(forwarded.is_https, x_forwarded.is_https)
     {
-        return ForwardedClient::DOUBTFUL;
+        return ForwardedClient::INVALID;
     }
     ForwardedClient {
-        address: standard.address.or(usual.address),
-        is_https: standard.is_https.or(usual.is_https),
-        is_doubtful: false,
+        address: forwarded.address.or(x_forwarded.address),
+        is_https: forwarded.is_https.or(x_forwarded.is_https),
+        is_invalid: false,
     }
 }
 
@@ -97,7 +97,7 @@ fn read_forwarding_fields(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedC
 struct UnreadableHop;
 
 /// Returns the last hop that is not a trusted proxy, or the first hop if all are trusted. The position is counted from
-/// the end. A hop that is not an address, on the way there, is an error.
+/// the end. A hop before that position that is not an address is an error.
 fn find_client<'a, T>(
     proxies: &IpRanges,
     hops: impl DoubleEndedIterator<Item = &'a T>,
@@ -107,9 +107,9 @@ where
     T: 'a + ?Sized,
 {
     let mut last = None;
-    for (at, hop) in hops.rev().enumerate() {
+    for (position, hop) in hops.rev().enumerate() {
         let address = address(hop).ok_or(UnreadableHop)?;
-        last = Some((at, address));
+        last = Some((position, address));
         if !proxies.contains(address) {
             break;
         }
@@ -127,28 +127,29 @@ fn read_x_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient 
         Some(items)
     };
     let (Some(hops), Some(schemes)) = (list(&FORWARDED_FOR), list(&FORWARDED_PROTO)) else {
-        return ForwardedClient::DOUBTFUL;
+        return ForwardedClient::INVALID;
     };
-    let Ok(client) = find_client(proxies, hops.iter().copied(), parse_node) else { return ForwardedClient::DOUBTFUL };
+    let Ok(client) = find_client(proxies, hops.iter().copied(), parse_node) else { return ForwardedClient::INVALID };
     // One scheme applies to the whole path; if there are as many schemes as hops, each applies to its hop.
     let scheme = match (schemes.len(), client) {
         (0, _) => None,
         (1, _) => Some(schemes[0]),
-        (n, Some((at, _))) if n == hops.len() => schemes.iter().rev().nth(at).copied(),
+        (n, Some((position, _))) if n == hops.len() => schemes.iter().rev().nth(position).copied(),
         // Any other number of schemes is ambiguous, so it does not count as https.
         _ => Some(""),
     };
     ForwardedClient {
         address: client.map(|(_, address)| address),
         is_https: scheme.map(|scheme| scheme.eq_ignore_ascii_case("https")),
-        is_doubtful: false,
+        is_invalid: false,
     }
 }
 
 /// One hop of `Forwarded`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct ForwardedHop {
-    from: Option<String>,
+    /// The `for` parameter: the node that sent the request.
+    client: Option<String>,
     proto: Option<String>,
 }
 
@@ -157,20 +158,20 @@ fn read_forwarded(proxies: &IpRanges, headers: &HeaderMap) -> ForwardedClient {
     let mut hops = Vec::new();
     for value in headers.get_all(FORWARDED) {
         let Some(()) = value.to_str().ok().and_then(|text| parse_elements(text, &mut hops)) else {
-            return ForwardedClient::DOUBTFUL;
+            return ForwardedClient::INVALID;
         };
     }
-    let one_scheme = |hop: Option<&ForwardedHop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
-    if hops.iter().all(|hop| hop.from.is_none()) {
+    let uses_https = |hop: Option<&ForwardedHop>| hop?.proto.as_ref().map(|proto| proto.eq_ignore_ascii_case("https"));
+    if hops.iter().all(|hop| hop.client.is_none()) {
         // The proxy sends schemes and no addresses.
-        return ForwardedClient { address: None, is_https: one_scheme(hops.last()), is_doubtful: false };
+        return ForwardedClient { address: None, is_https: uses_https(hops.last()), is_invalid: false };
     }
-    match find_client(proxies, hops.iter(), |hop| parse_node(hop.from.as_deref()?)) {
-        Ok(Some((at, address))) => {
-            let is_https = one_scheme(hops.iter().rev().nth(at));
-            ForwardedClient { address: Some(address), is_https, is_doubtful: false }
+    match find_client(proxies, hops.iter(), |hop| parse_node(hop.client.as_deref()?)) {
+        Ok(Some((position, address))) => {
+            let is_https = uses_https(hops.iter().rev().nth(position));
+            ForwardedClient { address: Some(address), is_https, is_invalid: false }
         }
-        _ => ForwardedClient::DOUBTFUL,
+        _ => ForwardedClient::INVALID,
     }
 }
 
@@ -186,13 +187,13 @@ fn parse_elements(text: &str, hops: &mut Vec<ForwardedHop>) -> Option<()> {
         if !name.is_empty() {
             let (value, after) = parse_value(rest.strip_prefix('=')?)?;
             rest = after;
-            let place = match name.as_str() {
-                "for" => Some(&mut hop.from),
+            let slot = match name.as_str() {
+                "for" => Some(&mut hop.client),
                 "proto" => Some(&mut hop.proto),
                 _ => None,
             };
             // A parameter may occur once in an element.
-            if place.is_some_and(|place| place.replace(value).is_some()) {
+            if slot.is_some_and(|slot| slot.replace(value).is_some()) {
                 return None;
             }
         }
@@ -221,13 +222,13 @@ fn parse_value(text: &str) -> Option<(String, &str)> {
         let end = text.find(|c: char| !is_token(c) && !"[]:".contains(c)).unwrap_or(text.len());
         return (end > 0).then(|| (text[..end].to_owned(), &text[end..]));
     };
-    let mut out = String::new();
+    let mut value = String::new();
     let mut chars = quoted.char_indices();
-    while let Some((at, c)) = chars.next() {
+    while let Some((index, c)) = chars.next() {
         match c {
-            '"' => return Some((out, &quoted[at + 1..])),
-            '\\' => out.push(chars.next()?.1),
-            c => out.push(c),
+            '"' => return Some((value, &quoted[index + 1..])),
+            '\\' => value.push(chars.next()?.1),
+            c => value.push(c),
         }
     }
     None
@@ -258,9 +259,10 @@ mod tests {
         ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: false }), &headers)
     }
 
-    fn asks(fields: &[(&str, &str)]) -> (String, bool, bool) {
+    /// Returns the address, the use of https, and whether the client is known, for a request through the proxy.
+    fn identify_behind_proxy(fields: &[(&str, &str)]) -> (String, bool, bool) {
         let client = client(PROXY, fields);
-        assert!(client.is_by_proxy);
+        assert!(client.is_via_proxy);
         (client.address.to_string(), client.is_https, client.is_known)
     }
 
@@ -270,9 +272,9 @@ mod tests {
             let fields = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1")];
             let client = client(peer, &fields);
             let address = "203.0.113.9".parse().unwrap();
-            assert_eq!(client, ClientIdentity { address, is_known: true, is_https: false, is_by_proxy: false });
+            assert_eq!(client, ClientIdentity { address, is_known: true, is_https: false, is_via_proxy: false });
         }
-        assert!(client("::ffff:10.0.0.1", &[]).is_by_proxy);
+        assert!(client("::ffff:10.0.0.1", &[]).is_via_proxy);
     }
 
     #[test]
@@ -287,10 +289,14 @@ mod tests {
             ("[2001:db8::7]:4711", "2001:db8::7"),
             ("2001:db8::7", "2001:db8::7"),
         ] {
-            assert_eq!(asks(&[("x-forwarded-for", list)]), (expected.to_owned(), false, true), "{list}");
+            assert_eq!(
+                identify_behind_proxy(&[("x-forwarded-for", list)]),
+                (expected.to_owned(), false, true),
+                "{list}"
+            );
         }
         let several = [("x-forwarded-for", "6.6.6.6"), ("x-forwarded-for", "192.0.2.1, 10.0.0.7")];
-        assert_eq!(asks(&several).0, "192.0.2.1");
+        assert_eq!(identify_behind_proxy(&several).0, "192.0.2.1");
         for (list, expected) in [
             ("for=192.0.2.1", "192.0.2.1"),
             ("For=\"[2001:db8:cafe::17]:4711\"", "2001:db8:cafe::17"),
@@ -298,15 +304,19 @@ mod tests {
             ("for=_gazonk, for=192.0.2.1,for=10.1.1.1", "192.0.2.1"),
             ("for=\"192.0.2.\\1\"", "192.0.2.1"),
         ] {
-            assert_eq!(asks(&[("forwarded", list)]), (expected.to_owned(), false, true), "{list}");
+            assert_eq!(identify_behind_proxy(&[("forwarded", list)]), (expected.to_owned(), false, true), "{list}");
         }
     }
 
     #[test]
     fn what_cannot_be_read_is_not_believed() {
-        let doubt = (PROXY.to_owned(), false, false);
+        let unknown_client = (PROXY.to_owned(), false, false);
         for list in ["", "unknown", "192.0.2.1, x", "192.0.2.1,", "192.0.2.1 10.0.0.7", "192.0.2.300"] {
-            assert_eq!(asks(&[("x-forwarded-for", list), ("x-forwarded-proto", "https")]), doubt, "{list:?}");
+            assert_eq!(
+                identify_behind_proxy(&[("x-forwarded-for", list), ("x-forwarded-proto", "https")]),
+                unknown_client,
+                "{list:?}"
+            );
         }
         for list in [
             "for=unknown",
@@ -318,13 +328,13 @@ mod tests {
             "for=",
             "=x",
         ] {
-            assert_eq!(asks(&[("forwarded", list)]), doubt, "{list:?}");
+            assert_eq!(identify_behind_proxy(&[("forwarded", list)]), unknown_client, "{list:?}");
         }
     }
 
     #[test]
     fn the_scheme_is_that_of_the_clients_own_hop() {
-        let scheme = |fields: &[(&str, &str)]| asks(fields).1;
+        let scheme = |fields: &[(&str, &str)]| identify_behind_proxy(fields).1;
         assert!(scheme(&[("x-forwarded-proto", "https")]));
         assert!(scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "HTTPS")]));
         assert!(scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "https, http")]));
@@ -337,11 +347,13 @@ mod tests {
 
     #[test]
     fn two_kinds_of_field_must_agree() {
-        let both = |standard, usual| asks(&[("forwarded", standard), ("x-forwarded-for", usual)]);
+        let both = |forwarded, x_forwarded| {
+            identify_behind_proxy(&[("forwarded", forwarded), ("x-forwarded-for", x_forwarded)])
+        };
         assert_eq!(both("for=192.0.2.1;proto=https", "6.6.6.6, 192.0.2.1"), ("192.0.2.1".to_owned(), true, true));
         assert_eq!(both("for=192.0.2.1;proto=https", "192.0.2.2"), (PROXY.to_owned(), false, false));
         let schemes = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-proto", "http")];
-        assert_eq!(asks(&schemes), (PROXY.to_owned(), false, false));
+        assert_eq!(identify_behind_proxy(&schemes), (PROXY.to_owned(), false, false));
     }
 
     #[test]
@@ -349,10 +361,18 @@ mod tests {
         let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", "192.0.2.1".parse().unwrap());
-        let here =
-            ClientIdentity { address: Ipv6Addr::LOCALHOST.into(), is_known: true, is_https: false, is_by_proxy: false };
-        assert_eq!(ClientIdentity::identify(&proxies, None, &headers), here, "nobody comes by the control socket");
-        for (peer, is_encrypted, proto, is_https, is_by_proxy) in [
+        let this_machine = ClientIdentity {
+            address: Ipv6Addr::LOCALHOST.into(),
+            is_known: true,
+            is_https: false,
+            is_via_proxy: false,
+        };
+        assert_eq!(
+            ClientIdentity::identify(&proxies, None, &headers),
+            this_machine,
+            "the field has no effect on the control socket"
+        );
+        for (peer, is_encrypted, proto, is_https, is_via_proxy) in [
             ("203.0.113.9", true, None, true, false),
             ("203.0.113.9", true, Some("http"), true, false),
             ("203.0.113.9", false, Some("https"), false, false),
@@ -368,7 +388,7 @@ mod tests {
             let address = SocketAddr::new(peer.parse().unwrap(), 4711);
             let client = ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted }), &headers);
             // A proxy that does not name its client.
-            let expected = ClientIdentity { address: address.ip(), is_known: !is_by_proxy, is_https, is_by_proxy };
+            let expected = ClientIdentity { address: address.ip(), is_known: !is_via_proxy, is_https, is_via_proxy };
             assert_eq!(client, expected, "{peer} {is_encrypted} {proto:?}");
         }
     }

@@ -1,5 +1,5 @@
 //! Decides whether the peer of a connection still reads. HTTP/1.1, hyper, HTTP/2 and TLS all write through
-//! [`super::guard`], so this is the only definition.
+//! [`super::stall_timeout`], so this definition applies to all of them.
 //!
 //! A peer makes progress when it acknowledges bytes. Writability of the socket shows less: with `TCP_NOTSENT_LOWAT` at
 //! 256 KiB the kernel reports it when half of that has been sent, which takes two minutes for a client that reads 1
@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use docwharf_base::defer_accept;
+use docwharf_base::tcp_options;
 
 /// The time that a write has to be pending before the peer's progress is first checked. Nearly all writes complete
 /// earlier and cost no check.
@@ -39,8 +39,8 @@ pub(super) enum ProgressCheck {
 }
 
 impl PeerProgress {
-    /// Starts when a write begins to be pending. A peer that acknowledges nothing within `patience` has stopped.
-    pub(super) fn begin(now: Instant, stall_timeout: Duration) -> PeerProgress {
+    /// Starts when a write begins to be pending. A peer that acknowledges nothing within `stall_timeout` has stopped.
+    pub(super) fn start(now: Instant, stall_timeout: Duration) -> PeerProgress {
         let next_check = now + FIRST_CHECK_DELAY.min(stall_timeout);
         PeerProgress { stall_timeout, acknowledged: None, next_check, was_checked: false }
     }
@@ -56,8 +56,8 @@ impl PeerProgress {
         if now < self.next_check {
             return ProgressCheck::CheckAt(self.next_check);
         }
-        let has_taken = acknowledged.is_some() && self.acknowledged != acknowledged;
-        if self.was_checked && !has_taken {
+        let has_progress = acknowledged.is_some() && self.acknowledged != acknowledged;
+        if self.was_checked && !has_progress {
             return ProgressCheck::Stopped;
         }
         (self.acknowledged, self.was_checked, self.next_check) = (acknowledged, true, now + self.stall_timeout);
@@ -67,7 +67,7 @@ impl PeerProgress {
 
 /// Returns the number of bytes that the peer has acknowledged; `None` if the kernel does not report it.
 pub(super) fn acknowledged_bytes(socket: io::Result<BorrowedFd<'_>>) -> Option<u64> {
-    defer_accept::acknowledged_bytes(&socket.ok()?).ok()
+    tcp_options::acknowledged_bytes(&socket.ok()?).ok()
 }
 
 #[cfg(test)]
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn a_peer_that_acknowledges_a_byte_within_the_patience_lives_and_another_does_not() {
-        for (seen, expected) in [
+        for (acknowledged, expected) in [
             (&[Some(5), Some(5)][..], 2),
             (&[Some(5), Some(6), Some(7), Some(7)][..], 4),
             (&[Some(0), Some(1), Some(1 << 40), Some(1 << 40)][..], 4),
@@ -91,23 +91,23 @@ mod tests {
             (&[Some(7), None][..], 2),
         ] {
             let mut now = Instant::now();
-            let mut progress = PeerProgress::begin(now, STALL_TIMEOUT);
-            let mut looks = 0;
-            for &taken in seen {
-                assert_eq!(progress.check(now, taken), ProgressCheck::CheckAt(progress.next_check()), "too early");
+            let mut progress = PeerProgress::start(now, STALL_TIMEOUT);
+            let mut checks = 0;
+            for &bytes in acknowledged {
+                assert_eq!(progress.check(now, bytes), ProgressCheck::CheckAt(progress.next_check()), "too early");
                 now = progress.next_check();
-                looks += 1;
-                if progress.check(now, taken) == ProgressCheck::Stopped {
+                checks += 1;
+                if progress.check(now, bytes) == ProgressCheck::Stopped {
                     break;
                 }
             }
-            assert_eq!(looks, expected, "{seen:?}");
-            assert_eq!(progress.check(now, *seen.last().unwrap()), ProgressCheck::Stopped, "{seen:?}");
+            assert_eq!(checks, expected, "{acknowledged:?}");
+            assert_eq!(progress.check(now, *acknowledged.last().unwrap()), ProgressCheck::Stopped, "{acknowledged:?}");
         }
     }
 
-    /// A connection whose first end was written to until it accepted no more.
-    fn full() -> (TcpStream, TcpStream) {
+    /// Returns a connection to whose first end was written until it accepted no more bytes.
+    fn full_connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         SockRef::from(&listener).set_tcp_notsent_lowat(256 * 1024).unwrap();
         let reader = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
@@ -119,22 +119,23 @@ mod tests {
         (writer, reader.into())
     }
 
+    // Regression: a client that read 2 KB/s was disconnected although it made progress.
     #[test]
     fn what_a_slow_reader_acknowledges_is_seen_though_it_is_little() {
-        let (writer, mut reader) = full();
-        let settled = |is_good: &dyn Fn(u64) -> bool| {
+        let (writer, mut reader) = full_connection();
+        let wait_until = |is_reached: &dyn Fn(u64) -> bool| {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
-                let now = acknowledged_bytes(Ok(writer.as_fd())).expect("it can be told");
-                if is_good(now) || Instant::now() > deadline {
+                let now = acknowledged_bytes(Ok(writer.as_fd())).expect("the kernel reports it");
+                if is_reached(now) || Instant::now() > deadline {
                     return now;
                 }
             }
         };
-        let before = settled(&|taken| taken > 0);
-        let mut some = vec![0; 30_000];
-        reader.read_exact(&mut some).unwrap();
-        let after = settled(&|taken| taken > before);
+        let before = wait_until(&|bytes| bytes > 0);
+        let mut buffer = vec![0; 30_000];
+        reader.read_exact(&mut buffer).unwrap();
+        let after = wait_until(&|bytes| bytes > before);
         assert!(after > before && after - before < 128 * 1024, "{before} and then {after}");
     }
 }

@@ -1,5 +1,5 @@
-//! Precompressed files: the Brotli and Zstandard forms of the files of a version. They are made after the version was
-//! activated. Until then, and for files without such a form, gzip is served.
+//! Precompressed files: the Brotli and Zstandard forms of the files of a version. They are computed after the version
+//! was activated. Until then, and for files without such a form, gzip is served.
 
 use bytes::Bytes;
 
@@ -12,18 +12,18 @@ use docwharf_site::coding_file::{CodingRecord, CodingStatistics, read_record};
 pub struct PrecompressedFiles {
     bytes: Bytes,
     /// The size of the result and the time it took.
-    pub yields: CodingStatistics,
+    pub statistics: CodingStatistics,
 }
 
 impl PrecompressedFiles {
     /// Wraps the bytes of a coding file. The caller has checked them, every body included
     /// ([`docwharf_site::codings::check`]).
-    pub fn new(bytes: Bytes, yields: CodingStatistics) -> PrecompressedFiles {
-        PrecompressedFiles { bytes, yields }
+    pub fn new(bytes: Bytes, statistics: CodingStatistics) -> PrecompressedFiles {
+        PrecompressedFiles { bytes, statistics }
     }
 }
 
-/// The codings of one version. Each may be missing: not made yet, or not configured.
+/// The codings of one version. Each may be missing: not computed yet, or not configured.
 #[derive(Debug, Clone)]
 pub struct PrecompressedCodings {
     /// The version whose files these are.
@@ -35,7 +35,7 @@ pub struct PrecompressedCodings {
 }
 
 impl PrecompressedCodings {
-    /// Creates the codings of a version for which none is made yet.
+    /// Creates the codings of a version for which none is computed yet.
     pub fn empty(id: VersionId) -> PrecompressedCodings {
         PrecompressedCodings { id, brotli: None, zstd: None }
     }

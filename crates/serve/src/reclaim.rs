@@ -1,6 +1,6 @@
-//! Returns freed memory to the operating system after many connections have ended, or responses that held much memory.
-//! The C library keeps freed blocks that lie between blocks in use, so the process would otherwise stay as large as it
-//! ever was.
+//! Returns freed memory to the operating system after many connections, or responses that held much memory, have ended.
+//! The C library does not return freed blocks between blocks in use, so the process would otherwise stay at its peak
+//! size.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::held_bytes::HELD;
 
 /// The interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
-/// The least number of connections that must have ended, and of held bytes that must have been freed: returning memory
-/// costs milliseconds.
+/// The smallest number of ended connections after which memory is returned, which costs milliseconds.
 const MIN_ENDED_CONNECTIONS: usize = 32;
+/// The smallest number of freed held bytes after which memory is returned.
 const MIN_FREED_BYTES: u64 = 4 << 20;
 
 /// The peak of the load since memory was last returned.
@@ -29,15 +29,15 @@ struct PeakLoad {
 impl PeakLoad {
     /// Records the current connections and held bytes. Returns whether the load has dropped far enough below its peak
     /// to return memory.
-    fn record_drop(&mut self, connections: usize, held: u64) -> bool {
+    fn record(&mut self, connections: usize, held: u64) -> bool {
         self.connections = self.connections.max(connections);
         self.held = self.held.max(held);
-        let is_gone = self.connections - connections >= MIN_ENDED_CONNECTIONS.max(self.connections / 2)
+        let has_dropped = self.connections - connections >= MIN_ENDED_CONNECTIONS.max(self.connections / 2)
             || self.held - held >= MIN_FREED_BYTES.max(self.held / 2);
-        if is_gone {
+        if has_dropped {
             *self = PeakLoad { connections, held };
         }
-        is_gone
+        has_dropped
     }
 }
 
@@ -49,7 +49,7 @@ pub(super) async fn return_memory(connections: impl Fn() -> usize) {
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if load.record_drop(connections(), HELD.held()) {
+        if load.record(connections(), HELD.held()) {
             // Not on a serving thread, because it blocks. A failure has no consequences.
             let _ = spawn_blocking(return_freed_memory).await;
         }
@@ -63,11 +63,11 @@ mod tests {
     #[test]
     fn memory_is_given_back_when_half_of_much_has_gone_and_not_for_little() {
         let mut load = PeakLoad::default();
-        let seen = [(1000, 0), (900, 0), (500, 0), (480, 0), (10, 0), (9, 0), (31, 0), (0, 0)];
-        let gone = seen.map(|(connections, held)| load.record_drop(connections, held));
-        assert_eq!(gone, [false, false, true, false, true, false, false, false]);
-        let seen = [(5, 64 << 20), (5, 40 << 20), (5, 2 << 20), (5, 5 << 20), (5, 2 << 20)];
-        let gone = seen.map(|(connections, held)| load.record_drop(connections, held));
-        assert_eq!(gone, [false, false, true, false, false]);
+        let samples = [(1000, 0), (900, 0), (500, 0), (480, 0), (10, 0), (9, 0), (31, 0), (0, 0)];
+        let returned = samples.map(|(connections, held)| load.record(connections, held));
+        assert_eq!(returned, [false, false, true, false, true, false, false, false]);
+        let samples = [(5, 64 << 20), (5, 40 << 20), (5, 2 << 20), (5, 5 << 20), (5, 2 << 20)];
+        let returned = samples.map(|(connections, held)| load.record(connections, held));
+        assert_eq!(returned, [false, false, true, false, false]);
     }
 }

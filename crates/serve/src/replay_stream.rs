@@ -12,14 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite};
 #[derive(Debug)]
 pub(super) struct ReplayStream<S> {
     io: TokioIo<S>,
-    early: Vec<u8>,
+    initial_bytes: Vec<u8>,
     replayed: usize,
 }
 
 impl<S> ReplayStream<S> {
-    /// Wraps `stream`; `early` are the bytes that were already read from it.
-    pub(super) fn new(stream: S, early: Vec<u8>) -> ReplayStream<S> {
-        ReplayStream { io: TokioIo::new(stream), early, replayed: 0 }
+    /// Wraps `stream`; `initial_bytes` are the bytes that were already read from it.
+    pub(super) fn new(stream: S, initial_bytes: Vec<u8>) -> ReplayStream<S> {
+        ReplayStream { io: TokioIo::new(stream), initial_bytes, replayed: 0 }
     }
 }
 
@@ -29,15 +29,15 @@ impl<S: AsyncRead + Unpin> Read for ReplayStream<S> {
         context: &mut Context<'_>,
         mut buffer: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        let early = &self.early[self.replayed..];
-        if early.is_empty() {
+        let initial_bytes = &self.initial_bytes[self.replayed..];
+        if initial_bytes.is_empty() {
             return Pin::new(&mut self.io).poll_read(context, buffer);
         }
-        let n = early.len().min(buffer.remaining());
-        buffer.put_slice(&early[..n]);
+        let n = initial_bytes.len().min(buffer.remaining());
+        buffer.put_slice(&initial_bytes[..n]);
         self.replayed += n;
-        if self.replayed == self.early.len() {
-            (self.early, self.replayed) = (Vec::new(), 0);
+        if self.replayed == self.initial_bytes.len() {
+            (self.initial_bytes, self.replayed) = (Vec::new(), 0);
         }
         Poll::Ready(Ok(()))
     }
@@ -79,23 +79,27 @@ mod tests {
 
     #[test]
     fn what_has_come_before_is_read_first_and_once() {
-        for early in ["", "G", "GET / HTTP/1.1"] {
-            for room in [1, 3, 100] {
-                let mut wire = ReplayStream::new(&b"\r\n\r\n"[..], early.as_bytes().to_vec());
-                let mut all = Vec::new();
+        for initial_bytes in ["", "G", "GET / HTTP/1.1"] {
+            for buffer_len in [1, 3, 100] {
+                let mut stream = ReplayStream::new(&b"\r\n\r\n"[..], initial_bytes.as_bytes().to_vec());
+                let mut received = Vec::new();
                 loop {
-                    let mut bytes = vec![0; room];
+                    let mut bytes = vec![0; buffer_len];
                     let mut buffer = ReadBuf::new(&mut bytes);
                     let read =
-                        Pin::new(&mut wire).poll_read(&mut Context::from_waker(Waker::noop()), buffer.unfilled());
+                        Pin::new(&mut stream).poll_read(&mut Context::from_waker(Waker::noop()), buffer.unfilled());
                     assert!(matches!(read, Poll::Ready(Ok(()))));
                     if buffer.filled().is_empty() {
                         break;
                     }
-                    all.extend_from_slice(buffer.filled());
+                    received.extend_from_slice(buffer.filled());
                 }
-                assert_eq!(String::from_utf8(all).unwrap(), format!("{early}\r\n\r\n"), "{room} bytes at a time");
-                assert!(wire.early.is_empty() && wire.early.capacity() == 0, "nothing is kept of it");
+                assert_eq!(
+                    String::from_utf8(received).unwrap(),
+                    format!("{initial_bytes}\r\n\r\n"),
+                    "{buffer_len} bytes at a time"
+                );
+                assert!(stream.initial_bytes.is_empty() && stream.initial_bytes.capacity() == 0, "the buffer is freed");
             }
         }
     }

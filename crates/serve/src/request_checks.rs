@@ -18,17 +18,17 @@ pub(super) fn check_access(context: &RequestContext<'_>) -> Option<Response<Resp
     }
     let mut response = fixed_responses::forbidden(context.is_head());
     if context.headers().contains_key(TRANSFER_ENCODING) {
-        // What follows such a head on the connection cannot be trusted (RFC 9112, section 6.1).
+        // The bytes after such a head on the connection cannot be interpreted safely (RFC 9112, section 6.1).
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     Some(response)
 }
 
-/// Returns the response if the request is answered whatever its path leads to: because it is malformed, or because its
-/// method is not one that reads.
+/// Returns the response if it does not depend on the path: because the request is malformed, or because its method is
+/// neither GET nor HEAD.
 pub(super) fn check_request(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
     let head = context.is_head();
-    // No resource takes a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
+    // No resource accepts a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
     // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
     if context.headers().contains_key(TRANSFER_ENCODING) || !has_valid_host(context) {
         return Some(fixed_responses::bad_request(head, true));
@@ -70,7 +70,7 @@ mod tests {
         AccessPolicy { allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()), user_header: None }
     }
 
-    fn refused(site: &Site, method: &Method, fields: &[(HeaderName, &str)]) -> Option<Response<ResponseBody>> {
+    fn access_refusal(site: &Site, method: &Method, fields: &[(HeaderName, &str)]) -> Option<Response<ResponseBody>> {
         let mut request = Request::new(());
         *request.method_mut() = method.clone();
         for (name, value) in fields {
@@ -92,13 +92,13 @@ mod tests {
             (Method::POST, &[], false),
             (Method::GET, std::slice::from_ref(&chunked), true),
         ] {
-            assert!(refused(&open, &method, fields).is_none(), "{method}");
-            let answer = refused(&closed, &method, fields).unwrap();
-            assert_eq!(answer.status(), 403, "{method}");
-            assert_eq!(answer.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
-            assert_eq!(answer.body().is_empty(), method == Method::HEAD, "{method}");
+            assert!(access_refusal(&open, &method, fields).is_none(), "{method}");
+            let response = access_refusal(&closed, &method, fields).unwrap();
+            assert_eq!(response.status(), 403, "{method}");
+            assert_eq!(response.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
+            assert_eq!(response.body().is_empty(), method == Method::HEAD, "{method}");
         }
         closed.set_access_control(AccessControl { access: access(false), proxies: IpRanges::default() });
-        assert!(refused(&closed, &Method::GET, &[]).is_none(), "who may read can change");
+        assert!(access_refusal(&closed, &Method::GET, &[]).is_none(), "access control can change");
     }
 }

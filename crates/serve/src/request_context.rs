@@ -16,7 +16,7 @@ use super::access::AccessControl;
 use super::peer::{ClientIdentity, Peer};
 use super::site::Site;
 
-/// What a method asks for, as far as responses differ.
+/// A class of methods that are answered in the same manner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MethodClass {
     /// GET: a representation.
@@ -30,7 +30,7 @@ pub(super) enum MethodClass {
 }
 
 impl MethodClass {
-    fn of(method: &Method) -> MethodClass {
+    fn from_method(method: &Method) -> MethodClass {
         match *method {
             Method::GET => MethodClass::Get,
             Method::HEAD => MethodClass::Head,
@@ -55,7 +55,7 @@ pub(super) struct RequestContext<'r> {
 }
 
 impl<'r> RequestContext<'r> {
-    /// Begins the processing of a request. Without a `peer` the request comes from this machine itself.
+    /// Begins the processing of a request. Without a `peer` the request was received through the control socket.
     pub(super) fn new<B>(site: &'r Site, request: &'r Request<B>, peer: Option<Peer>) -> RequestContext<'r> {
         RequestContext {
             site,
@@ -91,9 +91,9 @@ impl<'r> RequestContext<'r> {
         self.method
     }
 
-    /// Returns what the method asks for.
+    /// Returns the class of the method.
     pub(super) fn method_class(&self) -> MethodClass {
-        MethodClass::of(self.method)
+        MethodClass::from_method(self.method)
     }
 
     /// Returns whether the response is sent without its body.
@@ -121,7 +121,7 @@ impl<'r> RequestContext<'r> {
         self.decoded_path.get_or_init(|| percent_decode(self.target.path().as_bytes()).into())
     }
 
-    /// Returns the place of the decoded path relative to the base path.
+    /// Returns how the decoded path relates to the base path.
     pub(super) fn base_path_match(&self) -> BasePathMatch<'_> {
         match_base_path(&self.site.settings.base_path, self.decoded_path())
     }

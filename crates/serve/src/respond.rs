@@ -1,5 +1,5 @@
-//! The way from a request to its response, the same for every protocol: the fast path of HTTP/1.1, hyper and HTTP/2
-//! only parse requests and write responses.
+//! Answers requests for all protocols. The fast path of HTTP/1.1, hyper and HTTP/2 only parse requests and write
+//! responses.
 //!
 //! A request is first looked up in the response cache ([`respond_from_cache`]). If that has no response, the request is
 //! passed to the handler, which applies access control and the header stages; the response is counted and, if there is
@@ -27,8 +27,8 @@ use super::site::Site;
 /// opened.
 #[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
 pub(super) enum SiteResponse {
-    Now(Ready<Response<LoggedBody>>),
-    Later(DeferredSiteResponse),
+    Ready(Ready<Response<LoggedBody>>),
+    Deferred(DeferredSiteResponse),
 }
 
 /// A response that waits until a replaced version is open.
@@ -39,8 +39,8 @@ impl Future for SiteResponse {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Response<LoggedBody>> {
         match self.get_mut() {
-            SiteResponse::Now(response) => Pin::new(response).poll(context),
-            SiteResponse::Later(response) => response.as_mut().poll(context),
+            SiteResponse::Ready(response) => Pin::new(response).poll(context),
+            SiteResponse::Deferred(response) => response.as_mut().poll(context),
         }
     }
 }
@@ -50,11 +50,11 @@ impl Future for SiteResponse {
 #[inline]
 pub(super) fn respond_from_cache(site: &Site, lookup: &CacheLookup<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
     let (status, body) = lookup.find(site, out)?;
-    site.count(status);
+    site.count_response(status);
     Some(body)
 }
 
-/// Answers a request that the cache has no response to. A request for an asset of a replaced version waits while that
+/// Answers a request to which the cache has no response. A request for an asset of a replaced version waits while that
 /// version may still be opened.
 pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
@@ -62,12 +62,12 @@ pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, 
         && let Some(asset) = handler::pending_asset(&RequestContext::new(site, &request, Some(peer)))
     {
         let site = Arc::clone(site);
-        return SiteResponse::Later(Box::pin(async move {
+        return SiteResponse::Deferred(Box::pin(async move {
             site.retained_versions.wait_for(&asset).await;
             respond_with(&site, request, arrival, handler::respond)
         }));
     }
-    SiteResponse::Now(ready(respond_with(site, request, arrival, handler::respond)))
+    SiteResponse::Ready(ready(respond_with(site, request, arrival, handler::respond)))
 }
 
 /// Answers a request as [`respond`] does, but never waits for a replaced version.
@@ -75,7 +75,7 @@ pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Re
     respond_with(site, request, Arrival::now(site, peer), handler::respond)
 }
 
-/// Answers a request with `refusal` whatever it asks for, unless the client may not read the site at all.
+/// Answers a request with `refusal`, or with 403 if the client may not read the site.
 pub(super) fn respond_refused<B>(
     site: &Site,
     request: Request<B>,
@@ -85,7 +85,7 @@ pub(super) fn respond_refused<B>(
     respond_with(site, request, Arrival::now(site, peer), |context| handler::refuse(context, refusal))
 }
 
-/// The connection on which a request arrived, and when it did, if it is logged.
+/// The peer that sent a request, and the time of its arrival if requests are logged.
 #[derive(Clone, Copy)]
 struct Arrival {
     peer: Peer,
@@ -94,23 +94,23 @@ struct Arrival {
 
 impl Arrival {
     fn now(site: &Site, peer: Peer) -> Arrival {
-        Arrival { peer, time: site.log().map(|_| Instant::now()) }
+        Arrival { peer, time: site.access_log().map(|_| Instant::now()) }
     }
 }
 
-/// Answers a request with the response that `make` returns, counts it and logs it.
+/// Answers a request with the response that `make_response` returns, counts it and logs it.
 fn respond_with<B>(
     site: &Site,
     mut request: Request<B>,
     arrival: Arrival,
-    make: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
+    make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
 ) -> Response<LoggedBody> {
     let context = RequestContext::new(site, &request, Some(arrival.peer));
-    let response = make(&context);
-    site.count(response.status());
-    let response = match site.log().zip(arrival.time) {
+    let response = make_response(&context);
+    site.count_response(response.status());
+    let response = match site.access_log().zip(arrival.time) {
         None => response.map(LoggedBody::from),
-        Some((log, begun)) => LoggedBody::with_log_line(&context, log, begun, response),
+        Some((log, arrived_at)) => LoggedBody::with_log_line(&context, log, arrived_at, response),
     };
     drop(context);
     header_pool::recycle_header_map(std::mem::take(request.headers_mut()));

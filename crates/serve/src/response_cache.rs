@@ -1,9 +1,10 @@
 //! The response cache: rendered response heads, each under a key of everything in the request that the response depends
-//! on. An entry is valid while nothing changes that responses depend on. Each thread has a cache of its own.
+//! on. An entry is valid while nothing changes that responses depend on. Each thread has a separate cache.
 //!
-//! An entry has the head, and where its body is found; it has no body bytes, so it keeps no replaced version in memory
-//! and no inflated file beyond `server.identityCache`. Each change of what responses depend on increments
-//! [`Site::edition`]. The opened version is compared as well, because it is replaced before that number is incremented.
+//! An entry has the head and the location of the body. It has no body bytes, so it keeps no replaced version and no
+//! inflated file in memory beyond `server.identityCache`. Each change of what responses depend on increments
+//! [`Site::generation`]. The opened version is compared as well, because it is replaced before the generation is
+//! incremented.
 //!
 //! The cache is set-associative: the hash of a key selects a set, and the entries of a set are searched one after the
 //! other.
@@ -25,14 +26,15 @@ use key::{hash_key, is_same_key};
 
 /// The number of entries in a set. Their hashes, which are compared first, fill one cache line.
 const ENTRIES_PER_SET: usize = 16;
-/// The number of sets with which a thread begins, and the largest number; powers of two.
+/// The number of sets of a new cache; a power of two.
 const INITIAL_SETS: usize = 4;
+/// The largest number of sets of a cache; a power of two.
 const MAX_SETS: usize = 256;
-/// The largest memory, in bytes, that all keys and heads of a thread take. One key and head together take about half a
+/// The largest total size, in bytes, of all keys and heads of a thread. One key and head together take about half a
 /// KiB.
 const MAX_CACHE_BYTES: usize = 3 << 20;
 /// In a full cache, one of this many new entries replaces an old one. A site with more pages than the cache holds
-/// therefore keeps most of its entries, and a page that is requested often enters soon.
+/// therefore keeps most of its entries, and a page that is requested often is soon stored.
 const FULL_CACHE_ADMISSION_INTERVAL: usize = 8;
 /// The largest key that is stored, in bytes.
 const MAX_KEY_BYTES: usize = 512;
@@ -47,33 +49,35 @@ thread_local! {
 #[derive(Debug)]
 struct ResponseCache {
     state: Option<SiteState>,
-    marks: Vec<KeyHashes>,
-    answers: Vec<[Option<CachedHead>; ENTRIES_PER_SET]>,
+    /// The hashes of the keys in each set.
+    hashes: Vec<KeyHashes>,
+    /// The entries of each set.
+    sets: Vec<[Option<CachedHead>; ENTRIES_PER_SET]>,
     /// The bytes of all keys and heads.
     bytes: usize,
-    /// The number of entries that found the cache full.
+    /// The number of entries for which the cache was full.
     rejected: usize,
 }
 
-/// The hashes of the keys in one set. They are apart from the entries, so that they share a cache line.
+/// The hashes of the keys in one set. They are stored apart from the entries, so that they share a cache line.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(align(64))]
 struct KeyHashes([u32; ENTRIES_PER_SET]);
 
-/// An entry: a key, a response head and where the body is found.
+/// An entry: a key, a response head and the location of the body.
 #[derive(Debug)]
 struct CachedHead {
-    /// The key, then the head as it is sent but for its last fields.
+    /// The key, then the head as it is sent, without its last fields.
     text: Box<[u8]>,
     /// The length of the key in bytes.
     key_len: u16,
     status: StatusCode,
-    again: BodyLocation,
+    body_location: BodyLocation,
 }
 
 impl ResponseCache {
     const fn new() -> ResponseCache {
-        ResponseCache { state: None, marks: Vec::new(), answers: Vec::new(), bytes: 0, rejected: 0 }
+        ResponseCache { state: None, hashes: Vec::new(), sets: Vec::new(), bytes: 0, rejected: 0 }
     }
 
     /// Empties the cache for another state.
@@ -82,70 +86,73 @@ impl ResponseCache {
         self.resize(INITIAL_SETS);
     }
 
-    /// Makes this many sets.
-    fn resize(&mut self, places: usize) {
-        self.marks.resize(places, KeyHashes::default());
-        self.answers.resize_with(places, Default::default);
+    /// Sets the number of sets.
+    fn resize(&mut self, set_count: usize) {
+        self.hashes.resize(set_count, KeyHashes::default());
+        self.sets.resize_with(set_count, Default::default);
     }
 
-    fn place(&self, mark: u32) -> usize {
-        mark as usize & (self.marks.len() - 1)
+    /// Returns the set for a key with this hash.
+    fn set_of(&self, hash: u32) -> usize {
+        hash as usize & (self.hashes.len() - 1)
     }
 
-    fn find(&self, state: SiteState, mark: u32, pieces: &[&[u8]; 5]) -> Option<&CachedHead> {
+    fn find(&self, state: SiteState, hash: u32, parts: &[&[u8]; 5]) -> Option<&CachedHead> {
         if self.state != Some(state) {
             return None;
         }
-        let place = self.place(mark);
-        let known = self.marks[place].0.iter().zip(&self.answers[place]).filter(|(known, _)| **known == mark);
-        known.filter_map(|(_, answer)| answer.as_ref()).find(|answer| is_same_key(answer.key(), pieces))
+        let set = self.set_of(hash);
+        let candidates = self.hashes[set].0.iter().zip(&self.sets[set]).filter(|(entry_hash, _)| **entry_hash == hash);
+        candidates.filter_map(|(_, entry)| entry.as_ref()).find(|entry| is_same_key(entry.key(), parts))
     }
 
-    /// Returns the set and the way where the entry for a key goes; `None` if it is not stored.
-    fn choose_slot(&mut self, mark: u32, pieces: &[&[u8]; 5]) -> Option<(usize, usize)> {
+    /// Returns the set, and the position in it, where the entry for a key is to be stored; `None` if it is not to be
+    /// stored.
+    fn choose_slot(&mut self, hash: u32, parts: &[&[u8]; 5]) -> Option<(usize, usize)> {
         loop {
-            let place = self.place(mark);
-            let answers = &self.answers[place];
-            // The key may be stored already: if the body has to be inflated again, the request goes to the handler,
-            // which stores its response anew.
+            let set = self.set_of(hash);
+            let entries = &self.sets[set];
+            // The key may be stored already: if the body has to be inflated again, the request is passed to the
+            // handler, and its response is stored again.
             let is_same =
-                |known: &Option<CachedHead>| known.as_ref().is_some_and(|known| is_same_key(known.key(), pieces));
-            if let Some(way) = answers.iter().position(is_same) {
-                return Some((place, way));
+                |entry: &Option<CachedHead>| entry.as_ref().is_some_and(|entry| is_same_key(entry.key(), parts));
+            if let Some(index) = entries.iter().position(is_same) {
+                return Some((set, index));
             }
             let is_full = self.bytes >= MAX_CACHE_BYTES;
-            if !is_full && let Some(way) = answers.iter().position(Option::is_none) {
-                return Some((place, way));
+            if !is_full && let Some(index) = entries.iter().position(Option::is_none) {
+                return Some((set, index));
             }
-            if is_full || self.marks.len() == MAX_SETS {
+            if is_full || self.hashes.len() == MAX_SETS {
                 self.rejected += 1;
-                let way = self.rejected / FULL_CACHE_ADMISSION_INTERVAL % ENTRIES_PER_SET;
-                let is_let_in = self.rejected.is_multiple_of(FULL_CACHE_ADMISSION_INTERVAL) && answers[way].is_some();
-                return is_let_in.then_some((place, way));
+                let index = self.rejected / FULL_CACHE_ADMISSION_INTERVAL % ENTRIES_PER_SET;
+                let is_admitted =
+                    self.rejected.is_multiple_of(FULL_CACHE_ADMISSION_INTERVAL) && entries[index].is_some();
+                return is_admitted.then_some((set, index));
             }
             self.grow();
         }
     }
 
-    fn insert(&mut self, mark: u32, (place, way): (usize, usize), answer: CachedHead) {
-        self.bytes += answer.text.len();
-        self.marks[place].0[way] = mark;
-        if let Some(before) = self.answers[place][way].replace(answer) {
-            self.bytes -= before.text.len();
+    fn insert(&mut self, hash: u32, (set, index): (usize, usize), entry: CachedHead) {
+        self.bytes += entry.text.len();
+        self.hashes[set].0[index] = hash;
+        if let Some(replaced) = self.sets[set][index].replace(entry) {
+            self.bytes -= replaced.text.len();
         }
     }
 
     /// Doubles the number of sets. The entries of each set are divided between two.
     fn grow(&mut self) {
-        let before = self.marks.len();
-        self.resize(2 * before);
-        for place in 0..before {
-            for way in 0..ENTRIES_PER_SET {
-                let Some(answer) = self.answers[place][way].take() else { continue };
-                let mark = self.marks[place].0[way];
-                let to = self.place(mark);
-                self.marks[to].0[way] = mark;
-                self.answers[to][way] = Some(answer);
+        let old_count = self.hashes.len();
+        self.resize(2 * old_count);
+        for set in 0..old_count {
+            for index in 0..ENTRIES_PER_SET {
+                let Some(entry) = self.sets[set][index].take() else { continue };
+                let hash = self.hashes[set].0[index];
+                let new_set = self.set_of(hash);
+                self.hashes[new_set].0[index] = hash;
+                self.sets[new_set][index] = Some(entry);
             }
         }
     }
@@ -164,9 +171,9 @@ impl CachedHead {
 /// The state of a site that a response belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SiteState {
-    /// The number of the site; see [`Site::number`].
+    /// The id of the site; see [`Site::instance_id`].
     site: u64,
-    edition: u64,
+    generation: u64,
     /// The number of the opened version, see
     /// [`SealedVersion::opening`](docwharf_site::sealed_version::SealedVersion::opening). The same version may be
     /// opened again from another image, which has its files at other offsets.
@@ -176,19 +183,18 @@ pub(super) struct SiteState {
 impl SiteState {
     /// Returns the current state, in which equal keys have equal responses; `None` if responses may depend on the
     /// client.
-    pub(super) fn of(site: &Site) -> Option<SiteState> {
-        // Read first, so that a response from before a change is never stored under the number after it.
-        let edition = site.edition();
+    pub(super) fn current(site: &Site) -> Option<SiteState> {
+        // Read first, so that a response from before a change is never stored with the generation after it.
+        let generation = site.generation();
         let opening = site.load_version().as_ref().map(|version| version.opening);
-        (!site.depends_on_client()).then_some(SiteState { site: site.number, edition, opening })
+        (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, opening })
     }
 
-    /// Returns the body of a cached response; `None` if it has to be inflated, or if the served version is another one
-    /// by now.
-    fn body(self, site: &Site, again: &BodyLocation) -> Option<BodyChunk> {
+    /// Returns the body of a cached response; `None` if it has to be inflated, or if another version is served now.
+    fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
         let version = site.load_version();
         let version = || version.as_ref().filter(|version| Some(version.opening) == self.opening);
-        match *again {
+        match *location {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
             BodyLocation::File(file, form) => file_body::ready_body(site, version()?, file, form),
@@ -199,7 +205,7 @@ impl SiteState {
     }
 }
 
-/// The place in the cache of the response to one request.
+/// The position in the cache of the response to one request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CacheLookup<'k> {
     key: &'k CacheKey<'k>,
@@ -209,10 +215,10 @@ pub(super) struct CacheLookup<'k> {
 
 impl<'k> CacheLookup<'k> {
     /// Describes the request with this key, for a head in this format; `None` if responses of the site may depend on
-    /// more. Must be called before the response is made, because a change in between makes it invalid.
+    /// more. Must be called before the response is built, because a change in between makes the response invalid.
     #[inline]
     pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheLookup<'k>> {
-        Some(CacheLookup { key, format, state: SiteState::of(site)? })
+        Some(CacheLookup { key, format, state: SiteState::current(site)? })
     }
 
     /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,
@@ -222,7 +228,7 @@ impl<'k> CacheLookup<'k> {
         find_cached(site, self.state, self.key, self.format, out)
     }
 
-    /// Stores the head of a response whose body is found again at `location`.
+    /// Stores the head of a response whose body can be read again from `location`.
     pub(super) fn store(&self, status: StatusCode, head: &[u8], location: BodyLocation) {
         store(self.state, self.key, self.format, status, head, location);
     }
@@ -237,16 +243,16 @@ fn find_cached(
     format: HeadFormat,
     out: &mut Vec<u8>,
 ) -> Option<(StatusCode, BodyChunk)> {
-    let pieces = key.pieces(format);
-    let (status, again, before) = THREAD_CACHE.with_borrow(|known| {
-        let answer = known.find(state, hash_key(&pieces), &pieces)?;
-        let before = out.len();
-        out.extend_from_slice(answer.head());
-        Some((answer.status, answer.again.clone(), before))
+    let parts = key.parts(format);
+    let (status, location, start) = THREAD_CACHE.with_borrow(|cache| {
+        let entry = cache.find(state, hash_key(&parts), &parts)?;
+        let start = out.len();
+        out.extend_from_slice(entry.head());
+        Some((entry.status, entry.body_location.clone(), start))
     })?;
-    let body = state.body(site, &again);
+    let body = state.body(site, &location);
     if body.is_none() {
-        out.truncate(before);
+        out.truncate(start);
     }
     Some((status, body?))
 }
@@ -258,26 +264,27 @@ fn store(
     format: HeadFormat,
     status: StatusCode,
     head: &[u8],
-    again: BodyLocation,
+    body_location: BodyLocation,
 ) {
-    let pieces = key.pieces(format);
-    let asked: usize = pieces.iter().map(|piece| piece.len() + 1).sum();
-    if asked > MAX_KEY_BYTES || head.len() > MAX_CACHED_HEAD_BYTES {
+    let parts = key.parts(format);
+    let key_len: usize = parts.iter().map(|part| part.len() + 1).sum();
+    if key_len > MAX_KEY_BYTES || head.len() > MAX_CACHED_HEAD_BYTES {
         return;
     }
-    THREAD_CACHE.with_borrow_mut(|known| {
-        if known.state != Some(state) {
-            known.reset(state);
+    THREAD_CACHE.with_borrow_mut(|cache| {
+        if cache.state != Some(state) {
+            cache.reset(state);
         }
-        let mark = hash_key(&pieces);
-        let Some((place, way)) = known.choose_slot(mark, &pieces) else { return };
-        let mut text = Vec::with_capacity(asked + head.len());
-        for piece in pieces {
-            text.extend_from_slice(piece);
+        let hash = hash_key(&parts);
+        let Some((set, index)) = cache.choose_slot(hash, &parts) else { return };
+        let mut text = Vec::with_capacity(key_len + head.len());
+        for part in parts {
+            text.extend_from_slice(part);
             text.push(b'\n');
         }
         text.extend_from_slice(head);
-        known.insert(mark, (place, way), CachedHead { text: text.into(), key_len: asked as u16, status, again });
+        let key_len = key_len as u16;
+        cache.insert(hash, (set, index), CachedHead { text: text.into(), key_len, status, body_location });
     });
 }
 
@@ -294,81 +301,83 @@ mod tests {
     #[test]
     fn as_many_answers_as_there_is_room_for_are_known_however_they_fall() {
         let site = Site::new(SiteSettings::default());
-        let state = SiteState { site: site.number, edition: 1, opening: None };
+        let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
         for target in &targets {
-            let ask = CacheKey { target, ..CacheKey::default() };
-            store(state, &ask, HeadFormat::Lines, StatusCode::OK, target.as_bytes(), BodyLocation::Empty);
+            let key = CacheKey { target, ..CacheKey::default() };
+            store(state, &key, HeadFormat::Lines, StatusCode::OK, target.as_bytes(), BodyLocation::Empty);
         }
-        let known = targets.iter().filter(|target| {
+        let cached_count = targets.iter().filter(|target| {
             let mut out = Vec::new();
-            let ask = CacheKey { target, ..CacheKey::default() };
-            find_cached(&site, state, &ask, HeadFormat::Lines, &mut out).is_some_and(|_| out == target.as_bytes())
+            let key = CacheKey { target, ..CacheKey::default() };
+            find_cached(&site, state, &key, HeadFormat::Lines, &mut out).is_some_and(|_| out == target.as_bytes())
         });
-        let known = known.count();
-        assert!(known > 2900, "{known} of 3000");
-        assert_eq!(THREAD_CACHE.with_borrow(|known| known.marks.len()), MAX_SETS);
+        let cached_count = cached_count.count();
+        assert!(cached_count > 2900, "{cached_count} of 3000");
+        assert_eq!(THREAD_CACHE.with_borrow(|cache| cache.hashes.len()), MAX_SETS);
         let texts = THREAD_CACHE
-            .with_borrow(|known| known.answers.iter().flatten().flatten().map(|known| known.text.len()).sum::<usize>());
-        assert_eq!(THREAD_CACHE.with_borrow(|known| known.bytes), texts);
-        let (next, ask) = (SiteState { edition: 2, ..state }, CacheKey { target: "/", ..CacheKey::default() });
-        store(next, &ask, HeadFormat::Lines, StatusCode::OK, b"", BodyLocation::Empty);
-        let kept = THREAD_CACHE.with_borrow(|known| known.answers.iter().flatten().flatten().count());
-        assert_eq!(kept, 1, "of what was before nothing is kept");
+            .with_borrow(|cache| cache.sets.iter().flatten().flatten().map(|entry| entry.text.len()).sum::<usize>());
+        assert_eq!(THREAD_CACHE.with_borrow(|cache| cache.bytes), texts);
+        let (next, key) = (SiteState { generation: 2, ..state }, CacheKey { target: "/", ..CacheKey::default() });
+        store(next, &key, HeadFormat::Lines, StatusCode::OK, b"", BodyLocation::Empty);
+        let count = THREAD_CACHE.with_borrow(|cache| cache.sets.iter().flatten().flatten().count());
+        assert_eq!(count, 1, "the entries of the earlier state are removed");
     }
 
     #[test]
     fn what_is_known_is_bounded_however_long_it_is() {
         let site = Site::new(SiteSettings::default());
-        let state = SiteState { site: site.number, edition: 1, opening: None };
+        let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
-        let known = |target: &str| {
-            let ask = CacheKey { target, ..CacheKey::default() };
-            find_cached(&site, state, &ask, HeadFormat::Lines, &mut Vec::new()).is_some()
+        let is_cached = |target: &str| {
+            let key = CacheKey { target, ..CacheKey::default() };
+            find_cached(&site, state, &key, HeadFormat::Lines, &mut Vec::new()).is_some()
         };
         for target in &targets {
-            let ask = CacheKey { target, ..CacheKey::default() };
-            store(state, &ask, HeadFormat::Lines, StatusCode::OK, &[b'h'; MAX_CACHED_HEAD_BYTES], BodyLocation::Empty);
+            let key = CacheKey { target, ..CacheKey::default() };
+            store(state, &key, HeadFormat::Lines, StatusCode::OK, &[b'h'; MAX_CACHED_HEAD_BYTES], BodyLocation::Empty);
             assert!(
-                THREAD_CACHE.with_borrow(|known| known.bytes) < MAX_CACHE_BYTES + MAX_KEY_BYTES + MAX_CACHED_HEAD_BYTES
+                THREAD_CACHE.with_borrow(|cache| cache.bytes) < MAX_CACHE_BYTES + MAX_KEY_BYTES + MAX_CACHED_HEAD_BYTES
             );
         }
         let (early, late) = targets.split_at(2000);
-        assert!(early.iter().filter(|target| known(target)).count() > 500);
-        assert!(late.iter().any(|target| known(target)), "newcomers get in");
+        assert!(early.iter().filter(|target| is_cached(target)).count() > 500);
+        assert!(late.iter().any(|target| is_cached(target)), "new entries are admitted");
     }
 
+    // Regression: the response cache of a process with several sites could return the response of one site for another
+    // one.
     #[test]
     fn only_the_same_question_to_the_same_site_is_answered_again() {
         let site = Site::new(SiteSettings::default());
-        let ask = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
-        let state = SiteState { site: site.number, edition: 3, opening: None };
-        store(state, &ask, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
-        let known = |state, key: &CacheKey<'_>| {
+        let key = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
+        let state = SiteState { site: site.instance_id, generation: 3, opening: None };
+        store(state, &key, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
+        let find_head = |state, key: &CacheKey<'_>| {
             let mut out = b"before ".to_vec();
             find_cached(&site, state, key, HeadFormat::Lines, &mut out).map(|_| out)
         };
-        assert_eq!(known(state, &ask), Some(b"before head".to_vec()));
-        assert_eq!(known(state, &CacheKey { encodings: b"", ..ask }), None);
-        assert_eq!(known(state, &CacheKey { target: "/b", ..ask }), None);
-        assert_eq!(known(state, &CacheKey { is_head: true, ..ask }), None);
-        assert_eq!(known(state, &CacheKey { encodings: b"", types: b"gzip", ..ask }), None, "in another field");
-        assert_eq!(known(SiteState { edition: 4, ..state }, &ask), None);
-        let other = Site::new(SiteSettings::default());
-        assert_eq!(known(SiteState { site: other.number, ..state }, &ask), None, "of another site");
-        assert_ne!(SiteState::of(&other), SiteState::of(&site));
-        assert_eq!(known(SiteState { opening: Some(1), ..state }, &ask), None);
-        assert!(find_cached(&site, state, &ask, HeadFormat::Block, &mut Vec::new()).is_none(), "in another format");
+        assert_eq!(find_head(state, &key), Some(b"before head".to_vec()));
+        assert_eq!(find_head(state, &CacheKey { encodings: b"", ..key }), None);
+        assert_eq!(find_head(state, &CacheKey { target: "/b", ..key }), None);
+        assert_eq!(find_head(state, &CacheKey { is_head: true, ..key }), None);
+        assert_eq!(find_head(state, &CacheKey { encodings: b"", types: b"gzip", ..key }), None, "in another field");
+        assert_eq!(find_head(SiteState { generation: 4, ..state }, &key), None);
+        let other_site = Site::new(SiteSettings::default());
+        assert_eq!(find_head(SiteState { site: other_site.instance_id, ..state }, &key), None, "of another site");
+        assert_ne!(SiteState::current(&other_site), SiteState::current(&site));
+        assert_eq!(find_head(SiteState { opening: Some(1), ..state }, &key), None);
+        assert!(find_cached(&site, state, &key, HeadFormat::Block, &mut Vec::new()).is_none(), "in another format");
     }
 
     #[test]
     fn questions_whose_pieces_join_to_the_same_text_are_told_apart() {
-        let pieces: [&[u8]; 5] = [b"G", b"/a", b"b", b"", b""];
-        let asked = [&pieces.join(&b'\n')[..], b"\n"].concat();
-        assert!(is_same_key(&asked, &pieces));
-        assert!(!is_same_key(&asked, &[b"G", b"/a", b"", b"b", b""]));
-        assert!(!is_same_key(&asked, &[b"G", b"/a", b"b", b"", b"c"]));
-        assert!(!is_same_key(&asked, &[b"G", b"/", b"b", b"", b""]));
+        let parts: [&[u8]; 5] = [b"G", b"/a", b"b", b"", b""];
+        let stored = [&parts.join(&b'\n')[..], b"\n"].concat();
+        assert!(is_same_key(&stored, &parts));
+        assert!(!is_same_key(&stored, &[b"G", b"/a", b"", b"b", b""]));
+        assert!(!is_same_key(&stored, &[b"G", b"/a", b"b", b"", b"c"]));
+        assert!(!is_same_key(&stored, &[b"G", b"/", b"b", b"", b""]));
     }
 
     #[test]
@@ -380,16 +389,16 @@ mod tests {
             ("gzip", "gzip", None),
             ("gzip", "", None),
         ] {
-            let mut place = before.as_bytes();
-            assert_eq!(set_key_part(&mut place, value.as_bytes()), expected.is_some(), "{before:?} {value:?}");
-            assert_eq!(place, expected.unwrap_or(before).as_bytes(), "{before:?} {value:?}");
+            let mut slot = before.as_bytes();
+            assert_eq!(set_key_part(&mut slot, value.as_bytes()), expected.is_some(), "{before:?} {value:?}");
+            assert_eq!(slot, expected.unwrap_or(before).as_bytes(), "{before:?} {value:?}");
         }
     }
 
     #[test]
     fn what_is_remembered_is_bounded_for_each_question_and_head() {
         let site = Site::new(SiteSettings::default());
-        let state = SiteState { site: site.number, edition: 1, opening: None };
+        let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         // A key has the kind, the target and a line feed after each of five parts.
         let longest = MAX_KEY_BYTES - 6;
         for (target, head, expected) in [
@@ -400,74 +409,75 @@ mod tests {
             (2, MAX_CACHED_HEAD_BYTES + 1, false),
         ] {
             let (target, head) = ("x".repeat(target), vec![b'h'; head]);
-            let ask = CacheKey { target: &target, ..CacheKey::default() };
-            store(state, &ask, HeadFormat::Lines, StatusCode::OK, &head, BodyLocation::Empty);
-            let known = find_cached(&site, state, &ask, HeadFormat::Lines, &mut Vec::new()).is_some();
-            assert_eq!(known, expected, "{} and {} bytes", target.len(), head.len());
+            let key = CacheKey { target: &target, ..CacheKey::default() };
+            store(state, &key, HeadFormat::Lines, StatusCode::OK, &head, BodyLocation::Empty);
+            let is_cached = find_cached(&site, state, &key, HeadFormat::Lines, &mut Vec::new()).is_some();
+            assert_eq!(is_cached, expected, "{} and {} bytes", target.len(), head.len());
         }
     }
 
     #[test]
     fn an_answer_comes_with_its_status_and_body_or_not_at_all() {
         let site = Site::new(SiteSettings::default());
-        let state = SiteState { site: site.number, edition: 7, opening: None };
-        let ask = CacheKey { target: "/a", tags: b"\"x\"", ..CacheKey::default() };
-        for (again, body) in [
+        let state = SiteState { site: site.instance_id, generation: 7, opening: None };
+        let key = CacheKey { target: "/a", tags: b"\"x\"", ..CacheKey::default() };
+        for (location, body) in [
             (BodyLocation::Empty, Some(&b""[..])),
             (BodyLocation::StaticText(b"a text"), Some(b"a text")),
             // Without a version there is no file.
             (BodyLocation::File(0, crate::negotiate::ResponseForm::Gzip), None),
             (BodyLocation::Dense(0, docwharf_base::codec::content_coding::ContentCoding::Brotli, 5), None),
         ] {
-            let head = format!("{again:?}");
-            store(state, &ask, HeadFormat::Lines, StatusCode::NOT_FOUND, head.as_bytes(), again);
+            let head = format!("{location:?}");
+            store(state, &key, HeadFormat::Lines, StatusCode::NOT_FOUND, head.as_bytes(), location);
             let mut out = b"before ".to_vec();
-            let recalled = find_cached(&site, state, &ask, HeadFormat::Lines, &mut out);
-            let told = recalled.map(|(status, chunk)| (status.as_u16(), chunk.parts().concat()));
-            assert_eq!(told, body.map(|body| (404, body.to_vec())), "{head}");
+            let cached = find_cached(&site, state, &key, HeadFormat::Lines, &mut out);
+            let response = cached.map(|(status, chunk)| (status.as_u16(), chunk.parts().concat()));
+            assert_eq!(response, body.map(|body| (404, body.to_vec())), "{head}");
             let expected = if body.is_some() { format!("before {head}") } else { "before ".to_owned() };
-            assert_eq!(out, expected.as_bytes(), "the last that was remembered, or nothing");
-            let count = THREAD_CACHE.with_borrow(|known| known.answers.iter().flatten().flatten().count());
-            assert_eq!(count, 1, "the same key has one place");
+            assert_eq!(out, expected.as_bytes(), "the last head that was stored, or nothing");
+            let count = THREAD_CACHE.with_borrow(|cache| cache.sets.iter().flatten().flatten().count());
+            assert_eq!(count, 1, "equal keys have one entry");
         }
     }
 
     #[test]
     fn a_question_is_told_from_another_by_each_of_its_fields() {
-        let ask = CacheKey { is_head: false, target: "/a", encodings: b"gzip", types: b"text/html", tags: b"\"x\"" };
-        let others = [
-            ask,
-            CacheKey { is_head: true, ..ask },
-            CacheKey { target: "/A", ..ask },
-            CacheKey { encodings: b"gzi", ..ask },
-            CacheKey { types: b"", ..ask },
-            CacheKey { types: b"text/*", ..ask },
-            CacheKey { tags: b"\"y\"", ..ask },
-            CacheKey { tags: b"", ..ask },
+        let key = CacheKey { is_head: false, target: "/a", encodings: b"gzip", types: b"text/html", tags: b"\"x\"" };
+        let keys = [
+            key,
+            CacheKey { is_head: true, ..key },
+            CacheKey { target: "/A", ..key },
+            CacheKey { encodings: b"gzi", ..key },
+            CacheKey { types: b"", ..key },
+            CacheKey { types: b"text/*", ..key },
+            CacheKey { tags: b"\"y\"", ..key },
+            CacheKey { tags: b"", ..key },
         ];
-        let all: Vec<_> = others
+        let stored_keys: Vec<_> = keys
             .iter()
-            .flat_map(|ask| [HeadFormat::Lines, HeadFormat::Block].map(|format| ask.pieces(format)))
+            .flat_map(|key| [HeadFormat::Lines, HeadFormat::Block].map(|format| key.parts(format)))
             .collect();
-        for (at, pieces) in all.iter().enumerate() {
-            let text = [&pieces.join(&b'\n')[..], b"\n"].concat();
-            let same: Vec<usize> = (0..all.len()).filter(|&other| is_same_key(&text, &all[other])).collect();
-            assert_eq!(same, [at]);
-            assert!(!is_same_key(&text[..text.len() - 1], pieces) && !is_same_key(&[&text[..], b"x"].concat(), pieces));
+        for (index, parts) in stored_keys.iter().enumerate() {
+            let text = [&parts.join(&b'\n')[..], b"\n"].concat();
+            let same: Vec<usize> =
+                (0..stored_keys.len()).filter(|&other| is_same_key(&text, &stored_keys[other])).collect();
+            assert_eq!(same, [index]);
+            assert!(!is_same_key(&text[..text.len() - 1], parts) && !is_same_key(&[&text[..], b"x"].concat(), parts));
         }
         for len in 0..20 {
-            let one = vec![b'x'; len];
-            assert!(is_equal_slice(&one, &one));
-            for at in 0..len {
-                let mut other = one.clone();
-                other[at] = b'y';
-                assert!(!is_equal_slice(&one, &other), "byte {at} of {len}");
+            let bytes = vec![b'x'; len];
+            assert!(is_equal_slice(&bytes, &bytes));
+            for index in 0..len {
+                let mut changed = bytes.clone();
+                changed[index] = b'y';
+                assert!(!is_equal_slice(&bytes, &changed), "byte {index} of {len}");
             }
         }
     }
 
-    /// An empty version; each opening of it has the same id.
-    fn opened() -> Arc<SealedVersion> {
+    /// Opens an empty version, which always has the same id.
+    fn open_version() -> Arc<SealedVersion> {
         let id = docwharf_base::model::version::VersionManifest::default().id();
         let index = ImageIndex::decode(encode_index(0, id, &[]), 0, id).unwrap();
         Arc::new(SealedVersion::new(id, Vec::new().into(), index))
@@ -476,14 +486,15 @@ mod tests {
     #[test]
     fn what_was_answered_from_one_image_of_a_version_is_not_answered_again_from_another_image_of_it() {
         let site = Site::new(SiteSettings::default());
-        // `Site::set_version` stores the version before it raises the edition: this is the moment in between.
-        site.current.store(Some(opened()));
-        let state = SiteState::of(&site).unwrap();
-        let ask = CacheKey { target: "/", ..CacheKey::default() };
-        store(state, &ask, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
-        let known = |state| find_cached(&site, state, &ask, HeadFormat::Lines, &mut Vec::new());
-        assert!(known(SiteState::of(&site).unwrap()).is_some());
-        site.current.store(Some(opened()));
-        assert!(known(SiteState::of(&site).unwrap()).is_none());
+        // `Site::set_version` stores the version before it increments the generation. This test checks the state in
+        // between.
+        site.current.store(Some(open_version()));
+        let state = SiteState::current(&site).unwrap();
+        let key = CacheKey { target: "/", ..CacheKey::default() };
+        store(state, &key, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
+        let find_entry = |state| find_cached(&site, state, &key, HeadFormat::Lines, &mut Vec::new());
+        assert!(find_entry(SiteState::current(&site).unwrap()).is_some());
+        site.current.store(Some(open_version()));
+        assert!(find_entry(SiteState::current(&site).unwrap()).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! Header fields that do not depend on how a response was made: an ordered list of stages, each of which adds the
-//! fields of one subject. A later stage sees the fields of the earlier ones and may change them.
+//! Header fields that do not depend on the kind of a response: an ordered list of stages, each of which adds the fields
+//! of one subject. A later stage has access to the fields of the earlier ones and may change them.
 
 use http::header::{CACHE_CONTROL, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -18,9 +18,9 @@ const HEADER_STAGES: [HeaderStage; 6] = [
     add_content_policy,
     add_hsts,
     apply_bundle_rules,
-    // Behind the rules of the bundle, which may set Cache-Control.
+    // After the rules of the bundle, which may set Cache-Control.
     mark_private,
-    // Last: the operator knows the other fields and may override them.
+    // Last, because the operator may override all other fields.
     apply_operator_rules,
 ];
 
@@ -42,14 +42,14 @@ fn add_security_headers(context: &RequestContext<'_>, response: &mut Response<Re
 }
 
 /// Adds the content security policy to responses whose policy browsers apply: documents, and scripts that run beside
-/// them. A policy that is already there stays, because browsers enforce both.
+/// them. A policy that is already present stays, because browsers enforce both.
 fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
     // A client without access must not learn which hosts the site needs. The refusal has no scripts.
     if response.status() == StatusCode::FORBIDDEN {
         return;
     }
     let site = context.site();
-    let Some((field, before)) = &site.security_headers.csp else { return };
+    let Some((field, provisional)) = &site.security_headers.csp else { return };
     // Built-in pages, redirects and refusals contain no file.
     let file = response.extensions().get::<ServedFile>().copied();
     // A rule may give a text file the media type of a document.
@@ -57,10 +57,11 @@ fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<Resp
         return;
     }
     let policies = site.policies.load();
-    let policies = policies.as_ref().filter(|ready| context.version().is_some_and(|version| version.id == ready.id));
+    let policies =
+        policies.as_ref().filter(|policies| context.version().is_some_and(|version| version.id == policies.id));
     let value = match policies {
-        Some(ready) => Some(ready.value(file.filter(|file| file.version == ready.id).map(|file| file.file))),
-        None => before.clone(),
+        Some(policies) => Some(policies.value(file.filter(|file| file.version == policies.id).map(|file| file.file))),
+        None => provisional.clone(),
     };
     if let Some(value) = value {
         response.headers_mut().append(field, value);
@@ -88,8 +89,8 @@ fn add_private_directive(headers: &mut HeaderMap) {
     let values: Vec<&[u8]> = headers.get_all(CACHE_CONTROL).iter().map(HeaderValue::as_bytes).collect();
     let directives = values.join(&b", "[..]);
     // `private="name"` applies to one field only.
-    let mut words = directives.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
-    if words.any(|word| word.eq_ignore_ascii_case(b"private") || word.eq_ignore_ascii_case(b"no-store")) {
+    let mut names = directives.split(|&byte| byte == b',').map(<[u8]>::trim_ascii);
+    if names.any(|name| name.eq_ignore_ascii_case(b"private") || name.eq_ignore_ascii_case(b"no-store")) {
         return;
     }
     let comma: &[u8] = if directives.is_empty() { b"" } else { b", " };
@@ -112,35 +113,37 @@ mod tests {
     use crate::security_headers::ProtectionSettings;
     use crate::{Site, SiteSettings};
 
-    fn closed() -> AccessControl {
+    /// Returns an access control that admits no client.
+    fn closed_access() -> AccessControl {
         let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
         AccessControl { access, proxies: IpRanges::default() }
     }
 
     #[test]
     fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
-        for (preset, before) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)] {
+        for (preset, is_sent) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)]
+        {
             for is_closed in [false, true] {
                 let csp = CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 };
                 let protection = ProtectionSettings { csp: Some(csp), ..ProtectionSettings::default() };
-                let access_control = if is_closed { closed() } else { AccessControl::default() };
+                let access_control = if is_closed { closed_access() } else { AccessControl::default() };
                 let site = Site::new(SiteSettings { protection, access_control, ..SiteSettings::default() });
                 for (status, has_policy, has_fields) in [
-                    (200, before, true),
-                    (404, before, true),
-                    (503, before, true),
+                    (200, is_sent, true),
+                    (404, is_sent, true),
+                    (503, is_sent, true),
                     (403, false, true),
                     (103, false, false),
                 ] {
-                    let what = format!("{status} {preset:?} {is_closed}");
-                    let mut answer = Response::new(ResponseBody::empty());
-                    *answer.status_mut() = StatusCode::from_u16(status).unwrap();
+                    let case = format!("{status} {preset:?} {is_closed}");
+                    let mut response = Response::new(ResponseBody::empty());
+                    *response.status_mut() = StatusCode::from_u16(status).unwrap();
                     let request = Request::new(());
-                    add_response_headers(&RequestContext::new(&site, &request, None), &mut answer);
-                    let fields = answer.headers();
-                    assert_eq!(fields.contains_key("content-security-policy"), has_policy, "{what}");
-                    assert_eq!(fields.contains_key(X_CONTENT_TYPE_OPTIONS), has_fields, "{what}");
-                    assert_eq!(fields.contains_key("cache-control"), is_closed && has_fields, "{what}");
+                    add_response_headers(&RequestContext::new(&site, &request, None), &mut response);
+                    let fields = response.headers();
+                    assert_eq!(fields.contains_key("content-security-policy"), has_policy, "{case}");
+                    assert_eq!(fields.contains_key(X_CONTENT_TYPE_OPTIONS), has_fields, "{case}");
+                    assert_eq!(fields.contains_key("cache-control"), is_closed && has_fields, "{case}");
                 }
             }
         }
@@ -177,9 +180,9 @@ mod tests {
 
     #[test]
     fn where_not_everybody_may_read_nothing_is_for_shared_caches_whatever_was_said_before() {
-        let closed = Site::new(SiteSettings { access_control: closed(), ..SiteSettings::default() });
+        let closed = Site::new(SiteSettings { access_control: closed_access(), ..SiteSettings::default() });
         let open = Site::new(SiteSettings::default());
-        for (said, expected) in [
+        for (present, expected) in [
             (&[][..], &["private"][..]),
             (&["no-cache"], &["private, no-cache"]),
             (&["max-age=5", "immutable"], &["private, max-age=5, immutable"]),
@@ -191,7 +194,7 @@ mod tests {
             (&["max-age=5", "NO-STORE"], &["max-age=5", "NO-STORE"]),
         ] {
             let mut response = Response::new(ResponseBody::empty());
-            for value in said {
+            for value in present {
                 response.headers_mut().append(CACHE_CONTROL, value.parse().unwrap());
             }
             let values = |response: &Response<ResponseBody>| -> Vec<String> {
@@ -202,11 +205,11 @@ mod tests {
             let (open, closed) =
                 (RequestContext::new(&open, &request, None), RequestContext::new(&closed, &request, None));
             mark_private(&open, &mut response);
-            assert_eq!(values(&response), said, "everybody may read");
+            assert_eq!(values(&response), present, "every client may read");
             mark_private(&closed, &mut response);
-            assert_eq!(values(&response), expected, "{said:?}");
+            assert_eq!(values(&response), expected, "{present:?}");
             mark_private(&closed, &mut response);
-            assert_eq!(values(&response), expected, "{said:?}: once is enough");
+            assert_eq!(values(&response), expected, "{present:?}: the second call changes nothing");
         }
     }
 }

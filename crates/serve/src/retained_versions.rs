@@ -3,8 +3,8 @@
 //! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
 //! At a start, they are opened while the active version is served already ([`super::OpeningGuard`]). A page that was
-//! open before the start may request an asset at once: until all versions are open, a request for what may be one of
-//! their assets waits, for a moment at most, before it gets a 404 response.
+//! open before the start may request an asset at once: until all versions are open, a request for a possible asset of
+//! theirs waits for a limited time before it gets a 404 response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,18 +31,18 @@ const ASSET_WAIT_TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug, Clone)]
 struct RetainedVersion {
     version: Arc<SealedVersion>,
-    until: Instant,
+    expires_at: Instant,
 }
 
 /// The replaced versions, the one replaced last first.
 #[derive(Debug)]
 pub struct RetainedVersions {
     grace: Duration,
-    kept: ArcSwap<Vec<RetainedVersion>>,
+    versions: ArcSwap<Vec<RetainedVersion>>,
     /// Serializes changes of the list.
     change_lock: Mutex<()>,
     /// Whether versions are being opened.
-    opening: AtomicBool,
+    is_opening: AtomicBool,
     /// Notifies of each version that was opened, and of the end of opening.
     opened: watch::Sender<()>,
 }
@@ -52,33 +52,33 @@ impl RetainedVersions {
     pub fn new(grace: Duration) -> RetainedVersions {
         RetainedVersions {
             grace,
-            kept: ArcSwap::default(),
+            versions: ArcSwap::default(),
             change_lock: Mutex::default(),
-            opening: AtomicBool::new(false),
+            is_opening: AtomicBool::new(false),
             opened: watch::Sender::default(),
         }
     }
 
     /// Adds a version that was replaced `age` ago, unless it has expired.
-    pub fn keep(&self, version: Arc<SealedVersion>, age: Duration) {
+    pub fn retain(&self, version: Arc<SealedVersion>, age: Duration) {
         let now = Instant::now();
         // A grace period that the clock cannot represent is limited to a hundred years.
-        let left = self.grace.saturating_sub(age).min(Duration::from_hours(24 * 36_500));
-        if left.is_zero() {
+        let remaining = self.grace.saturating_sub(age).min(Duration::from_hours(24 * 36_500));
+        if remaining.is_zero() {
             return;
         }
-        self.change(|kept| {
-            kept.retain(|other| other.version.id != version.id);
-            kept.push(RetainedVersion { version, until: now + left });
-            kept.sort_by_key(|kept| std::cmp::Reverse(kept.until));
-            kept.truncate(MAX_RETAINED_VERSIONS);
+        self.change(|versions| {
+            versions.retain(|retained| retained.version.id != version.id);
+            versions.push(RetainedVersion { version, expires_at: now + remaining });
+            versions.sort_by_key(|retained| std::cmp::Reverse(retained.expires_at));
+            versions.truncate(MAX_RETAINED_VERSIONS);
         });
         self.opened.send_replace(());
     }
 
     /// Sets whether versions are being opened, and notifies the requests that wait for one of them of the end.
     pub(super) fn set_opening(&self, is_opening: bool) {
-        self.opening.store(is_opening, Ordering::Release);
+        self.is_opening.store(is_opening, Ordering::Release);
         if !is_opening {
             self.opened.send_replace(());
         }
@@ -86,56 +86,57 @@ impl RetainedVersions {
 
     /// Returns whether versions are being opened.
     pub fn is_opening(&self) -> bool {
-        self.opening.load(Ordering::Acquire)
+        self.is_opening.load(Ordering::Acquire)
     }
 
     /// Returns whether a version that is not open yet may have a file at this decoded path, and no open one has.
-    pub fn may_have_pending(&self, address: &[u8]) -> bool {
-        self.is_opening() && cache_class(address) == CacheClass::Immutable && self.find(address).is_none()
+    pub fn may_have_pending(&self, path: &[u8]) -> bool {
+        self.is_opening() && cache_class(path) == CacheClass::Immutable && self.find(path).is_none()
     }
 
     /// Waits until an open version has the file, all versions are open, or the time limit is reached.
-    pub async fn wait_for(&self, address: &[u8]) {
+    pub async fn wait_for(&self, path: &[u8]) {
         let mut opened = self.opened.subscribe();
-        // The sender lives as long as `self`. A time-out is no error: the request is then answered without the version.
-        let _ = timeout(ASSET_WAIT_TIMEOUT, opened.wait_for(|()| !self.may_have_pending(address))).await;
+        // The sender exists as long as `self`. A timeout is not an error: the request is then answered without the
+        // version.
+        let _ = timeout(ASSET_WAIT_TIMEOUT, opened.wait_for(|()| !self.may_have_pending(path))).await;
     }
 
     /// Removes a version, because it is active again or is to be deleted.
     pub fn remove(&self, id: VersionId) {
-        self.change(|kept| kept.retain(|kept| kept.version.id != id));
+        self.change(|versions| versions.retain(|retained| retained.version.id != id));
     }
 
     /// Removes expired versions.
     pub fn remove_expired(&self) {
         let now = Instant::now();
-        if self.kept.load().iter().any(|kept| kept.until <= now) {
-            self.change(|kept| kept.retain(|kept| kept.until > now));
+        if self.versions.load().iter().any(|retained| retained.expires_at <= now) {
+            self.change(|versions| versions.retain(|retained| retained.expires_at > now));
         }
     }
 
     /// Returns the ids of the retained versions.
     pub(super) fn ids(&self) -> Vec<VersionId> {
-        self.kept.load().iter().map(|kept| kept.version.id).collect()
+        self.versions.load().iter().map(|retained| retained.version.id).collect()
     }
 
     /// Returns the file of a replaced version at exactly this decoded path, if its name contains a hash of its content.
-    pub fn find(&self, address: &[u8]) -> Option<(Arc<SealedVersion>, usize)> {
-        let kept = self.kept.load();
-        if kept.is_empty() || cache_class(address) != CacheClass::Immutable {
+    pub fn find(&self, path: &[u8]) -> Option<(Arc<SealedVersion>, usize)> {
+        let versions = self.versions.load();
+        if versions.is_empty() || cache_class(path) != CacheClass::Immutable {
             return None;
         }
         let now = Instant::now();
-        let living = kept.iter().filter(|kept| kept.until > now);
-        let mut versions = living.map(|kept| &kept.version);
-        versions.find_map(|version| find_exact(&**version, address).map(|file| (Arc::clone(version), file)))
+        let unexpired = versions.iter().filter(|retained| retained.expires_at > now);
+        let mut candidates = unexpired.map(|retained| &retained.version);
+        candidates.find_map(|version| find_exact(&**version, path).map(|file| (Arc::clone(version), file)))
     }
 
     fn change(&self, change: impl FnOnce(&mut Vec<RetainedVersion>)) {
-        let _turn = self.change_lock.lock();
-        let mut kept = Vec::clone(&self.kept.load());
-        change(&mut kept);
-        self.kept.store(Arc::new(kept));
+        let _guard = self.change_lock.lock();
+        let mut versions = Vec::clone(&self.versions.load());
+        change(&mut versions);
+        self.versions.store(Arc::new(versions));
     }
 }
 
@@ -146,17 +147,18 @@ mod tests {
 
     const ASSET: &[u8] = b"/_next/static/chunks/app-0ab12cd34e.js";
 
-    /// Waits for the asset in a thread of its own, and returns how long that took.
-    fn waiter(site: &Arc<Site>) -> std::thread::JoinHandle<Duration> {
+    /// Waits for the asset on a separate thread, and returns how long that took.
+    fn spawn_waiter(site: &Arc<Site>) -> std::thread::JoinHandle<Duration> {
         let site = Arc::clone(site);
         std::thread::spawn(move || {
-            let begun = Instant::now();
+            let start = Instant::now();
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             runtime.block_on(site.retained_versions.wait_for(ASSET));
-            begun.elapsed()
+            start.elapsed()
         })
     }
 
+    // Regression: after a restart, assets of earlier versions were answered with 404 until these versions were open.
     #[test]
     fn an_asset_is_waited_for_while_earlier_versions_are_opened_and_not_for_ever() {
         let site = Site::new(SiteSettings::default());
@@ -166,11 +168,11 @@ mod tests {
         assert!(
             !site.retained_versions.may_have_pending(b"/only-v1")
                 && !site.retained_versions.may_have_pending(b"/missing.txt"),
-            "no asset"
+            "these are not assets"
         );
         // No version with the asset is opened.
-        assert!(waiter(&site).join().unwrap() >= ASSET_WAIT_TIMEOUT);
-        let waiting = waiter(&site);
+        assert!(spawn_waiter(&site).join().unwrap() >= ASSET_WAIT_TIMEOUT);
+        let waiting = spawn_waiter(&site);
         drop(opening);
         waiting.join().unwrap();
         assert!(!site.retained_versions.may_have_pending(ASSET));

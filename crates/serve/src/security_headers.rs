@@ -59,7 +59,7 @@ impl SecurityHeaders {
         let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
         let referrer = match &protection.referrer {
             None => Some(HeaderValue::from_static(DEFAULT_REFERRER_POLICY)),
-            Some(own) => HeaderValue::from_str(own).ok().filter(|value| !value.is_empty()),
+            Some(policy) => HeaderValue::from_str(policy).ok().filter(|value| !value.is_empty()),
         };
         fields.extend(referrer.map(|value| (REFERRER_POLICY, value)));
         match protection.frames.unwrap_or_default() {
@@ -94,9 +94,9 @@ mod tests {
         const NOSNIFF: &str = "x-content-type-options: nosniff";
         const SAME: &str = "x-frame-options: SAMEORIGIN";
         let referrer = |text: &str| Some(text.to_owned());
-        let usual = format!("referrer-policy: {DEFAULT_REFERRER_POLICY}");
+        let default_referrer = format!("referrer-policy: {DEFAULT_REFERRER_POLICY}");
         for (protection, expected) in [
-            (ProtectionSettings::default(), &[NOSNIFF, &usual, SAME][..]),
+            (ProtectionSettings::default(), &[NOSNIFF, &default_referrer, SAME][..]),
             (ProtectionSettings { referrer: referrer(""), ..ProtectionSettings::default() }, &[NOSNIFF, SAME]),
             (
                 ProtectionSettings { referrer: referrer("no-referrer"), ..ProtectionSettings::default() },
@@ -104,27 +104,27 @@ mod tests {
             ),
             (
                 ProtectionSettings { frames: Some(FramePolicy::SameOrigin), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual, SAME],
+                &[NOSNIFF, &default_referrer, SAME],
             ),
             (
                 ProtectionSettings { frames: Some(FramePolicy::Deny), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual, "x-frame-options: DENY"],
+                &[NOSNIFF, &default_referrer, "x-frame-options: DENY"],
             ),
             (
                 ProtectionSettings { frames: Some(FramePolicy::Any), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual],
+                &[NOSNIFF, &default_referrer],
             ),
             (
                 ProtectionSettings { csp: Some(rules(CspPreset::Connected)), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual, SAME],
+                &[NOSNIFF, &default_referrer, SAME],
             ),
             (
                 ProtectionSettings { csp: Some(rules(CspPreset::Report)), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual, SAME],
+                &[NOSNIFF, &default_referrer, SAME],
             ),
             (
                 ProtectionSettings { csp: Some(rules(CspPreset::Airgap)), ..ProtectionSettings::default() },
-                &[NOSNIFF, &usual, SAME, "x-dns-prefetch-control: off"],
+                &[NOSNIFF, &default_referrer, SAME, "x-dns-prefetch-control: off"],
             ),
         ] {
             let headers = SecurityHeaders::new(&protection);

@@ -1,5 +1,5 @@
-//! The interface between connections and what answers their requests ([`RequestService`]), and its implementation for a
-//! site.
+//! The interface between connections and the code that answers their requests ([`RequestService`]), and its
+//! implementation for a site.
 
 use std::error::Error;
 use std::future::Future;
@@ -20,7 +20,7 @@ pub trait RequestService: Send + Sync + 'static {
     type Body: http_body::Body<Data: Buf + Send, Error: Into<Box<dyn Error + Send + Sync>>> + Send + 'static;
 
     /// Answers one request. The future is the implementer's own type, so that a response that is ready at once costs no
-    /// allocation. It owns what it needs of `self`, because it may outlive the connection's other requests.
+    /// allocation. It owns the parts of `self` that it needs, because it may outlive the connection's other requests.
     fn respond(
         self: &Arc<Self>,
         request: Request<Incoming>,

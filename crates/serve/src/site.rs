@@ -1,4 +1,4 @@
-//! A site: the version that is served, and everything else that its responses depend on.
+//! A site: the version that is served, and all other state that its responses depend on.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,16 +31,17 @@ use super::retained_versions::RetainedVersions;
 use super::security_headers::SecurityHeaders;
 use super::site_settings::SiteSettings;
 
-/// A site: the version that is served, and everything else that its responses depend on. Each part can be replaced at
+/// A site: the version that is served, and all other state that its responses depend on. Each part can be replaced at
 /// any time; a request keeps the version that was served when it began.
 #[derive(Debug)]
 pub struct Site {
     pub(super) settings: SiteSettings,
     /// Identifies this site among all sites of the process.
-    pub(super) number: u64,
+    pub(super) instance_id: u64,
     pub(super) security_headers: SecurityHeaders,
+    /// The version that is served.
     pub(super) current: ArcSwapOption<SealedVersion>,
-    /// Versions that were served before.
+    /// The versions that were served before.
     pub(super) retained_versions: RetainedVersions,
     /// The operator's rules.
     rules: ArcSwap<RuleSet>,
@@ -48,19 +49,21 @@ pub struct Site {
     access_control: ArcSwap<AccessControl>,
     /// The content security policies of a version, once they are computed.
     pub(super) policies: ArcSwapOption<VersionPolicies>,
-    /// The Brotli and Zstandard forms of a version, once they are made.
-    codings: ArcSwapOption<PrecompressedCodings>,
+    /// The Brotli and Zstandard forms of a version, once they are computed.
+    precompressed: ArcSwapOption<PrecompressedCodings>,
     /// The cache of inflated files.
-    pub(super) inflated: Arc<PageCache>,
-    requests: [AtomicU64; STATUS_CLASSES.len()],
+    pub(super) page_cache: Arc<PageCache>,
+    /// The number of answered requests in each of [`STATUS_CLASSES`].
+    request_counts: [AtomicU64; STATUS_CLASSES.len()],
     /// Notifies each time a version was set.
     version_changes: watch::Sender<()>,
     content_changes: ContentChanges,
-    /// Incremented after each change of something that responses depend on.
-    edition: AtomicU64,
-    /// Receives a report when stored bytes turn out to differ from what was sealed.
+    /// Incremented after each change of state that responses depend on. Cached responses of an earlier generation are
+    /// invalid.
+    generation: AtomicU64,
+    /// Receives a report when stored bytes differ from those that were sealed.
     damage_reports: Arc<DamageReports>,
-    log: Option<Arc<AccessLog>>,
+    access_log: Option<Arc<AccessLog>>,
 }
 
 /// The classes of status codes by which requests are counted.
@@ -72,28 +75,28 @@ impl Site {
         Site::with_access_log(settings, None)
     }
 
-    /// Creates a site without a version that writes its requests to an access log, if one is given.
-    pub fn with_access_log(settings: SiteSettings, log: Option<Arc<AccessLog>>) -> Arc<Site> {
-        static SITES: AtomicU64 = AtomicU64::new(0);
+    /// Creates a site without a version that writes its requests to `access_log`, if there is one.
+    pub fn with_access_log(settings: SiteSettings, access_log: Option<Arc<AccessLog>>) -> Arc<Site> {
+        static NEXT_INSTANCE_ID: AtomicU64 = AtomicU64::new(0);
         let damage_reports = Arc::<DamageReports>::default();
-        let inflated = Arc::new(PageCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
+        let page_cache = Arc::new(PageCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
         HELD.set_limit(settings.held_bytes);
         Arc::new(Site {
-            number: SITES.fetch_add(1, Ordering::Relaxed),
+            instance_id: NEXT_INSTANCE_ID.fetch_add(1, Ordering::Relaxed),
             security_headers: SecurityHeaders::new(&settings.protection),
             current: ArcSwapOption::empty(),
             retained_versions: RetainedVersions::new(settings.asset_grace),
             rules: ArcSwap::default(),
             access_control: ArcSwap::from_pointee(settings.access_control.clone()),
             policies: ArcSwapOption::empty(),
-            codings: ArcSwapOption::empty(),
-            inflated,
-            requests: Default::default(),
+            precompressed: ArcSwapOption::empty(),
+            page_cache,
+            request_counts: Default::default(),
             version_changes: watch::Sender::default(),
             content_changes: ContentChanges::default(),
-            edition: AtomicU64::new(0),
+            generation: AtomicU64::new(0),
             damage_reports,
-            log,
+            access_log,
             settings,
         })
     }
@@ -102,16 +105,16 @@ impl Site {
     pub fn set_version(&self, version: SealedVersion) {
         let id = version.id;
         // The old version is retained before the new one is stored, so that its assets are found at every moment.
-        if let Some(before) = self.current().filter(|before| before.id != id) {
+        if let Some(replaced) = self.current().filter(|replaced| replaced.id != id) {
             self.note_content_change();
-            if before.rules() != version.rules() {
+            if replaced.rules() != version.rules() {
                 self.content_changes.note_route_change();
             }
-            self.retained_versions.keep(before, Duration::ZERO);
+            self.retained_versions.retain(replaced, Duration::ZERO);
         }
         self.current.store(Some(Arc::new(version)));
-        if self.codings.load().as_ref().is_some_and(|codings| codings.id != id) {
-            self.codings.store(None);
+        if self.precompressed.load().as_ref().is_some_and(|codings| codings.id != id) {
+            self.precompressed.store(None);
         }
         self.retained_versions.remove(id);
         self.retained_versions.remove_expired();
@@ -122,7 +125,7 @@ impl Site {
     /// Serves hashed assets of `version` as well, which was replaced `age` ago, before this process started.
     pub fn retain_version(&self, version: SealedVersion, age: Duration) {
         let id = version.id;
-        self.retained_versions.keep(Arc::new(version), age);
+        self.retained_versions.retain(Arc::new(version), age);
         // The version may have become active again meanwhile.
         if self.current().is_some_and(|current| current.id == id) {
             self.retained_versions.remove(id);
@@ -135,15 +138,15 @@ impl Site {
         self.content_changes.note_content_change();
     }
 
-    /// Invalidates all cached responses. Must be called after the change: a thread that reads the new number also sees
-    /// the change.
+    /// Invalidates all cached responses. Must be called after the change: a thread that reads the new generation then
+    /// also reads the change.
     fn invalidate_responses(&self) {
-        self.edition.fetch_add(1, Ordering::Release);
+        self.generation.fetch_add(1, Ordering::Release);
     }
 
     /// Returns the number of calls of [`Site::invalidate_responses`].
-    pub(super) fn edition(&self) -> u64 {
-        self.edition.load(Ordering::Acquire)
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
     }
 
     /// Returns the dates by which preconditions of a file with this modification time are evaluated.
@@ -161,12 +164,12 @@ impl Site {
         self.settings.asset_grace
     }
 
-    /// Reports that a file could not be sent as it was sealed; `what` says why. The file may be of any version that is
-    /// served or retained, so all of them are reported.
-    pub(super) fn report_damage(&self, what: &str) {
+    /// Reports that a file could not be sent as it was sealed, for this `reason`. The file may be of any version that
+    /// is served or retained, so all of them are reported.
+    pub(super) fn report_damage(&self, reason: &str) {
         let current = self.current().map(|version| version.id);
         let versions: Vec<VersionId> = current.into_iter().chain(self.retained_versions.ids()).collect();
-        self.damage_reports.report(&versions, what);
+        self.damage_reports.report(&versions, reason);
     }
 
     /// Waits for a report of damage and returns the versions that may be damaged.
@@ -222,7 +225,7 @@ impl Site {
         self.settings.protection.csp.as_ref()
     }
 
-    /// Sends these content security policies with responses of the version that they were computed for.
+    /// Adds these content security policies to the responses of the version that they were computed for.
     pub fn set_policies(&self, policies: VersionPolicies) {
         self.policies.store(Some(Arc::new(policies)));
         self.invalidate_responses();
@@ -231,7 +234,7 @@ impl Site {
     /// Serves these Brotli and Zstandard forms of a version to clients that accept them; with `None`, stops serving
     /// any.
     pub fn set_precompressed(&self, codings: Option<PrecompressedCodings>) {
-        self.codings.store(codings.map(Arc::new));
+        self.precompressed.store(codings.map(Arc::new));
         self.invalidate_responses();
     }
 
@@ -243,9 +246,9 @@ impl Site {
         coding: ContentCoding,
         crc: u32,
     ) -> Option<Bytes> {
-        let codings = self.codings.load();
+        let codings = self.precompressed.load();
         let codings = codings.as_ref().filter(|codings| codings.id == version.id)?;
-        codings.body(coding, file).filter(|(_, known)| *known == crc).map(|(body, _)| body)
+        codings.body(coding, file).filter(|(_, body_crc)| *body_crc == crc).map(|(body, _)| body)
     }
 
     /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
@@ -258,7 +261,7 @@ impl Site {
         accepted: AcceptedCodings,
     ) -> (ResponseForm, Bytes, u32) {
         if accepted.accepts_dense() {
-            let codings = self.codings.load();
+            let codings = self.precompressed.load();
             if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
                 && let ResponseForm::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
                 && let Some((body, crc)) = codings.body(coding, file)
@@ -269,11 +272,11 @@ impl Site {
         (accepted.choose(gzip, |_| None), Bytes::new(), 0)
     }
 
-    /// Serves no version from the next request on.
+    /// Stops serving a version from the next request on; requests then get 503.
     pub fn remove_version(&self) {
         self.note_content_change();
         self.current.store(None);
-        self.codings.store(None);
+        self.precompressed.store(None);
         self.invalidate_responses();
     }
 
@@ -289,7 +292,7 @@ impl Site {
 
     /// Returns the bytes in the cache of inflated files, as `server.identityCache` limits them.
     pub fn page_cache_bytes(&self) -> u64 {
-        self.inflated.bytes()
+        self.page_cache.bytes()
     }
 
     /// Returns the bytes of memory that responses hold while clients read them, as `server.heldBytes` limits them.
@@ -299,22 +302,23 @@ impl Site {
 
     /// Returns the number of requests answered since the start, by class of status code.
     pub fn request_counts(&self) -> [u64; STATUS_CLASSES.len()] {
-        self.requests.each_ref().map(|count| count.load(Ordering::Relaxed))
+        self.request_counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// Returns whether the response or the access log depends on the client.
     pub(super) fn depends_on_client(&self) -> bool {
-        !self.access_control().access.is_open() || self.settings.hsts.is_some() || self.log.is_some()
+        !self.access_control().access.is_open() || self.settings.hsts.is_some() || self.access_log.is_some()
     }
 
     /// Returns the access log, if there is one.
-    pub fn log(&self) -> Option<&Arc<AccessLog>> {
-        self.log.as_ref()
+    pub fn access_log(&self) -> Option<&Arc<AccessLog>> {
+        self.access_log.as_ref()
     }
 
-    pub(super) fn count(&self, status: StatusCode) {
+    /// Counts a response with this status.
+    pub(super) fn count_response(&self, status: StatusCode) {
         let class = usize::from(status.as_u16() / 100).saturating_sub(2).min(STATUS_CLASSES.len() - 1);
-        self.requests[class].fetch_add(1, Ordering::Relaxed);
+        self.request_counts[class].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -349,7 +353,8 @@ mod tests {
     use crate::cidr::IpRanges;
     use crate::response_cache;
 
-    fn closed() -> AccessControl {
+    /// Returns an access control that admits no client.
+    fn closed_access() -> AccessControl {
         AccessControl {
             access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None },
             proxies: IpRanges::default(),
@@ -370,7 +375,7 @@ mod tests {
             (503, [3, 2, 2, 1]),
             (999, [3, 2, 2, 2]),
         ] {
-            site.count(StatusCode::from_u16(status).unwrap());
+            site.count_response(StatusCode::from_u16(status).unwrap());
             assert_eq!(site.request_counts(), expected, "{status}");
         }
     }
@@ -379,19 +384,19 @@ mod tests {
     fn whatever_changes_answers_ends_what_was_answered_before() {
         type Change = fn(&Site, VersionId);
         let site = Site::new(SiteSettings::default());
-        let version = VersionId(Digest::of(b"x"));
+        let version = VersionId(Digest::compute(b"x"));
         let changes: [(&str, Change); 6] = [
             ("rules", |site, _| site.set_rules(Arc::default())),
-            ("who may read", |site, _| site.set_access_control(AccessControl::default())),
+            ("other access control", |site, _| site.set_access_control(AccessControl::default())),
             ("other codings", |site, version| site.set_precompressed(Some(PrecompressedCodings::empty(version)))),
             ("no codings", |site, _| site.set_precompressed(None)),
-            ("a version that is gone", Site::release_version),
-            ("nothing to serve", |site, _| site.remove_version()),
+            ("a released version", Site::release_version),
+            ("no version", |site, _| site.remove_version()),
         ];
-        for (what, change) in changes {
-            let before = (site.edition(), response_cache::SiteState::of(&site));
+        for (case, change) in changes {
+            let before = (site.generation(), response_cache::SiteState::current(&site));
             change(&site, version);
-            assert!(site.edition() > before.0 && response_cache::SiteState::of(&site) != before.1, "{what}");
+            assert!(site.generation() > before.0 && response_cache::SiteState::current(&site) != before.1, "{case}");
         }
     }
 
@@ -426,7 +431,7 @@ mod tests {
                 },
                 false,
             ),
-            (SiteSettings { access_control: closed(), ..SiteSettings::default() }, true),
+            (SiteSettings { access_control: closed_access(), ..SiteSettings::default() }, true),
             (
                 SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() },
                 true,
@@ -435,9 +440,9 @@ mod tests {
         ] {
             let site = Site::new(settings);
             assert_eq!(site.depends_on_client(), expected, "{:?}", site.settings);
-            assert_eq!(response_cache::SiteState::of(&site).is_none(), expected, "{:?}", site.settings);
-            site.set_access_control(closed());
-            assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
+            assert_eq!(response_cache::SiteState::current(&site).is_none(), expected, "{:?}", site.settings);
+            site.set_access_control(closed_access());
+            assert!(site.depends_on_client() && response_cache::SiteState::current(&site).is_none());
         }
         let dir = tempfile::tempdir().unwrap();
         let log = AccessLogSettings {
@@ -447,7 +452,7 @@ mod tests {
         };
         let log = AccessLog::open(&log).unwrap();
         let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
-        assert!(site.depends_on_client() && response_cache::SiteState::of(&site).is_none());
+        assert!(site.depends_on_client() && response_cache::SiteState::current(&site).is_none());
         log.finish();
     }
 }

@@ -1,4 +1,4 @@
-//! The settings of a site that stay as they are while it is served.
+//! The settings of a site that do not change while it is served.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub enum Http2Server {
     Own,
     /// The implementation in hyper, which also serves the listeners that are not for a site.
     Hyper,
-    /// None. TLS offers HTTP/1.1 only, and the preface of HTTP/2 is read as HTTP/1.1, which has no such request.
+    /// None. TLS offers HTTP/1.1 only, and the preface of HTTP/2 is parsed as HTTP/1.1, where it is an invalid request.
     Off,
 }
 
@@ -26,7 +26,7 @@ pub enum Http2Server {
 pub struct SiteSettings {
     /// The path below which the site is served, with a slash at both ends: `/` or `/docs/`.
     pub base_path: String,
-    /// Which of the several paths of a page is canonical; `None` decides by the site.
+    /// Which of the possible paths of a page is canonical; with `None` it depends on the version.
     pub slashes: Option<Slashes>,
     /// The capacity, in bytes, of the cache of inflated files for clients that do not accept gzip.
     pub identity_cache: u64,

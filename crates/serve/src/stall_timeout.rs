@@ -1,5 +1,5 @@
-//! A TCP stream that ends when its peer has stopped reading ([`DownloadProgress`]); a peer that reads slowly is not
-//! cut. It also reports to its site when a stored file cannot be read while it is sent.
+//! A TCP stream that ends when its peer has stopped reading ([`PeerProgress`]); a peer that reads slowly is not
+//! disconnected. The stream also reports to its site when a stored file cannot be read while it is sent.
 
 use std::future::Future;
 use std::io;
@@ -25,7 +25,7 @@ pub(super) struct StallTimeoutStream {
     /// The site whose stored versions are sent on this stream, if any.
     site: Option<Arc<Site>>,
     /// The progress of the peer while a write is pending.
-    waiting: Option<Box<PendingWrite>>,
+    pending_write: Option<Box<PendingWrite>>,
 }
 
 #[derive(Debug)]
@@ -37,14 +37,14 @@ struct PendingWrite {
 impl StallTimeoutStream {
     /// Wraps `stream`. A write may be pending for as long as the peer acknowledges bytes.
     pub(super) fn new(stream: LazyTcpStream, site: Option<Arc<Site>>) -> StallTimeoutStream {
-        StallTimeoutStream { stream, stall_timeout: STALL_TIMEOUT, site, waiting: None }
+        StallTimeoutStream { stream, stall_timeout: STALL_TIMEOUT, site, pending_write: None }
     }
 
     /// Clears the state when a write completes, and reports a read error of the stored file to the site. While the
     /// write is pending, checks the peer's progress, and fails when the peer has stopped reading.
     fn poll_progress<T>(&mut self, context: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if let Poll::Ready(written) = written {
-            self.waiting = None;
+            self.pending_write = None;
             if let (Err(error), Some(site)) = (&written, &self.site)
                 && is_read_error(error)
             {
@@ -52,16 +52,16 @@ impl StallTimeoutStream {
             }
             return Poll::Ready(written);
         }
-        let StallTimeoutStream { stream, stall_timeout: patience, waiting, .. } = self;
-        let waiting = waiting.get_or_insert_with(|| {
-            let progress = PeerProgress::begin(Instant::now(), *patience);
+        let StallTimeoutStream { stream, stall_timeout, pending_write, .. } = self;
+        let pending_write = pending_write.get_or_insert_with(|| {
+            let progress = PeerProgress::start(Instant::now(), *stall_timeout);
             let timer = Box::pin(sleep_until(progress.next_check().into()));
             Box::new(PendingWrite { progress, timer })
         });
         loop {
-            ready!(waiting.timer.as_mut().poll(context));
-            match waiting.progress.check(Instant::now(), acknowledged_bytes(stream.socket())) {
-                ProgressCheck::CheckAt(at) => waiting.timer.as_mut().reset(at.into()),
+            ready!(pending_write.timer.as_mut().poll(context));
+            match pending_write.progress.check(Instant::now(), acknowledged_bytes(stream.socket())) {
+                ProgressCheck::CheckAt(time) => pending_write.timer.as_mut().reset(time.into()),
                 ProgressCheck::Stopped => {
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client stopped reading")));
                 }
@@ -109,8 +109,8 @@ impl AsyncWrite for StallTimeoutStream {
 }
 
 impl SendFile for StallTimeoutStream {
-    fn sends_files(&self) -> bool {
-        self.stream.sends_files()
+    fn can_send_files(&self) -> bool {
+        self.stream.can_send_files()
     }
 
     fn poll_send_file(
@@ -118,10 +118,10 @@ impl SendFile for StallTimeoutStream {
         context: &mut Context<'_>,
         head: &[u8],
         file: BorrowedFd<'_>,
-        at: u64,
+        offset: u64,
         len: usize,
     ) -> Poll<io::Result<usize>> {
-        let sent = Pin::new(&mut self.stream).poll_send_file(context, head, file, at, len);
+        let sent = Pin::new(&mut self.stream).poll_send_file(context, head, file, offset, len);
         self.poll_progress(context, sent)
     }
 }
@@ -134,44 +134,44 @@ mod tests {
 
     use super::*;
 
-    /// A stream to a client that reads only when the test does.
-    fn stalled(patience: Duration) -> (StallTimeoutStream, TcpStream) {
+    /// Returns a stream, and its client, which reads only when the test does.
+    fn stream_and_client(stall_timeout: Duration) -> (StallTimeoutStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let reader = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (writer, _) = listener.accept().unwrap();
         writer.set_nonblocking(true).unwrap();
-        (StallTimeoutStream { stall_timeout: patience, ..StallTimeoutStream::new(writer.into(), None) }, reader)
+        (StallTimeoutStream { stall_timeout, ..StallTimeoutStream::new(writer.into(), None) }, reader)
     }
 
-    /// Writes until that fails, or until `most` bytes were accepted.
-    async fn write(stream: &mut StallTimeoutStream, most: usize) -> io::Result<usize> {
-        let mut all = 0;
-        while all < most {
-            all += poll_fn(|context| Pin::new(&mut *stream).poll_write(context, &[b'x'; 16_384])).await?;
+    /// Writes until that fails, or until `max_bytes` bytes were accepted.
+    async fn write(stream: &mut StallTimeoutStream, max_bytes: usize) -> io::Result<usize> {
+        let mut written = 0;
+        while written < max_bytes {
+            written += poll_fn(|context| Pin::new(&mut *stream).poll_write(context, &[b'x'; 16_384])).await?;
         }
-        Ok(all)
+        Ok(written)
     }
 
     #[tokio::test]
     async fn a_peer_that_takes_nothing_is_given_up() {
-        let (mut stream, _reader) = stalled(Duration::from_millis(50));
+        let (mut stream, _reader) = stream_and_client(Duration::from_millis(50));
         let error = write(&mut stream, usize::MAX).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[tokio::test]
     async fn a_write_that_waited_for_its_reader_goes_on() {
-        let (mut stream, mut reader) = stalled(Duration::from_mins(1));
-        let begun = tokio::task::spawn_blocking(move || {
-            let mut all = 0;
-            let mut some = [0; 16_384];
-            while all < 16 << 20 {
-                all += reader.read(&mut some).unwrap();
+        let (mut stream, mut reader) = stream_and_client(Duration::from_mins(1));
+        let reading = tokio::task::spawn_blocking(move || {
+            let mut total = 0;
+            let mut buffer = [0; 16_384];
+            while total < 16 << 20 {
+                total += reader.read(&mut buffer).unwrap();
             }
         });
         assert!(write(&mut stream, 16 << 20).await.is_ok());
-        assert!(stream.waiting.is_none());
+        assert!(stream.pending_write.is_none());
         drop(stream);
-        let _ = begun.await;
+        let _ = reading.await;
     }
 }

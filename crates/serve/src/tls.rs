@@ -26,7 +26,7 @@ const HANDSHAKE_RECORD: u8 = 22;
 const PLAIN_HTTP_RESPONSE: &[u8] =
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 51\r\n\
     Cache-Control: no-store\r\nConnection: close\r\n\r\n400: this port speaks TLS; the address is https://\n";
-/// The largest number of bytes read from such a client before the connection is closed.
+/// The largest number of bytes read from a client that sends plain HTTP before its connection is closed.
 const MAX_PLAIN_HTTP_BYTES: u64 = 64 * 1024;
 
 /// The reason why a new certificate and key are not loaded.
@@ -34,44 +34,44 @@ const MAX_PLAIN_HTTP_BYTES: u64 = 64 * 1024;
 pub enum ReloadError {
     /// The certificate or the key cannot be used.
     #[error(transparent)]
-    Pair(#[from] KeyPairError),
+    KeyPair(#[from] KeyPairError),
     /// The new certificate is not valid now, but the one in use is.
     #[error("{0}")]
     Dates(String),
 }
 
-/// The certificate and key in use. A connection keeps those that it started with.
+/// The certificate and key in use. A connection uses those that it started with.
 #[derive(Debug)]
 pub struct ServerTls {
-    pair: ArcSwap<KeyPair>,
+    key_pair: ArcSwap<KeyPair>,
 }
 
 impl ServerTls {
-    /// Starts with this certificate and key.
-    pub fn new(pair: KeyPair) -> Arc<ServerTls> {
-        Arc::new(ServerTls { pair: ArcSwap::from_pointee(pair) })
+    /// Creates the TLS state with this certificate and key.
+    pub fn new(key_pair: KeyPair) -> Arc<ServerTls> {
+        Arc::new(ServerTls { key_pair: ArcSwap::from_pointee(key_pair) })
     }
 
     /// Returns the certificate and key in use.
-    pub fn pair(&self) -> Arc<KeyPair> {
-        self.pair.load_full()
+    pub fn key_pair(&self) -> Arc<KeyPair> {
+        self.key_pair.load_full()
     }
 
     /// Loads the current content of the files, for all later handshakes; `None` if the certificate has not changed.
     /// Fails if the pair cannot be used, or if the new certificate is not valid now while the one in use is.
     pub fn reload(&self, files: &KeyPairFiles) -> Result<Option<Arc<KeyPair>>, ReloadError> {
         let new = KeyPair::load(files)?;
-        if new.is_same(&self.pair.load()) {
+        if new.has_same_certificates(&self.key_pair.load()) {
             return Ok(None);
         }
         let now = SystemTime::now();
-        if let Some(doubt) = new.date_problem(now)
-            && self.pair.load().validity(now) == CertificateValidity::Valid
+        if let Some(problem) = new.date_problem(now)
+            && self.key_pair.load().validity(now) == CertificateValidity::Valid
         {
-            return Err(ReloadError::Dates(doubt));
+            return Err(ReloadError::Dates(problem));
         }
-        self.pair.store(Arc::new(new));
-        Ok(Some(self.pair()))
+        self.key_pair.store(Arc::new(new));
+        Ok(Some(self.key_pair()))
     }
 
     /// Performs the handshake with a client; `None` if it fails. `site` is the site that the connection is for. A
@@ -92,8 +92,8 @@ impl ServerTls {
             return None;
         }
         let is_http2_off = site.as_ref().is_some_and(|site| site.settings.http2 == Http2Server::Off);
-        let pair = self.pair();
-        let config = if is_http2_off { &pair.http1_config } else { &pair.config };
+        let key_pair = self.key_pair();
+        let config = if is_http2_off { &key_pair.http1_config } else { &key_pair.config };
         let acceptor = TlsAcceptor::from(Arc::clone(config));
         acceptor.accept(StallTimeoutStream::new(stream.into(), site)).await.ok()
     }
@@ -101,7 +101,7 @@ impl ServerTls {
 
 /// A TLS stream has to read and encrypt the bytes of a file, so it cannot send files directly.
 impl SendFile for TlsStream<StallTimeoutStream> {
-    fn sends_files(&self) -> bool {
+    fn can_send_files(&self) -> bool {
         false
     }
 
@@ -110,7 +110,7 @@ impl SendFile for TlsStream<StallTimeoutStream> {
         _context: &mut Context<'_>,
         _head: &[u8],
         _file: BorrowedFd<'_>,
-        _at: u64,
+        _offset: u64,
         _len: usize,
     ) -> Poll<io::Result<usize>> {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))

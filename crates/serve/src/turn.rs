@@ -1,11 +1,10 @@
 //! Fair scheduling of the connections of a serving thread. A connection that always has work ends its turn after
-//! [`WORK_PERIOD`], and continues after the thread has looked at its sockets and timers.
+//! [`MAX_TURN`], and continues after the thread has checked its sockets and timers.
 //!
-//! Each serving thread has a queue of connections that ended a turn with work left. [`resume_in_order`] wakes one of
-//! them each time the runtime has polled its I/O driver. So between two polls of the driver there is one such turn,
-//! however many connections have work left, and a connection that is new or has little work is served in between.
-//! Waking the task itself (`wake_by_ref`) is not enough: tokio polls many woken tasks before it polls its driver (61 by
-//! default).
+//! Each serving thread has a queue of connections that ended a turn with work left. [`resume_queued`] wakes one of them
+//! each time the runtime has polled its I/O driver. So between two polls of the driver there is exactly one such turn,
+//! and a connection that is new or has little work is served in between. Waking the task itself (`wake_by_ref`) is not
+//! enough: tokio polls many woken tasks before it polls its driver (61 by default).
 //!
 //! Inflating is the most expensive work, so it also has a limit per thread ([`may_inflate`]). Otherwise a thousand
 //! connections that each request one large page would each get a whole turn of it.
@@ -26,12 +25,13 @@ pub(super) const RESPONSE_COST: usize = 2048;
 /// The fixed cost of a response that was not cached, in bytes handled. It makes the clock be read after each of them.
 pub(super) const UNCACHED_RESPONSE_COST: usize = CLOCK_CHECK_COST;
 
-/// The time that is left of a connection's turn.
+/// The remaining time of a connection's turn.
 #[derive(Debug, Default)]
 pub(super) struct TurnBudget {
     /// Work since the clock was last read, in bytes handled.
     unchecked: usize,
-    begun: Option<Instant>,
+    /// When the clock was first read in this turn.
+    started_at: Option<Instant>,
 }
 
 impl TurnBudget {
@@ -48,26 +48,26 @@ impl TurnBudget {
         }
         self.unchecked = 0;
         let now = Instant::now();
-        now.duration_since(*self.begun.get_or_insert(now)) >= MAX_TURN
+        now.duration_since(*self.started_at.get_or_insert(now)) >= MAX_TURN
     }
 }
 
 thread_local! {
-    static THREAD: RefCell<ThreadTurns> = const { RefCell::new(ThreadTurns::new()) };
+    static THREAD_TURNS: RefCell<ThreadTurns> = const { RefCell::new(ThreadTurns::new()) };
 }
 
 /// The state of one serving thread: its connections with work left, and how much it has inflated.
 #[derive(Debug)]
 struct ThreadTurns {
-    /// Whether [`resume_in_order`] runs on this thread.
+    /// Whether [`resume_queued`] runs on this thread.
     has_resumer: bool,
-    /// Wakes [`resume_in_order`]; `None` while that is awake.
+    /// Wakes [`resume_queued`]; `None` while that task is awake.
     resumer: Option<Waker>,
     /// The connections that wait for another turn, each once.
     queue: VecDeque<Waker>,
     /// The connection whose turn it is.
     current: Option<Waker>,
-    /// The time spent inflating since that connection was chosen.
+    /// The time spent inflating since the turn of `current` began.
     inflated: Duration,
 }
 
@@ -83,7 +83,7 @@ impl ThreadTurns {
     }
 
     fn enqueue(&mut self, waker: &Waker) {
-        if !self.queue.iter().any(|known| known.will_wake(waker)) {
+        if !self.queue.iter().any(|queued| queued.will_wake(waker)) {
             self.queue.push_back(waker.clone());
         }
         if let Some(resumer) = self.resumer.take() {
@@ -94,20 +94,20 @@ impl ThreadTurns {
     /// Returns whether the connection of this waker may inflate now.
     fn may_inflate(&self, waker: &Waker) -> bool {
         let is_next = match &self.current {
-            Some(chosen) => chosen.will_wake(waker),
+            Some(current) => current.will_wake(waker),
             None => self.queue.is_empty(),
         };
         is_next && self.inflated < MAX_TURN
     }
 }
 
-/// Ends a turn that leaves work: the task is woken when its next turn comes.
+/// Ends a turn with work left: the task is woken when its next turn comes.
 pub(super) fn end_turn(context: &Context<'_>) {
-    THREAD.with_borrow_mut(|thread| {
+    THREAD_TURNS.with_borrow_mut(|thread| {
         if thread.has_resumer {
             thread.enqueue(context.waker());
         } else {
-            // On a runtime with several threads another one polls the driver meanwhile.
+            // On a runtime with several threads, another thread polls the driver meanwhile.
             context.waker().wake_by_ref();
         }
     });
@@ -115,27 +115,27 @@ pub(super) fn end_turn(context: &Context<'_>) {
 
 /// Returns whether this task may inflate now; if not, the task is woken when it may.
 pub(super) fn may_inflate(context: &Context<'_>) -> bool {
-    THREAD.with_borrow_mut(|thread| {
-        let may = !thread.has_resumer || thread.may_inflate(context.waker());
-        if !may {
+    THREAD_TURNS.with_borrow_mut(|thread| {
+        let is_allowed = !thread.has_resumer || thread.may_inflate(context.waker());
+        if !is_allowed {
             thread.enqueue(context.waker());
         }
-        may
+        is_allowed
     })
 }
 
 /// Adds the time that one step of inflating took.
-pub(super) fn count_inflating(time: Duration) {
-    THREAD.with_borrow_mut(|thread| thread.inflated = thread.inflated.saturating_add(time));
+pub(super) fn add_inflate_time(time: Duration) {
+    THREAD_TURNS.with_borrow_mut(|thread| thread.inflated = thread.inflated.saturating_add(time));
 }
 
 /// Wakes the connections of this thread that have work left, one after each poll of the I/O driver. Runs on a
-/// single-threaded runtime for as long as that serves.
-pub(super) async fn resume_in_order() {
+/// single-threaded runtime until that ends.
+pub(super) async fn resume_queued() {
     let _resumer = Resumer::new();
     loop {
         poll_fn(|context| {
-            THREAD.with_borrow_mut(|thread| {
+            THREAD_TURNS.with_borrow_mut(|thread| {
                 if thread.queue.is_empty() {
                     // Inflating done meanwhile stayed within its limit, so it is reset.
                     thread.current = None;
@@ -149,29 +149,29 @@ pub(super) async fn resume_in_order() {
         .await;
         // The runtime wakes a task that has yielded in this way only after it has polled its driver.
         tokio::task::yield_now().await;
-        THREAD.with_borrow_mut(|thread| {
+        THREAD_TURNS.with_borrow_mut(|thread| {
             thread.inflated = Duration::ZERO;
             thread.current = thread.queue.pop_front();
-            if let Some(chosen) = &thread.current {
-                chosen.wake_by_ref();
+            if let Some(current) = &thread.current {
+                current.wake_by_ref();
             }
         });
     }
 }
 
-/// Marks the thread as one on which [`resume_in_order`] runs, until it is dropped.
+/// Marks the thread as one on which [`resume_queued`] runs, until it is dropped.
 struct Resumer;
 
 impl Resumer {
     fn new() -> Resumer {
-        THREAD.with_borrow_mut(|thread| thread.has_resumer = true);
+        THREAD_TURNS.with_borrow_mut(|thread| thread.has_resumer = true);
         Resumer
     }
 }
 
 impl Drop for Resumer {
     fn drop(&mut self) {
-        THREAD.with_borrow_mut(|thread| {
+        THREAD_TURNS.with_borrow_mut(|thread| {
             thread.has_resumer = false;
             (thread.resumer, thread.current) = (None, None);
             thread.queue.drain(..).for_each(Waker::wake);
@@ -191,20 +191,20 @@ mod tests {
     #[test]
     fn a_turn_is_over_when_its_time_is_and_not_before_some_work_was_done() {
         let mut budget = TurnBudget::new();
-        assert!(!budget.spend(CLOCK_CHECK_COST - 1) && budget.begun.is_none(), "the clock is not read");
+        assert!(!budget.spend(CLOCK_CHECK_COST - 1) && budget.started_at.is_none(), "the clock is not read");
         assert!(!budget.spend(1));
-        let begun = budget.begun.expect("the clock was read");
+        let started_at = budget.started_at.expect("the clock was read");
         while !budget.spend(UNCACHED_RESPONSE_COST) {
-            assert!(begun.elapsed() < Duration::from_secs(10), "no turn lasts that long");
+            assert!(started_at.elapsed() < Duration::from_secs(10), "a turn is shorter");
         }
-        assert!(begun.elapsed() >= MAX_TURN);
+        assert!(started_at.elapsed() >= MAX_TURN);
     }
 
     /// Runs `test` on a thread that is set up as a serving thread.
     fn on_serving_thread(test: impl Future<Output = ()> + 'static) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
-            tokio::task::spawn_local(resume_in_order());
+            tokio::task::spawn_local(resume_queued());
             test.await;
         });
     }
@@ -226,10 +226,10 @@ mod tests {
                 // Returns once per poll of the driver.
                 tokio::task::yield_now().await;
             }
-            let all: Vec<u32> = turns.iter().map(Cell::get).collect();
+            let counts: Vec<u32> = turns.iter().map(Cell::get).collect();
             // Each connection also had its first turn.
-            assert!((50..=110).contains(&all.iter().sum::<u32>()), "{all:?} turns in 100 looks");
-            assert!(all.iter().max().unwrap() - all.iter().min().unwrap() <= 1, "{all:?}: in order");
+            assert!((50..=110).contains(&counts.iter().sum::<u32>()), "{counts:?} turns in 100 polls of the driver");
+            assert!(counts.iter().max().unwrap() - counts.iter().min().unwrap() <= 1, "{counts:?}: in order");
         });
     }
 
@@ -243,7 +243,7 @@ mod tests {
                 tokio::task::spawn_local(poll_fn(move |context| -> Poll<()> {
                     while may_inflate(context) {
                         steps[number].set(steps[number].get() + 1);
-                        count_inflating(MAX_TURN / 2);
+                        add_inflate_time(MAX_TURN / 2);
                     }
                     Poll::Pending
                 }));
@@ -251,10 +251,10 @@ mod tests {
             for _ in 0..60 {
                 tokio::task::yield_now().await;
             }
-            let all: Vec<u32> = steps.iter().map(Cell::get).collect();
-            assert!(all.iter().sum::<u32>() <= 2 * 61, "{all:?}: two steps of half a turn in each of 60 looks");
-            assert!(all.iter().min().unwrap() + 4 >= *all.iter().max().unwrap(), "{all:?}: in order");
-            assert!(*all.iter().min().unwrap() > 10, "{all:?}");
+            let counts: Vec<u32> = steps.iter().map(Cell::get).collect();
+            assert!(counts.iter().sum::<u32>() <= 2 * 61, "{counts:?}: two steps of half a turn in each of 60 polls");
+            assert!(counts.iter().min().unwrap() + 4 >= *counts.iter().max().unwrap(), "{counts:?}: in order");
+            assert!(*counts.iter().min().unwrap() > 10, "{counts:?}");
         });
     }
 }

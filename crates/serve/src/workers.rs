@@ -1,4 +1,4 @@
-//! The threads that serve connections: one per core, each with a tokio runtime of its own.
+//! The threads that serve connections: one per core, each with a separate tokio runtime.
 //!
 //! A connection stays on the thread that it was assigned to. Its requests, its header fields and its allocations
 //! therefore stay in the caches of that core, and there is no work stealing. The first thread also accepts, and assigns
@@ -22,9 +22,9 @@ use super::watchdog::Watchdog;
 /// The largest number of serving threads. More would not help: most of the time of a request is spent in the kernel.
 const MAX_WORKER_THREADS: usize = 64;
 
-/// The number of tasks that a serving thread polls before it looks at its sockets and timers again; tokio's default is
-/// 61. A turn may take [`turn::MAX_TURN`], so a smaller number bounds how long a new connection waits. Looking costs a
-/// system call, so it is not done after each task.
+/// The number of tasks that a serving thread polls before it checks its sockets and timers again; tokio's default is
+/// 61. A turn may take [`turn::MAX_TURN`], so a smaller number bounds how long a new connection waits. A check costs a
+/// system call, so there is none after each task.
 const TASKS_PER_DRIVER_POLL: u32 = 16;
 
 /// The number of threads for blocking work in all runtimes together; the default of a single tokio runtime.
@@ -41,7 +41,7 @@ struct WorkerThread {
     load: Arc<AtomicUsize>,
 }
 
-/// The count of one connection on the thread that serves it. Dropping it takes the connection off the count.
+/// The count of one connection on the thread that serves it. Dropping it decrements the count.
 #[derive(Debug)]
 pub(super) struct WorkerLoad(Arc<AtomicUsize>);
 
@@ -54,19 +54,19 @@ impl Drop for WorkerLoad {
 /// Ends the serving threads when it is dropped.
 #[derive(Debug)]
 pub(super) struct WorkerThreadsGuard {
-    _ends: Vec<oneshot::Sender<()>>,
+    _end_signals: Vec<oneshot::Sender<()>>,
 }
 
 impl WorkerThreads {
-    /// Serves on the runtime of the caller alone.
+    /// Returns the runtime of the caller as the only one.
     pub(super) fn on_current_runtime() -> WorkerThreads {
         WorkerThreads([WorkerThread { handle: Handle::current(), load: Arc::default() }].into())
     }
 
     /// Starts one thread per core that this process may use. Each thread reports to the watchdog.
-    pub(super) fn start(pulse: &Arc<Watchdog>) -> io::Result<(WorkerThreads, WorkerThreadsGuard)> {
+    pub(super) fn start(watchdog: &Arc<Watchdog>) -> io::Result<(WorkerThreads, WorkerThreadsGuard)> {
         let count = processors::count().min(MAX_WORKER_THREADS);
-        let (mut members, mut ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        let (mut workers, mut end_signals) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for number in 0..count {
             // All runtimes together have as many threads for blocking work as one shared runtime would.
             let blocking = (MAX_BLOCKING_THREADS / count).max(1);
@@ -74,52 +74,52 @@ impl WorkerThreads {
             builder.max_blocking_threads(blocking).event_interval(TASKS_PER_DRIVER_POLL);
             let runtime = runtime::build_runtime(&mut builder)?;
             let (end, ended) = oneshot::channel::<()>();
-            members.push(WorkerThread { handle: runtime.handle().clone(), load: Arc::default() });
-            ends.push(end);
-            let pulse = Arc::clone(pulse);
-            let work = move || {
+            workers.push(WorkerThread { handle: runtime.handle().clone(), load: Arc::default() });
+            end_signals.push(end);
+            let watchdog = Arc::clone(watchdog);
+            let thread_main = move || {
                 runtime.block_on(async {
-                    tokio::spawn(turn::resume_in_order());
+                    tokio::spawn(turn::resume_queued());
                     // An error means that the sender was dropped, which also ends the thread.
-                    let _ = pulse.register().beat_while(ended).await;
+                    let _ = watchdog.register().beat_while(ended).await;
                 });
-                // Connections that are left were cut by the shutdown of their listener.
+                // The shutdown of their listener has already cut the connections that are still open.
                 runtime.shutdown_background();
             };
-            thread::Builder::new().name(format!("serve-{number}")).spawn(work)?;
+            thread::Builder::new().name(format!("serve-{number}")).spawn(thread_main)?;
         }
-        let crew = WorkerThreads(members.into());
-        if let Some(first) = crew.0.first() {
-            let all = crew.clone();
-            first.handle.spawn(reclaim::return_memory(move || all.connections()));
+        let workers = WorkerThreads(workers.into());
+        if let Some(first) = workers.0.first() {
+            let counted = workers.clone();
+            first.handle.spawn(reclaim::return_memory(move || counted.connections()));
         }
-        Ok((crew, WorkerThreadsGuard { _ends: ends }))
+        Ok((workers, WorkerThreadsGuard { _end_signals: end_signals }))
     }
 
-    /// Runs `work` on the first serving thread and waits for its result.
+    /// Runs `future` on the first serving thread and waits for its result.
     pub(super) async fn run_on_first<T: Send + 'static>(
         &self,
-        work: impl Future<Output = T> + Send + 'static,
+        future: impl Future<Output = T> + Send + 'static,
     ) -> io::Result<T> {
-        self.0[0].handle.spawn(work).await.map_err(io::Error::other)
+        self.0[0].handle.spawn(future).await.map_err(io::Error::other)
     }
 
     /// Returns the number of connections on all threads.
     pub(super) fn connections(&self) -> usize {
-        self.0.iter().map(|member| member.load.load(Ordering::Relaxed)).sum()
+        self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).sum()
     }
 
     /// Selects the thread with the fewest connections for the next one, and counts it there. The handle is `None` if
     /// that is the first thread, on which the caller runs.
     pub(super) fn assign(&self) -> (Option<&Handle>, WorkerLoad) {
-        let (at, least) = self
+        let (index, least_loaded) = self
             .0
             .iter()
             .enumerate()
-            .min_by_key(|(_, member)| member.load.load(Ordering::Relaxed))
+            .min_by_key(|(_, worker)| worker.load.load(Ordering::Relaxed))
             .unwrap_or((0, &self.0[0]));
-        least.load.fetch_add(1, Ordering::Relaxed);
-        ((at > 0).then_some(&least.handle), WorkerLoad(Arc::clone(&least.load)))
+        least_loaded.load.fetch_add(1, Ordering::Relaxed);
+        ((index > 0).then_some(&least_loaded.handle), WorkerLoad(Arc::clone(&least_loaded.load)))
     }
 }
 
@@ -129,24 +129,26 @@ mod tests {
 
     #[tokio::test]
     async fn a_connection_is_given_to_who_has_the_fewest_and_weighs_until_it_is_gone() {
-        let member = || WorkerThread { handle: Handle::current(), load: Arc::default() };
-        let crew = WorkerThreads([member(), member(), member()].into());
-        let loads = || -> Vec<usize> { crew.0.iter().map(|member| member.load.load(Ordering::Relaxed)).collect() };
-        let mut all: Vec<WorkerLoad> = Vec::new();
-        for (is_other, expected) in [(false, [1, 0, 0]), (true, [1, 1, 0]), (true, [1, 1, 1]), (false, [2, 1, 1])] {
-            let (to, load) = crew.assign();
-            assert_eq!((to.is_some(), loads()), (is_other, expected.to_vec()));
-            all.push(load);
+        let worker = || WorkerThread { handle: Handle::current(), load: Arc::default() };
+        let workers = WorkerThreads([worker(), worker(), worker()].into());
+        let loads = || -> Vec<usize> { workers.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).collect() };
+        let mut assigned: Vec<WorkerLoad> = Vec::new();
+        for (is_other_thread, expected) in
+            [(false, [1, 0, 0]), (true, [1, 1, 0]), (true, [1, 1, 1]), (false, [2, 1, 1])]
+        {
+            let (handle, load) = workers.assign();
+            assert_eq!((handle.is_some(), loads()), (is_other_thread, expected.to_vec()));
+            assigned.push(load);
         }
-        assert_eq!(crew.connections(), 4);
-        drop(all.remove(2));
-        assert_eq!((loads(), crew.connections()), (vec![2, 1, 0], 3));
-        let (to, load) = crew.assign();
-        assert_eq!((to.is_some(), loads()), (true, vec![2, 1, 1]));
-        drop((load, all));
-        assert_eq!((loads(), crew.connections()), (vec![0, 0, 0], 0));
-        let here = WorkerThreads::on_current_runtime();
-        assert!(here.assign().0.is_none(), "there is nobody else");
-        assert_eq!(crew.run_on_first(async { 7 }).await.unwrap(), 7);
+        assert_eq!(workers.connections(), 4);
+        drop(assigned.remove(2));
+        assert_eq!((loads(), workers.connections()), (vec![2, 1, 0], 3));
+        let (handle, load) = workers.assign();
+        assert_eq!((handle.is_some(), loads()), (true, vec![2, 1, 1]));
+        drop((load, assigned));
+        assert_eq!((loads(), workers.connections()), (vec![0, 0, 0], 0));
+        let single = WorkerThreads::on_current_runtime();
+        assert!(single.assign().0.is_none(), "there is no other thread");
+        assert_eq!(workers.run_on_first(async { 7 }).await.unwrap(), 7);
     }
 }

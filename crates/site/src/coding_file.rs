@@ -1,4 +1,5 @@
-//! A coding file: every text of a version once more, as Brotli or Zstandard, in one file that is mapped like the image.
+//! The format of coding files: the texts of a version compressed with Brotli or Zstandard, in one file that is mapped
+//! like the image.
 //!
 //! The format is little-endian: a header, one record for each file of the index, the SHA-256 of both, then the bodies
 //! in the order of the records, without a gap. A file whose Brotli or Zstandard form is not smaller than its gzip form
@@ -56,32 +57,32 @@ impl CodingStatistics {
 }
 
 /// Returns the size of header, records and checksum for an index of `files` files, in bytes. The bodies begin there.
-pub fn head_len(files: usize) -> u64 {
+pub fn compute_head_len(files: usize) -> u64 {
     (HEADER_BYTES + files * RECORD_BYTES + CHECKSUM_BYTES) as u64
 }
 
 /// Encodes header, records and checksum. `records` has one record for each file of the index; `millis` is the processor
 /// time that compressing took.
 pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord], millis: u64) -> Vec<u8> {
-    let mut out = Vec::with_capacity(head_len(records.len()) as usize);
+    let mut output = Vec::with_capacity(compute_head_len(records.len()) as usize);
     let bodies: u64 = records.iter().map(|record| record.len).sum();
-    let kept = records.iter().filter(|record| record.len > 0).count();
-    out.extend_from_slice(MAGIC);
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    out.extend_from_slice(&coding_number(coding).to_le_bytes());
-    out.extend_from_slice(&id.0.0);
-    out.extend_from_slice(&(records.len() as u32).to_le_bytes());
-    out.extend_from_slice(&(kept as u32).to_le_bytes());
-    out.extend_from_slice(&(head_len(records.len()) + bodies).to_le_bytes());
-    out.extend_from_slice(&millis.to_le_bytes());
+    let body_count = records.iter().filter(|record| record.len > 0).count();
+    output.extend_from_slice(MAGIC);
+    output.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+    output.extend_from_slice(&coding_number(coding).to_le_bytes());
+    output.extend_from_slice(&id.0.0);
+    output.extend_from_slice(&(records.len() as u32).to_le_bytes());
+    output.extend_from_slice(&(body_count as u32).to_le_bytes());
+    output.extend_from_slice(&(compute_head_len(records.len()) + bodies).to_le_bytes());
+    output.extend_from_slice(&millis.to_le_bytes());
     for record in records {
-        out.extend_from_slice(&record.offset.to_le_bytes());
-        out.extend_from_slice(&record.len.to_le_bytes());
-        out.extend_from_slice(&record.crc.to_le_bytes());
+        output.extend_from_slice(&record.offset.to_le_bytes());
+        output.extend_from_slice(&record.len.to_le_bytes());
+        output.extend_from_slice(&record.crc.to_le_bytes());
     }
-    let check = Digest::of(&out);
-    out.extend_from_slice(&check.0);
-    out
+    let checksum = Digest::compute(&output);
+    output.extend_from_slice(&checksum.0);
+    output
 }
 
 /// Checks a coding file without reading its bodies. Everything before the bodies must be what [`encode_head`] writes
@@ -92,7 +93,7 @@ pub fn check_file(
     id: VersionId,
     files: usize,
 ) -> Result<CodingStatistics, CodingFault> {
-    let head = head_len(files) as usize;
+    let head = compute_head_len(files) as usize;
     if bytes.len() < HEADER_BYTES + CHECKSUM_BYTES || &bytes[..8] != MAGIC || read_u32_le(bytes, 8) != FORMAT_VERSION {
         return Err(CodingFault("another format"));
     }
@@ -105,31 +106,39 @@ pub fn check_file(
     if bytes.len() < head || read_u64_le(bytes, 56) != bytes.len() as u64 {
         return Err(CodingFault("length"));
     }
-    if Digest::of(&bytes[..head - CHECKSUM_BYTES]).0 != bytes[head - CHECKSUM_BYTES..head] {
+    if Digest::compute(&bytes[..head - CHECKSUM_BYTES]).0 != bytes[head - CHECKSUM_BYTES..head] {
         return Err(CodingFault("checksum"));
     }
-    let (mut at, mut kept) = (head as u64, 0);
+    let (mut body_start, mut body_count) = (head as u64, 0);
     for file in 0..files {
         let record = read_record(bytes, file);
         if record.len == 0 {
             continue;
         }
-        if record.offset != at {
+        if record.offset != body_start {
             return Err(CodingFault("a body out of place"));
         }
-        at = at.checked_add(record.len).ok_or(CodingFault("length"))?;
-        kept += 1;
+        body_start = body_start.checked_add(record.len).ok_or(CodingFault("length"))?;
+        body_count += 1;
     }
-    if at != bytes.len() as u64 || kept != read_u32_le(bytes, 52) {
+    if body_start != bytes.len() as u64 || body_count != read_u32_le(bytes, 52) {
         return Err(CodingFault("length"));
     }
-    Ok(CodingStatistics { files: u64::from(kept), bytes: at - head as u64, millis: read_u64_le(bytes, 64) })
+    Ok(CodingStatistics {
+        files: u64::from(body_count),
+        bytes: body_start - head as u64,
+        millis: read_u64_le(bytes, 64),
+    })
 }
 
 /// Returns the record of a file. `file` is below the number of files that [`check_file`] was called with.
 pub fn read_record(bytes: &[u8], file: usize) -> CodingRecord {
-    let at = HEADER_BYTES + file * RECORD_BYTES;
-    CodingRecord { offset: read_u64_le(bytes, at), len: read_u64_le(bytes, at + 8), crc: read_u32_le(bytes, at + 16) }
+    let start = HEADER_BYTES + file * RECORD_BYTES;
+    CodingRecord {
+        offset: read_u64_le(bytes, start),
+        len: read_u64_le(bytes, start + 8),
+        crc: read_u32_le(bytes, start + 16),
+    }
 }
 
 impl CodingRecord {
@@ -153,10 +162,11 @@ mod tests {
     const FILES: usize = 3;
 
     fn sample() -> (Vec<u8>, VersionId) {
-        let id = VersionId(Digest::of(b"version"));
-        let at = head_len(FILES);
-        let of = |offset: u64, body: &[u8]| CodingRecord { offset, len: body.len() as u64, crc: crc32fast::hash(body) };
-        let records = [of(at, b"first"), CodingRecord::default(), of(at + 5, b"third body")];
+        let id = VersionId(Digest::compute(b"version"));
+        let offset = compute_head_len(FILES);
+        let record =
+            |offset: u64, body: &[u8]| CodingRecord { offset, len: body.len() as u64, crc: crc32fast::hash(body) };
+        let records = [record(offset, b"first"), CodingRecord::default(), record(offset + 5, b"third body")];
         let mut bytes = encode_head(ContentCoding::Brotli, id, &records, 12);
         bytes.extend_from_slice(b"firstthird body");
         (bytes, id)
@@ -165,8 +175,8 @@ mod tests {
     #[test]
     fn what_was_written_is_found() {
         let (bytes, id) = sample();
-        let found = check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
-        assert_eq!(found, CodingStatistics { files: 2, bytes: 15, millis: 12 });
+        let statistics = check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
+        assert_eq!(statistics, CodingStatistics { files: 2, bytes: 15, millis: 12 });
         let body = |file: usize| read_record(&bytes, file).body_range().map(|range| &bytes[range]);
         assert_eq!([body(0), body(1), body(2)], [Some(&b"first"[..]), None, Some(&b"third body"[..])]);
         assert_eq!(read_record(&bytes, 2).crc, crc32fast::hash(b"third body"));
@@ -174,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_coding_of_nothing_is_one_too() {
-        let id = VersionId(Digest::of(b"version"));
+        let id = VersionId(Digest::compute(b"version"));
         let bytes = encode_head(ContentCoding::Zstd, id, &[CodingRecord::default(); 2], 0);
         assert_eq!(check_file(&bytes, ContentCoding::Zstd, id, 2).unwrap(), CodingStatistics::default());
     }
@@ -182,7 +192,7 @@ mod tests {
     #[test]
     fn any_flipped_bit_before_the_bodies_any_other_length_and_any_other_version_is_noticed() {
         let (bytes, id) = sample();
-        for bit in 0..head_len(FILES) as usize * 8 {
+        for bit in 0..compute_head_len(FILES) as usize * 8 {
             let mut wrong = bytes.clone();
             wrong[bit / 8] ^= 1 << (bit % 8);
             assert!(check_file(&wrong, ContentCoding::Brotli, id, FILES).is_err(), "bit {bit}");
@@ -192,25 +202,25 @@ mod tests {
         }
         assert!(check_file(&[&bytes[..], b"x"].concat(), ContentCoding::Brotli, id, FILES).is_err());
         assert!(check_file(&bytes, ContentCoding::Zstd, id, FILES).is_err());
-        assert!(check_file(&bytes, ContentCoding::Brotli, VersionId(Digest::of(b"other")), FILES).is_err());
+        assert!(check_file(&bytes, ContentCoding::Brotli, VersionId(Digest::compute(b"other")), FILES).is_err());
         assert!(check_file(&bytes, ContentCoding::Brotli, id, FILES + 1).is_err());
     }
 
     #[test]
     fn records_that_lead_elsewhere_are_refused_though_their_checksum_is_right() {
-        let id = VersionId(Digest::of(b"version"));
-        let at = head_len(1);
+        let id = VersionId(Digest::compute(b"version"));
+        let offset = compute_head_len(1);
         for record in [
-            CodingRecord { offset: at + 1, len: 5, crc: 0 },
-            CodingRecord { offset: 0, len: at + 5, crc: 0 },
-            CodingRecord { offset: at, len: u64::MAX - 3, crc: 0 },
-            CodingRecord { offset: at, len: 4, crc: 0 },
+            CodingRecord { offset: offset + 1, len: 5, crc: 0 },
+            CodingRecord { offset: 0, len: offset + 5, crc: 0 },
+            CodingRecord { offset, len: u64::MAX - 3, crc: 0 },
+            CodingRecord { offset, len: 4, crc: 0 },
         ] {
             let mut bytes = encode_head(ContentCoding::Brotli, id, &[CodingRecord { len: 5, ..record }], 0);
             // The checksum is computed over the wrong record, as a faulty writer would do.
             bytes[HEADER_BYTES..HEADER_BYTES + 8].copy_from_slice(&record.offset.to_le_bytes());
             bytes[HEADER_BYTES + 8..HEADER_BYTES + 16].copy_from_slice(&record.len.to_le_bytes());
-            let checked = Digest::of(&bytes[..bytes.len() - CHECKSUM_BYTES]);
+            let checked = Digest::compute(&bytes[..bytes.len() - CHECKSUM_BYTES]);
             let end = bytes.len() - CHECKSUM_BYTES;
             bytes[end..].copy_from_slice(&checked.0);
             bytes.extend_from_slice(b"12345");
@@ -221,8 +231,8 @@ mod tests {
     #[test]
     fn what_the_head_says_of_all_files_together_is_held_against_their_records() {
         let (bytes, id) = sample();
-        let head = head_len(FILES) as usize;
-        for (at, with, why) in [
+        let head = compute_head_len(FILES) as usize;
+        for (offset, value, expected) in [
             (8, 2, "another format"),
             (12, 2, "another coding"),
             (12, 3, "another coding"),
@@ -233,10 +243,14 @@ mod tests {
             (56, head as u32 + 16, "length"),
         ] {
             let mut wrong = bytes.clone();
-            wrong[at..at + 4].copy_from_slice(&u32::to_le_bytes(with));
-            let checked = Digest::of(&wrong[..head - CHECKSUM_BYTES]);
+            wrong[offset..offset + 4].copy_from_slice(&u32::to_le_bytes(value));
+            let checked = Digest::compute(&wrong[..head - CHECKSUM_BYTES]);
             wrong[head - CHECKSUM_BYTES..head].copy_from_slice(&checked.0);
-            assert_eq!(check_file(&wrong, ContentCoding::Brotli, id, FILES), Err(CodingFault(why)), "{at} {with}");
+            assert_eq!(
+                check_file(&wrong, ContentCoding::Brotli, id, FILES),
+                Err(CodingFault(expected)),
+                "{offset} {value}"
+            );
         }
         assert_eq!(check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap().seconds().to_string(), "0.012");
     }

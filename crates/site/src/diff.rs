@@ -11,9 +11,9 @@ use super::index::ImageIndex;
 pub struct FileChange {
     /// The path of the file.
     pub path: Vec<u8>,
-    /// The size in the earlier version, in bytes; `None` if the file is not there.
+    /// The size in the earlier version, in bytes; `None` if the version lacks the file.
     pub before: Option<u64>,
-    /// The size in the later version, in bytes; `None` if the file is not there.
+    /// The size in the later version, in bytes; `None` if the version lacks the file.
     pub after: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl VersionDiff {
         self.pages.is_empty() && self.files.is_empty()
     }
 
-    fn changes_of(&mut self, path: &[u8]) -> &mut FileChanges {
+    fn changes_for(&mut self, path: &[u8]) -> &mut FileChanges {
         if is_reachable_page(path) { &mut self.pages } else { &mut self.files }
     }
 }
@@ -66,7 +66,7 @@ fn is_reachable_page(path: &[u8]) -> bool {
     is_page(path) && !is_hidden(path)
 }
 
-/// Returns the number of pages of a version, as `sync` and `import` print it.
+/// Counts the pages of a version: HTML documents whose path has no hidden component.
 pub fn count_pages(index: &ImageIndex) -> u64 {
     (0..index.len()).filter(|&i| is_reachable_page(index.path(i))).count() as u64
 }
@@ -85,7 +85,7 @@ pub fn compare_versions(before: &ImageIndex, after: &ImageIndex) -> VersionDiff 
         let old = (order != Ordering::Greater).then(|| before.entry(i));
         let new = (order != Ordering::Less).then(|| after.entry(j));
         let path = if old.is_some() { before.path(i) } else { after.path(j) };
-        let changes = diff.changes_of(path);
+        let changes = diff.changes_for(path);
         changes.before += u64::from(old.is_some());
         changes.after += u64::from(new.is_some());
         let change = || FileChange {
@@ -119,13 +119,13 @@ mod tests {
             .iter()
             .map(|(path, text)| {
                 let entry = IndexEntry {
-                    coding: EntryCompression::Stored,
+                    compression: EntryCompression::Stored,
                     offset: 0,
-                    coded_len: 0,
+                    compressed_len: 0,
                     len: text.len() as u64,
                     crc: 0,
-                    content: Digest::of(text.as_bytes()),
-                    coded_crc: 0,
+                    content: Digest::compute(text.as_bytes()),
+                    compressed_crc: 0,
                     last_header_bit: 0,
                     spare_bits: 0,
                     modified: 0,

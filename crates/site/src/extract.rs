@@ -12,7 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::{AtFlags, Mode, OFlags, Stat, fchmod, fstat, linkat, mkdirat, openat, statat, unlinkat};
 use rustix::io::Errno;
 
-use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::codec::inflate::{InflateStatus, Inflater};
 use docwharf_base::model::site_path::{SitePath, components, file_name};
 
 use super::index::{EntryCompression, IndexEntry};
@@ -28,7 +28,7 @@ pub struct FileModes {
 
 impl FileModes {
     /// Derives the bits of folders from those of files: a class that may read the files may enter the folders. The
-    /// owner may always change folders, because it has to remove them one day.
+    /// owner may always change folders, because it removes them later.
     pub fn from_file_mode(mode: u32) -> FileModes {
         FileModes { file: mode, folder: mode | (mode & 0o444) >> 2 | 0o700 }
     }
@@ -42,12 +42,12 @@ impl FileModes {
 const OPEN_FOLDER_FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// A folder of site files. Access in the order of the paths is fastest: the folder of the last file is kept open.
+/// A folder of site files. Access in the order of the paths is fastest, because the folder of the last file stays open.
 #[derive(Debug)]
 pub struct FileTree {
     root: File,
-    /// The bits that are set on each new file and folder, whatever the umask is. Without them a file has 0644 and a
-    /// folder 0755, under the umask.
+    /// The bits that are set on each new file and folder, independent of the umask. `None` creates files with 0644 and
+    /// folders with 0755, reduced by the umask.
     modes: Option<FileModes>,
     last: Option<(Box<[u8]>, OwnedFd)>,
 }
@@ -59,7 +59,7 @@ impl FileTree {
     }
 
     /// Creates a folder and its parents where they do not exist.
-    pub fn make_folder(&mut self, path: &SitePath) -> rustix::io::Result<()> {
+    pub fn create_folder(&mut self, path: &SitePath) -> rustix::io::Result<()> {
         self.open_folder(path.as_bytes(), true).map(drop)
     }
 
@@ -89,8 +89,8 @@ impl FileTree {
     }
 
     /// Creates a hard link to the file at `path` of another tree, at the same path here.
-    pub fn link_from(&mut self, other: &mut FileTree, path: &SitePath) -> rustix::io::Result<()> {
-        let (from, name) = other.open_parent(path, false)?;
+    pub fn link_from(&mut self, source: &mut FileTree, path: &SitePath) -> rustix::io::Result<()> {
+        let (from, name) = source.open_parent(path, false)?;
         let (to, _) = self.open_parent(path, true)?;
         linkat(from, name, to, name, AtFlags::empty())
     }
@@ -101,34 +101,38 @@ impl FileTree {
         unlinkat(folder, name, AtFlags::empty())
     }
 
-    /// Returns the parent folder of `path`, and its name there.
-    fn open_parent<'a>(&mut self, path: &'a SitePath, make: bool) -> rustix::io::Result<(&OwnedFd, &'a OsStr)> {
+    /// Returns the parent folder of `path`, and the last component of `path`.
+    fn open_parent<'a>(
+        &mut self,
+        path: &'a SitePath,
+        create_missing: bool,
+    ) -> rustix::io::Result<(&OwnedFd, &'a OsStr)> {
         let path = path.as_bytes();
         let name = file_name(path);
-        let folder = self.open_folder(&path[..path.len() - name.len()], make)?;
+        let folder = self.open_folder(&path[..path.len() - name.len()], create_missing)?;
         Ok((folder, OsStr::from_bytes(name)))
     }
 
-    fn open_folder(&mut self, path: &[u8], make: bool) -> rustix::io::Result<&OwnedFd> {
+    fn open_folder(&mut self, path: &[u8], create_missing: bool) -> rustix::io::Result<&OwnedFd> {
         let (path, folder) = match self.last.take() {
             Some(last) if *last.0 == *path => last,
-            _ => (path.into(), self.walk_to_folder(path, make)?),
+            _ => (path.into(), self.walk_to_folder(path, create_missing)?),
         };
         Ok(&self.last.insert((path, folder)).1)
     }
 
-    fn walk_to_folder(&self, path: &[u8], make: bool) -> rustix::io::Result<OwnedFd> {
+    fn walk_to_folder(&self, path: &[u8], create_missing: bool) -> rustix::io::Result<OwnedFd> {
         let mut folder = rustix::io::fcntl_dupfd_cloexec(&self.root, 0)?;
         for name in components(path).filter(|name| !name.is_empty()) {
             let name = OsStr::from_bytes(name);
             folder = match openat(&folder, name, OPEN_FOLDER_FLAGS, Mode::empty()) {
-                Err(Errno::NOENT) if make => {
+                Err(Errno::NOENT) if create_missing => {
                     mkdirat(&folder, name, Mode::from_raw_mode(self.modes.map_or(0o755, |modes| modes.folder)))?;
-                    let made = openat(&folder, name, OPEN_FOLDER_FLAGS, Mode::empty())?;
+                    let created = openat(&folder, name, OPEN_FOLDER_FLAGS, Mode::empty())?;
                     if let Some(modes) = self.modes {
-                        set_folder_mode(&made, modes.folder)?;
+                        set_folder_mode(&created, modes.folder)?;
                     }
-                    made
+                    created
                 }
                 opened => opened?,
             };
@@ -137,23 +141,23 @@ impl FileTree {
     }
 }
 
-/// Sets the bits of a folder and keeps its set-group-ID bit. That bit hands the group of the folder down to new
-/// entries, which is how the processes of a Kubernetes pod share a volume.
+/// Sets the bits of a folder and preserves its set-group-ID bit: new entries then inherit the group of the folder,
+/// which is how the processes of a Kubernetes pod share a volume.
 pub fn set_folder_mode(folder: &impl AsFd, mode: u32) -> rustix::io::Result<()> {
-    let hands_down = fstat(folder)?.st_mode & Mode::SGID.as_raw_mode();
-    fchmod(folder, Mode::from_raw_mode(mode | hands_down))
+    let set_group_id = fstat(folder)?.st_mode & Mode::SGID.as_raw_mode();
+    fchmod(folder, Mode::from_raw_mode(mode | set_group_id))
 }
 
 /// Writes a file's content from its compressed bytes in the image.
-pub fn write_content(file: &mut File, coded: &[u8], entry: &IndexEntry, inflate: &mut Inflate) -> io::Result<()> {
-    if entry.coding == EntryCompression::Stored {
-        return file.write_all(coded);
+pub fn write_content(file: &mut File, compressed: &[u8], entry: &IndexEntry, inflate: &mut Inflater) -> io::Result<()> {
+    if entry.compression == EntryCompression::Stored {
+        return file.write_all(compressed);
     }
     inflate.reset();
-    let mut at = 0;
+    let mut input_start = 0;
     loop {
-        let step = inflate.run(&coded[at..], true).map_err(io::Error::other)?;
-        at += step.consumed;
+        let step = inflate.run(&compressed[input_start..], true).map_err(io::Error::other)?;
+        input_start += step.consumed;
         file.write_all(inflate.output())?;
         if step.status == InflateStatus::Done {
             return Ok(());
@@ -184,21 +188,24 @@ mod tests {
 
     #[test]
     fn folders_can_be_entered_by_whoever_may_read_and_are_their_owners() {
-        let of = |mode| FileModes::from_file_mode(mode).folder;
-        assert_eq!([of(0o644), of(0o640), of(0o664), of(0o400), of(0o444)], [0o755, 0o750, 0o775, 0o700, 0o755]);
+        let folder_mode = |mode| FileModes::from_file_mode(mode).folder;
+        assert_eq!(
+            [folder_mode(0o644), folder_mode(0o640), folder_mode(0o664), folder_mode(0o400), folder_mode(0o444)],
+            [0o755, 0o750, 0o775, 0o700, 0o755]
+        );
         assert_eq!(FileModes::from_umask(0o027), FileModes { file: 0o640, folder: 0o750 });
     }
 
     #[test]
     fn folders_get_their_mode_and_hand_their_group_down_where_the_one_above_does() {
-        for (above, file, folder) in [(0o2770, 0o640, 0o2750), (0o770, 0o640, 0o750), (0o2700, 0o600, 0o2700)] {
+        for (parent_mode, file, folder) in [(0o2770, 0o640, 0o2750), (0o770, 0o640, 0o750), (0o2700, 0o600, 0o2700)] {
             let root = tempfile::tempdir().unwrap();
-            std::fs::set_permissions(root.path(), PermissionsExt::from_mode(above)).unwrap();
+            std::fs::set_permissions(root.path(), PermissionsExt::from_mode(parent_mode)).unwrap();
             let mut tree = tree(root.path(), Some(FileModes::from_file_mode(file)));
             tree.create(&path("a/b/x.txt")).unwrap();
-            tree.make_folder(&path("c")).unwrap();
+            tree.create_folder(&path("c")).unwrap();
             let modes = ["a", "a/b", "c", "a/b/x.txt"].map(|name| mode(&root.path().join(name)));
-            assert_eq!(modes, [folder, folder, folder, file], "below {above:o}");
+            assert_eq!(modes, [folder, folder, folder, file], "below {parent_mode:o}");
         }
         // Without modes the bits are at most these; the umask may clear more.
         let root = tempfile::tempdir().unwrap();
@@ -208,32 +215,32 @@ mod tests {
 
     #[test]
     fn files_lie_where_their_paths_say_whichever_folder_was_open_last() {
-        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let (mut from, mut to) = (tree(one.path(), None), tree(other.path(), None));
+        let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (mut from, mut to) = (tree(source.path(), None), tree(target.path(), None));
         let names = ["a/x", "b/x", "a/y", "z", "a/b/x", "a/z"];
         for name in names {
             from.create(&path(name)).unwrap().write_all(name.as_bytes()).unwrap();
         }
         assert_eq!(from.create(&path("a/x")).unwrap_err(), Errno::EXIST);
         for name in names {
-            assert_eq!(std::fs::read_to_string(one.path().join(name)).unwrap(), name);
+            assert_eq!(std::fs::read_to_string(source.path().join(name)).unwrap(), name);
             assert_eq!(io::read_to_string(from.open(&path(name)).unwrap()).unwrap(), name);
             to.link_from(&mut from, &path(name)).unwrap();
             let inode = |root: &Path| std::fs::metadata(root.join(name)).unwrap().ino();
-            assert_eq!(inode(one.path()), inode(other.path()), "{name}");
+            assert_eq!(inode(source.path()), inode(target.path()), "{name}");
         }
         assert_eq!(to.link_from(&mut from, &path("z")).unwrap_err(), Errno::EXIST);
         from.remove(&path("a/x")).unwrap();
         assert_eq!(from.stat(&path("a/x")).unwrap_err(), Errno::NOENT);
-        assert!(other.path().join("a/x").exists());
+        assert!(target.path().join("a/x").exists());
         // Reading creates no folders.
-        for look in
+        for result in
             [from.open(&path("new/x")).map(drop), from.remove(&path("new/x")), from.stat(&path("new/x")).map(drop)]
         {
-            assert_eq!(look.unwrap_err(), Errno::NOENT);
+            assert_eq!(result.unwrap_err(), Errno::NOENT);
         }
         assert!(to.link_from(&mut from, &path("new/x")).is_err());
-        assert!(!one.path().join("new").exists() && !other.path().join("new").exists());
+        assert!(!source.path().join("new").exists() && !target.path().join("new").exists());
     }
 
     #[test]
@@ -246,33 +253,34 @@ mod tests {
         let mut tree = tree(dir.path(), None);
         assert!(tree.open(&path("file")).is_err() && tree.open(&path("link/x")).is_err());
         assert!(tree.create(&path("link/y")).is_err() && tree.create(&path("file")).is_err());
-        assert!(tree.make_folder(&path("link/deep")).is_err() && tree.remove(&path("link/x")).is_err());
+        assert!(tree.create_folder(&path("link/deep")).is_err() && tree.remove(&path("link/x")).is_err());
         let kind = FileType::from_raw_mode(tree.stat(&path("file")).unwrap().st_mode);
         assert!(kind.is_symlink());
-        let left: Vec<_> = std::fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(left, ["x"]);
+        let remaining: Vec<_> =
+            std::fs::read_dir(outside.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(remaining, ["x"]);
         tree.open(&path("pipe")).unwrap();
     }
 
     #[test]
     fn a_file_is_written_as_it_was_however_it_lies_in_the_image() {
         let text = "so many words ".repeat(50_000);
-        let mut coded = Vec::new();
-        docwharf_base::codec::deflate::Deflater::new(1).encode_all(text.as_bytes(), &mut coded);
-        let mut inflate = Inflate::new();
-        for (coding, bytes) in [
-            (EntryCompression::Deflate, &coded[..]),
+        let mut compressed = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(text.as_bytes(), &mut compressed);
+        let mut inflate = Inflater::new();
+        for (compression, bytes) in [
+            (EntryCompression::Deflate, &compressed[..]),
             (EntryCompression::Stored, text.as_bytes()),
-            (EntryCompression::Deflate, &coded),
+            (EntryCompression::Deflate, &compressed),
         ] {
             let entry = IndexEntry {
-                coding,
+                compression,
                 offset: 0,
-                coded_len: bytes.len() as u64,
+                compressed_len: bytes.len() as u64,
                 len: text.len() as u64,
                 crc: 0,
-                content: docwharf_base::model::digest::Digest::of(b""),
-                coded_crc: 0,
+                content: docwharf_base::model::digest::Digest::compute(b""),
+                compressed_crc: 0,
                 last_header_bit: 0,
                 spare_bits: 0,
                 modified: 0,
@@ -280,9 +288,12 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             let mut file = tree(root.path(), None).create(&path("x")).unwrap();
             write_content(&mut file, bytes, &entry, &mut inflate).unwrap();
-            assert!(std::fs::read_to_string(root.path().join("x")).unwrap() == text, "{coding:?}");
+            assert!(std::fs::read_to_string(root.path().join("x")).unwrap() == text, "{compression:?}");
             let cut = &bytes[..bytes.len() / 2];
-            assert_eq!(write_content(&mut file, cut, &entry, &mut inflate).is_ok(), coding == EntryCompression::Stored);
+            assert_eq!(
+                write_content(&mut file, cut, &entry, &mut inflate).is_ok(),
+                compression == EntryCompression::Stored
+            );
         }
     }
 }

@@ -17,7 +17,7 @@
 //! use docwharf_site::index::ImageIndex;
 //! use docwharf_site::lookup::{LookupResult, Slashes, resolve_address};
 //! use docwharf_site::mapping;
-//! use docwharf_site::seal::{ImageSpace, SealOptions, SealProgress, seal};
+//! use docwharf_site::seal::{ImageTarget, SealOptions, SealProgress, seal};
 //! use docwharf_site::sealed_version::SealedVersion;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,16 +26,16 @@
 //! std::fs::write(folder.path().join("guide.html"), "<h1>Guide</h1>")?;
 //!
 //! // Verify the bundle and write its image to a file without a name.
-//! let space = ImageSpace::Unlinked(std::env::temp_dir());
-//! let sealing = seal(folder.path(), &space, &SealOptions::new(BundleLimits::default()), &SealProgress::default())?;
+//! let target = ImageTarget::Unlinked(std::env::temp_dir());
+//! let sealed = seal(folder.path(), &target, &SealOptions::new(BundleLimits::default()), &SealProgress::default())?;
 //!
 //! // Map the image and open the version.
-//! let id = sealing.proven.id;
-//! let index = ImageIndex::decode(sealing.proven.index(sealing.image_len), sealing.image_len, id)?;
-//! let site = SealedVersion::new(id, mapping::map_image(sealing.image)?, index);
+//! let id = sealed.verified.id;
+//! let index = ImageIndex::decode(sealed.verified.index(sealed.image_len), sealed.image_len, id)?;
+//! let site = SealedVersion::new(id, mapping::map_image(sealed.image)?, index);
 //!
 //! assert!(matches!(resolve_address(&site, b"guide", Slashes::Serve), LookupResult::File(_)));
-//! assert_eq!(resolve_address(&site, b"missing", Slashes::Serve), LookupResult::Nothing);
+//! assert_eq!(resolve_address(&site, b"missing", Slashes::Serve), LookupResult::NotFound);
 //! # Ok(())
 //! # }
 //! ```

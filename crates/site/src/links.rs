@@ -15,7 +15,7 @@ const LINK_SELECTORS: &str = "a[href], area[href], base[href], link[href], scrip
                         source[srcset], iframe[src], frame[src], embed[src], video[src], video[poster], audio[src], \
                         track[src], object[data], meta[http-equiv][content]";
 
-/// An upper bound for the length of the character reference names in HTML, in bytes.
+/// An upper bound for the length of a character reference name in HTML, in bytes.
 const MAX_REFERENCE_NAME_BYTES: usize = 32;
 
 /// An address in a page.
@@ -23,55 +23,55 @@ const MAX_REFERENCE_NAME_BYTES: usize = 32;
 pub enum PageAddress<'a> {
     /// The base of relative links. Only the first one of a page counts.
     Base(&'a str),
-    /// A link as it is written, with character references decoded.
+    /// A link as it is written in the page, with character references decoded.
     Link(&'a str),
 }
 
-/// Reads a page that `feed` passes in pieces and calls `tell` for each address in it, in order.
-pub fn read_links(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut tell: impl FnMut(PageAddress<'_>)) {
+/// Reads a page that `feed` passes in pieces, and calls `report` for each address in it, in order.
+pub fn read_links(feed: impl FnOnce(&mut dyn FnMut(&[u8]) -> bool), mut report: impl FnMut(PageAddress<'_>)) {
     let handler = element!(LINK_SELECTORS, |element| {
-        emit_addresses(element, &mut tell);
+        emit_addresses(element, &mut report);
         Ok(())
     });
     let settings = Settings::new()
         .append_element_content_handler(handler)
         .with_memory_settings(MemorySettings::new().with_max_allowed_memory_usage(MAX_PARSER_MEMORY_BYTES))
-        // Markup that is ambiguous without the whole document tree is read as text, as most browsers end up doing.
+        // Markup that is ambiguous without the whole document tree is read as text, as in most browsers.
         .with_strict(false);
     let mut rewriter = HtmlRewriter::new(settings, |_: &[u8]| {});
-    // The parser fails beyond `MAX_PARSER_MEMORY_BYTES`; the links that it read before count.
+    // The parser fails beyond `MAX_PARSER_MEMORY_BYTES`; the links that it has read before are reported.
     feed(&mut |piece| rewriter.write(piece).is_ok());
 }
 
-fn emit_addresses(element: &Element<'_, '_>, tell: &mut impl FnMut(PageAddress<'_>)) {
+fn emit_addresses(element: &Element<'_, '_>, report: &mut impl FnMut(PageAddress<'_>)) {
     let value = |name: &str| element.get_attribute(name);
-    let mut link = |text: Option<String>| {
+    let mut report_link = |text: Option<String>| {
         if let Some(text) = text.as_deref().and_then(decode_references).filter(|text| !text.trim().is_empty()) {
-            tell(PageAddress::Link(&text));
+            report(PageAddress::Link(&text));
         }
     };
     match element.tag_name().as_str() {
         "base" => {
             if let Some(text) = value("href").as_deref().and_then(decode_references) {
-                tell(PageAddress::Base(&text));
+                report(PageAddress::Base(&text));
             }
         }
         "link" if !is_followed(&value("rel").unwrap_or_default()) => {}
-        "a" | "area" | "link" => link(value("href")),
-        "object" => link(value("data")),
+        "a" | "area" | "link" => report_link(value("href")),
+        "object" => report_link(value("data")),
         "meta" => {
             if value("http-equiv").is_some_and(|name| name.eq_ignore_ascii_case("refresh")) {
-                link(value("content").as_deref().and_then(refresh_address).map(str::to_owned));
+                report_link(value("content").as_deref().and_then(refresh_address).map(str::to_owned));
             }
         }
         _ => {
-            link(value("src"));
-            link(value("poster"));
-            let set = value("srcset");
-            if let Some(set) = set.as_deref().and_then(decode_references) {
+            report_link(value("src"));
+            report_link(value("poster"));
+            let srcset = value("srcset");
+            if let Some(srcset) = srcset.as_deref().and_then(decode_references) {
                 // The references are decoded already. Decoding again would also decode references that appear only
                 // after the first pass.
-                srcset_addresses(&set, |candidate| tell(PageAddress::Link(candidate)));
+                srcset_addresses(&srcset, |candidate| report(PageAddress::Link(candidate)));
             }
         }
     }
@@ -94,19 +94,19 @@ pub fn refresh_address(content: &str) -> Option<&str> {
     Some(quote.map_or(url, |quote| url[1..].split(quote).next().unwrap_or_default()))
 }
 
-/// Calls `tell` for each address in a `srcset` attribute (HTML, "parse a srcset attribute").
-pub fn srcset_addresses<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
-    let mut rest = set;
+/// Calls `report` for each address in a `srcset` attribute (HTML, "parse a srcset attribute").
+pub fn srcset_addresses<'a>(srcset: &'a str, mut report: impl FnMut(&'a str)) {
+    let mut rest = srcset;
     loop {
         rest = rest.trim_start_matches(|c: char| c.is_ascii_whitespace() || c == ',');
         if rest.is_empty() {
             return;
         }
         let end = rest.find(|c: char| c.is_ascii_whitespace()).unwrap_or(rest.len());
-        let (url, behind) = rest.split_at(end);
-        rest = behind;
-        let bare = url.trim_end_matches(',');
-        if bare.len() == url.len() {
+        let (url, after) = rest.split_at(end);
+        rest = after;
+        let trimmed = url.trim_end_matches(',');
+        if trimmed.len() == url.len() {
             // Descriptors follow the address, up to a comma that is not in parentheses.
             let mut depth = 0u32;
             let comma = rest.find(|c| {
@@ -119,35 +119,35 @@ pub fn srcset_addresses<'a>(set: &'a str, mut tell: impl FnMut(&'a str)) {
             });
             rest = comma.map_or("", |comma| &rest[comma..]);
         }
-        tell(bare);
+        report(trimmed);
     }
 }
 
-/// Decodes the character references in a text. Only those that occur in addresses are known: numbers, and the names of
-/// the characters with a meaning in HTML. `None` if there is another name: the character that it stands for decides
-/// where the link leads, so the link is not checked.
+/// Decodes the character references in a text. Only those that occur in addresses are supported: numbers, and the names
+/// of the characters with a meaning in HTML. Returns `None` for any other name: its character would decide where the
+/// link leads, so the link is not checked.
 fn decode_references(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));
     }
-    let mut out = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find('&') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        // The search is bounded, because a page may consist of `&` alone.
+    while let Some(ampersand) = rest.find('&') {
+        output.push_str(&rest[..ampersand]);
+        rest = &rest[ampersand + 1..];
+        // The search is bounded, because a page may consist of nothing but `&`.
         let end = rest.bytes().take(MAX_REFERENCE_NAME_BYTES + 1).position(|b| b == b';').filter(|&end| end > 0);
         let name = end.map(|end| &rest[..end]);
         let name = name.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'#'));
         let Some(name) = name else {
-            out.push('&');
+            output.push('&');
             continue;
         };
-        out.push(decode_reference(name)?);
+        output.push(decode_reference(name)?);
         rest = &rest[name.len() + 1..];
     }
-    out.push_str(rest);
-    Some(Cow::Owned(out))
+    output.push_str(rest);
+    Some(Cow::Owned(output))
 }
 
 fn decode_reference(name: &str) -> Option<char> {
@@ -173,21 +173,21 @@ fn decode_reference(name: &str) -> Option<char> {
 mod tests {
     use super::*;
 
-    fn said(html: &str) -> Vec<String> {
-        let mut all = Vec::new();
+    fn page_addresses(html: &str) -> Vec<String> {
+        let mut addresses = Vec::new();
         // Pieces of three bytes, so that every tag is split.
-        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
+        let feed = |sink: &mut dyn FnMut(&[u8]) -> bool| {
             for piece in html.as_bytes().chunks(3) {
-                assert!(take(piece));
+                assert!(sink(piece));
             }
         };
-        read_links(feed, |said| {
-            all.push(match said {
+        read_links(feed, |address| {
+            addresses.push(match address {
                 PageAddress::Base(text) => format!("base {text}"),
                 PageAddress::Link(text) => text.to_owned(),
             });
         });
-        all
+        addresses
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
             <iframe src="f.html"></iframe><video src="v.mp4" poster="v.png"><track src="t.vtt"></video>
             <audio src="m.mp3"></audio><object data="o.svg"></object><a href="caf&#233;&#x2e;html">"#;
         assert_eq!(
-            said(html),
+            page_addresses(html),
             [
                 "base /b/",
                 "a.css",
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_srcset_is_taken_apart_as_the_standard_says() {
-        for (set, expected) in [
+        for (srcset, expected) in [
             ("a.png", vec!["a.png"]),
             (" a.png 1x , b.png 2x,", vec!["a.png", "b.png"]),
             ("a.png, b.png", vec!["a.png", "b.png"]),
@@ -235,9 +235,9 @@ mod tests {
             ("data:image/png;base64,AAAA 1x, b.png 2x", vec!["data:image/png;base64,AAAA", "b.png"]),
             (",, ,", vec![]),
         ] {
-            let mut found = Vec::new();
-            srcset_addresses(set, |candidate| found.push(candidate));
-            assert_eq!(found, expected, "{set}");
+            let mut addresses = Vec::new();
+            srcset_addresses(srcset, |candidate| addresses.push(candidate));
+            assert_eq!(addresses, expected, "{srcset}");
         }
     }
 
@@ -256,17 +256,18 @@ mod tests {
         }
     }
 
+    // Regression: an address of a million `&` took half a minute to read.
     #[test]
     fn an_address_of_nothing_but_ampersands_is_read_in_one_go() {
         // An unbounded search for the end of each reference would take minutes.
         let text = "&".repeat(8 << 20);
         assert_eq!(decode_references(&text).as_deref(), Some(text.as_str()));
         let name = |len: usize| format!("&{};", "a".repeat(len));
-        assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES)), None, "a name that is not known");
+        assert_eq!(decode_references(&name(MAX_REFERENCE_NAME_BYTES)), None, "an unsupported name");
         assert_eq!(
             decode_references(&name(MAX_REFERENCE_NAME_BYTES + 1)).as_deref(),
             Some(name(MAX_REFERENCE_NAME_BYTES + 1).as_str()),
-            "no name at all"
+            "too long for a name"
         );
     }
 
@@ -274,12 +275,12 @@ mod tests {
     fn a_page_nested_without_end_costs_bounded_memory_and_what_came_before_counts() {
         let mut html = String::from("<a href=first>");
         html.push_str(&"<div><p>".repeat(2_000_000));
-        let mut all = 0;
-        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-            let _ = html.as_bytes().chunks(65536).all(&mut *take);
+        let mut address_count = 0;
+        let feed = |sink: &mut dyn FnMut(&[u8]) -> bool| {
+            let _ = html.as_bytes().chunks(65536).all(&mut *sink);
         };
-        read_links(feed, |_| all += 1);
-        assert_eq!(all, 1);
+        read_links(feed, |_| address_count += 1);
+        assert_eq!(address_count, 1);
     }
 
     #[test]
@@ -287,7 +288,7 @@ mod tests {
         let html = r#"<frame src=a.html><embed src=b.swf><video><source src=c.mp4></video><link rel="x DNS-PREFETCH" href=no>
             <link rel="Preconnect" href=no><link href=d.css><a href=" ">no</a><input src=no><meta http-equiv=refresh content="1;url=f&amp;g">
             <a href="&foo;">no</a><base href="&foo;"><base href="/b"><img srcset="&foo; 1x" src=" "><a href="&#x41;">x</a>"#;
-        assert_eq!(said(html), ["a.html", "b.swf", "c.mp4", "d.css", "f&g", "base /b", "A"]);
+        assert_eq!(page_addresses(html), ["a.html", "b.swf", "c.mp4", "d.css", "f&g", "base /b", "A"]);
     }
 
     #[test]
@@ -318,14 +319,14 @@ mod tests {
         for name in ["Amp", "Lt", "APOS", "#", "#x", "#y", "#xg"] {
             assert_eq!(decode_reference(name), None, "{name}");
         }
-        for (set, expected) in [
+        for (srcset, expected) in [
             ("a.png x(1,(2,3),4) 1x,b.png", ["a.png", "b.png"]),
             ("a.png ),b.png", ["a.png", "b.png"]),
             ("a\n1x,\tb", ["a", "b"]),
         ] {
-            let mut found = Vec::new();
-            srcset_addresses(set, |candidate| found.push(candidate));
-            assert_eq!(found, expected, "{set}");
+            let mut addresses = Vec::new();
+            srcset_addresses(srcset, |candidate| addresses.push(candidate));
+            assert_eq!(addresses, expected, "{srcset}");
         }
     }
 }

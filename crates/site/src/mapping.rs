@@ -2,14 +2,14 @@
 //!
 //! Three kinds of calls need `unsafe` here: memory mappings, the SIGBUS handler, and glibc's `mallopt` and
 //! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memory file is written
-//! while it is mapped, and for socket options in `crates/base/src/defer_accept.rs`.
+//! while it is mapped, and for socket options in `crates/base/src/tcp_options.rs`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
 //! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
 //! outlives the name of its file. An index follows the same rules and is replaced by rename only. [`SealedFile`] is the
-//! type of files that follow them; no other file is mapped. Where these rules
-//! cannot be relied on (network and user-space file systems, removable media), the file is copied into an anonymous
-//! memory file that no other process knows.
+//! type of files that follow these rules; no other file is mapped. Where the rules cannot be guaranteed (network and
+//! user-space file systems, removable media), the file is copied into an anonymous memory file that no other process
+//! can open.
 //!
 //! If the disk loses a page of a mapped file, the kernel sends SIGBUS. The handler writes the version's id to a file
 //! that was opened before, writes one line to stderr and exits with 8; the next start verifies that version in full.
@@ -37,20 +37,25 @@ use docwharf_base::model::version::VersionId;
 /// SIGBUS in it takes the default action.
 const MAX_REGISTERED_MAPPINGS: usize = 64;
 
-/// The maximum freed memory that each arena of the C library keeps at its end, in bytes.
+/// The maximum freed memory that each arena of the C library retains at its end, in bytes.
 #[cfg(target_env = "gnu")]
 const MAX_FREED_BYTES: libc::c_int = 1 << 20;
-/// The size above which a block is mapped on its own and unmapped when it is freed, in bytes. That costs a page fault
-/// for each page.
+/// The size above which a block has a separate mapping, which is unmapped when the block is freed, in bytes. Such a
+/// block costs a page fault for each page.
 #[cfg(target_env = "gnu")]
 const MMAP_THRESHOLD_BYTES: libc::c_int = 4 << 20;
 /// The number of arenas in addition to one for each processor, for the threads that do not serve.
 #[cfg(target_env = "gnu")]
 const EXTRA_ARENAS: libc::c_int = 2;
 
+/// The registration of one mapping: its address range and the id of its version. The SIGBUS handler reads it, so every
+/// field is an atomic.
 struct MappingSlot {
+    /// The address of the first byte; 0 in an unused slot.
     start: AtomicUsize,
+    /// The address after the last byte.
     end: AtomicUsize,
+    /// The version id in big-endian words.
     id: [AtomicU64; 4],
 }
 
@@ -64,10 +69,10 @@ static REGISTRATION_LOCK: Mutex<()> = Mutex::new(());
 /// The descriptor to which the handler writes the version's id; -1 without a store.
 static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
 
-/// An open file that follows the rules of this module: it is not written or truncated any more. Only sealing makes one,
-/// and a store ([`SealedFile::open`], [`SealedFile::open_derived`]).
+/// An open file that follows the rules of this module: it is not written or truncated any more. Only sealing and a
+/// store create one ([`SealedFile::open`], [`SealedFile::open_derived`]).
 ///
-/// It dereferences to the file, so that it can be read, locked and given its permissions.
+/// It dereferences to the file, so that the file can be read and locked, and its permissions can be set.
 #[derive(Debug)]
 pub struct SealedFile {
     file: File,
@@ -78,25 +83,25 @@ pub struct SealedFile {
 impl SealedFile {
     /// Opens an image or an index of the version `id`, which is at `path` below `directory`.
     ///
-    /// Only a store may call this, for a file that it has put in its place. The store keeps this contract: it puts an
-    /// image or an index in its place when it is complete, by rename, replaces it by rename, and removes it by unlink.
-    /// Otherwise the content of a mapping could change while it is read, which is undefined behaviour.
+    /// Only a store may call this, for one of its own files. The store keeps this contract: it writes an image or an
+    /// index completely, then renames it to its final name, replaces it by rename, and removes it by unlink. Otherwise
+    /// the content of a mapping could change while it is read, which is undefined behaviour.
     pub fn open(directory: &Directory, path: impl AsRef<Path>, id: VersionId) -> io::Result<SealedFile> {
-        Ok(SealedFile { file: directory.file(path)?, id: Some(id) })
+        Ok(SealedFile { file: directory.open_for_reading(path)?, id: Some(id) })
     }
 
     /// Opens a file that was computed from a version, under the contract of [`SealedFile::open`].
     pub fn open_derived(directory: &Directory, path: impl AsRef<Path>) -> io::Result<SealedFile> {
-        Ok(SealedFile { file: directory.file(path)?, id: None })
+        Ok(SealedFile { file: directory.open_for_reading(path)?, id: None })
     }
 
-    /// Takes an image that is complete. Sealing keeps the contract of [`SealedFile::open`]: it writes nothing more, and
+    /// Wraps a complete image. Sealing keeps the contract of [`SealedFile::open`]: it writes nothing more, and
     /// no other code has the file open for writing.
     pub(crate) fn from_sealing(image: File, id: VersionId) -> SealedFile {
         SealedFile { file: image, id: Some(id) }
     }
 
-    /// Returns the file for reading. What is done with it must keep the contract of [`SealedFile::open`].
+    /// Returns the file for reading. The caller must keep the contract of [`SealedFile::open`].
     pub fn into_file(self) -> File {
         self.file
     }
@@ -120,12 +125,12 @@ impl AsFd for SealedFile {
 struct RegisteredMapping {
     map: Mmap,
     slot: Option<usize>,
-    _note: MappingGuard,
+    _guard: MappingGuard,
 }
 
 /// An image in memory, and a lease on its file: a shared `flock`, because of which pruning skips the version. The bytes
-/// are valid without the lease. A holder that wants the version to stay in the store keeps the image. A response that
-/// waits for its client holds bytes only, so a version that is held by such responses alone is removed like any other.
+/// are valid without the lease. A holder of a `MappedImage` keeps the version in the store. A response in progress
+/// holds the bytes only, so a version that is used by such responses alone is removed like any other.
 #[derive(Debug)]
 pub struct MappedImage {
     bytes: Bytes,
@@ -212,11 +217,11 @@ pub fn map_index(index: &SealedFile) -> io::Result<Bytes> {
 fn map_file(sealed: &SealedFile, options: &MmapOptions) -> io::Result<Bytes> {
     let copy = if may_change_remotely(sealed)? { Some(copy_to_memory_file(sealed)?) } else { None };
     let file = copy.as_ref().unwrap_or(sealed);
-    let note = MappingGuard::register(&file.metadata()?);
+    let guard = MappingGuard::register(&file.metadata()?);
     // SAFETY: the rules at the top of this module. A `SealedFile` keeps them, and no other process knows the copy.
     let map = unsafe { options.map(file)? };
     let slot = register_mapping(map.as_ptr_range(), sealed.id);
-    Ok(Bytes::from_owner(RegisteredMapping { map, slot, _note: note }))
+    Ok(Bytes::from_owner(RegisteredMapping { map, slot, _guard: guard }))
 }
 
 /// Whether the content of the file may change although no process on this machine writes to it: it is on a network or
@@ -238,15 +243,16 @@ fn may_change_remotely(file: &File) -> io::Result<bool> {
     Ok([NFS, SMB, SMB2, CIFS, FUSE, P9, CEPH, FAT, EXFAT].contains(&kind) || on_removable_media(file)?)
 }
 
-/// Whether the kernel reports the disk below the file's file system as removable. Virtual file systems have no disk and
+/// Whether the kernel reports the disk of the file's file system as removable. Virtual file systems have no disk and
 /// count as not removable.
 fn on_removable_media(file: &File) -> io::Result<bool> {
     let device = std::os::unix::fs::MetadataExt::dev(&file.metadata()?);
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let disk = format!("/sys/dev/block/{major}:{minor}");
     // The directory of a partition is inside that of its disk.
-    let says = |end: &str| std::fs::read_to_string(format!("{disk}/{end}")).is_ok_and(|text| text.trim() == "1");
-    Ok(says("removable") || says("../removable"))
+    let is_set =
+        |attribute: &str| std::fs::read_to_string(format!("{disk}/{attribute}")).is_ok_and(|text| text.trim() == "1");
+    Ok(is_set("removable") || is_set("../removable"))
 }
 
 fn copy_to_memory_file(file: &File) -> io::Result<File> {
@@ -277,14 +283,14 @@ fn register_mapping(range: Range<*const u8>, id: Option<VersionId>) -> Option<us
     Some(free)
 }
 
-/// Sets the file to which the handler writes the id of a damaged version. A signal handler must not open files, so it
-/// is opened now; `file` stays open until the process ends.
+/// Sets the file to which the handler writes the id of a damaged version. A signal handler must not open files, so the
+/// file is opened now; `file` stays open until the process ends.
 pub fn set_suspect_file(file: File) {
-    let before = SUSPECT_FILE.swap(file.into_raw_fd(), Ordering::AcqRel);
-    debug_assert_eq!(before, -1, "one store a process");
+    let previous = SUSPECT_FILE.swap(file.into_raw_fd(), Ordering::AcqRel);
+    debug_assert_eq!(previous, -1, "a process has only one store");
 }
 
-/// Limits the freed memory that glibc keeps at the end of each of its arenas, and the number of arenas. By default
+/// Limits the freed memory that glibc retains at the end of each of its arenas, and the number of arenas. By default
 /// glibc raises the first limit with the size of the largest block that was freed, up to 64 MiB for each arena, and
 /// creates up to 8 arenas for each processor; [`return_freed_memory`] trims the end of the first arena only. With
 /// another C library this function does nothing. Call it before the first thread is started.
@@ -295,7 +301,7 @@ pub fn limit_freed_memory() {
         let arenas = libc::c_int::try_from(processors).unwrap_or(libc::c_int::MAX).saturating_add(EXTRA_ARENAS);
         // SAFETY: `mallopt` takes no pointer, and may be called by any thread at any time.
         unsafe {
-            // Blocks up to that size stay in an arena, whose pages are used again.
+            // Blocks up to that size are allocated in an arena, whose pages are reused.
             libc::mallopt(libc::M_MMAP_THRESHOLD, MMAP_THRESHOLD_BYTES);
             libc::mallopt(libc::M_TRIM_THRESHOLD, MAX_FREED_BYTES);
             libc::mallopt(libc::M_ARENA_MAX, arenas);
@@ -330,10 +336,10 @@ fn install_bus_error_handler() {
 extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo_t for a handler installed with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() } as usize;
-    let hit = REGISTERED_MAPPINGS
+    let registered = REGISTERED_MAPPINGS
         .iter()
         .find(|slot| slot.start.load(Ordering::Acquire) <= address && address < slot.end.load(Ordering::Acquire));
-    let Some(slot) = hit else {
+    let Some(slot) = registered else {
         // The address is in no registered mapping: restore the default action, which ends the process when the access
         // is repeated.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -342,7 +348,7 @@ extern "C" fn on_bus_error(signal: libc::c_int, info: *mut libc::siginfo_t, _con
     if slot.id.iter().all(|word| word.load(Ordering::Relaxed) == 0) {
         write_raw(
             std::io::stderr().as_raw_fd(),
-            b"docwharf: cannot read what was derived from a version: the disk lost part of it; it is made again at the next start\n",
+            b"docwharf: cannot read a file that was computed from a version: the disk lost part of it; it is written again at the next start\n",
         );
         // SAFETY: _exit is async-signal-safe.
         unsafe { libc::_exit(8) };
@@ -380,10 +386,10 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id() -> VersionId {
-        VersionId(Digest::of(b"version"))
+        VersionId(Digest::compute(b"version"))
     }
 
-    fn holding(content: &[u8]) -> tempfile::NamedTempFile {
+    fn temporary_file(content: &[u8]) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(content).unwrap();
         file
@@ -395,14 +401,14 @@ mod tests {
 
     #[test]
     fn an_image_keeps_its_lease_as_long_as_it_lives_and_its_bytes_keep_none() {
-        let file = holding(b"content");
+        let file = temporary_file(b"content");
         let exclusive = file.reopen().unwrap();
-        let take = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
+        let lock_exclusively = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
         let image = map_image(sealed(&file)).unwrap();
-        assert_eq!((take(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
+        assert_eq!((lock_exclusively(), &image[..]), (Err(Errno::WOULDBLOCK), &b"content"[..]));
         let bytes = image.slice(3..);
         drop(image);
-        assert_eq!((take(), &bytes[..]), (Ok(()), &b"tent"[..]));
+        assert_eq!((lock_exclusively(), &bytes[..]), (Ok(()), &b"tent"[..]));
         // A lock does not prevent reading.
         assert_eq!(&map_image(sealed(&file)).unwrap()[..], b"content");
     }
@@ -411,7 +417,7 @@ mod tests {
     fn whatever_the_file_holds_is_what_is_read_also_nothing() {
         let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
         for content in [&b""[..], b"x", &large] {
-            let file = holding(content);
+            let file = temporary_file(content);
             assert!(map_image(sealed(&file)).unwrap()[..] == *content);
             assert!(map_derived(&SealedFile { id: None, ..sealed(&file) }).unwrap() == content);
             assert!(map_index(&sealed(&file)).unwrap() == content);
@@ -421,8 +427,8 @@ mod tests {
             copy.read_to_end(&mut read).unwrap();
             assert!(read == content && MappedImage::from(content.to_vec())[..] == *content);
         }
-        let empty = tempfile::tempdir().unwrap();
-        let dir = Directory::open(empty.path()).unwrap();
+        let store = tempfile::tempdir().unwrap();
+        let dir = Directory::open(store.path()).unwrap();
         assert!(SealedFile::open(&dir, ".", id()).is_err() && SealedFile::open(&dir, "none", id()).is_err());
         assert!(SealedFile::open_derived(&dir, ".").is_err());
     }

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use docwharf_base::model::site_path::{components, file_name, is_page, short_extension};
 
-/// Returns the value of `Content-Type` for a file, charset included.
+/// Returns the value of `Content-Type` for a file, with its charset.
 pub fn content_type(path: &[u8]) -> Cow<'static, str> {
-    let Some(guess) = media_type(path) else {
+    let Some(media_type) = media_type(path) else {
         return Cow::Borrowed("application/octet-stream");
     };
-    let with_charset = match guess {
+    let with_charset = match media_type {
         "text/html" => "text/html; charset=utf-8",
         "text/css" => "text/css; charset=utf-8",
         "text/javascript" => "text/javascript; charset=utf-8",
@@ -17,10 +17,10 @@ pub fn content_type(path: &[u8]) -> Cow<'static, str> {
         "text/markdown" => "text/markdown; charset=utf-8",
         "text/x-component" => "text/x-component; charset=utf-8",
         "application/xml" => "application/xml; charset=utf-8",
-        _ if guess.starts_with("text/") || guess == "application/javascript" => {
-            return Cow::Owned(format!("{guess}; charset=utf-8"));
+        _ if media_type.starts_with("text/") || media_type == "application/javascript" => {
+            return Cow::Owned(format!("{media_type}; charset=utf-8"));
         }
-        _ => guess,
+        _ => media_type,
     };
     Cow::Borrowed(with_charset)
 }
@@ -28,8 +28,8 @@ pub fn content_type(path: &[u8]) -> Cow<'static, str> {
 /// Returns the media type of a name with a known extension, without parameters.
 pub fn media_type(path: &[u8]) -> Option<&'static str> {
     let extension = short_extension(path)?;
-    // The types that the table of `mime_guess` lacks or has in an older form, and those that are requested most.
-    let known = match extension.as_str() {
+    // Types that the table of `mime_guess` lacks or has in an older form, and types that are requested most.
+    let media_type = match extension.as_str() {
         "html" | "htm" => "text/html",
         "css" => "text/css",
         "js" | "mjs" | "cjs" => "text/javascript",
@@ -37,8 +37,8 @@ pub fn media_type(path: &[u8]) -> Option<&'static str> {
         "webmanifest" => "application/manifest+json",
         "md" | "markdown" => "text/markdown",
         "txt" => "text/plain",
-        // Payloads of React Server Components; the Next.js client accepts them under no other type. In a static export
-        // they are called .txt, and the client accepts text/plain for those.
+        // Payloads of React Server Components; the Next.js client accepts them with this type only. In a static
+        // export they are named .txt, and the client accepts text/plain for those.
         "rsc" => "text/x-component",
         "xml" => "application/xml",
         "wasm" => "application/wasm",
@@ -54,9 +54,9 @@ pub fn media_type(path: &[u8]) -> Option<&'static str> {
         "zst" => "application/zstd",
         "yaml" | "yml" => "application/yaml",
         "inv" => "application/octet-stream",
-        other => return mime_guess::from_ext(other).first_raw(),
+        extension => return mime_guess::from_ext(extension).first_raw(),
     };
-    Some(known)
+    Some(media_type)
 }
 
 /// Whether a browser shows a resource of this media type, without parameters, as an XML document (MIME Sniffing
@@ -74,26 +74,26 @@ pub fn is_script(media_type: &str) -> bool {
 /// Whether scripts may run in a resource with this `Content-Type`, or in a page that includes it. If the field has
 /// several types, each of them counts: browsers do not agree on the one to use.
 pub fn runs_scripts(content_type: &str) -> bool {
-    content_type.split(',').any(|one| {
-        let essence = one.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        // The parts of a multipart/x-mixed-replace body have types of their own.
+    content_type.split(',').any(|media_type| {
+        let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        // The parts of a multipart/x-mixed-replace body have separate types.
         matches!(essence.as_str(), "text/html" | "multipart/x-mixed-replace") || is_xml(&essence) || is_script(&essence)
     })
 }
 
-/// Whether a sealed image compresses a file: text shrinks; images, web fonts, archives and media do not.
+/// Whether a sealed image compresses a file: text becomes smaller; images, web fonts, archives and media do not.
 pub fn is_compressible(path: &[u8]) -> bool {
     if is_archive(path) {
         return false;
     }
     match media_type(path) {
         None => true,
-        Some(guess) => {
-            guess.starts_with("text/")
-                || guess.ends_with("+xml")
-                || guess.ends_with("+json")
+        Some(media_type) => {
+            media_type.starts_with("text/")
+                || media_type.ends_with("+xml")
+                || media_type.ends_with("+json")
                 || matches!(
-                    guess,
+                    media_type,
                     "application/json"
                         | "application/xml"
                         | "application/wasm"
@@ -111,21 +111,21 @@ pub fn is_compressible(path: &[u8]) -> bool {
 
 /// Whether a file is an archive or compressed data.
 pub fn is_archive(path: &[u8]) -> bool {
-    const ARCHIVES: [&str; 10] = ["gz", "tgz", "zip", "zst", "xz", "bz2", "7z", "br", "tar", "jar"];
-    short_extension(path).is_some_and(|extension| ARCHIVES.contains(&extension.as_str()))
+    const ARCHIVE_EXTENSIONS: [&str; 10] = ["gz", "tgz", "zip", "zst", "xz", "bz2", "7z", "br", "tar", "jar"];
+    short_extension(path).is_some_and(|extension| ARCHIVE_EXTENSIONS.contains(&extension.as_str()))
 }
 
 /// Whether a file is text that a received ZIP should have compressed to be adopted as an image.
 pub fn is_text(path: &[u8]) -> bool {
-    media_type(path).is_some_and(|guess| {
-        guess.starts_with("text/")
-            || guess == "application/json"
-            || guess == "application/xml"
-            || guess == "image/svg+xml"
+    media_type(path).is_some_and(|media_type| {
+        media_type.starts_with("text/")
+            || media_type == "application/json"
+            || media_type == "application/xml"
+            || media_type == "image/svg+xml"
     })
 }
 
-/// The time for which caches may keep a file.
+/// The time for which caches may store a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheClass {
     /// The name changes with the content: cached for a year.
@@ -134,10 +134,10 @@ pub enum CacheClass {
     Revalidate,
 }
 
-/// Returns whether the name of a file is derived from its content (docs/design/http.md, "Addresses, entity tags and
-/// caching").
+/// Returns the cache class of a file, by whether its name is derived from its content (docs/design/http.md, "Addresses,
+/// entity tags and caching").
 pub fn cache_class(path: &[u8]) -> CacheClass {
-    const HASHED: [&str; 18] = [
+    const HASHED_EXTENSIONS: [&str; 18] = [
         "css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot", "png", "jpg", "jpeg", "gif", "svg",
         "webp", "avif", "ico",
     ];
@@ -148,17 +148,17 @@ pub fn cache_class(path: &[u8]) -> CacheClass {
     if parts.next() == Some(b"_next") && parts.next() == Some(b"static") && parts.next().is_some() {
         return CacheClass::Immutable;
     }
-    let hashed_kind = short_extension(path).is_some_and(|e| HASHED.contains(&e.as_str()));
-    let runs = file_name(path).split(|b| matches!(b, b'.' | b'-' | b'_'));
-    if hashed_kind && runs.into_iter().any(is_hash) { CacheClass::Immutable } else { CacheClass::Revalidate }
+    let may_be_hashed = short_extension(path).is_some_and(|e| HASHED_EXTENSIONS.contains(&e.as_str()));
+    let name_parts = file_name(path).split(|b| matches!(b, b'.' | b'-' | b'_'));
+    if may_be_hashed && name_parts.into_iter().any(is_hash) { CacheClass::Immutable } else { CacheClass::Revalidate }
 }
 
-/// Whether `run` is 8 or more hex digits with at least one letter and one digit.
-fn is_hash(run: &[u8]) -> bool {
-    run.len() >= 8
-        && run.iter().all(u8::is_ascii_hexdigit)
-        && run.iter().any(u8::is_ascii_digit)
-        && run.iter().any(u8::is_ascii_alphabetic)
+/// Whether `part` is 8 or more hex digits with at least one letter and one digit.
+fn is_hash(part: &[u8]) -> bool {
+    part.len() >= 8
+        && part.iter().all(u8::is_ascii_hexdigit)
+        && part.iter().any(u8::is_ascii_digit)
+        && part.iter().any(u8::is_ascii_alphabetic)
 }
 
 #[cfg(test)]

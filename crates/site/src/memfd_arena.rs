@@ -2,11 +2,11 @@
 //! them without a copy (sendfile(2)).
 //!
 //! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that
-//! place gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must
+//! offset gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must
 //! not change.
 //!
-//! The memory file is mapped while it is written to. That is sound because of three rules, which only this module has
-//! to keep: a range is written completely before it is read for the first time, it is not written again while it is
+//! The memory file is mapped while it is written to. That is sound because of three rules, which this module alone
+//! must keep: a range is written completely before it is read for the first time, it is not written again while it is
 //! read, and the file is never truncated. The file is anonymous, and its descriptor leaves the module only for the
 //! kernel to read from it.
 
@@ -23,7 +23,7 @@ use rustix::fs::{FallocateFlags, MemfdFlags, fallocate, ftruncate, memfd_create}
 
 use docwharf_base::locks::{Mutex, MutexGuard};
 
-/// The granularity of allocations in bytes: a memory page can only be released as a whole.
+/// The granularity of allocations in bytes: only whole memory pages can be released.
 const GRAIN_BYTES: u64 = 4096;
 
 /// An arena in a memory file, with a list of its free ranges.
@@ -36,10 +36,10 @@ pub struct MemfdArena {
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// The place of an allocation in the file of its arena.
+/// The location of an allocation in the file of its arena.
 #[derive(Debug, Clone)]
 pub struct ArenaRange {
-    room: Arc<MemfdArena>,
+    arena: Arc<MemfdArena>,
     /// The offset of the first byte in the file.
     pub offset: u64,
 }
@@ -47,34 +47,34 @@ pub struct ArenaRange {
 impl ArenaRange {
     /// Returns the memory file of the arena.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.room.file.as_fd()
+        self.arena.file.as_fd()
     }
 }
 
 /// An allocated range. It is freed when the last reader drops it.
 struct ArenaAllocation {
-    room: Arc<MemfdArena>,
-    at: u64,
+    arena: Arc<MemfdArena>,
+    offset: u64,
     len: usize,
 }
 
 impl AsRef<[u8]> for ArenaAllocation {
     fn as_ref(&self) -> &[u8] {
-        let at = self.at as usize;
+        let offset = self.offset as usize;
         assert!(
-            at.checked_add(self.len).is_some_and(|end| end <= self.room.map.len()),
-            "beyond the end of the mapping"
+            offset.checked_add(self.len).is_some_and(|end| end <= self.arena.map.len()),
+            "the range must be within the mapping"
         );
-        // SAFETY: the range is within the mapping (the assertion above), which `room` keeps. It is not written while it
-        // is read: `MemfdArena::store` hands out an allocation after it has written the range, and its range is
-        // allocated again only after it was dropped, and all readers with it.
-        unsafe { std::slice::from_raw_parts(self.room.map.as_ptr().add(at), self.len) }
+        // SAFETY: the range is within the mapping (the assertion above), which `arena` holds. It is not written while
+        // it is read: `MemfdArena::store` returns an allocation after it has written the range, and the range is
+        // allocated again only after the allocation, and with it all its readers, was dropped.
+        unsafe { std::slice::from_raw_parts(self.arena.map.as_ptr().add(offset), self.len) }
     }
 }
 
 impl Drop for ArenaAllocation {
     fn drop(&mut self) {
-        self.room.release(self.at, round_to_grains(self.len));
+        self.arena.release(self.offset, round_to_grains(self.len));
     }
 }
 
@@ -92,16 +92,16 @@ impl MemfdArena {
         Ok(Arc::new(MemfdArena { file, map, free: Mutex::new(BTreeMap::from([(0, bytes)])) }))
     }
 
-    /// Stores a copy of `content`, which stays until the returned bytes are dropped. `None` if no free range is long
-    /// enough, or there is no memory.
+    /// Stores a copy of `content`, which is retained until the returned bytes are dropped. Returns `None` if no free
+    /// range is long enough, or if there is no memory.
     pub fn store(self: &Arc<MemfdArena>, content: &[u8]) -> Option<(Bytes, ArenaRange)> {
         let len = content.len();
-        let at = self.allocate(round_to_grains(len))?;
-        let taken = ArenaAllocation { room: Arc::clone(self), at, len };
-        // `taken` is handed out only after the content is written in full; if the write fails, dropping `taken` frees
-        // the range.
-        self.file.write_all_at(content, at).ok()?;
-        Some((Bytes::from_owner(taken), ArenaRange { room: Arc::clone(self), offset: at }))
+        let offset = self.allocate(round_to_grains(len))?;
+        let allocation = ArenaAllocation { arena: Arc::clone(self), offset, len };
+        // `allocation` is returned only after the content is written in full; if the write fails, dropping `allocation`
+        // frees the range.
+        self.file.write_all_at(content, offset).ok()?;
+        Some((Bytes::from_owner(allocation), ArenaRange { arena: Arc::clone(self), offset }))
     }
 
     fn free(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
@@ -111,33 +111,33 @@ impl MemfdArena {
     /// Allocates the first free range of at least `len` bytes.
     fn allocate(&self, len: u64) -> Option<u64> {
         let mut free = self.free();
-        let (at, had) = free.iter().map(|(at, had)| (*at, *had)).find(|(_, had)| *had >= len)?;
-        free.remove(&at);
-        if had > len {
-            free.insert(at + len, had - len);
+        let (offset, free_len) = free.iter().map(|(offset, free_len)| (*offset, *free_len)).find(|(_, n)| *n >= len)?;
+        free.remove(&offset);
+        if free_len > len {
+            free.insert(offset + len, free_len - len);
         }
-        Some(at)
+        Some(offset)
     }
 
-    fn release(&self, at: u64, len: u64) {
-        let hole = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, len);
+    fn release(&self, offset: u64, len: u64) {
+        let hole = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len);
         if hole.is_err() {
             // The old memory is still in the file and may still be sent, so the range must not be written again: it
-            // stays allocated.
+            // remains allocated.
             return;
         }
         let mut free = self.free();
-        let (mut begin, mut end) = (at, at + len);
-        if let Some((&before, &had)) = free.range(..at).next_back()
-            && before + had == at
+        let (mut start, mut end) = (offset, offset + len);
+        if let Some((&previous, &previous_len)) = free.range(..offset).next_back()
+            && previous + previous_len == offset
         {
-            begin = before;
-            free.remove(&before);
+            start = previous;
+            free.remove(&previous);
         }
-        if let Some(behind) = free.remove(&end) {
-            end += behind;
+        if let Some(next_len) = free.remove(&end) {
+            end += next_len;
         }
-        free.insert(begin, end - begin);
+        free.insert(start, end - start);
     }
 }
 
@@ -153,53 +153,53 @@ mod tests {
 
     use super::*;
 
-    fn read(lies: &ArenaRange, len: usize) -> Vec<u8> {
+    fn read(range: &ArenaRange, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        lies.room.file.read_exact_at(&mut bytes, lies.offset).unwrap();
+        range.arena.file.read_exact_at(&mut bytes, range.offset).unwrap();
         bytes
     }
 
     #[test]
     fn what_is_put_in_is_there_twice_until_nobody_reads_it_and_its_place_is_given_again() {
-        let room = MemfdArena::new(4 * GRAIN_BYTES).unwrap();
-        let (one, lies) = room.store(&[1; 5000]).unwrap();
-        let (two, behind) = room.store(&[2; 4096]).unwrap();
-        assert_eq!((one.len(), lies.offset, two.len(), behind.offset), (5000, 0, 4096, 2 * GRAIN_BYTES));
-        assert!(room.store(&[3; 5000]).is_none(), "one grain is left");
-        assert_eq!(one, read(&lies, 5000));
-        let part = one.slice(10..20);
-        drop(one);
-        assert!(room.store(&[3; 5000]).is_none(), "a part of it is still read");
+        let arena = MemfdArena::new(4 * GRAIN_BYTES).unwrap();
+        let (first, range) = arena.store(&[1; 5000]).unwrap();
+        let (second, second_range) = arena.store(&[2; 4096]).unwrap();
+        assert_eq!((first.len(), range.offset, second.len(), second_range.offset), (5000, 0, 4096, 2 * GRAIN_BYTES));
+        assert!(arena.store(&[3; 5000]).is_none(), "only one grain is free");
+        assert_eq!(first, read(&range, 5000));
+        let part = first.slice(10..20);
+        drop(first);
+        assert!(arena.store(&[3; 5000]).is_none(), "a part of it is still in use");
         drop(part);
-        assert_eq!(read(&lies, 5000), [0; 5000], "its memory is gone");
-        let (three, again) = room.store(&[3; 8192]).unwrap();
-        assert_eq!((again.offset, three[8191], two[0]), (0, 3, 2));
+        assert_eq!(read(&range, 5000), [0; 5000], "its memory is released");
+        let (third, third_range) = arena.store(&[3; 8192]).unwrap();
+        assert_eq!((third_range.offset, third[8191], second[0]), (0, 3, 2));
     }
 
     #[test]
     fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
-        let room = MemfdArena::new(GRAIN_BYTES).unwrap();
-        let read = |at, len| {
-            // It is not dropped: its range is not one that was allocated.
-            let range = ManuallyDrop::new(ArenaAllocation { room: Arc::clone(&room), at, len });
+        let arena = MemfdArena::new(GRAIN_BYTES).unwrap();
+        let read = |offset, len| {
+            // It is not dropped, because its range was never allocated.
+            let range = ManuallyDrop::new(ArenaAllocation { arena: Arc::clone(&arena), offset, len });
             catch_unwind(AssertUnwindSafe(|| range.as_ref().len()))
         };
         assert_eq!((read(0, 4096).ok(), read(1, 2).ok(), read(4096, 0).ok()), (Some(4096), Some(2), Some(0)));
-        for (at, len) in [(0, 4097), (4096, 1), (4097, 0), (u64::MAX, 1), (1, usize::MAX)] {
-            assert!(read(at, len).is_err(), "{at} {len}");
+        for (offset, len) in [(0, 4097), (4096, 1), (4097, 0), (u64::MAX, 1), (1, usize::MAX)] {
+            assert!(read(offset, len).is_err(), "{offset} {len}");
         }
     }
 
     #[test]
     fn stretches_that_touch_become_one() {
-        let room = MemfdArena::new(3 * GRAIN_BYTES).unwrap();
-        let pages: Vec<_> = (1..=3).map(|n| room.store(&[n; 10]).unwrap().0).collect();
-        assert!(room.store(b"x").is_none());
-        let [one, two, three] = pages.try_into().unwrap();
-        drop(one);
-        drop(three);
-        drop(two);
-        assert_eq!(*room.free(), BTreeMap::from([(0, 3 * GRAIN_BYTES)]));
-        assert!(room.store(&[7; 3 * 4096]).is_some());
+        let arena = MemfdArena::new(3 * GRAIN_BYTES).unwrap();
+        let pages: Vec<_> = (1..=3).map(|n| arena.store(&[n; 10]).unwrap().0).collect();
+        assert!(arena.store(b"x").is_none());
+        let [first, second, third] = pages.try_into().unwrap();
+        drop(first);
+        drop(third);
+        drop(second);
+        assert_eq!(*arena.free(), BTreeMap::from([(0, 3 * GRAIN_BYTES)]));
+        assert!(arena.store(&[7; 3 * 4096]).is_some());
     }
 }

@@ -1,6 +1,6 @@
 //! The parts of an index besides its records: the hash table from paths to files, and the pairs of a page and the
-//! Markdown file with the same text. They are stored, so that opening an index builds nothing. Pure; written once, by
-//! [`crate::index::encode_index`].
+//! Markdown file with the same text. They are stored, so that opening an index builds nothing. This module does no I/O;
+//! only [`crate::index::encode_index`] builds these parts.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ pub(super) fn slot_count(files: usize) -> usize {
 
 /// Returns the slot at which the search for a path begins; it continues with the next slots (linear probing). The hash
 /// is part of the format: 64-bit FNV-1a, folded to 32 bits. The table is fixed when the site is sealed, so no request
-/// can make its chains longer.
+/// can make its probe sequences longer.
 pub(super) fn first_slot(path: &[u8], slots: usize) -> usize {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     for &byte in path {
@@ -38,13 +38,14 @@ pub(super) fn build_path_table<'a>(paths: impl ExactSizeIterator<Item = &'a [u8]
     table
 }
 
-/// Finds the pages that have Markdown, in order, each with that file: `x.md`, `x.html.md` or `x/index.md` for a page
+/// Finds the pages that have Markdown, in order, each with its Markdown file: `x.md`, `x.html.md` or `x/index.md` for a
+/// page
 /// `x.html` or `x/index.html`. If there are several, the first one in this list counts.
 pub(super) fn find_markdown_pairs<'a>(
     paths: impl Iterator<Item = &'a [u8]>,
     find: impl Fn(&[u8]) -> Option<usize>,
 ) -> Vec<(u32, u32)> {
-    let mut found: HashMap<u32, (usize, u32)> = HashMap::new();
+    let mut best_by_page: HashMap<u32, (usize, u32)> = HashMap::new();
     for (file, path) in (0u32..).zip(paths) {
         let Some(stem) = path.strip_suffix(b".md") else { continue };
         let page = |name: &[u8]| find(name).filter(|_| is_page(name));
@@ -59,12 +60,12 @@ pub(super) fn find_markdown_pairs<'a>(
         } else {
             continue;
         };
-        let entry = found.entry(page as u32).or_insert((rank, file));
+        let entry = best_by_page.entry(page as u32).or_insert((rank, file));
         if rank < entry.0 {
             *entry = (rank, file);
         }
     }
-    let mut pairs: Vec<(u32, u32)> = found.into_iter().map(|(page, (_, file))| (page, file)).collect();
+    let mut pairs: Vec<(u32, u32)> = best_by_page.into_iter().map(|(page, (_, file))| (page, file)).collect();
     pairs.sort_unstable();
     pairs
 }
@@ -87,17 +88,17 @@ mod tests {
         assert_eq!((table.len(), table.iter().filter(|&&slot| slot == EMPTY_SLOT).count()), (256, 156));
         for (file, name) in (0u32..).zip(&names) {
             let first = first_slot(name.as_bytes(), 256);
-            let mut way = (0..256).map(|step| table[(first + step) % 256]);
-            assert!(way.by_ref().take_while(|&slot| slot != EMPTY_SLOT).any(|slot| slot == file), "{name}");
+            let mut probes = (0..256).map(|step| table[(first + step) % 256]);
+            assert!(probes.by_ref().take_while(|&slot| slot != EMPTY_SLOT).any(|slot| slot == file), "{name}");
         }
     }
 
-    /// Files, and pages with their Markdown.
-    type Beside<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
+    /// The paths of a site, and the pages with their Markdown.
+    type PairsCase<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
     #[test]
     fn of_several_markdowns_beside_a_page_the_shortest_name_counts() {
-        let cases: [Beside<'_>; 13] = [
+        let cases: [PairsCase<'_>; 13] = [
             (&["x.html", "x.md"], &[("x.html", "x.md")]),
             (&["x.html", "x.html.md", "x.md"], &[("x.html", "x.md")]),
             (&["x.html", "x.html.md", "x/index.md"], &[("x.html", "x.html.md")]),
@@ -116,11 +117,11 @@ mod tests {
             (&["a.txt", "a.txt.md", "b.md", "x.html", "x.markdown", "y/x.md"], &[]),
         ];
         for (paths, expected) in cases {
-            let find = |wanted: &[u8]| paths.iter().position(|path| path.as_bytes() == wanted);
+            let find = |path: &[u8]| paths.iter().position(|candidate| candidate.as_bytes() == path);
             let pairs = find_markdown_pairs(paths.iter().map(|path| path.as_bytes()), find);
-            let named: Vec<(&str, &str)> =
+            let named_pairs: Vec<(&str, &str)> =
                 pairs.iter().map(|&(page, file)| (paths[page as usize], paths[file as usize])).collect();
-            assert_eq!(named, expected, "{paths:?}");
+            assert_eq!(named_pairs, expected, "{paths:?}");
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 
-use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus, inflate_all};
+use docwharf_base::codec::inflate::{InflateFault, InflateStatus, Inflater, inflate_all};
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
 
 use super::index::{EntryCompression, ImageIndex, IndexEntry, IndexFault};
@@ -29,13 +29,13 @@ pub struct SealedVersion {
     pub opening: u64,
     image: MappedImage,
     index: ImageIndex,
-    /// The number of the site's `404.html`.
+    /// The index number of the site's `404.html`.
     pub not_found: Option<usize>,
     /// The meaning of `slashes = "auto"` for this site.
     pub auto_slashes: Slashes,
     /// Whether the site is a Next.js export: there is a root `_next/` folder.
     pub is_next: bool,
-    /// The number of the site's `llms.txt`, an index for language model assistants.
+    /// The index number of the site's `llms.txt`, an index for language model assistants.
     pub llms: Option<usize>,
     rules: RuleSet,
 }
@@ -54,7 +54,7 @@ static OPENINGS: AtomicU64 = AtomicU64::new(0);
 impl SealedVersion {
     /// Opens a version from an image and the index that was checked against it.
     pub fn new(id: VersionId, image: MappedImage, index: ImageIndex) -> SealedVersion {
-        let is_next = index.first_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
+        let is_next = index.first_path_from(b"_next/").is_some_and(|path| path.starts_with(b"_next/"));
         let not_found = index.find(b"404.html").or_else(|| index.find(b"404/index.html"));
         let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
         let llms = index.find(b"llms.txt");
@@ -80,11 +80,11 @@ impl SealedVersion {
         draft
     }
 
-    /// Returns a file of the site as text, if it exists and has at most `most` bytes.
-    fn read_text(&self, name: &str, most: u64, draft: &mut RuleDraft) -> Option<String> {
+    /// Returns a file of the site as text, if it exists and has at most `max_bytes` bytes.
+    fn read_text(&self, name: &str, max_bytes: u64, draft: &mut RuleDraft) -> Option<String> {
         let entry = self.entry(self.index.find(name.as_bytes())?);
-        let what = if entry.len > most {
-            format!("it is larger than {}", show_size(most))
+        let fault = if entry.len > max_bytes {
+            format!("it is larger than {}", format_size(max_bytes))
         } else {
             match self.content(&entry).map(|content| String::from_utf8(content.into())) {
                 Ok(Ok(text)) => return Some(text),
@@ -92,15 +92,15 @@ impl SealedVersion {
                 Err(error) => format!("it cannot be read: {error}"),
             }
         };
-        draft.add_fault(name.to_owned(), what);
+        draft.add_fault(name.to_owned(), fault);
         None
     }
 
     /// Describes the faults in the site's own rules on one line; `None` without faults.
     pub fn describe_rule_faults(&self) -> Option<String> {
-        let (first, more) = self.rules.faults.split_first()?;
-        let more = if more.is_empty() { String::new() } else { format!(" (and {} more of them)", more.len()) };
-        let line = format!("{first}; that is left out{more}, and `docwharf redirects check` lists all of them");
+        let (first, others) = self.rules.faults.split_first()?;
+        let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+        let line = format!("{first}; it is ignored{more}; `docwharf redirects check` lists all of them");
         Some(OneLine(&line).to_string())
     }
 
@@ -123,40 +123,40 @@ impl SealedVersion {
     pub fn compressed_bytes(&self, entry: &IndexEntry) -> Bytes {
         // The bounds were checked when the index was read. If the disk has lost a part of the index since, the result
         // is empty, the response is shorter than announced, and the connection is closed.
-        let end = entry.offset.checked_add(entry.coded_len).filter(|&end| end <= self.image.len() as u64);
+        let end = entry.offset.checked_add(entry.compressed_len).filter(|&end| end <= self.image.len() as u64);
         end.map_or_else(Bytes::new, |end| self.image.slice(entry.offset as usize..end as usize))
     }
 
-    /// Returns the whole content of a file, inflated if necessary. Meant for small files.
+    /// Returns the whole content of a file, inflated if necessary. It is meant for small files.
     pub fn content(&self, entry: &IndexEntry) -> Result<Bytes, InflateFault> {
-        let coded = self.compressed_bytes(entry);
-        match entry.coding {
-            EntryCompression::Stored => Ok(coded),
-            EntryCompression::Deflate => inflate_all(&coded, entry.len as usize).map(Bytes::from),
+        let compressed = self.compressed_bytes(entry);
+        match entry.compression {
+            EntryCompression::Stored => Ok(compressed),
+            EntryCompression::Deflate => inflate_all(&compressed, entry.len as usize).map(Bytes::from),
         }
     }
 
-    /// Passes the content of a file to `take` piece by piece, until `take` returns false.
+    /// Passes the content of a file to `sink` piece by piece, until `sink` returns false.
     pub(crate) fn read_in_pieces(
         &self,
         entry: &IndexEntry,
-        inflate: &mut Inflate,
-        take: &mut dyn FnMut(&[u8]) -> bool,
+        inflate: &mut Inflater,
+        sink: &mut dyn FnMut(&[u8]) -> bool,
     ) {
-        let coded = self.compressed_bytes(entry);
-        if entry.coding == EntryCompression::Stored {
-            let _ = coded.chunks(PIECE_BYTES).all(take);
+        let compressed = self.compressed_bytes(entry);
+        if entry.compression == EntryCompression::Stored {
+            let _ = compressed.chunks(PIECE_BYTES).all(sink);
             return;
         }
         inflate.reset();
-        let mut at = 0;
+        let mut input_start = 0;
         // The stream was verified when it was sealed. If the file has been damaged since, the content ends at the
         // damage.
-        while let Ok(step) = inflate.run(&coded[at..], true) {
-            at += step.consumed;
+        while let Ok(step) = inflate.run(&compressed[input_start..], true) {
+            input_start += step.consumed;
             let output = inflate.output();
-            let stands_still = step.consumed == 0 && output.is_empty();
-            if !take(output) || step.status == InflateStatus::Done || stands_still {
+            let makes_no_progress = step.consumed == 0 && output.is_empty();
+            if !sink(output) || step.status == InflateStatus::Done || makes_no_progress {
                 return;
             }
         }
@@ -197,30 +197,30 @@ impl SiteFiles for SealedVersion {
 }
 
 #[cfg(test)]
-pub(super) mod made {
+pub(super) mod test_versions {
     use super::*;
     use crate::index::encode_index;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionManifest;
 
     /// Creates a version of these files in memory; nothing is compressed.
-    pub(crate) fn sealed<T: AsRef<[u8]>>(files: &[(&str, T)]) -> SealedVersion {
+    pub(crate) fn version_with_files<T: AsRef<[u8]>>(files: &[(&str, T)]) -> SealedVersion {
         let mut files: Vec<(&[u8], &[u8])> =
             files.iter().map(|(path, text)| (path.as_bytes(), text.as_ref())).collect();
         files.sort_unstable();
         let (mut image, mut manifest, mut entries) = (Vec::new(), VersionManifest::default(), Vec::new());
         for &(path, text) in &files {
-            let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::of(text));
+            let (offset, len, content) = (image.len() as u64, text.len() as u64, Digest::compute(text));
             manifest.add(&content, len, path);
             image.extend_from_slice(text);
             let entry = IndexEntry {
-                coding: EntryCompression::Stored,
+                compression: EntryCompression::Stored,
                 offset,
-                coded_len: len,
+                compressed_len: len,
                 len,
                 crc: crc32fast::hash(text),
                 content,
-                coded_crc: 0,
+                compressed_crc: 0,
                 last_header_bit: 0,
                 spare_bits: 0,
                 modified: 0,
@@ -235,15 +235,15 @@ pub(super) mod made {
 
 #[cfg(test)]
 mod tests {
-    use super::made::sealed;
+    use super::test_versions::version_with_files;
     use super::*;
 
-    /// Files, whether they are a Next.js export, the page for 404, and the `llms.txt`.
-    type Told<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
+    /// The paths of a site, whether it is a Next.js export, its page for 404, and its `llms.txt`.
+    type SiteCase<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
 
     #[test]
     fn what_a_site_is_is_told_by_the_names_of_its_files() {
-        let cases: [Told<'_>; 5] = [
+        let cases: [SiteCase<'_>; 5] = [
             (&["index.html"], false, None, None),
             (&["404.html", "404/index.html", "llms.txt"], false, Some("404.html"), Some("llms.txt")),
             (&["404/index.html", "sub/404.html", "sub/llms.txt"], false, Some("404/index.html"), None),
@@ -251,7 +251,7 @@ mod tests {
             (&["_next", "_nextra/a.js", "a/_next/b.js"], false, None, None),
         ];
         for (files, is_next, not_found, llms) in cases {
-            let site = sealed(&files.iter().map(|&name| (name, "x")).collect::<Vec<_>>());
+            let site = version_with_files(&files.iter().map(|&name| (name, "x")).collect::<Vec<_>>());
             let name =
                 |file: Option<usize>| file.map(|file| String::from_utf8(site.index().path(file).to_vec()).unwrap());
             assert_eq!(site.is_next, is_next, "{files:?}");
@@ -262,8 +262,10 @@ mod tests {
 
     #[test]
     fn rules_come_from_three_files_in_their_order() {
-        let docs = r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
-        let site = sealed(&[("_headers", "/*\n X-A: 1\n"), ("_redirects", "/a /r\n"), ("docs.json", docs)]);
+        let docs_json =
+            r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
+        let site =
+            version_with_files(&[("_headers", "/*\n X-A: 1\n"), ("_redirects", "/a /r\n"), ("docs.json", docs_json)]);
         let places: Vec<&str> = site.rules().list().iter().map(|rule| &*rule.place).collect();
         assert_eq!(places, ["_redirects:1", "docs.json: redirects[0]", "docs.json: redirects[1]"]);
         assert!(!site.rules().fields.is_empty());
@@ -272,40 +274,41 @@ mod tests {
 
     #[test]
     fn a_file_of_rules_counts_up_to_its_bound_and_what_is_wrong_is_one_line() {
-        let filled =
-            |begin: &str, with: &str, most: u64| format!("{begin}{}", with.repeat(most as usize - begin.len()));
-        for (name, begin, with, most) in [
+        let fill_file = |start: &str, filler: &str, max_bytes: u64| {
+            format!("{start}{}", filler.repeat(max_bytes as usize - start.len()))
+        };
+        for (name, start, filler, max_bytes) in [
             ("_redirects", "/a /b\n#", "x", MAX_RULES_FILE_BYTES),
             ("_headers", "/a\n X-A: 1\n#", "x", MAX_RULES_FILE_BYTES),
             ("docs.json", r#"{"redirects": [{"source": "/a", "destination": "/b"}]}"#, " ", MAX_DOCS_JSON_BYTES),
         ] {
-            let is_read = |text: &[u8]| {
-                let site = sealed(&[(name, text)]);
+            let read_rules = |text: &[u8]| {
+                let site = version_with_files(&[(name, text)]);
                 (
                     !site.rules().list().is_empty() || !site.rules().fields.is_empty(),
                     site.describe_rule_faults().unwrap_or_default(),
                 )
             };
-            assert_eq!(is_read(filled(begin, with, most).as_bytes()), (true, String::new()), "{name}");
-            let (read, doubts) = is_read(filled(begin, with, most + 1).as_bytes());
-            assert!(!read && doubts.starts_with(&format!("{name}: it is larger than ")), "{name}: {doubts}");
-            let (read, doubts) = is_read(b"/a /b\n\xff");
-            assert!(!read && doubts.starts_with(&format!("{name}: it is not UTF-8")), "{name}: {doubts}");
+            assert_eq!(read_rules(fill_file(start, filler, max_bytes).as_bytes()), (true, String::new()), "{name}");
+            let (read, faults) = read_rules(fill_file(start, filler, max_bytes + 1).as_bytes());
+            assert!(!read && faults.starts_with(&format!("{name}: it is larger than ")), "{name}: {faults}");
+            let (read, faults) = read_rules(b"/a /b\n\xff");
+            assert!(!read && faults.starts_with(&format!("{name}: it is not UTF-8")), "{name}: {faults}");
         }
-        let doubts = |text: &str| sealed(&[("_redirects", text)]).describe_rule_faults().unwrap();
-        assert!(!doubts("/a\n").contains("more of them"), "{}", doubts("/a\n"));
-        assert!(doubts("/a\n/b\n/c\n").contains("(and 2 more of them)"), "{}", doubts("/a\n/b\n/c\n"));
+        let faults = |text: &str| version_with_files(&[("_redirects", text)]).describe_rule_faults().unwrap();
+        assert!(!faults("/a\n").contains(" more)"), "{}", faults("/a\n"));
+        assert!(faults("/a\n/b\n/c\n").contains("(and 2 more)"), "{}", faults("/a\n/b\n/c\n"));
     }
 
     #[test]
     fn a_record_that_leads_beyond_the_image_has_no_bytes() {
-        let site = sealed(&[("a", "one"), ("b", "two")]);
+        let site = version_with_files(&[("a", "one"), ("b", "two")]);
         let entry = site.entry(1);
         assert_eq!((site.compressed_bytes(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));
-        for (offset, coded_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
+        for (offset, compressed_len) in [(4, 3), (3, 4), (7, 0), (u64::MAX, 1)] {
             assert!(
-                site.compressed_bytes(&IndexEntry { offset, coded_len, ..entry }).is_empty(),
-                "{offset} {coded_len}"
+                site.compressed_bytes(&IndexEntry { offset, compressed_len, ..entry }).is_empty(),
+                "{offset} {compressed_len}"
             );
         }
     }

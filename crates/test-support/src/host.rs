@@ -1,4 +1,5 @@
-//! A host on which docwharf runs against an upstream: configuration, key, store, and the program with all of them.
+//! A host on which docwharf runs against an upstream server: configuration, key file, store, and the commands with
+//! them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,9 +12,9 @@ use serde_json::Value;
 
 use crate::upstream::{DOMAIN, KEY, Upstream};
 use crate::zip::{deflated, stored, zip};
-use crate::{Daemon, Ended, docwharf, folder, http, quick_folder, tar};
+use crate::{CommandOutput, Daemon, docwharf, http, memory_folder, tar, temporary_folder};
 
-/// A small bundle whose front page says `text`.
+/// Makes a small bundle; the title of its front page is `text`.
 pub fn bundle(text: &str) -> Vec<u8> {
     zip(&[
         deflated("index.html", &format!("<title>{text}</title>")),
@@ -22,8 +23,8 @@ pub fn bundle(text: &str) -> Vec<u8> {
     ])
 }
 
-/// Bytes that do not compress: as many as asked for, or up to 7 more.
-fn noise(bytes: usize) -> Vec<u8> {
+/// Generates at least `bytes` bytes, and up to 7 more, that do not compress.
+fn incompressible_bytes(bytes: usize) -> Vec<u8> {
     let mut state = 88_172_645_463_325_252_u64;
     let mut noise = Vec::with_capacity(bytes + 8);
     while noise.len() < bytes {
@@ -35,85 +36,87 @@ fn noise(bytes: usize) -> Vec<u8> {
     noise
 }
 
-/// A bundle of about so many bytes that does not compress.
+/// Makes a bundle of about `bytes` bytes that does not compress.
 pub fn large_bundle(text: &str, bytes: usize) -> Vec<u8> {
     let page = deflated("index.html", &format!("<title>{text}</title>"));
-    let picture = crate::zip::Member { name: b"noise.png".to_vec(), content: noise(bytes), deflate: false };
+    let picture =
+        crate::zip::Member { name: b"noise.png".to_vec(), content: incompressible_bytes(bytes), deflate: false };
     zip(&[page, picture])
 }
 
-/// A tar of about so many bytes that does not compress, in many files.
+/// Makes a tar of about `bytes` bytes in many files that do not compress.
 pub fn large_tar(text: &str, bytes: usize) -> Vec<u8> {
     let page = tar::file("index.html", &format!("<title>{text}</title>"));
-    let all = noise(bytes);
-    let pictures = all.chunks(200_000).enumerate();
+    let content = incompressible_bytes(bytes);
+    let pictures = content.chunks(200_000).enumerate();
     let pictures = pictures.map(|(n, noise)| tar::entry(&format!("noise-{n}.png"), b'0', noise));
     tar::tar(&[page].into_iter().chain(pictures).collect::<Vec<_>>())
 }
 
-/// Title of the front page, which is all of it; empty if there is none.
-pub fn front(daemon: &Daemon) -> String {
-    let text = http::get(&daemon.address, "/").text();
-    text.strip_prefix("<title>").and_then(|rest| rest.strip_suffix("</title>")).unwrap_or("").to_owned()
+/// Requests the front page and returns its title; empty if the page is not a title alone.
+pub fn front_page_title(daemon: &Daemon) -> String {
+    let page = http::get(&daemon.address, "/").text();
+    page.strip_prefix("<title>").and_then(|rest| rest.strip_suffix("</title>")).unwrap_or("").to_owned()
 }
 
-/// A host with its configuration, on which commands run.
+/// A host with a configuration, on which tests run commands.
 #[must_use]
 pub struct Host {
-    /// Folder of the configuration, the key, the store and bundles.
+    /// The folder of the configuration, the key, the store and bundles.
     pub dir: tempfile::TempDir,
-    /// Section and key → value as TOML.
+    /// The configuration: section and key → value as TOML.
     settings: BTreeMap<(String, String), String>,
 }
 
 impl Host {
-    /// A host with `[api]` for this upstream, a key file, no probes, and pauses that tests can wait for.
+    /// Creates a host with `[api]` for this upstream, a key file, no probes, and short pauses.
     pub fn new(upstream: &Upstream) -> Host {
-        Host::bare().of(upstream)
+        Host::bare().with_api_of(upstream)
     }
 
-    /// A host as by [`Host::new`], in memory where possible, for tests that show nothing by waiting for a disk.
+    /// Creates a host like [`Host::new`], in memory where possible, for tests that do not depend on a disk.
     pub fn in_memory(upstream: &Upstream) -> Host {
-        Host::bare_in(quick_folder()).of(upstream)
+        Host::bare_in(memory_folder()).with_api_of(upstream)
     }
 
-    fn of(self, upstream: &Upstream) -> Host {
+    fn with_api_of(self, upstream: &Upstream) -> Host {
         self.put("key", KEY);
-        self.set("api.baseUrl", text(&upstream.base()))
-            .set("api.domain", text(DOMAIN))
-            .set("api.keyFile", text("key"))
+        self.set("api.baseUrl", toml_string(&upstream.base_url()))
+            .set("api.domain", toml_string(DOMAIN))
+            .set("api.keyFile", toml_string("key"))
             .set("sync.probe", "[]")
-            .set("sync.interval", text("1h"))
+            .set("sync.interval", toml_string("1h"))
     }
 
-    /// A host with this link, no API and no key.
+    /// Creates a host with this link, no API and no key.
     pub fn linked(link: &str) -> Host {
-        Host::bare().set("staticExport.bundleUrl", text(link)).set("sync.interval", text("1h"))
+        Host::bare().set("staticExport.bundleUrl", toml_string(link)).set("sync.interval", toml_string("1h"))
     }
 
-    /// A host without a source.
+    /// Creates a host without a source of bundles.
     pub fn bare() -> Host {
-        Host::bare_in(folder())
+        Host::bare_in(temporary_folder())
     }
 
     fn bare_in(dir: tempfile::TempDir) -> Host {
         Host { dir, settings: BTreeMap::new() }
-            .set("store.path", text("store"))
-            .set("server.listen", text("127.0.0.1:0"))
-            .set("network.pollFirst", text("20ms"))
-            .set("network.pollMost", text("100ms"))
-            .set("network.callTimeout", text("5s"))
-            .set("network.idleTimeout", text("5s"))
+            .set("store.path", toml_string("store"))
+            .set("server.listen", toml_string("127.0.0.1:0"))
+            .set("network.pollFirst", toml_string("20ms"))
+            .set("network.pollMost", toml_string("100ms"))
+            .set("network.callTimeout", toml_string("5s"))
+            .set("network.idleTimeout", toml_string("5s"))
     }
 
-    /// A host with this configuration behind `[store]` and `[server]`; it may begin with further keys of `[server]`.
+    /// Creates a host with this configuration behind `[store]` and `[server]`. `text` may begin with further keys of
+    /// `[server]`.
     pub fn configured(text: &str) -> Host {
-        let host = Host { dir: folder(), settings: BTreeMap::new() };
+        let host = Host { dir: temporary_folder(), settings: BTreeMap::new() };
         host.configure(text);
         host
     }
 
-    /// Replaces the whole configuration, settings included, by one for [`Host::configured`].
+    /// Replaces the configuration by one like that of [`Host::configured`].
     pub fn configure(&self, text: &str) {
         let head = "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n";
         self.put("docwharf.toml", format!("{head}{text}\n"));
@@ -125,82 +128,83 @@ impl Host {
         self
     }
 
-    /// Sets `section.key` of a host that is in use.
+    /// Sets `section.key` of an existing host.
     pub fn change(&mut self, key: &str, value: impl Into<String>) {
         let (section, name) = key.split_once('.').expect("section.key");
         self.settings.insert((section.to_owned(), name.to_owned()), value.into());
         self.write();
     }
 
-    /// Value of a key in TOML.
+    /// Returns the value of a key in TOML.
     pub fn value(&self, key: &str) -> Option<String> {
         let (section, name) = key.split_once('.').expect("section.key");
         self.settings.get(&(section.to_owned(), name.to_owned())).cloned()
     }
 
-    /// Leaves a key out.
+    /// Removes `section.key`.
     pub fn without(mut self, key: &str) -> Host {
         self.remove(key);
         self
     }
 
-    /// Removes `section.key` of a host that is in use.
+    /// Removes `section.key` of an existing host.
     pub fn remove(&mut self, key: &str) {
         let (section, name) = key.split_once('.').expect("section.key");
         self.settings.remove(&(section.to_owned(), name.to_owned()));
         self.write();
     }
 
-    /// Writes the configuration as a careful person does: beside it, then renamed.
+    /// Writes the configuration to a temporary file and renames it.
     pub fn write(&self) {
         let mut sections: BTreeMap<&str, String> = BTreeMap::new();
         for ((section, name), value) in &self.settings {
             let _ = writeln!(sections.entry(section).or_default(), "{name} = {value}");
         }
-        let mut all = String::new();
+        let mut text = String::new();
         for (section, body) in sections {
-            let _ = write!(all, "[{section}]\n{body}");
+            let _ = write!(text, "[{section}]\n{body}");
         }
-        self.put("docwharf.toml", all);
+        self.put("docwharf.toml", text);
     }
 
-    /// A path in the folder of this host.
+    /// Returns a path in the folder of this host.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Puts a file in place by a rename.
+    /// Writes a file to a temporary name and renames it.
     pub fn put(&self, name: &str, bytes: impl AsRef<[u8]>) {
-        let beside = self.path(&format!(".{name}.new"));
-        std::fs::write(&beside, bytes).expect("files can be written");
-        // Some of them are keys.
+        let temporary = self.path(&format!(".{name}.new"));
+        std::fs::write(&temporary, bytes).expect("files can be written");
+        // Some of these files are keys, which only the owner may read.
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(&beside, private).expect("modes can be set");
-        std::fs::rename(beside, self.path(name)).expect("files can be renamed");
+        std::fs::set_permissions(&temporary, private).expect("modes can be set");
+        std::fs::rename(temporary, self.path(name)).expect("files can be renamed");
     }
 
-    /// Puts a bundle at `bundle.zip`.
+    /// Writes a bundle to `bundle.zip`.
     pub fn put_bundle(&self, bytes: &[u8]) {
         self.put("bundle.zip", bytes);
     }
 
-    /// `docwharf` with these arguments and the configuration of this host.
+    /// Creates a command that runs `docwharf` with these arguments and the configuration of this host.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = docwharf();
         command.args(arguments).arg("--config").arg(self.path("docwharf.toml")).env("USER", "tester");
         command
     }
 
-    /// Runs a command, which must end with this code; an error must be one line.
+    /// Runs a command, which must end with this exit code; an error must be one line.
     #[track_caller]
-    pub fn ends(&self, code: i32, arguments: &[&str]) -> Ended {
-        judged(code, finish(&mut self.command(arguments)))
+    pub fn expect_exit(&self, code: i32, arguments: &[&str]) -> CommandOutput {
+        expect_plain_exit(code, run_with_timeout(&mut self.command(arguments)))
     }
 
-    /// Runs a command, which must end with this code and print one line of error, or none where it succeeds.
+    /// Runs a command, which must end with this exit code. It must print one line on standard error, or none if it
+    /// succeeds.
     #[track_caller]
-    pub fn ends_plainly(&self, code: i32, arguments: &[&str]) -> Ended {
-        let ended = finish(&mut self.command(arguments)).expect(code);
+    pub fn expect_exit_one_line(&self, code: i32, arguments: &[&str]) -> CommandOutput {
+        let ended = run_with_timeout(&mut self.command(arguments)).expect(code);
         let lines = ended.stderr.lines().filter(|line| !line.contains("no daemon serves this store"));
         assert_eq!(lines.count(), usize::from(code != 0), "{}", ended.stderr);
         ended
@@ -208,11 +212,11 @@ impl Host {
 
     /// Runs a command, which must succeed.
     #[track_caller]
-    pub fn ok(&self, arguments: &[&str]) -> Ended {
-        self.ends(0, arguments)
+    pub fn ok(&self, arguments: &[&str]) -> CommandOutput {
+        self.expect_exit(0, arguments)
     }
 
-    /// `docwharf sync --json`, which must succeed; its result.
+    /// Runs `docwharf sync --json`, which must succeed, and returns its `result`.
     #[track_caller]
     pub fn sync(&self) -> String {
         self.ok(&["sync", "--json"]).json()["result"].as_str().expect("a result").to_owned()
@@ -224,79 +228,79 @@ impl Host {
         Daemon::start(&mut self.command(&["run"]))
     }
 
-    /// Starts `docwharf run`, whose standard error is added to a file.
+    /// Starts `docwharf run` and appends its standard error to a file, which [`Host::log`] reads.
     #[track_caller]
     pub fn run_logged(&self) -> Daemon {
         let log = std::fs::OpenOptions::new().append(true).create(true).open(self.path("log")).expect("a log");
         Daemon::start(self.command(&["run"]).stderr(log))
     }
 
-    /// Everything that `run_logged` has added so far.
+    /// Returns the standard error of all processes that [`Host::run_logged`] has started.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// The output of `docwharf status --json`.
+    /// Returns the output of `docwharf status --json`.
     #[track_caller]
     pub fn status(&self) -> Value {
         self.ok(&["status", "--json"]).json()
     }
 
-    /// The id of a version in this field of `status`, or `none`.
+    /// Returns the version id in this field of `status`, or `none`.
     #[track_caller]
-    pub fn id(&self, field: &str) -> String {
+    pub fn version_id(&self, field: &str) -> String {
         self.status()[field].as_str().unwrap_or("none").to_owned()
     }
 
-    /// The id of the active version.
+    /// Returns the id of the active version.
     #[track_caller]
     pub fn active(&self) -> Option<String> {
         self.status()["active"].as_str().map(str::to_owned)
     }
 
-    /// The result of the last attempt, as `status` has it.
+    /// Returns the result of the last attempt, from `status`.
     #[track_caller]
-    pub fn last(&self) -> String {
+    pub fn last_result(&self) -> String {
         self.status()["lastAttempt"]["result"].as_str().unwrap_or("").to_owned()
     }
 
-    /// The error of the last attempt, as `status` has it.
+    /// Returns the error of the last attempt, from `status`.
     #[track_caller]
     pub fn last_error(&self) -> String {
         self.status()["lastAttempt"]["error"].as_str().unwrap_or("").to_owned()
     }
 
-    /// The job that the store remembers.
+    /// Returns the id of the export job in the store's record.
     #[track_caller]
     pub fn job(&self) -> Option<String> {
         self.status()["job"]["id"].as_str().map(str::to_owned)
     }
 
-    /// Panics if a sync that ended has left something in the store.
+    /// Panics if an ended sync has left files in the staging or download folder of the store.
     #[track_caller]
     pub fn assert_tidy(&self) {
         for name in ["store/staging", "store/downloads"] {
-            let left: Vec<_> = std::fs::read_dir(self.path(name)).into_iter().flatten().flatten().collect();
-            assert!(left.is_empty(), "{name}: {left:?}");
+            let leftovers: Vec<_> = std::fs::read_dir(self.path(name)).into_iter().flatten().flatten().collect();
+            assert!(leftovers.is_empty(), "{name}: {leftovers:?}");
         }
     }
 }
 
-/// A text as TOML.
-pub fn text(value: &str) -> String {
+/// Formats a text as a TOML string.
+pub fn toml_string(value: &str) -> String {
     serde_json::Value::from(value).to_string()
 }
 
 /// Runs a command to its end; panics after a minute.
 #[track_caller]
-pub fn finish(command: &mut Command) -> Ended {
-    finish_child(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts"))
+pub fn run_with_timeout(command: &mut Command) -> CommandOutput {
+    wait_with_timeout(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts"))
 }
 
-/// Waits for the end of a child with pipes.
+/// Waits for the end of a child process and reads its output pipes; panics after a minute.
 #[track_caller]
-pub fn finish_child(mut child: Child) -> Ended {
-    fn reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+pub fn wait_with_timeout(mut child: Child) -> CommandOutput {
+    fn spawn_reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
         let mut pipe = pipe.expect("a pipe");
         std::thread::spawn(move || {
             let mut bytes = Vec::new();
@@ -304,43 +308,43 @@ pub fn finish_child(mut child: Child) -> Ended {
             String::from_utf8_lossy(&bytes).into_owned()
         })
     }
-    let (stdout, stderr) = (reader(child.stdout.take()), reader(child.stderr.take()));
+    let (stdout, stderr) = (spawn_reader(child.stdout.take()), spawn_reader(child.stderr.take()));
     let deadline = Instant::now() + Duration::from_mins(1);
-    let mut late = false;
+    let mut is_timed_out = false;
     let status = loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
             break status;
         }
         if Instant::now() > deadline {
-            late = true;
+            is_timed_out = true;
             let _ = child.kill();
         }
         std::thread::sleep(Duration::from_millis(5));
     };
-    let text = |handle: std::thread::JoinHandle<String>| handle.join().expect("a reader does not panic");
-    let ended = Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr) };
-    assert!(!late, "still running after a minute: {ended:?}");
+    let join = |handle: std::thread::JoinHandle<String>| handle.join().expect("a reader does not panic");
+    let ended = CommandOutput { code: status.code(), stdout: join(stdout), stderr: join(stderr) };
+    assert!(!is_timed_out, "still running after a minute: {ended:?}");
     ended
 }
 
-/// Panics unless the code is this and an error is one line without control characters.
+/// Panics unless the exit code is `code`, and an error is one line without control characters.
 #[track_caller]
-pub fn judged(code: i32, ended: Ended) -> Ended {
+pub fn expect_plain_exit(code: i32, ended: CommandOutput) -> CommandOutput {
     let ended = ended.expect(code);
     if code != 0 {
-        let own = ended.stderr.lines().filter(|line| line.starts_with("docwharf: "));
-        let lines: Vec<&str> = own.filter(|line| !line.starts_with("docwharf: warning: ")).collect();
+        let error_lines = ended.stderr.lines().filter(|line| line.starts_with("docwharf: "));
+        let lines: Vec<&str> = error_lines.filter(|line| !line.starts_with("docwharf: warning: ")).collect();
         assert_eq!(lines.len(), 1, "one line of error: {}", ended.stderr);
         assert!(lines[0].chars().count() < 1000, "{} characters: {}", lines[0].chars().count(), lines[0]);
-        let text = ended.stderr.strip_suffix('\n').expect("whole lines");
+        let text = ended.stderr.strip_suffix('\n').expect("the output ends with a line end");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "control characters: {text:?}");
     }
     ended
 }
 
-/// Runs each case in a thread of its own: most of their time is waiting.
+/// Runs each case in a separate thread, because the cases mostly wait.
 #[track_caller]
-pub fn at_once<T: Sync>(cases: &[T], run: impl Fn(&T) + Sync) {
+pub fn run_concurrently<T: Sync>(cases: &[T], run: impl Fn(&T) + Sync) {
     std::thread::scope(|scope| {
         for case in cases {
             scope.spawn(|| run(case));

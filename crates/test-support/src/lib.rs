@@ -1,4 +1,4 @@
-//! Helpers that tests and benchmarks share: the executable, sockets, files, archives, upstreams.
+//! Helpers that tests and benchmarks share: the executable, sockets, files, archives, and servers to talk to.
 
 // A helper that fails panics, because that is how a test fails.
 #![allow(clippy::missing_panics_doc)]
@@ -7,11 +7,10 @@ pub mod disk;
 pub mod h2;
 pub mod host;
 pub mod http;
-#[path = "test_origin.rs"]
-pub mod hub;
+pub mod project_api;
 pub mod proxy;
-pub mod studio;
 pub mod tar;
+pub mod test_origin;
 pub mod tls;
 pub mod upstream;
 pub mod zip;
@@ -25,57 +24,58 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 
-/// A fresh folder, gone at the end of the test.
-pub fn folder() -> tempfile::TempDir {
+/// Creates a folder that is removed when the returned value is dropped.
+pub fn temporary_folder() -> tempfile::TempDir {
     tempfile::Builder::new().prefix("docwharf-test-").tempdir().expect("a temporary folder")
 }
 
-/// A folder in memory where there is one: what a kill leaves is what the kernel holds, and waiting for a disk at each
-/// `fsync` shows nothing.
-pub fn quick_folder() -> tempfile::TempDir {
+/// Creates a temporary folder in memory if the system has `/dev/shm`. A kill of a process loses nothing that the kernel
+/// has, on a disk or in memory, so waiting for a disk at each `fsync` would only take time.
+pub fn memory_folder() -> tempfile::TempDir {
     let in_memory = tempfile::Builder::new().prefix("docwharf-test-").tempdir_in("/dev/shm");
-    in_memory.unwrap_or_else(|_| folder())
+    in_memory.unwrap_or_else(|_| temporary_folder())
 }
 
-/// Path of the `docwharf` executable that Cargo has built beside the test program.
+/// Returns the path of the `docwharf` executable that Cargo has built beside the test program.
 ///
-/// Cargo tells it to the programs that it runs; one that is run by itself lies in `deps`, one folder below it.
-pub fn program() -> PathBuf {
+/// Cargo passes it in the environment. A test program that is run without Cargo is in `deps`, one folder below the
+/// executable.
+pub fn program_path() -> PathBuf {
     if let Some(path) = std::env::var_os("CARGO_BIN_EXE_docwharf") {
         return path.into();
     }
-    let own = std::env::current_exe().expect("a test program knows its own path");
-    let path = own.parent().and_then(Path::parent).expect("test programs lie in `deps`").join("docwharf");
-    assert!(path.exists(), "{} is missing: `cargo build` makes it, and so does `cargo test`", path.display());
+    let test_program = std::env::current_exe().expect("a test program knows its own path");
+    let path = test_program.parent().and_then(Path::parent).expect("test programs lie in `deps`").join("docwharf");
+    assert!(path.exists(), "{} is missing: run `cargo build` or `cargo test`", path.display());
     path
 }
 
-/// Copies the program to a path.
+/// Copies the `docwharf` executable to a path.
 ///
-/// Another program does it: a descriptor of ours that is open for writing would be held by a child that another test
-/// has just forked, and as long as it is, the copy cannot be started.
+/// `cp` writes the copy. If this process opened it for writing, a child that another test forks at this moment would
+/// inherit the descriptor, and a file that is open for writing cannot be executed.
 pub fn copy_program(to: &Path) {
-    let copied = Command::new("cp").arg(program()).arg(to).status().expect("cp runs");
-    assert!(copied.success(), "the program cannot be copied to {}", to.display());
+    let status = Command::new("cp").arg(program_path()).arg(to).status().expect("cp runs");
+    assert!(status.success(), "the program cannot be copied to {}", to.display());
 }
 
-/// The program, with nothing of the caller's environment that could change what it does.
+/// Creates a command that runs `docwharf`, without the environment variables of the caller that change its behaviour.
 pub fn docwharf() -> Command {
-    let mut command = Command::new(program());
+    let mut command = Command::new(program_path());
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy().to_ascii_uppercase();
-        let changes = ["RUST_LOG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "NOTIFY_SOCKET"];
+        let removed = ["RUST_LOG", "STATE_DIRECTORY", "CREDENTIALS_DIRECTORY", "JOURNAL_STREAM", "NOTIFY_SOCKET"];
         if text.starts_with("DOCWHARF_")
             || text.starts_with("SSL_CERT_")
             || text.starts_with("LISTEN_")
             || text.starts_with("WATCHDOG_")
             || text.ends_with("_PROXY")
-            || changes.contains(&text.as_str())
+            || removed.contains(&text.as_str())
         {
             command.env_remove(name);
         }
     }
-    // Root's commands read the units that this machine has.
+    // Commands that run as root would otherwise read the systemd units of this machine.
     command.env("SYSTEMD_UNIT_PATH", "/nonexistent");
     command.stdin(Stdio::null());
     command
@@ -83,20 +83,20 @@ pub fn docwharf() -> Command {
 
 /// Exit code and output of a command that has ended.
 #[derive(Debug)]
-pub struct Ended {
-    /// Exit code; none after a signal.
+pub struct CommandOutput {
+    /// The exit code; `None` after a signal.
     pub code: Option<i32>,
-    /// Standard output.
+    /// The standard output.
     pub stdout: String,
-    /// Standard error.
+    /// The standard error.
     pub stderr: String,
 }
 
-impl Ended {
-    /// Panics with everything that was printed unless the code is `code`.
+impl CommandOutput {
+    /// Panics with the output unless the exit code is `code`.
     #[track_caller]
-    #[allow(clippy::return_self_not_must_use)] // Often the code is all that a test looks at.
-    pub fn expect(self, code: i32) -> Ended {
+    #[allow(clippy::return_self_not_must_use)] // Some tests check the exit code only.
+    pub fn expect(self, code: i32) -> CommandOutput {
         assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
         self
     }
@@ -108,10 +108,10 @@ impl Ended {
     }
 }
 
-/// Runs a command to its end.
-pub fn end(command: &mut Command) -> Ended {
+/// Runs a command to its end, without a time limit.
+pub fn run_to_end(command: &mut Command) -> CommandOutput {
     let Output { status, stdout, stderr } = command.output().expect("docwharf starts");
-    Ended {
+    CommandOutput {
         code: status.code(),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
@@ -119,23 +119,23 @@ pub fn end(command: &mut Command) -> Ended {
 }
 
 /// Runs `docwharf` with these arguments to its end.
-pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ended {
-    end(docwharf().args(arguments))
+pub fn run_docwharf<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> CommandOutput {
+    run_to_end(docwharf().args(arguments))
 }
 
-/// The commands that help lists below these words.
-pub fn commands_below(words: &[&str]) -> Vec<String> {
-    let help = run(words.iter().chain(&["--help"])).expect(0).stdout;
+/// Returns the subcommands that the help of a command lists; `words` is the command, such as `["origin", "key"]`.
+pub fn list_subcommands(words: &[&str]) -> Vec<String> {
+    let help = run_docwharf(words.iter().chain(&["--help"])).expect(0).stdout;
     let Some(list) = help.split("Commands:\n").nth(1) else { return Vec::new() };
     let names = list.lines().take_while(|line| line.starts_with("  "));
     let names = names.filter_map(|line| line.split_whitespace().next());
     names.filter(|name| *name != "help").map(str::to_owned).collect()
 }
 
-/// A port of this machine that is known before anything listens there, and stays free for the program that is told it.
+/// A port of this machine that is known before a program listens on it, and that stays free for that program.
 ///
-/// It is bound and does not listen. The kernel gives it to no process that asks for any free port, neither to listen
-/// nor to connect from; a server that names it gets it, because both sockets have `SO_REUSEADDR` (socket(7)).
+/// The socket is bound and does not listen. The kernel does not choose its port for a process that requests any free
+/// port. A server that requests this port gets it, because both sockets have `SO_REUSEADDR` (socket(7)).
 pub struct ReservedPort {
     _socket: Socket,
     /// `127.0.0.1:43817`
@@ -158,7 +158,7 @@ impl ReservedPort {
         ReservedPort { _socket: socket, address: address.to_string() }
     }
 
-    /// Listens there, as another program would, until it is dropped; the port stays reserved.
+    /// Listens on the port, as another program would. The port stays reserved after the listener is dropped.
     pub fn listen(&self) -> TcpListener {
         TcpListener::bind(&self.address).expect("the port is reserved")
     }
@@ -167,22 +167,22 @@ impl ReservedPort {
 /// A running `serve` or `run`; killed when dropped.
 pub struct Daemon {
     child: Child,
-    /// Address at which it answers, without the scheme: `127.0.0.1:43817`. The first of several.
+    /// The first address that it has announced, without the scheme: `127.0.0.1:43817`.
     pub address: String,
     /// All addresses that it has announced, with the scheme.
     pub urls: Vec<String>,
 }
 
 impl Daemon {
-    /// Starts a command that announces its address, and waits until it has.
+    /// Starts a command that announces its address, and waits for the announcement.
     #[track_caller]
     pub fn start(command: &mut Command) -> Daemon {
-        Daemon::start_at(command, 1)
+        Daemon::start_with_addresses(command, 1)
     }
 
-    /// Starts a command that announces `count` addresses, and waits until it has.
+    /// Starts a command that announces `count` addresses, and waits for the announcements.
     #[track_caller]
-    pub fn start_at(command: &mut Command, count: usize) -> Daemon {
+    pub fn start_with_addresses(command: &mut Command, count: usize) -> Daemon {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("docwharf starts");
         let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
         let mut urls = Vec::new();
@@ -200,19 +200,19 @@ impl Daemon {
         Daemon { child, address, urls }
     }
 
-    /// The address of the n-th that it has announced, without the scheme.
+    /// Returns the announced address with this index, without the scheme.
     #[track_caller]
-    pub fn at(&self, n: usize) -> &str {
+    pub fn address_of(&self, n: usize) -> &str {
         self.urls[n].split("://").nth(1).expect("a scheme").trim_end_matches('/')
     }
 
-    /// `docwharf serve PATH` on a free port, with further arguments.
+    /// Starts `docwharf serve PATH` on a free port, with further arguments.
     #[track_caller]
     pub fn serve(path: &Path, more: &[&str]) -> Daemon {
         Daemon::start(docwharf().arg("serve").arg(path).args(["--listen", "127.0.0.1:0"]).args(more))
     }
 
-    /// Process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -223,14 +223,14 @@ impl Daemon {
         assert!(status.expect("kill runs").success());
     }
 
-    /// Waits for the end; gives the exit code.
-    pub fn wait(&mut self, patience: Duration) -> Option<i32> {
-        let deadline = Instant::now() + patience;
+    /// Waits for the end of the process and returns its exit code. Panics after `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<i32> {
+        let deadline = Instant::now() + timeout;
         loop {
             if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "still running after {patience:?}");
+            assert!(Instant::now() < deadline, "still running after {timeout:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -243,17 +243,17 @@ impl Drop for Daemon {
     }
 }
 
-/// Asks again and again until the answer is yes; panics with `what` after half a minute.
+/// Waits until `condition` returns true. Panics with `what` after 30 seconds.
 #[track_caller]
-pub fn until(what: &str, mut yes: impl FnMut() -> bool) {
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !yes() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Writes files below `root`.
+/// Writes files below `root`, and returns `root`.
 pub fn write_site(root: &Path, files: &[(&str, &str)]) -> PathBuf {
     for (name, content) in files {
         let path = root.join(name);
@@ -263,7 +263,7 @@ pub fn write_site(root: &Path, files: &[(&str, &str)]) -> PathBuf {
     root.to_owned()
 }
 
-/// All files below `root` by their relative paths, in order, with content.
+/// Reads all files below `root`: the relative path and the content of each, sorted by path.
 pub fn read_tree(root: &Path) -> Vec<(String, Vec<u8>)> {
     fn walk(dir: &Path, root: &Path, found: &mut Vec<(String, Vec<u8>)>) {
         for entry in std::fs::read_dir(dir).expect("a folder can be read") {
@@ -282,33 +282,33 @@ pub fn read_tree(root: &Path) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-/// A folder being served, and the folder.
+/// Writes files into a temporary folder and starts `docwharf serve` for it.
 #[track_caller]
-pub fn site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
+pub fn serve_site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, Daemon) {
+    let dir = temporary_folder();
     write_site(&dir.path().join("site"), files);
     let daemon = Daemon::serve(&dir.path().join("site"), more);
     (dir, daemon)
 }
 
-/// An archive being served, and the folder it is in.
+/// Writes an archive into a temporary folder and starts `docwharf serve` for it.
 #[track_caller]
-pub fn archive(bytes: &[u8]) -> (tempfile::TempDir, Daemon) {
-    let dir = folder();
+pub fn serve_archive(bytes: &[u8]) -> (tempfile::TempDir, Daemon) {
+    let dir = temporary_folder();
     let path = dir.path().join("bundle");
     std::fs::write(&path, bytes).expect("an archive can be written");
     let daemon = Daemon::serve(&path, &[]);
     (dir, daemon)
 }
 
-/// Text that compresses about as well as pages do.
-pub fn text(len: usize) -> String {
+/// Generates text that compresses about as well as pages do.
+pub fn sample_text(len: usize) -> String {
     let mut out = String::with_capacity(len + 64);
     let mut state = 7u32;
     while out.len() < len {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        let at = out.len();
-        let _ = writeln!(out, "Section {at} says that {state:x} follows.");
+        let offset = out.len();
+        let _ = writeln!(out, "Section {offset} says that {state:x} follows.");
     }
     out.truncate(len);
     out

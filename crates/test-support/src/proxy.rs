@@ -1,4 +1,4 @@
-//! A forward proxy for plain HTTP that records what it was asked for.
+//! A forward proxy for plain HTTP that records the request lines.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,46 +7,46 @@ use std::time::Duration;
 
 /// The running proxy; its thread ends with the test.
 #[derive(Debug)]
-pub struct Proxy {
-    /// Address of the proxy.
+pub struct ForwardProxy {
+    /// The address of the proxy.
     pub address: SocketAddr,
-    asked: Arc<Mutex<Vec<String>>>,
+    request_lines: Arc<Mutex<Vec<String>>>,
 }
 
-impl Default for Proxy {
-    fn default() -> Proxy {
-        Proxy::new()
+impl Default for ForwardProxy {
+    fn default() -> ForwardProxy {
+        ForwardProxy::new()
     }
 }
 
-impl Proxy {
+impl ForwardProxy {
     /// Starts a proxy on a free port.
-    pub fn new() -> Proxy {
+    pub fn new() -> ForwardProxy {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
         let address = listener.local_addr().expect("an address");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
+        let request_lines = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&request_lines);
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let log = Arc::clone(&log);
                 std::thread::spawn(move || forward(stream, &log));
             }
         });
-        Proxy { address, asked }
+        ForwardProxy { address, request_lines }
     }
 
-    /// Value for `HTTP_PROXY`.
+    /// The value for `HTTP_PROXY`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
 
     /// The request lines so far.
-    pub fn asked(&self) -> Vec<String> {
-        self.asked.lock().expect("no panic while locked").clone()
+    pub fn request_lines(&self) -> Vec<String> {
+        self.request_lines.lock().expect("no panic while locked").clone()
     }
 }
 
-/// Passes one request on, and then whatever comes back.
+/// Passes one request on, and then all bytes of the response.
 fn forward(mut client: TcpStream, log: &Mutex<Vec<String>>) -> Option<()> {
     client.set_read_timeout(Some(Duration::from_secs(20))).ok()?;
     let mut bytes = Vec::new();
@@ -63,10 +63,10 @@ fn forward(mut client: TcpStream, log: &Mutex<Vec<String>>) -> Option<()> {
     log.lock().expect("no panic while locked").push(line.to_owned());
     let mut words = line.split(' ');
     let (method, target) = (words.next()?, words.next()?);
-    let Some(rest) = target.strip_prefix("http://") else {
+    let Some(address) = target.strip_prefix("http://") else {
         return client.write_all(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").ok();
     };
-    let (host, path) = rest.split_once('/')?;
+    let (host, path) = address.split_once('/')?;
     let mut server = TcpStream::connect(host).ok()?;
     server.write_all(format!("{method} /{path} HTTP/1.1\r\n{fields}\r\n\r\n").as_bytes()).ok()?;
     server.write_all(&bytes[end + 4..]).ok()?;

@@ -1,4 +1,4 @@
-//! A private authority, an upstream that speaks TLS under a certificate of it, and a client that trusts it.
+//! A private certificate authority, an upstream with a certificate of it, and a client that trusts it.
 
 use std::io;
 use std::net::TcpStream;
@@ -11,112 +11,112 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 
 use crate::http::{Response, exchange};
-use crate::upstream::{Upstream, Wire, Wrap};
+use crate::upstream::{ByteStream, StreamWrapper, Upstream};
 
-/// An authority that no system knows.
+/// A private certificate authority, which no system trusts.
 #[must_use]
-pub struct Authority {
+pub struct CertificateAuthority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-/// A certificate and its key, PEM.
+/// A certificate and its key in PEM.
 #[derive(Clone)]
-pub struct Issued {
+pub struct IssuedCertificate {
     /// The certificate.
     pub certificate: String,
     /// The private key.
     pub key: String,
 }
 
-impl Default for Authority {
-    fn default() -> Authority {
-        Authority::new()
+impl Default for CertificateAuthority {
+    fn default() -> CertificateAuthority {
+        CertificateAuthority::new()
     }
 }
 
-impl Authority {
-    /// A new authority with a key of its own.
-    pub fn new() -> Authority {
+impl CertificateAuthority {
+    /// Creates an authority with a new key.
+    pub fn new() -> CertificateAuthority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, "docwharf test authority");
         let key = KeyPair::generate().expect("randomness");
-        Authority { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
+        CertificateAuthority { issuer: CertifiedIssuer::self_signed(params, key).expect("a certificate") }
     }
 
-    /// Its root, as `api.caFile` wants it.
+    /// Returns the root certificate in PEM, for `api.caFile`.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// An open upstream over TLS with a certificate for this name.
+    /// Starts an upstream over TLS with a certificate for this name.
     pub fn upstream(&self, name: &str, bundle: Vec<u8>) -> Upstream {
         let upstream = Upstream::build(bundle, "https", self.wrap(&[name]));
         upstream.open();
         upstream
     }
 
-    /// An open upstream over TLS whose certificate for this name ends in so long.
-    pub fn upstream_ending_in(&self, name: &str, bundle: Vec<u8>, left: Duration) -> Upstream {
-        let upstream = Upstream::build(bundle, "https", serve_as(&self.issue_ending_in(&[name], left)));
+    /// Starts an upstream over TLS with a certificate for this name that expires after `lifetime`.
+    pub fn upstream_expiring_in(&self, name: &str, bundle: Vec<u8>, lifetime: Duration) -> Upstream {
+        let upstream = Upstream::build(bundle, "https", tls_wrapper(&self.issue_expiring_in(&[name], lifetime)));
         upstream.open();
         upstream
     }
 
-    /// The server's side of TLS, with a certificate for these names.
-    pub fn wrap(&self, names: &[&str]) -> Wrap {
-        serve_as(&self.issue(names))
+    /// Returns a wrapper for the server side of TLS, with a certificate for these names.
+    pub fn wrap(&self, names: &[&str]) -> StreamWrapper {
+        tls_wrapper(&self.issue(names))
     }
 
-    /// A certificate for these names, that counts today.
-    pub fn issue(&self, names: &[&str]) -> Issued {
+    /// Issues a certificate for these names that is valid today.
+    pub fn issue(&self, names: &[&str]) -> IssuedCertificate {
         self.issue_between(names, 2020, 2100)
     }
 
-    /// A certificate for these names, from the first day of one year to that of another.
-    pub fn issue_between(&self, names: &[&str], from: i32, to: i32) -> Issued {
+    /// Issues a certificate for these names that is valid from 1 January of one year to 1 January of another.
+    pub fn issue_between(&self, names: &[&str], first_year: i32, last_year: i32) -> IssuedCertificate {
         self.sign(names, |params| {
-            params.not_before = date_time_ymd(from, 1, 1);
-            params.not_after = date_time_ymd(to, 1, 1);
+            params.not_before = date_time_ymd(first_year, 1, 1);
+            params.not_after = date_time_ymd(last_year, 1, 1);
         })
     }
 
-    /// A certificate for these names that counts today and ends in so long.
-    pub fn issue_ending_in(&self, names: &[&str], left: Duration) -> Issued {
+    /// Issues a certificate for these names that is valid today and expires after `lifetime`.
+    pub fn issue_expiring_in(&self, names: &[&str], lifetime: Duration) -> IssuedCertificate {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("it is after 1970");
         self.sign(names, |params| {
             params.not_before = date_time_ymd(2020, 1, 1);
-            params.not_after = date_time_ymd(1970, 1, 1) + now + left;
+            params.not_after = date_time_ymd(1970, 1, 1) + now + lifetime;
         })
     }
 
-    fn sign(&self, names: &[&str], set_dates: impl FnOnce(&mut CertificateParams)) -> Issued {
+    fn sign(&self, names: &[&str], set_dates: impl FnOnce(&mut CertificateParams)) -> IssuedCertificate {
         let key = KeyPair::generate().expect("randomness");
         let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
         let mut params = CertificateParams::new(names.clone()).expect("names");
         set_dates(&mut params);
         params.distinguished_name.push(rcgen::DnType::CommonName, names.concat());
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
-        Issued { certificate: certificate.pem(), key: key.serialize_pem() }
+        IssuedCertificate { certificate: certificate.pem(), key: key.serialize_pem() }
     }
 
-    /// An authority below this one.
-    pub fn below(&self, name: &str) -> Authority {
+    /// Creates an intermediate authority below this one.
+    pub fn intermediate(&self, name: &str) -> CertificateAuthority {
         let mut params = CertificateParams::new(Vec::new()).expect("no names");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.distinguished_name.push(rcgen::DnType::CommonName, name);
         let key = KeyPair::generate().expect("randomness");
-        Authority { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).expect("a certificate") }
+        CertificateAuthority { issuer: CertifiedIssuer::signed_by(params, key, &self.issuer).expect("a certificate") }
     }
 
-    /// A client that trusts this authority alone and offers these protocols.
+    /// Creates a client configuration that trusts only this authority and offers these protocols (ALPN).
     pub fn client(&self, protocols: &[&str]) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a root");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("ring has them")
+            .expect("ring supports the protocol versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -124,29 +124,29 @@ impl Authority {
     }
 }
 
-/// The server's side of TLS with this certificate.
-fn serve_as(pair: &Issued) -> Wrap {
+/// Returns a wrapper for the server side of TLS with this certificate.
+fn tls_wrapper(pair: &IssuedCertificate) -> StreamWrapper {
     let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes()).expect("a certificate");
     let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).expect("a key");
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .expect("ring has them")
+        .expect("ring supports the protocol versions")
         .with_no_client_auth()
         .with_single_cert(vec![certificate], key)
         .expect("key and certificate belong together");
     let config = Arc::new(config);
     Arc::new(move |stream| {
         let connection = ServerConnection::new(Arc::clone(&config)).ok()?;
-        Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn Wire>)
+        Some(Box::new(StreamOwned::new(connection, stream)) as Box<dyn ByteStream>)
     })
 }
 
-/// An encrypted connection as a client has it.
-pub type Secure = StreamOwned<ClientConnection, TcpStream>;
+/// The client side of an encrypted connection.
+pub type TlsClientStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// Connects and agrees. The certificate must be for `name`.
-pub fn shake(address: &str, config: &Arc<ClientConfig>, name: &str) -> io::Result<Secure> {
+/// Connects and completes the TLS handshake. The certificate must be for `name`.
+pub fn tls_handshake(address: &str, config: &Arc<ClientConfig>, name: &str) -> io::Result<TlsClientStream> {
     let mut socket = TcpStream::connect(address)?;
     socket.set_read_timeout(Some(Duration::from_secs(20)))?;
     socket.set_nodelay(true)?;
@@ -158,14 +158,14 @@ pub fn shake(address: &str, config: &Arc<ClientConfig>, name: &str) -> io::Resul
     Ok(StreamOwned::new(connection, socket))
 }
 
-/// The certificate that the server has sent as its own.
-pub fn certificate_of(stream: &Secure) -> CertificateDer<'static> {
+/// Returns the certificate that the server has sent for itself.
+pub fn peer_certificate(stream: &TlsClientStream) -> CertificateDer<'static> {
     stream.conn.peer_certificates().expect("a server has one")[0].clone()
 }
 
-/// One request on a connection of its own. `headers` are whole lines without line ends.
-pub fn secure_get(address: &str, config: &Arc<ClientConfig>, name: &str, target: &str, headers: &[&str]) -> Response {
-    let stream = shake(address, config, name).expect("a handshake");
+/// Sends a GET on a new connection. `headers` are complete lines without line ends.
+pub fn https_get(address: &str, config: &Arc<ClientConfig>, name: &str, target: &str, headers: &[&str]) -> Response {
+    let stream = tls_handshake(address, config, name).expect("a handshake");
     let mut head = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\n");
     for header in headers {
         head.push_str(header);

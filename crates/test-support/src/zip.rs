@@ -1,37 +1,37 @@
-//! ZIP archives built byte by byte, so that each of their fields can lie.
+//! ZIP archives that are built byte by byte, so that a test can make each field wrong.
 
-/// One member. What is `None` is computed.
+/// A member of an archive.
 #[derive(Debug, Clone, Default)]
 pub struct Member {
-    /// Path in the archive.
+    /// The path in the archive.
     pub name: Vec<u8>,
-    /// Content before coding.
+    /// The content before compression.
     pub content: Vec<u8>,
-    /// DEFLATE instead of plain storage.
+    /// Whether the content is compressed (DEFLATE) or stored.
     pub deflate: bool,
 }
 
-/// A stored member.
+/// Makes a stored member.
 pub fn stored(name: &str, content: &str) -> Member {
     Member { name: name.into(), content: content.into(), deflate: false }
 }
 
-/// A compressed member.
+/// Makes a compressed member.
 pub fn deflated(name: &str, content: &str) -> Member {
     Member { name: name.into(), content: content.into(), deflate: true }
 }
 
-/// An honest archive of these members.
+/// Makes a valid archive of these members.
 pub fn zip(members: &[Member]) -> Vec<u8> {
     archive(members).bytes()
 }
 
-/// An honest archive before it is written, so that fields can be changed.
-pub fn archive(members: &[Member]) -> Archive {
-    Archive { members: members.iter().map(Raw::of).collect(), ..Archive::default() }
+/// Describes a valid archive of these members; its fields can be changed before it is written.
+pub fn archive(members: &[Member]) -> RawArchive {
+    RawArchive { members: members.iter().map(RawMember::from_member).collect(), ..RawArchive::default() }
 }
 
-/// Raw DEFLATE by zlib.
+/// Compresses into raw DEFLATE, by zlib.
 pub fn deflate(content: &[u8]) -> Vec<u8> {
     use std::io::Write;
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
@@ -39,44 +39,45 @@ pub fn deflate(content: &[u8]) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// Raw DEFLATE that ends on a byte boundary without a last block and needs nothing from before: such pieces can be put
-/// together at will and ended with [`LAST_BLOCK`].
+/// Compresses into raw DEFLATE that ends on a byte boundary without a last block, and that does not refer to earlier
+/// data. Such pieces can be concatenated in any order and ended with [`LAST_BLOCK`].
 pub fn deflate_piece(content: &[u8]) -> Vec<u8> {
-    let mut raw = flate2::Compress::new(flate2::Compression::default(), false);
+    let mut compressor = flate2::Compress::new(flate2::Compression::default(), false);
     let mut out = Vec::with_capacity(content.len() + content.len() / 100 + 4096);
-    raw.compress_vec(content, &mut out, flate2::FlushCompress::Full).expect("memory");
-    assert_eq!(raw.total_in(), content.len() as u64, "the buffer is large enough");
+    compressor.compress_vec(content, &mut out, flate2::FlushCompress::Full).expect("memory");
+    assert_eq!(compressor.total_in(), content.len() as u64, "the buffer is large enough");
     out
 }
 
 /// An empty last block.
 pub const LAST_BLOCK: [u8; 2] = [3, 0];
 
-/// Fields that local and central headers share.
+/// The fields that the local and the central header of a member share.
 #[derive(Debug, Clone, Default)]
 pub struct Header {
-    /// Version needed to extract.
+    /// The version needed to extract.
     pub version: u16,
-    /// General-purpose flags.
+    /// The general-purpose flags.
     pub flags: u16,
-    /// Compression method.
+    /// The compression method.
     pub method: u16,
-    /// Time and date in the format of DOS.
+    /// The time and date in DOS format.
     pub time: [u8; 4],
-    /// CRC-32 of the content.
+    /// The CRC-32 of the content.
     pub crc: u32,
-    /// Size of the coded data.
+    /// The size of the compressed data.
     pub coded: u32,
-    /// Size of the content.
+    /// The size of the content.
     pub size: u32,
-    /// File name.
+    /// The file name.
     pub name: Vec<u8>,
-    /// Extra fields.
+    /// The extra fields.
     pub extra: Vec<u8>,
 }
 
 impl Header {
-    fn put(&self, extra: &[u8], out: &mut Vec<u8>) {
+    /// Appends the shared fields, up to the lengths of name and extra fields.
+    fn append_to(&self, extra: &[u8], out: &mut Vec<u8>) {
         for value in [self.version, self.flags, self.method] {
             out.extend_from_slice(&value.to_le_bytes());
         }
@@ -89,45 +90,45 @@ impl Header {
     }
 }
 
-/// A member as it will be written.
+/// A member with all fields that are written.
 #[derive(Debug, Clone, Default)]
 #[must_use]
-pub struct Raw {
-    /// Local header.
+pub struct RawMember {
+    /// The local header.
     pub local: Header,
-    /// Central directory header.
+    /// The central directory header.
     pub central: Header,
-    /// Coded data.
+    /// The compressed data.
     pub data: Vec<u8>,
-    /// Bytes behind the data: mostly a data descriptor.
-    pub behind: Vec<u8>,
-    /// External attributes.
+    /// The bytes trailing the data, usually a data descriptor.
+    pub trailing: Vec<u8>,
+    /// The external attributes.
     pub attributes: u32,
-    /// Number of the disk with the local header.
+    /// The number of the disk with the local header.
     pub disk: u16,
-    /// Comment of the member.
+    /// The comment of the member.
     pub comment: Vec<u8>,
-    /// Offset of the local header in the directory; `None` is the truth.
+    /// The offset of the local header in the directory; `None` for the correct one.
     pub offset: Option<u32>,
-    /// Sizes and offset in zip64 fields, whose place in the headers is taken by ones.
-    pub wide: bool,
+    /// Whether sizes and offset are in zip64 fields; the fields in the headers then have all bits set.
+    pub zip64: bool,
 }
 
-/// An extra field.
+/// Makes an extra field.
 pub fn extra(id: u16, data: &[u8]) -> Vec<u8> {
     [&id.to_le_bytes()[..], &(data.len() as u16).to_le_bytes(), data].concat()
 }
 
-impl Raw {
-    /// A member with true headers.
-    pub fn of(member: &Member) -> Raw {
+impl RawMember {
+    /// Makes a member with correct headers.
+    pub fn from_member(member: &Member) -> RawMember {
         let data = if member.deflate { deflate(&member.content) } else { member.content.clone() };
         let method = if member.deflate { 8 } else { 0 };
-        Raw::coded(&member.name, method, data, crc32fast::hash(&member.content), member.content.len() as u32)
+        RawMember::coded(&member.name, method, data, crc32fast::hash(&member.content), member.content.len() as u32)
     }
 
-    /// A member of data that are coded already.
-    pub fn coded(name: &[u8], method: u16, data: Vec<u8>, crc: u32, size: u32) -> Raw {
+    /// Makes a member from compressed data.
+    pub fn coded(name: &[u8], method: u16, data: Vec<u8>, crc: u32, size: u32) -> RawMember {
         let coded = data.len() as u32;
         let local = Header {
             version: 20,
@@ -139,117 +140,119 @@ impl Raw {
             name: name.into(),
             ..Header::default()
         };
-        Raw { central: local.clone(), local, data, attributes: 0o100_644 << 16, ..Raw::default() }
+        RawMember { central: local.clone(), local, data, attributes: 0o100_644 << 16, ..RawMember::default() }
     }
 
-    /// Changes both headers alike.
-    pub fn both(mut self, change: impl Fn(&mut Header)) -> Raw {
+    /// Changes the local and the central header in the same way.
+    pub fn change_both_headers(mut self, change: impl Fn(&mut Header)) -> RawMember {
         change(&mut self.local);
         change(&mut self.central);
         self
     }
 
-    /// Moves checksum and sizes into a data descriptor.
-    pub fn descriptor(mut self, signed: bool, wide: bool) -> Raw {
-        self = self.both(|header| header.flags |= 8);
-        self.behind = if signed { b"PK\x07\x08".to_vec() } else { Vec::new() };
-        self.behind.extend_from_slice(&self.central.crc.to_le_bytes());
+    /// Moves checksum and sizes into a data descriptor, with or without a signature, with sizes of 8 or 4 bytes.
+    pub fn with_data_descriptor(mut self, signed: bool, zip64: bool) -> RawMember {
+        self = self.change_both_headers(|header| header.flags |= 8);
+        self.trailing = if signed { b"PK\x07\x08".to_vec() } else { Vec::new() };
+        self.trailing.extend_from_slice(&self.central.crc.to_le_bytes());
         for size in [self.central.coded, self.central.size] {
             let bytes = u64::from(size).to_le_bytes();
-            self.behind.extend_from_slice(&bytes[..if wide { 8 } else { 4 }]);
+            self.trailing.extend_from_slice(&bytes[..if zip64 { 8 } else { 4 }]);
         }
         (self.local.crc, self.local.coded, self.local.size) = (0, 0, 0);
         self
     }
 
-    /// Appends the local header, the data and the bytes behind them.
+    /// Appends the local header, the data and the trailing bytes.
     pub fn put_local(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(b"PK\x03\x04");
         let mut header = self.local.clone();
-        let mut all = Vec::new();
-        if self.wide {
-            all = extra(1, &[u64::from(header.size).to_le_bytes(), u64::from(header.coded).to_le_bytes()].concat());
+        let mut all_extra = Vec::new();
+        if self.zip64 {
+            all_extra =
+                extra(1, &[u64::from(header.size).to_le_bytes(), u64::from(header.coded).to_le_bytes()].concat());
             (header.size, header.coded) = (u32::MAX, u32::MAX);
         }
-        all.extend_from_slice(&header.extra);
-        header.put(&all, out);
-        for part in [&header.name, &all, &self.data, &self.behind] {
+        all_extra.extend_from_slice(&header.extra);
+        header.append_to(&all_extra, out);
+        for part in [&header.name, &all_extra, &self.data, &self.trailing] {
             out.extend_from_slice(part);
         }
     }
 
     /// Appends the central directory header of a member at this offset.
-    pub fn put_central(&self, at: u32, out: &mut Vec<u8>) {
+    pub fn put_central(&self, local_offset: u32, out: &mut Vec<u8>) {
         out.extend_from_slice(b"PK\x01\x02\x14\x03");
         let mut header = self.central.clone();
-        let mut at = self.offset.unwrap_or(at);
-        let mut all = Vec::new();
-        if self.wide {
-            let values = [header.size, header.coded, at].map(|value| u64::from(value).to_le_bytes());
-            all = extra(1, &values.concat());
-            (header.size, header.coded, at) = (u32::MAX, u32::MAX, u32::MAX);
+        let mut offset = self.offset.unwrap_or(local_offset);
+        let mut all_extra = Vec::new();
+        if self.zip64 {
+            let values = [header.size, header.coded, offset].map(|value| u64::from(value).to_le_bytes());
+            all_extra = extra(1, &values.concat());
+            (header.size, header.coded, offset) = (u32::MAX, u32::MAX, u32::MAX);
         }
-        all.extend_from_slice(&header.extra);
-        header.put(&all, out);
+        all_extra.extend_from_slice(&header.extra);
+        header.append_to(&all_extra, out);
         out.extend_from_slice(&(self.comment.len() as u16).to_le_bytes());
         out.extend_from_slice(&self.disk.to_le_bytes());
         out.extend_from_slice(&[0, 0]);
         out.extend_from_slice(&self.attributes.to_le_bytes());
-        out.extend_from_slice(&at.to_le_bytes());
-        for part in [&header.name, &all, &self.comment] {
+        out.extend_from_slice(&offset.to_le_bytes());
+        for part in [&header.name, &all_extra, &self.comment] {
             out.extend_from_slice(part);
         }
     }
 }
 
-/// An archive as it will be written; `None` is the truth.
+/// An archive with all fields that are written; `None` stands for the correct value.
 #[derive(Debug, Clone, Default)]
 #[must_use]
-pub struct Archive {
-    /// Members in order.
-    pub members: Vec<Raw>,
-    /// Bytes between the members and the directory.
+pub struct RawArchive {
+    /// The members in order.
+    pub members: Vec<RawMember>,
+    /// The bytes between the members and the directory.
     pub gap: Vec<u8>,
-    /// Disk numbers of the end record.
+    /// The disk numbers in the end record.
     pub disks: [u16; 2],
-    /// Entries on this disk in the end record.
-    pub here: Option<u16>,
-    /// Entries in the end record.
+    /// The number of entries on this disk in the end record.
+    pub entries_on_disk: Option<u16>,
+    /// The number of entries in the end record.
     pub total: Option<u16>,
-    /// Size of the central directory in the end record.
+    /// The size of the central directory in the end record.
     pub size: Option<u32>,
-    /// Offset of the central directory in the end record.
+    /// The offset of the central directory in the end record.
     pub start: Option<u32>,
-    /// Comment of the archive.
+    /// The comment of the archive.
     pub comment: Vec<u8>,
-    /// Writes a zip64 end record, and ones in the old one where it says nothing else.
-    pub wide: bool,
-    /// The count in the zip64 end record.
-    pub wide_total: Option<u64>,
+    /// Whether a zip64 end record is written. The fields of the normal end record that are `None` then have all bits
+    /// set.
+    pub zip64: bool,
+    /// The number of entries in the zip64 end record.
+    pub zip64_total: Option<u64>,
 }
 
-impl Archive {
+impl RawArchive {
     /// Adds a member.
-    pub fn with(mut self, member: Raw) -> Archive {
+    pub fn with(mut self, member: RawMember) -> RawArchive {
         self.members.push(member);
         self
     }
 
-    /// The archive as bytes.
+    /// Returns the bytes of the archive.
     pub fn bytes(&self) -> Vec<u8> {
         let (mut out, mut central) = (Vec::new(), Vec::new());
         for member in &self.members {
-            let at = out.len() as u32;
+            let local_offset = out.len() as u32;
             member.put_local(&mut out);
-            member.put_central(at, &mut central);
+            member.put_central(local_offset, &mut central);
         }
         out.extend_from_slice(&self.gap);
         let start = out.len() as u64;
         let (size, count) = (central.len() as u64, self.members.len() as u64);
         out.extend_from_slice(&central);
-        if self.wide {
-            let at = out.len() as u64;
-            let total = self.wide_total.unwrap_or(count);
+        if self.zip64 {
+            let zip64_end = out.len() as u64;
+            let total = self.zip64_total.unwrap_or(count);
             out.extend_from_slice(b"PK\x06\x06");
             out.extend_from_slice(&44u64.to_le_bytes());
             out.extend_from_slice(&[45, 3, 45, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
@@ -257,17 +260,18 @@ impl Archive {
                 out.extend_from_slice(&value.to_le_bytes());
             }
             out.extend_from_slice(b"PK\x06\x07\0\0\0\0");
-            out.extend_from_slice(&at.to_le_bytes());
+            out.extend_from_slice(&zip64_end.to_le_bytes());
             out.extend_from_slice(&1u32.to_le_bytes());
         }
-        let narrow16 = |told: Option<u16>| told.unwrap_or(if self.wide { 0xffff } else { count as u16 });
-        let narrow32 = |told: Option<u32>, truth: u64| told.unwrap_or(if self.wide { u32::MAX } else { truth as u32 });
+        let field16 = |value: Option<u16>| value.unwrap_or(if self.zip64 { 0xffff } else { count as u16 });
+        let field32 =
+            |value: Option<u32>, correct: u64| value.unwrap_or(if self.zip64 { u32::MAX } else { correct as u32 });
         out.extend_from_slice(b"PK\x05\x06");
-        for value in [self.disks[0], self.disks[1], narrow16(self.here), narrow16(self.total)] {
+        for value in [self.disks[0], self.disks[1], field16(self.entries_on_disk), field16(self.total)] {
             out.extend_from_slice(&value.to_le_bytes());
         }
-        out.extend_from_slice(&narrow32(self.size, size).to_le_bytes());
-        out.extend_from_slice(&narrow32(self.start, start).to_le_bytes());
+        out.extend_from_slice(&field32(self.size, size).to_le_bytes());
+        out.extend_from_slice(&field32(self.start, start).to_le_bytes());
         out.extend_from_slice(&(self.comment.len() as u16).to_le_bytes());
         out.extend_from_slice(&self.comment);
         out

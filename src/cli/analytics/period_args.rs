@@ -25,7 +25,8 @@ pub(super) struct PeriodArgs {
 }
 
 impl PeriodArgs {
-    /// Returns the period at the time `now`. `default` stands for --since if neither --since nor --from is given.
+    /// Returns the period, relative to the time `now`. `default` replaces --since if neither --since nor --from is
+    /// given.
     pub(super) fn period(&self, default: Option<Duration>, now: Timestamp) -> Result<Period, CommandFailure> {
         let since = self.since.or_else(|| default.filter(|_| self.from.is_none()));
         let period = match since {
@@ -44,7 +45,7 @@ mod tests {
     fn what_is_asked_for_by_nothing_else_is_the_default_period() {
         let now: Timestamp = "2026-11-21T15:30:10Z".parse().unwrap();
         let day = Duration::from_hours(24);
-        // --from, --to, --since, the default; what is sent.
+        // --from, --to, --since, the default; the dates in the request.
         for (from, to, since, default, expected) in [
             (None, None, None, None, Some((None, None))),
             (None, None, None, Some(day), Some((Some("2026-11-20"), None))),
@@ -55,11 +56,11 @@ mod tests {
             (Some("2026-11-02"), Some("2026-11-01"), None, None, None),
             (Some("soon"), None, None, Some(day), None),
         ] {
-            let asked = PeriodArgs { from: from.map(str::to_owned), to: to.map(str::to_owned), since };
-            let period = asked.period(default, now);
+            let arguments = PeriodArgs { from: from.map(str::to_owned), to: to.map(str::to_owned), since };
+            let period = arguments.period(default, now);
             let sent = period.as_ref().ok().map(|period| (period.from.as_deref(), period.to.as_deref()));
-            assert_eq!(sent, expected, "{asked:?}");
-            assert!(sent.is_some() || matches!(period, Err(CommandFailure::Usage(_))), "{asked:?}");
+            assert_eq!(sent, expected, "{arguments:?}");
+            assert!(sent.is_some() || matches!(period, Err(CommandFailure::Usage(_))), "{arguments:?}");
         }
     }
 }

@@ -34,8 +34,9 @@ const REQUESTS_PER_HOUR: u64 = 100;
 
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A report is of whole days in UTC: without --to it ends with yesterday (by default, the last 30 days), unless it begins today or --since \
-is no whole number of days. A hundred terms are one request of the 100 an hour that the API answers: 10 for the default of 1,000 terms, 20 with --compare."
+    after_help = "A report covers whole days in UTC. Without --to it ends with yesterday (by default, it covers the last 30 days), unless it begins today or \
+--since is not a whole number of days. A request reads 100 terms, and the API answers 100 requests an hour: the default of 1,000 terms takes 10 \
+requests, or 20 with --compare."
 )]
 pub(in crate::cli) struct ReportCommand {
     #[command(flatten)]
@@ -49,10 +50,10 @@ pub(in crate::cli) struct ReportCommand {
     /// A click-through rate below this percentage is low
     #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = parse_percent)]
     low: f64,
-    /// How many terms to read of each period
+    /// The number of terms to read of each period
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     terms: u64,
-    /// Read all terms, whatever number of requests that takes. After an interruption the same command resumes
+    /// Read all terms, with as many requests as needed. After an interruption the same command resumes
     #[arg(long, conflicts_with = "terms")]
     all: bool,
     /// Also write the report as a page to this file, which is replaced
@@ -65,14 +66,14 @@ pub(in crate::cli) struct ReportCommand {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ComparedPeriod {
-    /// The period that ends where this one begins
+    /// The period that ends where the reported period begins
     Previous,
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%').trim_end().parse::<f64>();
     let number = number.ok().filter(|number| *number > 0.0 && *number <= 100.0);
-    number.ok_or_else(|| "a percentage above 0, and at most 100".to_owned())
+    number.ok_or_else(|| "write a percentage above 0 and at most 100".to_owned())
 }
 
 impl ReportCommand {
@@ -81,30 +82,31 @@ impl ReportCommand {
         let period = self.whole_days(now)?;
         let config = context.config()?;
         context.warn_about_config(&config);
-        // Created before the first request: a path that cannot be written to must not cost an hour's budget.
-        let page = self.html.as_deref().map(ReplacementFile::new).transpose()?;
+        // Created before the first request: a path that cannot be written to must not use up an hour's budget.
+        let html_file = self.html.as_deref().map(ReplacementFile::new).transpose()?;
         let rules = ReportRules {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
             low_percent: self.low,
             fewest_hits: MIN_RATED_HITS,
         };
-        let (project, periods) = run_interruptible(context, move |means| {
-            let caller = ApiCaller::with_budgets(&config, means, "analytics", !self.no_wait_for_budget)?;
+        let (project, periods) = run_interruptible(context, move |sync_context| {
+            let caller = ApiCaller::with_budgets(&config, sync_context, "analytics", !self.no_wait_for_budget)?;
             let project = caller.project("analytics")?.to_owned();
             Ok::<_, CommandFailure>((project, self.read(&caller, period, now)?))
         })??;
-        let made_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        let report = SearchReport::new(&project, &made_at, &periods.now, periods.before.as_ref(), rules);
-        if let Some(page) = page {
-            context.print_note(&format!("the report is in {}", page.commit(&html::render_page(&report))?.display()));
+        let created_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
+        let report = SearchReport::new(&project, &created_at, &periods.current, periods.previous.as_ref(), rules);
+        if let Some(html_file) = html_file {
+            context
+                .print_note(&format!("the report is in {}", html_file.commit(&html::render_page(&report))?.display()));
         }
         let colour = wants_colour(io::stdout().is_terminal());
         context.print_result(&report, &screen::draw_report(&report, terminal_width(), colour))?;
-        periods.kept.into_iter().for_each(SpooledSearches::remove_spool);
+        periods.spooled.into_iter().for_each(SpooledSearches::remove_spool);
         Ok(())
     }
 
-    /// Returns the period. By default it ends with yesterday: half a day beside whole days would look like a decline.
+    /// Returns the period. By default it ends with yesterday: today, which is incomplete, would look like a decline.
     fn whole_days(&self, now: Timestamp) -> Result<Period, CommandFailure> {
         let period = self.period.period(Some(DEFAULT_REPORT_PERIOD), now)?;
         Ok(if self.is_whole_days() { period.until_today(now) } else { period })
@@ -128,39 +130,39 @@ impl ReportCommand {
                 "--compare previous needs a period that has begun: see --from".to_owned(),
             ));
         }
-        let mut kept = Vec::new();
-        let days = self.is_whole_days();
-        let mut one = |period: Period, asked: Option<&PeriodArgs>| -> Result<PeriodTerms, CommandFailure> {
+        let mut spooled = Vec::new();
+        let has_whole_days = self.is_whole_days();
+        let mut read_period = |period: Period, arguments: Option<&PeriodArgs>| -> Result<PeriodTerms, CommandFailure> {
             if !self.all {
                 let page = read_pages(caller, &period, SearchPageReader::first(self.terms), |_| ())?;
                 return Ok(PeriodTerms { period, page });
             }
             // The days identify the spool: a reading of other days must not be resumed.
-            let fixed = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
-            let mut whole = read_all(caller, asked.unwrap_or(&fixed), period, MAX_PAGE_TERMS)?;
-            let read = PeriodTerms { period: whole.period.clone(), page: std::mem::take(&mut whole.page) };
-            kept.push(whole);
-            Ok(read)
+            let fixed_arguments = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
+            let mut searches = read_all(caller, arguments.unwrap_or(&fixed_arguments), period, MAX_PAGE_TERMS)?;
+            let terms = PeriodTerms { period: searches.period.clone(), page: std::mem::take(&mut searches.page) };
+            spooled.push(searches);
+            Ok(terms)
         };
-        let now_read = one(period, Some(&self.period).filter(|_| !days))?;
-        let before = match self.compare {
+        let current = read_period(period, Some(&self.period).filter(|_| !has_whole_days))?;
+        let previous = match self.compare {
             None => None,
             Some(ComparedPeriod::Previous) => {
-                let none =
+                let not_begun =
                     || CommandFailure::Usage("--compare previous needs a period that has begun: see --from".to_owned());
-                Some(one(now_read.period.previous(now).ok_or_else(none)?, None)?)
+                Some(read_period(current.period.previous(now).ok_or_else(not_begun)?, None)?)
             }
         };
-        Ok(ReportPeriods { now: now_read, before, kept })
+        Ok(ReportPeriods { current, previous, spooled })
     }
 }
 
 /// The periods that were read.
 struct ReportPeriods {
-    now: PeriodTerms,
-    before: Option<PeriodTerms>,
+    current: PeriodTerms,
+    previous: Option<PeriodTerms>,
     /// The readings whose spools are removed once the report has been shown.
-    kept: Vec<SpooledSearches>,
+    spooled: Vec<SpooledSearches>,
 }
 
 /// A temporary file beside the file that it will replace.
@@ -170,17 +172,17 @@ struct ReplacementFile {
 }
 
 impl ReplacementFile {
-    fn new(named: &Path) -> Result<ReplacementFile, CommandFailure> {
-        let failed = || CommandFailure::local(format!("cannot write the report to {}", named.display()));
+    fn new(path: &Path) -> Result<ReplacementFile, CommandFailure> {
+        let failed = || CommandFailure::local(format!("cannot write the report to {}", path.display()));
         // If the path is a symbolic link, its target is replaced and the link stays.
-        let target = match std::fs::canonicalize(named) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => named.to_owned(),
+        let target = match std::fs::canonicalize(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
             other => other.map_err(failed())?,
         };
         match std::fs::metadata(&target) {
             Ok(metadata) if metadata.is_dir() => return Err(failed()(io::ErrorKind::IsADirectory.into())),
             // A pipe or device would be replaced by a file.
-            Ok(metadata) if !metadata.is_file() => return Err(failed()(io::Error::other("it is no file"))),
+            Ok(metadata) if !metadata.is_file() => return Err(failed()(io::Error::other("it is not a regular file"))),
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed()(error)),
             _ => {}
         }

@@ -32,18 +32,18 @@ enum ColumnKind {
 /// A column: its heading, and one cell for each row.
 #[derive(Debug)]
 struct ScreenColumn {
-    head: &'static str,
+    heading: &'static str,
     kind: ColumnKind,
     cells: Vec<String>,
 }
 
 impl ScreenColumn {
-    fn new(head: &'static str, kind: ColumnKind, cells: impl Iterator<Item = String>) -> ScreenColumn {
-        ScreenColumn { head, kind, cells: cells.collect() }
+    fn new(heading: &'static str, kind: ColumnKind, cells: impl Iterator<Item = String>) -> ScreenColumn {
+        ScreenColumn { heading, kind, cells: cells.collect() }
     }
 
     fn width(&self) -> usize {
-        self.cells.iter().map(|cell| display_width(cell)).chain([display_width(self.head)]).max().unwrap_or(0)
+        self.cells.iter().map(|cell| display_width(cell)).chain([display_width(self.heading)]).max().unwrap_or(0)
     }
 }
 
@@ -66,10 +66,10 @@ impl ColourPainter {
 
     /// Colours a bar: the clicked part cyan, the part without clicks yellow.
     fn bar(self, cells: &str) -> String {
-        let found = cells.find(|c| c != CLICKED_CELL).unwrap_or(cells.len());
-        let lost = cells[found..].find(|c| c != UNCLICKED_CELL).map_or(cells.len(), |at| found + at);
-        let (found, lost, rest) = (&cells[..found], &cells[found..lost], &cells[lost..]);
-        format!("{}{}{rest}", self.paint("36", found), self.paint("33", lost))
+        let clicked = cells.find(|c| c != CLICKED_CELL).unwrap_or(cells.len());
+        let unclicked = cells[clicked..].find(|c| c != UNCLICKED_CELL).map_or(cells.len(), |len| clicked + len);
+        let (clicked, unclicked, rest) = (&cells[..clicked], &cells[clicked..unclicked], &cells[unclicked..]);
+        format!("{}{}{rest}", self.paint("36", clicked), self.paint("33", unclicked))
     }
 }
 
@@ -94,7 +94,7 @@ pub(super) fn draw_report(report: &SearchReport, columns: Option<usize>, colour:
     let list = &report.unclicked;
     screen.add_ranked_terms(
         &mut out,
-        &format!("Searched for, and nobody clicked a result: {}", describe_terms(list)),
+        &format!("Searched for, but no result was clicked: {}", describe_terms(list)),
         &list.list,
     );
     let (list, rules) = (&report.low_ctr, &report.rules);
@@ -104,23 +104,23 @@ pub(super) fn draw_report(report: &SearchReport, columns: Option<usize>, colour:
         screen.add_changed_terms(&mut out, "More often than before", &trends.risen);
         screen.add_changed_terms(&mut out, "Less often than before", &trends.fallen);
         screen.add_ranked_terms(&mut out, "New", &trends.new);
-        let gone = &trends.gone;
-        let gone = vec![
-            ScreenColumn::new("TERM", ColumnKind::Term, gone.iter().map(|gone| term(&gone.search_query))),
-            ScreenColumn::new("BEFORE", ColumnKind::Number, gone.iter().map(|gone| count_or_dash(gone.before.hits))),
-            ScreenColumn::new("CLICKED", ColumnKind::Number, gone.iter().map(|gone| percent_or_dash(gone.before.ctr))),
+        let terms = &trends.gone;
+        let columns = vec![
+            ScreenColumn::new("TERM", ColumnKind::Term, terms.iter().map(|term| format_term(&term.search_query))),
+            ScreenColumn::new("BEFORE", ColumnKind::Number, terms.iter().map(|term| count_or_dash(term.before.hits))),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, terms.iter().map(|term| percent_or_dash(term.before.ctr))),
         ];
-        screen.add_section(&mut out, "Not searched for any more", gone);
+        screen.add_section(&mut out, "Not searched for any more", columns);
     }
     out
 }
 
 /// Formats a term on one line, with control characters escaped.
-fn term(text: &str) -> String {
+fn format_term(text: &str) -> String {
     if text.trim().is_empty() { "(nothing typed)".to_owned() } else { OneLine(text).to_string() }
 }
 
-fn change(term: &ReportTerm) -> String {
+fn format_change(term: &ReportTerm) -> String {
     match (term.before, term.change) {
         (None, Some(_)) => "new".to_owned(),
         (_, Some(change)) => signed_number(change),
@@ -134,14 +134,15 @@ fn describe_terms(list: &TermList) -> String {
     if list.terms == 0 { "no term".to_owned() } else { format!("{}{share}", count_terms(list.terms)) }
 }
 
-/// Returns the bar of a term. Its length is relative to `most` searches; its first part are the searches with a click.
-fn bar(term: &ReportTerm, most: u64) -> String {
+/// Returns the bar of a term. Its length is relative to `max` searches. Its first part shows the searches with a click.
+fn bar(term: &ReportTerm, max: u64) -> String {
     let hits = term.hits.unwrap_or(0);
-    let to = |length: f64, most: usize| (0..most).filter(|cell| *cell as f64 + 0.5 <= length).count();
+    let count_cells = |length: f64, max: usize| (0..max).filter(|cell| *cell as f64 + 0.5 <= length).count();
     // A term with any search has at least one cell.
-    let cells = to(hits as f64 * BAR_COLUMNS as f64 / most.max(1) as f64, BAR_COLUMNS).max(usize::from(hits > 0));
-    let found = to(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
-    std::iter::repeat_n(CLICKED_CELL, found).chain(std::iter::repeat_n(UNCLICKED_CELL, cells - found)).collect()
+    let cells =
+        count_cells(hits as f64 * BAR_COLUMNS as f64 / max.max(1) as f64, BAR_COLUMNS).max(usize::from(hits > 0));
+    let clicked = count_cells(cells as f64 * term.ctr.unwrap_or(0.0) / 100.0, cells);
+    std::iter::repeat_n(CLICKED_CELL, clicked).chain(std::iter::repeat_n(UNCLICKED_CELL, cells - clicked)).collect()
 }
 
 struct ReportScreen {
@@ -159,13 +160,13 @@ impl ReportScreen {
     fn add_totals(&self, out: &mut String, report: &SearchReport) {
         let mut rows = Vec::new();
         let previous = report.previous.as_ref().map_or_else(String::new, |previous| {
-            let words = previous.period_text();
-            // Both periods are of one length, which the title shows already.
-            let days = words.split(" (").next().unwrap_or_default();
-            let than = format!("than {} in {days}", count_or_dash(previous.total_searches));
+            let period_text = previous.period_text();
+            // Both periods have the same length, which the title shows already.
+            let days = period_text.split(" (").next().unwrap_or_default();
+            let comparison = format!("than {} in {days}", count_or_dash(previous.total_searches));
             match report.change.as_ref().and_then(|change| change.percent) {
-                Some(moved) if moved > 0.0 => format!("{moved:.1}% more {than}"),
-                Some(moved) if moved < 0.0 => format!("{:.1}% fewer {than}", moved.abs()),
+                Some(percent) if percent > 0.0 => format!("{percent:.1}% more {comparison}"),
+                Some(percent) if percent < 0.0 => format!("{:.1}% fewer {comparison}", percent.abs()),
                 Some(_) => format!("as many as in {days}"),
                 None => format!("{} in {days}", count_or_dash(previous.total_searches)),
             }
@@ -182,78 +183,81 @@ impl ReportScreen {
         let share = period.share_read();
         let share =
             share.map_or_else(String::new, |share| format!(" ({} of all searches)", percent_or_dash(Some(share))));
-        let more = format!("read, and there are more{share}: --terms N or --all");
-        let more = if period.all_terms_read { String::new() } else { more };
-        rows.push(("Terms", group_thousands(report.period.terms_read as u64), more));
+        let note = format!("read, and there are more{share}: --terms N or --all");
+        let note = if period.all_terms_read { String::new() } else { note };
+        rows.push(("Terms", group_thousands(report.period.terms_read as u64), note));
         let list = &report.unclicked;
         rows.push(("Nobody clicked", group_thousands(list.searches), describe_terms(list)));
-        let widest = rows.iter().map(|(_, figure, _)| display_width(figure)).max().unwrap_or(0);
-        for (name, figure, more) in rows {
+        let widest = rows.iter().map(|(_, value, _)| display_width(value)).max().unwrap_or(0);
+        for (name, value, note) in rows {
             let name = cut_or_pad(name, 16);
-            let figure = format!("{}{figure}", " ".repeat(widest - display_width(&figure)));
-            let room = self.columns.map(|columns| columns.saturating_sub(16 + widest + 2 * GAP_COLUMNS));
-            let more = room.map_or_else(|| more.clone(), |room| cut(&more, room));
-            let line = format!("  {}{}  {}", name, self.paint.bold(&figure), self.paint.dim(&more));
+            let value = format!("{}{value}", " ".repeat(widest - display_width(&value)));
+            let note_columns = self.columns.map(|columns| columns.saturating_sub(16 + widest + 2 * GAP_COLUMNS));
+            let note = note_columns.map_or_else(|| note.clone(), |columns| cut(&note, columns));
+            let line = format!("  {}{}  {}", name, self.paint.bold(&value), self.paint.dim(&note));
             let _ = writeln!(out, "{}", line.trim_end());
         }
     }
 
     /// Appends a section of terms with their bars.
-    fn add_ranked_terms(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
-        let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
-        let page =
+    fn add_ranked_terms(&self, out: &mut String, heading: &str, list: &[ReportTerm]) {
+        let max_hits = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
+        let format_page =
             |page: &Option<String>| page.as_deref().map_or_else(|| "–".to_owned(), |page| OneLine(page).to_string());
         let mut columns = vec![
-            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|one| term(&one.search_query))),
-            ScreenColumn::new("", ColumnKind::Bar, list.iter().map(|one| bar(one, most))),
-            ScreenColumn::new("SEARCHES", ColumnKind::Number, list.iter().map(|one| count_or_dash(one.hits))),
-            ScreenColumn::new("SHARE", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.share))),
-            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
+            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|term| format_term(&term.search_query))),
+            ScreenColumn::new("", ColumnKind::Bar, list.iter().map(|term| bar(term, max_hits))),
+            ScreenColumn::new("SEARCHES", ColumnKind::Number, list.iter().map(|term| count_or_dash(term.hits))),
+            ScreenColumn::new("SHARE", ColumnKind::Number, list.iter().map(|term| percent_or_dash(term.share))),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|term| percent_or_dash(term.ctr))),
         ];
         if self.is_compared {
-            columns.push(ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(change)));
+            columns.push(ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(format_change)));
         }
-        if list.iter().any(|one| one.top_clicked_page.is_some()) {
+        if list.iter().any(|term| term.top_clicked_page.is_some()) {
             columns.push(ScreenColumn::new(
                 "TOP PAGE",
                 ColumnKind::Page,
-                list.iter().map(|one| page(&one.top_clicked_page)),
+                list.iter().map(|term| format_page(&term.top_clicked_page)),
             ));
         }
-        self.add_section(out, head, columns);
+        self.add_section(out, heading, columns);
     }
 
     /// Appends a section of terms that the previous period has as well.
-    fn add_changed_terms(&self, out: &mut String, head: &str, list: &[ReportTerm]) {
-        let before = |one: &ReportTerm| count_or_dash(one.before.and_then(|before| before.hits));
-        let rank = |one: &ReportTerm| {
-            one.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, one.rank))
+    fn add_changed_terms(&self, out: &mut String, heading: &str, list: &[ReportTerm]) {
+        let before = |term: &ReportTerm| count_or_dash(term.before.and_then(|before| before.hits));
+        let rank = |term: &ReportTerm| {
+            term.before.map_or_else(|| "–".to_owned(), |before| format!("{} → {}", before.rank, term.rank))
         };
         let columns = vec![
-            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|one| term(&one.search_query))),
+            ScreenColumn::new("TERM", ColumnKind::Term, list.iter().map(|term| format_term(&term.search_query))),
             ScreenColumn::new("BEFORE", ColumnKind::Number, list.iter().map(before)),
-            ScreenColumn::new("NOW", ColumnKind::Number, list.iter().map(|one| count_or_dash(one.hits))),
-            ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(change)),
+            ScreenColumn::new("NOW", ColumnKind::Number, list.iter().map(|term| count_or_dash(term.hits))),
+            ScreenColumn::new("CHANGE", ColumnKind::Number, list.iter().map(format_change)),
             ScreenColumn::new("RANK", ColumnKind::Number, list.iter().map(rank)),
-            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|one| percent_or_dash(one.ctr))),
+            ScreenColumn::new("CLICKED", ColumnKind::Number, list.iter().map(|term| percent_or_dash(term.ctr))),
         ];
-        self.add_section(out, head, columns);
+        self.add_section(out, heading, columns);
     }
 
-    fn add_section(&self, out: &mut String, head: &str, mut columns: Vec<ScreenColumn>) {
+    fn add_section(&self, out: &mut String, heading: &str, mut columns: Vec<ScreenColumn>) {
         let rows = columns.first().map_or(0, |column| column.cells.len());
-        let none = if rows == 0 && !head.ends_with("no term") { ": no term" } else { "" };
-        let _ = writeln!(out, "\n{}", self.paint.bold(&self.cut_line(&format!("{head}{none}"))));
+        let suffix = if rows == 0 && !heading.ends_with("no term") { ": no term" } else { "" };
+        let _ = writeln!(out, "\n{}", self.paint.bold(&self.cut_line(&format!("{heading}{suffix}"))));
         if rows == 0 {
             return;
         }
         let widths = self.column_widths(&mut columns);
-        let heads: Vec<String> =
-            columns.iter().zip(&widths).map(|(column, width)| aligned(column.kind, column.head, *width)).collect();
-        let _ = writeln!(out, "{}", self.paint.dim(format!("  {}", heads.join("  ")).trim_end()));
+        let headings: Vec<String> = columns
+            .iter()
+            .zip(&widths)
+            .map(|(column, width)| align_cell(column.kind, column.heading, *width))
+            .collect();
+        let _ = writeln!(out, "{}", self.paint.dim(format!("  {}", headings.join("  ")).trim_end()));
         for row in 0..rows {
             let cells = columns.iter().zip(&widths).map(|(column, width)| {
-                let cell = aligned(column.kind, &column.cells[row], *width);
+                let cell = align_cell(column.kind, &column.cells[row], *width);
                 if column.kind == ColumnKind::Bar { self.paint.bar(&cell) } else { cell }
             });
             let line = cells.collect::<Vec<_>>().join("  ");
@@ -263,28 +267,28 @@ impl ReportScreen {
 
     /// Returns the width of each column, after it has removed the columns that do not fit.
     fn column_widths(&self, columns: &mut Vec<ScreenColumn>) -> Vec<usize> {
-        let Some(screen) = self.columns else { return columns.iter().map(ScreenColumn::width).collect() };
-        let left_for_text = |columns: &[ScreenColumn]| {
-            let whole = |column: &&ScreenColumn| matches!(column.kind, ColumnKind::Number | ColumnKind::Bar);
-            let fixed: usize = columns.iter().filter(whole).map(ScreenColumn::width).sum();
-            screen.saturating_sub(fixed + columns.len() * GAP_COLUMNS)
+        let Some(screen_width) = self.columns else { return columns.iter().map(ScreenColumn::width).collect() };
+        let width_for_text = |columns: &[ScreenColumn]| {
+            let is_fixed_width = |column: &&ScreenColumn| matches!(column.kind, ColumnKind::Number | ColumnKind::Bar);
+            let fixed: usize = columns.iter().filter(is_fixed_width).map(ScreenColumn::width).sum();
+            screen_width.saturating_sub(fixed + columns.len() * GAP_COLUMNS)
         };
         let widest = columns.iter().find(|column| column.kind == ColumnKind::Term).map_or(0, ScreenColumn::width);
-        if left_for_text(columns) < MIN_TERM_COLUMNS.min(widest) + 12 {
+        if width_for_text(columns) < MIN_TERM_COLUMNS.min(widest) + 12 {
             columns.retain(|column| column.kind != ColumnKind::Page);
         }
-        if left_for_text(columns) < MIN_TERM_COLUMNS.min(widest) {
+        if width_for_text(columns) < MIN_TERM_COLUMNS.min(widest) {
             columns.retain(|column| column.kind != ColumnKind::Bar);
         }
         // Numbers that would leave almost nothing of the term are dropped as well, the last first.
-        while columns.len() > 2 && left_for_text(columns) < 8.min(widest) {
+        while columns.len() > 2 && width_for_text(columns) < 8.min(widest) {
             columns.pop();
         }
-        let left = left_for_text(columns).max(1);
+        let text_width = width_for_text(columns).max(1);
         let page = columns.iter().find(|column| column.kind == ColumnKind::Page).map_or(0, ScreenColumn::width);
-        let page = page.min((left / 2).max(left.saturating_sub(widest)));
+        let page = page.min((text_width / 2).max(text_width.saturating_sub(widest)));
         let width = |column: &ScreenColumn| match column.kind {
-            ColumnKind::Term => widest.min(left - page),
+            ColumnKind::Term => widest.min(text_width - page),
             ColumnKind::Page => page,
             ColumnKind::Number | ColumnKind::Bar => column.width(),
         };
@@ -292,7 +296,7 @@ impl ReportScreen {
     }
 }
 
-fn aligned(kind: ColumnKind, cell: &str, columns: usize) -> String {
+fn align_cell(kind: ColumnKind, cell: &str, columns: usize) -> String {
     match kind {
         ColumnKind::Number => format!("{}{cell}", " ".repeat(columns.saturating_sub(display_width(cell)))),
         _ => cut_or_pad(cell, columns),
@@ -325,7 +329,7 @@ mod tests {
     #[test]
     fn no_line_is_wider_than_the_terminal_whatever_was_typed() {
         let long = "x".repeat(3000);
-        let odd = [
+        let terms = [
             ("webhooks", 120, 80),
             (long.as_str(), 100, 10),
             ("\x1b[31m\u{202e}red\r\n\x07", 90, 0),
@@ -333,13 +337,13 @@ mod tests {
             ("", 70, 0),
             ("👩‍👩‍👧‍👦 مرحبا", 3, 50),
         ];
-        let report = report(&odd);
+        let report = report(&terms);
         for columns in [20, 30, 40, 60, 79, 80, 81, 100, 120, 200] {
             let drawn = draw_report(&report, Some(columns), false);
             assert!(!drawn.chars().any(|c| c.is_control() && c != '\n'), "{drawn:?}");
-            let least = if columns < 40 { 40 } else { columns };
+            let max_columns = if columns < 40 { 40 } else { columns };
             for line in drawn.lines() {
-                assert!(display_width(line) <= least, "{} columns of {columns}: {line}", display_width(line));
+                assert!(display_width(line) <= max_columns, "{} columns of {columns}: {line}", display_width(line));
             }
         }
         // Without a width, only a very long term is shortened, in its middle.

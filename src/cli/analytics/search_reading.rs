@@ -13,142 +13,150 @@ use docwharf_agent::store::api_state::QuerySpool;
 use docwharf_agent::sync::SyncError;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_base::net::request_error::RequestErrorCause;
 
 use super::super::api_caller::ApiCaller;
 use super::super::failure::CommandFailure;
 use super::period_args::PeriodArgs;
 
-/// Reads pages of results until the reading ends. `keep` gets each page before the next one is requested.
+/// Reads pages of results until the reading ends. `store_page` is called with each page before the next request.
 pub(super) fn read_pages(
     caller: &ApiCaller<'_>,
     period: &Period,
     mut reading: SearchPageReader,
-    mut keep: impl FnMut(&SearchPage),
+    mut store_page: impl FnMut(&SearchPage),
 ) -> Result<SearchPage, CommandFailure> {
     let project = caller.project("analytics")?;
     let doing = format!("read what was searched for in project {}", OneLine(project));
     while let Some((limit, cursor)) = reading.next_request() {
-        let question = SearchPageRequest { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
+        let request = SearchPageRequest { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
         let page = caller.call_with_retries(ApiCall::Searches, &doing, || {
-            caller.call_until_deadline(caller.api.search_page(project, &question))
+            caller.call_until_deadline(caller.api.search_page(project, &request))
         })?;
-        keep(&page);
-        if let Err(endless) = reading.add_page(page) {
-            let read = count_noun(reading.joined.searches.len() as u64, "term");
+        store_page(&page);
+        if let Err(error) = reading.add_page(page) {
+            let read = format_count(reading.joined.searches.len() as u64, "term");
             let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
-            let why = match endless {
-                CursorError::Repeated => format!("the API gives the cursor {cursor:?} again, which would never end"),
-                CursorError::TooManyEmptyPages => "the API gives page after page without a term".to_owned(),
-                CursorError::TooLong => format!("the API gives a cursor that fits into no address, {cursor:?}…"),
+            let why = match error {
+                CursorError::Repeated => {
+                    format!("the API returns the cursor {cursor:?} again, so the reading would never end")
+                }
+                CursorError::TooManyEmptyPages => "the API returns page after page without a term".to_owned(),
+                CursorError::TooLong => format!("the API returns a cursor that is too long for a URL, {cursor:?}…"),
             };
-            let what = format!("cannot {doing}: after {read} {why}; ask for a shorter period, or tell the vendor");
-            return Err(CommandFailure::EndlessPages(what));
+            let message =
+                format!("cannot {doing}: after {read} {why}; choose a shorter period, or report this to the vendor");
+            return Err(CommandFailure::EndlessPages(message));
         }
-        caller.means.doing.tell(&format!("{} read", count_noun(reading.joined.searches.len() as u64, "term")));
+        caller
+            .sync_context
+            .progress
+            .set_step(&format!("{} read", format_count(reading.joined.searches.len() as u64, "term")));
     }
     warn_about_duplicates(&reading.joined);
     Ok(reading.joined)
 }
 
-/// All terms of a period, with the spool that keeps them until they have been printed.
+/// All terms of a period, with the spool that stores them until they have been printed.
 pub(super) struct SpooledSearches {
     /// The period as it was computed when the reading began.
     pub(super) period: Period,
     pub(super) page: SearchPage,
-    kept: ReadingSpool,
+    spool: ReadingSpool,
 }
 
 impl SpooledSearches {
     /// Removes the spool, once the terms have been printed.
     pub(super) fn remove_spool(self) {
-        self.kept.remove();
+        self.spool.remove();
     }
 }
 
-/// The spool of a reading, so that it can be resumed after an interruption. A full disk does not end the reading:
-/// nothing more is spooled then, and what was spooled before can still be resumed.
+/// The spool of a reading, from which an interrupted reading is resumed. A full disk does not end the reading: nothing
+/// more is spooled then, and a later command can still resume from the pages before.
 struct ReadingSpool(Option<QuerySpool>);
 
 impl ReadingSpool {
     fn write(&mut self, write: impl FnOnce(&mut QuerySpool) -> Result<(), StoreError>) {
         let Some(spool) = &mut self.0 else { return };
         if let Err(error) = write(spool) {
-            self.give_up(&error);
+            self.disable(&error);
         }
     }
 
     fn remove(self) {
-        if let Some(Err(error)) = self.0.map(QuerySpool::done) {
+        if let Some(Err(error)) = self.0.map(QuerySpool::remove) {
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
 
-    fn give_up(&mut self, error: &StoreError) {
-        tracing::warn!("{}; where this reading is interrupted, it will not go on from here", ErrorChain(error));
+    fn disable(&mut self, error: &StoreError) {
+        tracing::warn!("{}; if this reading is interrupted, it cannot be resumed from here", ErrorChain(error));
         self.0 = None;
     }
 }
 
-/// Reads all terms. What an earlier process has read for the same query, and not printed, is not requested again.
+/// Reads all terms. Pages that an earlier process has read for this query, but not printed, are not requested again.
 pub(super) fn read_all(
     caller: &ApiCaller<'_>,
-    asked: &PeriodArgs,
+    arguments: &PeriodArgs,
     period: Period,
     limit: u64,
 ) -> Result<SpooledSearches, CommandFailure> {
-    let question = json!({
-        "api": caller.source.base.without_secrets(), "project": caller.project("analytics")?, "from": asked.from, "to": asked.to,
-        // Relative to now: the notes of the spool keep the period that the first process computed.
-        "since": asked.since.map(|since| since.as_secs()), "limit": limit,
+    let query = json!({
+        "api": caller.source.base.without_secrets(), "project": caller.project("analytics")?, "from": arguments.from, "to": arguments.to,
+        // Relative to now: the notes of the spool contain the period that the first process computed.
+        "since": arguments.since.map(|since| since.as_secs()), "limit": limit,
     });
     let notes = json!(period);
-    let name = format!("searches-{}", &Digest::of(question.to_string().as_bytes()).hex()[..16]);
-    let mut kept = ReadingSpool(None);
-    match caller.api_state().map(|store| store.reading(&name, &question, &notes)) {
+    let name = format!("searches-{}", &Digest::compute(query.to_string().as_bytes()).to_hex()[..16]);
+    let mut spool_file = ReadingSpool(None);
+    match caller.api_state().map(|store| store.open_spool(&name, &query, &notes)) {
         None => {}
-        Some(Ok(Some(spool))) => kept.0 = Some(spool),
+        Some(Ok(Some(spool))) => spool_file.0 = Some(spool),
         Some(Ok(None)) => {
-            let what =
-                "cannot read the searches, because another docwharf is reading the same: try again when it is done";
-            return Err(CommandFailure::Unavailable(what.to_owned()));
+            let message = "cannot read the searches, because another docwharf process is reading them: try again when it has ended";
+            return Err(CommandFailure::Unavailable(message.to_owned()));
         }
-        Some(Err(error)) => kept.give_up(&error),
+        Some(Err(error)) => spool_file.disable(&error),
     }
-    let begun = kept.0.as_ref().and_then(|spool| resume_spool(spool, limit));
-    let is_resumed = begun.is_some();
-    let anew = period.clone();
-    let (mut period, reading) = begun.unwrap_or((period, SearchPageReader::all(limit)));
+    let resumed = spool_file.0.as_ref().and_then(|spool| resume_spool(spool, limit));
+    let is_resumed = resumed.is_some();
+    let initial_period = period.clone();
+    let (mut period, reading) = resumed.unwrap_or((period, SearchPageReader::all(limit)));
     if is_resumed {
-        let terms = count_noun(reading.joined.searches.len() as u64, "term");
+        let terms = format_count(reading.joined.searches.len() as u64, "term");
         tracing::warn!("resuming a reading that was interrupted after {terms}");
     } else {
-        kept.write(|spool| spool.begin(&question, &notes));
+        spool_file.write(|spool| spool.restart(&query, &notes));
     }
     let mut pages = 0;
     let mut page = read_pages(caller, &period, reading, |page| {
         pages += 1;
-        kept.write(|spool| spool.push(&json!(page)));
+        spool_file.write(|spool| spool.push_page(&json!(page)));
     });
-    if let Err(CommandFailure::Sync(SyncError::Upstream { trouble, .. })) = &page
+    if let Err(CommandFailure::Sync(SyncError::Upstream { request_error, .. })) = &page
         && is_resumed
         && pages == 0
-        && is_about_cursor(trouble.cause)
+        && is_about_cursor(request_error.cause)
     {
-        tracing::warn!("the API refuses its cursor, so the reading begins anew: {}", OneLine(&trouble.to_string()));
-        period = anew;
-        kept.write(|spool| spool.begin(&question, &notes));
+        tracing::warn!(
+            "the API refuses its own cursor, so the reading starts again from the beginning: {}",
+            OneLine(&request_error.to_string())
+        );
+        period = initial_period;
+        spool_file.write(|spool| spool.restart(&query, &notes));
         page = read_pages(caller, &period, SearchPageReader::all(limit), |page| {
-            kept.write(|spool| spool.push(&json!(page)));
+            spool_file.write(|spool| spool.push_page(&json!(page)));
         });
     }
     match page {
-        Ok(page) => Ok(SpooledSearches { period, page, kept }),
+        Ok(page) => Ok(SpooledSearches { period, page, spool: spool_file }),
         Err(failure) => {
             if matches!(failure, CommandFailure::EndlessPages(_)) {
                 // A resumed reading would not end, either.
-                kept.remove();
+                spool_file.remove();
             }
             Err(failure)
         }
@@ -164,8 +172,8 @@ fn is_about_cursor(cause: RequestErrorCause) -> bool {
 /// Returns the period and the pages that an earlier process has spooled; `None` if nothing can be resumed.
 fn resume_spool(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageReader)> {
     let mut reading = SearchPageReader::all(limit);
-    for kept in spool.pages() {
-        reading.add_page(SearchPage::deserialize(kept).ok()?).ok()?;
+    for page in spool.pages() {
+        reading.add_page(SearchPage::deserialize(page).ok()?).ok()?;
     }
     (reading.pages() > 0).then_some((Period::deserialize(spool.notes()).ok()?, reading))
 }
@@ -173,10 +181,10 @@ fn resume_spool(spool: &QuerySpool, limit: u64) -> Option<(Period, SearchPageRea
 /// Warns of terms that occur more than once: new searches move terms from page to page while they are read.
 fn warn_about_duplicates(page: &SearchPage) {
     let mut seen = HashSet::new();
-    let doubles = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
-    if doubles > 0 {
-        let terms = count_noun(doubles as u64, "term");
-        tracing::warn!("the API gives {terms} more than once: new searches have moved them while they were read");
+    let duplicates = page.searches.iter().filter(|search| !seen.insert(search.search_query.as_str())).count();
+    if duplicates > 0 {
+        let terms = format_count(duplicates as u64, "term");
+        tracing::warn!("the API returned {terms} more than once: new searches have moved them while they were read");
     }
 }
 

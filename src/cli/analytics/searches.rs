@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPage, SearchPageReader, SearchTerm};
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 
 use super::super::api_caller::ApiCaller;
 use super::super::context::CommandContext;
@@ -34,7 +34,7 @@ pub(in crate::cli) struct SearchesCommand {
     /// Read all terms. After an interruption the same command resumes
     #[arg(long)]
     all: bool,
-    /// Begin where an earlier result ended: its nextCursor
+    /// Continue an earlier result: its nextCursor
     #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
     cursor: Option<String>,
     /// The output format; default: table
@@ -62,7 +62,7 @@ impl SearchesCommand {
         let format = match (self.format, context.global.json) {
             (Some(format), true) if format != SearchesFormat::Json => {
                 return Err(CommandFailure::Usage(
-                    "--json and --format say different things: leave one out".to_owned(),
+                    "--json and --format contradict each other: leave one out".to_owned(),
                 ));
             }
             (Some(format), _) => format,
@@ -78,37 +78,37 @@ impl SearchesCommand {
         let config = context.config()?;
         context.warn_about_config(&config);
         let is_all = self.all;
-        let (page, whole) = run_interruptible(context, move |means| {
-            let caller = ApiCaller::with_budgets(&config, means, "analytics", !self.no_wait_for_budget)?;
+        let (page, spooled) = run_interruptible(context, move |sync_context| {
+            let caller = ApiCaller::with_budgets(&config, sync_context, "analytics", !self.no_wait_for_budget)?;
             if self.all {
-                let mut whole = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
-                return Ok::<_, CommandFailure>((std::mem::take(&mut whole.page), Some(whole)));
+                let mut spooled = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
+                return Ok::<_, CommandFailure>((std::mem::take(&mut spooled.page), Some(spooled)));
             }
             let requests = self.limit.unwrap_or(DEFAULT_TERMS).div_ceil(MAX_PAGE_TERMS);
             if requests > REQUESTS_PER_HOUR {
-                let what = "an hour: this may take hours, and only --all resumes after an interruption";
-                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} {what}");
+                let advice = "an hour: this may take hours, and only --all resumes after an interruption";
+                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} {advice}");
             }
             let reading = SearchPageReader::first(self.limit.unwrap_or(DEFAULT_TERMS)).starting_at(self.cursor);
             Ok((read_pages(&caller, &period, reading, |_| ())?, None))
         })??;
         print(&match format {
             SearchesFormat::Table => table(&page, is_all),
-            SearchesFormat::Json => line(serde_json::to_string_pretty(&page))?,
+            SearchesFormat::Json => json_line(serde_json::to_string_pretty(&page))?,
             SearchesFormat::Csv => csv(&page)?,
             SearchesFormat::Ndjson => {
-                let lines = page.searches.iter().map(|search| line(serde_json::to_string(search)));
+                let lines = page.searches.iter().map(|search| json_line(serde_json::to_string(search)));
                 lines.collect::<Result<String, _>>()?
             }
         })?;
-        if let Some(whole) = whole {
-            whole.remove_spool();
+        if let Some(spooled) = spooled {
+            spooled.remove_spool();
         }
         Ok(())
     }
 }
 
-fn line(json: Result<String, serde_json::Error>) -> Result<String, CommandFailure> {
+fn json_line(json: Result<String, serde_json::Error>) -> Result<String, CommandFailure> {
     json.map(|json| json + "\n").map_err(|error| CommandFailure::Output(error.into()))
 }
 
@@ -140,19 +140,19 @@ fn row(search: &SearchTerm) -> [String; 5] {
 }
 
 fn table(page: &SearchPage, is_all: bool) -> String {
-    let head = ["TERM", "HITS", "CTR", "TOP PAGE", "LAST SEARCHED"].map(str::to_owned);
-    let rows: Vec<[String; 5]> = std::iter::once(head).chain(page.searches.iter().map(row)).collect();
+    let headings = ["TERM", "HITS", "CTR", "TOP PAGE", "LAST SEARCHED"].map(str::to_owned);
+    let rows: Vec<[String; 5]> = std::iter::once(headings).chain(page.searches.iter().map(row)).collect();
     let mut widths = [0; 5];
     for row in &rows {
-        for (most, cell) in widths.iter_mut().zip(row) {
-            *most = (*most).max(display_width(cell));
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(display_width(cell));
         }
     }
     if let Some(screen) = terminal_width() {
         // Numbers are never cut; terms and pages share the width that is left.
-        let left = screen.saturating_sub(widths[1] + widths[2] + widths[4] + 8).max(24);
-        let page = widths[3].min((left / 2).max(left.saturating_sub(widths[0])));
-        (widths[0], widths[3]) = (widths[0].min(left - page), page);
+        let remaining = screen.saturating_sub(widths[1] + widths[2] + widths[4] + 8).max(24);
+        let page = widths[3].min((remaining / 2).max(remaining.saturating_sub(widths[0])));
+        (widths[0], widths[3]) = (widths[0].min(remaining - page), page);
     }
     let mut out = String::new();
     for [term, hits, ctr, page, last] in &rows {
@@ -166,7 +166,7 @@ fn table(page: &SearchPage, is_all: bool) -> String {
         out.push_str(line.trim_end());
         out.push('\n');
     }
-    let terms = count_noun(page.searches.len() as u64, "term");
+    let terms = format_count(page.searches.len() as u64, "term");
     let total = page.total_searches.map_or_else(|| "unknown".to_owned(), |total| total.to_string());
     let more = if page.next_cursor.is_some() && !is_all { ", and there are more: --limit N or --all" } else { "" };
     let _ = writeln!(out, "{terms}{more}; totalSearches {total} (events in the period, not terms)");

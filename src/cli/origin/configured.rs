@@ -14,7 +14,7 @@ use super::super::failure::CommandFailure;
 pub(super) fn read_origin_config(context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
     // The limits in an agent's configuration do not apply to an origin.
     let Some(path) = &context.global.config else {
-        return Err(CommandFailure::Usage("say which origin is meant: --config origin.toml".to_owned()));
+        return Err(CommandFailure::Usage("name the configuration of the origin: --config origin.toml".to_owned()));
     };
     read(path, BundleLimits::default()).map_err(CommandFailure::Config)
 }
@@ -22,10 +22,10 @@ pub(super) fn read_origin_config(context: &CommandContext) -> Result<OriginConfi
 /// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
 pub(super) fn open_database(config: &OriginConfig) -> Result<Database, CommandFailure> {
     let OriginStorage::Folder(folder) = &config.settings.storage else {
-        return Err(CommandFailure::Usage("this origin keeps nothing".to_owned()));
+        return Err(CommandFailure::Usage("this origin stores nothing".to_owned()));
     };
     let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o711).create(folder);
-    made.map_err(CommandFailure::local(format!("cannot make {}", folder.display())))?;
+    let created = builder.recursive(true).mode(0o711).create(folder);
+    created.map_err(CommandFailure::local(format!("cannot create {}", folder.display())))?;
     Ok(Database::open(&folder.join(DATABASE_FILE_NAME)).map_err(OriginError::from)?)
 }

@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::cli::context::CommandContext;
 use crate::cli::failure::CommandFailure;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_base::regular_file;
 use docwharf_origin::Organization;
 use docwharf_origin::analytics::IngestLimits;
@@ -36,21 +36,22 @@ impl ImportSearchesCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let config = read_origin_config(context)?;
         let settings = &config.settings;
-        let owned = |organization: &'_ Organization| {
+        let owners_of = |organization: &'_ Organization| {
             let owner = organization.id.clone();
             organization.projects.iter().map(move |project| (project.id.clone(), owner.clone())).collect::<Vec<_>>()
         };
-        let owners: BTreeMap<String, String> = settings.organizations.iter().flat_map(owned).collect();
+        let owners: BTreeMap<String, String> = settings.organizations.iter().flat_map(owners_of).collect();
         let Some(owner) = owners.get(&self.project).cloned() else {
             return Err(CommandFailure::Usage(format!("there is no project {:?} in the file", self.project)));
         };
         let shares = ResourcePools::new(settings.limits, settings.organizations.len());
-        let allowance = IngestLimits::new(&owner, Arc::new(owners), shares, None, settings.min_free);
-        let reading = || format!("cannot read {}", self.file.display());
-        let mut file = regular_file::open(&self.file).map_err(CommandFailure::local(reading()))?;
+        let ingest_limits = IngestLimits::new(&owner, Arc::new(owners), shares, None, settings.min_free);
+        let doing = || format!("cannot read {}", self.file.display());
+        let mut file = regular_file::open(&self.file).map_err(CommandFailure::local(doing()))?;
         // The digest identifies the file, so that importing it again adds nothing.
-        let id = format!("csv-{}", digest(&mut file).map_err(CommandFailure::local(reading()))?.hex());
-        let imported = import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(allowance));
+        let id = format!("csv-{}", digest(&mut file).map_err(CommandFailure::local(doing()))?.to_hex());
+        let imported =
+            import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(ingest_limits));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
             other => CommandFailure::Usage(format!(
@@ -59,24 +60,24 @@ impl ImportSearchesCommand {
                 docwharf_base::error_chain::ErrorChain(&other)
             )),
         })?;
-        let told = json!({
+        let json = json!({
             "schemaVersion": 1, "project": self.project, "rows": imported.rows, "searches": imported.searches,
             "duplicate": imported.duplicate,
         });
-        let what = format!(
-            "{} standing for {}",
-            count_noun(imported.rows, "row"),
+        let summary = format!(
+            "{} with {}",
+            format_count(imported.rows, "row"),
             match imported.searches {
                 1 => "1 search".to_owned(),
                 n => format!("{n} searches"),
             }
         );
         let text = if imported.duplicate {
-            format!("{what}; this file was imported before, and adds nothing\n")
+            format!("{summary}; this file was imported before and adds nothing\n")
         } else {
-            format!("{what}\n")
+            format!("{summary}\n")
         };
-        context.print_result(&told, &text)
+        context.print_result(&json, &text)
     }
 }
 
@@ -87,7 +88,7 @@ fn digest(file: &mut File) -> std::io::Result<Digest> {
         let n = file.read(&mut piece)?;
         if n == 0 {
             file.rewind()?;
-            return Ok(hasher.take());
+            return Ok(hasher.finalize_reset());
         }
         hasher.update(&piece[..n]);
     }

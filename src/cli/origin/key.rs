@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::cli::context::CommandContext;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::print;
-use docwharf_base::model::units::{parse_duration, show_unix};
+use docwharf_base::model::units::{format_unix_seconds, parse_duration};
 use docwharf_origin::api_keys::{self, ApiKeyError, Scope};
 
 use super::configured::{open_database, read_origin_config};
@@ -64,26 +64,26 @@ impl KeyCreateCommand {
         if !config.settings.organizations.iter().any(|organization| organization.id == self.organization) {
             return Err(CommandFailure::Usage(format!("there is no organization {:?} in the file", self.organization)));
         }
-        let life = self.expires.as_deref().map(parse_duration).transpose();
-        let life = life.map_err(|why| CommandFailure::Usage(format!("--expires: {why}")))?;
-        if life.is_some_and(|life| life.is_zero()) {
-            return Err(CommandFailure::Usage("--expires: such a key would never work".to_owned()));
+        let lifetime = self.expires.as_deref().map(parse_duration).transpose();
+        let lifetime = lifetime.map_err(|why| CommandFailure::Usage(format!("--expires: {why}")))?;
+        if lifetime.is_some_and(|lifetime| lifetime.is_zero()) {
+            return Err(CommandFailure::Usage("--expires: such a key would never be valid".to_owned()));
         }
         let scope = Scope::from_name(&self.scope).unwrap_or(Scope::Write);
-        let key =
-            api_keys::create(&open_database(&config)?, &self.organization, &self.name, scope, life).map_err(failure)?;
-        let told = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });
-        context.print_result(&told, &format!("{}\n", *key))
+        let key = api_keys::create(&open_database(&config)?, &self.organization, &self.name, scope, lifetime)
+            .map_err(failure)?;
+        let json = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });
+        context.print_result(&json, &format!("{}\n", *key))
     }
 }
 
 impl KeyListCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let known = api_keys::list(&open_database(&read_origin_config(context)?)?)
+        let keys = api_keys::list(&open_database(&read_origin_config(context)?)?)
             .map_err(docwharf_origin::OriginError::from)?;
-        let time = |at: Option<i64>| at.map(|at| show_unix(at.div_euclid(1000)));
+        let time = |millis: Option<i64>| millis.map(|millis| format_unix_seconds(millis.div_euclid(1000)));
         if context.global.json {
-            let list: Vec<_> = known
+            let list: Vec<_> = keys
                 .iter()
                 .map(|key| {
                     json!({
@@ -96,7 +96,7 @@ impl KeyListCommand {
             return context.print_result(&json!({ "schemaVersion": 1, "keys": list }), "");
         }
         let mut text = String::new();
-        for key in &known {
+        for key in &keys {
             let end = match (time(key.revoked), time(key.expires)) {
                 (Some(since), _) => format!("revoked {since}"),
                 (None, Some(end)) => format!("until {end}"),
@@ -120,15 +120,15 @@ impl KeyRevokeCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let db = open_database(&read_origin_config(context)?)?;
         api_keys::revoke(&db, &self.organization, &self.name).map_err(failure)?;
-        let told = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
-        context.print_result(&told, &format!("{} of {} is revoked\n", self.name, self.organization))
+        let json = json!({ "schemaVersion": 1, "organization": self.organization, "revoked": self.name });
+        context.print_result(&json, &format!("{} of {} is revoked\n", self.name, self.organization))
     }
 }
 
 fn failure(error: ApiKeyError) -> CommandFailure {
     match error {
         ApiKeyError::Database(error) => docwharf_origin::OriginError::from(error).into(),
-        ApiKeyError::Random(source) => CommandFailure::Local { doing: "cannot draw a key".to_owned(), source },
+        ApiKeyError::Random(source) => CommandFailure::Local { doing: "cannot generate a key".to_owned(), source },
         other => CommandFailure::Usage(other.to_string()),
     }
 }

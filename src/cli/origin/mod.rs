@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::config::origin::OriginConfig;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, OriginHangup};
-use docwharf_base::model::units::{count_noun, parse_duration};
+use docwharf_base::model::units::{format_count, parse_duration};
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
     self, Domain, MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, Organization, OriginProject, OriginSettings, PublicUrl,
@@ -23,16 +23,16 @@ use super::context::CommandContext;
 use super::failure::CommandFailure;
 use configured::read_origin_config;
 
-/// The organization of the sites that are given as flags.
+/// The organization of the sites that are named by flags.
 const LOCAL_ORGANIZATION: &str = "local";
-/// Number of finished jobs that an origin without a state folder keeps.
+/// Number of finished jobs that an origin without a state folder remembers.
 const MAX_KEPT_JOBS: usize = 32;
 
 /// Serve the management API: make bundles of sites and provide links to them.
 ///
-/// With --config FILE it serves the organizations and projects of that file and keeps keys, jobs, bundles, previews and
-/// searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and
-/// archives, and keeps nothing.
+/// With --config FILE it serves the organizations and projects of that file and stores keys, jobs, bundles, previews
+/// and searches in its folder; origin.example.toml shows every key. With --site and --key-file it serves folders and
+/// archives, and stores nothing.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct OriginArgs {
@@ -44,7 +44,7 @@ pub(super) struct OriginArgs {
 
 #[derive(Debug, Subcommand)]
 enum OriginCommand {
-    /// Make, list and revoke keys
+    /// Create, list and revoke keys
     #[command(subcommand)]
     Key(key::KeyCommand),
     /// Check the configuration of an origin
@@ -61,13 +61,13 @@ impl OriginCheckCommand {
         let config = read_origin_config(context)?;
         let organizations = &config.settings.organizations;
         let projects = organizations.iter().map(|organization| organization.projects.len()).sum::<usize>();
-        let told = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
+        let json = json!({ "schemaVersion": 1, "organizations": organizations.len(), "projects": projects });
         let text = format!(
             "{}, {}\n",
-            count_noun(organizations.len() as u64, "organization"),
-            count_noun(projects as u64, "project")
+            format_count(organizations.len() as u64, "organization"),
+            format_count(projects as u64, "project")
         );
-        context.print_result(&told, &text)
+        context.print_result(&json, &text)
     }
 }
 
@@ -79,7 +79,7 @@ struct OriginServeArgs {
     /// Where to listen; may be given several times, port 0 is any free one [default: 127.0.0.1:8090]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// The file with the admin key, which every API call must present; read again when it changes
+    /// The file with the admin key, which every API call must contain; read again when it changes
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How long a link to a bundle works, 1s to 7d [default: 15m]
@@ -103,7 +103,7 @@ impl OriginArgs {
 
 impl OriginServeArgs {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let hangup = if self.site.is_empty() { OriginHangup::GoOn } else { OriginHangup::Stop };
+        let hangup = if self.site.is_empty() { OriginHangup::Warn } else { OriginHangup::Stop };
         let config = match (self.site.is_empty(), &context.global.config) {
             (false, Some(_)) => {
                 return Err(CommandFailure::Usage(
@@ -114,7 +114,7 @@ impl OriginServeArgs {
             _ => self.config_from_flags(context)?,
         };
         let tls = config.tls.as_ref().map(|(_, files)| daemon::load_tls(files)).transpose()?;
-        // Bound before any work begins: a start that fails must not have taken a waiting job.
+        // Bound before any task begins: a start that fails must not have taken a waiting job.
         let mut listeners = daemon::listeners(daemon::bind(&config.listen)?, None);
         if let (Some((addresses, _)), Some(tls)) = (&config.tls, &tls) {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
@@ -125,13 +125,13 @@ impl OriginServeArgs {
     }
 
     fn config_from_file(self, context: &CommandContext) -> Result<OriginConfig, CommandFailure> {
-        let strays = [
+        let site_flags = [
             ("--key-file", self.key_file.is_some()),
             ("--link-lifetime", self.link_lifetime.is_some()),
             ("--public-url", self.public_url.is_some()),
         ];
-        if let Some((name, _)) = strays.iter().find(|(_, is_given)| *is_given) {
-            return Err(CommandFailure::Usage(format!("{name} goes with --site; with --config it is in the file")));
+        if let Some((name, _)) = site_flags.iter().find(|(_, is_set)| *is_set) {
+            return Err(CommandFailure::Usage(format!("{name} is for --site; with --config, set it in the file")));
         }
         let mut config = read_origin_config(context)?;
         if !self.listen.is_empty() {
@@ -155,20 +155,22 @@ impl OriginServeArgs {
             return Err(CommandFailure::Usage(why.to_owned()));
         }
         let Some(key) = self.key_file else {
-            return Err(CommandFailure::Usage("--key-file FILE is needed: it holds the key of all calls".to_owned()));
+            return Err(CommandFailure::Usage(
+                "--key-file FILE is needed: it contains the key for all calls".to_owned(),
+            ));
         };
         settings.key_file = Some((LOCAL_ORGANIZATION.to_owned(), key));
         settings.keep = MAX_KEPT_JOBS;
         let projects = parse_sites(&self.site).map_err(|why| CommandFailure::Usage(format!("--site: {why}")))?;
         settings.organizations = vec![Organization { id: LOCAL_ORGANIZATION.to_owned(), projects }];
-        let life = |text: &String| {
-            let life = parse_duration(text)?;
-            let fits = (MIN_LINK_LIFETIME..=MAX_LINK_LIFETIME).contains(&life);
-            fits.then_some(life).ok_or_else(|| format!("{text:?} is not from 1s to 7d"))
+        let parse_lifetime = |text: &String| {
+            let lifetime = parse_duration(text)?;
+            let fits = (MIN_LINK_LIFETIME..=MAX_LINK_LIFETIME).contains(&lifetime);
+            fits.then_some(lifetime).ok_or_else(|| format!("{text:?} is not from 1s to 7d"))
         };
-        let given = self.link_lifetime.as_ref().map(life).transpose();
-        let given = given.map_err(|why| CommandFailure::Usage(format!("--link-lifetime: {why}")))?;
-        settings.link_lifetime = given.unwrap_or(settings.link_lifetime);
+        let link_lifetime = self.link_lifetime.as_ref().map(parse_lifetime).transpose();
+        let link_lifetime = link_lifetime.map_err(|why| CommandFailure::Usage(format!("--link-lifetime: {why}")))?;
+        settings.link_lifetime = link_lifetime.unwrap_or(settings.link_lifetime);
         let url = self.public_url.as_deref().map(PublicUrl::parse).transpose();
         settings.public_url = url.map_err(|why| CommandFailure::Usage(format!("--public-url: {why}")))?;
         Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new() })
@@ -182,10 +184,10 @@ fn parse_sites(texts: &[String]) -> Result<Vec<OriginProject>, String> {
         let (domain, path) = text
             .split_once('=')
             .filter(|(_, path)| !path.is_empty())
-            .ok_or_else(|| format!("{text:?} names no site; write it like docs.example.com=path/to/site"))?;
+            .ok_or_else(|| format!("{text:?} is not DOMAIN=PATH; write it like docs.example.com=path/to/site"))?;
         let domain = Domain::parse(domain).map_err(|why| format!("{domain:?}: {why}"))?;
         if projects.iter().any(|project| project.domain == domain) {
-            return Err(format!("{domain} is given twice; the second time with {path}"));
+            return Err(format!("{domain} is named twice; the second time with {path}"));
         }
         let (id, source) = (domain.to_string(), ProjectSource::Directory(PathBuf::from(path)));
         projects.push(OriginProject { id, domain, source, exports: true, previews: false });

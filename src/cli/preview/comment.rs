@@ -1,4 +1,4 @@
-//! Formats a preview as a comment for a pull request, in Markdown. No text of the upstream is interpreted as markup.
+//! Formats a preview as a comment for a pull request, in Markdown. No text from the upstream is interpreted as markup.
 
 use std::fmt::Write;
 
@@ -12,13 +12,13 @@ const MAX_COMMENT_LOG_LINES: usize = 60;
 /// Number of characters shown of each log line.
 const MAX_LOG_LINE_CHARS: usize = 300;
 
-/// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of the branch again.
+/// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of a branch again.
 pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Option<&PreviewDeployment>) -> String {
     let mut out = format!("<!-- docwharf preview: {} -->\n", escape_html_comment(branch));
     let state = match deployment.map(PreviewDeployment::next_step) {
         Some(DeploymentStep::Ready) => "ready",
-        Some(DeploymentStep::GiveUp) => "failed",
-        Some(DeploymentStep::Poll) | None => "on its way",
+        Some(DeploymentStep::Failed) => "failed",
+        Some(DeploymentStep::Poll) | None => "in progress",
     };
     let _ = writeln!(out, "### Documentation preview: {state}\n");
     let _ = writeln!(out, "| | |\n|---|---|");
@@ -38,40 +38,40 @@ pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Optio
             row("Commit", &code(&commit_line(commit)));
         }
         if !deployment.logs.is_empty() {
-            logs(&mut out, &deployment.logs, deployment.next_step() == DeploymentStep::GiveUp);
+            append_logs(&mut out, &deployment.logs, deployment.next_step() == DeploymentStep::Failed);
         }
     }
     out
 }
 
 /// Appends the logs in a code fence longer than any run of backticks in them; `open` shows them unfolded.
-fn logs(out: &mut String, lines: &[String], open: bool) {
-    let kept: Vec<String> = lines[lines.len().saturating_sub(MAX_COMMENT_LOG_LINES)..]
+fn append_logs(out: &mut String, lines: &[String], open: bool) {
+    let shown: Vec<String> = lines[lines.len().saturating_sub(MAX_COMMENT_LOG_LINES)..]
         .iter()
         .map(|line| OneLine(line).to_string().chars().take(MAX_LOG_LINE_CHARS).collect())
         .collect();
-    let fence = "`".repeat(kept.iter().map(|line| longest_run(line)).max().unwrap_or(0).max(2) + 1);
-    let (how, open) = if lines.len() > kept.len() {
-        (format!("Logs, the last {} of {} lines", kept.len(), lines.len()), open)
+    let fence = "`".repeat(shown.iter().map(|line| longest_backtick_run(line)).max().unwrap_or(0).max(2) + 1);
+    let (title, open) = if lines.len() > shown.len() {
+        (format!("Logs, the last {} of {} lines", shown.len(), lines.len()), open)
     } else {
         ("Logs".to_owned(), open)
     };
     let open = if open { " open" } else { "" };
     let _ = writeln!(
         out,
-        "\n<details{open}><summary>{how}</summary>\n\n{fence}text\n{}\n{fence}\n\n</details>",
-        kept.join("\n")
+        "\n<details{open}><summary>{title}</summary>\n\n{fence}text\n{}\n{fence}\n\n</details>",
+        shown.join("\n")
     );
 }
 
-fn longest_run(text: &str) -> usize {
+fn longest_backtick_run(text: &str) -> usize {
     text.split(|c| c != '`').map(str::len).max().unwrap_or(0)
 }
 
 /// Formats text as a code span (`CommonMark`, section 6.1) in a table cell: it mentions no user and contains no link.
 fn code(text: &str) -> String {
     let line = OneLine(text).to_string().replace('|', "\\|");
-    let ticks = "`".repeat(longest_run(&line) + 1);
+    let ticks = "`".repeat(longest_backtick_run(&line) + 1);
     format!("{ticks} {line} {ticks}")
 }
 

@@ -12,8 +12,8 @@ pub(super) fn commit_line(commit: &PreviewCommit) -> String {
     let counts: Vec<String> =
         counts.into_iter().filter_map(|(n, what)| n.filter(|n| *n > 0).map(|n| format!("{n} {what}"))).collect();
     let counts = if counts.is_empty() { String::new() } else { format!("(files: {})", counts.join(", ")) };
-    let words = [sha.as_str(), branch, message, counts.as_str()];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
+    let parts = [sha.as_str(), branch, message, counts.as_str()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::api::export;
 use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview, is_path_segment};
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::model::units::{parse_duration, show_duration};
+use docwharf_base::model::units::{format_duration, parse_duration};
 
 use super::api_caller::ApiCaller;
 use super::context::CommandContext;
@@ -22,7 +22,7 @@ use super::interruptible::run_interruptible;
 use super::output::print;
 use commit_line::commit_line;
 
-/// Number of log lines shown. The last ones are shown, because the end says how the deployment ended.
+/// Number of log lines shown. The last lines are shown, because they contain the result of the deployment.
 const MAX_SHOWN_LOG_LINES: usize = 200;
 
 /// The default of `--timeout`.
@@ -80,42 +80,45 @@ impl PreviewCommand {
 impl PreviewCreateCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         if self.comment && context.global.json {
-            return Err(CommandFailure::Usage("--comment is markdown and --json is not: leave one out".to_owned()));
+            return Err(CommandFailure::Usage(
+                "--comment prints Markdown and --json prints JSON: leave one out".to_owned(),
+            ));
         }
         let branch = match self.branch {
             Some(branch) => branch.trim().to_owned(),
             None => current_branch()?,
         };
         if branch.is_empty() {
-            return Err(CommandFailure::Usage("--branch is empty: name the branch to be shown".to_owned()));
+            return Err(CommandFailure::Usage("--branch is empty: name a branch".to_owned()));
         }
         let config = context.config()?;
         context.warn_about_config(&config);
         let is_plain = !context.global.json && !self.comment;
         let (waits, wait, name) = (!self.no_wait_for_budget, self.wait.then_some(self.timeout), branch.clone());
-        let draws = context.shows_progress();
-        let (preview, followed) = run_interruptible(context, move |means| {
-            let mut caller = ApiCaller::with_budgets(&config, means, "preview", waits)?;
+        let draws_progress = context.shows_progress();
+        let (preview, polled) = run_interruptible(context, move |sync_context| {
+            let mut caller = ApiCaller::with_budgets(&config, sync_context, "preview", waits)?;
             let preview = start_preview(&caller, &name)?;
             if let (true, Some(url)) = (is_plain, &preview.preview_url) {
                 // Printed at once: a build takes minutes, and the address is known. The progress line is cleared first.
-                if draws {
+                if draws_progress {
                     eprint!("\r\x1b[2K");
                 }
                 print(&format!("{url}\n"))?;
             }
-            let followed = match (&preview.status_id, wait) {
+            let polled = match (&preview.status_id, wait) {
                 (_, None) => Ok(None),
                 (Some(id), wait) => poll_deployment(&mut caller, id, wait).map(Some),
                 (None, Some(_)) => {
-                    let what = format!("cannot wait for the preview of {}: the API gave no statusId", OneLine(&name));
+                    let what =
+                        format!("cannot wait for the preview of {}: the API returned no statusId", OneLine(&name));
                     Err(CommandFailure::Unavailable(what))
                 }
             };
-            Ok::<_, CommandFailure>((preview, followed))
+            Ok::<_, CommandFailure>((preview, polled))
         })??;
         // The preview was started, so it is printed even if waiting for its end failed.
-        let deployment = followed.as_ref().ok().and_then(Option::as_ref);
+        let deployment = polled.as_ref().ok().and_then(Option::as_ref);
         if self.comment {
             print(&comment::markdown(&branch, &preview, deployment))?;
         } else if context.global.json {
@@ -128,10 +131,10 @@ impl PreviewCreateCommand {
             context.print_note(deployment_text(deployment).trim_end());
         }
         let what = format!("the preview of {}", OneLine(&branch));
-        followed?.map_or(Ok(()), |deployment| check_deployment(&what, &deployment))?;
+        polled?.map_or(Ok(()), |deployment| check_deployment(&what, &deployment))?;
         if preview.preview_url.is_none() && is_plain {
             let id = preview.status_id.as_deref().unwrap_or("none");
-            let what = format!("{what} was started, but the API gave no address; its statusId is {}", OneLine(id));
+            let what = format!("{what} was started, but the API returned no address; its statusId is {}", OneLine(id));
             return Err(CommandFailure::Unavailable(what));
         }
         Ok(())
@@ -142,15 +145,15 @@ impl PreviewStatusCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         if !is_path_segment(&self.id) {
             return Err(CommandFailure::Usage(format!(
-                "{:?} is no status id: `preview create --json` prints one",
+                "{:?} is not a status id: `preview create --json` prints one",
                 self.id
             )));
         }
         let config = context.config()?;
         context.warn_about_config(&config);
         let (id, wait) = (self.id.clone(), self.wait.then_some(self.timeout));
-        let deployment = run_interruptible(context, move |means| {
-            poll_deployment(&mut ApiCaller::new(&config, means, "preview")?, &id, wait)
+        let deployment = run_interruptible(context, move |sync_context| {
+            poll_deployment(&mut ApiCaller::new(&config, sync_context, "preview")?, &id, wait)
         })??;
         let json = json!({ "schemaVersion": 1, "statusId": self.id, "deployment": deployment });
         context.print_result(&json, &deployment_text(&deployment))?;
@@ -158,10 +161,10 @@ impl PreviewStatusCommand {
     }
 }
 
-/// Returns the branch that is checked out in this folder. It asks `git`, which handles worktrees and submodules.
+/// Returns the branch that is checked out in this folder, from `git`, which handles worktrees and submodules.
 fn current_branch() -> Result<String, CommandFailure> {
     let mistake =
-        |why: &str| CommandFailure::Usage(format!("cannot tell the current branch: {why}; name it with --branch"));
+        |why: &str| CommandFailure::Usage(format!("cannot determine the current branch: {why}; name it with --branch"));
     let git = Command::new("git").args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output();
     let git = git.map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => mistake("there is no git on this machine"),
@@ -170,11 +173,11 @@ fn current_branch() -> Result<String, CommandFailure> {
     if git.status.success() {
         return Ok(String::from_utf8_lossy(&git.stdout).trim().to_owned());
     }
-    let said = String::from_utf8_lossy(&git.stderr);
+    let stderr = String::from_utf8_lossy(&git.stderr);
     // git prints nothing if HEAD names a commit instead of a branch.
-    Err(mistake(match said.lines().next() {
+    Err(mistake(match stderr.lines().next() {
         None => "HEAD is detached, as in most checkouts of CI",
-        Some(_) if said.contains("not a git repository") => "this folder is in no Git repository",
+        Some(_) if stderr.contains("not a git repository") => "this folder is not in a Git repository",
         Some(line) => line,
     }))
 }
@@ -183,11 +186,11 @@ fn start_preview(caller: &ApiCaller<'_>, branch: &str) -> Result<StartedPreview,
     let project = caller.project("preview")?;
     let doing = format!("start the preview of {}", OneLine(branch));
     caller.call_with_retries(ApiCall::Preview, &doing, || {
-        caller.means.wait_for(caller.api.start_preview(project, branch))
+        caller.sync_context.wait_for(caller.api.start_preview(project, branch))
     })
 }
 
-/// Returns the present state of a deployment or, with `wait`, its last one. Fails if it does not end in that time.
+/// Returns the current state of a deployment or, with `wait`, its last one. Fails if it does not end in that time.
 fn poll_deployment(
     caller: &mut ApiCaller<'_>,
     id: &str,
@@ -195,46 +198,50 @@ fn poll_deployment(
 ) -> Result<PreviewDeployment, CommandFailure> {
     let source = caller.source;
     let Some(path) = source.status_path.fill(id, source.project.as_deref()) else {
-        return Err(CommandFailure::Usage("api.statusPath has a place for api.projectId, which is missing".to_owned()));
+        return Err(CommandFailure::Usage(
+            "api.statusPath contains {projectId}, but api.projectId is not set".to_owned(),
+        ));
     };
     let network = &caller.config.intent.network;
     let doing = format!("read the state of the deployment {}", OneLine(id));
     caller.deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
-    let mut seen = "not seen at all".to_owned();
+    let mut last_state = "unknown".to_owned();
     for polls in 1.. {
         let deployment = match caller.call_with_retries(ApiCall::Deployment, &doing, || {
             caller.call_until_deadline(caller.api.poll_deployment(&path))
         }) {
-            Err(_) if caller.is_past_deadline() => return Err(deadline_failure(id, wait, &seen)),
+            Err(_) if caller.is_past_deadline() => return Err(deadline_failure(id, wait, &last_state)),
             other => other?,
         };
         let line = OneLine(&deployment.line()).to_string();
-        caller.means.doing.tell(&line);
+        caller.sync_context.progress.set_step(&line);
         if wait.is_none() || deployment.next_step() != DeploymentStep::Poll {
             return Ok(deployment);
         }
-        seen = format!("last seen {line}");
+        last_state = line;
         if caller.is_past_deadline() {
-            return Err(deadline_failure(id, wait, &seen));
+            return Err(deadline_failure(id, wait, &last_state));
         }
-        // Cut to the time that is left, so that the last poll is at the deadline.
+        // The pause ends at the deadline at the latest, for a last poll.
         caller.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
     }
-    Err(CommandFailure::InputChanged("polled for ever".to_owned()))
+    Err(CommandFailure::InputChanged("the polling ended without a result; this is a bug".to_owned()))
 }
 
-fn deadline_failure(id: &str, wait: Option<Duration>, seen: &str) -> CommandFailure {
-    let (id, after) = (OneLine(id), show_duration(wait.unwrap_or_default()));
-    let next = format!("look again with `docwharf preview status {id} --wait`");
-    CommandFailure::Unavailable(format!("the deployment {id} has not ended after {after}; it was {seen}; {next}"))
+fn deadline_failure(id: &str, wait: Option<Duration>, last_state: &str) -> CommandFailure {
+    let (id, after) = (OneLine(id), format_duration(wait.unwrap_or_default()));
+    let hint = format!("check again with `docwharf preview status {id} --wait`");
+    CommandFailure::Unavailable(format!(
+        "the deployment {id} has not ended after {after}; its last state: {last_state}; {hint}"
+    ))
 }
 
 fn check_deployment(what: &str, deployment: &PreviewDeployment) -> Result<(), CommandFailure> {
-    if deployment.next_step() != DeploymentStep::GiveUp {
+    if deployment.next_step() != DeploymentStep::Failed {
         return Ok(());
     }
     let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));
-    let why = why.unwrap_or("the API gives no reason");
+    let why = why.unwrap_or("the API returned no reason");
     Err(CommandFailure::Preview(format!("{what} failed: {}; see its logs, fix the branch and push it", OneLine(why))))
 }
 
@@ -263,7 +270,7 @@ fn deployment_text(deployment: &PreviewDeployment) -> String {
         line(if i == 0 { "logs" } else { "" }, log);
     }
     if left_out > 0 {
-        line("", &format!("({left_out} earlier lines: --json has all)"));
+        line("", &format!("({left_out} earlier lines: --json prints all)"));
     }
     out
 }
@@ -291,11 +298,11 @@ mod tests {
             (deployment("no such word", None, 0), None),
             (deployment("failure", Some("no\npages"), 2), Some("it failed: no\\npages;")),
             (deployment("failure", None, 2), Some("it failed: line 2;")),
-            (deployment("failure", None, 0), Some("it failed: the API gives no reason;")),
+            (deployment("failure", None, 0), Some("it failed: the API returned no reason;")),
         ] {
             match (check_deployment("it", &deployment), why) {
                 (Ok(()), None) => {}
-                (Err(CommandFailure::Preview(said)), Some(why)) => assert!(said.starts_with(why), "{said}"),
+                (Err(CommandFailure::Preview(message)), Some(why)) => assert!(message.starts_with(why), "{message}"),
                 (found, _) => panic!("{found:?} of {deployment:?}"),
             }
         }
@@ -313,12 +320,12 @@ mod tests {
             "status   success\nsummary  4 pages\nbegan    then\nended    now\nlogs     line 1\n         line 2\n";
         assert_eq!(deployment_text(&all), lines);
         for (logs, first, left_out) in
-            [(200, "line 1\n", None), (203, "line 4\n", Some("(3 earlier lines: --json has all)"))]
+            [(200, "line 1\n", None), (203, "line 4\n", Some("(3 earlier lines: --json prints all)"))]
         {
-            let sheet = deployment_text(&deployment("success", None, logs));
-            assert!(sheet.contains(&format!("logs     {first}")), "{sheet}");
-            assert_eq!(sheet.lines().count(), 201 + usize::from(left_out.is_some()));
-            assert!(left_out.is_none_or(|words| sheet.trim_end().ends_with(words)), "{sheet}");
+            let text = deployment_text(&deployment("success", None, logs));
+            assert!(text.contains(&format!("logs     {first}")), "{text}");
+            assert_eq!(text.lines().count(), 201 + usize::from(left_out.is_some()));
+            assert!(left_out.is_none_or(|words| text.trim_end().ends_with(words)), "{text}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of all keys at once: their defaults, the least and the greatest value, and values of another kind.
+//! Tests of all keys at once: their defaults, their smallest and largest value, and values of another type.
 
 use std::path::Path;
 
@@ -49,7 +49,7 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("activate.mode", "\"manual\""),
 ];
 
-/// Of each key that is a number, a size or a duration: the least and the greatest value, and what lies just outside.
+/// For each key that is a number, a size or a duration: its smallest and largest value, and values just outside.
 const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
     ("sync.interval", ["\"100ms\"", LONGEST_DURATION], &["\"99ms\"", TOO_LONG_DURATION]),
     ("sync.maxAge", ["\"1s\"", LONGEST_DURATION], &["\"999ms\"", TOO_LONG_DURATION]),
@@ -131,7 +131,7 @@ const WITHOUT_BOUNDS: &[&str] = &[
 ];
 
 /// The other keys without which a key has no effect.
-fn beside(key: &str) -> &'static str {
+fn required_keys(key: &str) -> &'static str {
     match key {
         "api.statusPath" | "api.projectId" | "api.keyFile" | "sync.probe" => {
             "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n"
@@ -155,10 +155,10 @@ fn checked(text: &str) -> Result<Config, Vec<String>> {
     check(&raw, Path::new("/etc")).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }
 
-/// A configuration that sets this key, and only the other keys that it needs.
+/// Returns a configuration that sets this key, and only the other keys that it needs.
 fn setting(key: &str, value: &str) -> String {
     let (section, name) = key.split_once('.').expect("section.key");
-    let more = beside(key);
+    let more = required_keys(key);
     let header = format!("[{section}]\n");
     if more.starts_with(&header) {
         format!("{more}{name} = {value}\n")
@@ -167,23 +167,26 @@ fn setting(key: &str, value: &str) -> String {
     }
 }
 
-/// A configuration that writes down the default of this key.
-fn written(name: &str) -> Config {
+/// Returns a configuration that sets this key to its default.
+fn config_with_default(name: &str) -> Config {
     let key = AGENT_KEYS.find_key(name).expect("a key");
     checked(&setting(name, key.default)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"))
 }
 
 #[test]
 fn each_default_means_the_same_as_if_it_were_written_down() {
-    // Writing down one of these keys has more effects than its value: see below.
+    // Setting one of these keys has more effects than its value: see below.
     let deciding = ["sync.interval", "server.frames", "server.referrerPolicy"];
     for key in keys().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
-        assert_eq!(Ok(written(key.name)), checked(beside(key.name)), "{}", key.name);
+        assert_eq!(Ok(config_with_default(key.name)), checked(required_keys(key.name)), "{}", key.name);
     }
-    assert_eq!(written("sync.interval").intent.interval, checked("").unwrap().intent.interval);
-    // If the key is not written down, a page may set another value.
-    assert_eq!(written("server.frames").settings.protection.frames, Some(FramePolicy::default()));
-    assert_eq!(written("server.referrerPolicy").settings.protection.referrer.as_deref(), Some(DEFAULT_REFERRER_POLICY));
+    assert_eq!(config_with_default("sync.interval").intent.interval, checked("").unwrap().intent.interval);
+    // If the key is not set, a page may set another value.
+    assert_eq!(config_with_default("server.frames").settings.protection.frames, Some(FramePolicy::default()));
+    assert_eq!(
+        config_with_default("server.referrerPolicy").settings.protection.referrer.as_deref(),
+        Some(DEFAULT_REFERRER_POLICY)
+    );
 }
 
 #[test]
@@ -193,14 +196,14 @@ fn another_value_than_the_default_makes_another_configuration() {
         let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name);
         let (name, value) = other.unwrap_or_else(|| panic!("{}: another value is missing in this test", key.name));
         let changed = checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
-        assert_ne!(changed, written(name), "{name}");
+        assert_ne!(changed, config_with_default(name), "{name}");
     }
 }
 
 #[test]
 fn each_number_size_and_duration_is_taken_up_to_its_bounds_and_refused_beyond_them() {
-    for (name, taken, refused) in BOUNDS {
-        for value in taken {
+    for (name, accepted, refused) in BOUNDS {
+        for value in accepted {
             checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name} = {value}: {problems:#?}"));
         }
         for value in *refused {
@@ -211,7 +214,12 @@ fn each_number_size_and_duration_is_taken_up_to_its_bounds_and_refused_beyond_th
     }
     for key in keys() {
         let is_bounded = BOUNDS.iter().any(|(name, ..)| *name == key.name);
-        assert_ne!(is_bounded, WITHOUT_BOUNDS.contains(&key.name), "{}: it is to stand in one of two tables", key.name);
+        assert_ne!(
+            is_bounded,
+            WITHOUT_BOUNDS.contains(&key.name),
+            "{}: it must be in exactly one of the two tables",
+            key.name
+        );
     }
 }
 
@@ -245,10 +253,11 @@ fn the_example_configuration_changes_nothing() {
     assert_eq!(checked(&example_config()), checked(""));
 }
 
-/// The values of variables that a configuration is read with, besides its file.
+/// The environment variables with which a configuration is read, besides its file.
 type Variables<'a> = &'a [(&'a str, &'a str)];
 
-/// Reads a configuration; gives it checked, without the places of its values, and what `config show` prints of it.
+/// Reads a configuration. Returns the checked configuration, without the places of its values, and the output of
+/// `config show`.
 fn checked_and_shown(text: &str, variables: Variables<'_>) -> (String, String) {
     let mut raw = WrittenConfig::default();
     raw.read_toml(text, Path::new("/etc/c.toml"));

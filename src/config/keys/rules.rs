@@ -57,7 +57,7 @@ pub(super) const HEADERS: TableList = TableList {
         ConfigKey {
             name: "server.headers.remove",
             value_type: ValueType::Texts,
-            help: "header fields that responses lose",
+            help: "header fields that are removed from responses",
             ..KEY
         },
     ],

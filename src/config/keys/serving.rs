@@ -57,7 +57,7 @@ pub(super) const SERVER: Section = Section {
             value_type: ValueType::Words(&["br", "zstd"]),
             default: "[\"br\", \"zstd\"]",
             help: "codings that `run` makes of the active version besides gzip; `[]`: none",
-            comment: "Content codings that `run` makes of the active version, beside serving: smaller \
+            comment: "Content codings that `run` makes of the active version, in the background: smaller \
                       than gzip, for clients that accept them. They take about as much space as the \
                       version. [] for none.",
             ..KEY
@@ -68,8 +68,8 @@ pub(super) const SERVER: Section = Section {
             default: "\"off\"",
             help: "the content security policy",
             comment: "The content security policy of each page, computed from the pages. \"off\": none. \
-                      \"report\": refuses nothing; the browser's console says what \"connected\" would \
-                      refuse. \"connected\": allows what the pages use. \"airgap\": allows no other \
+                      \"report\": refuses nothing; the browser's console reports what \"connected\" \
+                      would refuse. \"connected\": allows what the pages use. \"airgap\": allows no other \
                       origin. Off by default: a site whose scripts create scripts may need a trial with \
                       \"report\" first.",
             ..KEY
@@ -81,7 +81,7 @@ pub(super) const SERVER: Section = Section {
             help: "the largest size of a policy",
             comment: "A page whose policy would be longer allows all inline scripts. Servers in front may \
                       refuse longer header fields: nginx accepts 4 KiB for all fields unless \
-                      proxy_buffer_size says more.",
+                      proxy_buffer_size is larger.",
             ..KEY
         },
         ConfigKey {
@@ -129,7 +129,7 @@ pub(super) const SERVER: Section = Section {
             default: "\"own\"",
             help: "what serves HTTP/2: docwharf itself, the library hyper, or nothing (HTTP/1.1 only)",
             comment: "What serves HTTP/2: \"own\" (docwharf's own implementation), \"hyper\" (that of the \
-                      library hyper, in case of a fault in the own one; slower, and with its limits \
+                      library hyper, in case of a fault in docwharf's own; slower, and with its limits \
                       instead of those in SECURITY.md), or \"off\" (HTTP/1.1 only).",
             ..KEY
         },

@@ -109,9 +109,9 @@ pub(super) const SYNC: Section = Section {
             value_type: ValueType::Duration { min: Duration::from_millis(100) },
             default: "\"15m\"",
             default_note: "`15m`; `24h` with `[api]` and `probe = []`",
-            help: "how often to look for a new version",
-            comment: "How often `run` looks for a new version; the time varies by a tenth. With [api], it \
-                      reads the probes below. If an interval is set but no probes, it exports each time. \
+            help: "how often to check for a new version",
+            comment: "How often `run` checks for a new version; the interval varies by a tenth. With \
+                      [api], it reads the probes below. If an interval is set but no probes, each check starts an export. \
                       With [api] and an empty list of probes, the default is 24h.",
             ..KEY
         },
@@ -130,9 +130,9 @@ pub(super) const SYNC: Section = Section {
             default_note: "`sitemap.xml` and `llms.txt` of the domain",
             example: "[\"https://docs.example.com/sitemap.xml\", \"https://docs.example.com/llms.txt\"]",
             help: "addresses whose change starts an export",
-            comment: "With [api]: addresses that show whether content has changed. They are read each \
-                      time, and only a change starts an export. If the list is empty, or an interval or \
-                      schedule is set without this key, each time starts an export. Default: the domain's \
+            comment: "With [api]: addresses that show whether content has changed. Each check reads them, \
+                      and only a change starts an export. If the list is empty, or an interval or \
+                      schedule is set without this key, each check starts an export. Default: the domain's \
                       sitemap.xml and llms.txt.",
             ..KEY
         },
@@ -141,8 +141,8 @@ pub(super) const SYNC: Section = Section {
             value_type: ValueType::Duration { min: Duration::from_secs(1) },
             default: "\"24h\"",
             help: "the time after which to export without a change",
-            comment: "After this time without a successful export, an export starts whatever the probes \
-                      say.",
+            comment: "After this time without a successful export, an export starts even if the probes \
+                      show no change.",
             ..KEY
         },
         ConfigKey {

@@ -44,10 +44,10 @@ pub(super) const STORE: Section = Section {
             help: "interval at which `run` verifies each version, slowly; at once after a crash; `0s`: \
                    never",
             comment: "After this time, every byte of a version is read and verified again, slowly and \
-                      beside serving. If the previous docwharf process did not end cleanly, all versions \
+                      in the background. If the previous docwharf process did not end cleanly, all versions \
                       are verified at once, one after another. If the disk has damaged a version, the \
-                      version before it replaces it, status and metrics report it, and docwharf brings it \
-                      again from its source. At least \"10m\"; \"0s\" for never.",
+                      version before it replaces it, status and metrics report it, and docwharf fetches \
+                      it again from its source. At least \"10m\"; \"0s\" for never.",
             ..KEY
         },
     ],
@@ -61,7 +61,7 @@ pub(super) const GATE: Section = Section {
             value_type: ValueType::Texts,
             example: "[\"/\", \"/sitemap.xml\"]",
             help: "addresses that must be found",
-            comment: "The conditions for a version to become active by itself; none by default. A refused \
+            comment: "The conditions for a version to become active automatically; none by default. A refused \
                       version stays in the store, the active version stays active, and `docwharf stage` \
                       shows both. The conditions do not apply to `activate` and `rollback`. Addresses \
                       that must be found, as a reader requests them: below basePath, also through a \
@@ -106,7 +106,7 @@ pub(super) const ACTIVATE: Section = Section {
             value_type: ValueType::Word(&["auto", "manual"]),
             default: "\"auto\"",
             help: "`manual`: a person activates each version",
-            comment: "\"manual\": no version becomes active by itself, not even the first one. `docwharf \
+            comment: "\"manual\": no version becomes active automatically, not even the first one. `docwharf \
                       stage` shows the one that waits, and `docwharf activate` activates it. A pin names \
                       the one that waits.",
             ..KEY

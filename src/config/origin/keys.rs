@@ -151,7 +151,7 @@ const PREVIEWS: Section = Section {
             name: "previews.sweep",
             value_type: ValueType::Duration { min: Duration::from_secs(1) },
             default: "\"1m\"",
-            help: "how often the origin looks for branches that were removed",
+            help: "how often the origin checks which branches were removed",
             ..KEY
         },
     ],

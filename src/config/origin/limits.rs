@@ -78,19 +78,19 @@ pub(super) fn check_limits(checker: &mut ValueChecker<'_>) -> OriginLimits {
         };
         let Some(value) = value else { continue };
         if *total.entry(resource).or_insert(value) != value {
-            let what = format!("limits.total.{} has another value; remove one of the two", resource.key());
-            checker.value::<()>(key, |_| Err(what));
+            let message = format!("limits.total.{} has another value; remove one of the two", resource.key());
+            checker.value::<()>(key, |_| Err(message));
         }
     }
     let limits = OriginLimits::from_config(
         |resource| organization.get(&resource).copied(),
         |resource| total.get(&resource).copied(),
     );
-    limits.unwrap_or_else(|wrong| {
-        for resource in wrong {
+    limits.unwrap_or_else(|exceeded| {
+        for resource in exceeded {
             let key = resource.key();
-            let what = format!("it is more than all together may have (limits.total.{key})");
-            checker.value::<()>(&format!("{}.{key}", ORGANIZATION_LIMITS.name), |_| Err(what));
+            let message = format!("it is more than the limit of all organizations together (limits.total.{key})");
+            checker.value::<()>(&format!("{}.{key}", ORGANIZATION_LIMITS.name), |_| Err(message));
         }
         OriginLimits::default()
     })

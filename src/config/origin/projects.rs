@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use url::Url;
 
-use docwharf_origin::source::{Crawl, Git, ProjectSource, git};
+use docwharf_origin::source::{CrawlSource, GitSource, ProjectSource, git};
 use docwharf_origin::{Domain, Organization, OriginLimits, OriginProject, SharedResource};
 
 use crate::config::checker::{ValueChecker, WrittenValues};
@@ -37,8 +37,8 @@ pub(super) fn check_organizations(
     let mut organizations = OrganizationChecker::new(base, limits);
     let checked = checker.raw.rows("organization").filter_map(|row| organizations.organization(row)).collect();
     if organizations.projects.is_empty() && organizations.problems.is_empty() {
-        let what = "there is nothing to serve: write [[organization]] and [[organization.project]]".to_owned();
-        organizations.problems.push(ConfigProblem { place: ConfigPlace::Missing, what });
+        let message = "there is nothing to serve: write [[organization]] and [[organization.project]]".to_owned();
+        organizations.problems.push(ConfigProblem { place: ConfigPlace::Missing, message });
     }
     checker.problems.append(&mut organizations.problems);
     checked
@@ -66,8 +66,8 @@ impl<'a> OrganizationChecker<'a> {
         }
     }
 
-    fn problem(&mut self, place: &ConfigPlace, what: String) {
-        self.problems.push(ConfigProblem { place: place.clone(), what });
+    fn problem(&mut self, place: &ConfigPlace, message: String) {
+        self.problems.push(ConfigProblem { place: place.clone(), message });
     }
 
     /// Reads the required `id` of a row.
@@ -91,7 +91,7 @@ impl<'a> OrganizationChecker<'a> {
         if let Some((id, place)) = &id
             && !self.names.insert(id.clone())
         {
-            self.problem(place, format!("organization {id:?} is there twice"));
+            self.problem(place, format!("organization {id:?} is defined twice"));
         }
         let projects = row.rows.iter().filter_map(|row| self.project(row)).collect();
         Some(Organization { id: id?.0, projects })
@@ -100,7 +100,7 @@ impl<'a> OrganizationChecker<'a> {
     fn project(&mut self, row: &TableRow) -> Option<OriginProject> {
         let (id, place) = self.id(row, "project")?;
         if !self.projects.insert(id.clone()) {
-            self.problem(&place, format!("project {id:?} is there twice; ids count for all organizations"));
+            self.problem(&place, format!("project {id:?} is defined twice; ids must be unique in all organizations"));
         }
         let values = ProjectValues { row, id: &id };
         let mut checker = ProjectChecker {
@@ -114,7 +114,7 @@ impl<'a> OrganizationChecker<'a> {
         let project = project?;
         if !self.domains.insert(project.domain.clone()) {
             let place = row.get("domain").map_or(&row.place, |written| &written.place);
-            self.problem(place, format!("project {id:?}: the domain {} is there twice", project.domain));
+            self.problem(place, format!("project {id:?}: the domain {} is used twice", project.domain));
         }
         Some(project)
     }
@@ -153,8 +153,8 @@ impl ProjectChecker<'_> {
         self.values.raw.row.get(key).is_some()
     }
 
-    fn problem(&mut self, what: String) {
-        self.values.problems.push(ConfigProblem { place: self.id_place.clone(), what });
+    fn problem(&mut self, message: String) {
+        self.values.problems.push(ConfigProblem { place: self.id_place.clone(), message });
     }
 
     fn project(&mut self) -> Option<OriginProject> {
@@ -164,8 +164,8 @@ impl ProjectChecker<'_> {
         }
         let domain = self.values.parsed("domain", |text| Domain::parse(text).map_err(str::to_owned));
         let is_git = self.has("git");
-        let strays = GIT_KEYS.map(|key| (key, "git")).into_iter().chain(CRAWL_KEYS.map(|key| (key, "crawl")));
-        for (key, source) in strays {
+        let source_keys = GIT_KEYS.map(|key| (key, "git")).into_iter().chain(CRAWL_KEYS.map(|key| (key, "crawl")));
+        for (key, source) in source_keys {
             if self.has(key) && !self.has(source) {
                 self.problem(format!("{}: it is for projects with {source} =", values.message_name(key)));
             }
@@ -173,8 +173,8 @@ impl ProjectChecker<'_> {
         let exports = self.values.flag("exports").unwrap_or(true);
         let previews = self.values.flag("previews");
         if previews == Some(true) && !is_git {
-            let what = "only a git source has branches to preview".to_owned();
-            self.values.value::<()>("previews", |_| Err(what));
+            let message = "only a git source has branches to preview".to_owned();
+            self.values.value::<()>("previews", |_| Err(message));
         }
         let source = match ["directory", "git", "crawl"].map(|key| self.has(key)) {
             [true, false, false] => self.path("directory").map(ProjectSource::Directory),
@@ -193,10 +193,10 @@ impl ProjectChecker<'_> {
         self.values.text(key).map(|path| self.base.join(path))
     }
 
-    fn git(&mut self) -> Option<Git> {
+    fn git(&mut self) -> Option<GitSource> {
         let branch = self.values.parsed("branch", |text| {
-            let is_one = git::is_branch_name(text);
-            if is_one { Ok(text.to_owned()) } else { Err(format!("{text:?} cannot be a branch")) }
+            let is_valid = git::is_branch_name(text);
+            if is_valid { Ok(text.to_owned()) } else { Err(format!("{text:?} cannot be a branch")) }
         });
         let output = self.values.parsed("output", |text| {
             let is_relative = !Path::new(text).is_absolute();
@@ -210,31 +210,31 @@ impl ProjectChecker<'_> {
         // A path is relative to the configuration file; a URL or a host with a path is used unchanged.
         let is_local = !repository.contains(':');
         let repository = if is_local { self.base.join(&repository).to_string_lossy().into_owned() } else { repository };
-        Some(Git {
+        Some(GitSource {
             repository,
             branch: branch.unwrap_or_else(|| DEFAULT_BRANCH.to_owned()),
             build,
             output,
             tools: tools.iter().map(|path| self.base.join(path)).collect(),
-            network: network.unwrap_or(false),
-            allow_untrusted: allow_untrusted.unwrap_or(false),
-            time: time.unwrap_or(DEFAULT_BUILD_TIME),
-            size: size.unwrap_or(DEFAULT_BUILD_BYTES),
-            memory: self.limits.organization[SharedResource::BuildMemory],
-            processes: self.limits.organization[SharedResource::BuildProcesses],
+            allows_network: network.unwrap_or(false),
+            allows_no_sandbox: allow_untrusted.unwrap_or(false),
+            max_duration: time.unwrap_or(DEFAULT_BUILD_TIME),
+            max_bytes: size.unwrap_or(DEFAULT_BUILD_BYTES),
+            max_memory_bytes: self.limits.organization[SharedResource::BuildMemory],
+            max_processes: self.limits.organization[SharedResource::BuildProcesses],
         })
     }
 
-    fn crawl(&mut self) -> Option<Crawl> {
+    fn crawl(&mut self) -> Option<CrawlSource> {
         let start = self.values.parsed("crawl", parse_start);
         let parallel = self.values.number("parallel").map_or(DEFAULT_PARALLEL, |number| number as usize);
         let (robots, most) = (self.values.flag("robots"), self.values.number("most"));
-        Some(Crawl {
+        Some(CrawlSource {
             start: start?,
-            parallel,
-            robots: robots.unwrap_or(true),
-            most: most.unwrap_or(DEFAULT_MAX_FILES),
-            time: self.limits.organization.time(SharedResource::CrawlTime),
+            max_concurrent_requests: parallel,
+            obeys_robots: robots.unwrap_or(true),
+            max_files: most.unwrap_or(DEFAULT_MAX_FILES),
+            max_duration: self.limits.organization.time(SharedResource::CrawlTime),
         })
     }
 }

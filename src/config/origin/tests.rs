@@ -1,4 +1,4 @@
-//! Tests of all keys of an origin: their defaults, values of another kind, and the documents that list them.
+//! Tests of all keys of an origin: their defaults, values of another type, and the documents that list them.
 
 use std::path::Path;
 
@@ -27,10 +27,10 @@ fn checked(text: &str) -> Result<String, Vec<String>> {
 /// All lists, those in rows of other lists too.
 fn lists() -> Vec<&'static TableList> {
     let mut found: Vec<&TableList> = ORIGIN_KEYS.lists.iter().collect();
-    let mut at = 0;
-    while let Some(list) = found.get(at) {
+    let mut i = 0;
+    while let Some(list) = found.get(i) {
         found.extend(list.lists);
-        at += 1;
+        i += 1;
     }
     found
 }
@@ -109,7 +109,7 @@ fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
             format!("[tls]\ncertFile = \"a\"\nlisten = [\"here\"]\n[exports]\nkeep = 0\n[store]\n{project}"),
             &[
                 "/etc/origin.toml:1:2: tls.keyFile is missing: [tls] needs certFile, keyFile and listen",
-                "/etc/origin.toml:3:1: tls.listen: \"here\" is no address: write it like 127.0.0.1:8080 or [::]:8080",
+                "/etc/origin.toml:3:1: tls.listen: \"here\" is not an address: write it like 127.0.0.1:8080 or [::]:8080",
                 "/etc/origin.toml:5:1: exports.keep: a whole number from 1 to 1000000 is needed",
                 "/etc/origin.toml:6:2: store.path is missing: keys, jobs, bundles and searches need a folder",
             ],

@@ -1,5 +1,5 @@
-//! Two organizations of one origin: what one takes of bodies, rows, bundles, links and questions is bounded, and the other's
-//! still work.
+//! Two organizations of one origin: the limits on bodies, rows, bundles, links and queries of one of them, while the
+//! requests of the other one still succeed.
 
 use std::io::Write as _;
 use std::net::TcpListener;
@@ -7,27 +7,28 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::management_api::{TWO, searches};
+use crate::management_api::{TWO_ORGANIZATIONS, search_events};
 use support::http::{PersistentConnection, Response, get};
-use support::hub::{FOLDER, Hub, JOBS, data, error};
-use support::{end, until, write_site};
+use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, error_message, json_body};
+use support::{run_to_end, until, write_site};
 
-pub(super) const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
-pub(super) const SEARCHES: &str = "/v1/analytics/docs/searches";
-pub(super) const THEIR_SEARCHES: &str = "/v1/analytics/secrets/searches";
+pub(super) const SERVER_SECTION: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
+pub(super) const SEARCHES_PATH: &str = "/v1/analytics/docs/searches";
+pub(super) const UMBRELLA_SEARCHES_PATH: &str = "/v1/analytics/secrets/searches";
 
-/// Acme and umbrella, each with a folder and a key, with these tables before them; the key is umbrella's.
-pub(super) fn hub(tables: &str) -> (Hub, String) {
-    let mut hub = Hub::with(ADMIN, &format!("{tables}{TWO}"));
-    write_site(&hub.path("site"), &[("index.html", "<p>acme")]);
-    write_site(&hub.path("other"), &[("index.html", "<p>umbrella")]);
-    let key = hub.create("umbrella", "all", &[]);
-    hub.start();
-    (hub, key)
+/// Starts an origin with acme and umbrella, each with a folder and a key. `tables` precedes them in the configuration.
+/// Returns the origin and the key of umbrella.
+pub(super) fn start_origin(tables: &str) -> (TestOrigin, String) {
+    let mut origin = TestOrigin::with_server_section(SERVER_SECTION, &format!("{tables}{TWO_ORGANIZATIONS}"));
+    write_site(&origin.path("site"), &[("index.html", "<p>acme")]);
+    write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
+    let key = origin.create_key("umbrella", "all", &[]);
+    origin.start();
+    (origin, key)
 }
 
-/// A text that packing makes a quarter smaller.
-pub(super) fn noise(len: usize) -> String {
+/// Returns a text that compression makes only a quarter smaller.
+pub(super) fn random_text(len: usize) -> String {
     let mut state = 7_u64;
     let mut next = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -36,29 +37,35 @@ pub(super) fn noise(len: usize) -> String {
     (0..len).map(|_| next()).collect()
 }
 
-/// A number that metrics tell of a resource.
-pub(super) fn metric(hub: &Hub, name: &str, resource: &str) -> u64 {
-    let text = get(&hub.admin_address(), "/metrics").text();
-    let begin = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}} ");
-    let line = text.lines().find_map(|line| line.strip_prefix(&begin));
-    line.unwrap_or_else(|| panic!("no {begin}: {text}")).parse().unwrap()
+/// Returns a metric of a resource.
+pub(super) fn metric(origin: &TestOrigin, name: &str, resource: &str) -> u64 {
+    let text = get(&origin.admin_address(), "/metrics").text();
+    let prefix = format!("docwharf_origin_resource_{name}{{resource=\"{resource}\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix));
+    line.unwrap_or_else(|| panic!("no {prefix}: {text}")).parse().unwrap()
 }
 
-/// It says when to come back, and names the key of the limit.
+/// Asserts that a response is a refusal with `Retry-After` that names the key of the limit.
 #[track_caller]
-pub(super) fn refused(answer: &Response, key: &str) {
-    assert_eq!(answer.status, 429, "{}", answer.text());
-    assert!(error(answer).contains(key), "{}", answer.text());
-    assert!(answer.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+pub(super) fn assert_refused(response: &Response, key: &str) {
+    assert_eq!(response.status, 429, "{}", response.text());
+    assert!(error_message(response).contains(key), "{}", response.text());
+    assert!(response.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
 }
 
 pub(super) fn batch(id: &str, events: &[Value]) -> Value {
     json!({ "batchId": id, "events": events })
 }
 
-/// A request with a body that does not come; `expect` waits to be asked for it.
-pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: bool) -> PersistentConnection {
-    let mut connection = PersistentConnection::open(hub.address());
+/// Sends the head of a request with a body that is not sent; with `expect` it has an `Expect` field.
+pub(super) fn send_head_only(
+    origin: &TestOrigin,
+    key: &str,
+    target: &str,
+    len: usize,
+    expect: bool,
+) -> PersistentConnection {
+    let mut connection = PersistentConnection::open(origin.address());
     let expect = if expect { "Expect: 100-continue\r\n" } else { "" };
     let head = format!(
         "POST {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\n{expect}Content-Length: {len}\r\n\r\n"
@@ -69,51 +76,53 @@ pub(super) fn half_sent(hub: &Hub, key: &str, target: &str, len: usize, expect: 
 
 #[test]
 fn a_body_that_does_not_come_is_given_up_after_30_seconds_with_what_it_held() {
-    let (hub, _) = hub("");
-    let mut held = half_sent(&hub, &hub.key, SEARCHES, 8 << 20, false);
-    until("it is held", || metric(&hub, "in_use", "bodyBytes") > 0);
+    let (origin, _) = start_origin("");
+    let mut held = send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, false);
+    until("the memory of the body is counted", || metric(&origin, "in_use", "bodyBytes") > 0);
     held.stream.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    let answer = held.response(false);
-    assert_eq!((answer.status, answer.header("connection")), (408, Some("close")), "{}", answer.text());
-    until("all of it is given back", || metric(&hub, "in_use", "bodyBytes") == 0);
+    let response = held.response(false);
+    assert_eq!((response.status, response.header("connection")), (408, Some("close")), "{}", response.text());
+    until("all shares are released", || metric(&origin, "in_use", "bodyBytes") == 0);
 }
 
+// Regression: an origin buffered request bodies of 8 MiB without a bound on all of them.
 #[test]
 fn half_sent_bodies_hold_no_more_than_their_organizations_share_and_others_send_all_the_same() {
-    let (hub, umbrella) = hub("");
+    let (origin, umbrella) = start_origin("");
     let largest = 8 << 20;
-    let held: Vec<_> = (0..3).map(|_| half_sent(&hub, &hub.key, SEARCHES, largest, false)).collect();
-    until("three are held", || metric(&hub, "in_use", "bodyBytes") == 3 * (8 << 20));
+    let held: Vec<_> = (0..3).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, largest, false)).collect();
+    until("three bodies are counted", || metric(&origin, "in_use", "bodyBytes") == 3 * (8 << 20));
     for _ in 0..20 {
-        let answer = half_sent(&hub, &hub.key, SEARCHES, largest, true).response(false);
-        refused(&answer, "limits.organization.bodyBytes");
-        assert!(data(&answer)["details"][0]["message"].is_string(), "{}", answer.text());
+        let response = send_head_only(&origin, &origin.key, SEARCHES_PATH, largest, true).response(false);
+        assert_refused(&response, "limits.organization.bodyBytes");
+        assert!(json_body(&response)["details"][0]["message"].is_string(), "{}", response.text());
     }
-    assert_eq!(metric(&hub, "refused_total", "bodyBytes"), 20);
-    // A client that sends all of it before it looks sees the answer as well.
-    let mut connection = half_sent(&hub, &hub.key, SEARCHES, 300_000, false);
+    assert_eq!(metric(&origin, "refused_total", "bodyBytes"), 20);
+    // A client that sends the whole body before it reads gets the response as well.
+    let mut connection = send_head_only(&origin, &origin.key, SEARCHES_PATH, 300_000, false);
     connection.send("x".repeat(300_000));
-    refused(&connection.response(false), "limits.organization.bodyBytes");
-    let answer = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b", &searches("moat", 3, 1))));
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_refused(&connection.response(false), "limits.organization.bodyBytes");
+    let response =
+        origin.send_request(&umbrella, "POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b", &search_events("moat", 3, 1))));
+    assert_eq!(response.status, 200, "{}", response.text());
     drop(held);
-    until("all of it is given back", || metric(&hub, "in_use", "bodyBytes") == 0);
-    assert_eq!(hub.post(SEARCHES, &batch("b", &searches("moat", 3, 1))).status, 200);
+    until("all shares are released", || metric(&origin, "in_use", "bodyBytes") == 0);
+    assert_eq!(origin.post(SEARCHES_PATH, &batch("b", &search_events("moat", 3, 1))).status, 200);
 }
 
 #[test]
 fn a_body_without_a_length_takes_what_has_come_of_it() {
-    let (hub, _) = hub("[limits.organization]\nbodyBytes = \"256KiB\"\n");
+    let (origin, _) = start_origin("[limits.organization]\nbodyBytes = \"256KiB\"\n");
     let head = format!(
-        "POST {SEARCHES} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nTransfer-Encoding: chunked\r\n\r\n",
-        hub.key
+        "POST {SEARCHES_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nTransfer-Encoding: chunked\r\n\r\n",
+        origin.key
     );
-    let mut connection = PersistentConnection::open(hub.address());
+    let mut connection = PersistentConnection::open(origin.address());
     connection.send(&head);
-    let body = batch("b", &searches("moat", 3, 1)).to_string();
+    let body = batch("b", &search_events("moat", 3, 1)).to_string();
     connection.send(format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len()));
     assert_eq!(connection.response(false).status, 200);
-    let mut connection = PersistentConnection::open(hub.address());
+    let mut connection = PersistentConnection::open(origin.address());
     connection.send(&head);
     let chunk = format!("{:x}\r\n{}\r\n", 100_000, " ".repeat(100_000));
     for _ in 0..4 {
@@ -122,36 +131,37 @@ fn a_body_without_a_length_takes_what_has_come_of_it() {
         }
     }
     connection.send("0\r\n\r\n");
-    refused(&connection.response(false), "limits.organization.bodyBytes");
+    assert_refused(&connection.response(false), "limits.organization.bodyBytes");
 }
 
+// Regression: an origin read request bodies of 8 MiB before it checked any budget.
 #[test]
 fn a_budget_is_asked_before_the_body_is() {
-    let (hub, _) = hub("");
+    let (origin, _) = start_origin("");
     for _ in 0..5 {
-        assert_eq!(hub.post("/v1/project/preview/docs", &json!({ "branch": "main" })).status, 403);
+        assert_eq!(origin.post("/v1/project/preview/docs", &json!({ "branch": "main" })).status, 403);
     }
-    let answer = half_sent(&hub, &hub.key, "/v1/project/preview/docs", 60_000, true).response(false);
-    refused(&answer, "5 previews a minute");
-    // Nor is a body read for somebody else's project.
-    let answer = half_sent(&hub, &hub.key, THEIR_SEARCHES, 60_000, true).response(false);
-    assert_eq!(answer.status, 404, "{}", answer.text());
+    let response = send_head_only(&origin, &origin.key, "/v1/project/preview/docs", 60_000, true).response(false);
+    assert_refused(&response, "5 previews a minute");
+    // The body of a request for a project of another organization is not read either.
+    let response = send_head_only(&origin, &origin.key, UMBRELLA_SEARCHES_PATH, 60_000, true).response(false);
+    assert_eq!(response.status, 404, "{}", response.text());
 }
 
-/// Asks so often about these projects in turn, without a body, and has none of it refused for its number.
-fn ask_often(hub: &Hub, (method, begin, end): (&str, &str, &str), often: usize, projects: [&str; 2]) {
-    let question = |n: usize| {
-        let target = format!("{begin}{}{end}", projects[n % projects.len()]);
-        let key = &hub.key;
+/// Sends `count` requests without a body for these projects in turn, and asserts that no rate limit refuses one.
+fn send_many(origin: &TestOrigin, (method, prefix, suffix): (&str, &str, &str), count: usize, projects: [&str; 2]) {
+    let request = |n: usize| {
+        let target = format!("{prefix}{}{suffix}", projects[n % projects.len()]);
+        let key = &origin.key;
         format!("{method} {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nAuthorization: Bearer {key}\r\n\r\n")
     };
-    let mut connection = PersistentConnection::open(hub.address());
-    let numbers: Vec<usize> = (0..often).collect();
-    for some in numbers.chunks(100) {
-        connection.send(some.iter().map(|&n| question(n)).collect::<String>());
-        for &n in some {
-            let answer = connection.response(false);
-            assert_ne!(answer.status, 429, "{method} {begin}: the {n}th: {}", answer.text());
+    let mut connection = PersistentConnection::open(origin.address());
+    let numbers: Vec<usize> = (0..count).collect();
+    for chunk in numbers.chunks(100) {
+        connection.send(chunk.iter().map(|&n| request(n)).collect::<String>());
+        for &n in chunk {
+            let response = connection.response(false);
+            assert_ne!(response.status, 429, "{method} {prefix}: the {n}th: {}", response.text());
         }
     }
 }
@@ -159,74 +169,83 @@ fn ask_often(hub: &Hub, (method, begin, end): (&str, &str, &str), often: usize, 
 #[test]
 fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
     let another = "[[organization.project]]\nid = \"api\"\ndomain = \"api.acme.example\"\ndirectory = \"other\"\n";
-    let mut hub = Hub::new(&format!("{FOLDER}{another}"));
-    write_site(&hub.path("site"), &[("index.html", "<p>docs")]);
-    write_site(&hub.path("other"), &[("index.html", "<p>api")]);
-    hub.start();
-    for (method, begin, end, most, says) in [
-        ("GET", "/v1/analytics/", "/searches", 100, "100 times an hour"),
+    let mut origin = TestOrigin::new(&format!("{FOLDER_PROJECT}{another}"));
+    write_site(&origin.path("site"), &[("index.html", "<p>docs")]);
+    write_site(&origin.path("other"), &[("index.html", "<p>api")]);
+    origin.start();
+    for (method, prefix, suffix, limit, message) in [
+        ("GET", "/v1/analytics/", "/searches", 100, "100 analytics queries an hour"),
         ("POST", "/v1/project/preview/", "", 5, "5 previews a minute"),
         ("POST", "/v1/analytics/", "/searches", 10_000, "10,000 batches an hour"),
     ] {
-        let ask = |project: &str| hub.ask(&hub.key, method, &format!("{begin}{project}{end}"), None);
-        // A project that does not exist costs as much as any.
-        assert_eq!(ask("nobodys").status, 404, "{method} {begin}");
-        let left = most - 1;
+        let send =
+            |project: &str| origin.send_request(&origin.key, method, &format!("{prefix}{project}{suffix}"), None);
+        // A request for a project that does not exist counts as well.
+        assert_eq!(send("absent").status, 404, "{method} {prefix}");
+        let remaining = limit - 1;
         std::thread::scope(|scope| {
-            for often in [left / 2, left - left / 2] {
-                let hub = &hub;
-                scope.spawn(move || ask_often(hub, (method, begin, end), often, ["docs", "api"]));
+            for count in [remaining / 2, remaining - remaining / 2] {
+                let origin = &origin;
+                scope.spawn(move || send_many(origin, (method, prefix, suffix), count, ["docs", "api"]));
             }
         });
-        for project in ["docs", "api", "nobodys"] {
-            refused(&ask(project), says);
+        for project in ["docs", "api", "absent"] {
+            assert_refused(&send(project), message);
         }
     }
 }
 
-/// Whether an answer has begun to come; it is not waited for.
-fn is_answered(connection: &PersistentConnection) -> bool {
+/// Whether the first byte of a response has arrived; does not wait.
+fn has_response(connection: &PersistentConnection) -> bool {
     connection.stream.set_nonblocking(true).unwrap();
-    let is_answered = connection.stream.peek(&mut [0]).is_ok();
+    let has_response = connection.stream.peek(&mut [0]).is_ok();
     connection.stream.set_nonblocking(false).unwrap();
-    is_answered
+    has_response
 }
 
 #[test]
 fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in() {
     const SENT: usize = 40;
     const WAITING: usize = 32;
-    let (hub, umbrella) = hub("");
-    // As long as another process writes to the database, nothing else is written to it.
-    let database = rusqlite::Connection::open(hub.path("state/origin.db")).unwrap();
+    let (origin, umbrella) = start_origin("");
+    // While another process has a write transaction, the origin cannot write to the database.
+    let database = rusqlite::Connection::open(origin.path("state/origin.db")).unwrap();
     database.execute_batch("BEGIN IMMEDIATE").unwrap();
     let send = |key: &str, target: &str, n: usize| {
-        let body = batch(&format!("b{n}"), &searches("moat", 1, 1)).to_string();
-        let mut connection = PersistentConnection::open(hub.address());
+        let body = batch(&format!("b{n}"), &search_events("moat", 1, 1)).to_string();
+        let mut connection = PersistentConnection::open(origin.address());
         connection.send(format!(
             "POST {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {key}\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         ));
         connection
     };
-    let mut acmes: Vec<PersistentConnection> = (0..SENT).map(|n| send(&hub.key, SEARCHES, n)).collect();
-    let mut umbrellas = send(&umbrella, THEIR_SEARCHES, 0);
-    until("those beyond are refused", || {
-        acmes.iter().filter(|connection| is_answered(connection)).count() == SENT - WAITING
+    let mut acme_connections: Vec<PersistentConnection> =
+        (0..SENT).map(|n| send(&origin.key, SEARCHES_PATH, n)).collect();
+    let mut umbrella_connection = send(&umbrella, UMBRELLA_SEARCHES_PATH, 0);
+    until("the batches above the limit are refused", || {
+        acme_connections.iter().filter(|connection| has_response(connection)).count() == SENT - WAITING
     });
-    assert!(!is_answered(&umbrellas), "umbrella's batch waits like those that got in");
+    assert!(!has_response(&umbrella_connection), "the batch of umbrella waits like the accepted batches");
     database.execute_batch("ROLLBACK").unwrap();
-    let (done, refused): (Vec<Response>, Vec<Response>) =
-        acmes.iter_mut().map(|connection| connection.response(false)).partition(|answer| answer.status == 200);
-    assert_eq!((done.len(), refused.len()), (WAITING, SENT - WAITING));
-    for answer in refused {
-        assert_eq!(answer.status, 503, "{}", answer.text());
-        assert!(error(&answer).contains("wait for the disk") && answer.header("retry-after").is_some());
+    let (accepted, refused): (Vec<Response>, Vec<Response>) = acme_connections
+        .iter_mut()
+        .map(|connection| connection.response(false))
+        .partition(|response| response.status == 200);
+    assert_eq!((accepted.len(), refused.len()), (WAITING, SENT - WAITING));
+    for response in refused {
+        assert_eq!(response.status, 503, "{}", response.text());
+        assert!(error_message(&response).contains("wait for the disk") && response.header("retry-after").is_some());
     }
-    assert_eq!(umbrellas.response(false).status, 200);
-    assert_eq!(data(&hub.get(SEARCHES))["totalSearches"], WAITING, "what was taken in and nothing else");
+    assert_eq!(umbrella_connection.response(false).status, 200);
+    assert_eq!(
+        json_body(&origin.get(SEARCHES_PATH))["totalSearches"],
+        WAITING,
+        "only the accepted batches are counted"
+    );
 }
 
+// Regression: searches filled the disk of an origin.
 #[test]
 fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_room() {
     for (limit, key) in [
@@ -234,129 +253,151 @@ fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_
         ("databaseBytes = \"3KiB\"", "limits.organization.databaseBytes"),
         ("events = 50", "limits.organization.events"),
     ] {
-        let (hub, umbrella) = hub(&format!("[limits.organization]\n{limit}\n"));
-        let first = batch("b1", &searches("moat", 30, 1));
-        assert_eq!(hub.post(SEARCHES, &first).status, 200, "{limit}");
-        let answer = hub.post(SEARCHES, &batch("b2", &searches("tide", 30, 2)));
-        refused(&answer, key);
-        assert!(data(&answer)["details"][0]["message"].is_string(), "{}", answer.text());
-        let again = hub.post(SEARCHES, &first);
-        assert_eq!((again.status, &data(&again)["duplicate"]), (200, &json!(true)), "what was taken is acknowledged");
+        let (origin, umbrella) = start_origin(&format!("[limits.organization]\n{limit}\n"));
+        let first = batch("b1", &search_events("moat", 30, 1));
+        assert_eq!(origin.post(SEARCHES_PATH, &first).status, 200, "{limit}");
+        let response = origin.post(SEARCHES_PATH, &batch("b2", &search_events("tide", 30, 2)));
+        assert_refused(&response, key);
+        assert!(json_body(&response)["details"][0]["message"].is_string(), "{}", response.text());
+        let again = origin.post(SEARCHES_PATH, &first);
+        assert_eq!(
+            (again.status, &json_body(&again)["duplicate"]),
+            (200, &json!(true)),
+            "a repeated batch is acknowledged"
+        );
         let name = key.rsplit('.').next().unwrap();
-        assert_eq!(metric(&hub, "refused_total", name), 1);
-        let theirs = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b1", &searches("moat", 30, 1))));
-        assert_eq!(theirs.status, 200, "{limit}: {}", theirs.text());
-        assert_eq!(data(&hub.get(SEARCHES))["totalSearches"], 30);
-        assert_eq!(metric(&hub, "in_use", "rows"), 62, "30 searches and a batch of each");
+        assert_eq!(metric(&origin, "refused_total", name), 1);
+        let response = origin.send_request(
+            &umbrella,
+            "POST",
+            UMBRELLA_SEARCHES_PATH,
+            Some(&batch("b1", &search_events("moat", 30, 1))),
+        );
+        assert_eq!(response.status, 200, "{limit}: {}", response.text());
+        assert_eq!(json_body(&origin.get(SEARCHES_PATH))["totalSearches"], 30);
+        assert_eq!(metric(&origin, "in_use", "rows"), 62, "30 searches and a batch of each organization");
     }
 }
 
 #[test]
 fn no_organization_takes_the_last_rows_of_all_and_an_import_has_the_same_bounds() {
-    let (hub, umbrella) = hub("[limits.total]\nrows = 1500\n");
-    let many = |n: usize| -> Vec<Value> { (0..n).map(|n| searches("moat", 60, 1)[n % 60].clone()).collect() };
-    assert_eq!(hub.post(SEARCHES, &batch("b1", &many(400))).status, 200);
-    refused(&hub.post(SEARCHES, &batch("b2", &many(400))), "limits.total.rows");
+    let (origin, umbrella) = start_origin("[limits.total]\nrows = 1500\n");
+    let many = |n: usize| -> Vec<Value> { (0..n).map(|n| search_events("moat", 60, 1)[n % 60].clone()).collect() };
+    assert_eq!(origin.post(SEARCHES_PATH, &batch("b1", &many(400))).status, 200);
+    assert_refused(&origin.post(SEARCHES_PATH, &batch("b2", &many(400))), "limits.total.rows");
     let csv: String = many(400).iter().map(|_| "tide,2026-11-01T10:00:00Z\n").collect();
-    std::fs::write(hub.path("s.csv"), format!("query,time\n{csv}")).unwrap();
-    let file = hub.path("s.csv");
-    let full = end(&mut hub.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(2);
-    assert!(full.stderr.contains("limits.total.rows"), "{}", full.stderr);
-    let theirs = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b1", &many(1000))));
-    assert_eq!(theirs.status, 200, "{}", theirs.text());
+    std::fs::write(origin.path("s.csv"), format!("query,time\n{csv}")).unwrap();
+    let file = origin.path("s.csv");
+    let failed = run_to_end(&mut origin.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(2);
+    assert!(failed.stderr.contains("limits.total.rows"), "{}", failed.stderr);
+    let response = origin.send_request(&umbrella, "POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b1", &many(1000))));
+    assert_eq!(response.status, 200, "{}", response.text());
 }
 
+// Regression: a query of searches held every term of its range in memory.
 #[test]
 fn questions_hold_little_memory_however_many_terms_there_are() {
-    let (hub, umbrella) = hub("");
+    let (origin, umbrella) = start_origin("");
     let padding = "x".repeat(430);
     for n in 0..100 {
         let events: Vec<Value> = (0..1000)
             .map(|event| json!({ "query": format!("{n}-{event}-{padding}"), "time": "2026-11-01T10:00:00Z", "clickedPage": format!("/{n}") }))
             .collect();
-        assert_eq!(hub.post(SEARCHES, &batch(&n.to_string(), &events)).status, 200);
+        assert_eq!(origin.post(SEARCHES_PATH, &batch(&n.to_string(), &events)).status, 200);
     }
-    let rss = || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", hub.daemon.as_ref().unwrap().pid())).unwrap();
+    let peak_memory_mib = || {
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", origin.daemon.as_ref().unwrap().pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().to_owned();
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
     };
-    let before = rss();
+    let before = peak_memory_mib();
     std::thread::scope(|scope| {
-        let ask = || {
-            let answer = hub.get(&format!("{SEARCHES}?limit=1"));
-            assert!(matches!(answer.status, 200 | 429), "{}", answer.text());
-            if answer.status == 200 {
-                assert_eq!(data(&answer)["totalSearches"], 100_000);
+        let query = || {
+            let response = origin.get(&format!("{SEARCHES_PATH}?limit=1"));
+            assert!(matches!(response.status, 200 | 429), "{}", response.text());
+            if response.status == 200 {
+                assert_eq!(json_body(&response)["totalSearches"], 100_000);
             }
         };
         for _ in 0..12 {
-            scope.spawn(ask);
+            scope.spawn(query);
         }
-        // Somebody else's questions are answered meanwhile.
-        let answer = hub.ask(&umbrella, "GET", THEIR_SEARCHES, None);
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        // Queries of the other organization get a response meanwhile.
+        let response = origin.send_request(&umbrella, "GET", UMBRELLA_SEARCHES_PATH, None);
+        assert_eq!(response.status, 200, "{}", response.text());
     });
-    let grown = rss() - before;
+    let grown = peak_memory_mib() - before;
     assert!(grown <= 256, "{grown} MiB more than the {before} MiB before");
 }
 
+// Regression: bundles with valid links grew beyond `store.maxBytes` until the disk was full.
 #[test]
 fn bundles_are_bounded_for_each_organization_though_their_links_work_and_others_have_room() {
-    let (hub, umbrella) =
-        hub("[exports]\nlinkLifetime = \"1h\"\n[limits.organization]\nbundleBytes = \"300KiB\"\nlinks = 2\n");
-    write_site(&hub.path("site"), &[("a.txt", &noise(280_000))]);
-    let first = hub.export(&json!({}));
-    let made = hub.ended(&first);
-    assert_eq!(made["status"], "completed", "{made}");
-    let link = hub.link(&first);
-    let kept = metric(&hub, "in_use", "bundleBytes");
-    assert!((150 << 10..300 << 10).contains(&kept), "{kept}: the test needs one bundle to fit, and two not to");
+    let (origin, umbrella) =
+        start_origin("[exports]\nlinkLifetime = \"1h\"\n[limits.organization]\nbundleBytes = \"300KiB\"\nlinks = 2\n");
+    write_site(&origin.path("site"), &[("a.txt", &random_text(280_000))]);
+    let first = origin.export(&json!({}));
+    let job = origin.wait_for_job(&first);
+    assert_eq!(job["status"], "completed", "{job}");
+    let link = origin.link(&first);
+    let stored_bytes = metric(&origin, "in_use", "bundleBytes");
+    assert!(
+        (150 << 10..300 << 10).contains(&stored_bytes),
+        "{stored_bytes}: the test needs a limit between the sizes of one and of two bundles"
+    );
     for _ in 0..3 {
-        let ended = hub.ended(&hub.export(&json!({})));
+        let ended = origin.wait_for_job(&origin.export(&json!({})));
         assert_eq!(ended["status"], "failed");
         assert!(ended["error"].as_str().unwrap().contains("limits.organization.bundleBytes"), "{ended}");
     }
-    let files = |folder: &str| std::fs::read_dir(hub.path(folder)).unwrap().count();
-    assert_eq!((files("state/bundles"), files("state/work"), metric(&hub, "in_use", "bundleBytes")), (1, 0, kept));
-    assert_eq!(get(hub.address(), &link).status, 200, "the link still works");
-    let bundle = format!("{JOBS}/{first}/bundle");
-    assert_eq!(hub.ask(&hub.key, "POST", &bundle, None).status, 200);
-    refused(&hub.ask(&hub.key, "POST", &bundle, None), "limits.organization.links");
-    theirs_are_exported(&hub, &umbrella);
+    let files = |folder: &str| std::fs::read_dir(origin.path(folder)).unwrap().count();
+    assert_eq!(
+        (files("state/bundles"), files("state/work"), metric(&origin, "in_use", "bundleBytes")),
+        (1, 0, stored_bytes)
+    );
+    assert_eq!(get(origin.address(), &link).status, 200, "the link still works");
+    let bundle = format!("{JOBS_PATH}/{first}/bundle");
+    assert_eq!(origin.send_request(&origin.key, "POST", &bundle, None).status, 200);
+    assert_refused(&origin.send_request(&origin.key, "POST", &bundle, None), "limits.organization.links");
+    export_umbrella(&origin, &umbrella);
 }
 
-/// Umbrella's folder becomes a bundle that its link leads to.
+/// Exports the folder of umbrella, and creates a link to the bundle.
 #[track_caller]
-pub(super) fn theirs_are_exported(hub: &Hub, umbrella: &str) {
-    let started = hub.ask(umbrella, "POST", JOBS, Some(&json!({ "domain": "docs.umbrella.example" })));
+pub(super) fn export_umbrella(origin: &TestOrigin, umbrella: &str) {
+    let started = origin.send_request(umbrella, "POST", JOBS_PATH, Some(&json!({ "domain": "docs.umbrella.example" })));
     assert_eq!(started.status, 202, "{}", started.text());
-    let job = data(&started)["jobId"].as_str().unwrap().to_owned();
+    let job = json_body(&started)["jobId"].as_str().unwrap().to_owned();
     let mut last = Value::Null;
-    until("their job ends", || {
-        last = data(&hub.ask(umbrella, "GET", &format!("{JOBS}/{job}"), None));
+    until("the job of umbrella ends", || {
+        last = json_body(&origin.send_request(umbrella, "GET", &format!("{JOBS_PATH}/{job}"), None));
         last["status"] == "completed" || last["status"] == "failed"
     });
     assert_eq!(last["status"], "completed", "{last}");
-    let link = hub.ask(umbrella, "POST", &format!("{JOBS}/{job}/bundle"), None);
+    let link = origin.send_request(umbrella, "POST", &format!("{JOBS_PATH}/{job}/bundle"), None);
     assert_eq!(link.status, 200, "{}", link.text());
 }
 
+// Regression: bundles with valid links grew beyond `store.maxBytes` until the disk was full.
 #[test]
 fn nothing_is_packed_onto_a_disk_that_is_nearly_full_and_jobs_and_keys_have_room() {
-    let mut hub = Hub::with("[server]\nlisten = [\"127.0.0.1:0\"]\n", &format!("minFree = \"1000TiB\"\n{TWO}"));
-    write_site(&hub.path("site"), &[("index.html", "<p>home")]);
-    hub.start();
-    let ended = hub.ended(&hub.export(&json!({})));
+    let mut origin = TestOrigin::with_server_section(
+        "[server]\nlisten = [\"127.0.0.1:0\"]\n",
+        &format!("minFree = \"1000TiB\"\n{TWO_ORGANIZATIONS}"),
+    );
+    write_site(&origin.path("site"), &[("index.html", "<p>home")]);
+    origin.start();
+    let ended = origin.wait_for_job(&origin.export(&json!({})));
     assert!(ended["error"].as_str().unwrap().contains("store.minFree"), "{ended}");
-    let answer = hub.post(SEARCHES, &batch("b", &searches("moat", 3, 1)));
-    assert_eq!(answer.status, 503, "{}", answer.text());
-    assert!(error(&answer).contains("store.minFree") && answer.header("retry-after").is_some());
-    hub.create("acme", "another", &[]);
+    let response = origin.post(SEARCHES_PATH, &batch("b", &search_events("moat", 3, 1)));
+    assert_eq!(response.status, 503, "{}", response.text());
+    assert!(error_message(&response).contains("store.minFree") && response.header("retry-after").is_some());
+    origin.create_key("acme", "another", &[]);
 }
 
-/// A site that never answers: who crawls it is at it for as long as it has patience.
-pub(super) fn silent() -> String {
+/// Starts a server that accepts connections and sends nothing. Returns its URL.
+pub(super) fn start_silent_server() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -368,110 +409,126 @@ pub(super) fn silent() -> String {
     format!("http://{address}/")
 }
 
-/// Acme with a folder and a site that is crawled, with one worker.
-fn with_a_slow_site(tables: &str) -> Hub {
-    let slow =
-        format!("[[organization.project]]\nid = \"slow\"\ndomain = \"slow.acme.example\"\ncrawl = \"{}\"\n", silent());
-    let file = TWO.replacen("directory = \"site\"\n", &format!("directory = \"site\"\n{slow}"), 1);
-    let mut hub = Hub::with(ADMIN, &format!("[exports]\nworkers = 1\n{tables}{file}"));
-    write_site(&hub.path("site"), &[("index.html", "<p>acme")]);
-    write_site(&hub.path("other"), &[("index.html", "<p>umbrella internal")]);
-    hub.start();
-    let crawled = hub.export(&json!({ "domain": "slow.acme.example" }));
-    until("the worker is at it", || data(&hub.get(&format!("{JOBS}/{crawled}")))["status"] == "running");
-    hub
+/// Starts an origin with one worker, which crawls a site of acme that does not respond.
+fn start_with_busy_worker(tables: &str) -> TestOrigin {
+    let slow = format!(
+        "[[organization.project]]\nid = \"slow\"\ndomain = \"slow.acme.example\"\ncrawl = \"{}\"\n",
+        start_silent_server()
+    );
+    let file = TWO_ORGANIZATIONS.replacen("directory = \"site\"\n", &format!("directory = \"site\"\n{slow}"), 1);
+    let mut origin =
+        TestOrigin::with_server_section(SERVER_SECTION, &format!("[exports]\nworkers = 1\n{tables}{file}"));
+    write_site(&origin.path("site"), &[("index.html", "<p>acme")]);
+    write_site(&origin.path("other"), &[("index.html", "<p>umbrella internal")]);
+    origin.start();
+    let crawled = origin.export(&json!({ "domain": "slow.acme.example" }));
+    until("the worker runs the crawl", || {
+        json_body(&origin.get(&format!("{JOBS_PATH}/{crawled}")))["status"] == "running"
+    });
+    origin
 }
 
 #[test]
 fn so_many_jobs_of_an_organization_wait_and_others_still_get_in() {
-    let hub = with_a_slow_site("[limits.organization]\nwaitingJobs = 2\n");
-    let umbrella = hub.create("umbrella", "all", &[]);
+    let origin = start_with_busy_worker("[limits.organization]\nwaitingJobs = 2\n");
+    let umbrella = origin.create_key("umbrella", "all", &[]);
     let docs = json!({ "domain": "docs.acme.example" });
-    let waiting = [hub.export(&docs), hub.export(&docs)];
-    refused(&hub.post(JOBS, &docs), "limits.organization.waitingJobs");
-    let theirs = hub.ask(&umbrella, "POST", JOBS, Some(&json!({ "domain": "docs.umbrella.example" })));
-    assert_eq!(theirs.status, 202, "{}", theirs.text());
-    assert_eq!(metric(&hub, "in_use", "waitingJobs"), waiting.len() as u64 + 1);
-    assert_eq!(metric(&hub, "refused_total", "waitingJobs"), 1);
+    let waiting = [origin.export(&docs), origin.export(&docs)];
+    assert_refused(&origin.post(JOBS_PATH, &docs), "limits.organization.waitingJobs");
+    let response =
+        origin.send_request(&umbrella, "POST", JOBS_PATH, Some(&json!({ "domain": "docs.umbrella.example" })));
+    assert_eq!(response.status, 202, "{}", response.text());
+    assert_eq!(metric(&origin, "in_use", "waitingJobs"), waiting.len() as u64 + 1);
+    assert_eq!(metric(&origin, "refused_total", "waitingJobs"), 1);
 }
 
+// Regression: after a restart, a waiting job exported the site of the organization that had its domain by then, also
+// where exports were forbidden by then.
 #[test]
 fn a_job_that_waited_is_done_for_its_project_and_organization_or_not_at_all() {
-    let mut hub = with_a_slow_site("");
-    let job = hub.export(&json!({}));
-    hub.kill();
-    // The domain is another organization's by now.
-    let moved =
-        TWO.replace("docs.acme.example", "old.acme.example").replace("docs.umbrella.example", "docs.acme.example");
-    hub.write(ADMIN, &moved);
-    hub.start();
-    let ended = hub.ended(&job);
+    let mut origin = start_with_busy_worker("");
+    let job = origin.export(&json!({}));
+    origin.kill();
+    // The domain now belongs to another organization.
+    let moved = TWO_ORGANIZATIONS
+        .replace("docs.acme.example", "old.acme.example")
+        .replace("docs.umbrella.example", "docs.acme.example");
+    origin.write(SERVER_SECTION, &moved);
+    origin.start();
+    let ended = origin.wait_for_job(&job);
     assert_eq!(ended["status"], "failed");
     assert!(ended["error"].as_str().unwrap().contains("no longer has the domain"), "{ended}");
-    let link = hub.ask(&hub.key, "POST", &format!("{JOBS}/{job}/bundle"), None);
+    let link = origin.send_request(&origin.key, "POST", &format!("{JOBS_PATH}/{job}/bundle"), None);
     assert_eq!(link.status, 409, "{}", link.text());
 
-    let mut hub = with_a_slow_site("");
-    let job = hub.export(&json!({}));
-    hub.kill();
-    hub.write(ADMIN, &TWO.replacen("directory", "exports = false\ndirectory", 1));
-    hub.start();
-    let ended = hub.ended(&job);
+    let mut origin = start_with_busy_worker("");
+    let job = origin.export(&json!({}));
+    origin.kill();
+    origin.write(SERVER_SECTION, &TWO_ORGANIZATIONS.replacen("directory", "exports = false\ndirectory", 1));
+    origin.start();
+    let ended = origin.wait_for_job(&job);
     assert!(ended["error"].as_str().unwrap().contains("exports = false"), "{ended}");
 }
 
+// Regression: a long walk through the pages of searches failed when old searches were removed.
 #[test]
 fn a_walk_through_searches_goes_on_though_old_ones_are_removed_meanwhile() {
     let now = jiff::Timestamp::now();
     let ago = |seconds: i64| now.checked_sub(jiff::SignedDuration::from_secs(seconds)).unwrap().to_string();
     let day = 86_400;
-    // Kept for ten days: two of them are removed in a moment.
-    let (mut hub, _) = hub("[analytics]\nkeep = \"10d\"\n");
+    // Searches are stored for ten days: two of them expire in a few seconds.
+    let (mut origin, _) = start_origin("[analytics]\nkeep = \"10d\"\n");
     let old = (0..2).map(|n| json!({ "query": format!("old {n}"), "time": ago(10 * day - 5) }));
     let new = (0..5).map(|n| json!({ "query": format!("new {n}"), "time": ago(day + n) }));
     let events: Vec<Value> = old.chain(new).collect();
-    assert_eq!(hub.post(SEARCHES, &batch("b", &events)).status, 200);
-    let page = data(&hub.get(&format!("{SEARCHES}?limit=2")));
-    assert_eq!(page["totalSearches"], 5, "what goes within a day does not count: {page}");
-    // It is tidied when it starts.
-    until("the old ones are gone", || {
-        hub.kill();
-        hub.start();
-        metric(&hub, "in_use", "rows") == 5 + 1
+    assert_eq!(origin.post(SEARCHES_PATH, &batch("b", &events)).status, 200);
+    let page = json_body(&origin.get(&format!("{SEARCHES_PATH}?limit=2")));
+    assert_eq!(page["totalSearches"], 5, "searches that expire within a day do not count: {page}");
+    // Expired searches are removed at each start.
+    until("the expired searches are removed", || {
+        origin.kill();
+        origin.start();
+        metric(&origin, "in_use", "rows") == 5 + 1
     });
     let cursor = page["nextCursor"].as_str().unwrap();
-    let next = hub.get(&format!("{SEARCHES}?limit=100&cursor={cursor}"));
+    let next = origin.get(&format!("{SEARCHES_PATH}?limit=100&cursor={cursor}"));
     assert_eq!(next.status, 200, "{}", next.text());
-    let next = data(&next);
+    let next = json_body(&next);
     assert_eq!((next["searches"].as_array().unwrap().len(), &next["totalSearches"]), (3, &json!(5)), "{next}");
 }
 
+// Regression: errors of the analytics API other than 400 had no `details`.
 #[test]
 fn every_error_of_analytics_has_details() {
-    let (hub, umbrella) = hub("");
-    let reads = hub.create("acme", "ci", &["--scope", "read"]);
+    let (origin, umbrella) = start_origin("");
+    let read_key = origin.create_key("acme", "ci", &["--scope", "read"]);
     let post = batch("b", &[]);
     for (key, method, target, body, status) in [
-        ("dw_wrong", "GET", SEARCHES, None, 401),
-        (&*hub.key, "GET", "/v1/analytics/none/searches", None, 404),
-        (&*hub.key, "GET", "/v1/analytics/docs/none", None, 404),
-        (&*hub.key, "DELETE", SEARCHES, None, 405),
-        (&*umbrella, "GET", SEARCHES, None, 404),
-        (&*reads, "POST", SEARCHES, Some(&post), 403),
-        (&*hub.key, "POST", SEARCHES, Some(&post), 400),
-        (&*hub.key, "GET", "/v1/analytics/docs/searches?limit=0", None, 400),
+        ("dw_wrong", "GET", SEARCHES_PATH, None, 401),
+        (&*origin.key, "GET", "/v1/analytics/none/searches", None, 404),
+        (&*origin.key, "GET", "/v1/analytics/docs/none", None, 404),
+        (&*origin.key, "DELETE", SEARCHES_PATH, None, 405),
+        (&*umbrella, "GET", SEARCHES_PATH, None, 404),
+        (&*read_key, "POST", SEARCHES_PATH, Some(&post), 403),
+        (&*origin.key, "POST", SEARCHES_PATH, Some(&post), 400),
+        (&*origin.key, "GET", "/v1/analytics/docs/searches?limit=0", None, 400),
     ] {
-        let answer = hub.ask(key, method, target, body);
-        assert_eq!(answer.status, status, "{method} {target}: {}", answer.text());
-        let details = data(&answer)["details"].as_array().unwrap_or_else(|| panic!("{}", answer.text())).clone();
-        assert!(!details.is_empty() && details.iter().all(|detail| detail["message"].is_string()), "{}", answer.text());
+        let response = origin.send_request(key, method, target, body);
+        assert_eq!(response.status, status, "{method} {target}: {}", response.text());
+        let details =
+            json_body(&response)["details"].as_array().unwrap_or_else(|| panic!("{}", response.text())).clone();
+        assert!(
+            !details.is_empty() && details.iter().all(|detail| detail["message"].is_string()),
+            "{}",
+            response.text()
+        );
     }
     for _ in 0..120 {
-        let answer = hub.get(&format!("{SEARCHES}?limit=1"));
-        if answer.status == 429 {
-            assert!(data(&answer)["details"][0]["message"].is_string(), "{}", answer.text());
+        let response = origin.get(&format!("{SEARCHES_PATH}?limit=1"));
+        if response.status == 429 {
+            assert!(json_body(&response)["details"][0]["message"].is_string(), "{}", response.text());
             return;
         }
     }
-    panic!("a hundred questions an hour have a bound");
+    panic!("no query was refused");
 }

@@ -1,7 +1,8 @@
-//! One organization takes everything at once that it can get, and another one's work is done in its turn.
+//! One organization uses up all of its limits at once, and the jobs of another organization are completed in their
+//! turn.
 //!
-//! Nothing here is measured in seconds: how long the other one's work may take beside that (twice its usual time and
-//! 2 s) is measured by `benches/abuse.rs`, attack by attack, and judged by `benches/abuse/report.rs`.
+//! These tests measure no times. `benches/abuse.rs` measures for each attack how long the jobs of the other
+//! organization take, and `benches/abuse/report.rs` checks that against the limit (twice the usual time and 2 s).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,20 +10,21 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::data::{
-    ADMIN, SEARCHES, THEIR_SEARCHES, batch, half_sent, hub, metric, noise, refused, silent, theirs_are_exported,
+    SEARCHES_PATH, SERVER_SECTION, UMBRELLA_SEARCHES_PATH, assert_refused, batch, export_umbrella, metric, random_text,
+    send_head_only, start_origin, start_silent_server,
 };
-use crate::management_api::searches;
-use support::end;
-use support::hub::{Hub, JOBS, commit, data, git, repository};
+use crate::management_api::search_events;
+use support::run_to_end;
+use support::test_origin::{JOBS_PATH, TestOrigin, commit, git, json_body, repository};
 use support::write_site;
 
-const PREVIEWS: &str = "/v1/project/preview";
-const STATUS: &str = "/v1/project/update-status";
+const PREVIEW_PATH: &str = "/v1/project/preview";
+const STATUS_PATH: &str = "/v1/project/update-status";
 const MIB: u64 = 1 << 20;
 
-/// Bounds that take hours, or gigabytes, to reach are lower than by default; like there, all organizations together may
-/// hold twice as much as each. The others (`workers`, `waitingJobs`, `previewBuilds`, `bodyBytes` and those without a
-/// key) are at their defaults.
+/// Limits that would take hours or gigabytes to reach are lower than by default. As by default, the total is twice the
+/// limit of an organization. The other limits (`workers`, `waitingJobs`, `previewBuilds`, `bodyBytes` and those without
+/// a key) are at their defaults.
 const LIMITS: &str = r#"
 [exports]
 linkLifetime = "1h"
@@ -47,7 +49,7 @@ buildDisk = "32MiB"
 buildProcesses = 80
 "#;
 
-/// Acme's folder, crawled site and repository; umbrella's folder and repository.
+/// Projects of acme: a folder, a crawled site and a repository. Projects of umbrella: a folder and a repository.
 const PROJECTS: &str = r#"
 [[organization]]
 id = "acme"
@@ -81,8 +83,8 @@ output = "."
 allowUntrusted = true
 "#;
 
-/// Branches of acme's repository, with their builds. The first three take too much of one resource, and are ended; the
-/// fourth holds some of each until the test ends, and the fifth waits behind it.
+/// Branches of the repository of acme, with their builds. Each of the first three exceeds the limit of one resource and
+/// is ended. The fourth uses some of each resource until the test ends, and the fifth waits behind it.
 const BUILDS: [(&str, &str); 5] = [
     ("buildProcesses", "n=0; while [ $n -lt 60 ]; do sleep 600 & n=$((n+1)); done; wait"),
     ("buildMemory", "for n in 1 2 3 4 5; do (head -c 20000000 /dev/zero; exec sleep 600) | tail & done; wait"),
@@ -95,261 +97,282 @@ const BUILDS: [(&str, &str); 5] = [
     ("waits", "true"),
 ];
 
-/// Builds have the lowest priority, so that a machine with other work takes its time.
+/// Waits for a condition. The timeout is long because builds have the lowest priority.
 #[track_caller]
-fn until(what: &str, mut yes: impl FnMut() -> bool) {
+fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_mins(4);
-    while !yes() {
-        assert!(Instant::now() < deadline, "waited in vain: {what}");
+    while !condition() {
+        assert!(Instant::now() < deadline, "timeout: {what}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// The origin with what one organization does to it.
-struct Neighbours {
-    hub: Hub,
-    umbrella: String,
+/// An origin with two organizations, of which acme uses up its limits.
+struct TwoOrganizations {
+    origin: TestOrigin,
+    /// The key of umbrella.
+    umbrella_key: String,
 }
 
-impl Neighbours {
+impl TwoOrganizations {
     /// Starts an origin with a line for `[exports]`.
-    fn start(workers: &str) -> Neighbours {
-        let file = LIMITS.replace("WORKERS", workers) + &PROJECTS.replace("SILENT", &silent());
-        let mut hub = Hub::with(ADMIN, &file);
-        // The user of a build passes through the folder.
-        std::fs::set_permissions(hub.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        write_site(&hub.path("site"), &[("index.html", "<p>acme"), ("a.txt", &noise(900_000))]);
-        write_site(&hub.path("other"), &[("index.html", "<p>umbrella")]);
-        repository(&hub.path("quick"), &[("index.html", "<p>umbrella")]);
-        let greedy = hub.path("greedy");
+    fn start(workers: &str) -> TwoOrganizations {
+        let file = LIMITS.replace("WORKERS", workers) + &PROJECTS.replace("SILENT", &start_silent_server());
+        let mut origin = TestOrigin::with_server_section(SERVER_SECTION, &file);
+        // The user of a build must be able to traverse the folder.
+        std::fs::set_permissions(origin.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        write_site(&origin.path("site"), &[("index.html", "<p>acme"), ("a.txt", &random_text(900_000))]);
+        write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
+        repository(&origin.path("quick"), &[("index.html", "<p>umbrella")]);
+        let greedy = origin.path("greedy");
         repository(&greedy, &[("index.html", "<p>acme")]);
         for (branch, build) in BUILDS {
             git(&greedy, &["checkout", "-q", "-b", branch, "main"]);
             commit(&greedy, &[("build.sh", build)], branch);
         }
-        let umbrella = hub.create("umbrella", "all", &[]);
-        hub.start();
-        Neighbours { hub, umbrella }
+        let umbrella_key = origin.create_key("umbrella", "all", &[]);
+        origin.start();
+        TwoOrganizations { origin, umbrella_key }
     }
 
-    /// Takes what stays taken: bundles, links, events and rows.
+    /// Uses up the limits of stored objects: bundles, links, events and rows.
     fn fill_store(&self) {
-        let hub = &self.hub;
-        let job = hub.export(&json!({}));
-        assert_eq!(hub.ended(&job)["status"], "completed");
-        let full = hub.ended(&hub.export(&json!({})));
-        assert!(full["error"].as_str().unwrap().contains("limits.organization.bundleBytes"), "{full}");
-        (0..50).for_each(|_| drop(hub.link(&job)));
-        refused(&hub.ask(&hub.key, "POST", &format!("{JOBS}/{job}/bundle"), None), "limits.organization.links");
-        let thousand = |n: usize| -> Vec<Value> {
+        let origin = &self.origin;
+        let job = origin.export(&json!({}));
+        assert_eq!(origin.wait_for_job(&job)["status"], "completed");
+        let failed = origin.wait_for_job(&origin.export(&json!({})));
+        assert!(failed["error"].as_str().unwrap().contains("limits.organization.bundleBytes"), "{failed}");
+        (0..50).for_each(|_| drop(origin.link(&job)));
+        assert_refused(
+            &origin.send_request(&origin.key, "POST", &format!("{JOBS_PATH}/{job}/bundle"), None),
+            "limits.organization.links",
+        );
+        let thousand_events = |n: usize| -> Vec<Value> {
             (0..1000).map(|event| json!({ "query": format!("{n}-{event}"), "time": "2026-11-01T10:00:00Z" })).collect()
         };
         for n in 0..2 {
-            assert_eq!(hub.post(SEARCHES, &batch(&n.to_string(), &thousand(n))).status, 200);
+            assert_eq!(origin.post(SEARCHES_PATH, &batch(&n.to_string(), &thousand_events(n))).status, 200);
         }
-        refused(&hub.post(SEARCHES, &batch("2", &thousand(2))), "limits.organization.events");
-        let file = hub.path("s.csv");
+        assert_refused(&origin.post(SEARCHES_PATH, &batch("2", &thousand_events(2))), "limits.organization.events");
+        let file = origin.path("s.csv");
         for (first, code) in [(0, 0), (1000, 2)] {
             let lines: Vec<String> = (first..first + 1000).map(|n| format!("i{n},2026-11-01T10:00:00Z\n")).collect();
             std::fs::write(&file, format!("query,time\n{}", lines.concat())).unwrap();
-            let ended = end(&mut hub.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(code);
+            let ended =
+                run_to_end(&mut origin.command(&["import-searches", "docs", file.to_str().unwrap()])).expect(code);
             assert!(code == 0 || ended.stderr.contains("limits.organization.rows"), "{}", ended.stderr);
         }
     }
 
-    /// Takes what builds may have: reaches each bound once, then has one build under way and one that waits.
+    /// Reaches each limit of builds once, then leaves one build running and one waiting.
     fn fill_builds(&self) {
-        let hub = &self.hub;
+        let origin = &self.origin;
         for (branch, _) in BUILDS {
-            let answer = hub.post(&format!("{PREVIEWS}/greedy"), &json!({ "branch": branch }));
-            assert_eq!(answer.status, 202, "{}", answer.text());
-            let target = format!("{STATUS}/{}", data(&answer)["statusId"].as_str().unwrap());
+            let response = origin.post(&format!("{PREVIEW_PATH}/greedy"), &json!({ "branch": branch }));
+            assert_eq!(response.status, 202, "{}", response.text());
+            let target = format!("{STATUS_PATH}/{}", json_body(&response)["statusId"].as_str().unwrap());
             if branch.starts_with("build") {
-                until("the build is ended", || data(&hub.get(&target))["status"] == "failure");
-                let why = hub.get(&target).text();
-                assert!(why.contains(&format!("limits.organization.{branch}")), "{branch}: {why}");
+                until("the build is ended", || json_body(&origin.get(&target))["status"] == "failure");
+                let text = origin.get(&target).text();
+                assert!(text.contains(&format!("limits.organization.{branch}")), "{branch}: {text}");
             }
         }
-        refused(&hub.post(&format!("{PREVIEWS}/greedy"), &json!({ "branch": "main" })), "5 previews a minute");
-        until("a build holds some of each", || {
+        assert_refused(
+            &origin.post(&format!("{PREVIEW_PATH}/greedy"), &json!({ "branch": "main" })),
+            "5 previews a minute",
+        );
+        until("a build uses some of each resource", || {
             ["buildProcesses", "buildMemory", "buildDisk"]
                 .into_iter()
                 .zip([15, 18 * MIB, 7 * MIB])
-                .all(|(resource, least)| metric(hub, "in_use", resource) >= least)
+                .all(|(resource, minimum)| metric(origin, "in_use", resource) >= minimum)
         });
-        assert_eq!(metric(hub, "in_use", "previewBuilds"), 1, "one place is left for others");
+        assert_eq!(metric(origin, "in_use", "previewBuilds"), 1, "one build is reserved for other organizations");
     }
 
-    /// Takes the worker and the time of crawls, and all places of jobs that wait.
+    /// Uses up the worker and the crawl time, and the limit of waiting jobs.
     fn fill_queue(&self) {
-        let hub = &self.hub;
+        let origin = &self.origin;
         let crawl = json!({ "domain": "slow.acme.example" });
-        let first = hub.ended(&hub.export(&crawl));
+        let first = origin.wait_for_job(&origin.export(&crawl));
         assert!(first["error"].as_str().unwrap().contains("the crawl was ended after 3 s"), "{first}");
-        let full = (0..80).map(|_| hub.post(JOBS, &crawl)).find(|answer| answer.status != 202);
-        refused(&full.expect("more jobs than may wait"), "limits.organization.waitingJobs");
-        until("a crawl is under way", || metric(hub, "in_use", "crawlTime") > 0);
-        assert_eq!(metric(hub, "in_use", "workers"), 1, "one is left for others");
+        let full = (0..80).map(|_| origin.post(JOBS_PATH, &crawl)).find(|response| response.status != 202);
+        assert_refused(&full.expect("a job above the limit is refused"), "limits.organization.waitingJobs");
+        until("a crawl is running", || metric(origin, "in_use", "crawlTime") > 0);
+        assert_eq!(metric(origin, "in_use", "workers"), 1, "one worker is reserved for other organizations");
     }
 
-    /// Asks about searches until no more questions are answered.
-    fn fill_questions(&self) {
-        let full = (0..101).map(|_| self.hub.get(&format!("{SEARCHES}?limit=1"))).find(|answer| answer.status != 200);
-        refused(&full.expect("more questions than are answered"), "100 times an hour");
+    /// Sends queries of searches until the rate limit refuses one.
+    fn fill_queries(&self) {
+        let full = (0..101)
+            .map(|_| self.origin.get(&format!("{SEARCHES_PATH}?limit=1")))
+            .find(|response| response.status != 200);
+        assert_refused(&full.expect("a query above the limit is refused"), "100 analytics queries an hour");
     }
 
-    /// Asks for more of everything until it is told to stop; all of it is refused, or one more job waits.
-    fn go_on(&self, is_over: &AtomicBool) {
-        while !is_over.load(Ordering::Relaxed) {
-            self.hub.post(JOBS, &json!({ "domain": "slow.acme.example" }));
-            self.hub.post(&format!("{PREVIEWS}/greedy"), &json!({ "branch": "main" }));
-            self.hub.get(SEARCHES);
-            self.hub.post(SEARCHES, &batch("again", &searches("moat", 60, 1)));
+    /// Sends more requests of every kind until `is_stopped` is true. They are refused, or one more job waits.
+    fn send_more(&self, is_stopped: &AtomicBool) {
+        while !is_stopped.load(Ordering::Relaxed) {
+            self.origin.post(JOBS_PATH, &json!({ "domain": "slow.acme.example" }));
+            self.origin.post(&format!("{PREVIEW_PATH}/greedy"), &json!({ "branch": "main" }));
+            self.origin.get(SEARCHES_PATH);
+            self.origin.post(SEARCHES_PATH, &batch("again", &search_events("moat", 60, 1)));
         }
     }
 
-    fn ask(&self, method: &str, target: &str, body: Option<&Value>) -> Value {
-        let answer = self.hub.ask(&self.umbrella, method, target, body);
-        assert!(matches!(answer.status, 200 | 202), "{method} {target}: {} {}", answer.status, answer.text());
-        data(&answer)
+    /// Sends a request of umbrella, which must succeed, and returns the body of the response.
+    fn send(&self, method: &str, target: &str, body: Option<&Value>) -> Value {
+        let response = self.origin.send_request(&self.umbrella_key, method, target, body);
+        assert!(matches!(response.status, 200 | 202), "{method} {target}: {} {}", response.status, response.text());
+        json_body(&response)
     }
 
-    /// Returns how many of acme's jobs began after umbrella's was accepted and before it began, by the log of the
-    /// origin. `accepted` is the length of the log when the job had been accepted.
-    fn turns_of_acme(&self, accepted: usize, umbrella_begins: &str, acme_begins: &str) -> usize {
-        let log = self.hub.log();
-        let before = log[accepted..].split(umbrella_begins).next().unwrap_or_default();
-        // It may have begun before its acceptance was read.
-        if log[..accepted].contains(umbrella_begins) { 0 } else { before.matches(acme_begins).count() }
+    /// Returns the number of jobs of acme that started between the acceptance and the start of a job of umbrella,
+    /// according to the log of the origin. `accepted` is the length of the log at the acceptance.
+    fn acme_starts_before(&self, accepted: usize, umbrella_start: &str, acme_start: &str) -> usize {
+        let log = self.origin.log();
+        let before = log[accepted..].split(umbrella_start).next().unwrap_or_default();
+        // The job may have started before the length of the log was read.
+        if log[..accepted].contains(umbrella_start) { 0 } else { before.matches(acme_start).count() }
     }
 
-    /// Umbrella's export, with a link to its bundle.
-    fn export(&self) {
-        let started = self.ask("POST", JOBS, Some(&json!({ "domain": "docs.umbrella.example" })));
-        let accepted = self.hub.log().len();
-        let job = format!("{JOBS}/{}", started["jobId"].as_str().unwrap());
+    /// Exports the folder of umbrella, and creates a link to the bundle.
+    fn export_umbrella_site(&self) {
+        let started = self.send("POST", JOBS_PATH, Some(&json!({ "domain": "docs.umbrella.example" })));
+        let accepted = self.origin.log().len();
+        let job = format!("{JOBS_PATH}/{}", started["jobId"].as_str().unwrap());
         let mut last = Value::Null;
-        until("umbrella's export has ended", || {
-            last = self.ask("GET", &job, None);
+        until("the export of umbrella has ended", || {
+            last = self.send("GET", &job, None);
             last["status"] == "completed" || last["status"] == "failed"
         });
         assert_eq!(last["status"], "completed", "{last}");
-        let turns = self.turns_of_acme(accepted, "making docs.umbrella.example", ".acme.example");
-        assert!(turns <= 1, "{turns} jobs of acme's were begun before it");
-        assert!(self.ask("POST", &format!("{job}/bundle"), None)["bundleUrl"].is_string());
+        let acme_starts =
+            self.acme_starts_before(accepted, "making the bundle of docs.umbrella.example", ".acme.example");
+        assert!(acme_starts <= 1, "{acme_starts} jobs of acme started before it");
+        assert!(self.send("POST", &format!("{job}/bundle"), None)["bundleUrl"].is_string());
     }
 
-    /// Umbrella's preview.
-    fn preview(&self) {
-        let started = self.ask("POST", &format!("{PREVIEWS}/guides"), Some(&json!({ "branch": "main" })));
-        let accepted = self.hub.log().len();
-        let target = format!("{STATUS}/{}", started["statusId"].as_str().unwrap());
+    /// Deploys the preview of umbrella.
+    fn preview_umbrella_branch(&self) {
+        let started = self.send("POST", &format!("{PREVIEW_PATH}/guides"), Some(&json!({ "branch": "main" })));
+        let accepted = self.origin.log().len();
+        let target = format!("{STATUS_PATH}/{}", started["statusId"].as_str().unwrap());
         let mut last = Value::Null;
-        until("umbrella's preview has ended", || {
-            last = self.ask("GET", &target, None);
+        until("the preview of umbrella has ended", || {
+            last = self.send("GET", &target, None);
             last["status"] == "success" || last["status"] == "failure"
         });
         assert_eq!(last["status"], "success", "{last}");
-        let turns = self.turns_of_acme(accepted, "building main of guides", "of greedy");
-        assert!(turns <= 1, "{turns} previews of acme's were begun before it");
+        let acme_starts = self.acme_starts_before(accepted, "building main of guides", "of greedy");
+        assert!(acme_starts <= 1, "{acme_starts} previews of acme started before it");
     }
 
-    /// Umbrella's searches, and questions about them.
-    fn questions(&self) {
-        self.ask("POST", THEIR_SEARCHES, Some(&batch("b", &searches("moat", 60, 1))));
+    /// Sends searches of umbrella, and queries them.
+    fn query_umbrella_searches(&self) {
+        self.send("POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b", &search_events("moat", 60, 1))));
         for _ in 0..5 {
-            assert_eq!(self.ask("GET", THEIR_SEARCHES, None)["totalSearches"], 60);
+            assert_eq!(self.send("GET", UMBRELLA_SEARCHES_PATH, None)["totalSearches"], 60);
         }
     }
 }
 
 #[test]
 fn one_organization_takes_all_that_it_can_at_once_and_anothers_work_is_done_in_its_turn() {
-    let neighbours = Neighbours::start("");
-    let hub = &neighbours.hub;
-    neighbours.fill_store();
-    neighbours.fill_builds();
-    neighbours.fill_questions();
-    neighbours.fill_queue();
-    let held: Vec<_> = (0..3).map(|_| half_sent(hub, &hub.key, SEARCHES, 8 << 20, false)).collect();
-    until("bodies are held", || metric(hub, "in_use", "bodyBytes") >= 24 * MIB);
-    refused(&half_sent(hub, &hub.key, SEARCHES, 8 << 20, true).response(false), "limits.organization.bodyBytes");
-    for (resource, least) in [("events", 2000), ("rows", 3000), ("links", 50), ("bundleBytes", MIB / 2)] {
-        assert!(metric(hub, "in_use", resource) >= least, "{resource} is still taken");
+    let organizations = TwoOrganizations::start("");
+    let origin = &organizations.origin;
+    organizations.fill_store();
+    organizations.fill_builds();
+    organizations.fill_queries();
+    organizations.fill_queue();
+    let held: Vec<_> = (0..3).map(|_| send_head_only(origin, &origin.key, SEARCHES_PATH, 8 << 20, false)).collect();
+    until("bodies are held", || metric(origin, "in_use", "bodyBytes") >= 24 * MIB);
+    assert_refused(
+        &send_head_only(origin, &origin.key, SEARCHES_PATH, 8 << 20, true).response(false),
+        "limits.organization.bodyBytes",
+    );
+    for (resource, minimum) in [("events", 2000), ("rows", 3000), ("links", 50), ("bundleBytes", MIB / 2)] {
+        assert!(metric(origin, "in_use", resource) >= minimum, "{resource} is still used");
     }
     for resource in ["waitingJobs", "bodyBytes", "events", "bundleBytes", "links"] {
-        assert!(metric(hub, "refused_total", resource) > 0, "{resource} was refused to acme");
+        assert!(metric(origin, "refused_total", resource) > 0, "{resource} was refused to acme");
     }
 
-    let is_over = AtomicBool::new(false);
+    let is_stopped = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| neighbours.go_on(&is_over));
-        // However this ends, the other thread must end as well.
-        let work = std::panic::AssertUnwindSafe(|| {
+        scope.spawn(|| organizations.send_more(&is_stopped));
+        // The other thread must end even if an assertion fails.
+        let umbrella_jobs = std::panic::AssertUnwindSafe(|| {
             for _ in 0..2 {
-                neighbours.export();
-                neighbours.preview();
+                organizations.export_umbrella_site();
+                organizations.preview_umbrella_branch();
             }
-            neighbours.questions();
+            organizations.query_umbrella_searches();
         });
-        let done = std::panic::catch_unwind(work);
-        is_over.store(true, Ordering::Relaxed);
-        if let Err(panic) = done {
+        let result = std::panic::catch_unwind(umbrella_jobs);
+        is_stopped.store(true, Ordering::Relaxed);
+        if let Err(panic) = result {
             std::panic::resume_unwind(panic);
         }
     });
     drop(held);
-    assert!(metric(hub, "in_use", "waitingJobs") >= 50, "acme's jobs still wait");
-    assert_eq!(metric(hub, "in_use", "previewBuilds"), 1, "acme's build did not have to end");
+    assert!(metric(origin, "in_use", "waitingJobs") >= 50, "the jobs of acme are still waiting");
+    assert_eq!(metric(origin, "in_use", "previewBuilds"), 1, "the build of acme is still running");
 }
 
 #[test]
 fn with_one_worker_a_job_of_another_organization_waits_for_one_of_many_at_most() {
-    let neighbours = Neighbours::start("workers = 1");
-    neighbours.fill_queue();
+    let organizations = TwoOrganizations::start("workers = 1");
+    organizations.fill_queue();
     for _ in 0..2 {
-        neighbours.export();
+        organizations.export_umbrella_site();
     }
-    assert!(metric(&neighbours.hub, "in_use", "waitingJobs") >= 50, "acme's jobs still wait");
+    assert!(metric(&organizations.origin, "in_use", "waitingJobs") >= 50, "the jobs of acme are still waiting");
 }
 
 #[test]
 fn one_organization_takes_all_data_that_it_can_and_anothers_questions_and_exports_work() {
-    let (hub, umbrella) =
-        hub("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
-    write_site(&hub.path("site"), &[("a.txt", &noise(900_000))]);
-    let held: Vec<_> = (0..3).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, false)).collect();
-    until("bodies are held", || metric(&hub, "in_use", "bodyBytes") == 3 * (8 << 20));
-    let more: Vec<_> = (0..200).map(|_| half_sent(&hub, &hub.key, SEARCHES, 8 << 20, true)).collect();
-    for mut connection in more {
-        refused(&connection.response(false), "limits.organization.bodyBytes");
+    let (origin, umbrella) =
+        start_origin("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
+    write_site(&origin.path("site"), &[("a.txt", &random_text(900_000))]);
+    let held: Vec<_> = (0..3).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, false)).collect();
+    until("bodies are held", || metric(&origin, "in_use", "bodyBytes") == 3 * (8 << 20));
+    let connections: Vec<_> =
+        (0..200).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, true)).collect();
+    for mut connection in connections {
+        assert_refused(&connection.response(false), "limits.organization.bodyBytes");
     }
     drop(held);
-    until("they are gone", || metric(&hub, "in_use", "bodyBytes") == 0);
+    until("the bodies are discarded", || metric(&origin, "in_use", "bodyBytes") == 0);
     let term = |n: usize| json!({ "query": format!("{n:0500}"), "time": "2026-11-01T10:00:00Z" });
     let full = (0..30).find(|n| {
         let events: Vec<Value> = (0..1000).map(|event| term(n * 1000 + event)).collect();
-        hub.post(SEARCHES, &batch(&n.to_string(), &events)).status == 429
+        origin.post(SEARCHES_PATH, &batch(&n.to_string(), &events)).status == 429
     });
-    assert_eq!(full, Some(18), "all but what is left to others, and a row for each batch");
+    assert_eq!(full, Some(18), "all rows but the reserve for others, and a row for each batch");
     for _ in 0..6 {
-        hub.ended(&hub.export(&json!({})));
+        origin.wait_for_job(&origin.export(&json!({})));
     }
-    assert!(metric(&hub, "in_use", "bundleBytes") <= 2 << 20, "a place is left");
+    assert!(metric(&origin, "in_use", "bundleBytes") <= 2 << 20, "the reserve for others is free");
     std::thread::scope(|scope| {
         for _ in 0..16 {
-            scope.spawn(|| (0..5).for_each(|_| drop(hub.get(&format!("{SEARCHES}?limit=100")))));
+            scope.spawn(|| (0..5).for_each(|_| drop(origin.get(&format!("{SEARCHES_PATH}?limit=100")))));
         }
         for _ in 0..4 {
-            scope.spawn(|| drop(hub.post(JOBS, &json!({ "domain": "docs.acme.example" }))));
+            scope.spawn(|| drop(origin.post(JOBS_PATH, &json!({ "domain": "docs.acme.example" }))));
         }
-        let events = searches("moat", 60, 1);
-        let answer = hub.ask(&umbrella, "POST", THEIR_SEARCHES, Some(&batch("b", &events)));
-        assert_eq!(answer.status, 200, "{}", answer.text());
+        let events = search_events("moat", 60, 1);
+        let response = origin.send_request(&umbrella, "POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b", &events)));
+        assert_eq!(response.status, 200, "{}", response.text());
         for _ in 0..5 {
-            let answer = hub.ask(&umbrella, "GET", THEIR_SEARCHES, None);
-            assert_eq!((answer.status, &data(&answer)["totalSearches"]), (200, &json!(60)), "{}", answer.text());
+            let response = origin.send_request(&umbrella, "GET", UMBRELLA_SEARCHES_PATH, None);
+            assert_eq!(
+                (response.status, &json_body(&response)["totalSearches"]),
+                (200, &json!(60)),
+                "{}",
+                response.text()
+            );
         }
-        theirs_are_exported(&hub, &umbrella);
+        export_umbrella(&origin, &umbrella);
     });
 }

@@ -1,87 +1,95 @@
-//! Every route of an origin × whoever may ask there: no key, a wrong one, one that may read, one that may write, one of
-//! another organization, one that was revoked; about what there is, and about what there is not. The routes are those
-//! that the origin itself knows, so that a route without a case here fails.
+//! Every route of an origin with every kind of client: without a key, with a wrong key, a read-only key, a key that may
+//! write, a key of another organization and a revoked key; for objects that exist and for objects that do not. The list
+//! of routes is read from the `OpenAPI` document of the origin, so a route without a case in this file fails the test.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::management_api::{TWO, deploy, deployed};
+use crate::management_api::{TWO_ORGANIZATIONS, deploy, wait_for_deployment};
 use support::http::{Response, get, parse, raw};
-use support::hub::{Hub, data, error, repository};
+use support::test_origin::{TestOrigin, error_message, json_body, repository};
 use support::write_site;
 
-const ADMIN: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
-const UPDATE: &str = "/v1/project/update-status";
+const SERVER_SECTION: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
+const STATUS_PATH: &str = "/v1/project/update-status";
 
-/// Acme with a repository, which has previews, a job and a deployment that have ended; umbrella with a folder.
-struct Stand {
-    hub: Hub,
-    /// Of acme, one each.
-    reads: String,
-    revoked: String,
-    /// Of umbrella.
-    umbrella: String,
-    umbrella_reads: String,
+/// An origin with two organizations: acme with a repository, an ended job and an ended deployment; umbrella with a
+/// folder.
+struct RoutesFixture {
+    origin: TestOrigin,
+    /// Keys of acme.
+    read_key: String,
+    revoked_key: String,
+    /// Keys of umbrella.
+    umbrella_key: String,
+    umbrella_read_key: String,
     job: String,
     deployment: String,
 }
 
-impl Stand {
-    fn new() -> Stand {
-        let mut hub = Hub::with(ADMIN, &TWO.replace("directory = \"site\"", "git = \"repo\""));
-        repository(&hub.path("repo"), &[("index.html", "<p>acme")]);
-        write_site(&hub.path("other"), &[("index.html", "<p>umbrella")]);
-        let reads = hub.create("acme", "reads", &["--scope", "read"]);
-        let revoked = hub.create("acme", "revoked", &[]);
-        let umbrella = hub.create("umbrella", "all", &[]);
-        let umbrella_reads = hub.create("umbrella", "reads", &["--scope", "read"]);
-        hub.start();
-        assert_eq!(hub.ask(&revoked, "GET", &format!("{UPDATE}/x"), None).status, 404, "it works until it is revoked");
-        hub.ok(&["key", "revoke", "acme", "revoked"]);
-        let job = hub.export(&json!({}));
-        assert_eq!(hub.ended(&job)["status"], "completed");
-        let (deployment, _) = deploy(&hub, "main");
-        assert_eq!(deployed(&hub, &deployment)["status"], "success");
-        Stand { hub, reads, revoked, umbrella, umbrella_reads, job, deployment }
+impl RoutesFixture {
+    fn new() -> RoutesFixture {
+        let mut origin = TestOrigin::with_server_section(
+            SERVER_SECTION,
+            &TWO_ORGANIZATIONS.replace("directory = \"site\"", "git = \"repo\""),
+        );
+        repository(&origin.path("repo"), &[("index.html", "<p>acme")]);
+        write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
+        let read_key = origin.create_key("acme", "reads", &["--scope", "read"]);
+        let revoked_key = origin.create_key("acme", "revoked", &[]);
+        let umbrella_key = origin.create_key("umbrella", "all", &[]);
+        let umbrella_read_key = origin.create_key("umbrella", "reads", &["--scope", "read"]);
+        origin.start();
+        assert_eq!(
+            origin.send_request(&revoked_key, "GET", &format!("{STATUS_PATH}/x"), None).status,
+            404,
+            "the key works until it is revoked"
+        );
+        origin.ok(&["key", "revoke", "acme", "revoked"]);
+        let job = origin.export(&json!({}));
+        assert_eq!(origin.wait_for_job(&job)["status"], "completed");
+        let (deployment, _) = deploy(&origin, "main");
+        assert_eq!(wait_for_deployment(&origin, &deployment)["status"], "success");
+        RoutesFixture { origin, read_key, revoked_key, umbrella_key, umbrella_read_key, job, deployment }
     }
 
-    /// What there is of acme's, by numbers that no refusal may change.
-    fn numbers(&self) -> Vec<String> {
-        let metrics = get(&self.hub.admin_address(), "/metrics").text();
-        let is_number = |line: &&str| {
+    /// Returns the metrics that a refused request must not change.
+    fn object_metrics(&self) -> Vec<String> {
+        let metrics = get(&self.origin.admin_address(), "/metrics").text();
+        let is_object_metric = |line: &&str| {
             ["docwharf_origin_jobs{", "docwharf_origin_previews ", "docwharf_origin_searches_total "]
                 .iter()
                 .any(|name| line.starts_with(name))
         };
-        let numbers: Vec<String> = metrics.lines().filter(is_number).map(str::to_owned).collect();
+        let numbers: Vec<String> = metrics.lines().filter(is_object_metric).map(str::to_owned).collect();
         assert!(numbers.len() >= 3, "{metrics}");
         numbers
     }
 }
 
 /// Every route of the interface with its method, as in `get /v1/static-export/jobs/{jobId}`.
-fn routes(hub: &Hub) -> Vec<String> {
-    let document = data(&get(hub.address(), "/openapi.json"));
+fn routes(origin: &TestOrigin) -> Vec<String> {
+    let document = json_body(&get(origin.address(), "/openapi.json"));
     let paths = document["paths"].as_object().expect("paths").iter();
     let methods = |methods: &Value| methods.as_object().expect("methods").keys().cloned().collect::<Vec<_>>();
     paths.flat_map(|(path, all)| methods(all).into_iter().map(move |method| format!("{method} {path}"))).collect()
 }
 
-/// A route, and what it is asked about.
-struct Case<'a> {
+/// A test case: a route, and the objects that requests name.
+struct RouteCase<'a> {
     route: &'static str,
-    /// What is answered to a key of acme that may write.
+    /// Status of the response for a key of acme that may write.
     status: u16,
-    /// Something of acme's, and something of the same form that nobody has. It stands in the path, or is the domain in
-    /// the body where the path has no place for it.
-    own: &'a str,
-    nobodys: &'a str,
+    /// Id of an object of acme, and an id of the same form that does not exist. The id is in the path, or it is the
+    /// domain in the body if the path has no parameter.
+    own_id: &'a str,
+    absent_id: &'a str,
     body: Option<Value>,
 }
 
-impl Case<'_> {
+impl RouteCase<'_> {
     fn method(&self) -> String {
         self.route.split(' ').next().unwrap_or_default().to_uppercase()
     }
@@ -92,8 +100,8 @@ impl Case<'_> {
         format!("{begin}{id}{}", rest.split_once('}').expect("a name in braces").1)
     }
 
-    /// Asks about `id` with this key, if there is one.
-    fn ask(&self, hub: &Hub, key: Option<&str>, method: &str, id: &str) -> Response {
+    /// Sends a request for `id`, with this key if there is one.
+    fn send(&self, origin: &TestOrigin, key: Option<&str>, method: &str, id: &str) -> Response {
         let body = if self.route.contains('{') { self.body.clone() } else { Some(json!({ "domain": id })) };
         let body = body.filter(|_| method == "POST").map(|body| body.to_string()).unwrap_or_default();
         let key = key.map(|key| format!("Authorization: Bearer {key}\r\n")).unwrap_or_default();
@@ -102,154 +110,168 @@ impl Case<'_> {
             self.target(id),
             body.len()
         );
-        parse(&raw(hub.address(), text.as_bytes()), method == "HEAD")
+        parse(&raw(origin.address(), text.as_bytes()), method == "HEAD")
     }
 
-    /// What is refused whoever it is about: without a key that works, or without the scope.
-    fn refuses(&self, stand: &Stand, id: &str) {
-        let (hub, method, route) = (&stand.hub, self.method(), self.route);
-        let wrong = nobodys(&hub.key);
-        for key in [None, Some(""), Some("x"), Some(wrong.as_str()), Some(stand.revoked.as_str())] {
-            let answer = self.ask(hub, key, &method, id);
-            assert_eq!(answer.status, 401, "{route} with {key:?}: {}", answer.text());
-            assert_eq!(answer.header("www-authenticate"), Some("Bearer"), "{route} with {key:?}");
+    /// Asserts that a request is refused without a valid key, and without the scope, whatever the id.
+    fn assert_authentication(&self, fixture: &RoutesFixture, id: &str) {
+        let (origin, method, route) = (&fixture.origin, self.method(), self.route);
+        let wrong = change_last_character(&origin.key);
+        for key in [None, Some(""), Some("x"), Some(wrong.as_str()), Some(fixture.revoked_key.as_str())] {
+            let response = self.send(origin, key, &method, id);
+            assert_eq!(response.status, 401, "{route} with {key:?}: {}", response.text());
+            assert_eq!(response.header("www-authenticate"), Some("Bearer"), "{route} with {key:?}");
         }
-        for key in [&stand.reads, &stand.umbrella_reads] {
+        for key in [&fixture.read_key, &fixture.umbrella_read_key] {
             if method == "POST" {
-                let answer = self.ask(hub, Some(key), &method, id);
-                assert_eq!(answer.status, 403, "{route} with a key that may only read: {}", answer.text());
-                assert!(error(&answer).contains("may only read"), "{route}: {}", answer.text());
+                let response = self.send(origin, Some(key), &method, id);
+                assert_eq!(response.status, 403, "{route} with a key that may only read: {}", response.text());
+                assert!(error_message(&response).contains("may only read"), "{route}: {}", response.text());
             }
         }
-        // A method that the route does not have is refused to strangers as any other.
+        // A request with a method that the route does not have is authenticated like any other.
         for method in ["DELETE", "PUT", "PATCH"] {
-            assert_eq!(self.ask(hub, None, method, id).status, 401, "{method} {route}");
-            assert_eq!(self.ask(hub, Some(&stand.reads), method, id).status, 403, "{method} {route}");
-            let answer = self.ask(hub, Some(&hub.key), method, id);
-            let allowed = answer.header("allow").unwrap_or_default();
-            assert!(answer.status == 405 && allowed.contains(&self.method()), "{method} {route}: {}", answer.text());
+            assert_eq!(self.send(origin, None, method, id).status, 401, "{method} {route}");
+            assert_eq!(self.send(origin, Some(&fixture.read_key), method, id).status, 403, "{method} {route}");
+            let response = self.send(origin, Some(&origin.key), method, id);
+            let allowed = response.header("allow").unwrap_or_default();
+            assert!(
+                response.status == 405 && allowed.contains(&self.method()),
+                "{method} {route}: {}",
+                response.text()
+            );
         }
     }
 
-    /// What acme has is there for acme, and for nobody else; nobody can tell it from what there is not.
-    fn separates(&self, stand: &Stand) {
-        let (hub, method, route) = (&stand.hub, self.method(), self.route);
+    /// Asserts that an object of acme and an object that does not exist have the same response for other organizations.
+    fn assert_separation(&self, fixture: &RoutesFixture) {
+        let (origin, method, route) = (&fixture.origin, self.method(), self.route);
         let missing = if route.contains('{') { 404 } else { 400 };
-        let absent = self.ask(hub, Some(&hub.key), &method, self.nobodys);
-        assert_eq!(absent.status, missing, "{route} about what nobody has: {}", absent.text());
-        let umbrellas = [&stand.umbrella, &stand.umbrella_reads];
-        for key in umbrellas.into_iter().take(if method == "POST" { 1 } else { 2 }) {
-            let theirs = self.ask(hub, Some(key), &method, self.own);
-            let nobodys = self.ask(hub, Some(key), &method, self.nobodys);
-            let absent = words(&absent, self.nobodys);
-            assert_eq!(words(&theirs, self.own), absent, "{route}: what another organization has is told of");
-            assert_eq!(words(&nobodys, self.nobodys), absent, "{route}");
+        let absent = self.send(origin, Some(&origin.key), &method, self.absent_id);
+        assert_eq!(absent.status, missing, "{route} for an id that does not exist: {}", absent.text());
+        let umbrella_keys = [&fixture.umbrella_key, &fixture.umbrella_read_key];
+        for key in umbrella_keys.into_iter().take(if method == "POST" { 1 } else { 2 }) {
+            let existing = self.send(origin, Some(key), &method, self.own_id);
+            let other_absent = self.send(origin, Some(key), &method, self.absent_id);
+            let absent = normalized(&absent, self.absent_id);
+            assert_eq!(
+                normalized(&existing, self.own_id),
+                absent,
+                "{route}: an object of another organization must look absent"
+            );
+            assert_eq!(normalized(&other_absent, self.absent_id), absent, "{route}");
         }
     }
 
-    fn answers(&self, stand: &Stand) {
-        let (hub, method, route) = (&stand.hub, self.method(), self.route);
-        let answer = self.ask(hub, Some(&hub.key), &method, self.own);
-        assert_eq!(answer.status, self.status, "{route}: {}", answer.text());
+    /// Asserts the response for the organization that owns the object.
+    fn assert_response(&self, fixture: &RoutesFixture) {
+        let (origin, method, route) = (&fixture.origin, self.method(), self.route);
+        let response = self.send(origin, Some(&origin.key), &method, self.own_id);
+        assert_eq!(response.status, self.status, "{route}: {}", response.text());
         if method == "GET" {
-            let same = self.ask(hub, Some(&stand.reads), &method, self.own);
-            assert_eq!((same.status, same.text()), (answer.status, answer.text()), "{route} with a key that may read");
-            let head = self.ask(hub, Some(&stand.reads), "HEAD", self.own);
-            assert_eq!(head.status, answer.status, "{route} with HEAD");
-            let stranger = self.ask(hub, Some(&stand.umbrella), "HEAD", self.own);
-            assert_eq!(stranger.status, 404, "{route} with HEAD, of another organization");
+            let read_response = self.send(origin, Some(&fixture.read_key), &method, self.own_id);
+            assert_eq!(
+                (read_response.status, read_response.text()),
+                (response.status, response.text()),
+                "{route} with a key that may read"
+            );
+            let head = self.send(origin, Some(&fixture.read_key), "HEAD", self.own_id);
+            assert_eq!(head.status, response.status, "{route} with HEAD");
+            let other_organization = self.send(origin, Some(&fixture.umbrella_key), "HEAD", self.own_id);
+            assert_eq!(other_organization.status, 404, "{route} with HEAD, of another organization");
         }
     }
 }
 
-/// An answer, in words that do not depend on what it is about.
-fn words(answer: &Response, id: &str) -> (u16, String) {
-    (answer.status, answer.text().replace(id, "…"))
+/// Returns status and text of a response, with the id replaced.
+fn normalized(response: &Response, id: &str) -> (u16, String) {
+    (response.status, response.text().replace(id, "…"))
 }
 
-/// An id, a key or a signature of the same form that nobody has.
-fn nobodys(id: &str) -> String {
-    let last = if id.ends_with('0') { "1" } else { "0" };
-    format!("{}{last}", &id[..id.len() - 1])
+/// Returns an id, key or signature of the same form that does not exist.
+fn change_last_character(id: &str) -> String {
+    let other_digit = if id.ends_with('0') { "1" } else { "0" };
+    format!("{}{other_digit}", &id[..id.len() - 1])
 }
 
 #[test]
 fn each_route_answers_its_own_organization_and_no_other() {
-    let stand = Stand::new();
+    let fixture = RoutesFixture::new();
     let batch = json!({ "batchId": "b", "events": [{ "query": "moat", "time": "2026-11-01T10:00:00Z" }] });
-    let (no_job, no_deployment) = (nobodys(&stand.job), nobodys(&stand.deployment));
-    let of = |route, status, own, nobodys, body| Case { route, status, own, nobodys, body };
+    let (no_job, no_deployment) = (change_last_character(&fixture.job), change_last_character(&fixture.deployment));
+    let case = |route, status, own_id, absent_id, body| RouteCase { route, status, own_id, absent_id, body };
     let branch = json!({ "branch": "main" });
     let cases = [
-        of("post /v1/project/preview/{projectId}", 202, "docs", "nobody", Some(branch)),
-        of("get /v1/project/update-status/{statusId}", 200, &stand.deployment, &no_deployment, None),
-        of("post /v1/static-export/jobs", 202, "docs.acme.example", "nobody.example", None),
-        of("get /v1/static-export/jobs/{jobId}", 200, &stand.job, &no_job, None),
-        of("post /v1/static-export/jobs/{jobId}/bundle", 200, &stand.job, &no_job, None),
-        of("get /v1/analytics/{projectId}/searches", 200, "docs", "nobody", None),
-        of("post /v1/analytics/{projectId}/searches", 200, "docs", "nobody", Some(batch)),
+        case("post /v1/project/preview/{projectId}", 202, "docs", "absent", Some(branch)),
+        case("get /v1/project/update-status/{statusId}", 200, &fixture.deployment, &no_deployment, None),
+        case("post /v1/static-export/jobs", 202, "docs.acme.example", "absent.example", None),
+        case("get /v1/static-export/jobs/{jobId}", 200, &fixture.job, &no_job, None),
+        case("post /v1/static-export/jobs/{jobId}/bundle", 200, &fixture.job, &no_job, None),
+        case("get /v1/analytics/{projectId}/searches", 200, "docs", "absent", None),
+        case("post /v1/analytics/{projectId}/searches", 200, "docs", "absent", Some(batch)),
     ];
-    let known: BTreeSet<&str> = cases.iter().map(|case| case.route).collect();
-    let all = routes(&stand.hub);
-    assert_eq!(all.iter().map(String::as_str).collect::<BTreeSet<_>>(), known, "each route has a case here");
+    let covered: BTreeSet<&str> = cases.iter().map(|case| case.route).collect();
+    let all = routes(&fixture.origin);
+    assert_eq!(all.iter().map(String::as_str).collect::<BTreeSet<_>>(), covered, "each route has a case");
 
-    let before = stand.numbers();
+    let before = fixture.object_metrics();
     for case in &cases {
-        case.refuses(&stand, case.own);
-        case.refuses(&stand, case.nobodys);
-        case.separates(&stand);
+        case.assert_authentication(&fixture, case.own_id);
+        case.assert_authentication(&fixture, case.absent_id);
+        case.assert_separation(&fixture);
     }
-    assert_eq!(stand.numbers(), before, "nothing that was refused was done");
+    assert_eq!(fixture.object_metrics(), before, "a refused request must have no effect");
     for case in &cases {
-        case.answers(&stand);
+        case.assert_response(&fixture);
     }
-    // What is no route is nothing to strangers, not even that.
-    let nowhere = Case { route: "get /v1/{nothing}", status: 404, own: "nothing", nobodys: "nothing", body: None };
-    assert_eq!(nowhere.ask(&stand.hub, None, "GET", "nothing").status, 401);
-    assert_eq!(nowhere.ask(&stand.hub, Some(&stand.hub.key), "GET", "nothing").status, 404);
-    let theirs = stand.hub.ask(&stand.umbrella, "GET", "/v1/analytics/secrets/searches", None);
-    assert_eq!(data(&theirs)["totalSearches"], 0);
+    // A request for a path without a route is authenticated, too.
+    let no_route =
+        RouteCase { route: "get /v1/{nothing}", status: 404, own_id: "nothing", absent_id: "nothing", body: None };
+    assert_eq!(no_route.send(&fixture.origin, None, "GET", "nothing").status, 401);
+    assert_eq!(no_route.send(&fixture.origin, Some(&fixture.origin.key), "GET", "nothing").status, 404);
+    let response = fixture.origin.send_request(&fixture.umbrella_key, "GET", "/v1/analytics/secrets/searches", None);
+    assert_eq!(json_body(&response)["totalSearches"], 0);
 }
 
-/// The literal parts of the addresses that a file of the origin's source distinguishes: in the patterns of the lines
-/// that begin so.
-fn literals(file: &str, begins: &str) -> BTreeSet<String> {
+/// Returns the string literals in the match patterns of a source file of the origin, on the lines that begin with
+/// `prefix`.
+fn pattern_literals(file: &str, prefix: &str) -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("crates/origin/src").join(file);
     let text = std::fs::read_to_string(path).expect("a source file");
-    let patterns = text.lines().map(str::trim).filter(|line| line.starts_with(begins) && line.contains("=>"));
+    let patterns = text.lines().map(str::trim).filter(|line| line.starts_with(prefix) && line.contains("=>"));
     let patterns: Vec<&str> = patterns.filter_map(|line| line.split("=>").next()).collect();
     patterns.iter().flat_map(|pattern| pattern.split('"').skip(1).step_by(2)).map(str::to_owned).collect()
 }
 
-/// An address without a key, and the status of its answers to GET: alone, and with a key.
-type Open = (String, u16, u16);
+/// A target, and the status of a GET without a key and with one.
+type OpenTarget = (String, u16, u16);
 
 #[test]
 fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
-    let stand = Stand::new();
-    let hub = &stand.hub;
-    let link = hub.link(&stand.job);
+    let fixture = RoutesFixture::new();
+    let origin = &fixture.origin;
+    let link = origin.link(&fixture.job);
     let (path, query) = link.split_once('?').expect("a signed link");
-    let no_job = path.replace(&stand.job, &nobodys(&stand.job));
-    let altered = format!("{path}?{}", nobodys(query));
-    let open = |target: &str, status: u16| -> Open { (target.to_owned(), status, status) };
-    let on_api: Vec<Open> = vec![
-        // A link is the only proof. Whoever sends a key to it would send it to a storage service as well.
+    let no_job = path.replace(&fixture.job, &change_last_character(&fixture.job));
+    let altered = format!("{path}?{}", change_last_character(query));
+    let open = |target: &str, status: u16| -> OpenTarget { (target.to_owned(), status, status) };
+    let on_api: Vec<OpenTarget> = vec![
+        // A link is the only credential. A client that sends its key as well would send it to a storage service, too.
         (link.clone(), 200, 400),
         (path.to_owned(), 403, 400),
         (altered, 403, 400),
         (format!("{no_job}?{query}"), 403, 400),
         open("/sites/docs.acme.example/sitemap.xml", 200),
         open("/sites/docs.umbrella.example/sitemap.xml", 200),
-        open("/sites/nobody.example/sitemap.xml", 404),
+        open("/sites/absent.example/sitemap.xml", 404),
         open("/openapi.json", 200),
         open("/livez", 200),
         open("/readyz", 200),
         open("/preview/docs/main/", 200),
         open("/preview/docs/nothing/", 404),
         open("/preview/secrets/main/", 404),
-        open("/preview/nobody/main/", 404),
-        // Those of the other listener, and what is nowhere.
+        open("/preview/absent/main/", 404),
+        // Targets of the other listener, and a target that does not exist.
         open("/metrics", 404),
         open("/status", 404),
         open("/", 404),
@@ -265,38 +287,38 @@ fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
         open("/preview/docs/main/", 404),
         open("/", 404),
     ];
-    // What the origin distinguishes has a case above.
-    let known = |cases: &[Open]| -> BTreeSet<String> {
+    // Each path in the patterns of the origin's source has a case above.
+    let covered_parts = |cases: &[OpenTarget]| -> BTreeSet<String> {
         let parts =
             cases.iter().filter(|(_, status, _)| *status == 200).flat_map(|(target, ..)| target.split(['/', '?']));
         parts.map(str::to_owned).collect()
     };
-    let mut parts = known(&on_api);
+    let mut parts = covered_parts(&on_api);
     parts.insert("v1".to_owned());
-    for (file, begins, parts) in [("routes.rs", "[\"", parts), ("admin.rs", "\"/", known(&on_admin))] {
-        let found = literals(file, begins);
+    for (file, prefix, parts) in [("routes.rs", "[\"", parts), ("admin.rs", "\"/", covered_parts(&on_admin))] {
+        let found = pattern_literals(file, prefix);
         assert!(found.len() >= 3, "{file}: {found:?}");
         let missing: Vec<&String> = found.iter().filter(|part| !parts.contains(part.trim_start_matches('/'))).collect();
         assert!(missing.is_empty(), "{file}: no case is about {missing:?}");
     }
 
-    let admin = stand.hub.admin_address();
-    let keys = [&hub.key, &stand.reads, &stand.umbrella, &stand.revoked].map(String::as_str);
-    for (address, cases) in [(hub.address(), &on_api), (admin.as_str(), &on_admin)] {
-        for (target, alone, with_key) in cases {
-            let ask = |method: &str, field: &str| {
+    let admin = fixture.origin.admin_address();
+    let keys = [&origin.key, &fixture.read_key, &fixture.umbrella_key, &fixture.revoked_key].map(String::as_str);
+    for (address, cases) in [(origin.address(), &on_api), (admin.as_str(), &on_admin)] {
+        for (target, without_key, with_key) in cases {
+            let send = |method: &str, field: &str| {
                 let text = format!("{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
                 parse(&raw(address, text.as_bytes()), method == "HEAD")
             };
-            let plain = ask("GET", "");
-            assert_eq!(plain.status, *alone, "{target}: {}", plain.text());
-            assert_eq!(ask("HEAD", "").status, *alone, "HEAD {target}");
+            let without_key_response = send("GET", "");
+            assert_eq!(without_key_response.status, *without_key, "{target}: {}", without_key_response.text());
+            assert_eq!(send("HEAD", "").status, *without_key, "HEAD {target}");
             for key in keys {
-                let answer = ask("GET", &format!("Authorization: Bearer {key}\r\n"));
-                assert_eq!(answer.status, *with_key, "{target} with a key: {}", answer.text());
+                let response = send("GET", &format!("Authorization: Bearer {key}\r\n"));
+                assert_eq!(response.status, *with_key, "{target} with a key: {}", response.text());
             }
-            if *alone == 200 {
-                assert_eq!(ask("POST", "Content-Length: 0\r\n").status, 405, "POST {target}");
+            if *without_key == 200 {
+                assert_eq!(send("POST", "Content-Length: 0\r\n").status, 405, "POST {target}");
             }
         }
     }

@@ -25,18 +25,18 @@ pub fn render_page(report: &SearchReport) -> String {
          <meta name=\"generator\" content=\"docwharf {}\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n",
         env!("CARGO_PKG_VERSION")
     );
-    header(&mut out, report);
+    write_header(&mut out, report);
     out.push_str("<main>\n");
     if !report.is_empty() {
-        tiles(&mut out, report);
-        compared(&mut out, report);
-        top(&mut out, report);
-        unclicked(&mut out, report);
-        low(&mut out, report);
-        trends(&mut out, report);
+        write_tiles(&mut out, report);
+        write_comparison(&mut out, report);
+        write_top_terms(&mut out, report);
+        write_unclicked_terms(&mut out, report);
+        write_low_rates(&mut out, report);
+        write_trends(&mut out, report);
     }
     out.push_str("</main>\n");
-    footer(&mut out, report);
+    write_footer(&mut out, report);
     out.push_str("</body>\n</html>\n");
     out
 }
@@ -69,29 +69,29 @@ fn escape_foreign_text(text: &str) -> String {
 }
 
 /// Renders a term in a `bdi` element, which isolates its text direction.
-fn term(text: &str) -> String {
+fn format_term(text: &str) -> String {
     if text.trim().is_empty() {
         return "<span class=\"none\">nothing typed</span>".to_owned();
     }
     format!("<bdi>{}</bdi>", escape_foreign_text(text))
 }
 
-fn times(hits: u64) -> String {
+fn format_times(hits: u64) -> String {
     if hits == 1 { "once".to_owned() } else { format!("{} times", group_thousands(hits)) }
 }
 
-fn header(out: &mut String, report: &SearchReport) {
+fn write_header(out: &mut String, report: &SearchReport) {
     let _ = writeln!(
         out,
         "<header>\n<h1>What readers search for in {}</h1>\n<p class=\"period\">{}</p>\n<p class=\"lead\">{}</p>\n</header>",
-        term(&report.project),
+        format_term(&report.project),
         escape_html(&report.period.period_text()),
-        lead(report)
+        format_summary(report)
     );
 }
 
 /// Renders the summary of the report in one or two sentences.
-fn lead(report: &SearchReport) -> String {
+fn format_summary(report: &SearchReport) -> String {
     if report.is_empty() {
         return "Nobody searched in this period.".to_owned();
     }
@@ -99,11 +99,11 @@ fn lead(report: &SearchReport) -> String {
         (Some(total), Some(rate)) => {
             format!(
                 "Readers searched {}, and {} of the searches led to a click.",
-                times(total),
+                format_times(total),
                 percent_or_dash(Some(rate))
             )
         }
-        (Some(total), None) => format!("Readers searched {}.", times(total)),
+        (Some(total), None) => format!("Readers searched {}.", format_times(total)),
         (None, Some(rate)) => format!("{} of the searches led to a click.", percent_or_dash(Some(rate))),
         (None, None) => String::new(),
     };
@@ -115,62 +115,68 @@ fn lead(report: &SearchReport) -> String {
         let _ = write!(
             out,
             " <strong>{part} were for terms of which nobody clicked a result</strong>, first of all “{}” ({}).",
-            term(&first.search_query),
-            first.hits.map(times).unwrap_or_default()
+            format_term(&first.search_query),
+            first.hits.map(format_times).unwrap_or_default()
         );
     }
     out
 }
 
-fn tile(out: &mut String, name: &str, class: &str, figure: &str, more: &str) {
+fn write_tile(out: &mut String, name: &str, class: &str, figure: &str, more: &str) {
     let _ = writeln!(out, "<div><dt>{name}</dt><dd class=\"number{class}\">{figure}</dd><dd>{more}</dd></div>");
 }
 
-fn tiles(out: &mut String, report: &SearchReport) {
+fn write_tiles(out: &mut String, report: &SearchReport) {
     out.push_str("<dl class=\"tiles\">\n");
     let change = report.change.as_ref();
     let searches = change.map_or_else(String::new, |change| difference_to_previous(change.percent, "%"));
-    tile(out, "Searches", "", &count_or_dash(report.period.total_searches), &searches);
+    write_tile(out, "Searches", "", &count_or_dash(report.period.total_searches), &searches);
     let points = change.map_or_else(String::new, |change| difference_to_previous(change.points, " points"));
-    tile(out, "Led to a click", "", &percent_or_dash(report.period.click_through_rate), &points);
+    write_tile(out, "Led to a click", "", &percent_or_dash(report.period.click_through_rate), &points);
     let list = &report.unclicked;
     let share = list.share.map_or_else(String::new, |share| format!(", {} of all", percent_or_dash(Some(share))));
     let class = if list.searches > 0 { " alarm" } else { "" };
-    tile(out, "Never clicked", class, &group_thousands(list.searches), &format!("{}{share}", count_terms(list.terms)));
+    write_tile(
+        out,
+        "Never clicked",
+        class,
+        &group_thousands(list.searches),
+        &format!("{}{share}", count_terms(list.terms)),
+    );
     let read = if report.period.all_terms_read { "different searches" } else { "read, and there are more" };
-    tile(out, "Terms", "", &group_thousands(report.period.terms_read as u64), read);
+    write_tile(out, "Terms", "", &group_thousands(report.period.terms_read as u64), read);
     out.push_str("</dl>\n");
 }
 
 /// Formats a difference to the period before, with its sign.
 fn difference_to_previous(number: Option<f64>, unit: &str) -> String {
-    let moved = match number {
+    let text = match number {
         None => return "nothing to compare with".to_owned(),
         Some(0.0) => format!("±0{unit}"),
         Some(number) => format!("{}{:.1}{unit}", if number > 0.0 { '+' } else { '−' }, number.abs()),
     };
-    format!("<span class=\"up\">{moved}</span> against the period before")
+    format!("<span class=\"up\">{text}</span> against the period before")
 }
 
-/// Renders a bar: searches with a click, then searches without, in proportion to `most`. Only for the eye; the numbers
-/// stand beside it.
-fn bar(hits: Option<u64>, ctr: Option<f64>, most: u64) -> String {
-    let length = hits.unwrap_or(0) as f64 * 100.0 / most.max(1) as f64;
-    let found = length * ctr.unwrap_or(0.0) / 100.0;
-    let parts = [("found", found), ("lost", length - found)].into_iter().filter(|(_, part)| *part > 0.0);
-    let mut drawn = String::new();
+/// Renders a bar: searches with a click, then searches without, in proportion to `max_hits`. It is hidden from screen
+/// readers, because the next cells have the numbers.
+fn bar(hits: Option<u64>, ctr: Option<f64>, max_hits: u64) -> String {
+    let length = hits.unwrap_or(0) as f64 * 100.0 / max_hits.max(1) as f64;
+    let clicked = length * ctr.unwrap_or(0.0) / 100.0;
+    let parts = [("found", clicked), ("lost", length - clicked)].into_iter().filter(|(_, part)| *part > 0.0);
+    let mut segments = String::new();
     for (class, part) in parts {
-        let _ = write!(drawn, "<i class=\"{class}\" style=\"width:{part:.2}%\"></i>");
+        let _ = write!(segments, "<i class=\"{class}\" style=\"width:{part:.2}%\"></i>");
     }
-    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{drawn}</div></td>")
+    format!("<td class=\"bar\" aria-hidden=\"true\"><div>{segments}</div></td>")
 }
 
 const LEGEND: &str = "<p class=\"key\"><span><i class=\"found\"></i>led to a click</span>\
                    <span><i class=\"lost\"></i>did not</span></p>\n";
 
-fn compared(out: &mut String, report: &SearchReport) {
+fn write_comparison(out: &mut String, report: &SearchReport) {
     let Some(previous) = &report.previous else { return };
-    let most = report.period.total_searches.max(previous.total_searches).unwrap_or(0);
+    let max_hits = report.period.total_searches.max(previous.total_searches).unwrap_or(0);
     let _ = write!(
         out,
         "<section class=\"compare\">\n<h2>Against the period before</h2>\n<p class=\"note\">Both periods are equally long.</p>\n\
@@ -183,7 +189,7 @@ fn compared(out: &mut String, report: &SearchReport) {
             out,
             "<tr><th scope=\"row\"><bdi>{name}</bdi><span class=\"page\">{}</span></th>{}<td>{}</td><td>{}</td></tr>",
             escape_html(&totals.period_text()),
-            bar(*total_searches, *click_through_rate, most),
+            bar(*total_searches, *click_through_rate, max_hits),
             count_or_dash(*total_searches),
             percent_or_dash(*click_through_rate)
         );
@@ -201,7 +207,7 @@ enum RankedColumn {
 }
 
 /// Renders a section with the bars of terms.
-fn ranked(
+fn write_ranked_terms(
     out: &mut String,
     report: &SearchReport,
     head: &str,
@@ -224,33 +230,33 @@ fn ranked(
              <td class=\"bar\" aria-hidden=\"true\"></td><th scope=\"col\">Searches</th><th scope=\"col\">{number}</th>{change}</tr>\
              </thead>\n<tbody>\n"
         );
-        let most = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
-        for one in list {
-            row(out, one, second, most, is_compared);
+        let max_hits = list.iter().filter_map(|term| term.hits).max().unwrap_or(0);
+        for term in list {
+            write_term_row(out, term, second, max_hits, is_compared);
         }
         out.push_str("</tbody>\n</table>\n");
     }
     out.push_str("</section>\n");
 }
 
-fn row(out: &mut String, one: &ReportTerm, second: RankedColumn, most: u64, is_compared: bool) {
-    let page = one.top_clicked_page.as_deref().filter(|page| !page.is_empty());
+fn write_term_row(out: &mut String, term: &ReportTerm, second: RankedColumn, max_hits: u64, is_compared: bool) {
+    let page = term.top_clicked_page.as_deref().filter(|page| !page.is_empty());
     let page = page.map_or_else(String::new, |page| {
         format!("<span class=\"page\"><bdi>{}</bdi></span>", escape_foreign_text(page))
     });
-    let change = if is_compared { format!("<td>{}</td>", change(one)) } else { String::new() };
+    let change = if is_compared { format!("<td>{}</td>", format_change(term)) } else { String::new() };
     let _ = writeln!(
         out,
         "<tr><th scope=\"row\">{}{page}</th>{}<td>{}</td><td>{}</td>{change}</tr>",
-        term(&one.search_query),
-        bar(one.hits, one.ctr, most),
-        count_or_dash(one.hits),
-        percent_or_dash(if second == RankedColumn::Clicked { one.ctr } else { one.share })
+        format_term(&term.search_query),
+        bar(term.hits, term.ctr, max_hits),
+        count_or_dash(term.hits),
+        percent_or_dash(if second == RankedColumn::Clicked { term.ctr } else { term.share })
     );
 }
 
-fn change(one: &ReportTerm) -> String {
-    match (one.before, one.change) {
+fn format_change(term: &ReportTerm) -> String {
+    match (term.before, term.change) {
         (None, Some(_)) => "<span class=\"up\">new</span>".to_owned(),
         (_, Some(0)) => "±0".to_owned(),
         (_, Some(change)) => {
@@ -260,9 +266,9 @@ fn change(one: &ReportTerm) -> String {
     }
 }
 
-fn top(out: &mut String, report: &SearchReport) {
+fn write_top_terms(out: &mut String, report: &SearchReport) {
     let note = format!("The {} searched for most.", count_terms(report.top.len()));
-    ranked(
+    write_ranked_terms(
         out,
         report,
         "What readers search for",
@@ -275,11 +281,11 @@ fn top(out: &mut String, report: &SearchReport) {
 
 /// Formats how many terms a list has, and how many of them are shown.
 fn describe_length(list: &TermList) -> String {
-    let all = count_terms(list.terms);
-    if list.list.len() < list.terms { format!("{all}; here are the first {}", list.list.len()) } else { all }
+    let count = count_terms(list.terms);
+    if list.list.len() < list.terms { format!("{count}; the first {} are shown", list.list.len()) } else { count }
 }
 
-fn unclicked(out: &mut String, report: &SearchReport) {
+fn write_unclicked_terms(out: &mut String, report: &SearchReport) {
     let list = &report.unclicked;
     let note = if list.terms == 0 {
         "None: each term led to a click at least once.".to_owned()
@@ -292,7 +298,7 @@ fn unclicked(out: &mut String, report: &SearchReport) {
             describe_length(list)
         )
     };
-    ranked(
+    write_ranked_terms(
         out,
         report,
         "Searched for, and not found",
@@ -303,7 +309,7 @@ fn unclicked(out: &mut String, report: &SearchReport) {
     );
 }
 
-fn low(out: &mut String, report: &SearchReport) {
+fn write_low_rates(out: &mut String, report: &SearchReport) {
     let (list, rules) = (&report.low_ctr, &report.rules);
     let limit = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
     let note = if list.terms == 0 {
@@ -314,7 +320,7 @@ fn low(out: &mut String, report: &SearchReport) {
             describe_length(list)
         )
     };
-    ranked(
+    write_ranked_terms(
         out,
         report,
         "Seldom clicked",
@@ -326,7 +332,7 @@ fn low(out: &mut String, report: &SearchReport) {
 }
 
 /// Renders one of the four lists of changes; `rows` are table cells.
-fn change_list(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
+fn write_change_list(out: &mut String, head: &str, none: &str, columns: &[&str], rows: &[String]) {
     let _ = writeln!(out, "<div>\n<h3>{head}</h3>");
     if rows.is_empty() {
         let _ = writeln!(out, "<p class=\"note\">{none}</p>\n</div>");
@@ -340,62 +346,64 @@ fn change_list(out: &mut String, head: &str, none: &str, columns: &[&str], rows:
     );
 }
 
-fn trends(out: &mut String, report: &SearchReport) {
+fn write_trends(out: &mut String, report: &SearchReport) {
     let Some(trends) = &report.trends else { return };
-    let is_whole = report.period.all_terms_read && report.previous.as_ref().is_none_or(|before| before.all_terms_read);
-    let whole = if is_whole { "" } else { " Not all terms were read: those that are too rare to tell are left out." };
+    let is_complete =
+        report.period.all_terms_read && report.previous.as_ref().is_none_or(|before| before.all_terms_read);
+    let notice =
+        if is_complete { "" } else { " Not all terms were read: those that are too rare to tell are left out." };
     let _ = writeln!(
         out,
-        "<section>\n<h2>What has changed</h2>\n<p class=\"note\">By the difference in searches.{whole}</p>\n<div class=\"trends\">"
+        "<section>\n<h2>What has changed</h2>\n<p class=\"note\">By the difference in searches.{notice}</p>\n<div class=\"trends\">"
     );
-    let moved = |one: &ReportTerm| {
-        let before = one.before.and_then(|before| before.hits);
-        let cells = [count_or_dash(before), count_or_dash(one.hits), change(one)];
+    let changed = |term: &ReportTerm| {
+        let before = term.before.and_then(|before| before.hits);
+        let cells = [count_or_dash(before), count_or_dash(term.hits), format_change(term)];
         let cells: String = cells.iter().flat_map(|cell| ["<td>", cell.as_str(), "</td>"]).collect();
-        format!("<th scope=\"row\">{}</th>{cells}", term(&one.search_query))
+        format!("<th scope=\"row\">{}</th>{cells}", format_term(&term.search_query))
     };
     let columns = ["Term", "Before", "Now", "Change"];
-    let rows = |list: &[ReportTerm]| list.iter().map(moved).collect::<Vec<_>>();
-    change_list(out, "More often", "No term.", &columns, &rows(&trends.risen));
-    change_list(out, "Less often", "No term.", &columns, &rows(&trends.fallen));
-    let new = |one: &ReportTerm| {
+    let rows = |list: &[ReportTerm]| list.iter().map(changed).collect::<Vec<_>>();
+    write_change_list(out, "More often", "No term.", &columns, &rows(&trends.risen));
+    write_change_list(out, "Less often", "No term.", &columns, &rows(&trends.fallen));
+    let new = |term: &ReportTerm| {
         format!(
             "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
-            term(&one.search_query),
-            count_or_dash(one.hits),
-            percent_or_dash(one.ctr)
+            format_term(&term.search_query),
+            count_or_dash(term.hits),
+            percent_or_dash(term.ctr)
         )
     };
     let new: Vec<String> = trends.new.iter().map(new).collect();
-    change_list(out, "New", "No term.", &["Term", "Searches", "Clicked"], &new);
-    let gone = |one: &GoneTerm| {
-        let GoneTerm { search_query, before } = one;
+    write_change_list(out, "New", "No term.", &["Term", "Searches", "Clicked"], &new);
+    let gone = |term: &GoneTerm| {
+        let GoneTerm { search_query, before } = term;
         format!(
             "<th scope=\"row\">{}</th><td>{}</td><td>{}</td>",
-            term(search_query),
+            format_term(search_query),
             count_or_dash(before.hits),
             percent_or_dash(before.ctr)
         )
     };
     let gone: Vec<String> = trends.gone.iter().map(gone).collect();
-    change_list(out, "Not any more", "No term.", &["Term", "Searches before", "Clicked then"], &gone);
+    write_change_list(out, "Not any more", "No term.", &["Term", "Searches before", "Clicked then"], &gone);
     out.push_str("</div>\n</section>\n");
 }
 
-fn footer(out: &mut String, report: &SearchReport) {
-    let mut told = String::new();
+fn write_footer(out: &mut String, report: &SearchReport) {
+    let mut notes = String::new();
     for (name, totals) in [("", Some(&report.period)), (" of the period before", report.previous.as_ref())] {
         let Some(totals) = totals.filter(|totals| !totals.all_terms_read) else { continue };
         let share = totals
             .share_read()
             .map_or_else(String::new, |share| format!(", {} of its searches", percent_or_dash(Some(share))));
         let _ =
-            write!(told, " Only the first {}{name} were read{share}: there are more.", count_terms(totals.terms_read));
+            write!(notes, " Only the first {}{name} were read{share}: there are more.", count_terms(totals.terms_read));
     }
     let time = escape_html(&report.made_at.replace('T', " ").replace('Z', " UTC"));
     let _ = writeln!(
         out,
-        "<footer>\n<p>Made by docwharf at {time} from the search analytics of <bdi>{}</bdi>.{told}</p>\n\
+        "<footer>\n<p>Made by docwharf at {time} from the search analytics of <bdi>{}</bdi>.{notes}</p>\n\
          <p>A search is an event: the same term typed twice counts twice. “Clicked” is the part of the searches for a term that led to \
          a click on a result. Days are in UTC.</p>\n</footer>",
         escape_foreign_text(&report.project)

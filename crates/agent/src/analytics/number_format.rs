@@ -31,8 +31,8 @@ impl PeriodTotals {
 pub fn group_thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn a_period_is_told_by_its_first_and_last_day() {
-        let words = |from: Option<&str>, to: Option<&str>| {
+        let text = |from: Option<&str>, to: Option<&str>| {
             let (from, to) = (from.map(str::to_owned), to.map(str::to_owned));
             let totals = PeriodTotals {
                 from,
@@ -84,12 +84,12 @@ mod tests {
             };
             totals.period_text()
         };
-        assert_eq!(words(Some("2026-02-01"), Some("2026-03-01")), "2026-02-01 to 2026-02-28 (28 days)");
-        assert_eq!(words(Some("2026-02-01"), Some("2026-02-02")), "2026-02-01");
-        assert_eq!(words(Some("2025-03-01"), Some("2026-03-01")), "2025-03-01 to 2026-02-28 (365 days)");
-        assert_eq!(words(Some("2026-02-01"), None), "2026-02-01 until now");
-        assert_eq!(words(None, Some("2026-02-01T10:00:00Z")), "everything before 2026-02-01T10:00:00Z");
-        assert_eq!(words(None, None), "everything on record");
+        assert_eq!(text(Some("2026-02-01"), Some("2026-03-01")), "2026-02-01 to 2026-02-28 (28 days)");
+        assert_eq!(text(Some("2026-02-01"), Some("2026-02-02")), "2026-02-01");
+        assert_eq!(text(Some("2025-03-01"), Some("2026-03-01")), "2025-03-01 to 2026-02-28 (365 days)");
+        assert_eq!(text(Some("2026-02-01"), None), "2026-02-01 until now");
+        assert_eq!(text(None, Some("2026-02-01T10:00:00Z")), "everything before 2026-02-01T10:00:00Z");
+        assert_eq!(text(None, None), "everything on record");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
 use serde::{Deserialize, Serialize};
 
-use docwharf_base::model::units::show_duration;
+use docwharf_base::model::units::format_duration;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -36,12 +36,15 @@ impl PeriodEnd {
         let day = || text.parse::<Date>().ok().map(PeriodEnd::Day).filter(|_| is_day);
         let point = || text.parse::<Timestamp>().ok().map(PeriodEnd::Point);
         // A time without a zone is in UTC, like all times of the API.
-        let bare = || text.parse::<DateTime>().ok().filter(|_| text.contains([':', 'T']));
-        let bare =
-            || bare().and_then(|time| time.to_zoned(TimeZone::UTC).ok()).map(|time| PeriodEnd::Point(time.timestamp()));
+        let without_zone = || text.parse::<DateTime>().ok().filter(|_| text.contains([':', 'T']));
+        let in_utc = || {
+            without_zone()
+                .and_then(|time| time.to_zoned(TimeZone::UTC).ok())
+                .map(|time| PeriodEnd::Point(time.timestamp()))
+        };
         day()
             .or_else(point)
-            .or_else(bare)
+            .or_else(in_utc)
             .ok_or_else(|| format!("{text:?} is no date: write it like 2026-11-01 or 2026-11-01T08:30:00Z (ISO 8601)"))
     }
 
@@ -91,8 +94,8 @@ impl Period {
         {
             return Err("the period is empty: it ends before it begins (--to is exclusive)".to_owned());
         }
-        let sent = |text: Option<&str>| text.map(|text| text.trim().to_owned());
-        Ok(Period { from: sent(from), to: sent(to) })
+        let trim = |text: Option<&str>| text.map(|text| text.trim().to_owned());
+        Ok(Period { from: trim(from), to: trim(to) })
     }
 
     /// Creates the period of length `span` before `to`, or before now. Whole days are calendar days in UTC, and today
@@ -106,8 +109,8 @@ impl Period {
             None if span.as_secs().is_multiple_of(DAY.as_secs()) => PeriodEnd::Day(day_of(now)),
             None => PeriodEnd::Point(now),
         };
-        let too_far = || format!("{} before that is out of range", show_duration(span));
-        let from = end.earlier_by(span).ok_or_else(too_far)?.to_text();
+        let range_error = || format!("{} before that is out of range", format_duration(span));
+        let from = end.earlier_by(span).ok_or_else(range_error)?.to_text();
         Ok(Period { from: Some(from), to: to.map(|to| to.trim().to_owned()) })
     }
 
@@ -115,8 +118,8 @@ impl Period {
     #[must_use]
     pub fn until_today(mut self, now: Timestamp) -> Period {
         let today = PeriodEnd::Day(day_of(now));
-        let begins_before = self.from.as_deref().and_then(|from| PeriodEnd::parse(from).ok());
-        if self.to.is_none() && begins_before.is_none_or(|from| from.timestamp() < today.timestamp()) {
+        let start = self.from.as_deref().and_then(|from| PeriodEnd::parse(from).ok());
+        if self.to.is_none() && start.is_none_or(|from| from.timestamp() < today.timestamp()) {
             self.to = Some(today.to_text());
         }
         self
@@ -132,8 +135,8 @@ impl Period {
             None => PeriodEnd::Point(now),
         };
         let length = to.timestamp().duration_since(from.timestamp());
-        let before = from.earlier_by(Duration::try_from(length).ok()?)?;
-        Some(Period { from: Some(before.to_text()), to: self.from.clone() })
+        let start = from.earlier_by(Duration::try_from(length).ok()?)?;
+        Some(Period { from: Some(start.to_text()), to: self.from.clone() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! One period as it was read: its rows by searches, with checked numbers, and its totals.
+//! The rows of one period: sorted by searches, with checked numbers; and their totals.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -22,15 +22,15 @@ pub(super) fn finite(number: Option<&Number>) -> Option<f64> {
     number?.as_f64().filter(|number| number.is_finite())
 }
 
-/// Converts a number of searches, rounded to a whole; none if it is negative.
+/// Converts a number of searches, rounded to a whole number; none if it is negative.
 fn as_count(number: Option<&Number>) -> Option<u64> {
     let number = number?;
     // A number that is too large counts as the maximum.
     number.as_u64().or_else(|| finite(Some(number)).filter(|n| *n >= 0.0).map(round_to_count))
 }
 
-/// Rounds to a whole; negative numbers become 0, and numbers above the range its maximum.
-#[expect(clippy::cast_sign_loss, reason = "what is below zero is cut off before")]
+/// Rounds to a whole number; negative numbers become 0, and numbers above the range its maximum.
+#[expect(clippy::cast_sign_loss, reason = "negative numbers become 0 before the cast")]
 fn round_to_count(number: f64) -> u64 {
     number.round().max(0.0) as u64
 }
@@ -40,9 +40,9 @@ pub(super) fn round_to_tenth(number: f64) -> f64 {
     (number * 10.0).round() / 10.0
 }
 
-/// Returns a part in percent, rounded to a tenth; none if the whole is 0 or unknown.
-pub(super) fn percent_of(part: u64, whole: Option<u64>) -> Option<f64> {
-    whole.filter(|whole| *whole > 0).map(|whole| round_to_tenth(part as f64 * 100.0 / whole as f64))
+/// Returns a part in percent, rounded to a tenth; none if the total is 0 or unknown.
+pub(super) fn percent_of(part: u64, total: Option<u64>) -> Option<f64> {
+    total.filter(|total| *total > 0).map(|total| round_to_tenth(part as f64 * 100.0 / total as f64))
 }
 
 /// Returns the difference between two counts, within the range of i64.
@@ -50,10 +50,10 @@ pub(super) fn signed_difference(now: u64, before: u64) -> i64 {
     i64::try_from(i128::from(now) - i128::from(before)).unwrap_or(if now > before { i64::MAX } else { i64::MIN })
 }
 
-/// Converts and sorts rows by hits. A term may come twice, because the order of terms changes while pages are read; the
-/// later row is newer and replaces the earlier one.
-fn rows(page: &SearchPage, factor: f64) -> Vec<TermRow<'_>> {
-    let mut places: HashMap<&str, usize> = HashMap::new();
+/// Converts and sorts rows by hits. A term may occur twice, because the order of terms changes while pages are read;
+/// the later row is newer and replaces the earlier one.
+fn sorted_rows(page: &SearchPage, factor: f64) -> Vec<TermRow<'_>> {
+    let mut positions: HashMap<&str, usize> = HashMap::new();
     let mut rows: Vec<TermRow<'_>> = Vec::new();
     for search in &page.searches {
         let row = TermRow {
@@ -62,16 +62,16 @@ fn rows(page: &SearchPage, factor: f64) -> Vec<TermRow<'_>> {
             hits: as_count(search.hits.as_ref()),
             ctr: finite(search.ctr.as_ref()).map(|rate| (rate * factor).clamp(0.0, 100.0)),
         };
-        if let Some(at) = places.get(search.search_query.as_str()) {
-            rows[*at] = row;
+        if let Some(position) = positions.get(search.search_query.as_str()) {
+            rows[*position] = row;
         } else {
-            places.insert(&search.search_query, rows.len());
+            positions.insert(&search.search_query, rows.len());
             rows.push(row);
         }
     }
     rows.sort_by_key(|row| Reverse(row.hits));
-    for (at, row) in rows.iter_mut().enumerate() {
-        row.rank = at + 1;
+    for (index, row) in rows.iter_mut().enumerate() {
+        row.rank = index + 1;
     }
     rows
 }
@@ -88,13 +88,13 @@ impl TermRow<'_> {
     }
 
     /// Whether results were clicked at a low rate.
-    pub(super) fn is_low(&self, rules: &ReportRules) -> bool {
+    pub(super) fn has_low_rate(&self, rules: &ReportRules) -> bool {
         self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < rules.low_percent)
             && self.hits.is_some_and(|hits| hits >= rules.fewest_hits)
     }
 
     /// Returns the numbers of this row as those of the period before.
-    pub(super) fn before(&self) -> PreviousNumbers {
+    pub(super) fn previous_numbers(&self) -> PreviousNumbers {
         PreviousNumbers { rank: self.rank, hits: self.hits, ctr: self.ctr.map(round_to_tenth) }
     }
 }
@@ -108,43 +108,45 @@ pub(super) struct PeriodRows<'a> {
 
 impl<'a> PeriodRows<'a> {
     /// Converts the terms read; `factor` converts rates to percent.
-    pub(super) fn new(read: &'a PeriodTerms, factor: f64) -> PeriodRows<'a> {
-        let rows = rows(&read.page, factor);
+    pub(super) fn new(terms: &'a PeriodTerms, factor: f64) -> PeriodRows<'a> {
+        let rows = sorted_rows(&terms.page, factor);
         let searches_read = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
-        let all_terms_read = read.page.next_cursor.is_none();
-        let rated = || rows.iter().filter_map(|row| Some((row.hits? as f64, row.ctr?)));
-        let weight: f64 = rated().map(|(hits, _)| hits).sum();
-        let clicks: f64 = rated().map(|(hits, ctr)| hits * ctr).sum();
+        let all_terms_read = terms.page.next_cursor.is_none();
+        let rows_with_rate = || rows.iter().filter_map(|row| Some((row.hits? as f64, row.ctr?)));
+        let weight: f64 = rows_with_rate().map(|(hits, _)| hits).sum();
+        let clicks: f64 = rows_with_rate().map(|(hits, ctr)| hits * ctr).sum();
         let totals = PeriodTotals {
-            from: read.period.from.clone(),
-            to: read.period.to.clone(),
-            total_searches: read.page.total_searches.or_else(|| all_terms_read.then_some(searches_read)),
+            from: terms.period.from.clone(),
+            to: terms.period.to.clone(),
+            total_searches: terms.page.total_searches.or_else(|| all_terms_read.then_some(searches_read)),
             terms_read: rows.len(),
             all_terms_read,
             searches_read,
             click_through_rate: (weight > 0.0).then(|| round_to_tenth(clicks / weight)),
         };
-        let positions = rows.iter().enumerate().map(|(at, row)| (row.search.search_query.as_str(), at)).collect();
+        let positions = rows.iter().enumerate().map(|(index, row)| (row.search.search_query.as_str(), index)).collect();
         PeriodRows { totals, rows, positions }
     }
 
     /// Finds the row of a term.
     pub(super) fn find(&self, term: &str) -> Option<&TermRow<'a>> {
-        self.positions.get(term).map(|at| &self.rows[*at])
+        self.positions.get(term).map(|index| &self.rows[*index])
     }
 
     /// Whether a term with this many searches would have been read in this period.
     pub(super) fn would_have_read(&self, hits: u64) -> bool {
-        let fewest = || self.rows.last().and_then(|row| row.hits);
-        self.totals.all_terms_read || fewest().is_some_and(|fewest| hits > fewest)
+        let min_hits = || self.rows.last().and_then(|row| row.hits);
+        self.totals.all_terms_read || min_hits().is_some_and(|min_hits| hits > min_hits)
     }
 
     /// Converts a row for the report, with its numbers in the previous period.
     pub(super) fn report_term(&self, row: &TermRow<'_>, previous: Option<&PeriodRows<'_>>) -> ReportTerm {
         let query = row.search.search_query.as_str();
-        let then = previous.and_then(|previous| previous.find(query));
-        let change = match (previous, then) {
-            (Some(_), Some(then)) => row.hits.zip(then.hits).map(|(now, then)| signed_difference(now, then)),
+        let previous_row = previous.and_then(|previous| previous.find(query));
+        let change = match (previous, previous_row) {
+            (Some(_), Some(previous_row)) => {
+                row.hits.zip(previous_row.hits).map(|(now, before)| signed_difference(now, before))
+            }
             (Some(previous), None) if previous.totals.all_terms_read => row.hits.map(|now| signed_difference(now, 0)),
             _ => None,
         };
@@ -156,7 +158,7 @@ impl<'a> PeriodRows<'a> {
             ctr: row.ctr.map(round_to_tenth),
             without_click: row.without_click(),
             top_clicked_page: row.search.top_clicked_page.clone(),
-            before: then.map(TermRow::before),
+            before: previous_row.map(TermRow::previous_numbers),
             change,
         }
     }
@@ -238,14 +240,14 @@ mod tests {
         ] {
             assert_eq!(signed_difference(now, before), expected, "{now} {before}");
         }
-        for (part, whole, expected) in [
+        for (part, total, expected) in [
             (1, Some(3), Some(33.3)),
             (2, Some(3), Some(66.7)),
             (0, Some(9), Some(0.0)),
             (1, Some(0), None),
             (1, None, None),
         ] {
-            assert_eq!(percent_of(part, whole), expected, "{part} {whole:?}");
+            assert_eq!(percent_of(part, total), expected, "{part} {total:?}");
         }
     }
 
@@ -267,9 +269,9 @@ mod tests {
             ("-", "10", Some("/x"), false, false, None),
         ] {
             let read = read(&[("a", hits, ctr, page)], None, true);
-            let side = PeriodRows::new(&read, 1.0);
-            let row = side.find("a").unwrap();
-            let found = (row.is_low(&RULES), row.is_unclicked(), row.without_click());
+            let rows = PeriodRows::new(&read, 1.0);
+            let row = rows.find("a").unwrap();
+            let found = (row.has_low_rate(&RULES), row.is_unclicked(), row.without_click());
             assert_eq!(found, (is_low, is_unclicked, without), "{hits} {ctr} {page:?}");
         }
     }
@@ -285,17 +287,17 @@ mod tests {
             ("twice", "3", "0.2", None),
         ];
         let read = read(&rows, None, true);
-        let side = PeriodRows::new(&read, 100.0);
+        let rows = PeriodRows::new(&read, 100.0);
         let ranks: Vec<_> =
-            side.rows.iter().map(|row| (row.search.search_query.as_str(), row.rank, row.hits)).collect();
+            rows.rows.iter().map(|row| (row.search.search_query.as_str(), row.rank, row.hits)).collect();
         let expected =
             [("many", 1, Some(5)), ("same", 2, Some(5)), ("twice", 3, Some(3)), ("few", 4, Some(2)), ("none", 5, None)];
         assert_eq!(ranks, expected);
         assert_eq!(
-            side.find("twice").map(TermRow::before),
+            rows.find("twice").map(TermRow::previous_numbers),
             Some(PreviousNumbers { rank: 3, hits: Some(3), ctr: Some(20.0) })
         );
-        let totals = &side.totals;
+        let totals = &rows.totals;
         assert_eq!((totals.terms_read, totals.searches_read, totals.total_searches), (5, 15, Some(15)));
         // (2 x 50 + 5 x 10 + 3 x 20) of 10 searches with a rate
         assert_eq!(totals.click_through_rate, Some(21.0));
@@ -348,8 +350,8 @@ mod tests {
     fn a_list_begins_with_most_searches_without_a_click_and_tells_how_much_there_is() {
         let rows = [("a", "10", "90", None), ("b", "9", "-", None), ("c", "8", "50", None), ("d", "2", "0", None)];
         let read = read(&rows, Some(58), true);
-        let side = PeriodRows::new(&read, 1.0);
-        let list = side.term_list(side.rows.iter().collect(), None, &RULES);
+        let rows = PeriodRows::new(&read, 1.0);
+        let list = rows.term_list(rows.rows.iter().collect(), None, &RULES);
         assert_eq!((list.terms, list.searches, list.share), (4, 29, Some(50.0)));
         let terms: Vec<&str> = list.list.iter().map(|term| term.search_query.as_str()).collect();
         assert_eq!(terms, ["b", "c"], "without a rate all searches count");

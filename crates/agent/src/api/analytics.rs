@@ -1,4 +1,4 @@
-//! Search analytics: parsing one page of search terms, and reading several pages in sequence. Pure.
+//! Search analytics: parsing one page of search terms, and reader several pages in sequence. Pure.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ pub struct SearchPageRequest<'a> {
     pub from: Option<&'a str>,
     /// End of the range, exclusive: ISO 8601 or YYYY-MM-DD.
     pub to: Option<&'a str>,
-    /// Number of terms in the page, 1 to 100.
+    /// Upper bound of the terms in the page, 1 to 100.
     pub limit: u64,
     /// The `nextCursor` of the page before.
     pub cursor: Option<&'a str>,
@@ -52,28 +52,28 @@ pub struct SearchPage {
     pub next_cursor: Option<String>,
 }
 
-/// Parses one page. A missing or invalid field is none; its row stays.
-pub fn parse_search_page(answer: &ApiResponse) -> Result<SearchPage, String> {
-    let searches = answer.raw_value("searches").ok_or_else(|| "it has no searches".to_owned())?;
+/// Parses one page. A missing or invalid field is none; its row is not omitted.
+pub fn parse_search_page(response: &ApiResponse) -> Result<SearchPage, String> {
+    let searches = response.raw_value("searches").ok_or_else(|| "it has no searches".to_owned())?;
     let rows: Option<Vec<Box<RawValue>>> =
         serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;
-    let row = |raw: &RawValue| ApiResponse::parse(raw.get().as_bytes()).as_ref().map(parse_search_term);
+    let parse_row = |raw: &RawValue| ApiResponse::parse(raw.get().as_bytes()).as_ref().map(parse_search_term);
     let rows = rows.unwrap_or_default();
-    let searches: Vec<SearchTerm> = rows.iter().filter_map(|raw| row(raw)).collect();
+    let searches: Vec<SearchTerm> = rows.iter().filter_map(|raw| parse_row(raw)).collect();
     if searches.len() < rows.len() {
-        let odd = docwharf_base::model::units::count_noun((rows.len() - searches.len()) as u64, "row");
-        tracing::warn!("{odd} of the searches are not JSON objects and are left out");
+        let rows_text = docwharf_base::model::units::format_count((rows.len() - searches.len()) as u64, "row");
+        tracing::warn!("{rows_text} of the searches are not JSON objects and are ignored");
     }
-    let next_cursor = match answer.value("nextCursor") {
+    let next_cursor = match response.value("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
         Some(Value::Number(cursor)) => Some(cursor.to_string()),
         _ => None,
     };
-    Ok(SearchPage { searches, total_searches: as_count(answer.value("totalSearches")), next_cursor })
+    Ok(SearchPage { searches, total_searches: as_count(response.value("totalSearches")), next_cursor })
 }
 
 fn parse_search_term(row: &ApiResponse) -> SearchTerm {
-    let said = |name| match row.value(name)? {
+    let text = |name| match row.value(name)? {
         Value::String(text) => Some(text),
         Value::Null => None,
         other => Some(other.to_string()),
@@ -84,18 +84,18 @@ fn parse_search_term(row: &ApiResponse) -> SearchTerm {
         _ => None,
     };
     SearchTerm {
-        search_query: said("searchQuery").unwrap_or_default(),
+        search_query: text("searchQuery").unwrap_or_default(),
         hits: number("hits"),
         ctr: number("ctr"),
-        top_clicked_page: said("topClickedPage").filter(|page| !page.is_empty()),
-        last_searched_at: said("lastSearchedAt"),
+        top_clicked_page: text("topClickedPage").filter(|page| !page.is_empty()),
+        last_searched_at: text("lastSearchedAt"),
     }
 }
 
-/// The reason why reading stops although the last page has a cursor.
+/// The reason why reader stops although the last page has a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CursorError {
-    /// The cursor was returned before, so reading would not end.
+    /// The cursor was returned before, so reader would not end.
     Repeated,
     /// Too many pages in a row had no term.
     TooManyEmptyPages,
@@ -105,19 +105,19 @@ pub enum CursorError {
 
 /// Upper bound of a cursor's length in bytes; a longer one fits into no URL.
 const MAX_CURSOR_BYTES: usize = 8 * 1024;
-/// Number of pages without a term in a row after which reading stops.
+/// Number of pages without a term in a row after which reader stops.
 const MAX_EMPTY_PAGES: u32 = 10;
 
 /// A reader of consecutive pages, up to a number of terms or to the end.
 #[derive(Debug, Clone)]
 pub struct SearchPageReader {
-    wanted_terms: Option<u64>,
+    max_terms: Option<u64>,
     page_limit: u64,
-    seen: HashSet<String>,
+    seen_cursors: HashSet<String>,
     /// All pages read so far, joined into one.
     pub joined: SearchPage,
     pages: u64,
-    empty: u32,
+    empty_in_a_row: u32,
 }
 
 impl SearchPageReader {
@@ -126,54 +126,54 @@ impl SearchPageReader {
         SearchPageReader::new(Some(terms), MAX_PAGE_TERMS)
     }
 
-    /// Reads all terms, `page` of them in each page.
-    pub fn all(page: u64) -> SearchPageReader {
-        SearchPageReader::new(None, page)
+    /// Reads all terms, at most `page_limit` of them in each page.
+    pub fn all(page_limit: u64) -> SearchPageReader {
+        SearchPageReader::new(None, page_limit)
     }
 
-    fn new(wanted_terms: Option<u64>, page_limit: u64) -> SearchPageReader {
+    fn new(max_terms: Option<u64>, page_limit: u64) -> SearchPageReader {
         SearchPageReader {
-            wanted_terms,
+            max_terms,
             page_limit,
-            seen: HashSet::new(),
+            seen_cursors: HashSet::new(),
             joined: SearchPage::default(),
             pages: 0,
-            empty: 0,
+            empty_in_a_row: 0,
         }
     }
 
-    /// Begins at a cursor that an earlier run has stored.
+    /// Continues at a cursor that an earlier process has stored.
     #[must_use]
     pub fn starting_at(mut self, cursor: Option<String>) -> SearchPageReader {
-        self.seen.extend(cursor.clone());
+        self.seen_cursors.extend(cursor.clone());
         self.joined.next_cursor = cursor;
         self
     }
 
-    /// Returns the limit and the cursor of the next request; none if reading is complete.
+    /// Returns the limit and the cursor of the next request; none if reader is complete.
     pub fn next_request(&self) -> Option<(u64, Option<&str>)> {
         let cursor = self.joined.next_cursor.as_deref();
         if self.pages > 0 && cursor.is_none() {
             return None;
         }
-        let left =
-            self.wanted_terms.map_or(u64::MAX, |wanted| wanted.saturating_sub(self.joined.searches.len() as u64));
-        (left > 0).then_some((left.min(self.page_limit), cursor))
+        let remaining =
+            self.max_terms.map_or(u64::MAX, |max_terms| max_terms.saturating_sub(self.joined.searches.len() as u64));
+        (remaining > 0).then_some((remaining.min(self.page_limit), cursor))
     }
 
-    /// Adds a page. A cursor that cannot be followed is an error; the terms read so far stay.
+    /// Adds a page. A cursor that cannot be used is an error; the terms read so far remain available.
     pub fn add_page(&mut self, page: SearchPage) -> Result<(), CursorError> {
         self.pages += 1;
-        self.empty = if page.searches.is_empty() { self.empty + 1 } else { 0 };
+        self.empty_in_a_row = if page.searches.is_empty() { self.empty_in_a_row + 1 } else { 0 };
         self.joined.searches.extend(page.searches);
         self.joined.total_searches = page.total_searches.or(self.joined.total_searches);
         self.joined.next_cursor.clone_from(&page.next_cursor);
         match page.next_cursor {
             None => Ok(()),
             Some(cursor) if cursor.len() > MAX_CURSOR_BYTES => Err(CursorError::TooLong),
-            Some(cursor) => match self.seen.insert(cursor) {
+            Some(cursor) => match self.seen_cursors.insert(cursor) {
                 false => Err(CursorError::Repeated),
-                true if self.empty >= MAX_EMPTY_PAGES => Err(CursorError::TooManyEmptyPages),
+                true if self.empty_in_a_row >= MAX_EMPTY_PAGES => Err(CursorError::TooManyEmptyPages),
                 true => Ok(()),
             },
         }
@@ -189,7 +189,7 @@ impl SearchPageReader {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<SearchPage, String> {
+    fn parse(text: &str) -> Result<SearchPage, String> {
         parse_search_page(&ApiResponse::parse(text.as_bytes()).unwrap())
     }
 
@@ -198,17 +198,17 @@ mod tests {
         let text = r#"{"searches":[{"searchQuery":"a\ud83d","hits":"7","ctr":0.5,"topClickedPage":null,"x":1},
             {"hits":1e999},{"searchQuery":42,"hits":3.0,"topClickedPage":"","lastSearchedAt":"2026"}],
             "totalSearches":"10","nextCursor":""}"#;
-        let page = read(text).unwrap();
+        let page = parse(text).unwrap();
         assert_eq!(page.searches.len(), 3);
         assert_eq!(page.searches[0].search_query, "a\u{fffd}");
         assert_eq!(page.searches[0].hits, Some(7.into()));
         assert_eq!((page.searches[1].search_query.as_str(), &page.searches[1].hits), ("", &None));
         assert_eq!((page.searches[2].search_query.as_str(), &page.searches[2].top_clicked_page), ("42", &None));
         assert_eq!((page.total_searches, page.next_cursor), (Some(10), None));
-        assert!(read(r#"{"searches":null}"#).unwrap().searches.is_empty());
-        assert_eq!(read(r#"{"searches":[null,{"hits":1},7]}"#).unwrap().searches.len(), 1);
+        assert!(parse(r#"{"searches":null}"#).unwrap().searches.is_empty());
+        assert_eq!(parse(r#"{"searches":[null,{"hits":1},7]}"#).unwrap().searches.len(), 1);
         for wrong in [r"{}", r#"{"searches":7}"#] {
-            assert!(read(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -225,34 +225,34 @@ mod tests {
 
     #[test]
     fn as_many_terms_as_are_wanted_in_pages_of_a_hundred() {
-        let mut reading = SearchPageReader::first(250);
-        let mut asked = Vec::new();
-        while let Some((limit, cursor)) = reading.next_request() {
-            asked.push((limit, cursor.map(str::to_owned)));
-            let next = format!("c{}", reading.pages());
-            reading.add_page(terms(limit, Some(&next))).unwrap();
+        let mut reader = SearchPageReader::first(250);
+        let mut requests = Vec::new();
+        while let Some((limit, cursor)) = reader.next_request() {
+            requests.push((limit, cursor.map(str::to_owned)));
+            let next = format!("c{}", reader.pages());
+            reader.add_page(terms(limit, Some(&next))).unwrap();
         }
         let cursor = |text: &str| Some(text.to_owned());
-        assert_eq!(asked, [(100, None), (100, cursor("c0")), (50, cursor("c1"))]);
-        assert_eq!(reading.joined.next_cursor, cursor("c2"));
+        assert_eq!(requests, [(100, None), (100, cursor("c0")), (50, cursor("c1"))]);
+        assert_eq!(reader.joined.next_cursor, cursor("c2"));
     }
 
     #[test]
     fn all_ends_where_the_cursor_ends_also_behind_an_empty_page() {
-        let mut reading = SearchPageReader::all(7);
-        reading.add_page(terms(7, Some("a"))).unwrap();
-        reading.add_page(terms(0, Some("b"))).unwrap();
-        assert_eq!(reading.next_request(), Some((7, Some("b"))));
-        reading.add_page(terms(2, None)).unwrap();
-        assert_eq!((reading.next_request(), reading.joined.searches.len()), (None, 9));
+        let mut reader = SearchPageReader::all(7);
+        reader.add_page(terms(7, Some("a"))).unwrap();
+        reader.add_page(terms(0, Some("b"))).unwrap();
+        assert_eq!(reader.next_request(), Some((7, Some("b"))));
+        reader.add_page(terms(2, None)).unwrap();
+        assert_eq!((reader.next_request(), reader.joined.searches.len()), (None, 9));
     }
 
     #[test]
     fn a_repeated_cursor_is_noticed_also_the_one_it_began_with() {
-        let mut reading = SearchPageReader::all(7);
-        reading.add_page(terms(7, Some("a"))).unwrap();
-        reading.add_page(terms(7, Some("b"))).unwrap();
-        assert_eq!(reading.add_page(terms(7, Some("a"))), Err(CursorError::Repeated));
+        let mut reader = SearchPageReader::all(7);
+        reader.add_page(terms(7, Some("a"))).unwrap();
+        reader.add_page(terms(7, Some("b"))).unwrap();
+        assert_eq!(reader.add_page(terms(7, Some("a"))), Err(CursorError::Repeated));
         assert_eq!(
             SearchPageReader::all(7).starting_at(Some("a".into())).add_page(terms(7, Some("a"))),
             Err(CursorError::Repeated)
@@ -261,50 +261,50 @@ mod tests {
 
     #[test]
     fn pages_without_terms_and_cursors_without_end_are_given_up() {
-        let mut reading = SearchPageReader::all(7);
-        let ended = (0..20)
-            .map(|n| reading.add_page(terms(0, Some(&n.to_string()))))
-            .position(|taken| taken == Err(CursorError::TooManyEmptyPages));
-        assert_eq!(ended, Some(9));
+        let mut reader = SearchPageReader::all(7);
+        let stopped_at = (0..20)
+            .map(|n| reader.add_page(terms(0, Some(&n.to_string()))))
+            .position(|result| result == Err(CursorError::TooManyEmptyPages));
+        assert_eq!(stopped_at, Some(9));
         assert_eq!(SearchPageReader::all(7).add_page(terms(7, Some(&"x".repeat(9000)))), Err(CursorError::TooLong));
     }
 
     #[test]
     fn only_pages_without_a_term_in_a_row_end_a_reading() {
-        let mut reading = SearchPageReader::all(7);
+        let mut reader = SearchPageReader::all(7);
         for round in 0..5 {
             for n in 0..9 {
-                assert_eq!(reading.add_page(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
+                assert_eq!(reader.add_page(terms(0, Some(&format!("{round}-{n}")))), Ok(()));
             }
-            assert_eq!(reading.add_page(terms(1, Some(&format!("{round}")))), Ok(()));
+            assert_eq!(reader.add_page(terms(1, Some(&format!("{round}")))), Ok(()));
         }
-        assert_eq!((reading.pages(), reading.joined.searches.len()), (50, 5));
+        assert_eq!((reader.pages(), reader.joined.searches.len()), (50, 5));
         // The last page has no cursor, however many pages before it had no term.
         for n in 0..9 {
-            assert_eq!(reading.add_page(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
+            assert_eq!(reader.add_page(terms(0, Some(&n.to_string().repeat(2)))), Ok(()));
         }
-        assert_eq!((reading.add_page(terms(0, None)), reading.next_request()), (Ok(()), None));
+        assert_eq!((reader.add_page(terms(0, None)), reader.next_request()), (Ok(()), None));
     }
 
     #[test]
     fn a_reading_asks_for_what_is_left_and_keeps_what_it_has_read() {
-        let mut reading = SearchPageReader::first(3);
-        assert_eq!(reading.next_request(), Some((3, None)));
-        reading.add_page(terms(2, Some("a"))).unwrap();
-        assert_eq!(reading.next_request(), Some((1, Some("a"))));
-        reading.add_page(SearchPage { total_searches: None, ..terms(2, Some("b")) }).unwrap();
-        assert_eq!((reading.next_request(), reading.joined.searches.len()), (None, 4), "more than was asked for");
-        assert_eq!(reading.joined.total_searches, Some(9), "a page may leave it out");
-        reading.add_page(SearchPage { total_searches: Some(10), ..terms(0, None) }).unwrap();
-        assert_eq!(reading.joined.total_searches, Some(10));
+        let mut reader = SearchPageReader::first(3);
+        assert_eq!(reader.next_request(), Some((3, None)));
+        reader.add_page(terms(2, Some("a"))).unwrap();
+        assert_eq!(reader.next_request(), Some((1, Some("a"))));
+        reader.add_page(SearchPage { total_searches: None, ..terms(2, Some("b")) }).unwrap();
+        assert_eq!((reader.next_request(), reader.joined.searches.len()), (None, 4), "more terms than requested");
+        assert_eq!(reader.joined.total_searches, Some(9), "a page may leave it out");
+        reader.add_page(SearchPage { total_searches: Some(10), ..terms(0, None) }).unwrap();
+        assert_eq!(reader.joined.total_searches, Some(10));
         assert_eq!(SearchPageReader::first(0).next_request(), None);
         assert_eq!(SearchPageReader::first(101).next_request(), Some((100, None)));
         assert_eq!(SearchPageReader::all(7).starting_at(Some("a".into())).next_request(), Some((7, Some("a"))));
         assert_eq!(SearchPageReader::all(7).starting_at(None).next_request(), Some((7, None)));
-        for (length, taken) in [(8192, Ok(())), (8193, Err(CursorError::TooLong))] {
-            let mut reading = SearchPageReader::all(7);
-            assert_eq!(reading.add_page(terms(1, Some(&"x".repeat(length)))), taken, "{length}");
-            assert_eq!(reading.joined.searches.len(), 1);
+        for (length, expected) in [(8192, Ok(())), (8193, Err(CursorError::TooLong))] {
+            let mut reader = SearchPageReader::all(7);
+            assert_eq!(reader.add_page(terms(1, Some(&"x".repeat(length)))), expected, "{length}");
+            assert_eq!(reader.joined.searches.len(), 1);
         }
     }
 
@@ -313,12 +313,12 @@ mod tests {
         for (cursor, next) in
             [(r#""x""#, Some("x")), ("7", Some("7")), (r#""""#, None), ("null", None), ("[7]", None), ("true", None)]
         {
-            let page = read(&format!(r#"{{"searches":[],"nextCursor":{cursor}}}"#)).unwrap();
+            let page = parse(&format!(r#"{{"searches":[],"nextCursor":{cursor}}}"#)).unwrap();
             assert_eq!((page.next_cursor.as_deref(), page.total_searches), (next, None), "{cursor}");
         }
         let text = r#"{"searches":[{"searchQuery":"a","hits":3,"ctr":" 0.25 ","topClickedPage":"/x","lastSearchedAt":7},
             {"searchQuery":null,"hits":"many","ctr":[1],"topClickedPage":8,"lastSearchedAt":null}]}"#;
-        let rows = read(text).unwrap().searches;
+        let rows = parse(text).unwrap().searches;
         let number = |text: &str| Some(serde_json::from_str::<Number>(text).unwrap());
         assert_eq!((&rows[0].hits, &rows[0].ctr), (&number("3"), &number("0.25")));
         assert_eq!((rows[0].top_clicked_page.as_deref(), rows[0].last_searched_at.as_deref()), (Some("/x"), Some("7")));

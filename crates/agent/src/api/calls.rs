@@ -31,10 +31,10 @@ impl ApiCall {
     }
 
     /// Returns advice for a person about this failure, to be appended to its message; empty if there is none.
-    pub fn advice(self, trouble: &RequestError) -> String {
-        let hint = match trouble.cause {
-            RequestErrorCause::Status(401) => unauthorized_advice(trouble),
-            RequestErrorCause::Status(403) => self.forbidden_advice(trouble),
+    pub fn advice(self, request_error: &RequestError) -> String {
+        let hint = match request_error.cause {
+            RequestErrorCause::Status(401) => unauthorized_advice(request_error),
+            RequestErrorCause::Status(403) => self.forbidden_advice(request_error),
             RequestErrorCause::Status(400 | 422) => match self {
                 ApiCall::Preview => "check the branch and api.projectId",
                 ApiCall::Searches => "check the dates, --limit, --cursor and api.projectId",
@@ -47,11 +47,11 @@ impl ApiCall {
                 ApiCall::Preview | ApiCall::Searches => "check api.baseUrl and api.projectId",
                 ApiCall::Deployment => "there is no such deployment, or its state is at another api.statusPath",
             },
-            RequestErrorCause::Status(409) => "the upstream is in another state than we think; try again later",
-            _ if trouble.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) => "try again then",
+            RequestErrorCause::Status(409) => "the upstream is not in the expected state; try again later",
+            _ if request_error.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) => "try again then",
             RequestErrorCause::Status(429) => match self {
                 ApiCall::Preview => "an organization may start 5 previews a minute: try again later",
-                ApiCall::Searches => "an organization may ask for analytics 100 times an hour: try again later",
+                ApiCall::Searches => "an organization may request analytics 100 times an hour: try again later",
                 _ => "too many requests: try again later",
             },
             RequestErrorCause::NotConnected => "check api.baseUrl, the network and proxies",
@@ -68,25 +68,25 @@ impl ApiCall {
         if hint.is_empty() { String::new() } else { format!("; {hint}") }
     }
 
-    fn forbidden_advice(self, trouble: &RequestError) -> &'static str {
-        let said = trouble.to_string().to_ascii_lowercase();
-        let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
+    fn forbidden_advice(self, request_error: &RequestError) -> &'static str {
+        let message = request_error.to_string().to_ascii_lowercase();
+        let contains_any = |words: &[&str]| words.iter().any(|word| message.contains(word));
         let is_preview = matches!(self, ApiCall::Preview | ApiCall::Deployment);
-        if says(&["plan", "enterprise", "upgrade"]) {
+        if contains_any(&["plan", "enterprise", "upgrade"]) {
             return match self {
                 _ if is_preview => "previews need another plan: ask the vendor",
                 ApiCall::Searches => "search analytics need another plan: ask the vendor",
                 _ => "static export needs another plan: ask the vendor",
             };
         }
-        if says(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
+        if contains_any(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
             return match self {
                 _ if is_preview => "the key may not do this: make one that may start previews",
                 ApiCall::Searches => "the key may not do this: make one that may read analytics",
                 _ => "the key may not do this: make one that may start exports",
             };
         }
-        if says(&["address", "allowlist", "allow list", "whitelist", " ip "]) {
+        if contains_any(&["address", "allowlist", "allow list", "whitelist", " ip "]) {
             return "this machine's address is not allowed: have it added to the list";
         }
         match self {
@@ -99,14 +99,14 @@ impl ApiCall {
     }
 }
 
-/// Returns the advice for a 401, without what the upstream's message already says.
-fn unauthorized_advice(trouble: &RequestError) -> &'static str {
-    let said = trouble.to_string().to_ascii_lowercase();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    if says(&["new one", "new key", "another key"]) {
+/// Returns the advice for a 401, without the part that the upstream's message already contains.
+fn unauthorized_advice(request_error: &RequestError) -> &'static str {
+    let message = request_error.to_string().to_ascii_lowercase();
+    let contains_any = |words: &[&str]| words.iter().any(|word| message.contains(word));
+    if contains_any(&["new one", "new key", "another key"]) {
         return "";
     }
-    if says(&["key"]) && says(&["wrong", "invalid", "revoked", "expired", "unknown"]) {
+    if contains_any(&["key"]) && contains_any(&["wrong", "invalid", "revoked", "expired", "unknown"]) {
         return "put a valid one in its place";
     }
     "the key is wrong, revoked or has expired: put a valid one in its place"
@@ -116,14 +116,19 @@ fn unauthorized_advice(trouble: &RequestError) -> &'static str {
 mod tests {
     use super::*;
 
+    // Regression: the advice after a 401 repeated what the upstream's message had already said about the key.
     #[test]
     fn what_the_upstream_says_of_a_key_is_not_said_twice() {
-        for (said, hint) in [
+        for (message, hint) in [
             ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
             ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
             ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
         ] {
-            assert_eq!(ApiCall::Start.advice(&RequestError::new(RequestErrorCause::Status(401), said)), hint, "{said}");
+            assert_eq!(
+                ApiCall::Start.advice(&RequestError::new(RequestErrorCause::Status(401), message)),
+                hint,
+                "{message}"
+            );
         }
     }
 
@@ -137,12 +142,12 @@ mod tests {
     }
 
     /// Checks the hints of all calls for one failure: a part of each, in the order of [`ALL`].
-    fn assert_hints(trouble: &RequestError, parts: [&str; 6]) {
-        for (ask, part) in ALL.into_iter().zip(parts) {
-            let hint = ask.advice(trouble);
-            let is_right =
+    fn assert_hints(request_error: &RequestError, parts: [&str; 6]) {
+        for (call, part) in ALL.into_iter().zip(parts) {
+            let hint = call.advice(request_error);
+            let is_expected =
                 if part.is_empty() { hint.is_empty() } else { hint.starts_with("; ") && hint.contains(part) };
-            assert!(is_right, "{ask:?} {trouble}: {hint:?} has no {part:?}");
+            assert!(is_expected, "{call:?} {request_error}: {hint:?} has no {part:?}");
         }
     }
 
@@ -153,7 +158,7 @@ mod tests {
             (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
             (422, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
             (404, ["api.domain", "no such job", "no such job", "projectId", "no such deployment", "projectId"]),
-            (409, ["another state"; 6]),
+            (409, ["expected state"; 6]),
             (429, ["too many", "too many", "too many", "5 previews", "too many", "100 times"]),
             (500, ["has trouble"; 6]),
             (599, ["has trouble"; 6]),
@@ -204,10 +209,10 @@ mod tests {
         ] {
             assert_hints(&RequestError::new(cause, "x"), [part; 6]);
         }
-        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "another state")] {
-            let mut trouble = status(code, "x");
-            trouble.retry_after = Some(std::time::Duration::from_secs(wait));
-            assert_hints(&trouble, [part; 6]);
+        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "expected state")] {
+            let mut request_error = status(code, "x");
+            request_error.retry_after = Some(std::time::Duration::from_secs(wait));
+            assert_hints(&request_error, [part; 6]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Decides the next step of an export job from its state. Pure: no clock, no socket.
+//! Decides the next step of an export job from its state. Pure: it uses no clock and no socket.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ pub enum ExportStep {
     /// Poll again after a pause.
     Poll,
     /// Request the link to the bundle.
-    AskForLink,
+    RequestLink,
     /// The job has failed, for this reason.
-    GiveUp(String),
+    Failed(String),
 }
 
 /// Returns the next step. Only `completed` and `failed` end a job; any other status means that it is still working.
 pub fn next_step(job: &ExportJob) -> ExportStep {
     match job.status_meaning() {
-        ExportStatus::Completed => ExportStep::AskForLink,
+        ExportStatus::Completed => ExportStep::RequestLink,
         ExportStatus::Failed => {
-            ExportStep::GiveUp(job.error.clone().unwrap_or_else(|| "it gives no reason".to_owned()))
+            ExportStep::Failed(job.error.clone().unwrap_or_else(|| "no reason was reported".to_owned()))
         }
         ExportStatus::Working(_) => ExportStep::Poll,
     }
 }
 
-/// Returns the pause after this many polls: it grows by half each time, from `first` to `most`.
-pub fn poll_pause(polls: u32, first: Duration, most: Duration) -> Duration {
-    first.mul_f64(1.5f64.powi(polls.min(30).cast_signed())).min(most)
+/// Returns the pause after this many polls: it grows by half each time, from `first` to `max`.
+pub fn poll_pause(polls: u32, first: Duration, max: Duration) -> Duration {
+    first.mul_f64(1.5f64.powi(polls.min(30).cast_signed())).min(max)
 }
 
 /// Detects a job that makes no progress.
 #[derive(Debug, Clone, Default)]
 pub struct StallDetector {
-    seen: Option<(ExportJob, Duration)>,
+    last_change: Option<(ExportJob, Duration)>,
     reported: bool,
 }
 
@@ -45,15 +45,15 @@ impl StallDetector {
     /// Records a state at `elapsed` since the first poll. Returns the time without progress when it first exceeds the
     /// limit; a job is reported once until it changes.
     pub fn observe(&mut self, job: &ExportJob, elapsed: Duration) -> Option<Duration> {
-        match &self.seen {
+        match &self.last_change {
             Some((before, since)) if before == job => {
-                let still = elapsed.saturating_sub(*since);
-                let tell = still >= STALL_TIMEOUT && !self.reported;
-                self.reported |= tell;
-                tell.then_some(still)
+                let unchanged = elapsed.saturating_sub(*since);
+                let is_new_stall = unchanged >= STALL_TIMEOUT && !self.reported;
+                self.reported |= is_new_stall;
+                is_new_stall.then_some(unchanged)
             }
             _ => {
-                self.seen = Some((job.clone(), elapsed));
+                self.last_change = Some((job.clone(), elapsed));
                 self.reported = false;
                 None
             }
@@ -62,7 +62,7 @@ impl StallDetector {
 
     /// Returns how long the job has been unchanged.
     pub fn unchanged_for(&self, elapsed: Duration) -> Duration {
-        self.seen.as_ref().map_or(Duration::ZERO, |(_, since)| elapsed.saturating_sub(*since))
+        self.last_change.as_ref().map_or(Duration::ZERO, |(_, since)| elapsed.saturating_sub(*since))
     }
 }
 
@@ -76,8 +76,8 @@ mod tests {
 
     #[test]
     fn only_completed_and_failed_end_a_job() {
-        assert_eq!(next_step(&job("completed", 1.0)), ExportStep::AskForLink);
-        assert!(matches!(next_step(&job("failed", 1.0)), ExportStep::GiveUp(_)));
+        assert_eq!(next_step(&job("completed", 1.0)), ExportStep::RequestLink);
+        assert!(matches!(next_step(&job("failed", 1.0)), ExportStep::Failed(_)));
         for status in ["queued", "running", "COMPLETED", "done", "error", "cancelled"] {
             assert_eq!(next_step(&job(status, 100.0)), ExportStep::Poll, "{status}");
         }
@@ -85,8 +85,11 @@ mod tests {
 
     #[test]
     fn polling_slows_down_from_one_second_to_ten() {
-        let at = |polls| poll_pause(polls, Duration::from_secs(1), Duration::from_secs(10)).as_millis();
-        assert_eq!([at(0), at(1), at(2), at(50), at(u32::MAX)], [1000, 1500, 2250, 10_000, 10_000]);
+        let pause_ms = |polls| poll_pause(polls, Duration::from_secs(1), Duration::from_secs(10)).as_millis();
+        assert_eq!(
+            [pause_ms(0), pause_ms(1), pause_ms(2), pause_ms(50), pause_ms(u32::MAX)],
+            [1000, 1500, 2250, 10_000, 10_000]
+        );
     }
 
     #[test]
@@ -106,31 +109,31 @@ mod tests {
     fn a_failed_job_is_given_up_for_its_own_reason_if_it_has_one() {
         let failed =
             |error: Option<&str>| next_step(&ExportJob { error: error.map(str::to_owned), ..job("failed", 1.0) });
-        assert_eq!(failed(Some("no pages")), ExportStep::GiveUp("no pages".to_owned()));
-        assert_eq!(failed(None), ExportStep::GiveUp("it gives no reason".to_owned()));
+        assert_eq!(failed(Some("no pages")), ExportStep::Failed("no pages".to_owned()));
+        assert_eq!(failed(None), ExportStep::Failed("no reason was reported".to_owned()));
     }
 
     #[test]
     fn whatever_changes_in_a_job_is_movement() {
         let seconds = Duration::from_secs;
-        let still = ExportJob { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
-        for moved in [
-            ExportJob { status: "packing".to_owned(), ..still.clone() },
-            ExportJob { progress: None, ..still.clone() },
-            ExportJob { page_count: Some(2), ..still.clone() },
-            ExportJob { updated_at: Some("2".to_owned()), ..still.clone() },
+        let unchanged = ExportJob { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
+        for changed in [
+            ExportJob { status: "packing".to_owned(), ..unchanged.clone() },
+            ExportJob { progress: None, ..unchanged.clone() },
+            ExportJob { page_count: Some(2), ..unchanged.clone() },
+            ExportJob { updated_at: Some("2".to_owned()), ..unchanged.clone() },
         ] {
             let mut stall = StallDetector::default();
             assert_eq!(stall.unchanged_for(seconds(9)), Duration::ZERO);
-            assert_eq!((stall.observe(&still, seconds(7)), stall.observe(&still, seconds(126))), (None, None));
-            assert_eq!(stall.observe(&moved, seconds(127)), None, "{moved:?}");
+            assert_eq!((stall.observe(&unchanged, seconds(7)), stall.observe(&unchanged, seconds(126))), (None, None));
+            assert_eq!(stall.observe(&changed, seconds(127)), None, "{changed:?}");
             assert_eq!(stall.unchanged_for(seconds(128)), seconds(1));
             assert_eq!(
-                (stall.observe(&moved, seconds(247)), stall.observe(&moved, seconds(248))),
+                (stall.observe(&changed, seconds(247)), stall.observe(&changed, seconds(248))),
                 (Some(seconds(120)), None)
             );
         }
-        let at = |first, most| poll_pause(3, seconds(first), seconds(most)).as_millis();
-        assert_eq!((at(2, 10), at(2, 5), at(20, 10)), (6750, 5000, 10_000));
+        let pause_ms = |first, max| poll_pause(3, seconds(first), seconds(max)).as_millis();
+        assert_eq!((pause_ms(2, 10), pause_ms(2, 5), pause_ms(20, 10)), (6750, 5000, 10_000));
     }
 }

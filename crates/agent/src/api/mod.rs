@@ -1,9 +1,9 @@
 //! Client of the management API: one request, one response. It does no disk I/O, and it sends the key to the API's own
 //! origin only (`docs/design/agent.md`, rule 6).
 //!
-//! [`responses`] parses responses: it requires only the fields that the specification promises. [`export`] and
-//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`calls`] gives advice
-//! about a failed call. Retries are left to the caller (`docwharf_base::net::retry`).
+//! [`responses`] parses responses: it requires only the fields that the specification guarantees. [`export`] and
+//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`calls`] has advice
+//! about failed calls. The caller retries (`docwharf_base::net::retry`).
 
 pub mod analytics;
 pub mod calls;
@@ -22,9 +22,11 @@ use zeroize::Zeroizing;
 
 use docwharf_base::encode_sets;
 use docwharf_base::error_chain::OneLine;
-use docwharf_base::net::redirects::{FollowError, RedirectPolicy, RedirectRefusal, RedirectScope, follow_redirects};
+use docwharf_base::net::redirects::{
+    FollowRedirectsError, RedirectPolicy, RedirectRefusal, RedirectScope, follow_redirects,
+};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
-use docwharf_base::secret::{SafeUrl, Scrubber, Secret};
+use docwharf_base::secret::{SafeUrl, Secret, SecretRedactor};
 
 use analytics::{SearchPage, SearchPageRequest};
 use preview::{PreviewDeployment, StartedPreview};
@@ -32,13 +34,14 @@ use responses::{ApiResponse, ExportJob, PresignedLink};
 
 /// Upper bound of a response body in bytes; the API's responses are small.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
-/// Upper bound of the state of a deployment in bytes, which contains the log of a build.
+/// Upper bound of the response with the state of a deployment in bytes; it contains the log of a build.
 const MAX_DEPLOYMENT_BYTES: usize = 16 * 1024 * 1024;
-/// Upper bounds for the body of an error response: bytes read, and time spent on reading.
+/// Upper bound of the bytes that are read of an error response.
 const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
+/// Upper bound of the time that is spent on reading an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The response to a request that changes nothing; see [`ApiClient::check_access`].
+/// The response to a request without effects; see [`ApiClient::check_access`].
 #[derive(Debug)]
 pub struct AccessCheck {
     /// Status code of the response.
@@ -60,23 +63,29 @@ pub struct ApiClient {
     /// Base URL; a trailing slash is ignored.
     base: SafeUrl,
     key: Secret,
-    call: Duration,
-    redirects: usize,
-    scrubber: Scrubber,
+    call_timeout: Duration,
+    max_redirects: usize,
+    redactor: SecretRedactor,
 }
 
 impl ApiClient {
-    /// Creates a client of the API at `base`; `call` is the timeout of each call as a whole.
-    pub fn new(http: reqwest::Client, base: SafeUrl, key: Secret, call: Duration, redirects: usize) -> ApiClient {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&key);
-        scrubber.hide_url(&base);
-        ApiClient { http, base, key, call, redirects, scrubber }
+    /// Creates a client of the API at `base`; `call_timeout` bounds each call as a whole.
+    pub fn new(
+        http: reqwest::Client,
+        base: SafeUrl,
+        key: Secret,
+        call_timeout: Duration,
+        max_redirects: usize,
+    ) -> ApiClient {
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&key);
+        redactor.hide_url(&base);
+        ApiClient { http, base, key, call_timeout, max_redirects, redactor }
     }
 
     /// Hides the key and the secrets of the base URL in texts of this API.
-    pub fn scrubber(&self) -> &Scrubber {
-        &self.scrubber
+    pub fn redactor(&self) -> &SecretRedactor {
+        &self.redactor
     }
 
     /// Starts an export of `domain` (POST /static-export/jobs); returns the job's id.
@@ -85,62 +94,65 @@ impl ApiClient {
         if let Some(version) = version {
             body["version"] = json!(version);
         }
-        let (status, answer, bytes) = self.call(Method::POST, &["static-export", "jobs"], &[], Some(&body)).await?;
-        responses::parse_job_id(&answer).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
+        let (status, response, bytes) = self.call(Method::POST, &["static-export", "jobs"], &[], Some(&body)).await?;
+        responses::parse_job_id(&response).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
     /// Polls an export job (GET /static-export/jobs/{jobId}).
     pub async fn poll_export(&self, id: &str) -> Result<ExportJob, RequestError> {
-        let (status, answer, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
-        responses::parse_job(&answer, &self.scrubber)
-            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
+        let (status, response, bytes) = self.call(Method::GET, &["static-export", "jobs", id], &[], None).await?;
+        responses::parse_job(&response, &self.redactor)
+            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
     /// Starts a preview of `branch`, or deploys an existing one again (POST /project/preview/{projectId}).
     pub async fn start_preview(&self, project: &str, branch: &str) -> Result<StartedPreview, RequestError> {
         let body = json!({ "branch": branch });
-        let (_, answer, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
-        // The preview has been started, whatever the response leaves out: a repetition would start another one.
-        Ok(preview::parse_started_preview(&answer))
+        let (_, response, _) = self.call(Method::POST, &["project", "preview", project], &[], Some(&body)).await?;
+        // The preview has been started even if the response has no fields: a repetition would start another one.
+        Ok(preview::parse_started_preview(&response))
     }
 
     /// Polls the deployment of a preview (GET `api.statusPath`).
     pub async fn poll_deployment(&self, path: &[&str]) -> Result<PreviewDeployment, RequestError> {
-        let (status, answer, bytes) = self.call_with_limit(Method::GET, path, &[], None, MAX_DEPLOYMENT_BYTES).await?;
-        let deployment = preview::parse_deployment(&answer, &self.scrubber);
-        deployment.map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
+        let (status, response, bytes) =
+            self.call_with_limit(Method::GET, path, &[], None, MAX_DEPLOYMENT_BYTES).await?;
+        let deployment = preview::parse_deployment(&response, &self.redactor);
+        deployment.map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
     /// Requests one page of search analytics (GET /analytics/{projectId}/searches).
     pub async fn search_page(
         &self,
         project: &str,
-        question: &SearchPageRequest<'_>,
+        request: &SearchPageRequest<'_>,
     ) -> Result<SearchPage, RequestError> {
-        let limit = question.limit.to_string();
-        let given = [
-            ("dateFrom", question.from),
-            ("dateTo", question.to),
+        let limit = request.limit.to_string();
+        let parameters = [
+            ("dateFrom", request.from),
+            ("dateTo", request.to),
             ("limit", Some(limit.as_str())),
-            ("cursor", question.cursor),
+            ("cursor", request.cursor),
         ];
-        let query: Vec<(&str, &str)> = given.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        let (status, answer, bytes) = self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
-        analytics::parse_search_page(&answer)
-            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.scrubber))
+        let query: Vec<(&str, &str)> =
+            parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+        let (status, response, bytes) =
+            self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
+        analytics::parse_search_page(&response)
+            .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
     /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
     pub async fn check_access(&self) -> Result<AccessCheck, RequestError> {
         let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
-        let late = |_| {
+        let timeout_error = |_| {
             Err(RequestError::new(
                 RequestErrorCause::NoResponse,
-                format!("no answer within {}", docwharf_base::net::format_seconds(self.call)),
+                format!("no response within {}", docwharf_base::net::format_seconds(self.call_timeout)),
             ))
         };
-        tokio::time::timeout(self.call, self.send_access_check(&url)).await.unwrap_or_else(late)
+        tokio::time::timeout(self.call_timeout, self.send_access_check(&url)).await.unwrap_or_else(timeout_error)
     }
 
     async fn send_access_check(&self, url: &SafeUrl) -> Result<AccessCheck, RequestError> {
@@ -158,28 +170,22 @@ impl ApiClient {
                 break;
             }
         }
-        let said = RequestError::from_answer(status, &headers, &body, &self.scrubber).to_string();
-        Ok(AccessCheck {
-            status,
-            is_json_object: ApiResponse::parse(&body).is_some(),
-            summary: said,
-            headers,
-            certificate,
-        })
+        let summary = RequestError::from_response(status, &headers, &body, &self.redactor).to_string();
+        Ok(AccessCheck { status, is_json_object: ApiResponse::parse(&body).is_some(), summary, headers, certificate })
     }
 
     /// Requests a fresh link to a bundle (POST /static-export/jobs/{jobId}/bundle, without a body).
     pub async fn request_link(&self, id: &str) -> Result<PresignedLink, RequestError> {
         let path = ["static-export", "jobs", id, "bundle"];
         // The body may contain the link itself, so it is never quoted in an error.
-        let (status, answer, _) =
-            self.call(Method::POST, &path, &[], None).await.map_err(|trouble| match trouble.cause {
+        let (status, response, _) =
+            self.call(Method::POST, &path, &[], None).await.map_err(|request_error| match request_error.cause {
                 RequestErrorCause::Unreadable => {
-                    RequestError::new(RequestErrorCause::Unreadable, "the answer is no JSON object that can be read")
+                    RequestError::new(RequestErrorCause::Unreadable, "the response is no valid JSON object")
                 }
-                _ => trouble,
+                _ => request_error,
             })?;
-        responses::parse_link(&answer)
+        responses::parse_link(&response)
             .map_err(|why| RequestError::new(RequestErrorCause::Unreadable, format!("{status}, but {why}")))
     }
 
@@ -194,14 +200,14 @@ impl ApiClient {
         self.call_with_limit(method, path, query, body, MAX_RESPONSE_BYTES).await
     }
 
-    /// Makes one call like [`ApiClient::call`], with a response body of at most `largest` bytes.
+    /// Makes one call like [`ApiClient::call`], with a response body of at most `max_bytes`.
     async fn call_with_limit(
         &self,
         method: Method,
         path: &[&str],
         query: &[(&str, &str)],
         body: Option<&Value>,
-        largest: usize,
+        max_bytes: usize,
     ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
         let mut url = self.base.expose().as_str().trim_end_matches('/').to_owned();
         for segment in path {
@@ -216,27 +222,30 @@ impl ApiClient {
             url.extend(utf8_percent_encode(segment, encode_sets::SEGMENT));
         }
         for (i, (name, value)) in query.iter().enumerate() {
-            let between = if i == 0 { '?' } else { '&' };
-            let _ = write!(url, "{between}{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT));
+            let separator = if i == 0 { '?' } else { '&' };
+            let _ = write!(url, "{separator}{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT));
         }
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
-        let shown = format!("{method} /{}", path.join("/"));
-        let began = std::time::Instant::now();
-        let result = tokio::time::timeout(self.call, self.send_following_redirects(method, url, body, largest)).await;
+        let request = format!("{method} /{}", path.join("/"));
+        let start = std::time::Instant::now();
+        let result =
+            tokio::time::timeout(self.call_timeout, self.send_following_redirects(method, url, body, max_bytes)).await;
         let result = result.unwrap_or_else(|_| {
             Err(RequestError::new(
                 RequestErrorCause::NoResponse,
-                format!("no answer within {}", docwharf_base::net::format_seconds(self.call)),
+                format!("no response within {}", docwharf_base::net::format_seconds(self.call_timeout)),
             ))
         });
-        let (shown, took) = (OneLine(&shown), began.elapsed().as_millis());
+        let (request, duration_ms) = (OneLine(&request), start.elapsed().as_millis());
         match &result {
-            Ok((status, ..)) => tracing::debug!("{shown}: {status} in {took} ms"),
+            Ok((status, ..)) => tracing::debug!("{request}: {status} in {duration_ms} ms"),
             // An unreadable response may contain a link.
-            Err(trouble) if trouble.cause == RequestErrorCause::Unreadable => {
-                tracing::debug!("{shown}: unreadable after {took} ms");
+            Err(request_error) if request_error.cause == RequestErrorCause::Unreadable => {
+                tracing::debug!("{request}: unreadable after {duration_ms} ms");
             }
-            Err(trouble) => tracing::debug!("{shown}: {} after {took} ms", OneLine(&trouble.to_string())),
+            Err(request_error) => {
+                tracing::debug!("{request}: {} after {duration_ms} ms", OneLine(&request_error.to_string()));
+            }
         }
         result
     }
@@ -246,10 +255,10 @@ impl ApiClient {
         method: Method,
         url: SafeUrl,
         body: Option<&Value>,
-        largest: usize,
+        max_bytes: usize,
     ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
         let scope = RedirectScope::OwnOrigin(self.authorization_value()?);
-        let policy = RedirectPolicy { scope, max_redirects: self.redirects };
+        let policy = RedirectPolicy { scope, max_redirects: self.max_redirects };
         let followed = follow_redirects(&self.http, &method, &url, &policy, async |hop| {
             let mut request = hop.request().header(ACCEPT, "application/json");
             if let Some(body) = body {
@@ -260,22 +269,22 @@ impl ApiClient {
         let (mut response, url) = followed.await.map_err(describe_follow_error)?;
         let status = response.status().as_u16();
         if !(200..300).contains(&status) {
-            return Err(read_error_response(response, &url, &self.scrubber).await);
+            return Err(read_error_response(response, &url, &self.redactor).await);
         }
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &url))? {
-            if bytes.len() + chunk.len() > largest {
-                let most = largest >> 20;
+            if bytes.len() + chunk.len() > max_bytes {
+                let max_mib = max_bytes >> 20;
                 return Err(RequestError::new(
                     RequestErrorCause::Unreadable,
-                    format!("{status}, but the answer is over {most} MiB"),
+                    format!("{status}, but the response is over {max_mib} MiB"),
                 ));
             }
             bytes.extend_from_slice(&chunk);
         }
         match ApiResponse::parse(&bytes) {
-            Some(answer) => Ok((status, answer, bytes)),
-            None => Err(RequestError::unreadable(status, "the answer is no JSON object", &bytes, &self.scrubber)),
+            Some(response) => Ok((status, response, bytes)),
+            None => Err(RequestError::unreadable(status, "the response is no JSON object", &bytes, &self.redactor)),
         }
     }
 
@@ -288,38 +297,44 @@ impl ApiClient {
     }
 }
 
-/// Describes a redirect that the key must not follow, and what to do about it.
-fn describe_follow_error(error: FollowError) -> RequestError {
+/// Describes a redirect to which the key must not be sent, with advice.
+fn describe_follow_error(error: FollowRedirectsError) -> RequestError {
     let (status, why) = match error {
-        FollowError::Request(error) => return error,
-        FollowError::Refused { status, why } => (status, why),
+        FollowRedirectsError::Request(error) => return error,
+        FollowRedirectsError::Refused { status, why } => (status, why),
     };
-    let what = match why {
-        RedirectRefusal::TooMany(most) => {
-            let what = format!("the API redirects more than {most} times");
-            return RequestError::new(RequestErrorCause::RefusedRedirect, what);
+    let message = match why {
+        RedirectRefusal::TooMany(max_redirects) => {
+            let message = format!("the API redirects more than {max_redirects} times");
+            return RequestError::new(RequestErrorCause::RefusedRedirect, message);
         }
-        RedirectRefusal::OtherOrigin(to) => {
-            format!("the API redirects to {to}, where the key must not go; if that is right, correct api.baseUrl")
+        RedirectRefusal::OtherOrigin(target) => {
+            format!(
+                "the API redirects to {target}, where the key must not be sent; if that address is right, correct api.baseUrl"
+            )
         }
-        RedirectRefusal::Credentials(to) => format!(
-            "the API redirects to {to} with a user name or a password; only the key may authenticate the request"
+        RedirectRefusal::Credentials(target) => format!(
+            "the API redirects to {target} with a user name or a password; only the key may authenticate the request"
         ),
-        RedirectRefusal::ChangesMethod(to) => format!("the API redirects a POST to {to}; correct api.baseUrl"),
+        RedirectRefusal::ChangesMethod(target) => format!("the API redirects a POST to {target}; correct api.baseUrl"),
         RedirectRefusal::NoLocation | RedirectRefusal::UnusableTarget(_) | RedirectRefusal::LeavesHttps(_) => {
             why.to_string()
         }
     };
-    RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {what}"))
+    RequestError::new(RequestErrorCause::RefusedRedirect, format!("{status}: {message}"))
 }
 
 /// Converts an error response. The status decides; as much of the body is quoted as arrives within
 /// [`ERROR_BODY_TIMEOUT`].
-async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scrubber: &Scrubber) -> RequestError {
+async fn read_error_response(
+    mut response: reqwest::Response,
+    url: &SafeUrl,
+    redactor: &SecretRedactor,
+) -> RequestError {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut body = Vec::new();
-    let read = async {
+    let read_body = async {
         while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, url))? {
             body.extend_from_slice(&chunk);
             if body.len() > MAX_ERROR_BODY_BYTES {
@@ -328,12 +343,12 @@ async fn read_error_response(mut response: reqwest::Response, url: &SafeUrl, scr
         }
         Ok::<(), RequestError>(())
     };
-    match tokio::time::timeout(ERROR_BODY_TIMEOUT, read).await {
-        // Only a complete response means that the server has started nothing.
-        Ok(Err(cut)) if status >= 500 => {
-            RequestError::new(RequestErrorCause::NoResponse, format!("{status}, and {cut}"))
+    match tokio::time::timeout(ERROR_BODY_TIMEOUT, read_body).await {
+        // Only a complete response means that the server has started no job.
+        Ok(Err(error)) if status >= 500 => {
+            RequestError::new(RequestErrorCause::NoResponse, format!("{status}, and {error}"))
         }
-        _ => RequestError::from_answer(status, &headers, &body, scrubber),
+        _ => RequestError::from_response(status, &headers, &body, redactor),
     }
 }
 
@@ -352,32 +367,35 @@ mod tests {
 
     #[test]
     fn a_refused_redirect_names_the_setting_to_correct() {
-        let to = || "https://other/x".to_owned();
+        let target = || "https://other/x".to_owned();
         for (why, message) in [
             (RedirectRefusal::NoLocation, "302: a redirect without a usable Location"),
-            (RedirectRefusal::UnusableTarget("x".to_owned()), "302: a redirect whose target is unusable: x"),
-            (RedirectRefusal::LeavesHttps(to()), "302: a redirect from https to plain https://other/x"),
+            (RedirectRefusal::UnusableTarget("x".to_owned()), "302: a redirect with an unusable target: x"),
+            (RedirectRefusal::LeavesHttps(target()), "302: a redirect from https to plain https://other/x"),
             (
-                RedirectRefusal::OtherOrigin(to()),
-                "302: the API redirects to https://other/x, where the key must not go; \
-                 if that is right, correct api.baseUrl",
+                RedirectRefusal::OtherOrigin(target()),
+                "302: the API redirects to https://other/x, where the key must not be sent; \
+                 if that address is right, correct api.baseUrl",
             ),
             (
-                RedirectRefusal::Credentials(to()),
+                RedirectRefusal::Credentials(target()),
                 "302: the API redirects to https://other/x with a user name or a password; \
                  only the key may authenticate the request",
             ),
             (
-                RedirectRefusal::ChangesMethod(to()),
+                RedirectRefusal::ChangesMethod(target()),
                 "302: the API redirects a POST to https://other/x; correct api.baseUrl",
             ),
             (RedirectRefusal::TooMany(10), "the API redirects more than 10 times"),
         ] {
-            let error = describe_follow_error(FollowError::Refused { status: 302, why });
+            let error = describe_follow_error(FollowRedirectsError::Refused { status: 302, why });
             assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::RefusedRedirect, message));
         }
-        let lost = RequestError::new(RequestErrorCause::NoResponse, "x");
-        assert_eq!(describe_follow_error(FollowError::Request(lost)).cause, RequestErrorCause::NoResponse);
+        let no_response = RequestError::new(RequestErrorCause::NoResponse, "x");
+        assert_eq!(
+            describe_follow_error(FollowRedirectsError::Request(no_response)).cause,
+            RequestErrorCause::NoResponse
+        );
     }
 
     #[test]
@@ -385,7 +403,7 @@ mod tests {
         let api = api("dwk_0123456789");
         let bearer = api.authorization_value().unwrap();
         assert_eq!((bearer.to_str().unwrap(), bearer.is_sensitive()), ("Bearer dwk_0123456789", true));
-        assert_eq!(api.scrubber().scrub("dwk_0123456789"), "***");
+        assert_eq!(api.redactor().redact("dwk_0123456789"), "***");
         assert!(!format!("{api:?}").contains("dwk_"), "{api:?}");
         for key in ["a\nb", "a\0b", "a\u{7f}b"] {
             assert_eq!(

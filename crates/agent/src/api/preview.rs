@@ -6,7 +6,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use docwharf_base::secret::Scrubber;
+use docwharf_base::secret::SecretRedactor;
 
 use super::responses::{ApiResponse, as_count, optional_text, required_text};
 
@@ -24,14 +24,13 @@ pub struct StartedPreview {
 const MAX_URL_BYTES: usize = 8 * 1024;
 
 /// Parses the response to starting a preview. The URL is normalized as a browser does, so that it is safe to print.
-pub fn parse_started_preview(answer: &ApiResponse) -> StartedPreview {
-    let said = match answer.value("previewUrl") {
+pub fn parse_started_preview(response: &ApiResponse) -> StartedPreview {
+    let url = match response.value("previewUrl") {
         Some(Value::String(text)) => url::Url::parse(&text).ok(),
         _ => None,
     };
-    let preview_url =
-        said.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= MAX_URL_BYTES);
-    let status_id = match answer.value("statusId") {
+    let preview_url = url.filter(|url| matches!(url.scheme(), "http" | "https") && url.as_str().len() <= MAX_URL_BYTES);
+    let status_id = match response.value("statusId") {
         Some(Value::String(id)) => Some(id).filter(|id| is_path_segment(id)),
         Some(Value::Number(id)) => Some(id.to_string()),
         _ => None,
@@ -96,7 +95,7 @@ pub enum DeploymentStep {
     /// The preview is deployed.
     Ready,
     /// The deployment has failed.
-    GiveUp,
+    Failed,
 }
 
 impl PreviewDeployment {
@@ -105,7 +104,7 @@ impl PreviewDeployment {
     pub fn next_step(&self) -> DeploymentStep {
         match self.status.as_str() {
             "success" => DeploymentStep::Ready,
-            "failure" => DeploymentStep::GiveUp,
+            "failure" => DeploymentStep::Failed,
             _ => DeploymentStep::Poll,
         }
     }
@@ -114,27 +113,27 @@ impl PreviewDeployment {
     pub fn line(&self) -> String {
         match self.logs.len() as u64 {
             0 => self.status.clone(),
-            lines => format!("{}, {} of log", self.status, docwharf_base::model::units::count_noun(lines, "line")),
+            lines => format!("{}, {} of log", self.status, docwharf_base::model::units::format_count(lines, "line")),
         }
     }
 }
 
 /// Parses the state of a deployment; secrets are hidden in it.
-pub fn parse_deployment(answer: &ApiResponse, scrubber: &Scrubber) -> Result<PreviewDeployment, String> {
-    let said = |name| optional_text(answer, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+pub fn parse_deployment(response: &ApiResponse, redactor: &SecretRedactor) -> Result<PreviewDeployment, String> {
+    let text = |name| optional_text(response, name).filter(|text| !text.is_empty()).map(|text| redactor.redact(&text));
     Ok(PreviewDeployment {
-        status: required_text(answer, "status")?,
-        summary: said("summary"),
-        logs: split_log_lines(answer.value("logs")).iter().map(|line| scrubber.scrub(line)).collect(),
-        created_at: said("createdAt"),
-        ended_at: said("endedAt"),
-        commit: answer.raw_value("commit").and_then(|raw| ApiResponse::parse(raw.get().as_bytes())).map(|commit| {
-            let said =
-                |name| optional_text(&commit, name).filter(|text| !text.is_empty()).map(|text| scrubber.scrub(&text));
+        status: required_text(response, "status")?,
+        summary: text("summary"),
+        logs: split_log_lines(response.value("logs")).iter().map(|line| redactor.redact(line)).collect(),
+        created_at: text("createdAt"),
+        ended_at: text("endedAt"),
+        commit: response.raw_value("commit").and_then(|raw| ApiResponse::parse(raw.get().as_bytes())).map(|commit| {
+            let text =
+                |name| optional_text(&commit, name).filter(|text| !text.is_empty()).map(|text| redactor.redact(&text));
             PreviewCommit {
-                sha: said("sha"),
-                branch: said("ref"),
-                message: said("message"),
+                sha: text("sha"),
+                branch: text("ref"),
+                message: text("message"),
                 files_changed: count_changed_files(&commit),
             }
         }),
@@ -143,13 +142,13 @@ pub fn parse_deployment(answer: &ApiResponse, scrubber: &Scrubber) -> Result<Pre
 
 /// Splits logs into lines: the server sends a list of texts, or one text of several lines.
 fn split_log_lines(logs: Option<Value>) -> Vec<String> {
-    let of = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     match logs {
-        Some(Value::String(text)) => of(&text),
+        Some(Value::String(text)) => lines(&text),
         Some(Value::Array(list)) => list
             .iter()
             .flat_map(|line| match line {
-                Value::String(text) => of(text),
+                Value::String(text) => lines(text),
                 other => vec![other.to_string()],
             })
             .collect(),
@@ -162,11 +161,11 @@ fn count_changed_files(commit: &ApiResponse) -> ChangedFileCounts {
     let Some(files) = commit.raw_value("filesChanged").and_then(|raw| ApiResponse::parse(raw.get().as_bytes())) else {
         return ChangedFileCounts::default();
     };
-    let of = |name| match files.value(name) {
+    let count = |name| match files.value(name) {
         Some(Value::Array(list)) => Some(list.len() as u64),
         other => as_count(other),
     };
-    ChangedFileCounts { added: of("added"), modified: of("modified"), removed: of("removed") }
+    ChangedFileCounts { added: count("added"), modified: count("modified"), removed: count("removed") }
 }
 
 /// Path of a deployment's state below `api.baseUrl`. One of its segments is replaced by the status id.
@@ -187,11 +186,11 @@ impl Default for StatusPath {
 impl StatusPath {
     /// Parses a path like `/project/update-status/{statusId}`; the error describes the mistake.
     pub fn parse(text: &str) -> Result<StatusPath, String> {
-        let wrong = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{STATUS_ID_PLACEHOLDER}");
-        let path = text.trim().strip_prefix('/').ok_or_else(|| wrong("does not begin with /"))?;
+        let error = |why: &str| format!("{text:?} {why}: write it like /project/update-status/{STATUS_ID_PLACEHOLDER}");
+        let path = text.trim().strip_prefix('/').ok_or_else(|| error("does not begin with /"))?;
         let segments: Vec<String> = path.split('/').map(str::to_owned).collect();
         if segments.iter().filter(|segment| *segment == STATUS_ID_PLACEHOLDER).count() != 1 {
-            return Err(wrong("has not exactly one segment {statusId}"));
+            return Err(error("does not have exactly one segment {statusId}"));
         }
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~".contains(&b);
         for segment in segments
@@ -199,20 +198,20 @@ impl StatusPath {
             .filter(|segment| ![STATUS_ID_PLACEHOLDER, PROJECT_ID_PLACEHOLDER].contains(&segment.as_str()))
         {
             if segment.is_empty() || [".", ".."].contains(&segment.as_str()) || !segment.bytes().all(plain) {
-                return Err(wrong(&format!("has the segment {segment:?}, which is no plain name")));
+                return Err(error(&format!("has the segment {segment:?}, which is no plain name")));
             }
         }
         Ok(StatusPath(segments))
     }
 
-    /// Returns the path for one deployment; none if the path contains the project and none is given.
+    /// Returns the path for one deployment; none if the path contains the project and `project` is none.
     pub fn fill<'a>(&'a self, id: &'a str, project: Option<&'a str>) -> Option<Vec<&'a str>> {
-        let fill = |segment: &'a String| match segment.as_str() {
+        let fill_segment = |segment: &'a String| match segment.as_str() {
             STATUS_ID_PLACEHOLDER => Some(id),
             PROJECT_ID_PLACEHOLDER => project,
             plain => Some(plain),
         };
-        self.0.iter().map(fill).collect()
+        self.0.iter().map(fill_segment).collect()
     }
 }
 
@@ -227,10 +226,10 @@ mod tests {
     #[test]
     fn only_success_and_failure_end_a_deployment() {
         let step = |status: &str| {
-            let answer = object(&format!("{{\"status\":{status:?}}}"));
-            parse_deployment(&answer, &Scrubber::default()).unwrap().next_step()
+            let response = object(&format!("{{\"status\":{status:?}}}"));
+            parse_deployment(&response, &SecretRedactor::default()).unwrap().next_step()
         };
-        assert_eq!((step("success"), step("failure")), (DeploymentStep::Ready, DeploymentStep::GiveUp));
+        assert_eq!((step("success"), step("failure")), (DeploymentStep::Ready, DeploymentStep::Failed));
         for working in ["queued", "in_progress", "SUCCESS", "failed", "cancelled", "warming-up"] {
             assert_eq!(step(working), DeploymentStep::Poll, "{working}");
         }
@@ -238,26 +237,26 @@ mod tests {
 
     #[test]
     fn of_a_deployment_only_its_status_is_required() {
-        let of = |text| parse_deployment(&object(text), &Scrubber::default());
+        let parse = |text| parse_deployment(&object(text), &SecretRedactor::default());
         let odd = r#"{"status":"queued","summary":7,"logs":"a\nb","commit":"x","endedAt":null}"#;
-        let odd = of(odd).unwrap();
+        let odd = parse(odd).unwrap();
         assert_eq!((odd.summary, odd.logs, odd.commit), (None, vec!["a".to_owned(), "b".to_owned()], None));
-        let whole = r#"{"status":"success","logs":["a",{"b":1}],"commit":{"sha":"1","ref":"main","filesChanged":
+        let complete = r#"{"status":"success","logs":["a",{"b":1}],"commit":{"sha":"1","ref":"main","filesChanged":
             {"added":["x","y"],"modified":3,"removed":null}}}"#;
-        let commit = of(whole).unwrap().commit.unwrap();
+        let commit = parse(complete).unwrap().commit.unwrap();
         assert_eq!(commit.files_changed, ChangedFileCounts { added: Some(2), modified: Some(3), removed: None });
-        assert!(of("{}").is_err());
+        assert!(parse("{}").is_err());
     }
 
     #[test]
     fn of_a_preview_nothing_is_required_and_its_address_is_safe_to_print() {
-        let of = |text| parse_started_preview(&object(text));
-        assert_eq!(of(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
-        assert_eq!(of(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
+        let parse = |text| parse_started_preview(&object(text));
+        assert_eq!(parse(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
+        assert_eq!(parse(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
         for wrong in [r"{}", r#"{"previewUrl":"javascript:alert(1)"}"#, r#"{"previewUrl":7,"statusId":".."}"#] {
-            assert_eq!(of(wrong), StartedPreview { status_id: None, preview_url: None }, "{wrong}");
+            assert_eq!(parse(wrong), StartedPreview { status_id: None, preview_url: None }, "{wrong}");
         }
-        let hostile = of("{\"previewUrl\":\"https://p.example/a\\u001b[2J\\u202eb\"}").preview_url.unwrap();
+        let hostile = parse("{\"previewUrl\":\"https://p.example/a\\u001b[2J\\u202eb\"}").preview_url.unwrap();
         assert_eq!(hostile, "https://p.example/a%1B[2J%E2%80%AEb");
     }
 
@@ -291,7 +290,7 @@ mod tests {
             assert_eq!(preview.preview_url.as_deref(), is_shown.then_some(address));
             assert_eq!(preview.status_id.as_deref(), Some("x"));
         }
-        for (id, known) in [
+        for (id, expected) in [
             (r#""a/b""#, Some("a/b")),
             ("7", Some("7")),
             (r#""...""#, Some("...")),
@@ -300,36 +299,36 @@ mod tests {
             ("null", None),
         ] {
             let preview = parse_started_preview(&object(&format!(r#"{{"statusId":{id}}}"#)));
-            assert_eq!(preview.status_id.as_deref(), known, "{id}");
+            assert_eq!(preview.status_id.as_deref(), expected, "{id}");
         }
         assert_eq!(["x", "", ".", ".."].map(is_path_segment), [true, false, false, false]);
     }
 
     #[test]
     fn whatever_a_deployment_says_is_without_secrets_and_what_is_empty_is_nothing() {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
-        let said = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
+        let text = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
             "createdAt":"1","endedAt":"2","commit":{"sha":"dwk_0123456789","ref":"R dwk_0123456789","message":"M dwk_0123456789",
             "filesChanged":{"added":4,"modified":[],"removed":["x"]}}}"#;
-        let whole = parse_deployment(&object(said), &scrubber).unwrap();
-        assert_eq!(whole.logs, ["L ***", "more", r#"{"x":"***"}"#, "7"]);
+        let deployment = parse_deployment(&object(text), &redactor).unwrap();
+        assert_eq!(deployment.logs, ["L ***", "more", r#"{"x":"***"}"#, "7"]);
         let text = |text: &str| Some(text.to_owned());
         let files_changed = ChangedFileCounts { added: Some(4), modified: Some(0), removed: Some(1) };
         let commit = PreviewCommit { sha: text("***"), branch: text("R ***"), message: text("M ***"), files_changed };
-        assert_eq!((&whole.summary, &whole.commit), (&text("S ***"), &Some(commit)));
+        assert_eq!((&deployment.summary, &deployment.commit), (&text("S ***"), &Some(commit)));
         assert_eq!(
-            (&whole.created_at, &whole.ended_at, whole.line()),
+            (&deployment.created_at, &deployment.ended_at, deployment.line()),
             (&text("1"), &text("2"), "queued, 4 lines of log".into())
         );
         let empty = r#"{"status":"queued","summary":"","logs":"","createdAt":"","commit":{"sha":"","filesChanged":7}}"#;
-        let empty = parse_deployment(&object(empty), &scrubber).unwrap();
+        let empty = parse_deployment(&object(empty), &redactor).unwrap();
         let commit =
             PreviewCommit { sha: None, branch: None, message: None, files_changed: ChangedFileCounts::default() };
         assert_eq!((&empty.summary, &empty.created_at, &empty.commit), (&None, &None, &Some(commit)));
         assert_eq!((empty.logs.len(), empty.line()), (0, "queued".to_owned()));
-        let one = parse_deployment(&object(r#"{"status":"x","logs":"a"}"#), &scrubber).unwrap();
-        assert_eq!((one.commit.is_none(), one.line()), (true, "x, 1 line of log".to_owned()));
+        let single_line = parse_deployment(&object(r#"{"status":"x","logs":"a"}"#), &redactor).unwrap();
+        assert_eq!((single_line.commit.is_none(), single_line.line()), (true, "x, 1 line of log".to_owned()));
     }
 
     #[test]

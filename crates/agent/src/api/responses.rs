@@ -8,11 +8,11 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use docwharf_base::model::units::count_noun;
-use docwharf_base::secret::{SafeUrl, Scrubber};
+use docwharf_base::model::units::format_count;
+use docwharf_base::secret::{SafeUrl, SecretRedactor};
 
 /// The fields of a response, each parsed only when it is read: a number out of range or half a surrogate pair in a
-/// field that is not needed does no harm.
+/// field that is not needed causes no error.
 #[derive(Debug, Clone)]
 pub struct ApiResponse(BTreeMap<String, Box<RawValue>>);
 
@@ -37,30 +37,30 @@ impl ApiResponse {
 /// Replaces lone halves of surrogate pairs, which a text cut in the middle of a character contains, by replacement
 /// characters (RFC 8259 section 8.2 leaves them to the reader).
 fn replace_lone_surrogates(json: &str) -> String {
-    let unit = |at: usize| {
-        let digits = json.get(at..at + 6)?.strip_prefix("\\u")?;
+    let unit = |start: usize| {
+        let digits = json.get(start..start + 6)?.strip_prefix("\\u")?;
         u16::from_str_radix(digits, 16).ok()
     };
-    let (mut out, mut at) = (String::with_capacity(json.len()), 0);
-    while let Some(found) = json[at..].find('\\') {
-        out.push_str(&json[at..at + found]);
-        at += found;
-        let length = match (unit(at), unit(at + 6)) {
+    let (mut out, mut pos) = (String::with_capacity(json.len()), 0);
+    while let Some(offset) = json[pos..].find('\\') {
+        out.push_str(&json[pos..pos + offset]);
+        pos += offset;
+        let length = match (unit(pos), unit(pos + 6)) {
             (Some(0xd800..=0xdbff), Some(0xdc00..=0xdfff)) => 12,
             (Some(0xd800..=0xdfff), _) => {
                 out.push('\u{fffd}');
-                at += 6;
+                pos += 6;
                 continue;
             }
             (Some(_), _) => 6,
-            // A backslash and the escaped byte.
+            // A backslash and the escaped character.
             _ => 2,
         };
-        let end = json.ceil_char_boundary(at + length);
-        out.push_str(json.get(at..end).unwrap_or_default());
-        at = end;
+        let end = json.ceil_char_boundary(pos + length);
+        out.push_str(json.get(pos..end).unwrap_or_default());
+        pos = end;
     }
-    out.push_str(&json[at..]);
+    out.push_str(&json[pos..]);
     out
 }
 
@@ -108,7 +108,7 @@ impl ExportJob {
             let _ = write!(line, ", {progress:.0} %");
         }
         if let Some(pages) = self.page_count {
-            let _ = write!(line, ", {}", count_noun(pages, "page"));
+            let _ = write!(line, ", {}", format_count(pages, "page"));
         }
         line
     }
@@ -125,10 +125,10 @@ pub struct PresignedLink {
     pub expires_at: Option<String>,
 }
 
-pub(super) fn required_text(answer: &ApiResponse, name: &str) -> Result<String, String> {
-    match answer.value(name) {
+pub(super) fn required_text(response: &ApiResponse, name: &str) -> Result<String, String> {
+    match response.value(name) {
         Some(Value::String(text)) if !text.is_empty() => Ok(text),
-        None if !answer.0.contains_key(name) => Err(format!("it has no {name}")),
+        None if !response.0.contains_key(name) => Err(format!("it has no {name}")),
         _ => Err(format!("its {name} is not a text")),
     }
 }
@@ -148,39 +148,43 @@ pub(super) fn as_count(value: Option<Value>) -> Option<u64> {
     as_number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
 }
 
-pub(super) fn optional_text(answer: &ApiResponse, name: &str) -> Option<String> {
-    match answer.value(name)? {
+pub(super) fn optional_text(response: &ApiResponse, name: &str) -> Option<String> {
+    match response.value(name)? {
         Value::String(text) => Some(text),
         _ => None,
     }
 }
 
 /// Parses the id in the response to starting a job.
-pub fn parse_job_id(answer: &ApiResponse) -> Result<String, String> {
-    required_text(answer, "jobId")
+pub fn parse_job_id(response: &ApiResponse) -> Result<String, String> {
+    required_text(response, "jobId")
 }
 
 /// Parses the response to a poll; secrets are hidden in its error.
-pub fn parse_job(answer: &ApiResponse, scrubber: &Scrubber) -> Result<ExportJob, String> {
-    let error = match answer.value("error") {
+pub fn parse_job(response: &ApiResponse, redactor: &SecretRedactor) -> Result<ExportJob, String> {
+    let error = match response.value("error") {
         None | Some(Value::Null) => None,
-        Some(Value::String(text)) => Some(scrubber.scrub(&text)),
-        Some(other) => Some(scrubber.scrub(&other.to_string())),
+        Some(Value::String(text)) => Some(redactor.redact(&text)),
+        Some(other) => Some(redactor.redact(&other.to_string())),
     };
     Ok(ExportJob {
-        status: required_text(answer, "status")?,
-        progress: as_number(answer.value("progress")),
-        page_count: as_count(answer.value("pageCount")),
-        updated_at: optional_text(answer, "updatedAt"),
+        status: required_text(response, "status")?,
+        progress: as_number(response.value("progress")),
+        page_count: as_count(response.value("pageCount")),
+        updated_at: optional_text(response, "updatedAt"),
         error,
     })
 }
 
 /// Parses the link in the response to a bundle call.
-pub fn parse_link(answer: &ApiResponse) -> Result<PresignedLink, String> {
-    let url = SafeUrl::parse(&required_text(answer, "bundleUrl")?)
+pub fn parse_link(response: &ApiResponse) -> Result<PresignedLink, String> {
+    let url = SafeUrl::parse(&required_text(response, "bundleUrl")?)
         .map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
-    Ok(PresignedLink { url, size: as_count(answer.value("sizeBytes")), expires_at: optional_text(answer, "expiresAt") })
+    Ok(PresignedLink {
+        url,
+        size: as_count(response.value("sizeBytes")),
+        expires_at: optional_text(response, "expiresAt"),
+    })
 }
 
 #[cfg(test)]
@@ -193,22 +197,22 @@ mod tests {
 
     #[test]
     fn only_what_is_promised_is_required_and_the_rest_may_be_of_any_type() {
-        let none = Scrubber::default();
-        let bare = parse_job(&object(r#"{"status":"warming-up"}"#), &none).unwrap();
+        let redactor = SecretRedactor::default();
+        let bare = parse_job(&object(r#"{"status":"warming-up"}"#), &redactor).unwrap();
         assert_eq!(bare.status_meaning(), ExportStatus::Working("warming-up".into()));
         let odd = r#"{"status":"running","progress":"55","pageCount":"many","updatedAt":7,"error":null,"x":[]}"#;
-        let odd = parse_job(&object(odd), &none).unwrap();
+        let odd = parse_job(&object(odd), &redactor).unwrap();
         assert_eq!(
             (odd.progress, odd.page_count, odd.updated_at.as_deref(), odd.error),
             (Some(55.0), None, None, None)
         );
         for wrong in [r"{}", r#"{"status":""}"#, r#"{"status":7}"#] {
-            assert!(parse_job(&object(wrong), &none).is_err(), "{wrong}");
+            assert!(parse_job(&object(wrong), &redactor).is_err(), "{wrong}");
         }
         let beyond = r#"{"status":"running","progress":1e999,"error":"\ud800","pageCount":3,"x":"\udc00"}"#;
-        let beyond = parse_job(&object(beyond), &none).unwrap();
+        let beyond = parse_job(&object(beyond), &redactor).unwrap();
         assert_eq!((beyond.progress, beyond.page_count, beyond.error.as_deref()), (None, Some(3), Some("\u{fffd}")));
-        assert_eq!(parse_job(&object("\u{feff}{\"status\":\"queued\"}"), &none).unwrap().status, "queued");
+        assert_eq!(parse_job(&object("\u{feff}{\"status\":\"queued\"}"), &redactor).unwrap().status, "queued");
         for no_object in ["", "[]", "\"text\"", "{\"status\":", "<html>", "null"] {
             assert!(ApiResponse::parse(no_object.as_bytes()).is_none(), "{no_object}");
         }
@@ -222,26 +226,26 @@ mod tests {
             (r#""a\ud83d""#, "a\u{fffd}"),
             (r#""\ude00\n\ud83d\ude00\\ud83d\u00e9\ud83dé""#, "\u{fffd}\n\u{1f600}\\ud83dé\u{fffd}é"),
         ] {
-            let answer = object(&format!("{{\"searchQuery\":{json}}}"));
-            assert_eq!(answer.value("searchQuery").unwrap(), text);
+            let response = object(&format!("{{\"searchQuery\":{json}}}"));
+            assert_eq!(response.value("searchQuery").unwrap(), text);
         }
     }
 
     #[test]
     fn a_link_is_http_and_its_hints_are_hints() {
-        let of = |text| parse_link(&object(text));
-        let good = of(r#"{"bundleUrl":"https://b/x?s=1","sizeBytes":"big","expiresAt":0}"#).unwrap();
+        let parse = |text| parse_link(&object(text));
+        let good = parse(r#"{"bundleUrl":"https://b/x?s=1","sizeBytes":"big","expiresAt":0}"#).unwrap();
         assert_eq!((good.size, good.expires_at), (None, None));
         for wrong in [r#"{"bundleUrl":"file:///etc/passwd"}"#, r#"{"bundleUrl":""}"#, r"{}", r#"{"bundleUrl":"x"}"#] {
-            assert!(of(wrong).is_err(), "{wrong}");
+            assert!(parse(wrong).is_err(), "{wrong}");
         }
     }
 
     #[test]
     fn an_error_of_any_type_is_told_without_secrets() {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
-        for (error, told) in [
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
+        for (error, expected) in [
             (r#""the key dwk_0123456789 is wrong""#, Some("the key *** is wrong")),
             (r#"{"key":"dwk_0123456789"}"#, Some(r#"{"key":"***"}"#)),
             (r#"["dwk_0123456789"]"#, Some(r#"["***"]"#)),
@@ -249,11 +253,11 @@ mod tests {
             (r#""""#, Some("")),
             ("null", None),
         ] {
-            let job = parse_job(&object(&format!(r#"{{"status":"failed","error":{error}}}"#)), &scrubber).unwrap();
-            assert_eq!((job.error.as_deref(), job.status_meaning()), (told, ExportStatus::Failed), "{error}");
+            let job = parse_job(&object(&format!(r#"{{"status":"failed","error":{error}}}"#)), &redactor).unwrap();
+            assert_eq!((job.error.as_deref(), job.status_meaning()), (expected, ExportStatus::Failed), "{error}");
         }
         assert_eq!(
-            parse_job(&object(r#"{"status":"completed"}"#), &scrubber).unwrap().status_meaning(),
+            parse_job(&object(r#"{"status":"completed"}"#), &redactor).unwrap().status_meaning(),
             ExportStatus::Completed
         );
     }
@@ -277,14 +281,14 @@ mod tests {
             ("[1]", None, None),
         ] {
             let job = object(&format!(r#"{{"status":"x","progress":{json},"pageCount":{json},"updatedAt":"now"}}"#));
-            let job = job_of(&job);
+            let job = parse_job_without_secrets(&job);
             assert_eq!(job.progress, progress.map(|text| text.parse().unwrap()), "{json}");
             assert_eq!((job.page_count, job.updated_at.as_deref()), (pages, Some("now")), "{json}");
         }
     }
 
-    fn job_of(answer: &ApiResponse) -> ExportJob {
-        parse_job(answer, &Scrubber::default()).unwrap()
+    fn parse_job_without_secrets(response: &ApiResponse) -> ExportJob {
+        parse_job(response, &SecretRedactor::default()).unwrap()
     }
 
     #[test]
@@ -294,7 +298,7 @@ mod tests {
             (r#"{"status":"running","progress":54.6,"pageCount":12}"#, "running, 55 %, 12 pages"),
             (r#"{"status":"running","pageCount":1}"#, "running, 1 page"),
         ] {
-            assert_eq!(job_of(&object(text)).line(), line);
+            assert_eq!(parse_job_without_secrets(&object(text)).line(), line);
         }
         let link = parse_link(&object(r#"{"bundleUrl":"http://b/x","sizeBytes":7,"expiresAt":"soon"}"#)).unwrap();
         assert_eq!(

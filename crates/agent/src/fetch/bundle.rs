@@ -1,4 +1,4 @@
-//! The bundle of a download: as it is known, expected and received.
+//! The bundle of a download, before and after it is received.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ pub enum DownloadResult {
 /// A received bundle.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceivedBundle {
-    /// Path of the file; the receiver must remove it.
+    /// Path of the file; the caller must remove it.
     pub path: PathBuf,
     /// Validator and size of the file, if the server sent a validator.
     pub known: Option<BundleValidator>,
-    /// Whether an earlier process received a part of the file, which a power cut may have damaged.
+    /// Whether an earlier process received a part of the file. A power cut may have damaged that part.
     pub resumed: bool,
     /// Whether the server named a content coding although none was requested.
     pub encoded: bool,
@@ -48,10 +48,10 @@ pub struct ExpectedBundle<'a> {
     /// Path of the file, which exists once the first byte has been received.
     pub path: PathBuf,
     /// Directory of the file, and its name there.
-    pub place: (&'a Directory, &'static str),
+    pub directory_entry: (&'a Directory, &'static str),
     /// How many bytes of the file can be read.
     pub growth: &'a Arc<WriteProgress>,
 }
 
-/// Provides free space for a bundle that is about to be received, or fails.
+/// Frees disk space for a bundle that is about to be received, or fails.
 pub type SpaceCallback<'a> = &'a dyn Fn(&ExpectedBundle<'_>) -> Result<(), RequestError>;

@@ -22,10 +22,10 @@ impl ContentRange {
         (range.first <= range.last && range.total.is_none_or(|total| range.last < total)).then_some(range)
     }
 
-    /// Whether the range is the rest of a file of which `have` bytes have been received.
-    pub(super) fn continues(self, have: u64, total: Option<u64>) -> bool {
+    /// Whether the range is the rest of a file of which `received` bytes have arrived.
+    pub(super) fn continues(self, received: u64, total: Option<u64>) -> bool {
         let same_total = self.total.is_none() || total.is_none() || self.total == total;
-        self.first == have
+        self.first == received
             && same_total
             && self.total.or(total).is_none_or(|total| self.last.checked_add(1) == Some(total))
     }
@@ -35,7 +35,7 @@ impl ContentRange {
 mod tests {
     use super::*;
 
-    fn of(text: &str) -> Option<ContentRange> {
+    fn parse(text: &str) -> Option<ContentRange> {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_RANGE, text.parse().unwrap());
         ContentRange::from_headers(&headers)
@@ -43,20 +43,21 @@ mod tests {
 
     #[test]
     fn only_the_exact_rest_continues_a_file() {
-        assert!(of("bytes 5-9/10").unwrap().continues(5, Some(10)));
-        assert!(of("bytes 5-9/*").unwrap().continues(5, Some(10)));
-        assert!(of("bytes 5-9/10").unwrap().continues(5, None));
-        assert!(!of("bytes 4-9/10").unwrap().continues(5, Some(10)), "another start");
-        assert!(!of("bytes 5-8/10").unwrap().continues(5, Some(10)), "not the whole rest");
-        assert!(!of("bytes 5-10/11").unwrap().continues(5, Some(10)), "another file");
+        assert!(parse("bytes 5-9/10").unwrap().continues(5, Some(10)));
+        assert!(parse("bytes 5-9/*").unwrap().continues(5, Some(10)));
+        assert!(parse("bytes 5-9/10").unwrap().continues(5, None));
+        assert!(!parse("bytes 4-9/10").unwrap().continues(5, Some(10)), "another first byte");
+        assert!(!parse("bytes 5-8/10").unwrap().continues(5, Some(10)), "not the complete rest");
+        assert!(!parse("bytes 5-10/11").unwrap().continues(5, Some(10)), "another file");
         for wrong in ["bytes 9-5/10", "bytes 5-10/10", "bytes */10", "items 5-9/10", "bytes 5-9", "bytes -1-9/10"] {
-            assert_eq!(of(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
     }
 
+    // Regression: a `Content-Range` that ended at 2^64-1 overflowed.
     #[test]
     fn a_part_is_judged_by_its_begin_its_end_and_what_is_known_of_the_whole() {
-        for (text, have, total, continues) in [
+        for (text, received, total, continues) in [
             ("bytes 0-0/1", 0, Some(1), true),
             ("bytes 9-9/10", 9, Some(10), true),
             (" bytes 9-9/10 ", 9, None, true),
@@ -72,12 +73,16 @@ mod tests {
             ("bytes 5-18446744073709551615/*", 5, Some(10), false),
             ("bytes 5-18446744073709551615/*", 5, None, true),
         ] {
-            assert_eq!(of(text).unwrap().continues(have, total), continues, "{text} behind {have} of {total:?}");
+            assert_eq!(
+                parse(text).unwrap().continues(received, total),
+                continues,
+                "{text} after {received} of {total:?}"
+            );
         }
         for wrong in
             ["", "bytes", "bytes=5-9/10", "bytes 5-/10", "bytes 5-9/", "bytes 5-9/x", "bytes 5-9/9", "bytes 6-5/*"]
         {
-            assert_eq!(of(wrong), None, "{wrong}");
+            assert_eq!(parse(wrong), None, "{wrong}");
         }
         assert_eq!(ContentRange::from_headers(&HeaderMap::new()), None);
     }

@@ -9,17 +9,17 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::{OneLine, error_message};
-use docwharf_base::net::redirects::{Hop, RedirectPolicy, RedirectScope, follow_redirects};
+use docwharf_base::net::redirects::{RedirectHop, RedirectPolicy, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::{NetworkSettings, format_seconds};
-use docwharf_base::secret::{SafeUrl, Scrubber};
+use docwharf_base::secret::{SafeUrl, SecretRedactor};
 
 use super::bundle::{BundleValidator, DownloadResult, ExpectedBundle, SpaceCallback};
 use super::content_range::ContentRange;
 use super::partial_bundle::PartialBundle;
 use super::response_headers::{content_length, strong_validator, text, validator};
 
-/// Number of new bytes after which the attempts are counted from zero again.
+/// Number of new bytes after which attempts are counted from zero.
 const PROGRESS_BYTES: u64 = 1024 * 1024;
 /// Number of bytes after which free space is checked again, for a bundle of unknown length.
 const SPACE_CHECK_BYTES: u64 = 4 * 1024 * 1024;
@@ -45,7 +45,7 @@ impl DownloadProgress {
     }
 }
 
-/// The download of one wanted bundle.
+/// The download of one bundle.
 #[derive(Debug)]
 pub struct Download {
     http: reqwest::Client,
@@ -56,12 +56,12 @@ pub struct Download {
     /// Upper bound of the size in bytes.
     limit: u64,
     known: Vec<BundleValidator>,
-    /// Whether a 304 did not tell which known bundle the server has. Requests are unconditional from then on.
+    /// Whether a 304 did not identify the known bundle. Requests are unconditional from then on.
     is_304_ambiguous: bool,
-    /// The largest length of any attempt, and the length at which attempts were last counted from zero: bytes that are
-    /// received again are no progress.
-    furthest: u64,
-    counted_from: u64,
+    /// The largest length that any attempt has reached: bytes that are received again are no progress.
+    max_len: u64,
+    /// The value of `max_len` when attempts were last counted from zero.
+    len_at_reset: u64,
 }
 
 /// The content of a successful response.
@@ -82,7 +82,7 @@ impl Download {
         known: Vec<BundleValidator>,
     ) -> Download {
         let received_part = PartialBundle::open(dir, source);
-        let (furthest, counted_from) = (received_part.len(), received_part.len());
+        let (max_len, len_at_reset) = (received_part.len(), received_part.len());
         let (source, is_304_ambiguous) = (source.to_owned(), false);
         Download {
             http,
@@ -93,21 +93,21 @@ impl Download {
             limit,
             known,
             is_304_ambiguous,
-            furthest,
-            counted_from,
+            max_len,
+            len_at_reset,
         }
     }
 
-    /// Whether enough bytes have arrived since the last call that returned true to count attempts from zero.
+    /// Whether enough bytes have arrived, since the last call that returned true, to count attempts from zero.
     pub fn has_progressed(&mut self) -> bool {
-        let moved = self.furthest >= self.counted_from + PROGRESS_BYTES;
-        if moved {
-            self.counted_from = self.furthest;
+        let has_progressed = self.max_len >= self.len_at_reset + PROGRESS_BYTES;
+        if has_progressed {
+            self.len_at_reset = self.max_len;
         }
-        moved
+        has_progressed
     }
 
-    /// Discards the received bytes: the next attempt begins at the start.
+    /// Discards the received bytes: the next attempt begins at the first byte.
     pub fn restart(&mut self) {
         self.received_part.discard();
     }
@@ -117,24 +117,31 @@ impl Download {
         self.received_part.len()
     }
 
-    /// Requests `url` once and receives the body, as far as `room` provides free space for it.
-    pub async fn attempt(&mut self, url: &SafeUrl, room: SpaceCallback<'_>) -> Result<DownloadResult, RequestError> {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide_url(url);
-        let began = std::time::Instant::now();
-        let result = match self.send_request(url, &mut scrubber).await {
+    /// Requests `url` once and receives the body, as far as `reserve_space` provides disk space for it.
+    pub async fn attempt(
+        &mut self,
+        url: &SafeUrl,
+        reserve_space: SpaceCallback<'_>,
+    ) -> Result<DownloadResult, RequestError> {
+        let mut redactor = SecretRedactor::default();
+        redactor.hide_url(url);
+        let start = std::time::Instant::now();
+        let result = match self.send_request(url, &mut redactor).await {
             Ok(DownloadResponse::Unchanged(known)) => Ok(DownloadResult::Unchanged(known)),
-            Ok(DownloadResponse::Body(response)) => self.receive_body(response, url, room).await,
-            Err(trouble) => Err(trouble),
+            Ok(DownloadResponse::Body(response)) => self.receive_body(response, url, reserve_space).await,
+            Err(request_error) => Err(request_error),
         };
-        let took = began.elapsed().as_millis();
+        let duration_ms = start.elapsed().as_millis();
         match &result {
-            Ok(DownloadResult::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {took} ms"),
-            Ok(DownloadResult::Received(_)) => tracing::debug!("GET {url}: whole, in {took} ms"),
-            Err(trouble) => {
-                let trouble = trouble.to_string();
-                let trouble = OneLine(&trouble);
-                tracing::debug!("GET {url}: {trouble}, {} bytes so far, in {took} ms", self.received_part.len());
+            Ok(DownloadResult::Unchanged(_)) => tracing::debug!("GET {url}: unchanged, in {duration_ms} ms"),
+            Ok(DownloadResult::Received(_)) => tracing::debug!("GET {url}: complete, in {duration_ms} ms"),
+            Err(request_error) => {
+                let request_error = request_error.to_string();
+                let request_error = OneLine(&request_error);
+                tracing::debug!(
+                    "GET {url}: {request_error}, {} bytes so far, in {duration_ms} ms",
+                    self.received_part.len()
+                );
             }
         }
         result
@@ -144,12 +151,12 @@ impl Download {
     async fn send_request(
         &mut self,
         link: &SafeUrl,
-        scrubber: &mut Scrubber,
+        redactor: &mut SecretRedactor,
     ) -> Result<DownloadResponse, RequestError> {
         let http = self.http.clone();
         let policy = RedirectPolicy { scope: RedirectScope::AnyOrigin, max_redirects: self.network.max_redirects };
         let followed = follow_redirects(&http, &Method::GET, link, &policy, async |hop| {
-            scrubber.hide_url(hop.url);
+            redactor.hide_url(hop.url);
             self.send_hop(&hop).await
         });
         let (response, _) = followed.await?;
@@ -159,11 +166,11 @@ impl Download {
         {
             return Ok(DownloadResponse::Unchanged(known.clone()));
         }
-        self.check_response(response, scrubber).await
+        self.check_response(response, redactor).await
     }
 
     /// Sends one request: for the rest of the bundle, conditional, or for all of it.
-    async fn send_hop(&mut self, hop: &Hop<'_>) -> Result<reqwest::Response, RequestError> {
+    async fn send_hop(&mut self, hop: &RedirectHop<'_>) -> Result<reqwest::Response, RequestError> {
         loop {
             let mut request = hop.request().header(ACCEPT_ENCODING, "identity");
             let condition = self.condition();
@@ -174,13 +181,13 @@ impl Download {
                     .header(RANGE, format!("bytes={}-", self.received_part.len()))
                     .header(IF_RANGE, header_value(validator)?);
             }
-            let idle = self.network.idle_timeout;
-            let response = tokio::time::timeout(idle, request.send())
+            let idle_timeout = self.network.idle_timeout;
+            let response = tokio::time::timeout(idle_timeout, request.send())
                 .await
                 .map_err(|_| {
                     RequestError::new(
                         RequestErrorCause::NoResponse,
-                        format!("no answer within {}", format_seconds(idle)),
+                        format!("no response within {}", format_seconds(idle_timeout)),
                     )
                 })?
                 .map_err(|error| RequestError::from_client(error, hop.url))?;
@@ -194,43 +201,43 @@ impl Download {
         }
     }
 
-    /// Returns the If-None-Match of the next request; `None` if it asks for the rest of a bundle.
+    /// Returns the If-None-Match of the next request; `None` if that requests the rest of a bundle.
     fn condition(&self) -> Option<String> {
         if self.received_part.resume_validator().is_some() { None } else { self.if_none_match() }
     }
 
     /// Known bundles that a conditional request can name: those with a strong entity tag.
-    fn tagged(&self) -> impl Iterator<Item = &BundleValidator> {
+    fn known_with_etag(&self) -> impl Iterator<Item = &BundleValidator> {
         self.known.iter().filter(|known| known.validator.starts_with('"'))
     }
 
     fn if_none_match(&self) -> Option<String> {
-        let etags: Vec<&str> = self.tagged().map(|known| known.validator.as_str()).collect();
+        let etags: Vec<&str> = self.known_with_etag().map(|known| known.validator.as_str()).collect();
         (!etags.is_empty() && !self.is_304_ambiguous).then(|| etags.join(", "))
     }
 
     /// The known bundle that a 304 means. A server must repeat the entity tag (RFC 9110, 15.4.5), possibly as a weak
-    /// one. Without the tag, the response is clear only if the request named one bundle.
+    /// one. Without the tag, the response is unambiguous only if the request named one bundle.
     fn find_unmodified(&self, headers: &HeaderMap) -> Option<&BundleValidator> {
         let Some(etag) = text(headers, ETAG) else {
-            let mut tagged = self.tagged();
-            return tagged.next().filter(|_| tagged.next().is_none());
+            let mut known = self.known_with_etag();
+            return known.next().filter(|_| known.next().is_none());
         };
         let strong = etag.strip_prefix("W/").unwrap_or(&etag);
-        self.tagged().find(|known| known.validator == strong)
+        self.known_with_etag().find(|known| known.validator == strong)
     }
 
     async fn check_response(
         &mut self,
         response: reqwest::Response,
-        scrubber: &Scrubber,
+        redactor: &SecretRedactor,
     ) -> Result<DownloadResponse, RequestError> {
         let status = response.status().as_u16();
         let headers = response.headers();
         match status {
             304 => Err(RequestError::new(
                 RequestErrorCause::Unreadable,
-                "the server answered 304 (Not Modified) to a request without a condition",
+                "the server responded with 304 (Not Modified) to a request without a condition",
             )),
             206 => match ContentRange::from_headers(headers) {
                 Some(range)
@@ -270,58 +277,59 @@ impl Download {
                     .map_err(|error| disk_error(&error))?;
                 Ok(DownloadResponse::Body(response))
             }
-            _ => Err(read_error_response(response, scrubber).await),
+            _ => Err(read_error_response(response, redactor).await),
         }
     }
 
     /// Whether a 206 belongs to the same file as the part received so far.
     fn is_same_file(&self, headers: &HeaderMap) -> bool {
         match (validator(headers), self.received_part.validator()) {
-            (Some(theirs), Some(ours)) => theirs == ours,
+            (Some(response), Some(part)) => response == part,
             // Without a validator in the response, `If-Range` has ensured it.
             _ => true,
         }
     }
 
-    fn expected_bundle(&self, whole: u64, more: u64) -> ExpectedBundle<'_> {
+    fn expected_bundle(&self, size: u64, remaining: u64) -> ExpectedBundle<'_> {
         ExpectedBundle {
-            size: whole,
-            remaining: more,
+            size,
+            remaining,
             path: self.received_part.path(),
-            place: self.received_part.place(),
+            directory_entry: self.received_part.directory_entry(),
             growth: self.received_part.growth(),
         }
     }
 
     fn too_large(&self, length: u64) -> RequestError {
-        let what = format!("the bundle has {length} bytes, over the limit of {} (limits.archive)", self.limit);
-        RequestError::new(RequestErrorCause::TooLarge, what)
+        let message = format!("the bundle has {length} bytes, over the limit of {} (limits.archive)", self.limit);
+        RequestError::new(RequestErrorCause::TooLarge, message)
     }
 
     async fn receive_body(
         &mut self,
         mut response: reqwest::Response,
         url: &SafeUrl,
-        room: SpaceCallback<'_>,
+        reserve_space: SpaceCallback<'_>,
     ) -> Result<DownloadResult, RequestError> {
         if let Some(total) = self.received_part.total()
-            && let Err(trouble) = room(&self.expected_bundle(total, total.saturating_sub(self.received_part.len())))
+            && let Err(request_error) =
+                reserve_space(&self.expected_bundle(total, total.saturating_sub(self.received_part.len())))
         {
             if self.received_part.resume_validator().is_none() {
                 self.received_part.discard();
             }
-            return Err(trouble);
+            return Err(request_error);
         }
-        let mut asked = self.received_part.len();
+        let mut checked_len = self.received_part.len();
         self.progress.total.store(self.received_part.total().unwrap_or(0), Ordering::Relaxed);
         let mut file = self.received_part.append().map_err(|error| disk_error(&error))?;
-        let idle = self.network.idle_timeout;
+        let idle_timeout = self.network.idle_timeout;
         loop {
             self.progress.received.store(self.received_part.len(), Ordering::Relaxed);
-            let chunk = tokio::time::timeout(idle, response.chunk()).await.map_err(|_| {
+            let chunk = tokio::time::timeout(idle_timeout, response.chunk()).await.map_err(|_| {
                 RequestError::new(
                     RequestErrorCause::NoResponse,
-                    format!("no data received for {}", format_seconds(idle)),
+                    format!("no data received for {}", format_seconds(idle_timeout)),
                 )
             })?;
             let Some(chunk) = chunk.map_err(|error| RequestError::from_client(error, url))? else { break };
@@ -333,11 +341,11 @@ impl Download {
             }
             file.write_all(&chunk).map_err(|error| disk_error(&error))?;
             self.received_part.add_received(chunk.len() as u64);
-            if self.received_part.total().is_none() && self.received_part.len() - asked >= SPACE_CHECK_BYTES {
-                asked = self.received_part.len();
-                room(&self.expected_bundle(asked, 0))?;
+            if self.received_part.total().is_none() && self.received_part.len() - checked_len >= SPACE_CHECK_BYTES {
+                checked_len = self.received_part.len();
+                reserve_space(&self.expected_bundle(checked_len, 0))?;
             }
-            self.furthest = self.furthest.max(self.received_part.len());
+            self.max_len = self.max_len.max(self.received_part.len());
         }
         if let Some(total) = self.received_part.total()
             && total != self.received_part.len()
@@ -347,7 +355,7 @@ impl Download {
             }
             return Err(RequestError::new(
                 RequestErrorCause::NoResponse,
-                format!("the answer was cut at {} of {total} bytes", self.received_part.len()),
+                format!("the response was cut off at {} of {total} bytes", self.received_part.len()),
             ));
         }
         Ok(DownloadResult::Received(self.received_part.finish()))
@@ -364,11 +372,11 @@ fn header_value(text: &str) -> Result<HeaderValue, RequestError> {
         .map_err(|_| RequestError::new(RequestErrorCause::Unreadable, "the server's validator cannot be sent back"))
 }
 
-async fn read_error_response(mut response: reqwest::Response, scrubber: &Scrubber) -> RequestError {
+async fn read_error_response(mut response: reqwest::Response, redactor: &SecretRedactor) -> RequestError {
     let status = response.status().as_u16();
     let headers = response.headers().clone();
     let mut body = Vec::new();
-    let read = async {
+    let read_body = async {
         while let Ok(Some(chunk)) = response.chunk().await {
             body.extend_from_slice(&chunk);
             if body.len() > MAX_ERROR_BODY_BYTES {
@@ -377,8 +385,8 @@ async fn read_error_response(mut response: reqwest::Response, scrubber: &Scrubbe
         }
     };
     // An error response that does not end is cut off; its status decides.
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(5), read).await;
-    RequestError::from_answer(status, &headers, &body, scrubber)
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(5), read_body).await;
+    RequestError::from_response(status, &headers, &body, redactor)
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Download of one bundle: whole, resumed, or skipped because the server's file is known. It never has the API key.
+//! Download of one bundle: complete, resumed, or skipped because the server's file is known. It never has the API key.
 //!
-//! A [`Download`] lives as long as one bundle is wanted. Each [`Download::attempt`] continues where the one before was
-//! cut off, also through another link to the same file and after a restart. The received bytes are in the store's
-//! `downloads/`, together with the validator of the response that they came with, so that all parts of a resumed file
-//! belong to one representation (RFC 9110 section 13.1.5).
+//! A [`Download`] exists until its bundle has been received. Each [`Download::attempt`] continues where the previous
+//! one ended, also through another link to the same file and after a restart. The received bytes are in the store's
+//! `downloads/`, together with the validator of their response, so that all parts of a resumed file belong to one
+//! representation (RFC 9110 section 13.1.5).
 
-// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
+// Other users may write here, so a path may lead to another file when it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod bundle;

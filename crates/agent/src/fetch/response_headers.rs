@@ -1,4 +1,4 @@
-//! Header fields of a response that tell the length of a bundle and name its content.
+//! Header fields of a response with the length of a bundle and the validator of its content.
 
 use http::header::{CONTENT_LENGTH, DATE, ETAG, LAST_MODIFIED};
 use http::{HeaderMap, HeaderName};
@@ -29,6 +29,6 @@ pub(super) fn strong_validator(headers: &HeaderMap) -> Option<String> {
         return Some(validator);
     }
     let date = |name| httpdate::parse_http_date(&text(headers, name)?).ok();
-    let old = date(DATE)?.duration_since(date(LAST_MODIFIED)?).is_ok_and(|age| age.as_secs() >= 1);
-    old.then_some(validator)
+    let is_strong = date(DATE)?.duration_since(date(LAST_MODIFIED)?).is_ok_and(|age| age.as_secs() >= 1);
+    is_strong.then_some(validator)
 }

@@ -1,5 +1,5 @@
-//! Removal of an unrequested content coding. Often the coding is only a wrong label on a `.tar.gz`; sometimes it is a
-//! second layer of gzip around the archive (`docs/design/agent.md`, rule 7). The bytes decide.
+//! Removal of an unrequested content coding. Often the header field is only a wrong label of a `.tar.gz`; sometimes
+//! there is a second layer of gzip around the archive (`docs/design/agent.md`, rule 7). The bytes decide.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -17,27 +17,28 @@ const INNER_ARCHIVE_SIGNATURES: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK
 /// Writes the inner archive to a file beside the received one and returns its path, if the received file in `downloads`
 /// is gzip around another archive. It writes at most `limit` bytes plus one, which shows that the limit is exceeded.
 pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
-    let layer = || -> io::Result<_> {
+    let open_layer = || -> io::Result<_> {
         let part = downloads.open_file(PART_FILE, FileAccess::Read, FileRequirements::SINGLE_NAME)?;
         Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, part)))
     };
     let mut head = Vec::new();
     // A file that cannot be inflated has no second layer; verifying it will report the damage.
-    if layer()?.take(4).read_to_end(&mut head).is_err()
-        || !INNER_ARCHIVE_SIGNATURES.iter().any(|begin| head.starts_with(begin))
+    if open_layer()?.take(4).read_to_end(&mut head).is_err()
+        || !INNER_ARCHIVE_SIGNATURES.iter().any(|signature| head.starts_with(signature))
     {
         return Ok(None);
     }
-    downloads.remove_file_if_there(INNER_FILE)?;
-    let written = downloads.create_file(INNER_FILE, FILE_MODE).and_then(|inner| write_inner(layer()?, inner, limit));
+    downloads.remove_file_if_exists(INNER_FILE)?;
+    let written =
+        downloads.create_file(INNER_FILE, FILE_MODE).and_then(|inner| write_inner(open_layer()?, inner, limit));
     if !matches!(written, Ok(true)) {
         let _ = downloads.remove_file(INNER_FILE);
     }
     Ok(written?.then(|| downloads.path().join(INNER_FILE)))
 }
 
-/// Writes the content of the layer to `out`. Returns false if the layer is damaged: it is then kept, and verifying the
-/// bundle reports the damage.
+/// Writes the content of the layer to `out`. Returns false if the layer is damaged: it is then not removed, and
+/// verifying the bundle reports the damage.
 fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> {
     let mut decoder = layer.take(limit.saturating_add(1));
     let mut buffer = vec![0; 256 * 1024];
@@ -63,7 +64,7 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn unwrapped(bytes: &[u8]) -> Option<Vec<u8>> {
+    fn unwrap(bytes: &[u8]) -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle.part");
         std::fs::write(&path, bytes).unwrap();
@@ -85,19 +86,19 @@ mod tests {
 
     #[test]
     fn a_label_is_left_alone_and_a_second_layer_taken_off() {
-        let tar_gz = gzip(b"a tar, for all it knows");
-        assert_eq!(unwrapped(&tar_gz), None);
-        assert_eq!(unwrapped(b"PK\x03\x04 zip"), None);
-        assert_eq!(unwrapped(&gzip(&tar_gz)), Some(tar_gz));
-        assert_eq!(unwrapped(&gzip(b"PK\x03\x04 zip")).as_deref(), Some(&b"PK\x03\x04 zip"[..]));
+        let tar_gz = gzip(b"any content");
+        assert_eq!(unwrap(&tar_gz), None);
+        assert_eq!(unwrap(b"PK\x03\x04 zip"), None);
+        assert_eq!(unwrap(&gzip(&tar_gz)), Some(tar_gz));
+        assert_eq!(unwrap(&gzip(b"PK\x03\x04 zip")).as_deref(), Some(&b"PK\x03\x04 zip"[..]));
         let mut cut = gzip(&gzip(&[7; 5000]));
         cut.truncate(cut.len() - 6);
-        assert_eq!(unwrapped(&cut), None);
+        assert_eq!(unwrap(&cut), None);
     }
 
     #[test]
     fn every_archive_that_may_be_inside_is_known_by_its_begin() {
-        for (inside, is_archive) in [
+        for (inner, is_archive) in [
             (&b"PK\x03\x04..."[..], true),
             (b"PK\x05\x06...", true),
             (b"PK\x07\x08...", false),
@@ -108,12 +109,12 @@ mod tests {
             (b"\x1f", false),
             (b"", false),
         ] {
-            let expected = is_archive.then(|| inside.to_vec());
-            assert_eq!(unwrapped(&gzip(inside)), expected, "{}", inside.escape_ascii());
+            let expected = is_archive.then(|| inner.to_vec());
+            assert_eq!(unwrap(&gzip(inner)), expected, "{}", inner.escape_ascii());
         }
-        assert_eq!(unwrapped(b""), None);
-        let several = [gzip(b"PK\x03"), gzip(b"\x04 zip")].concat();
-        assert_eq!(unwrapped(&several).as_deref(), Some(&b"PK\x03\x04 zip"[..]), "several members are one layer");
+        assert_eq!(unwrap(b""), None);
+        let members = [gzip(b"PK\x03"), gzip(b"\x04 zip")].concat();
+        assert_eq!(unwrap(&members).as_deref(), Some(&b"PK\x03\x04 zip"[..]), "several members are one layer");
     }
 
     #[test]
@@ -122,7 +123,7 @@ mod tests {
         let (part, inner) = (dir.path().join(PART_FILE), dir.path().join(INNER_FILE));
         let directory = Directory::open(dir.path()).unwrap();
         std::fs::write(&part, gzip(b"PK\x03\x04 new")).unwrap();
-        std::fs::write(&inner, "what was inside another one, and longer").unwrap();
+        std::fs::write(&inner, "the inner archive of another bundle").unwrap();
         assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
         assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new");
         let mut damaged = gzip(&gzip(&[7; 5000]));
@@ -132,6 +133,9 @@ mod tests {
         assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), None);
         assert!(!inner.exists());
         std::fs::hard_link(&part, dir.path().join("second")).unwrap();
-        assert!(unwrap_second_layer(&directory, 1 << 20).is_err(), "a file with a second name may be anybody's");
+        assert!(
+            unwrap_second_layer(&directory, 1 << 20).is_err(),
+            "a file with a second name may belong to another user"
+        );
     }
 }

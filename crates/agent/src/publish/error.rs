@@ -3,19 +3,19 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The reason why `current` was not changed.
+/// An error of a publication; `current` was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The directory is the store or is in it; publication must not damage the store.
-    #[error("cannot publish into {}: it is the store or lies in it; set publish.directory to a directory outside the store", .0.display())]
+    #[error("cannot publish into {}: it is the store or inside it; set publish.directory to a directory outside the store", .0.display())]
     InStore(PathBuf),
-    /// The name of the link is taken by a file of another kind.
-    #[error("cannot publish: {} is there and is no symbolic link; move it away, or publish elsewhere", .0.display())]
+    /// A file that is no link has the name of the link.
+    #[error("cannot publish: {} exists and is no symbolic link; move it away, or publish into another directory", .0.display())]
     NotALink(PathBuf),
-    /// A directory has the version's name and was not made by docwharf.
-    #[error("cannot publish: {} is there and not known as made by docwharf; move it away, or publish elsewhere", .0.display())]
+    /// A directory with the version's name exists, and was not created by docwharf.
+    #[error("cannot publish: {} exists, but docwharf has no record of creating it; move it away, or publish into another directory", .0.display())]
     Foreign(PathBuf),
-    /// Another process is publishing here and has not finished in time.
+    /// Another process publishes into the same directory, and has not finished in time.
     #[error("cannot publish into {}: another docwharf process is publishing there", .0.display())]
     Busy(PathBuf),
     /// The operating system reported an error.
@@ -32,7 +32,7 @@ pub enum PublishError {
 }
 
 impl PublishError {
-    /// Wraps an error of the operating system: `doing` is a verb, `path` the file that it was about.
+    /// Wraps an error of the operating system: `doing` is a verb, `path` the file of the operation.
     pub(super) fn io<'a, E: Into<io::Error>>(
         doing: &'static str,
         path: &'a Path,

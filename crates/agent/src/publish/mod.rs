@@ -1,26 +1,27 @@
 //! Publication of a version as plain files for another server, such as an nginx in the same pod.
 //!
 //! ```text
-//! <id>/              the site as files; never changed once it is here
+//! <id>/              the site as files; never changed afterwards
 //! current            -> <id>, a relative link that is replaced by rename
 //! .docwharf.json     the directories that docwharf has made, and when each was replaced (see `record`)
 //! .docwharf.lock     flock: one process publishes at a time
-//! .staging-…/        unfinished work, and directories being removed; swept at the next publication
+//! .staging-…/        unfinished directories, and directories being removed; removed at the next publication
 //! ```
 //!
-//! A site is built in a staging directory. `syncfs` then writes it to disk as a whole, which costs little whether it
-//! has ten files or a hundred thousand. The record names it, it is renamed to its id, and the link is replaced. So
-//! `<id>` is complete or absent at any instant, and a server that opens `current/…` gets a file of either version.
+//! A site is built in a staging directory. `syncfs` then writes the whole directory to disk, which is cheap for ten
+//! files and for a hundred thousand. The directory is added to the record, renamed to its id, and the link is replaced.
+//! Therefore `<id>` is complete or absent at any time, and a server that opens `current/…` gets a file of one of the
+//! two versions.
 //!
-//! A file that has not changed since an earlier directory is linked, not written. The other server may have write
+//! A file that has not changed since an earlier directory is hard-linked, not written. The other server may have write
 //! access as well, so a file to link must have the expected owner, mode, size and time, and is then read and compared
-//! with its digest: a change made in one directory does not spread to the next. Only a file of the same path is linked,
-//! because the modification time of a file says since when its path has had its content; servers such as nginx make
-//! entity tags of it.
+//! with its digest: a change made in one directory is not copied to the next. Only a file with the same path is linked,
+//! because the modification time of a file is the time since which its path has this content; servers such as nginx
+//! derive entity tags from it.
 //!
-//! Directories that the record does not name, and all other files here, are never changed.
+//! Directories that are not in the record, and all other files in the directory, are never changed.
 
-// Other users may write here, so a path may lead elsewhere by the time it is used. See `docwharf_base::directory`.
+// Other users may write here, so a path may lead to another file when it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod error;
@@ -40,7 +41,7 @@ use publish_directory::PublishDirectory;
 pub use settings::PublishSettings;
 pub use tree_builder::PublishOutcome;
 
-/// How thoroughly an existing directory is checked.
+/// How thoroughly an existing directory is checked before it is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PublishCheck {
     /// The link and the record are trusted.
@@ -49,35 +50,35 @@ pub enum PublishCheck {
     CheckFiles,
 }
 
-/// Publishes `version`: `current` then leads to a complete copy of it. Directories that are no longer needed are
-/// removed. After an error `current` leads where it did before.
+/// Publishes `version`: `current` then links to a complete copy of it. Directories that are no longer needed are
+/// removed. After an error `current` links to the same directory as before.
 pub fn publish_version(
     settings: &PublishSettings,
     version: &SealedVersion,
-    care: PublishCheck,
+    check: PublishCheck,
 ) -> Result<PublishOutcome, PublishError> {
     let id = version.id;
-    let place = PublishDirectory::open(settings)?;
+    let directory = PublishDirectory::open(settings)?;
     let now = now_unix_seconds();
-    let current = place.current_version()?;
-    let mut record = place.record()?;
-    record.correct_by_state(current, now, |id| place.has_version(id));
-    let mut done = PublishOutcome::default();
-    let believed = care == PublishCheck::TrustRecord && current == Some(id);
-    if !(record.has(id, settings.modes) && (believed || place.is_whole(version))) {
-        done = place.build_version(version, &mut record, current, now)?;
+    let current = directory.current_version()?;
+    let mut record = directory.record()?;
+    record.correct(current, now, |id| directory.has_version(id));
+    let mut outcome = PublishOutcome::default();
+    let is_trusted = check == PublishCheck::TrustRecord && current == Some(id);
+    if !(record.has_directory_with_modes(id, settings.modes) && (is_trusted || directory.is_complete(version))) {
+        outcome = directory.build_version(version, &mut record, current, now)?;
     }
     if current != Some(id) {
         record.set_current(id, current, now);
-        place.write_record(&record)?;
-        place.replace_link(id)?;
-        done.changed = true;
+        directory.write_record(&record)?;
+        directory.replace_link(id)?;
+        outcome.changed = true;
     }
-    place.remove_unneeded(&mut record, id, now);
-    Ok(done)
+    directory.remove_unneeded(&mut record, id, now);
+    Ok(outcome)
 }
 
-/// Returns the version that `current` leads to, if the link names one.
+/// Returns the version that `current` links to, if it links to one.
 pub fn published_version(settings: &PublishSettings) -> Option<VersionId> {
     publish_directory::read_link_target(&Directory::open(&settings.directory).ok()?).ok()?
 }

@@ -1,4 +1,4 @@
-//! The directory to publish into: its lock, its sweep, and changes by renames that survive a crash.
+//! The directory to publish into: its lock, the removal of leftovers, and changes by renames, which survive a crash.
 
 use std::fs;
 use std::io;
@@ -33,11 +33,11 @@ const NEW_LINK: &str = ".current.new";
 const NEW_RECORD: &str = "..docwharf.json.new";
 /// Upper bound of the size of the record in bytes; it has a few hundred bytes for each directory.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
-/// How long to wait for another process that publishes; a large site is written in a few seconds.
+/// Upper bound of the wait for another process that publishes; a large site is written in a few seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The locked directory to publish into. The other server may be able to write to it, so it is opened once, and no file
-/// in it is reached by path.
+/// in it is opened by path.
 pub(super) struct PublishDirectory {
     directory: Directory,
     modes: FileModes,
@@ -53,14 +53,14 @@ struct StagingDirectory {
 
 impl Drop for StagingDirectory {
     fn drop(&mut self) {
-        if let Err(error) = self.parent.remove_all_if_there(&self.name) {
+        if let Err(error) = self.parent.remove_all_if_exists(&self.name) {
             tracing::warn!("cannot remove {}: {error}; the next publication retries", self.directory.path().display());
         }
     }
 }
 
 impl PublishDirectory {
-    /// Opens the directory, and creates it if necessary; takes the lock, and sweeps what a crash has left.
+    /// Opens the directory, and creates it if necessary; acquires the lock, and removes what a crash has left behind.
     pub(super) fn open(settings: &PublishSettings) -> Result<PublishDirectory, PublishError> {
         let dir = settings.directory.as_path();
         if resolve_existing(dir).starts_with(resolve_existing(&settings.store)) {
@@ -71,13 +71,13 @@ impl PublishDirectory {
         let lock = FileLock::acquire_in(&directory, LOCK_FILE, LOCK_TIMEOUT)
             .map_err(PublishError::io("lock", &dir.join(LOCK_FILE)))?;
         let lock = lock.ok_or_else(|| PublishError::Busy(dir.to_owned()))?;
-        let place = PublishDirectory { directory, modes: settings.modes, _lock: lock };
-        place.sweep();
-        Ok(place)
+        let publish_directory = PublishDirectory { directory, modes: settings.modes, _lock: lock };
+        publish_directory.remove_leftovers();
+        Ok(publish_directory)
     }
 
-    /// Removes unfinished work. A failure is only logged, because leftovers cost nothing but space.
-    fn sweep(&self) {
+    /// Removes unfinished directories and files. A failure is only logged, because leftovers only need disk space.
+    fn remove_leftovers(&self) {
         let Ok(entries) = self.directory.entries() else { return };
         for entry in entries.flatten() {
             let name = entry.name.to_string_lossy();
@@ -105,9 +105,9 @@ impl PublishDirectory {
     }
 
     /// Whether the directory of a version exists, with every file as it was published.
-    pub(super) fn is_whole(&self, version: &SealedVersion) -> bool {
-        let tree = self.directory.directory(version.id.to_string());
-        tree.is_ok_and(|tree| tree_builder::is_whole(&tree, version, self.modes))
+    pub(super) fn is_complete(&self, version: &SealedVersion) -> bool {
+        let tree = self.directory.open_directory(version.id.to_string());
+        tree.is_ok_and(|tree| tree_builder::is_complete(&tree, version, self.modes))
     }
 
     /// Reads the target of the link; none if there is no link or it does not name a version.
@@ -115,7 +115,7 @@ impl PublishDirectory {
         let link = self.path_of(CURRENT_LINK);
         match read_link_target(&self.directory) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(PublishError::NotALink(link)),
-            other => other.map_err(PublishError::io("read", &link)),
+            result => result.map_err(PublishError::io("read", &link)),
         }
     }
 
@@ -134,7 +134,7 @@ impl PublishDirectory {
         self.directory.replace(record::RECORD_FILE, 0o644, &bytes).map_err(PublishError::io("write", &path))
     }
 
-    /// Builds the directory of `version` and puts it in place as a whole.
+    /// Builds the directory of `version` and renames it to its id.
     pub(super) fn build_version(
         &self,
         version: &SealedVersion,
@@ -144,37 +144,37 @@ impl PublishDirectory {
     ) -> Result<PublishOutcome, PublishError> {
         let (id, name) = (version.id, version.id.to_string());
         let target = self.path_of(&name);
-        let replaces = self.directory.has(&name);
-        if replaces && !record.has_directory(id) {
+        let is_replacement = self.directory.has(&name);
+        if is_replacement && !record.has_directory(id) {
             return Err(PublishError::Foreign(target));
         }
         let staging = self.create_staging()?;
         let tree = staging.directory.create_directory(NEW_TREE, 0o700);
         let tree = tree.map_err(PublishError::io("make", &staging.directory.path().join(NEW_TREE)))?;
         set_folder_mode(&tree, self.modes.folder).map_err(PublishError::io("make", tree.path()))?;
-        let donors = record.link_sources(current, id).into_iter();
-        let donors: Vec<Directory> =
-            donors.filter_map(|donor| self.directory.directory(donor.to_string()).ok()).collect();
-        let done = tree_builder::build_tree(&tree, version, &donors, self.modes)?;
-        // One sync for all files, before the record or a name refers to them: after a crash no file in `<id>` is
-        // incomplete.
+        let sources = record.link_sources(current, id).into_iter();
+        let link_sources: Vec<Directory> =
+            sources.filter_map(|source| self.directory.open_directory(source.to_string()).ok()).collect();
+        let outcome = tree_builder::build_tree(&tree, version, &link_sources, self.modes)?;
+        // All files are synced before the record or the name `<id>` refers to them, so that no file in `<id>` is
+        // incomplete after a crash.
         syncfs(&self.directory).map_err(PublishError::io("sync", self.directory.path()))?;
         record.add(id, self.modes, current == Some(id), now);
         self.write_record(record)?;
-        let moved = if replaces {
+        let renamed = if is_replacement {
             exchange(&staging.directory, &self.directory, &name)
         } else {
             staging.directory.rename(NEW_TREE, &self.directory, &name)
         };
-        moved.map_err(PublishError::io("make", &target))?;
+        renamed.map_err(PublishError::io("make", &target))?;
         self.directory.sync().map_err(PublishError::io("sync", self.directory.path()))?;
-        Ok(done)
+        Ok(outcome)
     }
 
     /// Replaces the link by one to `id`.
     pub(super) fn replace_link(&self, id: VersionId) -> Result<(), PublishError> {
-        let made = self.directory.create_link(id.to_string(), NEW_LINK);
-        made.map_err(PublishError::io("make", &self.path_of(NEW_LINK)))?;
+        let created = self.directory.create_link(id.to_string(), NEW_LINK);
+        created.map_err(PublishError::io("make", &self.path_of(NEW_LINK)))?;
         let renamed = self.directory.rename(NEW_LINK, &self.directory, CURRENT_LINK);
         renamed.map_err(PublishError::io("replace", &self.path_of(CURRENT_LINK)))?;
         self.directory.sync().map_err(PublishError::io("sync", self.directory.path()))
@@ -191,9 +191,9 @@ impl PublishDirectory {
             let staging = self.create_staging()?;
             for id in surplus {
                 let name = id.to_string();
-                // Renamed before it is removed: a half removed directory must not have the name of a complete one.
+                // Renamed before it is removed: a partly removed directory must not have the name of a complete one.
                 match self.directory.rename(&name, &staging.directory, &name) {
-                    Ok(()) => record.forget(id),
+                    Ok(()) => record.remove(id),
                     // The other directories are removed all the same.
                     Err(error) => {
                         tracing::warn!("{}", ErrorChain(&PublishError::io("remove", &self.path_of(&name))(error)));
@@ -233,12 +233,12 @@ pub(super) fn read_link_target(directory: &Directory) -> io::Result<Option<Versi
 /// Replaces the directory `name` by the tree in `staging`; the replaced one is then in `staging`.
 fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
     match staging.exchange(NEW_TREE, to, name) {
-        // Not every file system can exchange names. Without that, there is no directory of this name for an instant.
+        // Not every file system can exchange names. Without an exchange, the name does not exist for an instant.
         Err(error) if is_unsupported(&error) => {
             to.rename(name, staging, REPLACED_TREE)?;
             staging.rename(NEW_TREE, to, name).inspect_err(|_| drop(staging.rename(REPLACED_TREE, to, name)))
         }
-        done => done,
+        result => result,
     }
 }
 
@@ -246,7 +246,7 @@ fn exchange(staging: &Directory, to: &Directory, name: &str) -> io::Result<()> {
 #[allow(clippy::disallowed_methods)] // the operator's path
 fn create_directories(dir: &Path, modes: FileModes) -> io::Result<()> {
     match fs::create_dir(dir) {
-        Ok(()) => Ok(set_folder_mode(&Directory::open_unlinked(dir)?, modes.folder)?),
+        Ok(()) => Ok(set_folder_mode(&Directory::open_no_follow(dir)?, modes.folder)?),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             create_directories(dir.parent().ok_or(error)?, modes)?;
@@ -259,13 +259,13 @@ fn create_directories(dir: &Path, modes: FileModes) -> io::Result<()> {
 /// Returns the path without links, as far as it exists.
 #[allow(clippy::disallowed_methods)] // the operator's path, for a comparison
 fn resolve_existing(path: &Path) -> PathBuf {
-    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    for above in whole.ancestors() {
-        if let (Ok(found), Ok(rest)) = (fs::canonicalize(above), whole.strip_prefix(above)) {
-            return if rest.as_os_str().is_empty() { found } else { found.join(rest) };
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    for ancestor in absolute.ancestors() {
+        if let (Ok(resolved), Ok(rest)) = (fs::canonicalize(ancestor), absolute.strip_prefix(ancestor)) {
+            return if rest.as_os_str().is_empty() { resolved } else { resolved.join(rest) };
         }
     }
-    whole
+    absolute
 }
 
 #[cfg(test)]
@@ -288,24 +288,26 @@ mod tests {
         PublishSettings { directory: dir.path().join("www"), store: dir.path().join("store"), modes: MODES }
     }
 
+    // Regression: a named pipe in the place of the record or the lock of the publish directory stopped publishing for
+    // ever.
     #[test]
     fn what_is_no_plain_record_of_ours_is_an_error_and_never_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
-        let place = PublishDirectory::open(&settings).unwrap();
-        place.write_record(&PublishRecord::default()).unwrap();
-        assert_eq!(place.record().unwrap(), PublishRecord::default());
+        let directory = PublishDirectory::open(&settings).unwrap();
+        directory.write_record(&PublishRecord::default()).unwrap();
+        assert_eq!(directory.record().unwrap(), PublishRecord::default());
         let path = settings.directory.join(record::RECORD_FILE);
-        let said = || ErrorChain(&place.record().unwrap_err()).to_string();
+        let message = || ErrorChain(&directory.record().unwrap_err()).to_string();
         fs::write(&path, vec![b' '; usize::try_from(MAX_RECORD_BYTES).unwrap() + 1]).unwrap();
-        assert!(said().contains("larger than"), "{}", said());
+        assert!(message().contains("larger than"), "{}", message());
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
         symlink(dir.path().join("elsewhere"), &path).unwrap();
-        assert!(said().contains(record::RECORD_FILE), "{}", said());
+        assert!(message().contains(record::RECORD_FILE), "{}", message());
         fs::remove_file(&path).unwrap();
         pipe(&path);
-        assert!(said().contains("a regular file is needed"), "{}", said());
-        drop(place);
+        assert!(message().contains("a regular file is needed"), "{}", message());
+        drop(directory);
         let lock = settings.directory.join(LOCK_FILE);
         fs::remove_file(&lock).unwrap();
         pipe(&lock);
@@ -317,11 +319,12 @@ mod tests {
         rustix::fs::mknodat(CWD, path, rustix::fs::FileType::Fifo, Mode::RWXU, 0).unwrap();
     }
 
+    // Regression: one published folder that could not be removed kept all others from being removed.
     #[test]
     fn a_folder_that_cannot_go_does_not_keep_the_others() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
-        let place = PublishDirectory::open(&settings).unwrap();
+        let directory = PublishDirectory::open(&settings).unwrap();
         let mut record = PublishRecord::default();
         for n in 1..5 {
             record.add(id(n), MODES, false, 0);
@@ -330,9 +333,9 @@ mod tests {
                 fs::create_dir(settings.directory.join(id(n).to_string())).unwrap();
             }
         }
-        place.remove_unneeded(&mut record, id(9), 1 << 20);
-        assert!(!place.has_version(id(2)) && !place.has_version(id(4)));
+        directory.remove_unneeded(&mut record, id(9), 1 << 20);
+        assert!(!directory.has_version(id(2)) && !directory.has_version(id(4)));
         assert_eq!([1, 2, 3, 4].map(|n| record.has_directory(id(n))), [true, false, true, false]);
-        assert_eq!(place.record().unwrap(), record);
+        assert_eq!(directory.record().unwrap(), record);
     }
 }

@@ -1,4 +1,4 @@
-//! Where and how versions are published.
+//! Settings of publication: the directory, and the permissions of files.
 
 use std::path::PathBuf;
 

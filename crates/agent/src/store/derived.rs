@@ -1,5 +1,5 @@
 //! Data computed from a version that can be computed again: `derived/<id>/`, one file for each kind. A reader verifies
-//! the file that it reads; a failure to write one is not an error of the version.
+//! the file that it reads; a failure to write one is no error of the version.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -12,15 +12,15 @@ use super::layout::DERIVED;
 use super::writer::StoreWriter;
 use super::{StoreError, VersionStore};
 
-/// File with the content security policies of a version.
+/// Name of the file with the content security policies of a version.
 pub const CSP: &str = "csp";
-/// File with the Brotli codings of a version's texts.
+/// Name of the file with the Brotli codings of a version's texts.
 pub const BROTLI: &str = "brotli";
-/// File with the Zstandard codings of a version's texts.
+/// Name of the file with the Zstandard codings of a version's texts.
 pub const ZSTD: &str = "zstd";
 
 /// Kinds that may be as large as the version itself. They are removed when there is not enough space.
-const LARGE: [&str; 2] = [BROTLI, ZSTD];
+const LARGE_KINDS: [&str; 2] = [BROTLI, ZSTD];
 
 impl VersionStore {
     /// The path of the directory with the data derived from a version.
@@ -28,52 +28,51 @@ impl VersionStore {
         self.root().join(DERIVED).join(id.to_string())
     }
 
-    /// Reads a derived file; none if it is missing or has more than `most` bytes.
-    pub fn derived(&self, id: VersionId, kind: &str, most: u64) -> Option<Vec<u8>> {
-        self.directory().ok()?.read(Path::new(DERIVED).join(id.to_string()).join(kind), most).ok()
+    /// Reads a derived file; none if it is missing or has more than `max_bytes`.
+    pub fn read_derived(&self, id: VersionId, kind: &str, max_bytes: u64) -> Option<Vec<u8>> {
+        self.directory().ok()?.read(Path::new(DERIVED).join(id.to_string()).join(kind), max_bytes).ok()
     }
 
     /// Opens a derived file, if it exists.
-    pub fn derived_file(&self, id: VersionId, kind: &str) -> Option<SealedFile> {
+    pub fn open_derived(&self, id: VersionId, kind: &str) -> Option<SealedFile> {
         let path = Path::new(DERIVED).join(id.to_string()).join(kind);
         SealedFile::open_derived(self.directory().ok()?, path).ok()
     }
 
-    /// Whether there is a file that [`StoreWriter::give_up_large`] would remove.
-    pub(super) fn has_large(&self) -> bool {
-        self.large().next().is_some()
+    /// Whether there is a file that [`StoreWriter::remove_large_derived_files`] would remove.
+    pub(super) fn has_large_derived_files(&self) -> bool {
+        self.large_derived_files().next().is_some()
     }
 
     /// Lists the large derived files of all versions, finished or not.
-    fn large(&self) -> impl Iterator<Item = PathBuf> {
-        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+    fn large_derived_files(&self) -> impl Iterator<Item = PathBuf> {
+        let derived = self.directory().and_then(|root| root.open_directory(DERIVED)).ok();
         let folders = derived.and_then(|derived| derived.entries().ok()).into_iter().flatten().flatten();
-        let names = || LARGE.into_iter().flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")]);
+        let names = || LARGE_KINDS.into_iter().flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")]);
         let paths = folders.flat_map(move |folder| names().map(move |name| Path::new(&folder.name).join(name)));
-        let derived = self.directory().and_then(|root| root.directory(DERIVED)).ok();
+        let derived = self.directory().and_then(|root| root.open_directory(DERIVED)).ok();
         paths.filter(move |path| derived.as_ref().is_some_and(|derived| derived.has(path)))
     }
 }
 
 impl StoreWriter {
-    /// Stores a derived file, as a whole or not at all. For a version that has been removed meanwhile nothing is
-    /// stored.
-    pub fn derive(&self, id: VersionId, kind: &str, bytes: &[u8]) -> Result<(), StoreError> {
-        self.derive_by(id, kind, 0o644, |mut file| file.write_all(bytes))
+    /// Stores a derived file in one step. Nothing is stored for a version that has been removed meanwhile.
+    pub fn write_derived(&self, id: VersionId, kind: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        self.write_derived_with(id, kind, 0o644, |mut file| file.write_all(bytes))
     }
 
     /// Stores a derived file that is too large to be held in memory, or takes long to compute. `fill` writes it to a
-    /// temporary file, which is renamed into place afterwards and never written again.
-    pub fn derive_large(
+    /// temporary file, which is then renamed and never written again.
+    pub fn write_large_derived(
         &self,
         id: VersionId,
         kind: &str,
         fill: impl FnOnce(&File) -> io::Result<()>,
     ) -> Result<(), StoreError> {
-        self.derive_by(id, kind, 0o444, fill)
+        self.write_derived_with(id, kind, 0o444, fill)
     }
 
-    fn derive_by(
+    fn write_derived_with(
         &self,
         id: VersionId,
         kind: &str,
@@ -101,35 +100,35 @@ impl StoreWriter {
         written
     }
 
-    /// Removes one derived file that is of no use.
-    pub fn discard(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
+    /// Removes one derived file, which is unusable.
+    pub fn remove_derived(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
         let path = self.store().derived_dir(id).join(kind);
-        let folder = self.store().folder(DERIVED)?.directory(id.to_string());
-        match folder.and_then(|folder| folder.remove_file_if_there(kind)) {
+        let folder = self.store().folder(DERIVED)?.open_directory(id.to_string());
+        match folder.and_then(|folder| folder.remove_file_if_exists(kind)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &path)(error)),
             _ => Ok(()),
         }
     }
 
-    /// Removes the large derived files of all versions; their user is asked to release them first. Returns whether
-    /// there were any.
-    pub(super) fn give_up_large(&self) -> bool {
-        if !self.store().has_large() {
+    /// Removes the large derived files of all versions, after the registered callback has released them. Returns
+    /// whether there were any.
+    pub(super) fn remove_large_derived_files(&self) -> bool {
+        if !self.store().has_large_derived_files() {
             return false;
         }
-        self.let_go_of_large();
+        self.release_large_derived_files();
         let Ok(derived) = self.store().folder(DERIVED) else { return false };
         let Ok(folders) = derived.entries() else { return false };
-        let mut any = false;
+        let mut is_any_removed = false;
         for folder in folders.flatten() {
-            let Ok(folder) = derived.directory(&folder.name) else { continue };
-            for kind in LARGE {
+            let Ok(folder) = derived.open_directory(&folder.name) else { continue };
+            for kind in LARGE_KINDS {
                 for name in [kind.to_owned(), format!(".{kind}.new")] {
-                    any |= folder.remove_file(name).is_ok();
+                    is_any_removed |= folder.remove_file(name).is_ok();
                 }
             }
         }
-        any
+        is_any_removed
     }
 }
 
@@ -145,34 +144,35 @@ mod tests {
     use super::*;
     use docwharf_base::model::digest::Digest;
 
+    // Regression: root wrote policies through links in another user's store.
     #[test]
     fn root_derives_nothing_through_the_links_of_a_store_that_is_not_his() {
         if !rustix::process::geteuid().is_root() {
-            return; // only root works in other people's stores
+            return; // only root can write to the stores of other users
         }
         let dir = tempfile::tempdir().unwrap();
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
         let writer = StoreWriter::open(&store, Duration::ZERO).unwrap();
-        let (id, derived) = (VersionId(Digest::of(b"x")), store.join(DERIVED));
+        let (id, derived) = (VersionId(Digest::compute(b"x")), store.join(DERIVED));
         fs::create_dir(&elsewhere).unwrap();
         fs::create_dir(&derived).unwrap();
         symlink(&elsewhere, derived.join(id.to_string())).unwrap();
         chown(&store, Some(4711), Some(4711)).unwrap();
         chown(&derived, Some(4711), Some(4711)).unwrap();
-        let refused = writer.derive(id, CSP, b"x").unwrap_err();
+        let refused = writer.write_derived(id, CSP, b"x").unwrap_err();
         assert!(refused.to_string().contains("store/derived/"), "{refused}");
         // Nor through a link in the place of `derived` itself.
         fs::remove_dir_all(&derived).unwrap();
         symlink(&elsewhere, &derived).unwrap();
-        assert!(writer.derive(id, CSP, b"x").is_err());
+        assert!(writer.write_derived(id, CSP, b"x").is_err());
         assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 0);
         fs::remove_file(&derived).unwrap();
-        writer.derive(id, CSP, b"x").unwrap();
+        writer.write_derived(id, CSP, b"x").unwrap();
         assert!(derived.is_dir() && !derived.join(id.to_string()).exists(), "there is no such version");
     }
 
     /// A store with versions whose content is never read.
-    fn with_versions(root: &Path, ids: &[VersionId]) -> StoreWriter {
+    fn store_with_versions(root: &Path, ids: &[VersionId]) -> StoreWriter {
         let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
         for &id in ids {
             fs::create_dir(writer.store().version_dir(id)).unwrap();
@@ -191,57 +191,68 @@ mod tests {
             (CSP, false),
             (".csp.new", false),
         ];
-        let id = VersionId(Digest::of(b"x"));
+        let id = VersionId(Digest::compute(b"x"));
         for (name, is_large) in names {
             let dir = tempfile::tempdir().unwrap();
-            let writer = with_versions(dir.path(), &[id]);
-            let asked = Arc::new(AtomicU32::new(0));
-            let count = Arc::clone(&asked);
-            writer.before_giving_up(move || {
+            let writer = store_with_versions(dir.path(), &[id]);
+            let calls = Arc::new(AtomicU32::new(0));
+            let count = Arc::clone(&calls);
+            writer.before_removing_derived_files(move || {
                 count.fetch_add(1, Ordering::Relaxed);
             });
-            assert!(!writer.store().has_large() && !writer.give_up_large(), "nothing is there yet");
+            assert!(
+                !writer.store().has_large_derived_files() && !writer.remove_large_derived_files(),
+                "there is no derived file yet"
+            );
             fs::create_dir_all(writer.store().derived_dir(id)).unwrap();
             fs::write(writer.store().derived_dir(id).join(name), "x").unwrap();
-            assert_eq!((writer.store().has_large(), writer.give_up_large()), (is_large, is_large), "{name}");
+            assert_eq!(
+                (writer.store().has_large_derived_files(), writer.remove_large_derived_files()),
+                (is_large, is_large),
+                "{name}"
+            );
             assert_eq!(writer.store().derived_dir(id).join(name).exists(), !is_large, "{name}");
-            assert_eq!(asked.load(Ordering::Relaxed), u32::from(is_large), "{name}: who uses it lets go first");
+            assert_eq!(
+                calls.load(Ordering::Relaxed),
+                u32::from(is_large),
+                "{name}: the callback runs before the removal"
+            );
         }
     }
 
     #[test]
     fn what_was_derived_is_read_within_its_bound_discarded_alone_and_gone_without_its_version() {
         let dir = tempfile::tempdir().unwrap();
-        let (id, gone) = (VersionId(Digest::of(b"x")), VersionId(Digest::of(b"gone")));
-        let writer = with_versions(dir.path(), &[id]);
+        let (id, missing) = (VersionId(Digest::compute(b"x")), VersionId(Digest::compute(b"missing")));
+        let writer = store_with_versions(dir.path(), &[id]);
         let store = writer.store();
-        writer.derive(id, CSP, b"four").unwrap();
-        writer.derive_large(id, ZSTD, |mut file| file.write_all(b"large")).unwrap();
-        assert_eq!(store.derived(id, CSP, 4).as_deref(), Some(&b"four"[..]));
-        assert_eq!(store.derived(id, CSP, 3), None);
-        assert!(store.derived_file(id, ZSTD).is_some() && store.derived_file(id, BROTLI).is_none());
-        // A failure keeps the previous file, and leaves no directory of its own.
-        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
-        assert_eq!(store.derived(id, ZSTD, 5).as_deref(), Some(&b"large"[..]));
-        writer.discard(id, ZSTD).unwrap();
-        assert!(store.derived_file(id, ZSTD).is_none() && store.derived_file(id, CSP).is_some());
-        writer.discard(id, ZSTD).unwrap();
-        writer.discard(gone, ZSTD).unwrap();
-        writer.derive(gone, CSP, b"x").unwrap();
-        assert!(!store.derived_dir(gone).exists(), "there is no such version");
-        writer.discard(id, CSP).unwrap();
-        assert!(writer.derive_large(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        writer.write_derived(id, CSP, b"four").unwrap();
+        writer.write_large_derived(id, ZSTD, |mut file| file.write_all(b"large")).unwrap();
+        assert_eq!(store.read_derived(id, CSP, 4).as_deref(), Some(&b"four"[..]));
+        assert_eq!(store.read_derived(id, CSP, 3), None);
+        assert!(store.open_derived(id, ZSTD).is_some() && store.open_derived(id, BROTLI).is_none());
+        // After a failure the previous file stays, and no new directory.
+        assert!(writer.write_large_derived(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
+        assert_eq!(store.read_derived(id, ZSTD, 5).as_deref(), Some(&b"large"[..]));
+        writer.remove_derived(id, ZSTD).unwrap();
+        assert!(store.open_derived(id, ZSTD).is_none() && store.open_derived(id, CSP).is_some());
+        writer.remove_derived(id, ZSTD).unwrap();
+        writer.remove_derived(missing, ZSTD).unwrap();
+        writer.write_derived(missing, CSP, b"x").unwrap();
+        assert!(!store.derived_dir(missing).exists(), "there is no such version");
+        writer.remove_derived(id, CSP).unwrap();
+        assert!(writer.write_large_derived(id, ZSTD, |_| Err(io::ErrorKind::StorageFull.into())).is_err());
         assert!(!store.derived_dir(id).exists());
         // Opening the store removes what a crash has left.
-        writer.derive(id, CSP, b"kept").unwrap();
+        writer.write_derived(id, CSP, b"kept").unwrap();
         fs::write(store.derived_dir(id).join(".zstd.new"), "half").unwrap();
-        fs::create_dir(store.derived_dir(gone)).unwrap();
+        fs::create_dir(store.derived_dir(missing)).unwrap();
         fs::write(dir.path().join(DERIVED).join("file"), "x").unwrap();
         drop(writer);
         drop(StoreWriter::open(dir.path(), Duration::ZERO).unwrap());
-        let left =
+        let names =
             |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
-        assert_eq!(left(&dir.path().join(DERIVED)), [id.to_string().as_str()]);
-        assert_eq!(left(&dir.path().join(DERIVED).join(id.to_string())), [CSP]);
+        assert_eq!(names(&dir.path().join(DERIVED)), [id.to_string().as_str()]);
+        assert_eq!(names(&dir.path().join(DERIVED).join(id.to_string())), [CSP]);
     }
 }

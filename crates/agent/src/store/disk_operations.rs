@@ -10,7 +10,7 @@ use docwharf_base::model::version::VersionId;
 use super::layout::{DAMAGED_RECORD, RECORD};
 use super::operations::StoreOperations;
 use super::record::{self, StoreRecord};
-use super::space::{VersionSize, free_bytes};
+use super::space::{self, VersionSize};
 use super::writer::StoreWriter;
 use super::{HistoryEvent, MAX_RECORD_BYTES, Receipt, StoreError, StoredVersion, history, json};
 
@@ -51,42 +51,42 @@ impl StoreOperations for StoreWriter {
         self.store().sizes_of(versions)
     }
 
-    fn free(&self) -> Result<Option<u64>, StoreError> {
-        free_bytes(self.root()).map_err(StoreError::io("ask for the free space of", self.root()))
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        space::free_bytes(self.root()).map_err(StoreError::io("read the free space of", self.root()))
     }
 
-    fn still_read(&self) -> u64 {
+    fn mapped_removed_bytes(&self) -> u64 {
         self.removed_images().mapped_bytes()
     }
 
-    fn give_up_derived(&self) -> bool {
-        self.give_up_large()
+    fn remove_derived_files(&self) -> bool {
+        self.remove_large_derived_files()
     }
 
-    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
-        let _turn = self.lock_record();
-        work()
+    fn with_record_lock<T>(&self, action: impl FnOnce() -> T) -> T {
+        let _lock = self.lock_record();
+        action()
     }
 
-    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
+    fn write_record(&self, record: &StoreRecord) -> Result<(), StoreError> {
         let path = self.store().root().join(RECORD);
         let written = self.store().directory().and_then(|root| root.replace(RECORD, 0o644, &record::encode(record)));
         written.map_err(StoreError::io("write", &path))
     }
 
-    fn append(&self, event: &HistoryEvent) {
-        let path = self.store().root().join(history::FILE);
-        let is_here = |id| self.store().has(id);
+    fn append_event(&self, event: &HistoryEvent) {
+        let path = self.store().root().join(history::HISTORY_FILE);
+        let is_stored = |id| self.store().has(id);
         let written = self.store().directory().and_then(|root| {
             history::append(root, event)?;
-            history::bound(root, is_here)
+            history::shorten(root, is_stored)
         });
         if let Err(error) = written {
             tracing::warn!("cannot write {}: {}", path.display(), error_message(&error));
         }
     }
 
-    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+    fn add_receipt(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
         let dir = self.store().root().join("receipts").join(id.to_string());
         let folder = self.store().folder("receipts")?.ensure_directory(id.to_string(), 0o755);
         let folder = folder.map_err(StoreError::io("make", &dir))?;
@@ -100,23 +100,23 @@ impl StoreOperations for StoreWriter {
     }
 
     fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
-        self.take_out(id)
+        self.remove_leased(id)
     }
 
     fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        self.clear_mark(id)
+        self.clear_damage_mark(id)
     }
 
-    fn keep_damaged(&self, damage: &StoreError) -> Result<(), StoreError> {
-        let kept = self.store().root().join(DAMAGED_RECORD);
-        // No link is followed: the copy is given to the owner of the store, who may not be allowed to read every file.
+    fn copy_damaged_record(&self, damage: &StoreError) -> Result<(), StoreError> {
+        let copy = self.store().root().join(DAMAGED_RECORD);
+        // No link is followed: the copy gets the owner of the store, who may not be allowed to read the target.
         let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
         let bytes = root.read(RECORD, MAX_RECORD_BYTES).map_err(StoreError::io("read", self.store().root()))?;
-        root.replace(DAMAGED_RECORD, 0o644, &bytes).map_err(StoreError::io("write", &kept))?;
+        root.replace(DAMAGED_RECORD, 0o644, &bytes).map_err(StoreError::io("write", &copy))?;
         tracing::warn!(
-            "{}; a copy of it is kept as {}: to repeat a change made by hand, leave out the last line (\"sum\")",
+            "{}; it was copied to {}: to repeat a change made by hand, omit the last line (\"sum\")",
             ErrorChain(damage),
-            kept.display()
+            copy.display()
         );
         Ok(())
     }
@@ -131,6 +131,8 @@ mod tests {
 
     use super::*;
 
+    // Regression: root, working in another user's store, changed the owner of the target when the damaged record was a
+    // link.
     #[test]
     fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
         let dir = tempfile::tempdir().unwrap();
@@ -139,7 +141,7 @@ mod tests {
         let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
         symlink(&secret, root.join(RECORD)).unwrap();
         let damage = writer.record().unwrap_err();
-        assert!(writer.keep_damaged(&damage).is_err() && !root.join(DAMAGED_RECORD).exists());
+        assert!(writer.copy_damaged_record(&damage).is_err() && !root.join(DAMAGED_RECORD).exists());
         symlink(&secret, root.join("versions/x")).unwrap();
         symlink(dir.path(), root.join("receipts/x")).unwrap();
         drop(writer);

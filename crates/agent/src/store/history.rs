@@ -1,5 +1,5 @@
-//! `history.jsonl`: who did what, and when. Lines are appended. When the file grows too large, the newest lines are
-//! kept, and of the older ones those from which a lost record is recovered.
+//! `history.jsonl`: each event with user, action and time. Lines are appended. When the file grows too large, the
+//! newest lines stay, and of the older ones those from which a lost record is recovered.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,13 +13,12 @@ use docwharf_base::model::version::VersionId;
 use super::{StoreError, VersionStore};
 
 /// Name of the file in the store.
-pub const FILE: &str = "history.jsonl";
-/// Size in bytes (some 20,000 lines) above which the oldest lines are dropped, until `KEPT_HISTORY_BYTES` bytes are
-/// left.
+pub const HISTORY_FILE: &str = "history.jsonl";
+/// Size in bytes (some 20,000 lines) above which the oldest lines are removed, until `KEPT_HISTORY_BYTES` bytes remain.
 pub const MAX_HISTORY_BYTES: u64 = 4 << 20;
-/// Bytes of the newest lines that are kept; see [`MAX_HISTORY_BYTES`].
+/// Bytes of the newest lines that stay; see [`MAX_HISTORY_BYTES`].
 const KEPT_HISTORY_BYTES: usize = 2 << 20;
-/// Suffix of the note of a version that a person has activated and thereby holds.
+/// Suffix of the note of a version that a person has activated and that is held since then.
 pub const BY_HAND: &str = " by hand";
 
 /// One line of history.
@@ -30,10 +29,10 @@ pub struct HistoryEvent {
     pub time: String,
     /// The user or process that caused the event.
     pub who: String,
-    /// The event: `imported`, `offered again`, `label moved`, `activated`, `rolled back`, `held`, `released`,
-    /// `kept back`, `fell back`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`.
+    /// The event: `imported`, `offered again`, `label moved`, `activated`, `kept back`, `rolled back`, `fell back`,
+    /// `held`, `released`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`.
     pub what: String,
-    /// The version that the event is about.
+    /// The version of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionId>,
     /// Further details: a label, a reason.
@@ -58,10 +57,10 @@ impl HistoryEvent {
 }
 
 impl VersionStore {
-    /// Reads the history, oldest event first; a torn line is dropped.
+    /// Reads the history, oldest event first; an incomplete line is ignored.
     pub fn history(&self) -> Result<Vec<HistoryEvent>, StoreError> {
-        let path = self.root().join(FILE);
-        match self.directory().and_then(|root| root.file(FILE)) {
+        let path = self.root().join(HISTORY_FILE);
+        match self.directory().and_then(|root| root.open_for_reading(HISTORY_FILE)) {
             Ok(file) => Ok(lines(file).filter_map(|line| serde_json::from_slice(&line).ok()).collect()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
@@ -69,8 +68,7 @@ impl VersionStore {
     }
 }
 
-/// Splits the file into lines of bytes: after a power cut a line need not be text, and must not hide the lines after
-/// it.
+/// Splits the file into lines of bytes: after a power cut a line may not be text, and must not hide the lines after it.
 fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
     BufReader::new(file).split(b'\n').map_while(Result::ok)
 }
@@ -79,16 +77,16 @@ fn lines(file: File) -> impl Iterator<Item = Vec<u8>> {
 pub(super) fn append(root: &Directory, event: &HistoryEvent) -> io::Result<()> {
     let mut line = serde_json::to_vec(event)?;
     line.push(b'\n');
-    let mut file = root.open_file(FILE, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
-    if !ends_a_line(root.file(FILE)?)? {
-        // Ends a line that a crash has torn, so that this event has a line of its own.
+    let mut file = root.open_file(HISTORY_FILE, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
+    if !ends_with_newline(root.open_for_reading(HISTORY_FILE)?)? {
+        // Ends a line that a crash has left incomplete, so that this event is on a separate line.
         line.insert(0, b'\n');
     }
     file.write_all(&line)?;
     file.sync_data()
 }
 
-fn ends_a_line(mut file: File) -> io::Result<bool> {
+fn ends_with_newline(mut file: File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -98,28 +96,28 @@ fn ends_a_line(mut file: File) -> io::Result<bool> {
     Ok(last == *b"\n")
 }
 
-/// Shortens a history larger than [`MAX_HISTORY_BYTES`], as a whole or not at all.
-pub(super) fn bound(root: &Directory, is_here: impl Fn(VersionId) -> bool) -> io::Result<()> {
-    let file = root.file(FILE)?;
+/// Shortens a history larger than [`MAX_HISTORY_BYTES`] in one step.
+pub(super) fn shorten(root: &Directory, is_stored: impl Fn(VersionId) -> bool) -> io::Result<()> {
+    let file = root.open_for_reading(HISTORY_FILE)?;
     if file.metadata()?.len() <= MAX_HISTORY_BYTES {
         return Ok(());
     }
-    root.replace(FILE, 0o644, &cut(&lines(file).collect::<Vec<_>>(), KEPT_HISTORY_BYTES, is_here))
+    root.replace(HISTORY_FILE, 0o644, &select_lines(&lines(file).collect::<Vec<_>>(), KEPT_HISTORY_BYTES, is_stored))
 }
 
-/// Selects the newest lines up to `most` bytes and, of the older ones, those from which a lost record is recovered: the
+/// Selects the newest lines up to `max_bytes` and, of the older ones, those from which a lost record is recovered: the
 /// last decision of a person, and the last activation of each version that is still stored.
-fn cut(lines: &[Vec<u8>], most: usize, is_here: impl Fn(VersionId) -> bool) -> Vec<u8> {
+fn select_lines(lines: &[Vec<u8>], max_bytes: usize, is_stored: impl Fn(VersionId) -> bool) -> Vec<u8> {
     let (mut kept, mut bytes) = (Vec::new(), 0);
-    let (mut has_word, mut activated) = (false, BTreeSet::new());
+    let (mut has_hold_decision, mut activated) = (false, BTreeSet::new());
     for line in lines.iter().rev() {
         bytes += line.len() + 1;
         let Ok(event) = serde_json::from_slice::<HistoryEvent>(line) else { continue };
-        let is_last_word = event.is_hold_decision() && !has_word;
-        has_word |= is_last_word;
-        let became_active = event.version.filter(|&id| event.is_activation() && is_here(id));
+        let is_last_hold_decision = event.is_hold_decision() && !has_hold_decision;
+        has_hold_decision |= is_last_hold_decision;
+        let became_active = event.version.filter(|&id| event.is_activation() && is_stored(id));
         let is_last_activation = became_active.is_some_and(|id| activated.insert(id));
-        if bytes <= most || is_last_word || is_last_activation {
+        if bytes <= max_bytes || is_last_hold_decision || is_last_activation {
             kept.push(line);
         }
     }
@@ -132,7 +130,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     fn line(what: &str, version: u8, note: Option<&str>) -> Vec<u8> {
@@ -150,16 +148,16 @@ mod tests {
             line("held", 2, Some("old")),
             line("activated", 3, Some("activated x by hand")),
             line("activated", 2, None),
-            b"torn".to_vec(),
+            b"incomplete".to_vec(),
         ];
         lines.extend((0..50).map(|_| line("refused", 9, None)));
-        let most = 10 * (lines[20].len() + 1);
-        let after = cut(&lines, most, |version| version != id(1));
-        let after: Vec<_> = after.split(|&byte| byte == b'\n').collect();
+        let max_bytes = 10 * (lines[20].len() + 1);
+        let selected = select_lines(&lines, max_bytes, |version| version != id(1));
+        let selected: Vec<_> = selected.split(|&byte| byte == b'\n').collect();
         let mut expected = vec![&lines[3][..], &lines[4]];
         expected.extend(lines[46..].iter().map(Vec::as_slice));
         expected.push(b"");
-        assert_eq!(after, expected);
+        assert_eq!(selected, expected);
     }
 
     #[test]
@@ -175,9 +173,13 @@ mod tests {
             ("kept back", None, false, false),
             ("pruned", None, false, false),
         ];
-        for (what, note, is_word, is_activation) in cases {
+        for (what, note, is_hold_decision, is_activation) in cases {
             let event: HistoryEvent = serde_json::from_slice(&line(what, 1, note)).unwrap();
-            assert_eq!((event.is_hold_decision(), event.is_activation()), (is_word, is_activation), "{what} {note:?}");
+            assert_eq!(
+                (event.is_hold_decision(), event.is_activation()),
+                (is_hold_decision, is_activation),
+                "{what} {note:?}"
+            );
         }
     }
 
@@ -191,12 +193,15 @@ mod tests {
             line("activated", 2, None),
             line("imported", 1, None),
         ];
-        let all: usize = lines.iter().map(|line| line.len() + 1).sum();
-        let left = |most| cut(&lines, most, |_| false).len();
-        assert_eq!((left(all), left(all - 1)), (all, all - lines[0].len() - 1));
-        assert_eq!(cut(&lines, 0, |_| false), [&lines[2][..], b""].join(&b'\n'));
-        assert_eq!(cut(&lines, 0, |_| true), [&lines[2][..], &lines[3], &lines[4], b""].join(&b'\n'));
-        assert_eq!(cut(&lines, lines[5].len(), |_| false), [&lines[2][..], b""].join(&b'\n'));
-        assert_eq!(cut(&lines, lines[5].len() + 1, |_| false), [&lines[2][..], &lines[5], b""].join(&b'\n'));
+        let total_bytes: usize = lines.iter().map(|line| line.len() + 1).sum();
+        let selected_bytes = |max_bytes| select_lines(&lines, max_bytes, |_| false).len();
+        assert_eq!(
+            (selected_bytes(total_bytes), selected_bytes(total_bytes - 1)),
+            (total_bytes, total_bytes - lines[0].len() - 1)
+        );
+        assert_eq!(select_lines(&lines, 0, |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(select_lines(&lines, 0, |_| true), [&lines[2][..], &lines[3], &lines[4], b""].join(&b'\n'));
+        assert_eq!(select_lines(&lines, lines[5].len(), |_| false), [&lines[2][..], b""].join(&b'\n'));
+        assert_eq!(select_lines(&lines, lines[5].len() + 1, |_| false), [&lines[2][..], &lines[5], b""].join(&b'\n'));
     }
 }

@@ -1,9 +1,9 @@
 //! Integrity of stored versions: which were found damaged, when each was last verified, and whether the previous daemon
 //! ended cleanly.
 //!
-//! `suspect` has a line for each damaged version. It is a file of its own because a signal handler writes it, too. A
-//! disk that fails often takes no more writes, so the findings of this process are also kept in memory. `scrub.json`
-//! may be deleted at any time: versions are then verified sooner.
+//! `suspect` has a line for each damaged version. It is a separate file because a signal handler writes it, too. A disk
+//! that fails often refuses writes, so the findings of this process are also in memory. `scrub.json` may be deleted at
+//! any time: versions are then verified sooner.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,10 +26,11 @@ use super::{StoreError, VersionStore, json};
 /// Name of the file that marks damaged versions.
 pub(super) const SUSPECT: &str = "suspect";
 /// Name of the file with the times of verification.
-const BOOK: &str = "scrub.json";
+const SCRUB_FILE: &str = "scrub.json";
 /// Upper bound of the size of either file in bytes: both have a line for each version.
-const MAX_BYTES: u64 = 64 << 20;
+const MAX_FILE_BYTES: u64 = 64 << 20;
 
+/// The content of the file with the times of verification.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ScrubLog {
@@ -57,9 +58,9 @@ impl DamageMarks {
 impl VersionStore {
     /// Lists the stored versions that were found damaged.
     pub fn suspects(&self) -> Vec<VersionId> {
-        let text = self.marked().unwrap_or_default();
+        let text = self.read_suspects().unwrap_or_default();
         let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
-        ids.extend(self.marks.lock().keys());
+        ids.extend(self.damage_marks.lock().keys());
         ids.sort_unstable();
         ids.dedup();
         ids.retain(|&id| self.has(id));
@@ -71,15 +72,15 @@ impl VersionStore {
         self.suspects().contains(&id)
     }
 
-    /// Whether this process has read the file that is stored now and found it damaged: reading it again would tell
-    /// nothing new.
+    /// Whether this process has read the file that is stored now and found it damaged: reading it again would give no
+    /// new result.
     pub fn is_known_damaged(&self, id: VersionId) -> bool {
-        let known = self.marks.lock().get(&id).copied().flatten();
-        known.is_some() && known == self.image_of(id)
+        let marked = self.damage_marks.lock().get(&id).copied().flatten();
+        marked.is_some() && marked == self.image_file_id(id)
     }
 
     /// Whether the store has a version that is not marked as damaged.
-    pub fn has_whole(&self, id: VersionId) -> bool {
+    pub fn has_undamaged(&self, id: VersionId) -> bool {
         self.has(id) && !self.is_suspect(id)
     }
 
@@ -90,30 +91,30 @@ impl VersionStore {
 
     /// When each version was last verified, in seconds since 1970; see [`VersionStore::verified_at`].
     pub fn verified_times(&self) -> BTreeMap<VersionId, i64> {
-        let book = self.book();
+        let scrub_log = self.read_scrub_log();
         let times = self.versions().unwrap_or_default().into_iter().map(|version| {
-            // Each arrival was verified. The file's modification time does not count: a fault may change that, too.
+            // Each arrival was verified. The file's modification time does not count: a disk fault may change it, too.
             let arrived = version.receipts.last().and_then(|receipt| parse_time(&receipt.time));
-            let read = book.verified.get(&version.id).and_then(|time| parse_time(time));
-            (version.id, arrived.max(read).unwrap_or(0))
+            let scrubbed = scrub_log.verified.get(&version.id).and_then(|time| parse_time(time));
+            (version.id, arrived.max(scrubbed).unwrap_or(0))
         });
         times.collect()
     }
 
-    fn image_of(&self, id: VersionId) -> Option<ImageFileId> {
+    fn image_file_id(&self, id: VersionId) -> Option<ImageFileId> {
         let path = Path::new("versions").join(id.to_string()).join(IMAGE);
         Some(FileId::from_metadata(&self.directory().ok()?.metadata_of(path).ok()?))
     }
 
     /// Reads the file that marks damaged versions.
-    fn marked(&self) -> io::Result<String> {
-        let bytes = self.directory()?.read(SUSPECT, MAX_BYTES)?;
+    fn read_suspects(&self) -> io::Result<String> {
+        let bytes = self.directory()?.read(SUSPECT, MAX_FILE_BYTES)?;
         String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
     }
 
     /// Reads the times of verification; a file that cannot be read counts as empty.
-    fn book(&self) -> ScrubLog {
-        let bytes = self.directory().and_then(|root| root.read(BOOK, MAX_BYTES)).unwrap_or_default();
+    fn read_scrub_log(&self) -> ScrubLog {
+        let bytes = self.directory().and_then(|root| root.read(SCRUB_FILE, MAX_FILE_BYTES)).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 }
@@ -129,13 +130,13 @@ impl StoreWriter {
     }
 
     /// Marks a version as damaged: it is verified before it is served again, and fetched again if possible. If the mark
-    /// cannot be written, it still counts in this process.
+    /// cannot be written, it is still valid in this process.
     pub fn mark_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        let is_known = self.store().is_suspect(id);
-        let image = self.store().image_of(id);
-        let mut marks = self.store().marks.lock();
+        let is_marked = self.store().is_suspect(id);
+        let image = self.store().image_file_id(id);
+        let mut marks = self.store().damage_marks.lock();
         marks.insert(id, image);
-        if is_known {
+        if is_marked {
             return Ok(());
         }
         let mut file = self.suspect_file()?;
@@ -147,18 +148,18 @@ impl StoreWriter {
     }
 
     /// Clears the mark of a version. The file is not replaced: the signal handler has it open.
-    pub(super) fn clear_mark(&self, id: VersionId) -> Result<(), StoreError> {
-        let mut marks = self.store().marks.lock();
+    pub(super) fn clear_damage_mark(&self, id: VersionId) -> Result<(), StoreError> {
+        let mut marks = self.store().damage_marks.lock();
         marks.remove(&id);
         let path = self.store().root().join(SUSPECT);
         let write = || -> io::Result<()> {
-            let text = self.store().marked()?;
+            let text = self.store().read_suspects()?;
             let others: String =
                 text.lines().filter(|line| line.parse() != Ok(id)).flat_map(|line| [line, "\n"]).collect();
             if others.len() == text.len() {
                 return Ok(());
             }
-            // Overwritten in place, then truncated: at no moment is the mark of another version missing.
+            // Overwritten in place, then truncated, so that the mark of another version is never missing.
             let file =
                 self.store().directory()?.open_file(SUSPECT, FileAccess::ReadWrite, FileRequirements::SINGLE_NAME)?;
             file.write_all_at(others.as_bytes(), 0)?;
@@ -175,32 +176,33 @@ impl StoreWriter {
 
     /// Records that a daemon is running. Returns whether the previous one ended without [`StoreWriter::end_run`].
     pub fn begin_run(&self) -> Result<bool, StoreError> {
-        let _turn = self.store().marks.lock();
-        let mut book = self.store().book();
-        let was_cut_off = book.running.replace(now_rfc3339()).is_some();
-        self.keep_book(&book)?;
+        let _lock = self.store().damage_marks.lock();
+        let mut scrub_log = self.store().read_scrub_log();
+        let was_cut_off = scrub_log.running.replace(now_rfc3339()).is_some();
+        self.write_scrub_log(&scrub_log)?;
         Ok(was_cut_off)
     }
 
     /// Records that the daemon ended cleanly.
     pub fn end_run(&self) -> Result<(), StoreError> {
-        let _turn = self.store().marks.lock();
-        let mut book = self.store().book();
-        if book.running.take().is_none() { Ok(()) } else { self.keep_book(&book) }
+        let _lock = self.store().damage_marks.lock();
+        let mut scrub_log = self.store().read_scrub_log();
+        if scrub_log.running.take().is_none() { Ok(()) } else { self.write_scrub_log(&scrub_log) }
     }
 
     /// Records that a version has just been verified.
     pub fn note_verified(&self, id: VersionId) -> Result<(), StoreError> {
-        let _turn = self.store().marks.lock();
-        let mut book = self.store().book();
-        book.verified.retain(|&id, _| self.store().has(id));
-        book.verified.insert(id, now_rfc3339());
-        self.keep_book(&book)
+        let _lock = self.store().damage_marks.lock();
+        let mut scrub_log = self.store().read_scrub_log();
+        scrub_log.verified.retain(|&id, _| self.store().has(id));
+        scrub_log.verified.insert(id, now_rfc3339());
+        self.write_scrub_log(&scrub_log)
     }
 
-    fn keep_book(&self, book: &ScrubLog) -> Result<(), StoreError> {
-        let path = self.store().root().join(BOOK);
-        let written = self.store().directory().and_then(|root| root.replace(BOOK, 0o644, &json::encode(book)));
+    fn write_scrub_log(&self, scrub_log: &ScrubLog) -> Result<(), StoreError> {
+        let path = self.store().root().join(SCRUB_FILE);
+        let written =
+            self.store().directory().and_then(|root| root.replace(SCRUB_FILE, 0o644, &json::encode(scrub_log)));
         written.map_err(StoreError::io("write", &path))
     }
 }
@@ -217,19 +219,19 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     /// A store with the versions 1 to 3, whose content is never read.
-    fn three(root: &Path) -> StoreWriter {
+    fn store_with_three_versions(root: &Path) -> StoreWriter {
         let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
         for n in 1..=3 {
-            put(&writer, id(n));
+            write_image(&writer, id(n));
         }
         writer
     }
 
-    fn put(writer: &StoreWriter, id: VersionId) {
+    fn write_image(writer: &StoreWriter, id: VersionId) {
         let folder = writer.store().version_dir(id);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("new"), "image").unwrap();
@@ -241,7 +243,7 @@ mod tests {
         [writer.store().suspects(), VersionStore::at(writer.store().root()).suspects()]
     }
 
-    fn sorted(numbers: &[u8]) -> Vec<VersionId> {
+    fn sorted_ids(numbers: &[u8]) -> Vec<VersionId> {
         let mut ids: Vec<VersionId> = numbers.iter().map(|&n| id(n)).collect();
         ids.sort_unstable();
         ids
@@ -250,70 +252,72 @@ mod tests {
     #[test]
     fn a_mark_stays_until_it_is_cleared_or_its_version_goes_and_is_known_to_every_process() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = three(dir.path());
-        assert_eq!(suspects(&writer), [sorted(&[]), sorted(&[])]);
-        writer.clear_mark(id(1)).unwrap();
+        let writer = store_with_three_versions(dir.path());
+        assert_eq!(suspects(&writer), [sorted_ids(&[]), sorted_ids(&[])]);
+        writer.clear_damage_mark(id(1)).unwrap();
         for n in [1, 2, 1, 3] {
             writer.mark_suspect(id(n)).unwrap();
         }
-        assert_eq!(suspects(&writer), [sorted(&[1, 2, 3]), sorted(&[1, 2, 3])]);
+        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
         assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap().lines().count(), 3, "each is marked once");
-        assert!(!writer.store().has_whole(id(1)) && !writer.store().has_whole(id(9)));
-        writer.clear_mark(id(2)).unwrap();
-        writer.clear_mark(id(2)).unwrap();
-        assert_eq!(suspects(&writer), [sorted(&[1, 3]), sorted(&[1, 3])]);
+        assert!(!writer.store().has_undamaged(id(1)) && !writer.store().has_undamaged(id(9)));
+        writer.clear_damage_mark(id(2)).unwrap();
+        writer.clear_damage_mark(id(2)).unwrap();
+        assert_eq!(suspects(&writer), [sorted_ids(&[1, 3]), sorted_ids(&[1, 3])]);
         assert!(
-            writer.store().has_whole(id(2)) && !writer.store().is_suspect(id(2)) && writer.store().is_suspect(id(3))
+            writer.store().has_undamaged(id(2))
+                && !writer.store().is_suspect(id(2))
+                && writer.store().is_suspect(id(3))
         );
         fs::remove_dir_all(writer.store().version_dir(id(3))).unwrap();
-        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[1])]);
-        writer.clear_mark(id(1)).unwrap();
-        writer.clear_mark(id(3)).unwrap();
+        assert_eq!(suspects(&writer), [sorted_ids(&[1]), sorted_ids(&[1])]);
+        writer.clear_damage_mark(id(1)).unwrap();
+        writer.clear_damage_mark(id(3)).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap(), "");
     }
 
     #[test]
     fn what_cannot_be_written_down_counts_in_this_process_and_only_the_very_file_that_was_read_is_rotten() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = three(dir.path());
+        let writer = store_with_three_versions(dir.path());
         fs::create_dir(dir.path().join(SUSPECT)).unwrap();
         assert!(writer.mark_suspect(id(1)).is_err());
-        assert_eq!(suspects(&writer), [sorted(&[1]), sorted(&[])]);
+        assert_eq!(suspects(&writer), [sorted_ids(&[1]), sorted_ids(&[])]);
         fs::remove_dir(dir.path().join(SUSPECT)).unwrap();
         writer.mark_suspect(id(2)).unwrap();
-        let rotten = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
-        assert_eq!(rotten(&writer), [true, true, false]);
-        put(&writer, id(2));
-        assert_eq!(rotten(&writer), [true, false, false], "another file is in its place");
-        assert!(writer.store().is_suspect(id(2)), "nobody has read that yet");
-        assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to read it itself");
+        let known_damaged = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
+        assert_eq!(known_damaged(&writer), [true, true, false]);
+        write_image(&writer, id(2));
+        assert_eq!(known_damaged(&writer), [true, false, false], "another file has replaced it");
+        assert!(writer.store().is_suspect(id(2)), "the new file has not been verified yet");
+        assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to verify the file again");
     }
 
     #[test]
     fn a_run_that_did_not_end_as_it_should_is_told_to_the_next_one() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = three(dir.path());
+        let writer = store_with_three_versions(dir.path());
         writer.end_run().unwrap();
-        assert!(!dir.path().join(BOOK).exists(), "nothing has begun");
+        assert!(!dir.path().join(SCRUB_FILE).exists(), "no daemon has run");
         assert!(!writer.begin_run().unwrap());
         writer.note_verified(id(1)).unwrap();
         drop(writer);
         let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
-        assert!(writer.begin_run().unwrap(), "it was cut off");
+        assert!(writer.begin_run().unwrap(), "the previous daemon was killed");
         writer.end_run().unwrap();
         writer.note_verified(id(2)).unwrap();
-        assert!(!writer.begin_run().unwrap(), "it ended as it should");
+        assert!(!writer.begin_run().unwrap(), "the previous daemon ended cleanly");
     }
 
     #[test]
     fn a_version_is_proved_when_it_arrives_and_when_it_is_read_whichever_was_later() {
         let dir = tempfile::tempdir().unwrap();
-        let writer = three(dir.path());
-        let at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");
-        let seconds = |hour: u8| parse_time(&at(hour));
-        let arrive = |n: u8, hour: u8| {
+        let writer = store_with_three_versions(dir.path());
+        let time_at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");
+        let seconds = |hour: u8| parse_time(&time_at(hour));
+        let add_arrival = |n: u8, hour: u8| {
             let receipt = Receipt {
-                time: at(hour),
+                time: time_at(hour),
                 who: String::new(),
                 source: String::new(),
                 kind: String::new(),
@@ -323,27 +327,31 @@ mod tests {
                 job: None,
                 validator: None,
                 sent_bytes: None,
-                looked: false,
+                found_by_check: false,
             };
-            writer.receive(id(n), &receipt).unwrap();
+            writer.add_receipt(id(n), &receipt).unwrap();
         };
-        let keep = |times: &[(u8, &str)]| {
+        let write_times = |times: &[(u8, &str)]| {
             let verified = times.iter().map(|&(n, time)| (id(n), time.to_owned())).collect();
-            writer.keep_book(&ScrubLog { running: None, verified }).unwrap();
+            writer.write_scrub_log(&ScrubLog { running: None, verified }).unwrap();
         };
-        let verified = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
-        assert_eq!(verified(), [Some(0), Some(0), Some(0), None]);
-        arrive(1, 3);
-        arrive(1, 5);
-        arrive(2, 5);
-        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None]);
-        keep(&[(1, &at(4)), (2, &at(6)), (3, "once"), (9, &at(1))]);
-        assert_eq!(verified(), [seconds(5), seconds(6), Some(0), None]);
+        let verified_times = || [1, 2, 3, 9].map(|n| writer.store().verified_at(id(n)));
+        assert_eq!(verified_times(), [Some(0), Some(0), Some(0), None]);
+        add_arrival(1, 3);
+        add_arrival(1, 5);
+        add_arrival(2, 5);
+        assert_eq!(verified_times(), [seconds(5), seconds(5), Some(0), None]);
+        write_times(&[(1, &time_at(4)), (2, &time_at(6)), (3, "once"), (9, &time_at(1))]);
+        assert_eq!(verified_times(), [seconds(5), seconds(6), Some(0), None]);
         writer.note_verified(id(3)).unwrap();
-        let book = writer.store().book();
-        assert_eq!(book.verified.keys().copied().collect::<Vec<_>>(), sorted(&[1, 2, 3]), "what is gone is forgotten");
-        assert!(verified()[2] > Some(0));
-        fs::write(dir.path().join(BOOK), "{").unwrap();
-        assert_eq!(verified(), [seconds(5), seconds(5), Some(0), None], "one that cannot be read is empty");
+        let scrub_log = writer.store().read_scrub_log();
+        assert_eq!(
+            scrub_log.verified.keys().copied().collect::<Vec<_>>(),
+            sorted_ids(&[1, 2, 3]),
+            "versions that are not stored are removed from the file"
+        );
+        assert!(verified_times()[2] > Some(0));
+        fs::write(dir.path().join(SCRUB_FILE), "{").unwrap();
+        assert_eq!(verified_times(), [seconds(5), seconds(5), Some(0), None], "an unreadable file counts as empty");
     }
 }

@@ -1,4 +1,4 @@
-//! The store: sealed versions, and the one record that says which of them is served.
+//! The store: sealed versions, and the one record that names the version to serve.
 //!
 //! ```text
 //! lock               flock: one writer; readers take no lock
@@ -8,8 +8,8 @@
 //! derived/<id>/      files computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival
 //! staging/<n>/       unfinished work, removed when a writer opens the store
-//! downloads/         partial downloads, kept so that they can be resumed
-//! history.jsonl      who did what, and when
+//! downloads/         partial downloads, which are resumed
+//! history.jsonl      each event: user, action, time
 //! control.sock       commands, while a daemon has the store open
 //! suspect            versions that were found damaged
 //! scrub.json         when versions were last verified, and whether a daemon is running
@@ -27,6 +27,7 @@ pub mod api_state;
 pub mod derived;
 mod disk_operations;
 pub mod history;
+pub mod incoming_version;
 pub mod integrity;
 mod json;
 mod layout;
@@ -38,8 +39,6 @@ mod removed_images;
 mod replaced;
 pub mod space;
 mod sweep;
-#[path = "incoming_version.rs"]
-pub mod version_stage;
 pub mod writer;
 
 use std::ffi::OsStr;
@@ -50,7 +49,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 
 use docwharf_base::directory::{Directory, EntryKind};
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
@@ -64,9 +63,9 @@ pub enum StoreError {
     /// A system call failed.
     #[error("cannot {doing} {}", path.display())]
     Io {
-        /// The operation, as a verb with its object: "read", "write", …
+        /// The operation, as a verb: "read", "write", …
         doing: &'static str,
-        /// The file or directory that it was about.
+        /// The file or directory of the operation.
         path: PathBuf,
         /// The cause.
         #[source]
@@ -80,15 +79,15 @@ pub enum StoreError {
     },
     /// The record cannot be parsed, or its checksum is wrong.
     #[error("the record {} is damaged; the next sync or start makes it again from versions, receipts and history", path.display())]
-    Damaged {
+    DamagedRecord {
         /// The record's path.
         path: PathBuf,
         /// The cause.
         source: serde_json::Error,
     },
-    /// A later docwharf has written the record.
+    /// A later version of docwharf has written the record.
     #[error("the record {} was written by a later docwharf (schemaVersion {found}; this one reads up to {}): use that docwharf or a later one for this store", path.display(), record::SCHEMA_VERSION)]
-    Later {
+    LaterRecord {
         /// The record's path.
         path: PathBuf,
         /// The record's schema version.
@@ -96,12 +95,12 @@ pub enum StoreError {
     },
     /// No version has this label or an id with this prefix.
     #[error("no version or label is called {0:?}, and 8 digits of an id are needed; `docwharf versions` lists them")]
-    Unknown(String),
+    UnknownVersion(String),
     /// Several versions have an id with this prefix.
     #[error("{0:?} begins the ids of several versions; give more digits")]
-    Ambiguous(String),
+    AmbiguousId(String),
     /// The file system has less free space than the operation needs, or than must stay free.
-    #[error("no space in the store {}: {} needed, {} free{}; free some{}", path.display(), show_size(*.needed), show_size(*.free), kept(*.min_free), or_lower(*.min_free))]
+    #[error("no space in the store {}: {} needed, {} free{}; free some{}", path.display(), format_size(*.needed), format_size(*.free), describe_min_free(*.min_free), advise_min_free(*.min_free))]
     NoSpace {
         /// The store's directory.
         path: PathBuf,
@@ -113,38 +112,38 @@ pub enum StoreError {
         min_free: u64,
     },
     /// The bundle and the versions that must stay are larger than `store.maxBytes`.
-    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or take away labels or a hold that are not needed", path.display(), show_size(*.needed), show_size(*.held), show_size(*.most))]
-    OverMost {
+    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or remove labels or a hold that are not needed", path.display(), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
+    OverMaxBytes {
         /// The store's directory.
         path: PathBuf,
         /// Size of the bundle in bytes.
         needed: u64,
         /// Bytes of versions that cannot be pruned once the bundle is stored.
-        held: u64,
+        protected: u64,
         /// `store.maxBytes`
-        most: u64,
+        max_bytes: u64,
     },
     /// The bundle would fit, but removed versions are still being sent to readers.
-    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), show_size(*.read), show_size(*.needed), show_size(*.held), show_size(*.most))]
-    StillRead {
+    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), format_size(*.mapped), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
+    RemovedVersionsInUse {
         /// The store's directory.
         path: PathBuf,
         /// Size of the bundle in bytes.
         needed: u64,
         /// Bytes of versions that cannot be pruned once the bundle is stored.
-        held: u64,
+        protected: u64,
         /// Bytes of removed versions that are still mapped.
-        read: u64,
+        mapped: u64,
         /// `store.maxBytes`
-        most: u64,
+        max_bytes: u64,
     },
     /// There is no previous version to roll back to.
-    #[error("there is no previous version to roll back to; `docwharf versions` lists what there is")]
+    #[error("there is no previous version to roll back to; `docwharf versions` lists the versions")]
     NoPrevious,
 }
 
 impl StoreError {
-    /// Wraps an I/O error: `doing` is a verb with its object, `path` the file or directory that it was about.
+    /// Wraps an I/O error: `doing` is a verb, `path` the file or directory of the operation.
     pub fn io<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> StoreError + 'a {
         move |source| StoreError::Io { doing, path: path.to_owned(), source }
     }
@@ -156,7 +155,7 @@ impl StoreError {
 pub struct Receipt {
     /// Time of the arrival, RFC 3339.
     pub time: String,
-    /// The user or process that brought the bundle.
+    /// The user or process that imported or fetched the bundle.
     pub who: String,
     /// The source, without a link's query.
     pub source: String,
@@ -178,8 +177,8 @@ pub struct Receipt {
     #[serde(default)]
     pub sent_bytes: Option<u64>,
     /// Whether a check of the source found the bundle; false if it was imported.
-    #[serde(default)]
-    pub looked: bool,
+    #[serde(default, rename = "looked")]
+    pub found_by_check: bool,
 }
 
 /// A version in the store.
@@ -198,10 +197,10 @@ pub struct StoredVersion {
 pub struct VersionStore {
     root: PathBuf,
     /// The root directory, once it has been opened. In a store of another user, root works through this descriptor: the
-    /// owner could make the path lead elsewhere meanwhile.
+    /// owner could redirect the path meanwhile.
     opened: Arc<OnceLock<Directory>>,
-    /// The damaged versions that this process has found, kept in memory because the disk may take no more writes.
-    marks: Arc<integrity::DamageMarks>,
+    /// The damaged versions that this process has found, kept in memory because the disk may refuse writes.
+    damage_marks: Arc<integrity::DamageMarks>,
 }
 
 /// Upper bound of a record's size in bytes: a record has a few hundred bytes for each label.
@@ -212,7 +211,7 @@ const MAX_RECEIPT_BYTES: u64 = 1 << 20;
 impl VersionStore {
     /// Returns the store at `root`, which need not exist yet.
     pub fn at(root: &Path) -> VersionStore {
-        VersionStore { root: root.to_owned(), opened: Arc::default(), marks: Arc::default() }
+        VersionStore { root: root.to_owned(), opened: Arc::default(), damage_marks: Arc::default() }
     }
 
     /// The store's path.
@@ -245,10 +244,10 @@ impl VersionStore {
         SealedFile::open(self.directory()?, Path::new("versions").join(id.to_string()).join(INDEX), id)
     }
 
-    /// Removes the copy of a bundle that lies directly in `staging/`; does nothing for a path elsewhere. The command
-    /// that made the copy for the daemon may have ended. The file is reached through the store's descriptor: the path
-    /// may lead elsewhere meanwhile.
-    pub fn remove_staged_copy(&self, path: &Path) {
+    /// Removes the copy of a bundle directly in `staging/`; does nothing for a path elsewhere. The command that made
+    /// the copy for the daemon may have ended. The file is opened through the store's descriptor: another user may have
+    /// redirected the path.
+    pub fn remove_staging_copy(&self, path: &Path) {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else { return };
         if folder == self.root.join("staging") {
             let _ = self.folder("staging").map(|staging| staging.remove_file(name));
@@ -276,8 +275,8 @@ impl VersionStore {
         let path = self.root.join(layout::RECORD);
         match self.directory().and_then(|root| root.read(layout::RECORD, MAX_RECORD_BYTES)) {
             Ok(bytes) => record::decode(&bytes).map_err(|error| match error {
-                DecodeError::Damaged(source) => StoreError::Damaged { path, source },
-                DecodeError::Later(found) => StoreError::Later { path, found },
+                DecodeError::Damaged(source) => StoreError::DamagedRecord { path, source },
+                DecodeError::Later(found) => StoreError::LaterRecord { path, found },
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(StoreRecord::default()),
             Err(source) => Err(StoreError::Io { doing: "read", path, source }),
@@ -287,7 +286,7 @@ impl VersionStore {
     /// Lists all versions, the newest arrival first.
     pub fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         let dir = self.root.join("versions");
-        let folder = match self.directory().and_then(|root| root.directory("versions")) {
+        let folder = match self.directory().and_then(|root| root.open_directory("versions")) {
             Ok(folder) => folder,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(source) => {
@@ -305,7 +304,7 @@ impl VersionStore {
             };
             versions.push(StoredVersion { id, bytes: metadata.len(), receipts: self.receipts(id) });
         }
-        versions.sort_by(|a, b| arrival(b).cmp(arrival(a)).then(a.id.cmp(&b.id)));
+        versions.sort_by(|a, b| last_arrival(b).cmp(last_arrival(a)).then(a.id.cmp(&b.id)));
         Ok(versions)
     }
 
@@ -314,27 +313,31 @@ impl VersionStore {
         self.root.join("downloads")
     }
 
-    /// Reads a version's receipts, oldest first. One that cannot be read is left out: receipts explain, they do not
+    /// Reads a version's receipts, oldest first. An unreadable receipt is omitted: receipts explain, they do not
     /// decide.
     pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
         let folder = Path::new("receipts").join(id.to_string());
-        let Ok(folder) = self.directory().and_then(|root| root.directory(folder)) else { return Vec::new() };
+        let Ok(folder) = self.directory().and_then(|root| root.open_directory(folder)) else { return Vec::new() };
         let Ok(entries) = folder.entries() else { return Vec::new() };
         let files = entries.flatten().filter(|entry| entry.kind == EntryKind::File);
-        let read = |name: &OsStr| serde_json::from_slice(&folder.read(name, MAX_RECEIPT_BYTES).ok()?).ok();
-        let mut receipts: Vec<Receipt> = files.filter_map(|entry| read(&entry.name)).collect();
+        let read_receipt = |name: &OsStr| serde_json::from_slice(&folder.read(name, MAX_RECEIPT_BYTES).ok()?).ok();
+        let mut receipts: Vec<Receipt> = files.filter_map(|entry| read_receipt(&entry.name)).collect();
         receipts.sort_by(|a, b| a.time.cmp(&b.time));
         receipts
     }
 
-    /// Finds the version called `name`: a label, or at least 8 digits of an id. An exact label wins.
-    pub fn named(&self, name: &str) -> Result<VersionId, StoreError> {
-        named(name, &self.record()?, &self.versions()?)
+    /// Finds a version by `name`: a label, or at least 8 digits of an id. An exact label wins.
+    pub fn find_version(&self, name: &str) -> Result<VersionId, StoreError> {
+        find_version(name, &self.record()?, &self.versions()?)
     }
 }
 
-/// Finds the version called `name` among `versions`; see [`VersionStore::named`].
-pub(crate) fn named(name: &str, record: &StoreRecord, versions: &[StoredVersion]) -> Result<VersionId, StoreError> {
+/// Finds a version by `name` among `versions`; see [`VersionStore::find_version`].
+pub(crate) fn find_version(
+    name: &str,
+    record: &StoreRecord,
+    versions: &[StoredVersion],
+) -> Result<VersionId, StoreError> {
     let labelled = record.labels.get(name).map(|labelled| labelled.version);
     if let Some(id) = labelled.filter(|&id| versions.iter().any(|version| version.id == id)) {
         return Ok(id);
@@ -342,24 +345,27 @@ pub(crate) fn named(name: &str, record: &StoreRecord, versions: &[StoredVersion]
     let mut matching = versions.iter().filter(|v| v.id.has_prefix(name)).map(|v| v.id);
     match (matching.next(), matching.next()) {
         (Some(id), None) => Ok(id),
-        (None, _) => Err(StoreError::Unknown(name.to_owned())),
-        (Some(_), Some(_)) => Err(StoreError::Ambiguous(name.to_owned())),
+        (None, _) => Err(StoreError::UnknownVersion(name.to_owned())),
+        (Some(_), Some(_)) => Err(StoreError::AmbiguousId(name.to_owned())),
     }
 }
 
-fn kept(min_free: u64) -> String {
+/// Formats the part of the free space that must stay free; empty if `store.minFree` is not set.
+fn describe_min_free(min_free: u64) -> String {
     if min_free == 0 {
         String::new()
     } else {
-        format!(", of which {} must stay so (store.minFree)", show_size(min_free))
+        format!(", of which {} must stay free (store.minFree)", format_size(min_free))
     }
 }
 
-fn or_lower(min_free: u64) -> &'static str {
+/// Returns the rest of the advice about missing space.
+fn advise_min_free(min_free: u64) -> &'static str {
     if min_free == 0 { " and try again" } else { ", or lower store.minFree" }
 }
 
-fn arrival(version: &StoredVersion) -> &str {
+/// Returns the time of the last arrival; empty if the version has no receipt.
+fn last_arrival(version: &StoredVersion) -> &str {
     version.receipts.last().map_or("", |receipt| receipt.time.as_str())
 }
 

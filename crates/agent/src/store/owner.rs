@@ -13,23 +13,23 @@ use docwharf_base::directory::Directory;
 /// Depth of directories in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
 
-/// Gives the files that root has created in the store `root` to the owner of the store. Does nothing for a process that
-/// is not root, nor in a store that root owns.
+/// Changes the owner of the files that root has created in the store `root` to the owner of the store. Does nothing for
+/// a process that is not root, nor in a store that root owns.
 pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
     let metadata = root.metadata()?;
     let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
-    if owner.0.is_root() { Ok(()) } else { give(root.as_fd(), owner, DEPTH) }
+    if owner.0.is_root() { Ok(()) } else { change_owner(root.as_fd(), owner, DEPTH) }
 }
 
 /// Removes all permissions of other users from a directory of the store: a user who can open a version can lock it, and
 /// a site may be meant for some readers only. Only the owner can do so, and only where the file system has such modes.
-pub(super) fn shut_to_others(folder: &Directory) {
-    let Ok(about) = folder.metadata() else { return };
-    let (mode, others) = (about.mode() & 0o7777, 0o007);
-    if about.uid() == geteuid().as_raw() && mode & others != 0 {
+pub(super) fn remove_access_of_others(folder: &Directory) {
+    let Ok(metadata) = folder.metadata() else { return };
+    let (mode, others) = (metadata.mode() & 0o7777, 0o007);
+    if metadata.uid() == geteuid().as_raw() && mode & others != 0 {
         let _ = folder.set_mode(mode & !others);
     }
 }
@@ -38,7 +38,7 @@ const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLO
 
 /// Changes the owner of the files in a directory, recursively. The owner of the store may be hostile and change it
 /// meanwhile, so no symbolic link is followed, and no file with a second name is changed: it may be another user's.
-fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
+fn change_owner(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> {
     for entry in Dir::read_from(dir)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -46,14 +46,14 @@ fn give(dir: BorrowedFd<'_>, owner: (Uid, Gid), depth: usize) -> io::Result<()> 
             continue;
         }
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        // A file that has been removed meanwhile needs no owner.
+        // The file may have been removed meanwhile.
         let Ok(file) = openat(dir, name, flags, Mode::empty()) else { continue };
         let stat = rustix::fs::fstat(&file)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_folder = kind == FileType::Directory;
         if is_folder && depth > 0 {
             let folder = openat(&file, c".", FOLDER, Mode::empty())?;
-            give(folder.as_fd(), owner, depth - 1)?;
+            change_owner(folder.as_fd(), owner, depth - 1)?;
         }
         if stat.st_uid == 0 && (is_folder || kind == FileType::RegularFile && stat.st_nlink == 1) {
             chownat(&file, c"", Some(owner.0), Some(owner.1), AtFlags::EMPTY_PATH)?;
@@ -71,10 +71,11 @@ mod tests {
     use super::*;
     use crate::store::operations::StoreOperations;
 
+    // Regression: commands that root ran in another user's store swept and wrote through that user's links.
     #[test]
     fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {
         if !geteuid().is_root() {
-            return; // only root works in other people's stores
+            return; // only root can write to the stores of other users
         }
         let dir = tempfile::tempdir().unwrap();
         let (store, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
@@ -92,11 +93,13 @@ mod tests {
         symlink(elsewhere.join("kept"), store.join(".state.json.new")).unwrap();
         symlink(elsewhere.join("kept"), store.join("history.jsonl")).unwrap();
         let writer = super::super::writer::StoreWriter::open(&store, std::time::Duration::ZERO).unwrap();
-        writer.change(|record| record.tried_link = Some("x".into())).unwrap();
+        writer.change_record(|record| record.tried_link = Some("x".into())).unwrap();
         writer.note("me", "held", None, None);
         assert_eq!(std::fs::read_to_string(elsewhere.join("kept")).unwrap(), "x");
     }
 
+    // Regression: a version that root imported while the service was stopped could not be changed by the service
+    // afterwards, so the next receipt was refused.
     #[test]
     fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {
         if !geteuid().is_root() {
@@ -107,8 +110,8 @@ mod tests {
         std::fs::create_dir_all(store.join("receipts/one")).unwrap();
         std::fs::create_dir_all(&elsewhere).unwrap();
         std::fs::create_dir_all(store.join("derived/one")).unwrap();
-        let made = ["receipts/one/1.json", "derived/one/csp", "state.json"].map(|name| store.join(name));
-        for path in made.into_iter().chain([elsewhere.join("shadow")]) {
+        let new_files = ["receipts/one/1.json", "derived/one/csp", "state.json"].map(|name| store.join(name));
+        for path in new_files.into_iter().chain([elsewhere.join("shadow")]) {
             std::fs::write(path, "x").unwrap();
         }
         std::fs::hard_link(elsewhere.join("shadow"), store.join("history.jsonl")).unwrap();
@@ -116,7 +119,7 @@ mod tests {
         symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
         let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
         hand_over(&Directory::open(&store).unwrap()).unwrap();
-        assert_eq!(owner(&store.join("state.json")), 0, "root's own store stays root's");
+        assert_eq!(owner(&store.join("state.json")), 0, "files in a store that root owns keep their owner");
         chown(&store, Some(4711), Some(4711)).unwrap();
         lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
         hand_over(&Directory::open(&store).unwrap()).unwrap();

@@ -15,20 +15,20 @@ use super::writer::StoreWriter;
 impl StoreWriter {
     /// Removes one version unless it is leased. Returns whether it was removed.
     pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
-        self.let_go(id);
+        self.release_lease(id);
         let Ok(lease) = self.store().image(id) else { return Ok(false) };
         // Mapping an image takes a shared lock: where files cannot be locked, as on some NFS mounts, no process has it
         // mapped.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
         }
-        self.take_out(id)?;
+        self.remove_leased(id)?;
         Ok(true)
     }
 
     /// Removes a version from the store even if it is leased. It is renamed into `staging/` first, in one step that
-    /// needs no disk space; the next start removes what a crash leaves of it.
-    pub(super) fn take_out(&self, id: VersionId) -> Result<(), StoreError> {
+    /// needs no disk space; the next start removes what a crash leaves behind.
+    pub(super) fn remove_leased(&self, id: VersionId) -> Result<(), StoreError> {
         let dir = self.store().version_dir(id);
         let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);
         let name = id.to_string();
@@ -36,12 +36,12 @@ impl StoreWriter {
         let mapped = mapped.map(|image| (FileMappings::find(&image), image.len()));
         versions.rename(&name, &staging, &name).map_err(StoreError::io("remove", &dir))?;
         if let Ok((mappings, bytes)) = mapped {
-            self.removed_images().note(mappings, bytes);
+            self.removed_images().add(mappings, bytes);
         }
         let _ = staging.remove_all(&name);
         let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
         for kind in ["receipts", DERIVED] {
-            let _ = root.directory(kind).and_then(|folder| folder.remove_all(&name));
+            let _ = root.open_directory(kind).and_then(|folder| folder.remove_all(&name));
         }
         Ok(())
     }

@@ -8,14 +8,14 @@ use docwharf_base::mapped_files::FileMappings;
 pub(super) struct RemovedImages(Mutex<Vec<(FileMappings, u64)>>);
 
 impl RemovedImages {
-    /// Notes an image that has been removed; it counts as long as it is mapped.
-    pub(super) fn note(&self, mappings: FileMappings, bytes: u64) {
+    /// Adds an image that has been removed; it counts as long as it is mapped.
+    pub(super) fn add(&self, mappings: FileMappings, bytes: u64) {
         if mappings.is_any_alive() {
             self.0.lock().push((mappings, bytes));
         }
     }
 
-    /// Bytes of the removed images that are still mapped.
+    /// Returns the bytes of the removed images that are still mapped.
     pub(super) fn mapped_bytes(&self) -> u64 {
         let mut removed = self.0.lock();
         removed.retain(|(mappings, _)| mappings.is_any_alive());

@@ -27,7 +27,7 @@ fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
         let labelled = LabelledVersion { version, source: String::new(), sha256: None, time: String::new() };
         record.labels.insert(label.to_owned(), labelled);
     }
-    let found = |name: &str| named(name, &record, &versions).ok();
+    let found = |name: &str| find_version(name, &record, &versions).ok();
     let cases = [
         ("stable", Some(a)),
         ("Stable", None),
@@ -47,10 +47,10 @@ fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
         assert_eq!(found(name), expected, "{name}");
     }
     record.labels.clear();
-    let refused = |name: &str| named(name, &record, &versions).unwrap_err();
-    assert!(matches!(refused("abababab"), StoreError::Ambiguous(_)));
-    assert!(matches!(refused("abababa"), StoreError::Unknown(_)));
-    assert!(matches!(refused("stable"), StoreError::Unknown(_)));
+    let refused = |name: &str| find_version(name, &record, &versions).unwrap_err();
+    assert!(matches!(refused("abababab"), StoreError::AmbiguousId(_)));
+    assert!(matches!(refused("abababa"), StoreError::UnknownVersion(_)));
+    assert!(matches!(refused("stable"), StoreError::UnknownVersion(_)));
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
             job: None,
             validator: None,
             sent_bytes: None,
-            looked: false,
+            found_by_check: false,
         };
-        writer.receive(version, &receipt).unwrap();
+        writer.add_receipt(version, &receipt).unwrap();
     }
     for (n, version) in [early, late, again, bare].into_iter().enumerate() {
         fs::create_dir(writer.store().version_dir(version)).unwrap();
@@ -87,11 +87,11 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
     let broken = dir.path().join("receipts").join(late.to_string()).join("9.json");
     fs::write(broken, "{").unwrap();
     let versions = writer.store().versions().unwrap();
-    let told: Vec<_> = versions.iter().map(|stored| (stored.id, stored.bytes, stored.receipts.len())).collect();
-    assert_eq!(told, [(again, 2, 2), (late, 1, 1), (early, 0, 2), (bare, 3, 0)]);
+    let listed: Vec<_> = versions.iter().map(|stored| (stored.id, stored.bytes, stored.receipts.len())).collect();
+    assert_eq!(listed, [(again, 2, 2), (late, 1, 1), (early, 0, 2), (bare, 3, 0)]);
     assert!(versions[0].receipts.is_sorted_by_key(|receipt| receipt.time.as_str()));
     assert!(writer.store().has(bare) && !writer.store().has(id(b"e")) && !writer.store().has(id(b"f")));
-    assert_eq!(writer.store().named(&early.to_string()).unwrap(), early);
+    assert_eq!(writer.store().find_version(&early.to_string()).unwrap(), early);
 }
 
 #[test]
@@ -108,26 +108,26 @@ fn a_staged_copy_is_removed_through_the_open_store_and_nothing_else_is() {
     }
     fs::write(staging.join("copy"), "x").unwrap();
     for path in [&files[0], &staging.join("../downloads/copy"), &staging.join("0/copy"), &root, Path::new("copy")] {
-        store.remove_staged_copy(path);
+        store.remove_staging_copy(path);
     }
     assert!(staging.join("copy").exists());
     // A link of that name is removed, not its target.
     symlink(&files[1], staging.join("link")).unwrap();
-    store.remove_staged_copy(&staging.join("link"));
+    store.remove_staging_copy(&staging.join("link"));
     assert!(!staging.join("link").is_symlink());
-    store.remove_staged_copy(&staging.join("copy"));
+    store.remove_staging_copy(&staging.join("copy"));
     assert!(!staging.join("copy").exists());
-    // Another user exchanges the names on the way: the path of the copy now leads to another file of its name.
+    // Another user exchanges directories: the path of the copy now leads to another file with its name.
     fs::write(staging.join("copy"), "x").unwrap();
     fs::rename(&root, dir.path().join("moved")).unwrap();
     symlink(&elsewhere, &root).unwrap();
-    store.remove_staged_copy(&staging.join("copy"));
-    assert!(files[2].exists(), "the file that the path leads to now");
+    store.remove_staging_copy(&staging.join("copy"));
+    assert!(files[2].exists(), "the file to which the path now leads");
     assert!(!dir.path().join("moved/staging/copy").exists(), "the copy in the store that was opened");
     fs::write(dir.path().join("moved/staging/copy"), "x").unwrap();
     fs::rename(dir.path().join("moved/staging"), dir.path().join("moved/was")).unwrap();
     symlink(elsewhere.join("staging"), dir.path().join("moved/staging")).unwrap();
-    store.remove_staged_copy(&staging.join("copy"));
+    store.remove_staging_copy(&staging.join("copy"));
     for file in &files[1..] {
         assert!(file.exists(), "{}", file.display());
     }
@@ -140,16 +140,19 @@ fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damag
     let dir = tempfile::tempdir().unwrap();
     let store = VersionStore::at(dir.path());
     assert_eq!(store.record().unwrap(), StoreRecord::default());
-    let put = |text: &str| fs::write(dir.path().join(layout::RECORD), text).unwrap();
-    put("{\"schemaVersion\": 2, \"configError\": \"x\"}");
+    let write_record = |text: &str| fs::write(dir.path().join(layout::RECORD), text).unwrap();
+    write_record("{\"schemaVersion\": 2, \"configError\": \"x\"}");
     assert_eq!(store.record().unwrap().config_error.as_deref(), Some("x"));
-    put("{\"schemaVersion\": 3}");
-    assert!(matches!(store.record(), Err(StoreError::Later { found: 3, .. })));
+    write_record("{\"schemaVersion\": 3}");
+    assert!(matches!(store.record(), Err(StoreError::LaterRecord { found: 3, .. })));
     for damaged in ["", "{", "{}", "{\"schemaVersion\": 2,\n  \"sum\": \"0000000000000000\"\n}\n"] {
-        put(damaged);
-        assert!(matches!(store.record(), Err(StoreError::Damaged { .. })), "{damaged:?}");
+        write_record(damaged);
+        assert!(matches!(store.record(), Err(StoreError::DamagedRecord { .. })), "{damaged:?}");
     }
     fs::remove_file(dir.path().join(layout::RECORD)).unwrap();
     fs::create_dir(dir.path().join(layout::RECORD)).unwrap();
-    assert!(matches!(store.record(), Err(StoreError::Io { .. })), "what cannot be read is not empty");
+    assert!(
+        matches!(store.record(), Err(StoreError::Io { .. })),
+        "an unreadable record is an error, not an empty record"
+    );
 }

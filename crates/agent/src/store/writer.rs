@@ -1,5 +1,5 @@
-//! The writer of a store: its lock, what it asks others to release, and whose its files are. A store has at most one
-//! writer.
+//! The writer of a store: its lock, the callbacks that release files before they are removed, and the owner of new
+//! files. A store has at most one writer.
 
 use std::fmt;
 use std::fs;
@@ -24,46 +24,46 @@ const MAX_PATH_BYTES: usize = 4096;
 pub struct StoreWriter {
     store: VersionStore,
     /// Serializes changes of the record.
-    turn: Mutex<()>,
+    record_lock: Mutex<()>,
     /// Releases leases of versions that are to be removed.
-    holder: OnceLock<Holder>,
+    release_lease: OnceLock<LeaseCallback>,
     /// Releases the large derived files that are to be removed.
-    user: OnceLock<User>,
+    release_derived: OnceLock<DerivedCallback>,
     /// Removed images that are still mapped: their disk space is not free yet.
-    removed: RemovedImages,
+    removed_images: RemovedImages,
     _lock: FileLock,
 }
 
 /// Called before a version is removed, to release its lease.
-struct Holder(Box<dyn Fn(VersionId) + Send + Sync>);
+struct LeaseCallback(Box<dyn Fn(VersionId) + Send + Sync>);
 
 /// Called before large derived files are removed, to release them.
-struct User(Box<dyn Fn() + Send + Sync>);
+struct DerivedCallback(Box<dyn Fn() + Send + Sync>);
 
-impl fmt::Debug for User {
+impl fmt::Debug for DerivedCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("User")
+        f.write_str("DerivedCallback")
     }
 }
 
-impl fmt::Debug for Holder {
+impl fmt::Debug for LeaseCallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Holder")
+        f.write_str("LeaseCallback")
     }
 }
 
 impl Drop for StoreWriter {
     fn drop(&mut self) {
-        // Before the lock is released: no other process writes meanwhile.
+        // Before the lock is released, so that no other process writes meanwhile.
         self.hand_over();
     }
 }
 
 impl StoreWriter {
-    /// Opens the store at `root`, and creates it if it is missing. Waits up to `patience` for another writer, then
-    /// removes what a crash has left.
-    pub fn open(root: &Path, patience: Duration) -> Result<StoreWriter, StoreError> {
-        check_length(root)?;
+    /// Opens the store at `root`, and creates it if it is missing. Waits up to `timeout` for another writer, then
+    /// removes what a crash has left behind.
+    pub fn open(root: &Path, timeout: Duration) -> Result<StoreWriter, StoreError> {
+        check_path_length(root)?;
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true).mode(0o750);
         #[allow(clippy::disallowed_methods)] // the operator's path
@@ -71,60 +71,60 @@ impl StoreWriter {
         let store = VersionStore::at(root);
         let path = root.join("lock");
         let directory = store.directory().map_err(StoreError::io("open", root))?;
-        let take = |patience| FileLock::acquire_in(directory, "lock", patience).map_err(StoreError::io("lock", &path));
-        let mut lock = take(Duration::ZERO)?;
-        if lock.is_none() && !patience.is_zero() {
+        let acquire = |timeout| FileLock::acquire_in(directory, "lock", timeout).map_err(StoreError::io("lock", &path));
+        let mut lock = acquire(Duration::ZERO)?;
+        if lock.is_none() && !timeout.is_zero() {
             tracing::warn!(
                 "another docwharf writes to {}; waiting up to {} s for it",
                 root.display(),
-                patience.as_secs()
+                timeout.as_secs()
             );
-            lock = take(patience)?;
+            lock = acquire(timeout)?;
         }
         let lock = lock.ok_or_else(|| StoreError::Locked { path: root.to_owned() })?;
         for dir in ["versions", "receipts", "staging", "downloads"] {
-            owner::shut_to_others(&store.folder(dir)?);
+            owner::remove_access_of_others(&store.folder(dir)?);
         }
-        if let Ok(derived) = directory.directory(DERIVED) {
-            owner::shut_to_others(&derived);
+        if let Ok(derived) = directory.open_directory(DERIVED) {
+            owner::remove_access_of_others(&derived);
         }
         let writer = StoreWriter {
             store,
-            turn: Mutex::new(()),
-            holder: OnceLock::new(),
-            user: OnceLock::new(),
-            removed: RemovedImages::default(),
+            record_lock: Mutex::new(()),
+            release_lease: OnceLock::new(),
+            release_derived: OnceLock::new(),
+            removed_images: RemovedImages::default(),
             _lock: lock,
         };
         sweep::remove_leftovers(&writer.store)?;
         Ok(writer)
     }
 
-    /// Registers the function that releases leases of this store's versions. `let_go` is called for each version that
-    /// is to be removed; one that is still leased afterwards stays. At most one function can be registered.
-    pub fn before_removing(&self, let_go: impl Fn(VersionId) + Send + Sync + 'static) {
-        let first = self.holder.set(Holder(Box::new(let_go))).is_ok();
-        debug_assert!(first, "one holder a store");
+    /// Registers the function that releases leases of this store's versions. `release` is called for each version
+    /// before its removal; a version that is still leased afterwards stays. At most one function can be registered.
+    pub fn before_removing(&self, release: impl Fn(VersionId) + Send + Sync + 'static) {
+        let is_first = self.release_lease.set(LeaseCallback(Box::new(release))).is_ok();
+        debug_assert!(is_first, "a store has one lease callback");
     }
 
-    /// Asks the registered function to release its lease on a version.
-    pub(super) fn let_go(&self, id: VersionId) {
-        if let Some(Holder(let_go)) = self.holder.get() {
-            let_go(id);
+    /// Calls the registered function to release the lease on a version.
+    pub(super) fn release_lease(&self, id: VersionId) {
+        if let Some(LeaseCallback(release)) = self.release_lease.get() {
+            release(id);
         }
     }
 
-    /// Registers the function that releases the large derived files. `let_go` is called before they are removed to make
-    /// space. At most one function can be registered.
-    pub fn before_giving_up(&self, let_go: impl Fn() + Send + Sync + 'static) {
-        let first = self.user.set(User(Box::new(let_go))).is_ok();
-        debug_assert!(first, "one user a store");
+    /// Registers the function that releases the large derived files. `release` is called before they are removed to
+    /// free space. At most one function can be registered.
+    pub fn before_removing_derived_files(&self, release: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.release_derived.set(DerivedCallback(Box::new(release))).is_ok();
+        debug_assert!(is_first, "a store has one callback for derived files");
     }
 
-    /// Asks the registered function to release the large derived files.
-    pub(super) fn let_go_of_large(&self) {
-        if let Some(User(let_go)) = self.user.get() {
-            let_go();
+    /// Calls the registered function to release the large derived files.
+    pub(super) fn release_large_derived_files(&self) {
+        if let Some(DerivedCallback(release)) = self.release_derived.get() {
+            release();
         }
     }
 
@@ -133,26 +133,27 @@ impl StoreWriter {
         &self.store
     }
 
-    /// Waits until no other thread changes the record, and keeps others from doing so while the guard exists.
+    /// Waits until no other thread changes the record, and prevents changes by other threads while the guard exists.
     pub(super) fn lock_record(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock()
+        self.record_lock.lock()
     }
 
     /// The removed images that may still be mapped.
     pub(super) fn removed_images(&self) -> &RemovedImages {
-        &self.removed
+        &self.removed_images
     }
 
-    /// Gives files that root has written into another user's store to that user.
+    /// Changes the owner of files that root has written into another user's store to that user.
     pub(super) fn hand_over(&self) {
         if let Err(error) = self.store.directory().and_then(owner::hand_over) {
-            tracing::warn!("cannot give what was written to the owner of {}: {error}", self.store.root.display());
+            tracing::warn!("cannot change the owner of new files in {}: {error}", self.store.root.display());
         }
     }
 }
 
-/// Refuses a store whose files have paths longer than the kernel accepts: people and other programs have only paths.
-fn check_length(root: &Path) -> Result<(), StoreError> {
+/// Refuses a store whose files would have longer paths than the kernel accepts: people and other programs open them by
+/// path.
+fn check_path_length(root: &Path) -> Result<(), StoreError> {
     let longest = root.join("receipts").join("0".repeat(64)).join(format!(".{:020}.json.new", 0));
     if longest.as_os_str().len() < MAX_PATH_BYTES {
         return Ok(());

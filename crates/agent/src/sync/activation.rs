@@ -7,7 +7,7 @@ use crate::store::record::StoreRecord;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 
-use super::activation_decision::{ActivationDecision, ActivationRequest, decide, outcome, tell_history};
+use super::activation_decision::{ActivationDecision, ActivationRequest, decide, note_decision, outcome};
 use super::ingest::IngestedBundle;
 use super::seal_operations::SealOperations;
 use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome, disk_space};
@@ -18,78 +18,85 @@ pub struct SyncReport {
     /// The outcome.
     pub outcome: SyncOutcome,
     /// The ingested bundle, if any.
-    pub brought: Option<IngestedBundle>,
-    /// No request was sent because it was too early; with the time until one may be sent.
+    pub ingested: Option<IngestedBundle>,
+    /// If no request was sent because it was too early: the time until one may be sent.
     pub too_early: Option<Duration>,
-    /// The reason why no probe could be read, so that changes go unnoticed.
-    pub blind: Option<String>,
+    /// The reason why no probe could be read, so that changes are not detected.
+    pub unreadable_probes: Option<String>,
     /// A short description of what the check of the source found.
     pub saw: Option<String>,
     /// Whether the gate has refused a version, and has not refused it before.
-    pub refused_now: bool,
+    pub is_new_refusal: bool,
 }
 
 impl SyncReport {
-    /// A report with an outcome and nothing else.
-    pub fn of(outcome: SyncOutcome) -> SyncReport {
-        SyncReport { outcome, brought: None, too_early: None, blind: None, saw: None, refused_now: false }
+    /// Creates a report with an outcome and no other information.
+    pub fn from_outcome(outcome: SyncOutcome) -> SyncReport {
+        SyncReport {
+            outcome,
+            ingested: None,
+            too_early: None,
+            unreadable_probes: None,
+            saw: None,
+            is_new_refusal: false,
+        }
     }
 }
 
-/// Activates the version that is due, and prunes. `found` is the version that the source has.
+/// Activates the version that is due, and prunes. `found` is the version of the source.
 pub fn activate_and_prune<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
-    asker: ActivationRequest<'_>,
+    request: ActivationRequest<'_>,
     found: Option<VersionId>,
-    brought: Option<IngestedBundle>,
+    ingested: Option<IngestedBundle>,
 ) -> Result<SyncReport, SyncError> {
-    let decided = decide(store, asker, |step| Ok(store.decide(record, step)?));
-    if let (Err(SyncError::Interrupted), Some(brought)) = (&decided, &brought) {
-        // The version is stored: the next check decides about it, but does not fetch it again.
-        for warning in &brought.warnings {
+    let decision = decide(store, request, |step| Ok(store.decide_and_save(record, step)?));
+    if let (Err(SyncError::Interrupted), Some(ingested)) = (&decision, &ingested) {
+        // The version is stored: the next sync decides about it, without fetching it again.
+        for warning in &ingested.warnings {
             tracing::warn!("{warning}");
         }
     }
-    let decided = decided?;
-    let intent = &(asker.in_force)();
-    tell_history(store, asker.who, &decided);
-    // Also if nothing was fetched: a process killed between a commit and pruning has left the pruning to this sync.
-    let removed = prune(store, record, intent, asker.who);
-    if brought.is_some() || removed {
-        disk_space::warn_if_over(store, &intent.allowance);
+    let decision = decision?;
+    let intent = &(request.in_force)();
+    note_decision(store, request.who, &decision);
+    // Also if nothing was fetched: an earlier process may have been killed between a commit and its pruning.
+    let is_any_removed = prune(store, record, intent, request.who);
+    if ingested.is_some() || is_any_removed {
+        disk_space::warn_if_over(store, &intent.space_limits);
     }
-    let refused_now = matches!(decided, ActivationDecision::Refused(_, _, true));
-    let outcome = match (found, outcome(decided, record.active)) {
+    let is_new_refusal = matches!(decision, ActivationDecision::Refused(_, _, true));
+    let outcome = match (found, outcome(decision, record.active)) {
         // The report is about the source's version if the decision was about another one.
         (Some(found), outcome) if record.active != Some(found) && !outcome.is_about(found) => {
-            SyncOutcome::NotActive(found, why_not_active(record, intent))
+            SyncOutcome::NotActive(found, explain_inactive(record, intent))
         }
-        // The source's version is active: that another version waits is no failure of this check.
+        // The source's version is active: a different version that waits is no failure of this check.
         (Some(found), SyncOutcome::NotActive(..) | SyncOutcome::Staged(_)) if record.active == Some(found) => {
             SyncOutcome::Current(record.active)
         }
         (_, outcome) => outcome,
     };
-    Ok(SyncReport { brought, refused_now, ..SyncReport::of(outcome) })
+    Ok(SyncReport { ingested, is_new_refusal, ..SyncReport::from_outcome(outcome) })
 }
 
-fn why_not_active(record: &StoreRecord, intent: &SyncIntent) -> String {
+fn explain_inactive(record: &StoreRecord, intent: &SyncIntent) -> String {
     match (&record.hold, &intent.pin) {
         (Some(hold), _) => {
             format!("held by {} since {} ({}); `docwharf release` ends the hold", hold.who, hold.when, hold.why)
         }
         (None, Some(pin)) => format!("pinned to {pin:?} (staticExport.version)", pin = pin.as_str()),
-        (None, None) => "a newer version is there".to_owned(),
+        (None, None) => "a newer version is stored".to_owned(),
     }
 }
 
 /// Prunes; returns whether a version was removed. A failure does not fail the sync: the next one prunes again.
-fn prune<K: StoreOperations>(keeper: &K, record: &StoreRecord, intent: &SyncIntent, who: &str) -> bool {
-    match keeper.prune(record, &intent.allowance) {
+fn prune<S: StoreOperations>(store: &S, record: &StoreRecord, intent: &SyncIntent, who: &str) -> bool {
+    match store.prune(record, &intent.space_limits) {
         Ok(removed) => {
             for version in &removed {
-                keeper.note(who, "pruned", Some(version.id), None);
+                store.note(who, "pruned", Some(version.id), None);
             }
             !removed.is_empty()
         }
@@ -100,27 +107,27 @@ fn prune<K: StoreOperations>(keeper: &K, record: &StoreRecord, intent: &SyncInte
     }
 }
 
-/// The version that should be served now, followed by those to fall back to. A version that was never active because it
-/// waits for a person or was refused by the gate is left out.
+/// Returns the version to serve, followed by those to fall back to. A version that was never active because it waits
+/// for a person or was refused by the gate is omitted.
 pub fn candidates(
     record: &StoreRecord,
     intent: &SyncIntent,
     stored: impl Iterator<Item = VersionId>,
 ) -> Vec<VersionId> {
-    let guarded = intent.activation == ActivationMode::Manual || !intent.gate.is_off();
-    if guarded && record.active.is_none() && record.newest.is_some() {
-        // Every stored version has been kept back so far.
+    let is_guarded = intent.activation == ActivationMode::Manual || !intent.gate.is_off();
+    if is_guarded && record.active.is_none() && record.newest.is_some() {
+        // No stored version has been allowed to become active.
         return Vec::new();
     }
-    // Any other version may have been kept back.
-    let others = stored.filter(|_| !guarded);
-    let mut all: Vec<VersionId> = Vec::new();
+    // Any other version may have been refused or may wait.
+    let others = stored.filter(|_| !is_guarded);
+    let mut candidates: Vec<VersionId> = Vec::new();
     for id in record.active.into_iter().chain(record.previous).chain(others) {
-        if !all.contains(&id) {
-            all.push(id);
+        if !candidates.contains(&id) {
+            candidates.push(id);
         }
     }
-    all
+    candidates
 }
 
 #[cfg(test)]
@@ -137,10 +144,10 @@ mod tests {
     use docwharf_base::model::version::VersionLabel;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
-    fn at(minute: u8) -> String {
+    fn time_at(minute: u8) -> String {
         format!("2026-11-21T10:{minute:02}:00Z")
     }
 
@@ -150,26 +157,26 @@ mod tests {
         for &n in versions {
             std::fs::create_dir(writer.store().version_dir(id(n))).unwrap();
             std::fs::write(writer.store().version_dir(id(n)).join(IMAGE), "image").unwrap();
-            arrive(&writer, n, n, "s", None, true);
+            add_arrival(&writer, n);
         }
         writer
     }
 
-    fn arrive(writer: &StoreWriter, n: u8, minute: u8, source: &str, label: Option<&str>, looked: bool) {
+    fn add_arrival(writer: &StoreWriter, n: u8) {
         let receipt = Receipt {
-            time: at(minute),
+            time: time_at(n),
             who: String::new(),
-            source: source.to_owned(),
+            source: "s".to_owned(),
             kind: String::new(),
             archive_sha256: Some(format!("{n}")),
             archive_bytes: None,
-            label: label.map(str::to_owned),
+            label: None,
             job: None,
             validator: None,
             sent_bytes: None,
-            looked,
+            found_by_check: true,
         };
-        writer.receive(id(n), &receipt).unwrap();
+        writer.add_receipt(id(n), &receipt).unwrap();
     }
 
     #[test]
@@ -183,16 +190,16 @@ mod tests {
             newest: newest.map(id),
             ..StoreRecord::default()
         };
-        let free = SyncIntent::default();
+        let automatic = SyncIntent::default();
         let cases: [(StoreRecord, &SyncIntent, &[u8]); 8] = [
-            (record(Some(2), Some(1), Some(3)), &free, &[2, 1, 4, 3]),
+            (record(Some(2), Some(1), Some(3)), &automatic, &[2, 1, 4, 3]),
             (record(Some(2), Some(1), Some(3)), &manual, &[2, 1]),
             (record(Some(2), Some(1), Some(3)), &gated, &[2, 1]),
-            (record(None, None, Some(3)), &free, &[4, 3, 2, 1]),
+            (record(None, None, Some(3)), &automatic, &[4, 3, 2, 1]),
             (record(None, None, Some(3)), &manual, &[]),
             (record(None, Some(1), Some(3)), &gated, &[]),
             (record(None, Some(1), None), &gated, &[1]),
-            (record(None, None, None), &free, &[4, 3, 2, 1]),
+            (record(None, None, None), &automatic, &[4, 3, 2, 1]),
         ];
         for (n, (record, intent, expected)) in cases.into_iter().enumerate() {
             let stored = [4, 3, 2, 1].map(id);
@@ -216,45 +223,46 @@ mod tests {
             (1, 2, Some(2), false, manual(), SyncOutcome::Staged(id(2))),
             (1, 2, None, false, manual(), SyncOutcome::Staged(id(2))),
             (1, 2, Some(1), false, manual(), SyncOutcome::Current(Some(id(1)))),
-            (1, 2, Some(3), false, manual(), SyncOutcome::NotActive(id(3), "a newer version is there".to_owned())),
+            (1, 2, Some(3), false, manual(), SyncOutcome::NotActive(id(3), "a newer version is stored".to_owned())),
             (
                 1,
                 1,
                 Some(2),
                 false,
                 SyncIntent::default(),
-                SyncOutcome::NotActive(id(2), "a newer version is there".to_owned()),
+                SyncOutcome::NotActive(id(2), "a newer version is stored".to_owned()),
             ),
             (1, 2, None, true, SyncIntent::default(), SyncOutcome::Current(Some(id(1)))),
         ];
-        let told = |active: u8, newest: u8, found: Option<u8>, is_held: bool, intent: &SyncIntent| {
+        let sync_outcome = |active: u8, newest: u8, found: Option<u8>, is_held: bool, intent: &SyncIntent| {
             let dir = tempfile::tempdir().unwrap();
             let writer = store(dir.path(), &[1, 2, 3, 4]);
             let mut record =
                 StoreRecord { newest: Some(id(newest)), hold: is_held.then(hold), ..StoreRecord::default() };
             record.activate(id(active), "t");
-            writer.mend(&record).unwrap();
+            writer.replace_record(&record).unwrap();
             let in_force = || SyncIntent {
-                allowance: crate::store::space::SpaceLimits { keep: 1, ..Default::default() },
+                space_limits: crate::store::space::SpaceLimits { keep: 1, ..Default::default() },
                 ..intent.clone()
             };
-            let asker = ActivationRequest { who: "me", force: false, stop: NEVER_CANCELLED, in_force: &in_force };
-            let report = activate_and_prune(&writer, &mut record, asker, found.map(id), None).unwrap();
+            let request =
+                ActivationRequest { who: "me", force: false, is_cancelled: NEVER_CANCELLED, in_force: &in_force };
+            let report = activate_and_prune(&writer, &mut record, request, found.map(id), None).unwrap();
             let pruned = writer.history().unwrap().iter().filter(|event| event.what == "pruned").count();
-            assert_eq!(pruned, 4 - writer.versions().unwrap().len(), "each that went is in history");
+            assert_eq!(pruned, 4 - writer.versions().unwrap().len(), "each removed version is in history");
             assert!(pruned > 0 && writer.has(id(active)) && writer.has(id(newest)));
-            assert!(report.brought.is_none() && !report.refused_now);
+            assert!(report.ingested.is_none() && !report.is_new_refusal);
             report.outcome
         };
         for (n, (active, newest, found, is_held, intent, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(told(active, newest, found, is_held, &intent), expected, "case {n}");
+            assert_eq!(sync_outcome(active, newest, found, is_held, &intent), expected, "case {n}");
         }
         for (is_held, intent, why) in [
             (true, SyncIntent::default(), "held by me since then (x); `docwharf release` ends the hold"),
             (true, pinned(), "held by me since then (x); `docwharf release` ends the hold"),
             (false, pinned(), "pinned to \"L\" (staticExport.version)"),
         ] {
-            assert_eq!(told(1, 2, Some(2), is_held, &intent), SyncOutcome::NotActive(id(2), why.to_owned()));
+            assert_eq!(sync_outcome(1, 2, Some(2), is_held, &intent), SyncOutcome::NotActive(id(2), why.to_owned()));
         }
     }
 }

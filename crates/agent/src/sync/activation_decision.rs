@@ -1,19 +1,20 @@
-//! The decision whether the version that is due becomes active. A hold, the pin, a person and the gate take part in it.
+//! The decision whether the version that is due becomes active. It depends on the hold, the pin, the gate and the
+//! activation mode.
 
 use crate::store::operations::StoreOperations;
 use crate::store::record::{GateVerdict, StoreRecord};
-use docwharf_base::model::units::show_unix;
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 
 use super::seal_operations::SealOperations;
-use super::waiting::{WaitingReason, WaitingVersion, way_out};
+use super::waiting::{WaitingReason, WaitingVersion, next_step_hint};
 use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome};
 
 /// The decision about the version that is due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ActivationDecision {
     /// The version is active already, or there is none.
-    Nothing,
+    Unchanged,
     /// The version has become active; with the gate's refusal if that was overridden.
     Activated(VersionId, Option<String>),
     /// The version waits for a person.
@@ -25,17 +26,17 @@ pub(super) enum ActivationDecision {
 /// A request for a decision.
 #[derive(Clone, Copy)]
 pub struct ActivationRequest<'a> {
-    /// The user or process that asks, for history.
+    /// The user or process that sends the request, for history.
     pub who: &'a str,
     /// Whether the version that is due becomes active without the gate.
     pub force: bool,
     /// Returns true once the request is cancelled.
-    pub stop: &'a (dyn Fn() -> bool + Sync),
-    /// Returns the configuration in force now: it may have changed since the work began.
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+    /// Returns the configuration in force now: it may have changed since the task began.
     pub in_force: &'a dyn Fn() -> SyncIntent,
 }
 
-/// The `stop` of a request that is never cancelled.
+/// The `is_cancelled` of a request that is never cancelled.
 pub(super) const NEVER_CANCELLED: &(dyn Fn() -> bool + Sync) = &|| false;
 
 /// A step towards a decision.
@@ -46,33 +47,34 @@ pub(super) enum DecisionStep {
 }
 
 /// Decides about the version that is due. `apply` lets a step read and change the record while no other thread does.
-/// The gate is evaluated between steps, because reading pages takes a while and people's commands must not wait for it.
-/// If it is cancelled, nothing is decided: [`SyncError::Interrupted`].
+/// The gate is evaluated between steps, because reading pages takes time and people's commands must not wait for it. A
+/// cancelled request ends with [`SyncError::Interrupted`] and without a decision.
 pub(super) fn decide<W: SealOperations>(
     store: &W,
-    asker: ActivationRequest<'_>,
+    request: ActivationRequest<'_>,
     mut apply: impl FnMut(&mut dyn FnMut(&mut StoreRecord) -> DecisionStep) -> Result<DecisionStep, SyncError>,
 ) -> Result<ActivationDecision, SyncError> {
     let mut verdict = None;
     loop {
-        let mut counted = None;
-        // The configuration is read while no other thread decides: a pin that is set in between must not be undone.
+        let mut intent_in_force = None;
+        // The configuration is read under the lock: a pin that is set in between must not be ignored.
         let step = apply(&mut |record| {
-            let intent = counted.insert((asker.in_force)());
-            step(record, intent, asker.force, verdict.take(), store.now(), |id| store.has_whole(id))
+            let intent = intent_in_force.insert((request.in_force)());
+            step(record, intent, request.force, verdict.take(), store.now(), |id| store.has_undamaged(id))
         })?;
-        match (step, counted) {
-            (DecisionStep::Done(decided), _) => return Ok(decided),
-            // Opening a version may take a while, too.
-            (DecisionStep::CheckGate(id, active, before), Some(intent)) if !(asker.stop)() => {
-                verdict = Some(store.check_gate(&intent, id, active, before.as_ref(), asker.stop)?);
+        match (step, intent_in_force) {
+            (DecisionStep::Done(decision), _) => return Ok(decision),
+            // Opening a version may take time, too.
+            (DecisionStep::CheckGate(id, active, before), Some(intent)) if !(request.is_cancelled)() => {
+                verdict = Some(store.check_gate(&intent, id, active, before.as_ref(), request.is_cancelled)?);
             }
             (DecisionStep::CheckGate(..), _) => return Err(SyncError::Interrupted),
         }
     }
 }
 
-/// Makes the version that is due active, unless a person or the gate has to decide. `verdict` is new.
+/// Makes the version that is due active, unless a person or the gate has to decide. `verdict` is the gate's verdict on
+/// it, if it has just been evaluated.
 fn step(
     record: &mut StoreRecord,
     intent: &SyncIntent,
@@ -81,14 +83,14 @@ fn step(
     now: i64,
     has: impl Fn(VersionId) -> bool,
 ) -> DecisionStep {
-    let said = |verdict: Option<&GateVerdict>| verdict.map(|verdict| (verdict.version, verdict.refused.clone()));
-    let is_news = verdict.is_some() && said(verdict.as_ref()) != said(record.gate.as_ref());
+    let result = |verdict: Option<&GateVerdict>| verdict.map(|verdict| (verdict.version, verdict.refused.clone()));
+    let is_new_result = verdict.is_some() && result(verdict.as_ref()) != result(record.gate.as_ref());
     if verdict.is_some() {
         record.gate = verdict;
     }
-    let due = record.due(intent.pin.as_ref().map(VersionLabel::as_str));
+    let due = record.due_version(intent.pin.as_ref().map(VersionLabel::as_str));
     let Some(id) = due.filter(|&id| record.active != Some(id) && has(id)) else {
-        return DecisionStep::Done(ActivationDecision::Nothing);
+        return DecisionStep::Done(ActivationDecision::Unchanged);
     };
     let mut refused = None;
     if !intent.gate.is_off() {
@@ -99,36 +101,36 @@ fn step(
     }
     DecisionStep::Done(match refused {
         _ if intent.activation == ActivationMode::Manual => ActivationDecision::Staged(id),
-        Some(why) if !force => ActivationDecision::Refused(id, why, is_news),
+        Some(why) if !force => ActivationDecision::Refused(id, why, is_new_result),
         refused => {
-            record.activate(id, &show_unix(now));
+            record.activate(id, &format_unix_seconds(now));
             ActivationDecision::Activated(id, refused)
         }
     })
 }
 
-/// Appends a decision to history, if it changes something.
-pub(super) fn tell_history<K: StoreOperations>(keeper: &K, who: &str, decided: &ActivationDecision) {
-    match decided {
+/// Appends a decision to history, if it is a change.
+pub(super) fn note_decision<S: StoreOperations>(store: &S, who: &str, decision: &ActivationDecision) {
+    match decision {
         ActivationDecision::Activated(id, refused) => {
             let note = refused.as_ref().map(|why| format!("forced past the gate: {why}"));
-            keeper.note(who, "activated", Some(*id), note);
+            store.note(who, "activated", Some(*id), note);
         }
-        ActivationDecision::Refused(id, why, true) => keeper.note(who, "kept back", Some(*id), Some(why.clone())),
-        ActivationDecision::Nothing | ActivationDecision::Staged(_) | ActivationDecision::Refused(..) => {}
+        ActivationDecision::Refused(id, why, true) => store.note(who, "kept back", Some(*id), Some(why.clone())),
+        ActivationDecision::Unchanged | ActivationDecision::Staged(_) | ActivationDecision::Refused(..) => {}
     }
 }
 
 /// Converts a decision into the outcome that is shown to people.
-pub(super) fn outcome(decided: ActivationDecision, active: Option<VersionId>) -> SyncOutcome {
-    match decided {
-        ActivationDecision::Nothing => SyncOutcome::Current(active),
+pub(super) fn outcome(decision: ActivationDecision, active: Option<VersionId>) -> SyncOutcome {
+    match decision {
+        ActivationDecision::Unchanged => SyncOutcome::Current(active),
         ActivationDecision::Activated(id, _) => SyncOutcome::Activated(id),
         ActivationDecision::Staged(id) => SyncOutcome::Staged(id),
         ActivationDecision::Refused(id, why, _) => {
-            let nothing = if active.is_none() { "nothing is served yet; " } else { "" };
-            let staged = WaitingVersion { version: id, waits: WaitingReason::Gate(String::new()) };
-            SyncOutcome::NotActive(id, format!("refused by the gate: {why}; {nothing}{}", way_out(&staged)))
+            let notice = if active.is_none() { "nothing is served yet; " } else { "" };
+            let waiting = WaitingVersion { version: id, reason: WaitingReason::Gate(String::new()) };
+            SyncOutcome::NotActive(id, format!("refused by the gate: {why}; {notice}{}", next_step_hint(&waiting)))
         }
     }
 }
@@ -141,7 +143,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     fn intent(manual: bool, gated: bool) -> SyncIntent {
@@ -173,14 +175,14 @@ mod tests {
         }
     }
 
-    fn decided(
+    fn decide_step(
         record: &mut StoreRecord,
         intent: &SyncIntent,
         force: bool,
         verdict: Option<GateVerdict>,
     ) -> Option<ActivationDecision> {
         match step(record, intent, force, verdict, 0, |_| true) {
-            DecisionStep::Done(decided) => Some(decided),
+            DecisionStep::Done(decision) => Some(decision),
             DecisionStep::CheckGate(..) => None,
         }
     }
@@ -189,29 +191,33 @@ mod tests {
     fn without_a_gate_what_is_due_becomes_active() {
         let mut record = record();
         assert_eq!(
-            decided(&mut record, &intent(false, false), false, None),
+            decide_step(&mut record, &intent(false, false), false, None),
             Some(ActivationDecision::Activated(id(2), None))
         );
         assert_eq!(record.active, Some(id(2)));
-        assert_eq!(decided(&mut record, &intent(false, false), false, None), Some(ActivationDecision::Nothing));
+        assert_eq!(decide_step(&mut record, &intent(false, false), false, None), Some(ActivationDecision::Unchanged));
     }
 
     #[test]
     fn the_gate_is_asked_once_and_its_refusal_is_news_once() {
         let (mut record, intent) = (record(), intent(false, true));
-        assert_eq!(decided(&mut record, &intent, false, None), None, "it has to be asked");
-        let no = verdict(&intent, id(2), Some(id(1)), Some("no"));
-        let first = decided(&mut record, &intent, false, Some(no.clone()));
+        assert_eq!(decide_step(&mut record, &intent, false, None), None, "the gate has to be evaluated");
+        let refusal = verdict(&intent, id(2), Some(id(1)), Some("no"));
+        let first = decide_step(&mut record, &intent, false, Some(refusal.clone()));
         assert_eq!(first, Some(ActivationDecision::Refused(id(2), "no".into(), true)));
         assert_eq!(
-            decided(&mut record, &intent, false, None),
+            decide_step(&mut record, &intent, false, None),
             Some(ActivationDecision::Refused(id(2), "no".into(), false))
         );
         assert_eq!(record.active, Some(id(1)));
-        let again = decided(&mut record, &intent, false, Some(no));
-        assert_eq!(again, Some(ActivationDecision::Refused(id(2), "no".into(), false)), "said again, it is no news");
+        let again = decide_step(&mut record, &intent, false, Some(refusal));
         assert_eq!(
-            decided(&mut record, &intent, true, None),
+            again,
+            Some(ActivationDecision::Refused(id(2), "no".into(), false)),
+            "a repeated refusal is not new"
+        );
+        assert_eq!(
+            decide_step(&mut record, &intent, true, None),
             Some(ActivationDecision::Activated(id(2), Some("no".into())))
         );
     }
@@ -220,93 +226,100 @@ mod tests {
     fn another_active_version_or_other_rules_judge_anew() {
         let (mut record, gated) = (record(), intent(false, true));
         record.gate = Some(verdict(&gated, id(2), Some(id(3)), None));
-        assert_eq!(decided(&mut record, &gated, false, None), None, "it was checked beside another version");
+        assert_eq!(
+            decide_step(&mut record, &gated, false, None),
+            None,
+            "it was evaluated against another active version"
+        );
         record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
         let stricter = SyncIntent { gate: GateRules { min_pages: Some(9), ..GateRules::default() }, ..gated.clone() };
-        assert_eq!(decided(&mut record, &stricter, false, None), None, "the rules have changed");
+        assert_eq!(decide_step(&mut record, &stricter, false, None), None, "the conditions have changed");
         // A decision that a person made during the gate's evaluation counts: the verdict is about other versions.
         record.activate(id(5), "t");
         let late = verdict(&gated, id(2), Some(id(1)), None);
-        assert_eq!(decided(&mut record, &gated, false, Some(late)), None);
+        assert_eq!(decide_step(&mut record, &gated, false, Some(late)), None);
         let off = intent(false, false);
-        assert_eq!(decided(&mut record, &off, false, None), Some(ActivationDecision::Activated(id(2), None)));
+        assert_eq!(decide_step(&mut record, &off, false, None), Some(ActivationDecision::Activated(id(2), None)));
     }
 
     #[test]
     fn a_hold_is_not_overridden_by_force_and_a_person_promotes_in_manual_mode() {
         let (mut record, gated) = (record(), intent(false, true));
         record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
-        assert_eq!(decided(&mut record, &gated, true, None), Some(ActivationDecision::Nothing));
+        assert_eq!(decide_step(&mut record, &gated, true, None), Some(ActivationDecision::Unchanged));
         record.hold = None;
-        assert_eq!(decided(&mut record, &intent(true, false), true, None), Some(ActivationDecision::Staged(id(2))));
+        assert_eq!(decide_step(&mut record, &intent(true, false), true, None), Some(ActivationDecision::Staged(id(2))));
         record.gate = Some(verdict(&gated, id(2), Some(id(1)), Some("no")));
-        assert_eq!(decided(&mut record, &intent(true, true), false, None), Some(ActivationDecision::Staged(id(2))));
+        assert_eq!(decide_step(&mut record, &intent(true, true), false, None), Some(ActivationDecision::Staged(id(2))));
         assert_eq!(record.active, Some(id(1)));
         let empty = &mut StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
-        assert_eq!(decided(empty, &intent(true, false), false, None), Some(ActivationDecision::Staged(id(2))));
-        assert_eq!(empty.active, None, "a person fills the empty store, too");
+        assert_eq!(decide_step(empty, &intent(true, false), false, None), Some(ActivationDecision::Staged(id(2))));
+        assert_eq!(empty.active, None, "a person also activates the first version of an empty store");
     }
 
     #[test]
     fn what_is_not_whole_is_not_activated_and_the_version_before_is_told_from_the_verdict() {
         let mut record = record();
-        let lost = step(&mut record, &intent(false, false), true, None, 0, |_| false);
-        assert!(matches!(lost, DecisionStep::Done(ActivationDecision::Nothing)) && record.active == Some(id(1)));
+        let missing = step(&mut record, &intent(false, false), true, None, 0, |_| false);
+        assert!(matches!(missing, DecisionStep::Done(ActivationDecision::Unchanged)) && record.active == Some(id(1)));
         let gated = intent(false, true);
         let DecisionStep::CheckGate(version, against, before) = step(&mut record, &gated, true, None, 0, |_| true)
         else {
-            panic!("force is no reason not to ask")
+            panic!("the gate is evaluated even with force")
         };
         assert_eq!((version, against, before), (id(2), Some(id(1)), None));
-        let yes = verdict(&gated, id(2), Some(id(1)), None);
+        let acceptance = verdict(&gated, id(2), Some(id(1)), None);
         assert_eq!(
-            decided(&mut record, &gated, false, Some(yes.clone())),
+            decide_step(&mut record, &gated, false, Some(acceptance.clone())),
             Some(ActivationDecision::Activated(id(2), None))
         );
-        assert_eq!((record.gate, record.active_since.as_deref()), (Some(yes), Some("1970-01-01T00:00:00Z")));
+        assert_eq!((record.gate, record.active_since.as_deref()), (Some(acceptance), Some("1970-01-01T00:00:00Z")));
     }
 
     #[test]
     fn history_has_a_line_for_what_became_active_and_for_news_of_the_gate() {
         let dir = tempfile::tempdir().unwrap();
         let writer = crate::store::writer::StoreWriter::open(dir.path(), std::time::Duration::ZERO).unwrap();
-        let no = || "no".to_owned();
+        let reason = || "no".to_owned();
         let cases = [
-            (ActivationDecision::Nothing, None),
+            (ActivationDecision::Unchanged, None),
             (ActivationDecision::Staged(id(2)), None),
-            (ActivationDecision::Refused(id(2), no(), false), None),
-            (ActivationDecision::Refused(id(2), no(), true), Some(("kept back", Some("no")))),
+            (ActivationDecision::Refused(id(2), reason(), false), None),
+            (ActivationDecision::Refused(id(2), reason(), true), Some(("kept back", Some("no")))),
             (ActivationDecision::Activated(id(2), None), Some(("activated", None))),
-            (ActivationDecision::Activated(id(2), Some(no())), Some(("activated", Some("forced past the gate: no")))),
+            (
+                ActivationDecision::Activated(id(2), Some(reason())),
+                Some(("activated", Some("forced past the gate: no"))),
+            ),
         ];
-        for (decided, expected) in cases {
+        for (decision, expected) in cases {
             let before = writer.history().unwrap().len();
-            tell_history(&writer, "me", &decided);
+            note_decision(&writer, "me", &decision);
             let history = writer.history().unwrap().split_off(before);
-            let told: Vec<_> = history.iter().map(|event| (event.what.as_str(), event.note.as_deref())).collect();
-            assert_eq!(told, expected.into_iter().collect::<Vec<_>>(), "{decided:?}");
-            assert!(history.iter().all(|event| event.version == Some(id(2)) && event.who == "me"), "{decided:?}");
+            let events: Vec<_> = history.iter().map(|event| (event.what.as_str(), event.note.as_deref())).collect();
+            assert_eq!(events, expected.into_iter().collect::<Vec<_>>(), "{decision:?}");
+            assert!(history.iter().all(|event| event.version == Some(id(2)) && event.who == "me"), "{decision:?}");
         }
     }
 
     #[test]
     fn each_decision_has_its_outcome() {
         let active = Some(id(1));
-        assert_eq!(outcome(ActivationDecision::Nothing, active), SyncOutcome::Current(active));
-        assert_eq!(outcome(ActivationDecision::Nothing, None), SyncOutcome::Current(None));
+        assert_eq!(outcome(ActivationDecision::Unchanged, active), SyncOutcome::Current(active));
+        assert_eq!(outcome(ActivationDecision::Unchanged, None), SyncOutcome::Current(None));
         assert_eq!(
             outcome(ActivationDecision::Activated(id(2), Some("no".into())), active),
             SyncOutcome::Activated(id(2))
         );
         assert_eq!(outcome(ActivationDecision::Staged(id(2)), active), SyncOutcome::Staged(id(2)));
-        for (active, says_so) in [(active, false), (None, true)] {
-            let SyncOutcome::NotActive(of, why) =
+        for (active, is_noticed) in [(active, false), (None, true)] {
+            let SyncOutcome::NotActive(version, why) =
                 outcome(ActivationDecision::Refused(id(2), "no".into(), true), active)
             else {
                 panic!("it is not active")
             };
-            assert!(of == id(2) && why.starts_with("refused by the gate: no; "), "{why}");
-            assert_eq!(why.contains("nothing is served yet"), says_so, "{why}");
+            assert!(version == id(2) && why.starts_with("refused by the gate: no; "), "{why}");
+            assert_eq!(why.contains("nothing is served yet"), is_noticed, "{why}");
             assert!(why.contains(&format!("`docwharf activate {}`", id(2).short())), "{why}");
         }
     }

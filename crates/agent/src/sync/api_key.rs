@@ -1,4 +1,4 @@
-//! The location of the API key. The key is read each time it is needed: it may have been replaced.
+//! The location of the API key. The key is read each time it is needed, because it may have been replaced.
 
 use std::path::PathBuf;
 
@@ -12,13 +12,13 @@ use super::error::SyncError;
 /// Upper bound of a key file's size in bytes, including white space.
 const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 
-/// The location of the key: the first of these that is set.
+/// The location of the API key: the first of these that is set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum KeyPlace {
+pub enum ApiKeyLocation {
     /// `api.keyFile`
     File(PathBuf),
     /// `$DOCWHARF_API_KEY`
-    Given(Secret),
+    Environment(Secret),
     /// `$CREDENTIALS_DIRECTORY/api-key`, as systemd passes it; an empty file counts as no key.
     Credential(PathBuf),
     /// The file that a systemd unit loads the credential from, for a command that root runs beside the service.
@@ -29,54 +29,58 @@ pub enum KeyPlace {
         unit: String,
     },
     /// No location is configured.
-    Nowhere,
+    Unset,
 }
 
-impl KeyPlace {
+impl ApiKeyLocation {
     /// The name of the location in messages.
     pub fn name(&self) -> String {
         match self {
-            KeyPlace::File(path) => format!("{} (api.keyFile)", path.display()),
-            KeyPlace::Given(_) => "$DOCWHARF_API_KEY".to_owned(),
-            KeyPlace::Credential(path) => path.display().to_string(),
-            KeyPlace::UnitCredential { path, unit } => format!("{} (credential api-key of {unit})", path.display()),
-            KeyPlace::Nowhere => "api.keyFile".to_owned(),
+            ApiKeyLocation::File(path) => format!("{} (api.keyFile)", path.display()),
+            ApiKeyLocation::Environment(_) => "$DOCWHARF_API_KEY".to_owned(),
+            ApiKeyLocation::Credential(path) => path.display().to_string(),
+            ApiKeyLocation::UnitCredential { path, unit } => {
+                format!("{} (credential api-key of {unit})", path.display())
+            }
+            ApiKeyLocation::Unset => "api.keyFile".to_owned(),
         }
     }
 
     /// The file to watch, if the key is in a file.
     pub fn file(&self) -> Option<&PathBuf> {
         match self {
-            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => Some(path),
+            ApiKeyLocation::File(path)
+            | ApiKeyLocation::Credential(path)
+            | ApiKeyLocation::UnitCredential { path, .. } => Some(path),
             _ => None,
         }
     }
 
     /// Reads the key and trims it.
     pub fn read(&self) -> Result<Secret, SyncError> {
-        let absent = |why: String| SyncError::Absent(why);
-        let none = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
-        // Overwritten with zeros when dropped, as the key itself.
+        let absent = |message: String| SyncError::Absent(message);
+        let no_key = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
+        // Overwritten with zeros when it is dropped, as the key itself.
         let text = Zeroizing::new(match self {
-            KeyPlace::Given(key) => key.expose().to_owned(),
-            KeyPlace::Nowhere => return Err(absent(none.to_owned())),
-            KeyPlace::File(path) | KeyPlace::Credential(path) | KeyPlace::UnitCredential { path, .. } => {
-                regular_file::read_text(path, MAX_KEY_FILE_BYTES)
-                    .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?
-            }
+            ApiKeyLocation::Environment(key) => key.expose().to_owned(),
+            ApiKeyLocation::Unset => return Err(absent(no_key.to_owned())),
+            ApiKeyLocation::File(path)
+            | ApiKeyLocation::Credential(path)
+            | ApiKeyLocation::UnitCredential { path, .. } => regular_file::read_text(path, MAX_KEY_FILE_BYTES)
+                .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
         });
         let key = text.trim();
         if key.is_empty() {
             return Err(absent(match self {
-                KeyPlace::File(_) | KeyPlace::UnitCredential { .. } => {
+                ApiKeyLocation::File(_) | ApiKeyLocation::UnitCredential { .. } => {
                     format!("the API key in {} is empty", self.name())
                 }
-                _ => none.to_owned(),
+                _ => no_key.to_owned(),
             }));
         }
         if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
-            let what = "has control characters or letters that no key has inside; put the key alone in it";
-            return Err(absent(format!("the API key in {} {what}", self.name())));
+            let fault = "has control characters or non-ASCII characters; write only the key into it";
+            return Err(absent(format!("the API key in {} {fault}", self.name())));
         }
         Ok(Secret::new(key.to_owned()))
     }
@@ -84,7 +88,7 @@ impl KeyPlace {
     /// Whether the mode of the key's file allows more than 0640.
     pub fn is_too_open(&self) -> bool {
         use std::os::unix::fs::PermissionsExt;
-        let (KeyPlace::File(path) | KeyPlace::UnitCredential { path, .. }) = self else { return false };
+        let (ApiKeyLocation::File(path) | ApiKeyLocation::UnitCredential { path, .. }) = self else { return false };
         std::fs::metadata(path).is_ok_and(|metadata| metadata.permissions().mode() & 0o037 != 0)
     }
 }
@@ -95,10 +99,10 @@ mod tests {
 
     #[test]
     fn a_key_is_trimmed_and_control_characters_inside_are_an_error() {
-        let of = |text: &str| KeyPlace::Given(Secret::new(text.into())).read();
-        assert_eq!(of(" dwk_1\n").unwrap().expose(), "dwk_1");
+        let read = |text: &str| ApiKeyLocation::Environment(Secret::new(text.into())).read();
+        assert_eq!(read(" dwk_1\n").unwrap().expose(), "dwk_1");
         for wrong in ["dwk_1\ndwk_2", "a\tb", "a\u{7f}b", " \n", "schlüssel"] {
-            let why = of(wrong).unwrap_err().to_string();
+            let why = read(wrong).unwrap_err().to_string();
             assert!(!why.contains("dwk_1"), "{why}");
         }
     }
@@ -107,8 +111,8 @@ mod tests {
     fn a_key_is_read_from_its_file_and_what_is_lacking_is_told_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
-        let unit = |path: &PathBuf| KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
-        let places = [KeyPlace::File(path.clone()), KeyPlace::Credential(path.clone()), unit(&path)];
+        let unit = |path: &PathBuf| ApiKeyLocation::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        let places = [ApiKeyLocation::File(path.clone()), ApiKeyLocation::Credential(path.clone()), unit(&path)];
         // The content of the file; the expected result for a file, and for a credential.
         let large = " ".repeat(usize::try_from(MAX_KEY_FILE_BYTES).unwrap());
         let cases = [
@@ -118,11 +122,11 @@ mod tests {
             (Some("a\tb"), Err("control characters"), Err("control characters")),
             (Some(large.as_str()), Err("is empty"), Err("no API key: set api.keyFile")),
         ];
-        for (text, of_file, of_credential) in cases {
+        for (text, file_result, credential_result) in cases {
             if let Some(text) = text {
                 std::fs::write(&path, text).unwrap();
             }
-            for (place, expected) in places.iter().zip([of_file, of_credential, of_file]) {
+            for (place, expected) in places.iter().zip([file_result, credential_result, file_result]) {
                 let read = place.read().map(|key| key.expose().to_owned()).map_err(|error| error.to_string());
                 match (&read, expected) {
                     (Ok(key), Ok(expected)) => assert_eq!(key, expected),
@@ -134,10 +138,13 @@ mod tests {
             }
         }
         std::fs::write(&path, format!("{large}k")).unwrap();
-        assert!(places[0].read().is_err(), "no key is so long");
-        let none = KeyPlace::Nowhere.read().unwrap_err().to_string();
-        assert!(none.contains("no API key: set api.keyFile"), "{none}");
-        assert_eq!((KeyPlace::Nowhere.file(), KeyPlace::Given(Secret::new("k".into())).file()), (None, None));
+        assert!(places[0].read().is_err(), "a longer file is refused");
+        let message = ApiKeyLocation::Unset.read().unwrap_err().to_string();
+        assert!(message.contains("no API key: set api.keyFile"), "{message}");
+        assert_eq!(
+            (ApiKeyLocation::Unset.file(), ApiKeyLocation::Environment(Secret::new("k".into())).file()),
+            (None, None)
+        );
     }
 
     #[test]
@@ -146,7 +153,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         std::fs::write(&path, "k").unwrap();
-        let unit = KeyPlace::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
+        let unit = ApiKeyLocation::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
         for (mode, is_too_open) in [
             (0o600, false),
             (0o640, false),
@@ -158,10 +165,10 @@ mod tests {
             (0o601, true),
         ] {
             std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
-            assert_eq!(KeyPlace::File(path.clone()).is_too_open(), is_too_open, "{mode:o}");
+            assert_eq!(ApiKeyLocation::File(path.clone()).is_too_open(), is_too_open, "{mode:o}");
             assert_eq!(unit.is_too_open(), is_too_open, "{mode:o}");
-            assert!(!KeyPlace::Credential(path.clone()).is_too_open(), "systemd decides about its mode");
+            assert!(!ApiKeyLocation::Credential(path.clone()).is_too_open(), "systemd sets its mode");
         }
-        assert!(!KeyPlace::File(dir.path().join("none")).is_too_open() && !KeyPlace::Nowhere.is_too_open());
+        assert!(!ApiKeyLocation::File(dir.path().join("none")).is_too_open() && !ApiKeyLocation::Unset.is_too_open());
     }
 }

@@ -1,5 +1,5 @@
-//! Download of a bundle from a link: repeats attempts at the same file, with fresh links where the source can give
-//! them.
+//! Download of a bundle from a link: repeats attempts to download the same file, with fresh links if the source can
+//! create them.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
 use crate::store::record::{BundleCheck, LabelledVersion};
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::show_unix;
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::net::request_error::RequestErrorCause;
 use docwharf_base::net::retry::{CallAttempts, CallKind};
 use docwharf_base::secret::SafeUrl;
@@ -18,9 +18,10 @@ use super::error::{MAX_LINKS, is_dead_link};
 use super::plan::{PlanInput, SyncTrigger};
 use super::run::{FoundVersion, SyncRun};
 
-impl<W: SyncEnvironment> SyncRun<'_, W> {
+impl<E: SyncEnvironment> SyncRun<'_, E> {
+    /// Begins the download of a bundle, and returns the bundles that need not be downloaded.
     pub(super) fn begin_download(&mut self, source: &str) -> Result<Vec<KnownBundle>, SyncError> {
-        let mut known = self.world.known(self.record, source);
+        let mut known = self.environment.known_bundles(self.record, source);
         if self.trigger == SyncTrigger::Refresh {
             known.clear();
         }
@@ -28,118 +29,131 @@ impl<W: SyncEnvironment> SyncRun<'_, W> {
             // The user may have changed the cause of the refusal, such as a limit.
             known.retain(|(_, version)| version.is_some());
         }
-        self.world.begin_download(source, known.iter().map(|(known, _)| known.clone()).collect())?;
+        self.environment.begin_download(source, known.iter().map(|(known, _)| known.clone()).collect())?;
         Ok(known)
     }
 
-    /// Downloads a bundle and ingests it. `link` gives a link; with an export job it is called again after a dead one.
+    /// Downloads a bundle and ingests it. `request_link` returns a link; with an export job it is called again after a
+    /// dead one.
     pub(super) fn download(
         &mut self,
-        wish: &PlanInput<'_>,
+        input: &PlanInput<'_>,
         source: &str,
         job: Option<&str>,
         known: &[KnownBundle],
-        mut link: impl FnMut(&mut Self) -> Result<SafeUrl, SyncError>,
+        mut request_link: impl FnMut(&mut Self) -> Result<SafeUrl, SyncError>,
     ) -> Result<FoundVersion, SyncError> {
-        let renewable = job.is_some();
-        let mut url = link(self)?;
+        let is_renewable = job.is_some();
+        let mut url = request_link(self)?;
         let mut attempts = CallAttempts::default();
         let mut links = 1;
         loop {
-            self.world.tell(&format!("downloading {url}"));
-            let trouble = match self.world.fetch(self.record, &url)? {
-                Ok(DownloadResult::Unchanged(same)) => {
-                    self.world.tell("the bundle is the one that is known");
-                    return self.unchanged(wish, source, known, &same);
+            self.environment.show_step(&format!("downloading {url}"));
+            let request_error = match self.environment.attempt_download(self.record, &url)? {
+                Ok(DownloadResult::Unchanged(validator)) => {
+                    self.environment.show_step("the bundle is known already");
+                    return self.use_known(input, source, known, &validator);
                 }
-                Ok(DownloadResult::Received(arrived)) => {
-                    let result = self.arrived(wish, source, job, &arrived);
-                    if arrived.resumed && result.as_ref().err().is_some_and(SyncError::is_refusal) {
-                        // A power cut may have damaged the part that was downloaded before: it is downloaded again
-                        // once, from the start.
-                        self.world.discard();
+                Ok(DownloadResult::Received(received)) => {
+                    let result = self.ingest_received(input, source, job, &received);
+                    if received.resumed && result.as_ref().err().is_some_and(SyncError::is_refusal) {
+                        // A power cut may have damaged the part that was downloaded before: the bundle is downloaded
+                        // once more, from the start.
+                        self.environment.discard_download();
                         continue;
                     }
                     if !matches!(result, Err(SyncError::Interrupted)) {
-                        self.world.discard();
+                        self.environment.discard_download();
                     }
                     return result;
                 }
-                Err(trouble) => trouble,
+                Err(request_error) => request_error,
             };
-            if self.world.has_moved() {
+            if self.environment.has_progressed() {
                 attempts.reset();
                 links = 1;
             }
-            let dead = is_dead_link(&trouble);
-            if dead && renewable && links < MAX_LINKS {
-                self.world.warn(&format!("the link is dead ({trouble}): asking for a fresh one"));
+            let is_dead = is_dead_link(&request_error);
+            if is_dead && is_renewable && links < MAX_LINKS {
+                self.environment.warn(&format!("the link is dead ({request_error}); requesting a fresh one"));
                 if links > 1 {
-                    // A link that never worked may need a moment.
-                    let pause = backoff::pause_after_attempt(links - 1, self.world.random());
-                    self.world.wait(pause)?;
+                    // The storage may need a moment until a new link works.
+                    let pause = backoff::pause_after_attempt(links - 1, self.environment.random());
+                    self.environment.wait(pause)?;
                 }
                 links += 1;
-                url = link(self)?;
+                url = request_link(self)?;
                 continue;
             }
-            let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, self.world.random()) else {
-                if matches!(trouble.cause, RequestErrorCause::Disk | RequestErrorCause::TooLarge) {
-                    self.world.discard();
+            let Some(pause) = attempts.next_pause(CallKind::Read, &request_error, self.environment.random()) else {
+                if matches!(request_error.cause, RequestErrorCause::Disk | RequestErrorCause::TooLarge) {
+                    self.environment.discard_download();
                 }
-                return Err(SyncError::Download { link: url.to_string(), signed: url.has_query(), trouble, renewable });
+                return Err(SyncError::Download {
+                    link: url.to_string(),
+                    signed: url.has_query(),
+                    request_error,
+                    renewable: is_renewable,
+                });
             };
-            self.world.warn(&format!("download of {url}: {trouble}; trying again in {:.1} s", pause.as_secs_f64()));
-            self.world.wait(pause)?;
+            self.environment
+                .warn(&format!("download of {url}: {request_error}; trying again in {:.1} s", pause.as_secs_f64()));
+            self.environment.wait(pause)?;
         }
     }
 
-    /// Handles a server that still has a known bundle.
-    fn unchanged(
+    /// Uses a known bundle that the server still has.
+    fn use_known(
         &mut self,
-        wish: &PlanInput<'_>,
+        input: &PlanInput<'_>,
         source: &str,
         known: &[KnownBundle],
-        same: &BundleValidator,
+        validator: &BundleValidator,
     ) -> Result<FoundVersion, SyncError> {
-        let version = known.iter().find(|(known, _)| known == same).and_then(|(_, version)| *version);
-        let Some(id) = version else { return Err(self.still_refused()) };
-        self.world.find_again(self.record, source, id)?;
-        if let Some(pin) = wish.pin
+        let version = known.iter().find(|(known, _)| known == validator).and_then(|(_, version)| *version);
+        let Some(id) = version else { return Err(self.still_refused_error()) };
+        self.environment.note_found_again(self.record, source, id)?;
+        if let Some(pin) = input.pin
             && self.record.labels.get(pin).is_none_or(|label| label.version != id || label.source != source)
         {
-            let sha256 = wish.sha256.map(str::to_owned);
-            let labelled =
-                LabelledVersion { version: id, source: source.to_owned(), sha256, time: show_unix(self.world.now()) };
+            let sha256 = input.sha256.map(str::to_owned);
+            let labelled = LabelledVersion {
+                version: id,
+                source: source.to_owned(),
+                sha256,
+                time: format_unix_seconds(self.environment.now()),
+            };
             self.record.labels.insert(pin.to_owned(), labelled);
-            self.world.save(self.record)?;
+            self.environment.save_record(self.record)?;
         }
         Ok((id, None))
     }
 
-    fn arrived(
+    /// Ingests a received bundle, and records the check.
+    fn ingest_received(
         &mut self,
-        wish: &PlanInput<'_>,
+        input: &PlanInput<'_>,
         source: &str,
         job: Option<&str>,
-        arrived: &ReceivedBundle,
+        received: &ReceivedBundle,
     ) -> Result<FoundVersion, SyncError> {
-        let inner: Option<PathBuf> = if arrived.encoded { self.world.unwrap(arrived)? } else { None };
-        let path = inner.as_deref().unwrap_or(&arrived.path);
-        let brought = self.bring(path, source, job, arrived.known.as_ref(), true);
-        if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
-            self.record.looked = Some(BundleCheck {
+        let inner: Option<PathBuf> =
+            if received.encoded { self.environment.remove_second_gzip_layer(received)? } else { None };
+        let path = inner.as_deref().unwrap_or(&received.path);
+        let ingested = self.ingest(path, source, job, received.known.as_ref(), true);
+        if ingested.as_ref().err().is_none_or(SyncError::is_refusal) {
+            self.record.last_check = Some(BundleCheck {
                 source: source.to_owned(),
-                label: wish.pin.map(str::to_owned),
-                demanded: wish.sha256.map(str::to_owned),
-                size: arrived.known.as_ref().map_or(0, |known| known.size),
+                label: input.pin.map(str::to_owned),
+                demanded: input.sha256.map(str::to_owned),
+                size: received.known.as_ref().map_or(0, |known| known.size),
                 modified: 0,
-                validator: arrived.known.as_ref().map(|known| known.validator.clone()),
-                sha256: brought.as_ref().ok().and_then(|brought| brought.sha256).map(|digest| digest.hex()),
-                version: brought.as_ref().ok().map(|brought| brought.id),
-                refusal: brought.as_ref().err().map(|refused| ErrorChain(refused).to_string()),
+                validator: received.known.as_ref().map(|known| known.validator.clone()),
+                sha256: ingested.as_ref().ok().and_then(|ingested| ingested.sha256).map(|digest| digest.to_hex()),
+                version: ingested.as_ref().ok().map(|ingested| ingested.id),
+                refusal: ingested.as_ref().err().map(|refusal| ErrorChain(refusal).to_string()),
             });
         }
-        brought.map(|brought| (brought.id, Some(brought)))
+        ingested.map(|ingested| (ingested.id, Some(ingested)))
     }
 }

@@ -1,5 +1,5 @@
 //! Disk space for a bundle: freed before the download, and again before sealing. A bundle that does not fit is not
-//! begun, so that a disk does not fill up to its last byte on the way to the same failure.
+//! downloaded, so that the disk is not filled up before the same failure.
 
 use std::os::unix::fs::FileExt;
 
@@ -7,35 +7,35 @@ use crate::store::StoreError;
 use crate::store::operations::StoreOperations;
 use crate::store::record::StoreRecord;
 use crate::store::space::{SpaceLimits, SpaceRequest};
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 use docwharf_base::regular_file;
 use docwharf_site::bundle::{BundleKind, format};
 
 use super::SyncIntent;
 use super::incoming_bundle::IncomingBundle;
 
-/// Frees the space for `wanted`; notes the versions removed for it in history.
-pub fn reserve_space<K: StoreOperations>(
-    keeper: &K,
+/// Frees disk space for `request`; appends the versions removed for it to history.
+pub fn reserve_space<S: StoreOperations>(
+    store: &S,
     record: &StoreRecord,
     intent: &SyncIntent,
-    wanted: SpaceRequest,
+    request: SpaceRequest,
     who: &str,
 ) -> Result<(), StoreError> {
-    // Decisions that people have made since the sync began count.
+    // Decisions that people have made since the sync began are taken into account.
     let mut record = record.clone();
-    if let Ok(now) = keeper.record() {
-        record.adopt_decisions(&now);
+    if let Ok(stored) = store.record() {
+        record.adopt_decisions(&stored);
     }
-    for id in keeper.make_room(&record, &intent.allowance, wanted)? {
-        keeper.note(who, "pruned", Some(id), Some("to make room".to_owned()));
+    for id in store.free_disk_space(&record, &intent.space_limits, request)? {
+        store.note(who, "pruned", Some(id), Some("to free disk space".to_owned()));
     }
     Ok(())
 }
 
-/// Estimates the space that sealing a bundle needs. An image is about as large as a compressed archive; a ZIP of ours
-/// becomes the image by a rename.
-pub(super) fn to_seal(arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest {
+/// Estimates the space that sealing a bundle needs. An image is about as large as a compressed archive; a ZIP that may
+/// be moved becomes the image by a rename.
+pub(super) fn estimate_seal_space(arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
     let opened = match arrival.file {
         Some(file) => file.try_clone(),
         None => regular_file::open(arrival.path),
@@ -45,23 +45,23 @@ pub(super) fn to_seal(arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest 
     let size = file.metadata().map_or(0, |metadata| metadata.len());
     let kind = file.read_exact_at(&mut head, 0).ok().and_then(|()| format::guess_kind(&head));
     match kind {
-        Some(BundleKind::Zip) if ours => SpaceRequest { whole: size, more: 0 },
-        Some(_) => SpaceRequest { whole: size, more: size },
-        // A plain tar of pages shrinks by an unknown amount.
+        Some(BundleKind::Zip) if may_move => SpaceRequest { version_bytes: size, remaining_bytes: 0 },
+        Some(_) => SpaceRequest { version_bytes: size, remaining_bytes: size },
+        // A plain tar of pages is compressed by an unknown factor.
         None => SpaceRequest::default(),
     }
 }
 
 /// Warns if versions that must stay exceed `store.maxBytes`.
-pub(super) fn warn_if_over<K: StoreOperations>(keeper: &K, allowance: &SpaceLimits) {
-    let (Some(most), Ok(versions)) = (allowance.max_bytes, keeper.versions()) else { return };
-    let total: u64 = keeper.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();
-    if total > most {
+pub(super) fn warn_if_over<S: StoreOperations>(store: &S, limits: &SpaceLimits) {
+    let (Some(max_bytes), Ok(versions)) = (limits.max_bytes, store.versions()) else { return };
+    let total: u64 = store.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();
+    if total > max_bytes {
         tracing::warn!(
-            "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise it, or take away labels or a hold that are not needed",
-            keeper.root().display(),
-            show_size(total),
-            show_size(most)
+            "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise it, or remove labels or a hold that are not needed",
+            store.root().display(),
+            format_size(total),
+            format_size(max_bytes)
         );
     }
 }
@@ -73,7 +73,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::sync::incoming_bundle::Occasion;
+    use crate::sync::incoming_bundle::ArrivalCause;
 
     fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> IncomingBundle<'a> {
         IncomingBundle {
@@ -81,12 +81,12 @@ mod tests {
             file,
             source: "s",
             title: "s",
-            occasion: Occasion::Import,
+            cause: ArrivalCause::Import,
             label: None,
             demanded: None,
             job: None,
             sent: None,
-            ahead: RefCell::default(),
+            streamed_seal: RefCell::default(),
         }
     }
 
@@ -94,24 +94,28 @@ mod tests {
     fn sealing_takes_about_the_archive_again_unless_it_is_a_zip_of_ours_or_nobody_knows() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle");
-        let wanted = |whole, more| SpaceRequest { whole, more };
+        let request = |version_bytes, remaining_bytes| SpaceRequest { version_bytes, remaining_bytes };
         let cases: [(&[u8], SpaceRequest, SpaceRequest); 7] = [
-            (b"PK\x03\x04zip", wanted(7, 7), wanted(7, 0)),
-            (b"\x1f\x8b\x08\0gz", wanted(6, 6), wanted(6, 6)),
-            (b"\x28\xb5\x2f\xfdzstd", wanted(8, 8), wanted(8, 8)),
+            (b"PK\x03\x04zip", request(7, 7), request(7, 0)),
+            (b"\x1f\x8b\x08\0gz", request(6, 6), request(6, 6)),
+            (b"\x28\xb5\x2f\xfdzstd", request(8, 8), request(8, 8)),
             (b"a plain tar", SpaceRequest::default(), SpaceRequest::default()),
-            (b"PK\x05\x06", wanted(4, 4), wanted(4, 0)),
+            (b"PK\x05\x06", request(4, 4), request(4, 0)),
             (b"PK\x03", SpaceRequest::default(), SpaceRequest::default()),
             (b"", SpaceRequest::default(), SpaceRequest::default()),
         ];
         let elsewhere = dir.path().join("none");
-        for (content, others, ours) in cases {
+        for (content, copied, moved) in cases {
             std::fs::write(&path, content).unwrap();
             let open = File::open(&path).unwrap();
-            assert_eq!(to_seal(&arrival(&path, None), false), others, "{content:?}");
-            assert_eq!(to_seal(&arrival(&path, None), true), ours, "{content:?}");
-            assert_eq!(to_seal(&arrival(&elsewhere, Some(&open)), false), others, "{content:?}: by what is open");
+            assert_eq!(estimate_seal_space(&arrival(&path, None), false), copied, "{content:?}");
+            assert_eq!(estimate_seal_space(&arrival(&path, None), true), moved, "{content:?}");
+            assert_eq!(
+                estimate_seal_space(&arrival(&elsewhere, Some(&open)), false),
+                copied,
+                "{content:?}: by the open file"
+            );
         }
-        assert_eq!(to_seal(&arrival(&elsewhere, None), false), SpaceRequest::default());
+        assert_eq!(estimate_seal_space(&arrival(&elsewhere, None), false), SpaceRequest::default());
     }
 }

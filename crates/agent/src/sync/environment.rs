@@ -1,7 +1,7 @@
-//! The system as a sync sees it. Everything that a sync reads, requests, waits for or changes goes through this trait,
-//! so that a simulation can replace the real system.
+//! The environment of a sync: a trait for everything that a sync reads, requests, waits for or changes, so that a
+//! simulation can replace the real system.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::responses::{ExportJob, PresignedLink};
@@ -18,7 +18,7 @@ use super::incoming_bundle::IncomingBundle;
 use super::ingest::IngestedBundle;
 use super::plan::BundleFileState;
 
-/// The result of a network call: a response, or an error that may pass. The outer error ends the sync.
+/// The result of a network call: a response, or an error that may be temporary. The outer error ends the sync.
 pub type CallResult<T> = Result<Result<T, RequestError>, SyncError>;
 
 /// A bundle that need not be downloaded again, and the version in it; none if it was refused.
@@ -26,75 +26,75 @@ pub type KnownBundle = (BundleValidator, Option<VersionId>);
 
 /// The effects of a sync on the store, on files and on the network.
 pub trait SyncEnvironment {
-    /// The current time in seconds since 1970.
+    /// Returns the current time in seconds since 1970.
     fn now(&mut self) -> i64;
-    /// Time since some fixed moment, on the monotonic clock.
+    /// Returns the time since a fixed moment, on the monotonic clock.
     fn elapsed(&mut self) -> Duration;
-    /// A random number from 0 to 1.
+    /// Returns a random number from 0 to 1.
     fn random(&mut self) -> f64;
     /// Sleeps; fails if the sync is cancelled.
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError>;
     /// Shows the current step.
-    fn tell(&mut self, what: &str);
+    fn show_step(&mut self, step: &str);
     /// Shows the progress of an export job in percent.
     fn show_progress(&mut self, percent: Option<f64>);
     /// Shows an error that does not end the sync.
-    fn warn(&mut self, what: &str);
+    fn warn(&mut self, message: &str);
 
     /// Makes the record durable, after taking over a person's decisions made meanwhile.
-    fn save(&mut self, record: &mut StoreRecord) -> Result<(), SyncError>;
+    fn save_record(&mut self, record: &mut StoreRecord) -> Result<(), SyncError>;
     /// Appends an event to history.
-    fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
+    fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
     /// Whether a version is stored and not marked as damaged.
-    fn has(&self, id: VersionId) -> bool;
+    fn has_undamaged(&self, id: VersionId) -> bool;
     /// Whether the store has no version.
     fn is_empty(&self) -> Result<bool, SyncError>;
 
     /// Reads the size and time of a bundle's file.
     fn bundle_file_state(&mut self, path: &Path) -> Result<BundleFileState, SyncError>;
     /// Computes the SHA-256 of a bundle's file.
-    fn digest(&mut self, path: &Path) -> Result<Digest, SyncError>;
+    fn digest_file(&mut self, path: &Path) -> Result<Digest, SyncError>;
 
     /// Reads a probe; `None` if it has not changed.
-    fn probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>>;
-    /// Checks that the API can be called: that there is a key.
-    fn prepare(&mut self) -> Result<(), SyncError>;
+    fn read_probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>>;
+    /// Prepares calls to the API; fails if there is no key.
+    fn prepare_api(&mut self) -> Result<(), SyncError>;
     /// Starts an export job.
     fn start_job(&mut self) -> CallResult<String>;
     /// Requests the state of a job.
-    fn poll(&mut self, id: &str) -> CallResult<ExportJob>;
+    fn poll_job(&mut self, id: &str) -> CallResult<ExportJob>;
     /// Requests a link to the bundle of a job.
-    fn link(&mut self, id: &str) -> CallResult<PresignedLink>;
+    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink>;
 
-    /// Bundles of this source that need not be downloaded again.
-    fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle>;
-    /// Begins the download of a bundle. What an earlier attempt at the same source has left is continued.
+    /// Returns the bundles of this source that need not be downloaded again.
+    fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle>;
+    /// Begins the download of a bundle. The part that an earlier download from the same source has left is continued.
     fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError>;
     /// Frees the space for a bundle of `size` bytes.
-    fn reserve(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError>;
+    fn reserve_space(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError>;
     /// Makes one attempt to download the bundle, if there is space for it.
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
-    /// Whether the attempts so far have made progress worth a reset of their count.
-    fn has_moved(&mut self) -> bool;
-    /// Discards what has been downloaded.
-    fn discard(&mut self);
-    /// Removes a second layer of gzip, if there is one.
-    fn unwrap(&mut self, arrived: &ReceivedBundle) -> Result<Option<std::path::PathBuf>, SyncError>;
+    fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
+    /// Whether the attempts so far have received enough bytes to count attempts from zero.
+    fn has_progressed(&mut self) -> bool;
+    /// Discards the downloaded bytes.
+    fn discard_download(&mut self);
+    /// Removes a second layer of gzip, if there is one. Returns the path of the inner archive.
+    fn remove_second_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError>;
 
-    /// Verifies, seals and commits a bundle; `ours` says that the file may be moved.
-    fn bring(
+    /// Verifies, seals and commits a bundle; `may_move` allows moving the file.
+    fn ingest(
         &mut self,
         record: &mut StoreRecord,
         arrival: &IncomingBundle<'_>,
-        ours: bool,
+        may_move: bool,
     ) -> Result<IngestedBundle, SyncError>;
     /// Records that a check of `source` has found a version that is stored.
-    fn find_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
+    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
     /// Activates the version that is due, and prunes.
-    fn settle(
+    fn activate_due(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,
-        brought: Option<IngestedBundle>,
+        ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError>;
 }

@@ -1,4 +1,4 @@
-//! Errors of a sync or an import, with a hint at what can be done.
+//! Errors of a sync or an import, with advice.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::api::calls::ApiCall;
 use crate::store::StoreError;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::show_duration;
+use docwharf_base::model::units::format_duration;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::net::client::ClientError;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
@@ -17,7 +17,7 @@ use docwharf_site::seal::SealError;
 #[derive(Debug, thiserror::Error)]
 pub enum SyncError {
     /// The bundle cannot be read.
-    #[error("cannot read the bundle {} (staticExport.bundleUrl); put it there, or correct the path", path.display())]
+    #[error("cannot read the bundle {} (staticExport.bundleUrl); put a bundle there, or correct the path", path.display())]
     Missing {
         /// The bundle's path.
         path: PathBuf,
@@ -31,13 +31,13 @@ pub enum SyncError {
         /// The folder's path.
         path: PathBuf,
     },
-    /// Something that the configuration points at is missing.
+    /// A file or a setting that the sync needs is missing.
     #[error("{0}")]
     Absent(String),
     /// The HTTP client cannot be built.
     #[error("cannot reach any upstream")]
     Client(#[from] ClientError),
-    /// The archive is not the one that is demanded.
+    /// The SHA-256 of the archive is not the demanded one.
     #[error("{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands")]
     WrongDigest {
         /// The bundle's name.
@@ -48,10 +48,10 @@ pub enum SyncError {
         demanded: Digest,
     },
     /// The bundle was refused at the last check and has not changed.
-    #[error("the bundle is still the one that was refused: {0}")]
+    #[error("the bundle has not changed since it was refused: {0}")]
     StillRefused(String),
-    /// The bundle was refused, but it was written to meanwhile.
-    #[error("the bundle {} is still being written; it is checked again when it stops changing", path.display())]
+    /// The bundle was refused, but it has changed meanwhile.
+    #[error("the bundle {} is still being written; it is checked again when it does not change any more", path.display())]
     Changing {
         /// The bundle's path.
         path: PathBuf,
@@ -60,45 +60,45 @@ pub enum SyncError {
         source: Box<SyncError>,
     },
     /// A call to the API has failed.
-    #[error("cannot {doing}: {trouble}{}", .call.advice(.trouble))]
+    #[error("cannot {doing}: {request_error}{}", .call.advice(.request_error))]
     Upstream {
         /// The operation: "start the export of …".
         doing: String,
         /// The call.
         call: ApiCall,
         /// The cause.
-        trouble: RequestError,
+        request_error: RequestError,
     },
-    /// A link gave no bundle.
-    #[error("cannot download {link}: {trouble}{}", link_hint(*.signed, .trouble, *.renewable))]
+    /// The bundle could not be downloaded from its link.
+    #[error("cannot download {link}: {request_error}{}", link_advice(*.signed, .request_error, *.renewable))]
     Download {
         /// The link, without its query.
         link: String,
         /// Whether the link has a query, as signed links have.
         signed: bool,
         /// The cause.
-        trouble: RequestError,
+        request_error: RequestError,
         /// Whether the API can give a fresh link.
         renewable: bool,
     },
     /// The export job failed.
-    #[error("the export job {id} failed: {reason}; look at the project's build, then sync again")]
+    #[error("the export job {id} failed: {reason}; check the project's build, then sync again")]
     JobFailed {
         /// The job's id.
         id: String,
-        /// The reason, as the API gives it.
+        /// The reason, as the API reports it.
         reason: String,
     },
     /// The API does not know the export job any more.
-    #[error("the export job {id} has vanished: {trouble}; the next sync starts another")]
+    #[error("the export job {id} does not exist any more: {request_error}; the next sync starts another")]
     JobVanished {
         /// The job's id.
         id: String,
         /// The API's response.
-        trouble: RequestError,
+        request_error: RequestError,
     },
     /// The export job has exceeded its timeout.
-    #[error("the export job {id} is not done after {} (sync.jobTimeout); it was last seen {state}{}", show_duration(*.after), not_moved(*.still))]
+    #[error("the export job {id} is not done after {} (sync.jobTimeout); its last state was {state}{}", format_duration(*.after), describe_stall(*.still))]
     JobTimeout {
         /// The job's id.
         id: String,
@@ -125,17 +125,17 @@ pub enum SyncError {
         source: std::io::Error,
     },
     /// The content of a stored version does not match its id.
-    #[error("version {} in the store is damaged; import its bundle again to mend it", id.short())]
+    #[error("version {} in the store is damaged; import its bundle again to repair it", id.short())]
     DamagedVersion {
         /// The version's id.
         id: VersionId,
-        /// The damage, if it was read that far.
+        /// The damage, if the image was read up to it.
         #[source]
         source: Option<SealError>,
     },
     /// A bug in docwharf.
-    #[error("the sync broke off: {0}; this is a mistake in docwharf, please report it")]
-    Broken(String),
+    #[error("the sync was aborted: {0}; this is a bug in docwharf, please report it")]
+    Bug(String),
     /// No thread could be started for the sync.
     #[error("cannot start a thread for the sync")]
     Thread(#[source] std::io::Error),
@@ -145,21 +145,21 @@ pub enum SyncError {
 }
 
 impl SyncError {
-    /// Whether the bundle itself is refused, so that trying it again is of no use.
+    /// Whether the bundle itself is refused, so that a retry is useless.
     pub fn is_refusal(&self) -> bool {
         match self {
             SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }) => true,
-            SyncError::Download { trouble, .. } => trouble.cause == RequestErrorCause::TooLarge,
+            SyncError::Download { request_error, .. } => request_error.cause == RequestErrorCause::TooLarge,
             _ => false,
         }
     }
 
     /// Whether the bundle is truncated, as one that is still being copied.
-    pub fn is_cut_short(&self) -> bool {
+    pub fn is_truncated(&self) -> bool {
         matches!(self, SyncError::Seal(SealError::Refused { source, .. }) if matches!(source.fault, BundleFault::Truncated(_)))
     }
 
-    /// Whether something is missing that the configuration points at.
+    /// Whether a file or a setting that the sync needs is missing.
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
@@ -170,48 +170,50 @@ impl SyncError {
     /// The upstream's Retry-After.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
-            SyncError::Upstream { trouble, .. } | SyncError::Download { trouble, .. } => trouble.retry_after,
+            SyncError::Upstream { request_error, .. } | SyncError::Download { request_error, .. } => {
+                request_error.retry_after
+            }
             _ => None,
         }
     }
 }
 
-fn not_moved(still: Duration) -> String {
+fn describe_stall(still: Duration) -> String {
     if still < Duration::from_mins(1) {
         return String::new();
     }
-    format!(" and had not moved for {}", show_duration(Duration::from_secs(still.as_secs())))
+    format!(" and had made no progress for {}", format_duration(Duration::from_secs(still.as_secs())))
 }
 
-/// Links for one bundle that may fail in a row before no other is requested.
+/// Upper bound of the links for one bundle that are requested in a row without success.
 pub const MAX_LINKS: u32 = 4;
 
-/// Whether a response says that the link is dead, and not the server.
-pub fn is_dead_link(trouble: &RequestError) -> bool {
-    match trouble.cause {
+/// Whether a response means that the link is not valid any more, and not that the server has a fault.
+pub fn is_dead_link(request_error: &RequestError) -> bool {
+    match request_error.cause {
         RequestErrorCause::Status(401 | 403 | 404 | 410) => true,
         // S3 reports an expired token with status 400.
         RequestErrorCause::Status(400) => {
-            trouble.code().is_some_and(|code| code.contains("Expired") || code.contains("Token"))
+            request_error.code().is_some_and(|code| code.contains("Expired") || code.contains("Token"))
         }
         _ => false,
     }
 }
 
-fn link_hint(signed: bool, trouble: &RequestError, renewable: bool) -> String {
-    let hint = match trouble.cause {
+fn link_advice(signed: bool, request_error: &RequestError, renewable: bool) -> String {
+    let advice = match request_error.cause {
         RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
         RequestErrorCause::TooLarge => "raise the limit if you trust it",
         RequestErrorCause::NotConnected => "check the network and proxies",
-        _ if is_dead_link(trouble) && renewable => "fresh links from the API did not help either",
+        _ if is_dead_link(request_error) && renewable => "fresh links from the API failed, too",
         RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_dead_link(trouble) && signed => {
-            "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api] to have links made"
+        _ if is_dead_link(request_error) && signed => {
+            "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api], which creates links"
         }
-        _ if is_dead_link(trouble) => "the server does not let us have it: check staticExport.bundleUrl",
+        _ if is_dead_link(request_error) => "the server denies access: check staticExport.bundleUrl",
         _ => return String::new(),
     };
-    format!("; {hint}")
+    format!("; {advice}")
 }
 
 #[cfg(test)]
@@ -219,7 +221,7 @@ mod tests {
     use http::HeaderMap;
 
     use super::*;
-    use docwharf_base::secret::Scrubber;
+    use docwharf_base::secret::SecretRedactor;
     use docwharf_site::bundle::refusal::BundleRefusal;
 
     fn refused(fault: BundleFault) -> SyncError {
@@ -230,29 +232,32 @@ mod tests {
         std::io::ErrorKind::NotFound.into()
     }
 
-    fn download(trouble: RequestError, signed: bool, renewable: bool) -> SyncError {
-        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, trouble, renewable }
+    fn download(request_error: RequestError, signed: bool, renewable: bool) -> SyncError {
+        SyncError::Download { link: "https://b.example/b.zip".to_owned(), signed, request_error, renewable }
     }
 
-    fn trouble(cause: RequestErrorCause) -> RequestError {
+    fn request_error(cause: RequestErrorCause) -> RequestError {
         RequestError::new(cause, "x")
     }
 
     #[test]
     fn an_error_is_a_refusal_a_cut_an_absence_or_none_of_them() {
-        let digest = Digest::of(b"x");
+        let digest = Digest::compute(b"x");
         let read = || SealError::Read { path: "b.zip".into(), source: missing() };
-        let upstream =
-            |cause| SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble: trouble(cause) };
+        let upstream = |cause| SyncError::Upstream {
+            doing: String::new(),
+            call: ApiCall::Poll,
+            request_error: request_error(cause),
+        };
         // Whether it is a refusal, a truncation, an absence.
         let cases = [
             (SyncError::WrongDigest { name: String::new(), found: digest, demanded: digest }, [true, false, false]),
             (refused(BundleFault::Duplicate), [true, false, false]),
             (refused(BundleFault::Truncated("x")), [true, true, false]),
             (SyncError::Seal(read()), [false; 3]),
-            (download(trouble(RequestErrorCause::TooLarge), false, false), [true, false, false]),
-            (download(trouble(RequestErrorCause::Disk), false, false), [false; 3]),
-            (download(trouble(RequestErrorCause::Status(404)), false, false), [false; 3]),
+            (download(request_error(RequestErrorCause::TooLarge), false, false), [true, false, false]),
+            (download(request_error(RequestErrorCause::Disk), false, false), [false; 3]),
+            (download(request_error(RequestErrorCause::Status(404)), false, false), [false; 3]),
             (upstream(RequestErrorCause::TooLarge), [false; 3]),
             (SyncError::StillRefused(String::new()), [false; 3]),
             (
@@ -264,26 +269,27 @@ mod tests {
             (SyncError::Absent(String::new()), [false, false, true]),
             (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
             (SyncError::Store(StoreError::NoPrevious), [false; 3]),
-            (SyncError::Broken(String::new()), [false; 3]),
+            (SyncError::Bug(String::new()), [false; 3]),
             (SyncError::Interrupted, [false; 3]),
         ];
         for (error, expected) in cases {
-            assert_eq!([error.is_refusal(), error.is_cut_short(), error.is_absence()], expected, "{error:?}");
+            assert_eq!([error.is_refusal(), error.is_truncated(), error.is_absence()], expected, "{error:?}");
             assert_eq!(error.retry_after(), None, "{error:?}");
         }
-        let busy = || {
-            let mut busy = trouble(RequestErrorCause::Status(429));
-            busy.retry_after = Some(Duration::from_secs(7));
-            busy
+        let rate_limited = || {
+            let mut error = request_error(RequestErrorCause::Status(429));
+            error.retry_after = Some(Duration::from_secs(7));
+            error
         };
-        let told = SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble: busy() };
-        for error in [download(busy(), false, false), told] {
+        let upstream_error =
+            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, request_error: rate_limited() };
+        for error in [download(rate_limited(), false, false), upstream_error] {
             assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         }
     }
 
-    fn answer(status: u16, body: &str) -> RequestError {
-        RequestError::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default())
+    fn response(status: u16, body: &str) -> RequestError {
+        RequestError::from_response(status, &HeaderMap::new(), body.as_bytes(), &SecretRedactor::default())
     }
 
     #[test]
@@ -301,14 +307,14 @@ mod tests {
             (500, false),
             (503, false),
         ] {
-            assert_eq!(is_dead_link(&answer(status, "")), is_dead, "{status}");
+            assert_eq!(is_dead_link(&response(status, "")), is_dead, "{status}");
         }
-        let said = |code: &str| format!("<Error><Code>{code}</Code></Error>");
+        let body = |code: &str| format!("<Error><Code>{code}</Code></Error>");
         for (code, is_dead) in
             [("ExpiredToken", true), ("InvalidToken", true), ("RequestExpired", true), ("Busy", false)]
         {
-            assert_eq!(is_dead_link(&answer(400, &said(code))), is_dead, "{code}");
-            assert!(!is_dead_link(&answer(500, &said(code))), "{code}");
+            assert_eq!(is_dead_link(&response(400, &body(code))), is_dead, "{code}");
+            assert!(!is_dead_link(&response(500, &body(code))), "{code}");
         }
         for cause in [
             RequestErrorCause::NotConnected,
@@ -317,7 +323,7 @@ mod tests {
             RequestErrorCause::Disk,
             RequestErrorCause::Unreadable,
         ] {
-            assert!(!is_dead_link(&trouble(cause)), "{cause:?}");
+            assert!(!is_dead_link(&request_error(cause)), "{cause:?}");
         }
     }
 
@@ -325,25 +331,25 @@ mod tests {
     fn whoever_has_to_do_something_about_a_download_is_told_what() {
         // Whether the link is signed, whether it can be renewed.
         let kinds = [(false, false), (true, false), (false, true), (true, true)];
-        let fresh = "fresh links from the API did not help";
+        let fresh = "fresh links from the API failed";
         let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");
         let cases = [
-            (trouble(RequestErrorCause::Disk), ["free some space"; 4]),
-            (trouble(RequestErrorCause::TooLarge), ["raise the limit"; 4]),
-            (trouble(RequestErrorCause::NotConnected), ["check the network"; 4]),
-            (answer(404, ""), [check, check, fresh, fresh]),
-            (answer(410, ""), [check, check, fresh, fresh]),
-            (answer(403, ""), ["does not let us have it", expired, fresh, fresh]),
-            (answer(401, ""), ["does not let us have it", expired, fresh, fresh]),
-            (trouble(RequestErrorCause::NoResponse), [""; 4]),
-            (answer(500, ""), [""; 4]),
+            (request_error(RequestErrorCause::Disk), ["free some space"; 4]),
+            (request_error(RequestErrorCause::TooLarge), ["raise the limit"; 4]),
+            (request_error(RequestErrorCause::NotConnected), ["check the network"; 4]),
+            (response(404, ""), [check, check, fresh, fresh]),
+            (response(410, ""), [check, check, fresh, fresh]),
+            (response(403, ""), ["denies access", expired, fresh, fresh]),
+            (response(401, ""), ["denies access", expired, fresh, fresh]),
+            (request_error(RequestErrorCause::NoResponse), [""; 4]),
+            (response(500, ""), [""; 4]),
         ];
-        for (trouble, hints) in cases {
+        for (request_error, hints) in cases {
             for ((signed, renewable), hint) in kinds.into_iter().zip(hints) {
-                let said = download(trouble.clone(), signed, renewable).to_string();
-                let begin = format!("cannot download https://b.example/b.zip: {trouble}");
-                let rest = said.strip_prefix(&begin).unwrap_or_else(|| panic!("{said}"));
-                assert!(rest.contains(hint) && rest.is_empty() == hint.is_empty(), "{signed} {renewable} {said}");
+                let text = download(request_error.clone(), signed, renewable).to_string();
+                let begin = format!("cannot download https://b.example/b.zip: {request_error}");
+                let rest = text.strip_prefix(&begin).unwrap_or_else(|| panic!("{text}"));
+                assert!(rest.contains(hint) && rest.is_empty() == hint.is_empty(), "{signed} {renewable} {text}");
             }
         }
         let late = |still| SyncError::JobTimeout {
@@ -352,8 +358,8 @@ mod tests {
             state: "queued".to_owned(),
             still: Duration::from_secs(still),
         };
-        for (still, is_told) in [(0, false), (59, false), (60, true), (90, true)] {
-            assert_eq!(late(still).to_string().contains("had not moved"), is_told, "{still}");
+        for (still, is_reported) in [(0, false), (59, false), (60, true), (90, true)] {
+            assert_eq!(late(still).to_string().contains("had made no progress"), is_reported, "{still}");
         }
     }
 }

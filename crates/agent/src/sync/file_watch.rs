@@ -2,8 +2,8 @@
 //!
 //! The directory is watched, not the file: an editor replaces files by rename, and a mounted `ConfigMap` or Secret is a
 //! link to a link that is replaced (`..data`). After any event the content is compared, so an event without a change is
-//! ignored. A poll detects what no event reports: network file systems, links to other directories, a machine without
-//! free inotify watches.
+//! ignored. A poll detects changes that no event reports: network file systems, links to other directories, a machine
+//! without free inotify watches.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -29,9 +29,9 @@ const MAX_COMPARED_FILE_BYTES: u64 = 1024 * 1024;
 /// The kind of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchedKind {
-    /// Configuration, key or certificates: they are read again.
+    /// Configuration, API key or CA certificates: they are read again.
     Settings,
-    /// The TLS certificate or its key: it is taken over.
+    /// The TLS certificate of the server or its key: it replaces the previous one.
     Certificate,
     /// The bundle: the source is checked.
     Bundle,
@@ -41,71 +41,81 @@ pub enum WatchedKind {
 
 /// The state of a file, for comparison.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Print {
+enum FileState {
+    /// Digest of the content.
     Content(Digest),
-    Outside(u64, i64, i64, u64),
-    Gone,
+    /// Size, modification time in seconds and nanoseconds, and inode of a file that is too large to be read.
+    Metadata(u64, i64, i64, u64),
+    Missing,
 }
 
-fn print_of(path: &Path) -> Print {
-    let Ok(metadata) = std::fs::metadata(path) else { return Print::Gone };
+fn read_file_state(path: &Path) -> FileState {
+    let Ok(metadata) = std::fs::metadata(path) else { return FileState::Missing };
     if metadata.is_file() && metadata.len() <= MAX_COMPARED_FILE_BYTES {
         return regular_file::read(path, MAX_COMPARED_FILE_BYTES)
-            .map_or(Print::Gone, |content| Print::Content(Digest::of(&content)));
+            .map_or(FileState::Missing, |content| FileState::Content(Digest::compute(&content)));
     }
-    Print::Outside(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+    FileState::Metadata(metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }
 
 /// A set of watched files.
 #[derive(Debug)]
 pub struct FileWatch {
-    files: Vec<(WatchedKind, PathBuf, Print)>,
-    nudge: Arc<Notify>,
+    files: Vec<(WatchedKind, PathBuf, FileState)>,
+    event_notify: Arc<Notify>,
     /// When to compare after an event: related events arrive until then.
-    settled: Option<Instant>,
+    compare_after_event: Option<Instant>,
     /// When to compare without an event.
-    slow: Instant,
+    next_poll: Instant,
     _watcher: Option<RecommendedWatcher>,
 }
 
 impl FileWatch {
     /// Starts to watch these files.
     pub fn new(files: Vec<(WatchedKind, PathBuf)>) -> FileWatch {
-        let nudge = Arc::new(Notify::new());
-        let watcher = watcher(&files, &nudge);
-        let files = files.into_iter().map(|(what, path)| (what, path.clone(), print_of(&path))).collect();
-        FileWatch { files, nudge, settled: None, slow: Instant::now() + POLL_INTERVAL, _watcher: watcher }
+        let event_notify = Arc::new(Notify::new());
+        let watcher = create_watcher(&files, &event_notify);
+        let files = files.into_iter().map(|(kind, path)| (kind, path.clone(), read_file_state(&path))).collect();
+        FileWatch {
+            files,
+            event_notify,
+            compare_after_event: None,
+            next_poll: Instant::now() + POLL_INTERVAL,
+            _watcher: watcher,
+        }
     }
 
     /// Whether all these files are watched.
     pub fn covers(&self, files: &[(WatchedKind, PathBuf)]) -> bool {
-        files.iter().all(|(what, path)| self.files.iter().any(|(w, p, _)| w == what && p == path))
+        files.iter().all(|(kind, path)| self.files.iter().any(|(k, p, _)| k == kind && p == path))
     }
 
     /// Watches these files instead. A change of a file that is watched already is not lost.
     pub fn rewatch(&mut self, files: Vec<(WatchedKind, PathBuf)>) {
         let mut next = FileWatch::new(files);
-        for (what, path, print) in &mut next.files {
-            if let Some((.., known)) = self.files.iter().find(|(w, p, _)| w == what && p == path) {
-                print.clone_from(known);
+        for (kind, path, state) in &mut next.files {
+            if let Some((.., known_state)) = self.files.iter().find(|(k, p, _)| k == kind && p == path) {
+                state.clone_from(known_state);
             }
         }
-        next.settled = Some(Instant::now() + SETTLE_TIME);
+        next.compare_after_event = Some(Instant::now() + SETTLE_TIME);
         *self = next;
     }
 
     /// Waits until a file has changed; returns the kinds of those that have. It is cancel safe.
     pub async fn changed(&mut self) -> BTreeSet<WatchedKind> {
         loop {
-            // Both times are kept when the future is dropped and created again.
-            if self.settled.is_none() && timeout_at(self.slow, self.nudge.notified()).await.is_ok() {
-                self.settled = Some(Instant::now() + SETTLE_TIME);
+            // Both times are fields, so that they survive when the future is dropped and created again.
+            if self.compare_after_event.is_none()
+                && timeout_at(self.next_poll, self.event_notify.notified()).await.is_ok()
+            {
+                self.compare_after_event = Some(Instant::now() + SETTLE_TIME);
             }
-            if let Some(settled) = self.settled {
-                sleep_until(settled).await;
+            if let Some(time) = self.compare_after_event {
+                sleep_until(time).await;
             }
-            self.settled = None;
-            self.slow = Instant::now() + POLL_INTERVAL;
+            self.compare_after_event = None;
+            self.next_poll = Instant::now() + POLL_INTERVAL;
             let changed = self.compare();
             if !changed.is_empty() {
                 return changed;
@@ -116,34 +126,34 @@ impl FileWatch {
     /// Returns the kinds of the files that have changed since the last comparison.
     pub fn compare(&mut self) -> BTreeSet<WatchedKind> {
         let mut changed = BTreeSet::new();
-        for (what, path, before) in &mut self.files {
-            let now = print_of(path);
-            if now != *before {
-                *before = now;
-                changed.insert(*what);
+        for (kind, path, state) in &mut self.files {
+            let new_state = read_file_state(path);
+            if new_state != *state {
+                *state = new_state;
+                changed.insert(*kind);
             }
         }
         changed
     }
 }
 
-fn watcher(files: &[(WatchedKind, PathBuf)], nudge: &Arc<Notify>) -> Option<RecommendedWatcher> {
-    let nudge = Arc::clone(nudge);
+fn create_watcher(files: &[(WatchedKind, PathBuf)], event_notify: &Arc<Notify>) -> Option<RecommendedWatcher> {
+    let event_notify = Arc::clone(event_notify);
     let on_event = move |event: notify::Result<notify::Event>| {
-        // Reading by this process must not wake it.
-        let reading = |kind: &EventKind| matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write));
-        if event.as_ref().map_or(true, |event| !reading(&event.kind)) {
-            nudge.notify_one();
+        // An event of a read must not cause a comparison, which reads the file, too.
+        let is_read = |kind: &EventKind| matches!(kind, EventKind::Access(access) if *access != AccessKind::Close(AccessMode::Write));
+        if event.as_ref().map_or(true, |event| !is_read(&event.kind)) {
+            event_notify.notify_one();
         }
     };
     let mut watcher = match notify::recommended_watcher(on_event) {
         Ok(watcher) => watcher,
         Err(error) => {
-            tracing::warn!("cannot watch files ({error}); looking every {} s instead", POLL_INTERVAL.as_secs());
+            tracing::warn!("cannot watch files ({error}); checking them every {} s instead", POLL_INTERVAL.as_secs());
             return None;
         }
     };
-    let folder = |(what, path): &(WatchedKind, PathBuf)| match what {
+    let folder = |(kind, path): &(WatchedKind, PathBuf)| match kind {
         WatchedKind::Inbox => Some(path.clone()),
         _ => path.parent().map(Path::to_owned),
     };
@@ -151,7 +161,7 @@ fn watcher(files: &[(WatchedKind, PathBuf)], nudge: &Arc<Notify>) -> Option<Reco
     for folder in folders {
         if let Err(error) = watcher.watch(&folder, RecursiveMode::NonRecursive) {
             tracing::debug!(
-                "cannot watch {} ({error}); looking every {} s instead",
+                "cannot watch {} ({error}); checking it every {} s instead",
                 folder.display(),
                 POLL_INTERVAL.as_secs()
             );
@@ -176,30 +186,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for (size, is_large) in [(3, false), (MAX_COMPARED_FILE_BYTES, false), (MAX_COMPARED_FILE_BYTES + 1, true)] {
             let path = dir.path().join(size.to_string());
-            let put =
+            let write =
                 |byte: u8, length: u64| std::fs::write(&path, vec![byte; usize::try_from(length).unwrap()]).unwrap();
             let mut watch = FileWatch::new(vec![
                 (WatchedKind::Bundle, path.clone()),
                 (WatchedKind::Inbox, dir.path().join("none")),
             ]);
             let bundle = BTreeSet::from([WatchedKind::Bundle]);
-            let changed = |is: bool| if is { bundle.clone() } else { BTreeSet::new() };
-            assert_eq!(watch.compare(), changed(false), "{size}: it is not there yet");
-            put(b'x', size);
+            let expected = |is_changed: bool| if is_changed { bundle.clone() } else { BTreeSet::new() };
+            assert_eq!(watch.compare(), expected(false), "{size}: it does not exist yet");
+            write(b'x', size);
             set_time(&path, 1000);
-            assert_eq!(watch.compare(), changed(true), "{size}: it has come");
-            assert_eq!(watch.compare(), changed(false), "{size}: told once");
+            assert_eq!(watch.compare(), expected(true), "{size}: created");
+            assert_eq!(watch.compare(), expected(false), "{size}: reported once");
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), changed(is_large), "{size}: touched");
-            put(b'y', size);
+            assert_eq!(watch.compare(), expected(is_large), "{size}: touched");
+            write(b'y', size);
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), changed(!is_large), "{size}: written over at the same time");
-            put(b'y', size + 1);
+            assert_eq!(watch.compare(), expected(!is_large), "{size}: overwritten, with the same time");
+            write(b'y', size + 1);
             set_time(&path, 2000);
-            assert_eq!(watch.compare(), changed(true), "{size}: longer");
+            assert_eq!(watch.compare(), expected(true), "{size}: longer");
             std::fs::remove_file(&path).unwrap();
-            assert_eq!(watch.compare(), changed(true), "{size}: gone");
-            assert_eq!(watch.compare(), changed(false), "{size}");
+            assert_eq!(watch.compare(), expected(true), "{size}: removed");
+            assert_eq!(watch.compare(), expected(false), "{size}");
         }
     }
 
@@ -221,12 +231,12 @@ mod tests {
             (WatchedKind::Certificate, kept.clone()),
         ];
         assert!(!watch.covers(&next) && watch.covers(&[(WatchedKind::Settings, kept.clone())]) && watch.covers(&[]));
-        assert!(!watch.covers(&[(WatchedKind::Bundle, kept.clone())]), "it is watched for something else");
+        assert!(!watch.covers(&[(WatchedKind::Bundle, kept.clone())]), "it is watched as another kind");
         watch.rewatch(next.clone());
         assert!(watch.covers(&next) && !watch.covers(&[(WatchedKind::Settings, old.clone())]));
         assert_eq!(watch.compare(), BTreeSet::from([WatchedKind::Settings]));
         std::fs::write(&old, "three").unwrap();
-        assert_eq!(watch.compare(), BTreeSet::new(), "it is watched no more");
+        assert_eq!(watch.compare(), BTreeSet::new(), "it is not watched any more");
         std::fs::write(&kept, "three").unwrap();
         std::fs::write(&new, "three").unwrap();
         assert_eq!(

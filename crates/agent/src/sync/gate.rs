@@ -1,8 +1,8 @@
-//! The gate (`[gate]`): conditions that a version must meet before it becomes active by itself.
+//! The gate (`[gate]`): conditions that a version must meet before it becomes active automatically.
 //!
-//! A version is verified before it is stored; the gate checks whether it is the site that was meant: an export that
-//! lost half of its pages is undamaged, too. It is evaluated wherever a version would become active without a person
-//! naming it. Its verdict is kept in the record, so that pages are not read again at each check of the source. Another
+//! A version is verified before it is stored; the gate checks whether it is plausible: an export that lost half of its
+//! pages is undamaged, too. The gate is evaluated for each version that would become active without a command that
+//! names it. Its verdict is stored in the record, so that pages are not read again at each check of the source. Another
 //! configuration or another active version needs a new verdict.
 
 use std::collections::BTreeMap;
@@ -11,21 +11,21 @@ use crate::store::record::GateVerdict;
 use docwharf_base::clock::now_rfc3339;
 use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 use docwharf_site::link_check::{BrokenLinks, find_broken_links};
-use docwharf_site::lookup::{Addresses, is_answered};
+use docwharf_site::lookup::{AddressSettings, is_answered};
 use docwharf_site::rules::route::ComparisonBudget;
 use docwharf_site::sealed_version::SealedVersion;
 
-/// Bytes that may be compared to resolve the links of one version: half a minute at worst. Links to what the site has
-/// cost next to nothing, so it is enough for a million other links and a hundred rules with `*`.
+/// Bytes that may be compared to resolve the links of one version: half a minute at worst. Links to existing pages cost
+/// almost nothing, so it is enough for a million other links and a hundred rules with `*`.
 const MAX_COMPARED_BYTES: u64 = 1 << 35;
 
-/// Bytes of an address that a message shows.
+/// Upper bound of the bytes of an address that a message shows.
 const MAX_SHOWN_BYTES: usize = 60;
-/// Number of addresses that a message shows.
+/// Upper bound of the addresses that a message shows.
 const MAX_SHOWN_ADDRESSES: usize = 3;
 
 /// The conditions; one that is not set is always met.
@@ -37,10 +37,10 @@ pub struct GateRules {
     pub min_pages: Option<u64>,
     /// Percentage of the active version's pages that may be missing.
     pub max_shrink: Option<u8>,
-    /// Number of broken links that the version may have more than the active one (see `site::broken`).
+    /// Number of broken links that the version may have more than the active one (see `site::link_check`).
     pub max_broken_links: Option<u64>,
     /// The rules by which addresses are resolved.
-    pub addresses: Addresses,
+    pub addresses: AddressSettings,
 }
 
 impl GateRules {
@@ -52,7 +52,7 @@ impl GateRules {
             && self.max_broken_links.is_none()
     }
 
-    /// A digest of the conditions: a verdict under others does not count.
+    /// A digest of the conditions: a verdict under other conditions is not valid.
     pub fn rules(&self) -> String {
         short_digest(&format!("{self:?}"))
     }
@@ -67,36 +67,38 @@ impl GateRules {
         self.max_shrink.is_some() || self.max_broken_links.is_some()
     }
 
-    /// Evaluates `version` against the active one. Links of a version are counted once: `before` may have the number.
-    /// `stop` is called at each page and link; once it returns true the result is none.
+    /// Evaluates `version` against the active one. Links of a version are counted once: `previous` may have the number.
+    /// `is_cancelled` is called at each page and link; once it returns true the result is none.
     pub fn check(
         &self,
         version: &SealedVersion,
         against: Option<VersionId>,
         active: Option<&SealedVersion>,
-        before: Option<&GateVerdict>,
+        previous: Option<&GateVerdict>,
         threads: usize,
-        stop: &(dyn Fn() -> bool + Sync),
+        is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Option<GateVerdict> {
         let addresses = short_digest(&format!("{:?}", self.addresses));
         let mut links = BTreeMap::new();
         let mut refused = self.check_pages(version, active);
-        if let Some(more) = self.max_broken_links.filter(|_| refused.is_empty()) {
-            let known = before.filter(|verdict| verdict.addresses == addresses);
+        if let Some(max_increase) = self.max_broken_links.filter(|_| refused.is_empty()) {
+            let known = previous.filter(|verdict| verdict.addresses == addresses);
             let number = match active {
                 None => None,
                 Some(active) => match known.and_then(|verdict| verdict.links.get(&active.id)) {
                     Some(&number) => Some(number),
-                    // Without the number of the active version, the next one is checked as if it were the first.
-                    None => Some(self.links(active, threads, stop)?).filter(|it| !it.is_cut).map(|it| it.count),
+                    // Without the number of the active version, this version is checked as if it were the first one.
+                    None => Some(self.count_broken_links(active, threads, is_cancelled)?)
+                        .filter(|links| !links.is_incomplete)
+                        .map(|links| links.count),
                 },
             };
-            let found = self.links(version, threads, stop)?;
+            let found = self.count_broken_links(version, threads, is_cancelled)?;
             links.extend(active.map(|active| active.id).zip(number));
-            if !found.is_cut {
+            if !found.is_incomplete {
                 links.insert(version.id, found.count);
             }
-            refused.extend(too_many(&found, number, more));
+            refused.extend(check_broken_links(&found, number, max_increase));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
         Some(GateVerdict {
@@ -110,79 +112,84 @@ impl GateRules {
         })
     }
 
-    fn links(&self, version: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<BrokenLinks> {
-        find_broken_links(version, &self.addresses, threads, &ComparisonBudget::new(MAX_COMPARED_BYTES), stop)
+    fn count_broken_links(
+        &self,
+        version: &SealedVersion,
+        threads: usize,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
+    ) -> Option<BrokenLinks> {
+        find_broken_links(version, &self.addresses, threads, &ComparisonBudget::new(MAX_COMPARED_BYTES), is_cancelled)
     }
 
     fn check_pages(&self, version: &SealedVersion, active: Option<&SealedVersion>) -> Vec<String> {
         let slashes = self.addresses.slashes.unwrap_or(version.auto_slashes);
-        let leads = |address: &str| {
+        let is_found = |address: &str| {
             let decoded: Vec<u8> = percent_encoding::percent_decode_str(address).collect();
             is_answered(version, &self.addresses, slashes, &decoded)
         };
-        let missing: Vec<&str> = self.require.iter().map(String::as_str).filter(|address| !leads(address)).collect();
+        let missing: Vec<&str> = self.require.iter().map(String::as_str).filter(|address| !is_found(address)).collect();
         let found = count_pages(version.index());
         let mut refused = Vec::new();
-        refused.extend(not_there(&missing));
-        refused.extend(self.min_pages.and_then(|least| too_few(found, least)));
-        if let (Some(most), Some(active)) = (self.max_shrink, active) {
-            refused.extend(too_small(found, count_pages(active.index()), most));
+        refused.extend(check_required(&missing));
+        refused.extend(self.min_pages.and_then(|min_pages| check_min_pages(found, min_pages)));
+        if let (Some(max_percent), Some(active)) = (self.max_shrink, active) {
+            refused.extend(check_shrink(found, count_pages(active.index()), max_percent));
         }
         refused
     }
 }
 
 fn short_digest(text: &str) -> String {
-    Digest::of(text.as_bytes()).hex()[..16].to_owned()
+    Digest::compute(text.as_bytes()).to_hex()[..16].to_owned()
 }
 
-fn not_there(missing: &[&str]) -> Option<String> {
-    let few: Vec<String> = missing.iter().take(MAX_SHOWN_ADDRESSES).map(|address| shown(address.as_bytes())).collect();
+fn check_required(missing: &[&str]) -> Option<String> {
+    let shown: Vec<String> =
+        missing.iter().take(MAX_SHOWN_ADDRESSES).map(|address| format_address(address.as_bytes())).collect();
     let more = missing.len().saturating_sub(MAX_SHOWN_ADDRESSES);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    (!missing.is_empty()).then(|| format!("require: 404 at {}{more}", few.join(", ")))
+    (!missing.is_empty()).then(|| format!("require: 404 at {}{more}", shown.join(", ")))
 }
 
-fn too_few(pages: u64, least: u64) -> Option<String> {
-    (pages < least).then(|| format!("minPages: {}; at least {least} are demanded", count_noun(pages, "page")))
+fn check_min_pages(pages: u64, min_pages: u64) -> Option<String> {
+    (pages < min_pages).then(|| format!("minPages: {}; at least {min_pages} are demanded", format_count(pages, "page")))
 }
 
-fn too_small(pages: u64, before: u64, most: u8) -> Option<String> {
+fn check_shrink(pages: u64, before: u64, max_percent: u8) -> Option<String> {
     let lost = u128::from(before.saturating_sub(pages));
-    if lost * 100 <= u128::from(before) * u128::from(most) {
+    if lost * 100 <= u128::from(before) * u128::from(max_percent) {
         return None;
     }
     // Rounded up, so that the number shown is above the limit shown beside it.
     let tenths = (lost * 1000).div_ceil(u128::from(before).max(1));
     let percent =
         if tenths % 10 == 0 { format!("{}", tenths / 10) } else { format!("{}.{}", tenths / 10, tenths % 10) };
-    let pages = count_noun(pages, "page");
-    Some(format!("maxShrink: {pages} instead of {before}, {percent} % fewer; at most {most} % are allowed"))
+    let pages = format_count(pages, "page");
+    Some(format!("maxShrink: {pages} instead of {before}, {percent} % fewer; at most {max_percent} % are allowed"))
 }
 
-fn too_many(found: &BrokenLinks, before: Option<u64>, more: u64) -> Option<String> {
-    if found.count <= before.unwrap_or(0).saturating_add(more) {
+fn check_broken_links(found: &BrokenLinks, before: Option<u64>, max_increase: u64) -> Option<String> {
+    if found.count <= before.unwrap_or(0).saturating_add(max_increase) {
         // A version whose links could not all be resolved does not pass.
-        return found.is_cut.then(|| {
-            "maxBrokenLinks: not all links could be looked up in reasonable time, because so many have to be held against so \
-             many rules with * or :name; have fewer of these in the bundle's _redirects or docs.json, or no maxBrokenLinks"
+        return found.is_incomplete.then(|| {
+            "maxBrokenLinks: not all links could be resolved within the limit, because there are too many links and rules with * \
+             or :name; reduce these rules in the bundle's _redirects or docs.json, or remove maxBrokenLinks"
                 .to_owned()
         });
     }
-    let links = count_noun(found.count, "broken link");
+    let links = format_count(found.count, "broken link");
     let allowed = match before {
-        Some(before) => format!("{links} instead of {before}; at most {more} more are allowed"),
-        None => format!("{links}; at most {more} are allowed"),
+        Some(before) => format!("{links} instead of {before}; at most {max_increase} more are allowed"),
+        None => format!("{links}; at most {max_increase} are allowed"),
     };
-    let example = found
-        .examples
-        .first()
-        .map_or_else(String::new, |(page, target)| format!(" (such as {} on {})", shown(target), shown(page)));
+    let example = found.examples.first().map_or_else(String::new, |(page, target)| {
+        format!(" (such as {} on {})", format_address(target), format_address(page))
+    });
     Some(format!("maxBrokenLinks: {allowed}{example}"))
 }
 
 /// Formats an address in quotes, shortened so that several fit on a line.
-fn shown(address: &[u8]) -> String {
+fn format_address(address: &[u8]) -> String {
     if address.len() <= MAX_SHOWN_BYTES {
         return QuotedName(address).to_string();
     }
@@ -195,36 +202,36 @@ mod tests {
 
     #[test]
     fn each_rule_refuses_just_beyond_its_limit_with_its_numbers() {
-        assert_eq!(too_few(40, 40), None);
-        assert_eq!(too_few(1, 40).unwrap(), "minPages: 1 page; at least 40 are demanded");
-        assert_eq!(too_small(28, 40, 30), None);
-        assert_eq!(too_small(50, 40, 0), None);
+        assert_eq!(check_min_pages(40, 40), None);
+        assert_eq!(check_min_pages(1, 40).unwrap(), "minPages: 1 page; at least 40 are demanded");
+        assert_eq!(check_shrink(28, 40, 30), None);
+        assert_eq!(check_shrink(50, 40, 0), None);
         assert_eq!(
-            too_small(12, 40, 30).unwrap(),
+            check_shrink(12, 40, 30).unwrap(),
             "maxShrink: 12 pages instead of 40, 70 % fewer; at most 30 % are allowed"
         );
-        let close = too_small(69_999, 100_000, 30).unwrap();
+        let close = check_shrink(69_999, 100_000, 30).unwrap();
         assert!(close.contains("30.1 % fewer"), "{close}");
-        assert_eq!(too_small(0, 0, 0), None);
-        assert_eq!(too_small(0, 7, 100), None);
+        assert_eq!(check_shrink(0, 0, 0), None);
+        assert_eq!(check_shrink(0, 7, 100), None);
         let examples = vec![(b"a\n.html".to_vec(), vec![b'x'; 100])];
-        let found = |count| BrokenLinks { count, pages: 1, examples: examples.clone(), is_cut: false };
-        assert_eq!(too_many(&found(8), Some(3), 5), None);
-        assert_eq!(too_many(&found(5), None, 5), None);
-        let more = too_many(&found(9), Some(3), 5).unwrap();
+        let found = |count| BrokenLinks { count, pages: 1, examples: examples.clone(), is_incomplete: false };
+        assert_eq!(check_broken_links(&found(8), Some(3), 5), None);
+        assert_eq!(check_broken_links(&found(5), None, 5), None);
+        let more = check_broken_links(&found(9), Some(3), 5).unwrap();
         assert!(more.starts_with("maxBrokenLinks: 9 broken links instead of 3; at most 5 more are allowed"), "{more}");
         assert!(more.contains("\"a\\n.html\"") && more.len() < 220, "{more}");
-        assert!(too_many(&found(6), None, 5).unwrap().contains("6 broken links; at most 5 are allowed"));
-        let cut = too_many(&BrokenLinks { is_cut: true, ..found(8) }, Some(3), 5).unwrap();
-        assert!(cut.contains("not all links could be looked up"), "{cut}");
-        assert_eq!(not_there(&[]), None);
-        assert_eq!(not_there(&["/a", "/b"]).unwrap(), "require: 404 at \"/a\", \"/b\"");
-        assert!(not_there(&["/a", "/b", "/c", "/d", "/e"]).unwrap().ends_with("\"/c\" and 2 more"));
+        assert!(check_broken_links(&found(6), None, 5).unwrap().contains("6 broken links; at most 5 are allowed"));
+        let cut = check_broken_links(&BrokenLinks { is_incomplete: true, ..found(8) }, Some(3), 5).unwrap();
+        assert!(cut.contains("not all links could be resolved"), "{cut}");
+        assert_eq!(check_required(&[]), None);
+        assert_eq!(check_required(&["/a", "/b"]).unwrap(), "require: 404 at \"/a\", \"/b\"");
+        assert!(check_required(&["/a", "/b", "/c", "/d", "/e"]).unwrap().ends_with("\"/c\" and 2 more"));
     }
 
     #[test]
     fn a_verdict_is_for_one_version_beside_one_other_under_one_set_of_rules() {
-        let (a, b) = (VersionId(Digest::of(b"a")), VersionId(Digest::of(b"b")));
+        let (a, b) = (VersionId(Digest::compute(b"a")), VersionId(Digest::compute(b"b")));
         let gate = GateRules { min_pages: Some(1), ..GateRules::default() };
         assert!(GateRules::default().is_off() && !gate.is_off());
         let verdict = GateVerdict {

@@ -1,4 +1,4 @@
-//! Import of a bundle that a person has given, or that lay in the inbox.
+//! Import of a bundle by command or from the inbox.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -10,7 +10,7 @@ use docwharf_site::seal::SealProgress;
 
 use super::activation::{SyncReport, activate_and_prune};
 use super::activation_decision::{ActivationRequest, NEVER_CANCELLED};
-use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::ingest::ingest_bundle;
 use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
@@ -33,33 +33,33 @@ pub struct ImportRequest<'a> {
     pub force: bool,
 }
 
-/// Ingests a bundle, and activates it unless a hold, a pin or the gate prevents that. It is not cancelled: no later
+/// Ingests a bundle, and activates it unless a hold, a pin or the gate prevents that. It cannot be cancelled: no later
 /// sync would fetch the bundle again. `in_force` returns the configuration in force.
 pub fn import<W: SealOperations>(
     store: &W,
     in_force: &dyn Fn() -> SyncIntent,
-    handed: ImportRequest<'_>,
-    meter: &SealProgress,
+    request: ImportRequest<'_>,
+    progress: &SealProgress,
 ) -> Result<SyncReport, SyncError> {
-    let ImportRequest { path, file, source, label, who, force } = handed;
+    let ImportRequest { path, file, source, label, who, force } = request;
     let mut record = read_record(store)?;
     let intent = &in_force();
-    let ahead = RefCell::default();
-    let occasion = Occasion::Import;
+    let streamed_seal = RefCell::default();
+    let cause = ArrivalCause::Import;
     let arrival = IncomingBundle {
         path,
         file,
         source,
         title: source,
-        occasion,
+        cause,
         label,
         demanded: None,
         job: None,
         sent: None,
-        ahead,
+        streamed_seal,
     };
-    let brought = match ingest_bundle(store, &mut record, intent, &arrival, false, who, meter) {
-        Ok(brought) => brought,
+    let ingested = match ingest_bundle(store, &mut record, intent, &arrival, false, who, progress) {
+        Ok(ingested) => ingested,
         Err(error) => {
             if error.is_refusal() {
                 store.note(who, "refused", None, Some(ErrorChain(&error).to_string()));
@@ -67,6 +67,6 @@ pub fn import<W: SealOperations>(
             return Err(error);
         }
     };
-    let asker = ActivationRequest { who, force, stop: NEVER_CANCELLED, in_force };
-    activate_and_prune(store, &mut record, asker, Some(brought.id), Some(brought))
+    let request = ActivationRequest { who, force, is_cancelled: NEVER_CANCELLED, in_force };
+    activate_and_prune(store, &mut record, request, Some(ingested.id), Some(ingested))
 }

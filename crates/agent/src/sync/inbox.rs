@@ -1,10 +1,10 @@
-//! The inbox: a folder into which people and scripts drop bundles. A file is imported when it has not changed for a
-//! moment, and then moved to `accepted/`, or to `rejected/` with the reason beside it. A truncated file gets a minute:
-//! it may still be copied.
+//! The inbox: a folder into which people and scripts drop bundles. A file is imported when it has not changed for
+//! [`QUIET_PERIOD`], and then moved to `accepted/`, or to `rejected/` with the reason beside it. A truncated file gets
+//! a minute: it may still be copied.
 //!
 //! Other users may write to the inbox, so nothing in it is reached by path. The folder and its two subfolders are
 //! opened once; a file is opened without following links and without waiting for a named pipe, and that open file is
-//! sealed. Nothing in the two subfolders is overwritten, whichever user owns them.
+//! sealed. No file in the two subfolders is overwritten, whichever user owns them.
 
 // Other users may write to the inbox, so a path may lead to another file when it is used. See `base/directory`.
 #![deny(clippy::disallowed_methods)]
@@ -25,9 +25,9 @@ use docwharf_base::error_chain::error_message;
 const QUIET_PERIOD: Duration = Duration::from_secs(2);
 /// Time without a change after which a truncated file is refused: a copy over a slow line may pause.
 const TRUNCATED_GRACE: Duration = Duration::from_mins(1);
-/// Number of files that are handled at a time; others wait until these have been moved.
+/// Upper bound of the files that are handled at a time; others wait until these have been moved.
 const MAX_FILES: usize = 10_000;
-/// Number of names that are tried for a file whose name is taken in the target folder.
+/// Upper bound of the names that are tried for a file whose name exists in the target folder.
 const MAX_NAMES: usize = 10_000;
 
 const ACCEPTED: &str = "accepted";
@@ -42,7 +42,7 @@ struct FileFingerprint {
 }
 
 impl FileFingerprint {
-    fn of(metadata: &Metadata) -> FileFingerprint {
+    fn from_metadata(metadata: &Metadata) -> FileFingerprint {
         FileFingerprint {
             id: FileId::from_metadata(metadata),
             size: metadata.len(),
@@ -58,11 +58,11 @@ pub struct BundleInbox {
     /// Files that may still be written to, and since when they have not changed.
     growing: HashMap<OsString, (FileFingerprint, Instant)>,
     /// Files that could not be moved away: they are not imported again until they change.
-    checked: HashMap<OsString, FileFingerprint>,
+    unmovable: HashMap<OsString, FileFingerprint>,
     /// Files that were truncated when they were imported.
-    cut: HashMap<OsString, FileFingerprint>,
+    truncated: HashMap<OsString, FileFingerprint>,
     /// Entries that are never imported and have been logged.
-    told: HashSet<OsString>,
+    warned: HashSet<OsString>,
 }
 
 /// The result of a scan of the inbox.
@@ -81,26 +81,26 @@ pub struct InboxFile {
     pub path: PathBuf,
     name: OsString,
     folder: Directory,
-    shape: FileFingerprint,
+    fingerprint: FileFingerprint,
 }
 
 impl PartialEq for InboxFile {
     fn eq(&self, other: &InboxFile) -> bool {
-        (&self.path, self.shape) == (&other.path, other.shape)
+        (&self.path, self.fingerprint) == (&other.path, other.fingerprint)
     }
 }
 
 impl Eq for InboxFile {}
 
 impl InboxFile {
-    /// Opens the file in the state in which it was seen. It is an error if it has been replaced or changed since, or if
-    /// it has a second name: a user could have linked a file that they may not read.
+    /// Opens the file. It is an error if the file has been replaced or changed since the scan, or if it has a second
+    /// name: a user could have linked a file that they may not read.
     pub fn open(&self) -> io::Result<File> {
         let file = self.folder.open_file(&self.name, FileAccess::Read, FileRequirements::SINGLE_NAME)?;
-        if FileFingerprint::of(&file.metadata()?) == self.shape {
+        if FileFingerprint::from_metadata(&file.metadata()?) == self.fingerprint {
             Ok(file)
         } else {
-            Err(io::Error::other("it has changed since it was seen"))
+            Err(io::Error::other("it has changed since the scan"))
         }
     }
 }
@@ -113,7 +113,7 @@ impl BundleInbox {
         let folder = Directory::open(dir)?;
         for name in [ACCEPTED, REJECTED] {
             match folder.ensure_directory(name, 0o755) {
-                // Created now: a full disk takes no new folder later, but still a rename into this one.
+                // Created now: on a full disk no new folder can be created, but a rename into this one is possible.
                 Ok(_) => {}
                 // For example a memory stick that is mounted read-only.
                 Err(error) if is_unwritable(&error) => {
@@ -129,9 +129,9 @@ impl BundleInbox {
         Ok(BundleInbox {
             folder,
             growing: HashMap::new(),
-            checked: HashMap::new(),
-            cut: HashMap::new(),
-            told: HashSet::new(),
+            unmovable: HashMap::new(),
+            truncated: HashMap::new(),
+            warned: HashSet::new(),
         })
     }
 
@@ -141,14 +141,14 @@ impl BundleInbox {
     }
 
     /// Scans the inbox at `now`.
-    pub fn see(&mut self, now: Instant) -> io::Result<InboxScan> {
+    pub fn scan(&mut self, now: Instant) -> io::Result<InboxScan> {
         let mut growing = HashMap::new();
         let mut ready: Vec<InboxFile> = Vec::new();
-        let mut there = HashSet::new();
+        let mut names = HashSet::new();
         for entry in self.folder.entries()? {
             let entry = entry?;
             if entry.kind == EntryKind::Directory {
-                self.tell_of_folder(&entry.name);
+                self.warn_of_folder(&entry.name);
                 continue;
             }
             if entry.kind != EntryKind::File || is_unfinished(&entry.name) {
@@ -161,75 +161,80 @@ impl BundleInbox {
             if metadata.nlink() > 1 {
                 // A user may have linked a file that they may not read. It is not refused: a program may be about to
                 // remove the other name.
-                self.tell_once(&entry.name, "it has a second name (a hard link): copy it into the inbox instead");
+                self.warn_once(&entry.name, "it has a second name (a hard link): copy it into the inbox instead");
                 continue;
             }
-            if there.len() >= MAX_FILES {
+            if names.len() >= MAX_FILES {
                 break;
             }
-            let (name, shape) = (entry.name, FileFingerprint::of(&metadata));
-            there.insert(name.clone());
-            if self.checked.get(&name) == Some(&shape) {
+            let (name, fingerprint) = (entry.name, FileFingerprint::from_metadata(&metadata));
+            names.insert(name.clone());
+            if self.unmovable.get(&name) == Some(&fingerprint) {
                 continue;
             }
             let since = match self.growing.get(&name) {
-                Some((before, since)) if *before == shape => *since,
+                Some((before, since)) if *before == fingerprint => *since,
                 _ => now,
             };
-            let enough = if self.cut.get(&name) == Some(&shape) { TRUNCATED_GRACE } else { QUIET_PERIOD };
-            if now.duration_since(since) >= enough {
+            let quiet_period =
+                if self.truncated.get(&name) == Some(&fingerprint) { TRUNCATED_GRACE } else { QUIET_PERIOD };
+            if now.duration_since(since) >= quiet_period {
                 let path = self.dir().join(&name);
-                ready.push(InboxFile { path, name: name.clone(), folder: self.folder.clone(), shape });
+                ready.push(InboxFile { path, name: name.clone(), folder: self.folder.clone(), fingerprint });
             }
-            growing.insert(name, (shape, since));
+            growing.insert(name, (fingerprint, since));
         }
-        self.checked.retain(|name, _| there.contains(name));
-        self.cut.retain(|name, _| there.contains(name));
-        let waiting = growing.len() > ready.len();
+        self.unmovable.retain(|name, _| names.contains(name));
+        self.truncated.retain(|name, _| names.contains(name));
+        let is_any_growing = growing.len() > ready.len();
         self.growing = growing;
-        ready.sort_by(|a, b| (a.shape.modified, &a.name).cmp(&(b.shape.modified, &b.name)));
-        Ok(InboxScan { ready, growing: waiting })
+        ready.sort_by(|a, b| (a.fingerprint.modified, &a.name).cmp(&(b.fingerprint.modified, &b.name)));
+        Ok(InboxScan { ready, growing: is_any_growing })
     }
 
-    /// Gives a truncated file more time. Returns whether it has had that time already.
-    pub fn give_time(&mut self, file: &InboxFile) -> bool {
-        let Some((shape, _)) = self.growing.get(&file.name) else { return true };
-        self.cut.insert(file.name.clone(), *shape) == Some(*shape)
+    /// Waits longer for a truncated file. Returns whether that time has passed already.
+    pub fn extend_wait(&mut self, file: &InboxFile) -> bool {
+        let Some((fingerprint, _)) = self.growing.get(&file.name) else { return true };
+        self.truncated.insert(file.name.clone(), *fingerprint) == Some(*fingerprint)
     }
 
-    fn tell_of_folder(&mut self, name: &OsStr) {
+    fn warn_of_folder(&mut self, name: &OsStr) {
         let is_ours = name == ACCEPTED || name == REJECTED;
         if !is_ours && !is_unfinished(name) {
             let path = self.dir().join(name);
-            let what =
-                format!("the inbox takes archives only; import this folder with `docwharf import {}`", path.display());
-            self.tell_once(name, &what);
+            let message = format!(
+                "the inbox accepts only archives; import this folder with `docwharf import {}`",
+                path.display()
+            );
+            self.warn_once(name, &message);
         }
     }
 
-    fn tell_once(&mut self, name: &OsStr, what: &str) {
-        if self.told.len() < MAX_FILES && self.told.insert(name.to_owned()) {
-            tracing::warn!("{}: {what}", self.dir().join(name).display());
+    fn warn_once(&mut self, name: &OsStr, message: &str) {
+        if self.warned.len() < MAX_FILES && self.warned.insert(name.to_owned()) {
+            tracing::warn!("{}: {message}", self.dir().join(name).display());
         }
     }
 
-    /// Whether a file is as it was when it was found complete: the refusal of a file that has changed does not count.
+    /// Whether a file has not changed since it was found complete: the refusal of a file that has changed is not valid.
     pub fn is_unchanged(&self, file: &InboxFile) -> bool {
-        self.folder.metadata_of(&file.name).is_ok_and(|metadata| FileFingerprint::of(&metadata) == file.shape)
+        self.folder
+            .metadata_of(&file.name)
+            .is_ok_and(|metadata| FileFingerprint::from_metadata(&metadata) == file.fingerprint)
     }
 
-    /// Moves an imported file away; `reason` says why it was refused. A file that cannot be moved (a read-only medium,
-    /// a full disk) stays, and is not imported again until it changes.
-    pub fn put_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
-        let result = self.moved(&file.name, reason);
-        if let (Err(_), Some((shape, _))) = (&result, self.growing.get(&file.name)) {
-            self.checked.insert(file.name.clone(), *shape);
+    /// Moves an imported file away; `reason` is the reason of a refusal. A file that cannot be moved (a read-only
+    /// medium, a full disk) stays, and is not imported again until it changes.
+    pub fn move_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
+        let result = self.move_to_subfolder(&file.name, reason);
+        if let (Err(_), Some((fingerprint, _))) = (&result, self.growing.get(&file.name)) {
+            self.unmovable.insert(file.name.clone(), *fingerprint);
         }
         self.growing.remove(&file.name);
         result
     }
 
-    fn moved(&self, name: &OsStr, reason: Option<&str>) -> io::Result<()> {
+    fn move_to_subfolder(&self, name: &OsStr, reason: Option<&str>) -> io::Result<()> {
         let folder = if reason.is_some() { REJECTED } else { ACCEPTED };
         let folder = self.folder.ensure_directory(folder, 0o755)?;
         for n in 1..=MAX_NAMES {
@@ -237,28 +242,28 @@ impl BundleInbox {
             if folder.has(&target) {
                 continue;
             }
-            let beside = [target.as_bytes(), b".reason.txt"].concat();
-            let beside = OsStr::from_bytes(&beside);
-            let written = reason.map(|reason| write_reason(&folder, beside, reason));
-            match self.folder.rename_to_free(name, &folder, &target) {
+            let reason_name = [target.as_bytes(), b".reason.txt"].concat();
+            let reason_name = OsStr::from_bytes(&reason_name);
+            let written = reason.map(|reason| write_reason(&folder, reason_name, reason));
+            match self.folder.rename_no_replace(name, &folder, &target) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => {
                     if matches!(written, Some(Ok(()))) {
-                        let _ = folder.remove_file(beside);
+                        let _ = folder.remove_file(reason_name);
                     }
                     return Err(error);
                 }
                 Ok(()) => {
                     if let Some(Err(error)) = written {
                         // On a full disk the file itself can still be moved; log and history have the reason, too.
-                        let beside = folder.path().join(beside);
-                        tracing::warn!("cannot write {}: {}", beside.display(), error_message(&error));
+                        let reason_path = folder.path().join(reason_name);
+                        tracing::warn!("cannot write {}: {}", reason_path.display(), error_message(&error));
                     }
                     return Ok(());
                 }
             }
         }
-        Err(io::Error::other(format!("{MAX_NAMES} files of that name are there; remove some")))
+        Err(io::Error::other(format!("there are {MAX_NAMES} files with that name; remove some")))
     }
 }
 
@@ -278,7 +283,7 @@ fn write_reason(folder: &Directory, name: &OsStr, reason: &str) -> io::Result<()
     written
 }
 
-/// Whether the error says that the file system cannot be written to.
+/// Whether the error means that the file system cannot be written to.
 fn is_unwritable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -286,11 +291,11 @@ fn is_unwritable(error: &io::Error) -> bool {
     )
 }
 
-/// Whether the name is one that programs use for a file that they rename when it is complete.
+/// Whether programs use such a name for a file that they rename when it is complete.
 fn is_unfinished(name: &OsStr) -> bool {
     let name = name.to_str().unwrap_or_default();
-    let ending = Path::new(name).extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-    name.starts_with('.') || ["part", "partial", "tmp", "crdownload", "filepart", "download"].contains(&ending)
+    let extension = Path::new(name).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+    name.starts_with('.') || ["part", "partial", "tmp", "crdownload", "filepart", "download"].contains(&extension)
 }
 
 #[cfg(test)]

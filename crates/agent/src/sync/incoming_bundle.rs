@@ -10,7 +10,7 @@ use docwharf_base::model::version::VersionLabel;
 
 use super::streaming_seal::StreamedSeal;
 
-/// A bundle that has arrived, and its origin.
+/// A bundle that has arrived, and its source.
 #[derive(Debug)]
 pub struct IncomingBundle<'a> {
     /// Path of the bundle.
@@ -22,26 +22,26 @@ pub struct IncomingBundle<'a> {
     /// Name of the bundle in messages.
     pub title: &'a str,
     /// The cause of the arrival.
-    pub occasion: Occasion,
+    pub cause: ArrivalCause,
     /// The label that the version gets.
     pub label: Option<&'a VersionLabel>,
-    /// The only archive that is accepted.
+    /// SHA-256 of the only archive that is accepted.
     pub demanded: Option<Digest>,
     /// The export job that made the bundle.
     pub job: Option<&'a str>,
     /// The server's validator for the bundle, and its size as it was sent.
     pub sent: Option<&'a BundleValidator>,
     /// The result of sealing during the download, if it covers the whole bundle.
-    pub ahead: RefCell<Option<StreamedSeal>>,
+    pub streamed_seal: RefCell<Option<StreamedSeal>>,
 }
 
 /// The cause of a bundle's arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Occasion {
+pub enum ArrivalCause {
     /// A check of the source.
-    Look,
-    /// A person has asked for the source's bundle, whether or not it has changed.
+    SourceCheck,
+    /// A command that fetches the source's bundle, whether or not it has changed.
     Refresh,
-    /// A person has imported it, or it lay in the inbox.
+    /// An import by command or from the inbox.
     Import,
 }

@@ -1,20 +1,20 @@
 //! Ingest: turns a bundle into a version of the store. Steps: verify, seal, commit, receipt, record, history.
 
+use crate::store::incoming_version::CommitOutcome;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{LabelledVersion, StoreRecord};
-use crate::store::version_stage::CommitOutcome;
 use crate::store::{Receipt, StoreError};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::show_unix;
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::{SealOptions, SealProgress};
 
-use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::seal_operations::{BundleSummary, SealOperations};
 use super::{SyncError, SyncIntent, disk_space};
 
-/// A bundle that has become a version.
+/// A bundle that has become a version of the store.
 #[derive(Debug)]
 pub struct IngestedBundle {
     /// The version's id.
@@ -31,25 +31,25 @@ pub struct IngestedBundle {
     pub bytes: u64,
 }
 
-/// Frees disk space, verifies, seals and commits a bundle, and updates and writes `record`. Nothing is activated here.
-/// `ours` says that the file may be moved.
+/// Frees disk space, verifies, seals and commits a bundle, and updates and writes `record`. It activates nothing.
+/// `may_move` allows moving the file.
 pub fn ingest_bundle<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
     intent: &SyncIntent,
     arrival: &IncomingBundle<'_>,
-    ours: bool,
+    may_move: bool,
     who: &str,
-    meter: &SealProgress,
+    progress: &SealProgress,
 ) -> Result<IngestedBundle, SyncError> {
-    let mut wanted = store.wanted(arrival, ours);
-    if arrival.ahead.borrow().is_some() {
-        // The image is written already.
-        wanted.more = 0;
+    let mut space = store.estimate_space(arrival, may_move);
+    if arrival.streamed_seal.borrow().is_some() {
+        // The image has been written during the download.
+        space.remaining_bytes = 0;
     }
-    disk_space::reserve_space(store, record, intent, wanted, who)?;
-    let effort = SealOptions { may_move: ours, ..intent.effort };
-    let (summary, mut stage) = store.seal(arrival, &effort, meter)?;
+    disk_space::reserve_space(store, record, intent, space, who)?;
+    let seal_options = SealOptions { may_move, ..intent.seal_options };
+    let (summary, mut incoming) = store.seal(arrival, &seal_options, progress)?;
     if let (Some(demanded), Some((found, _))) = (arrival.demanded, summary.archive)
         && demanded != found
     {
@@ -57,10 +57,10 @@ pub fn ingest_bundle<W: SealOperations>(
     }
     let id = summary.id;
     let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
-    let committed = store.commit(&mut stage, &known, &effort)?;
+    let committed = store.commit(&mut incoming, &known, &seal_options)?;
     let before = record.clone();
-    let filed = file(store, record, arrival, &summary, who);
-    if filed.is_err() {
+    let stored = store_receipt_and_record(store, record, arrival, &summary, who);
+    if stored.is_err() {
         *record = before;
         if committed == CommitOutcome::New
             && let Err(error) = withdraw(store, id)
@@ -69,7 +69,7 @@ pub fn ingest_bundle<W: SealOperations>(
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
-    let moved_label = filed?;
+    let moved_label = stored?;
     let BundleSummary { archive, pages, bytes, warnings, .. } = summary;
     let sha256 = archive.map(|(digest, _)| digest);
     let warnings = warnings.into_iter().chain(moved_label).collect();
@@ -84,8 +84,8 @@ fn withdraw<W: SealOperations>(store: &W, id: VersionId) -> Result<(), StoreErro
     })
 }
 
-/// Writes receipt, record and history of a committed version. Returns a warning if a label has moved to it.
-fn file<W: SealOperations>(
+/// Writes receipt, record and history of a committed version. Returns a warning if another version had the label.
+fn store_receipt_and_record<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
     arrival: &IncomingBundle<'_>,
@@ -93,72 +93,73 @@ fn file<W: SealOperations>(
     who: &str,
 ) -> Result<Option<String>, SyncError> {
     let id = summary.id;
-    // A version that was stored already has just been compared or verified.
+    // If the version was stored already, its image has just been compared or verified.
     if store.is_suspect(id) {
         store.clear_suspect(id)?;
     }
-    let time = show_unix(store.now());
-    store.receive(
+    let time = format_unix_seconds(store.now());
+    store.add_receipt(
         id,
         &Receipt {
             time: time.clone(),
             who: who.to_owned(),
             source: arrival.source.to_owned(),
             kind: summary.kind.to_owned(),
-            archive_sha256: summary.archive.map(|(digest, _)| digest.hex()),
+            archive_sha256: summary.archive.map(|(digest, _)| digest.to_hex()),
             archive_bytes: summary.archive.map(|(_, len)| len),
             label: arrival.label.map(ToString::to_string),
             job: arrival.job.map(str::to_owned),
             validator: arrival.sent.map(|sent| sent.validator.clone()),
             sent_bytes: arrival.sent.map(|sent| sent.size),
-            looked: arrival.occasion != Occasion::Import,
+            found_by_check: arrival.cause != ArrivalCause::Import,
         },
     )?;
-    match arrival.occasion {
-        Occasion::Import => record.newest = Some(id),
-        Occasion::Look => record.note_offered(arrival.source, id, false, |id| store.has(id)),
-        Occasion::Refresh => record.note_offered(arrival.source, id, true, |id| store.has(id)),
+    match arrival.cause {
+        ArrivalCause::Import => record.newest = Some(id),
+        ArrivalCause::SourceCheck => record.note_offered(arrival.source, id, false, |id| store.has(id)),
+        ArrivalCause::Refresh => record.note_offered(arrival.source, id, true, |id| store.has(id)),
     }
     let mut moved_label = None;
     if let Some(label) = arrival.label {
-        if let Some(before) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id) {
-            let moved = format!("the label {label} has moved here from version {}", before.short());
-            store.note(who, "label moved", Some(id), Some(format!("{label} from {}", before.short())));
+        if let Some(previous) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id)
+        {
+            let moved = format!("the label {label} has moved to this version from version {}", previous.short());
+            store.note(who, "label moved", Some(id), Some(format!("{label} from {}", previous.short())));
             moved_label = Some(moved);
         }
-        let sha256 = summary.archive.map(|(digest, _)| digest.hex());
+        let sha256 = summary.archive.map(|(digest, _)| digest.to_hex());
         let labelled = LabelledVersion { version: id, source: arrival.source.to_owned(), sha256, time };
         record.labels.insert(label.to_string(), labelled);
     }
-    store.save(record)?;
+    store.save_sync_record(record)?;
     store.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
     Ok(moved_label)
 }
 
-/// Records that a check of `source` has found the stored version `id`. If the source had another one before, it has
-/// gone back to this one. That is an arrival with a receipt, so that the recovery of a lost record does not bring back
-/// a version that the source has withdrawn.
-pub fn note_offered_again<K: StoreOperations>(
-    keeper: &K,
+/// Records that a check of `source` has found the stored version `id`. If the source had another version before, it has
+/// returned to this one. That is an arrival with a receipt, so that the recovery of a lost record does not select a
+/// version that the source has withdrawn.
+pub fn note_offered_again<S: StoreOperations>(
+    store: &S,
     record: &mut StoreRecord,
     source: &str,
     id: VersionId,
     who: &str,
 ) -> Result<(), StoreError> {
     let before = record.newest;
-    record.note_offered(source, id, false, |id| keeper.has(id));
+    record.note_offered(source, id, false, |id| store.has(id));
     if record.newest == before {
         return Ok(());
     }
-    let receipts = keeper.receipts(id);
+    let receipts = store.receipts(id);
     if let Some(receipt) = receipts.into_iter().rev().find(|receipt| receipt.source == source) {
-        let time = show_unix(keeper.now());
-        let receipt = Receipt { time, who: who.to_owned(), job: None, looked: true, ..receipt };
-        if let Err(error) = keeper.receive(id, &receipt) {
+        let time = format_unix_seconds(store.now());
+        let receipt = Receipt { time, who: who.to_owned(), job: None, found_by_check: true, ..receipt };
+        if let Err(error) = store.add_receipt(id, &receipt) {
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
-    keeper.save(record)?;
-    keeper.note(who, "offered again", Some(id), None);
+    store.save_sync_record(record)?;
+    store.note(who, "offered again", Some(id), None);
     Ok(())
 }

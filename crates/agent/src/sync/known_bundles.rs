@@ -8,24 +8,24 @@ use docwharf_base::model::digest::Digest;
 
 use super::environment::KnownBundle;
 
-/// The known bundles of `source`. With `demanded` only the archive with that digest counts.
-pub fn known<K: StoreOperations>(
-    keeper: &K,
+/// Returns the known bundles of `source`. With `demanded` only the archive with that digest counts.
+pub fn find_known_bundles<S: StoreOperations>(
+    store: &S,
     record: &StoreRecord,
     source: &str,
     demanded: Option<Digest>,
 ) -> Vec<KnownBundle> {
-    let demanded = demanded.map(|digest| digest.hex());
-    let wanted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
+    let demanded = demanded.map(|digest| digest.to_hex());
+    let is_accepted = |sha256: Option<&String>| demanded.is_none() || sha256 == demanded.as_ref();
     let mut known = Vec::new();
     for id in [record.active, record.newest, record.offered_version()]
         .into_iter()
         .flatten()
-        .filter(|&id| keeper.has_whole(id))
+        .filter(|&id| store.has_undamaged(id))
     {
-        let receipts = keeper.receipts(id);
-        let ours = receipts.iter().rev().find(|receipt| receipt.source == source);
-        if let Some(receipt) = ours.filter(|receipt| wanted(receipt.archive_sha256.as_ref()))
+        let receipts = store.receipts(id);
+        let receipt = receipts.iter().rev().find(|receipt| receipt.source == source);
+        if let Some(receipt) = receipt.filter(|receipt| is_accepted(receipt.archive_sha256.as_ref()))
             && let (Some(validator), Some(size)) = (&receipt.validator, receipt.sent_bytes)
             && !known.iter().any(|(known, _): &KnownBundle| known.validator == *validator)
         {
@@ -33,13 +33,13 @@ pub fn known<K: StoreOperations>(
         }
     }
     let refused = record
-        .looked
+        .last_check
         .as_ref()
-        .filter(|looked| looked.version.is_none() && looked.source == source && looked.demanded == demanded);
-    if let Some(looked) = refused
-        && let Some(validator) = &looked.validator
+        .filter(|check| check.version.is_none() && check.source == source && check.demanded == demanded);
+    if let Some(check) = refused
+        && let Some(validator) = &check.validator
     {
-        known.push((BundleValidator { validator: validator.clone(), size: looked.size }, None));
+        known.push((BundleValidator { validator: validator.clone(), size: check.size }, None));
     }
     known
 }
@@ -56,14 +56,14 @@ mod tests {
     use docwharf_base::model::version::VersionId;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     /// Version, source, validator, size as sent, archive.
-    type Came<'a> = (u8, &'a str, Option<&'a str>, Option<u64>, &'a [u8]);
+    type Arrival<'a> = (u8, &'a str, Option<&'a str>, Option<u64>, &'a [u8]);
 
-    /// A store in which these have arrived.
-    fn store(root: &Path, arrivals: &[Came<'_>]) -> StoreWriter {
+    /// Creates a store with these arrivals.
+    fn store(root: &Path, arrivals: &[Arrival<'_>]) -> StoreWriter {
         let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
         for (minute, &(n, source, validator, sent_bytes, archive)) in arrivals.iter().enumerate() {
             let folder = writer.store().version_dir(id(n));
@@ -74,25 +74,25 @@ mod tests {
                 who: String::new(),
                 source: source.to_owned(),
                 kind: String::new(),
-                archive_sha256: Some(Digest::of(archive).hex()),
+                archive_sha256: Some(Digest::compute(archive).to_hex()),
                 archive_bytes: None,
                 label: None,
                 job: None,
                 validator: validator.map(str::to_owned),
                 sent_bytes,
-                looked: true,
+                found_by_check: true,
             };
-            writer.receive(id(n), &receipt).unwrap();
+            writer.add_receipt(id(n), &receipt).unwrap();
         }
         writer
     }
 
-    fn told(
-        keeper: &StoreWriter,
+    fn list_known(
+        store: &StoreWriter,
         record: &StoreRecord,
         demanded: Option<&[u8]>,
     ) -> Vec<(String, u64, Option<VersionId>)> {
-        let known = known(keeper, record, "s", demanded.map(Digest::of));
+        let known = find_known_bundles(store, record, "s", demanded.map(Digest::compute));
         known.into_iter().map(|(known, version)| (known.validator, known.size, version)).collect()
     }
 
@@ -115,32 +115,44 @@ mod tests {
             ],
         );
         let offered = |n: u8| Some(OfferedVersion { source: "s".to_owned(), version: id(n) });
-        let of = |active: u8, newest: u8, offer: u8| StoreRecord {
+        let record = |active: u8, newest: u8, offer: u8| StoreRecord {
             active: Some(id(active)),
             newest: Some(id(newest)),
             offered: offered(offer),
             ..StoreRecord::default()
         };
-        let one = || ("one".to_owned(), 10, Some(id(1)));
-        let two = || ("two".to_owned(), 20, Some(id(2)));
-        let three = || ("three".to_owned(), 30, Some(id(3)));
-        assert_eq!(told(&writer, &StoreRecord::default(), None), []);
-        assert_eq!(told(&writer, &of(1, 2, 3), None), [one(), two(), three()]);
-        assert_eq!(told(&writer, &of(1, 1, 1), None), [one()]);
-        assert_eq!(told(&writer, &of(5, 6, 7), None), [], "another source, no name, no size");
-        assert_eq!(told(&writer, &of(1, 8, 2), None), [one(), two()], "of two with one name the first counts");
-        assert_eq!(told(&writer, &of(1, 2, 9), None), [one(), two()], "one that has gone");
-        assert_eq!(told(&writer, &of(1, 2, 3), Some(b"2")), [two()]);
-        assert_eq!(told(&writer, &of(1, 2, 3), Some(b"4")), []);
+        let first = || ("one".to_owned(), 10, Some(id(1)));
+        let second = || ("two".to_owned(), 20, Some(id(2)));
+        let third = || ("three".to_owned(), 30, Some(id(3)));
+        assert_eq!(list_known(&writer, &StoreRecord::default(), None), []);
+        assert_eq!(list_known(&writer, &record(1, 2, 3), None), [first(), second(), third()]);
+        assert_eq!(list_known(&writer, &record(1, 1, 1), None), [first()]);
+        assert_eq!(list_known(&writer, &record(5, 6, 7), None), [], "another source, no validator, no size");
+        assert_eq!(
+            list_known(&writer, &record(1, 8, 2), None),
+            [first(), second()],
+            "of two bundles with one validator the first counts"
+        );
+        assert_eq!(
+            list_known(&writer, &record(1, 2, 9), None),
+            [first(), second()],
+            "a version that is not stored any more"
+        );
+        assert_eq!(list_known(&writer, &record(1, 2, 3), Some(b"2")), [second()]);
+        assert_eq!(list_known(&writer, &record(1, 2, 3), Some(b"4")), []);
         writer.mark_suspect(id(2)).unwrap();
-        assert_eq!(told(&writer, &of(1, 2, 3), None), [one(), three()], "what is damaged is brought again");
+        assert_eq!(
+            list_known(&writer, &record(1, 2, 3), None),
+            [first(), third()],
+            "a damaged version is downloaded again"
+        );
     }
 
     #[test]
     fn what_was_refused_need_not_be_downloaded_again_as_long_as_the_same_is_asked() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[]);
-        let looked = || BundleCheck {
+        let check = || BundleCheck {
             source: "s".to_owned(),
             label: None,
             demanded: None,
@@ -151,20 +163,20 @@ mod tests {
             version: None,
             refusal: None,
         };
-        let demanded = Some(Digest::of(b"x").hex());
+        let demanded = Some(Digest::compute(b"x").to_hex());
         let cases: [(BundleCheck, Option<&[u8]>, bool); 7] = [
-            (looked(), None, true),
-            (looked(), Some(b"x"), false),
-            (BundleCheck { demanded: demanded.clone(), ..looked() }, Some(b"x"), true),
-            (BundleCheck { demanded, ..looked() }, None, false),
-            (BundleCheck { source: "elsewhere".to_owned(), ..looked() }, None, false),
-            (BundleCheck { version: Some(id(1)), ..looked() }, None, false),
-            (BundleCheck { validator: None, ..looked() }, None, false),
+            (check(), None, true),
+            (check(), Some(b"x"), false),
+            (BundleCheck { demanded: demanded.clone(), ..check() }, Some(b"x"), true),
+            (BundleCheck { demanded, ..check() }, None, false),
+            (BundleCheck { source: "elsewhere".to_owned(), ..check() }, None, false),
+            (BundleCheck { version: Some(id(1)), ..check() }, None, false),
+            (BundleCheck { validator: None, ..check() }, None, false),
         ];
-        for (n, (looked, demanded, is_known)) in cases.into_iter().enumerate() {
-            let record = StoreRecord { looked: Some(looked), ..StoreRecord::default() };
+        for (n, (check, demanded, is_known)) in cases.into_iter().enumerate() {
+            let record = StoreRecord { last_check: Some(check), ..StoreRecord::default() };
             let expected: Vec<_> = is_known.then(|| ("bad".to_owned(), 5, None)).into_iter().collect();
-            assert_eq!(told(&writer, &record, demanded), expected, "case {n}");
+            assert_eq!(list_known(&writer, &record, demanded), expected, "case {n}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Syncing: brings the store to the state that configuration and record ask for. It is level-triggered: every trigger
-//! takes the same path.
+//! Syncing: brings the store to the state that configuration and record describe. It is level-triggered: every trigger
+//! starts the same steps.
 //!
 //! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`environment`];
 //!   `export_job` and `bundle_download` are its parts. [`system`] implements that trait for the real system.
 //! - [`ingest`] verifies, seals and commits a bundle; [`disk_space`] frees the space for it. [`streaming_seal`] seals a
 //!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again.
-//! - [`activation`] activates the version that is due, if [`activation_decision`] and the [`gate`] allow it, and prunes.
-//!   [`waiting`] says which version waits, and for what.
-//! - [`import`] takes a bundle that a person has given. [`record_recovery`] makes a lost record again.
+//! - [`activation`] activates the version that is due, if [`activation_decision`] and the [`gate`] allow it, and
+//!   prunes. [`waiting`] decides which version waits, and for what.
+//! - [`import`] imports a bundle by command or from the inbox. [`record_recovery`] recovers a lost record.
 //! - [`operator`] carries out a person's commands. [`open`] opens a stored version for serving, and [`scrub`] verifies
 //!   stored versions again.
 //! - [`scheduler`] decides when to sync next; [`schedule`], [`file_watch`] and [`inbox`] trigger it.
@@ -54,7 +54,7 @@ use docwharf_base::net::NetworkSettings;
 use docwharf_base::secret::SafeUrl;
 use docwharf_site::seal::SealOptions;
 
-use api_key::KeyPlace;
+use api_key::ApiKeyLocation;
 pub use error::SyncError;
 use gate::GateRules;
 
@@ -67,29 +67,29 @@ pub struct SyncIntent {
     pub bundle: Option<BundleLocation>,
     /// The API that exports bundles, if one is configured.
     pub api: Option<ApiSource>,
-    /// The label to serve, and no other.
+    /// The only label that is served.
     pub pin: Option<VersionLabel>,
     /// The only archive that is accepted.
     pub sha256: Option<Digest>,
     /// Whether each check of the source starts an export job; otherwise the probes decide.
-    pub each_look: bool,
+    pub exports_at_each_check: bool,
     /// URLs whose content changes when the site's content has changed.
     pub probes: Vec<SafeUrl>,
-    /// Whether the configuration sets the probes.
-    pub probes_said: bool,
+    /// Whether the probes are set in the configuration.
+    pub has_configured_probes: bool,
     /// The interval between checks of the source.
     pub interval: Duration,
-    /// Time without a success after which an export job is started whatever the probes say.
+    /// Time without a success after which an export job is started even if no probe has changed.
     pub max_age: Duration,
     /// Age at which an export job is given up.
     pub job_timeout: Duration,
     /// Timeouts and limits of network calls.
     pub network: NetworkSettings,
-    /// Limits of the work that sealing may do.
-    pub effort: SealOptions,
+    /// Limits and options of sealing.
+    pub seal_options: SealOptions,
     /// Limits of the store's disk space.
-    pub allowance: SpaceLimits,
-    /// Conditions that a version must meet to become active by itself.
+    pub space_limits: SpaceLimits,
+    /// Conditions that a version must meet to become active automatically.
     pub gate: GateRules,
     /// How a version becomes active.
     pub activation: ActivationMode,
@@ -98,14 +98,14 @@ pub struct SyncIntent {
 /// How a version becomes active.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ActivationMode {
-    /// By itself.
+    /// Automatically.
     #[default]
     Auto,
-    /// A person promotes it.
+    /// By a person's command.
     Manual,
 }
 
-/// The intent that asks for nothing: a person may still work on a store whose configuration has errors.
+/// An intent without a source: commands still work on a store whose configuration has errors.
 impl Default for SyncIntent {
     fn default() -> SyncIntent {
         SyncIntent {
@@ -114,15 +114,15 @@ impl Default for SyncIntent {
             api: None,
             pin: None,
             sha256: None,
-            each_look: false,
+            exports_at_each_check: false,
             probes: Vec::new(),
-            probes_said: false,
+            has_configured_probes: false,
             interval: Duration::MAX,
             max_age: Duration::MAX,
             job_timeout: Duration::MAX,
             network: NetworkSettings::default(),
-            effort: SealOptions::new(BundleLimits::default()),
-            allowance: SpaceLimits { keep: usize::MAX, ..SpaceLimits::default() },
+            seal_options: SealOptions::new(BundleLimits::default()),
+            space_limits: SpaceLimits { keep: usize::MAX, ..SpaceLimits::default() },
             gate: GateRules::default(),
             activation: ActivationMode::Auto,
         }
@@ -136,17 +136,17 @@ impl SyncIntent {
     }
 
     /// A digest of the source and the demands on it, without secrets: when it changes, failures are counted from zero.
-    pub fn question(&self) -> String {
+    pub fn source_digest(&self) -> String {
         let bundle = self.bundle.as_ref().map(|bundle| match bundle {
-            // A fresh link to the same file is worth an attempt at once.
+            // A fresh link to the same file is tried at once.
             BundleLocation::Link(url) => {
-                format!("{} {}", url.without_secrets(), Digest::of(url.expose().as_str().as_bytes()).hex())
+                format!("{} {}", url.without_secrets(), Digest::compute(url.expose().as_str().as_bytes()).to_hex())
             }
             BundleLocation::File(path) => path.display().to_string(),
         });
         let api = self.api.as_ref().map(ApiSource::name);
-        let words = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
-        Digest::of(words.as_bytes()).hex()[..16].to_owned()
+        let text = format!("{bundle:?} {api:?} {:?} {:?} {}", self.pin, self.sha256, self.enabled);
+        Digest::compute(text.as_bytes()).to_hex()[..16].to_owned()
     }
 }
 
@@ -181,7 +181,7 @@ pub struct ApiSource {
     /// The endpoint for the state of a preview's deployment.
     pub status_path: StatusPath,
     /// The location of the API key.
-    pub api_key: KeyPlace,
+    pub api_key: ApiKeyLocation,
 }
 
 impl ApiSource {
@@ -198,7 +198,7 @@ pub enum SyncOutcome {
     Disabled,
     /// No source is configured.
     NoSource,
-    /// Nothing is new; this version, if any, is active.
+    /// There is no new version; this version, if any, is active.
     Current(Option<VersionId>),
     /// This version has become active.
     Activated(VersionId),
@@ -209,9 +209,9 @@ pub enum SyncOutcome {
 }
 
 impl SyncOutcome {
-    /// Whether the outcome is about this version.
+    /// Whether the outcome is a decision about this version.
     fn is_about(&self, id: VersionId) -> bool {
-        matches!(self, SyncOutcome::Activated(of) | SyncOutcome::Staged(of) | SyncOutcome::NotActive(of, _) if *of == id)
+        matches!(self, SyncOutcome::Activated(version) | SyncOutcome::Staged(version) | SyncOutcome::NotActive(version, _) if *version == id)
     }
 
     /// The name in the status and in `--json`.
@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     fn link(url: &str) -> BundleLocation {
@@ -241,49 +241,50 @@ mod tests {
 
     fn api(base: &str, domain: &str) -> ApiSource {
         let base = SafeUrl::parse(base).unwrap();
-        let (project, status_path, key) = (None, StatusPath::default(), KeyPlace::Nowhere);
+        let (project, status_path, key) = (None, StatusPath::default(), ApiKeyLocation::Unset);
         ApiSource { base, domain: domain.to_owned(), project, status_path, api_key: key }
     }
 
     #[test]
     fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
-        let asked = || SyncIntent {
+        let original = || SyncIntent {
             enabled: true,
             bundle: Some(link("https://b.example/b.zip?sig=1")),
             ..SyncIntent::default()
         };
         let label = |text: &str| VersionLabel::new(text).ok();
-        let same = [
-            asked(),
-            SyncIntent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..asked() },
-            SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..asked() },
-            SyncIntent { activation: ActivationMode::Manual, ..asked() },
+        let with_equal_digest = [
+            original(),
+            SyncIntent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..original() },
+            SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..original() },
+            SyncIntent { activation: ActivationMode::Manual, ..original() },
         ];
-        for intent in same {
-            assert_eq!(intent.question(), asked().question(), "{intent:?}");
+        for intent in with_equal_digest {
+            assert_eq!(intent.source_digest(), original().source_digest(), "{intent:?}");
         }
-        let others = [
-            asked(),
-            SyncIntent { enabled: false, ..asked() },
-            SyncIntent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..asked() },
-            SyncIntent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..asked() },
-            SyncIntent { bundle: None, ..asked() },
-            SyncIntent { bundle: Some(BundleLocation::File("/b.zip".into())), ..asked() },
-            SyncIntent { bundle: Some(BundleLocation::File("/c.zip".into())), ..asked() },
-            SyncIntent { api: Some(api("https://a.example/v1", "docs")), ..asked() },
-            SyncIntent { api: Some(api("https://a.example/v1", "other")), ..asked() },
-            SyncIntent { api: Some(api("https://b.example/v1", "docs")), ..asked() },
-            SyncIntent { pin: label("1"), ..asked() },
-            SyncIntent { pin: label("2"), ..asked() },
-            SyncIntent { sha256: Some(Digest::of(b"1")), ..asked() },
-            SyncIntent { sha256: Some(Digest::of(b"2")), ..asked() },
+        let with_other_digests = [
+            original(),
+            SyncIntent { enabled: false, ..original() },
+            SyncIntent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..original() },
+            SyncIntent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..original() },
+            SyncIntent { bundle: None, ..original() },
+            SyncIntent { bundle: Some(BundleLocation::File("/b.zip".into())), ..original() },
+            SyncIntent { bundle: Some(BundleLocation::File("/c.zip".into())), ..original() },
+            SyncIntent { api: Some(api("https://a.example/v1", "docs")), ..original() },
+            SyncIntent { api: Some(api("https://a.example/v1", "other")), ..original() },
+            SyncIntent { api: Some(api("https://b.example/v1", "docs")), ..original() },
+            SyncIntent { pin: label("1"), ..original() },
+            SyncIntent { pin: label("2"), ..original() },
+            SyncIntent { sha256: Some(Digest::compute(b"1")), ..original() },
+            SyncIntent { sha256: Some(Digest::compute(b"2")), ..original() },
         ];
-        let questions: std::collections::BTreeSet<String> = others.iter().map(SyncIntent::question).collect();
-        assert_eq!(questions.len(), others.len());
+        let digests: std::collections::BTreeSet<String> =
+            with_other_digests.iter().map(SyncIntent::source_digest).collect();
+        assert_eq!(digests.len(), with_other_digests.len());
         let sources =
             [(None, None), (Some(link("https://b.example/b")), None), (None, Some(api("https://a.example", "docs")))];
-        let has = sources.map(|(bundle, api)| SyncIntent { bundle, api, ..SyncIntent::default() }.has_source());
-        assert_eq!(has, [false, true, true]);
+        let has_source = sources.map(|(bundle, api)| SyncIntent { bundle, api, ..SyncIntent::default() }.has_source());
+        assert_eq!(has_source, [false, true, true]);
     }
 
     #[test]

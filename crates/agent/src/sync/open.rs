@@ -1,5 +1,5 @@
-//! Opens stored versions for serving: quickly if the index matches its image, and by verifying the image again
-//! otherwise. A start postpones the checks of an index that take time.
+//! Opens stored versions for serving: quickly if the index matches its image; otherwise the image is verified again. At
+//! a start of the daemon, the slow checks of an index are postponed.
 
 use std::fs::File;
 use std::io;
@@ -24,10 +24,10 @@ use super::SyncError;
 use super::file_dates::date_files;
 use super::stored_index::{map_index, read_index};
 
-/// Longest duration of a removal: a version that is locked for longer is locked by another process.
+/// Upper bound of the duration of a removal: a version that is locked for longer is locked by another process.
 const REMOVAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// Pause between two attempts to open a version that is being removed.
-const PAUSE: Duration = Duration::from_millis(10);
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The checks before a version is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,96 +41,106 @@ enum OpenCheck {
 }
 
 /// Opens a version without repairing or writing anything.
-pub fn read(store: &VersionStore, id: VersionId) -> io::Result<SealedVersion> {
+pub fn open_read_only(store: &VersionStore, id: VersionId) -> io::Result<SealedVersion> {
     let index = read_index(store, id)?;
     let image = mapping::map_image(store.image(id)?)?;
     Ok(SealedVersion::new(id, image, index))
 }
 
-/// Opens an image and leases it, so that it is not pruned. An image that is being pruned is no longer there. If another
-/// process holds an exclusive lock, that lock keeps the version from being pruned; it is served all the same.
-fn leased(store: &VersionStore, id: VersionId) -> io::Result<SealedFile> {
+/// Opens an image and leases it, so that it is not pruned. If the image is being pruned, the error is that it does not
+/// exist. If another process holds an exclusive lock, the version is served without a lease: that lock prevents its
+/// removal.
+fn open_leased_image(store: &VersionStore, id: VersionId) -> io::Result<SealedFile> {
     let deadline = Instant::now() + REMOVAL_TIMEOUT;
     loop {
         let file = store.image(id)?;
         let is_locked = flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK);
-        let (held, named) = (file.metadata()?, store.image(id)?.metadata()?);
-        let is_there = FileId::from_metadata(&held) == FileId::from_metadata(&named);
-        if is_there && is_locked && Instant::now() >= deadline {
+        let (opened, named) = (file.metadata()?, store.image(id)?.metadata()?);
+        let is_stored = FileId::from_metadata(&opened) == FileId::from_metadata(&named);
+        if is_stored && is_locked && Instant::now() >= deadline {
             tracing::warn!(
-                "version {} is locked by another process; it is served, but only that lock keeps it from being removed; \
-                 lslocks shows the process",
+                "version {} is locked by another process; it is served, but only that lock prevents its removal; lslocks shows \
+                 the process",
                 id.short()
             );
             return Ok(file);
         }
-        if is_there && !is_locked {
+        if is_stored && !is_locked {
             return Ok(file);
         }
         if is_locked {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(RETRY_PAUSE);
         }
     }
 }
 
-/// Opens a version that may be marked as damaged. A marked one is verified first, and its mark is cleared if it is
+/// Opens a version that may be marked as damaged. A marked version is verified first, and its mark is cleared if it is
 /// undamaged.
-pub fn open_suspect(writer: &StoreWriter, id: VersionId, effort: &SealOptions) -> Result<SealedVersion, SyncError> {
-    open_unless_doubted(writer, id, effort, OpenCheck::Index)
-}
-
-/// Opens a version at a start, which serves first. The caller must have the index verified afterwards
-/// ([`SealedVersion::verify_index`]), and must open the version again if that fails.
-pub fn open_quickly(writer: &StoreWriter, id: VersionId, effort: &SealOptions) -> Result<SealedVersion, SyncError> {
-    open_unless_doubted(writer, id, effort, OpenCheck::Quick)
-}
-
-fn open_unless_doubted(
+pub fn open_suspect(
     writer: &StoreWriter,
     id: VersionId,
-    effort: &SealOptions,
-    care: OpenCheck,
+    seal_options: &SealOptions,
 ) -> Result<SealedVersion, SyncError> {
-    let is_doubted = writer.store().is_suspect(id);
-    let version = open_with(writer, id, effort, if is_doubted { OpenCheck::Image } else { care })?;
-    if is_doubted && let Err(error) = writer.clear_suspect(id) {
-        // The only consequence is that the next start verifies the version again.
+    open_with_mark_check(writer, id, seal_options, OpenCheck::Index)
+}
+
+/// Opens a version at a start, before its index is verified. The caller must verify the index afterwards
+/// ([`SealedVersion::verify_index`]), and must open the version again if that fails.
+pub fn open_quickly(
+    writer: &StoreWriter,
+    id: VersionId,
+    seal_options: &SealOptions,
+) -> Result<SealedVersion, SyncError> {
+    open_with_mark_check(writer, id, seal_options, OpenCheck::Quick)
+}
+
+fn open_with_mark_check(
+    writer: &StoreWriter,
+    id: VersionId,
+    seal_options: &SealOptions,
+    check: OpenCheck,
+) -> Result<SealedVersion, SyncError> {
+    let is_suspect = writer.store().is_suspect(id);
+    let version = open_with(writer, id, seal_options, if is_suspect { OpenCheck::Image } else { check })?;
+    if is_suspect && let Err(error) = writer.clear_suspect(id) {
+        // The only consequence: the next start verifies the version again.
         tracing::warn!("{}", ErrorChain(&error));
     }
     Ok(version)
 }
 
-/// Opens a version. If the index does not match, the image is verified and the index rebuilt; `in_full` does so in any
-/// case.
+/// Opens a version. If the index does not match its image, or with `in_full`, the image is verified and the index is
+/// rebuilt.
 pub fn open(
     writer: &StoreWriter,
     id: VersionId,
-    effort: &SealOptions,
+    seal_options: &SealOptions,
     in_full: bool,
 ) -> Result<SealedVersion, SyncError> {
-    open_with(writer, id, effort, if in_full { OpenCheck::Image } else { OpenCheck::Index })
+    open_with(writer, id, seal_options, if in_full { OpenCheck::Image } else { OpenCheck::Index })
 }
 
 fn open_with(
     writer: &StoreWriter,
     id: VersionId,
-    effort: &SealOptions,
-    care: OpenCheck,
+    seal_options: &SealOptions,
+    check: OpenCheck,
 ) -> Result<SealedVersion, SyncError> {
-    let failed = |source| SyncError::Open { id, source };
-    let file = leased(writer.store(), id).map_err(failed)?;
-    let index = match known(writer, id, care) {
+    let open_error = |source| SyncError::Open { id, source };
+    let file = open_leased_image(writer.store(), id).map_err(open_error)?;
+    let index = match read_stored_index(writer, id, check) {
         Some(index) => index,
-        None => made_again(writer, id, effort, &file)?,
+        None => rebuild_index(writer, id, seal_options, &file)?,
     };
-    let image = mapping::map_image(file).map_err(failed)?;
+    let image = mapping::map_image(file).map_err(open_error)?;
     Ok(SealedVersion::new(id, image, index))
 }
 
-/// Reads the stored index, if `care` allows that and it matches. One of the previous format is rewritten.
-fn known(writer: &StoreWriter, id: VersionId, care: OpenCheck) -> Option<ImageIndex> {
-    let (bytes, length) = map_index(writer.store(), id).ok().filter(|_| care != OpenCheck::Image)?;
-    if care == OpenCheck::Quick
+/// Reads the stored index, if `check` allows it and the index matches its image. An index of the previous format is
+/// rewritten.
+fn read_stored_index(writer: &StoreWriter, id: VersionId, check: OpenCheck) -> Option<ImageIndex> {
+    let (bytes, length) = map_index(writer.store(), id).ok().filter(|_| check != OpenCheck::Image)?;
+    if check == OpenCheck::Quick
         && let Ok(index) = ImageIndex::read(bytes.clone(), length, id)
     {
         return Some(index);
@@ -139,41 +149,41 @@ fn known(writer: &StoreWriter, id: VersionId, care: OpenCheck) -> Option<ImageIn
     if index.bytes() == bytes {
         return Some(index);
     }
-    Some(kept(writer, id, length, index))
+    Some(store_index(writer, id, length, index))
 }
 
 /// Verifies an image and rebuilds its index.
-fn made_again(
+fn rebuild_index(
     writer: &StoreWriter,
     id: VersionId,
-    effort: &SealOptions,
+    seal_options: &SealOptions,
     image: &File,
 ) -> Result<ImageIndex, SyncError> {
-    let failed = |source| SyncError::Open { id, source };
+    let open_error = |source| SyncError::Open { id, source };
     let path = writer.store().version_dir(id).join(IMAGE);
-    let verified = seal::verify_opened_image(image.try_clone().map_err(failed)?, &path, effort);
+    let verified = seal::verify_opened_image(image.try_clone().map_err(open_error)?, &path, seal_options);
     let mut verified = verified.map_err(|source| SyncError::DamagedVersion { id, source: Some(source) })?;
     if verified.id != id {
         return Err(SyncError::DamagedVersion { id, source: None });
     }
-    let metadata = image.metadata().map_err(failed)?;
-    let sealed_at = unix_seconds(metadata.modified().map_err(failed)?);
+    let metadata = image.metadata().map_err(open_error)?;
+    let sealed_at = unix_seconds(metadata.modified().map_err(open_error)?);
     let record = writer.store().record().unwrap_or_default();
     let known: Vec<VersionId> =
         [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
     date_files(&mut verified, sealed_at, writer, &known);
     let bytes = verified.index(metadata.len());
-    let index = ImageIndex::decode(bytes, metadata.len(), id).map_err(|error| failed(io::Error::other(error)))?;
-    Ok(kept(writer, id, metadata.len(), index))
+    let index = ImageIndex::decode(bytes, metadata.len(), id).map_err(|error| open_error(io::Error::other(error)))?;
+    Ok(store_index(writer, id, metadata.len(), index))
 }
 
-/// Stores a new index and returns it as it is stored then. The index is a cache: a store that cannot be written to is
-/// served all the same.
-fn kept(writer: &StoreWriter, id: VersionId, length: u64, index: ImageIndex) -> ImageIndex {
+/// Stores a new index and returns the stored one. The index is a cache: if it cannot be stored, the new one is
+/// returned.
+fn store_index(writer: &StoreWriter, id: VersionId, length: u64, index: ImageIndex) -> ImageIndex {
     if let Err(error) = writer.replace_index(id, index.bytes()) {
         tracing::warn!("{error}");
         return index;
     }
-    let written = map_index(writer.store(), id).ok().and_then(|(bytes, _)| ImageIndex::read(bytes, length, id).ok());
-    written.unwrap_or(index)
+    let stored = map_index(writer.store(), id).ok().and_then(|(bytes, _)| ImageIndex::read(bytes, length, id).ok());
+    stored.unwrap_or(index)
 }

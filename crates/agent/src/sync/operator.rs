@@ -1,116 +1,117 @@
-//! Commands of a person. The operator has the last word: only a release ends a hold.
+//! Commands of an operator. They take precedence over syncs: only a release ends a hold.
 
 use crate::store::history::BY_HAND;
 use crate::store::operations::StoreOperations;
 use crate::store::record::{ActivationHold, StoreRecord};
-use crate::store::{StoreError, named};
-use docwharf_base::model::units::show_unix;
+use crate::store::{StoreError, find_version};
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::seal::SealOptions;
 
 use super::activation::SyncReport;
-use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, outcome, tell_history};
+use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, note_decision, outcome};
 use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
-use super::waiting::{WaitingReason, staged};
+use super::waiting::{WaitingReason, find_staged_version};
 use super::{SyncError, SyncIntent};
 
-/// A version that a person has chosen, opened for serving.
-pub type Chosen<W> = (VersionId, <W as SealOperations>::Opened);
+/// A version that a command has activated, opened for serving.
+pub type ChosenVersion<W> = (VersionId, <W as SealOperations>::Opened);
 
 /// Makes the version called `name` active and holds it. With `activate.mode = "manual"` a person promotes each version,
 /// and the waiting version becomes active without a hold: a hold would stop the next exports.
 pub fn activate<W: SealOperations>(
-    shop: &W,
+    store: &W,
     name: &str,
     who: &str,
     intent: &SyncIntent,
-) -> Result<Chosen<W>, SyncError> {
-    let effort = &intent.effort;
-    let record = read_record(shop)?;
-    let id = named(name, &shop.record()?, &shop.versions()?)?;
-    let waits = staged(&record, Some(intent))
-        .filter(|staged| staged.waits == WaitingReason::Person)
+) -> Result<ChosenVersion<W>, SyncError> {
+    let seal_options = &intent.seal_options;
+    let record = read_record(store)?;
+    let id = find_version(name, &store.record()?, &store.versions()?)?;
+    let waiting_for_person = find_staged_version(&record, Some(intent))
+        .filter(|staged| staged.reason == WaitingReason::Person)
         .map(|staged| staged.version);
-    if waits == Some(id) {
-        let sealed = opened(shop, id, effort)?;
-        let when = show_unix(shop.now());
-        let told = ("activated", Some(id), Some("promoted".to_owned()));
-        shop.change_and_note(who, |record| record.activate(id, &when), |()| Some(told))?;
-        return Ok((id, sealed));
+    if waiting_for_person == Some(id) {
+        let version = store.open(id, seal_options)?;
+        let when = format_unix_seconds(store.now());
+        let event = ("activated", Some(id), Some("promoted".to_owned()));
+        store.change_record_and_note(who, |record| record.activate(id, &when), |()| Some(event))?;
+        return Ok((id, version));
     }
-    hold_at(shop, id, who, effort, "activated", format!("activated {name}{BY_HAND}"))
+    activate_and_hold(store, id, who, seal_options, "activated", format!("activated {name}{BY_HAND}"))
 }
 
 /// Makes the previous version active and holds it.
-pub fn rollback<W: SealOperations>(shop: &W, who: &str, effort: &SealOptions) -> Result<Chosen<W>, SyncError> {
-    let record = read_record(shop)?;
-    let id = record.previous.filter(|&id| shop.has(id)).ok_or(StoreError::NoPrevious)?;
-    hold_at(shop, id, who, effort, "rolled back", "rolled back by hand".to_owned())
+pub fn rollback<W: SealOperations>(
+    store: &W,
+    who: &str,
+    seal_options: &SealOptions,
+) -> Result<ChosenVersion<W>, SyncError> {
+    let record = read_record(store)?;
+    let id = record.previous.filter(|&id| store.has(id)).ok_or(StoreError::NoPrevious)?;
+    activate_and_hold(store, id, who, seal_options, "rolled back", "rolled back by hand".to_owned())
 }
 
-/// Opens a version before it is chosen: one that cannot be served is not chosen, and this one stays leased.
-fn opened<W: SealOperations>(shop: &W, id: VersionId, effort: &SealOptions) -> Result<W::Opened, SyncError> {
-    shop.open(id, effort)
-}
-
-fn hold_at<W: SealOperations>(
-    shop: &W,
+/// Activates a version and holds it. It is opened first: a version that cannot be served is not activated, and the
+/// opened one is leased.
+fn activate_and_hold<W: SealOperations>(
+    store: &W,
     id: VersionId,
     who: &str,
-    effort: &SealOptions,
+    seal_options: &SealOptions,
     what: &'static str,
     why: String,
-) -> Result<Chosen<W>, SyncError> {
-    let sealed = opened(shop, id, effort)?;
-    let when = show_unix(shop.now());
-    let said = (what == "activated").then(|| why.clone());
-    let choose = |record: &mut StoreRecord| {
+) -> Result<ChosenVersion<W>, SyncError> {
+    let version = store.open(id, seal_options)?;
+    let when = format_unix_seconds(store.now());
+    let note = (what == "activated").then(|| why.clone());
+    let activate = |record: &mut StoreRecord| {
         record.activate(id, &when);
         record.hold = Some(ActivationHold { who: who.to_owned(), when: when.clone(), why });
     };
     // If the record is lost, history must distinguish this from an automatic activation.
-    shop.change_and_note(who, choose, |()| Some((what, Some(id), said)))?;
-    Ok((id, sealed))
+    store.change_record_and_note(who, activate, |()| Some((what, Some(id), note)))?;
+    Ok((id, version))
 }
 
 /// Stops automatic activation; returns the version that stays active.
-pub fn hold<K: StoreOperations>(shop: &K, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
-    read_record(shop)?;
-    let when = show_unix(shop.now());
+pub fn hold<S: StoreOperations>(store: &S, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
+    read_record(store)?;
+    let when = format_unix_seconds(store.now());
     let hold = |record: &mut StoreRecord| {
         record.hold = Some(ActivationHold { who: who.to_owned(), when, why: why.to_owned() });
         record.active
     };
-    Ok(shop.change_and_note(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
+    Ok(store.change_record_and_note(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
 }
 
 /// Ends a hold, and activates the pinned or newest version at once if the gate allows it. Returns `false` if there was
 /// no hold.
-pub fn release<W: SealOperations>(shop: &W, intent: &SyncIntent, who: &str) -> Result<(bool, SyncReport), SyncError> {
-    let was_held = end_hold(shop, who)?;
-    Ok((was_held, activate_due(shop, &|| intent.clone(), who, NEVER_CANCELLED)?))
+pub fn release<W: SealOperations>(store: &W, intent: &SyncIntent, who: &str) -> Result<(bool, SyncReport), SyncError> {
+    let was_held = end_hold(store, who)?;
+    Ok((was_held, activate_due(store, &|| intent.clone(), who, NEVER_CANCELLED)?))
 }
 
-/// Ends a hold, without activating anything; this takes no time. Returns `false` if there was no hold.
-pub fn end_hold<K: StoreOperations>(shop: &K, who: &str) -> Result<bool, SyncError> {
-    read_record(shop)?;
+/// Ends a hold, without activating a version; this needs no time. Returns `false` if there was no hold.
+pub fn end_hold<S: StoreOperations>(store: &S, who: &str) -> Result<bool, SyncError> {
+    read_record(store)?;
     let end = |record: &mut StoreRecord| (record.hold.take().is_some(), record.active);
-    let tell = |&(was_held, stayed): &(bool, Option<VersionId>)| was_held.then_some(("released", stayed, None));
-    Ok(shop.change_and_note(who, end, tell)?.0)
+    let event = |&(was_held, active): &(bool, Option<VersionId>)| was_held.then_some(("released", active, None));
+    Ok(store.change_record_and_note(who, end, event)?.0)
 }
 
-/// Activates the version that is due after a hold. The gate may take seconds; if `stop` returns true meanwhile, nothing
-/// is decided: [`SyncError::Interrupted`]. `in_force` returns the configuration in force.
+/// Activates the version that is due after a hold. The gate may need seconds; if `is_cancelled` returns true meanwhile,
+/// the error is [`SyncError::Interrupted`] and nothing is activated. `in_force` returns the configuration in force.
 pub fn activate_due<W: SealOperations>(
-    shop: &W,
+    store: &W,
     in_force: &dyn Fn() -> SyncIntent,
     who: &str,
-    stop: &(dyn Fn() -> bool + Sync),
+    is_cancelled: &(dyn Fn() -> bool + Sync),
 ) -> Result<SyncReport, SyncError> {
-    let stayed = read_record(shop)?.active;
-    let asker = ActivationRequest { who, force: false, stop, in_force };
-    let decided = decide(shop, asker, |step| Ok(shop.change(step)?))?;
-    tell_history(shop, who, &decided);
-    Ok(SyncReport::of(outcome(decided, stayed)))
+    let active = read_record(store)?.active;
+    let request = ActivationRequest { who, force: false, is_cancelled, in_force };
+    let decision = decide(store, request, |step| Ok(store.change_record(step)?))?;
+    note_decision(store, who, &decision);
+    Ok(SyncReport::from_outcome(outcome(decision, active)))
 }

@@ -1,5 +1,5 @@
-//! Decides what a sync does next. It is pure, from configuration, record and the current time, so that every case can
-//! be tested.
+//! Decides what a sync does next. It is a pure function of configuration, record and the current time, so that every
+//! case can be tested.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
-/// The trigger of a sync. The variants are ordered: a later one asks for more than an earlier one.
+/// The trigger of a sync. The variants are ordered: a later one is stronger than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncTrigger {
     /// The configuration has changed.
@@ -20,20 +20,20 @@ pub enum SyncTrigger {
     /// SIGHUP, or a hook.
     Hook,
     /// `docwharf sync`.
-    Asked,
+    Command,
     /// `docwharf sync --refresh`: the source is checked even if the pinned label is stored.
     Refresh,
 }
 
 impl SyncTrigger {
-    /// Whether a person has typed the command: a hold does not keep a person from fetching.
-    fn is_person(self) -> bool {
-        matches!(self, SyncTrigger::Asked | SyncTrigger::Refresh)
+    /// Whether a command has started the sync: a hold does not prevent a person from fetching.
+    fn is_command(self) -> bool {
+        matches!(self, SyncTrigger::Command | SyncTrigger::Refresh)
     }
 
-    /// Whether the current content is wanted, whatever the probes say.
-    pub fn wants_now(self) -> bool {
-        self.is_person() || self == SyncTrigger::Hook
+    /// Whether the current content is requested explicitly, independent of probes.
+    pub fn is_explicit_request(self) -> bool {
+        self.is_command() || self == SyncTrigger::Hook
     }
 }
 
@@ -48,7 +48,7 @@ pub struct BundleFileState {
     pub modified: i64,
 }
 
-/// The part of the configuration that these decisions need.
+/// The part of the configuration on which the decisions of a sync depend.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     /// `staticExport.enabled`
@@ -68,31 +68,31 @@ pub struct PlanInput<'a> {
 pub enum SourceDecision {
     /// Syncing is disabled, or no source is configured.
     Disabled,
-    /// The pinned version is stored: make sure that it is active, and send the source no request.
-    Settle,
+    /// The pinned version is stored: activate it if necessary, and send the source no request.
+    ActivateOnly,
     /// Check the source.
-    Look,
+    CheckSource,
 }
 
-/// Decides whether the source has to be checked. `has` says which versions are stored.
+/// Decides whether the source has to be checked. `has` returns whether a version is stored.
 pub fn decide_source_check(
     record: &StoreRecord,
-    wish: &PlanInput<'_>,
+    input: &PlanInput<'_>,
     trigger: SyncTrigger,
     has: impl Fn(VersionId) -> bool,
 ) -> SourceDecision {
-    if !wish.enabled || (wish.bundle.is_none() && wish.api.is_none()) {
+    if !input.enabled || (input.bundle.is_none() && input.api.is_none()) {
         return SourceDecision::Disabled;
     }
     if trigger == SyncTrigger::Refresh {
-        return SourceDecision::Look;
+        return SourceDecision::CheckSource;
     }
-    let satisfied = wish.pin.and_then(|pin| record.labels.get(pin)).is_some_and(|labelled| {
-        [wish.bundle, wish.api].contains(&Some(labelled.source.as_str()))
-            && wish.sha256.is_none_or(|sha256| labelled.sha256.as_deref() == Some(sha256))
+    let is_satisfied = input.pin.and_then(|pin| record.labels.get(pin)).is_some_and(|labelled| {
+        [input.bundle, input.api].contains(&Some(labelled.source.as_str()))
+            && input.sha256.is_none_or(|sha256| labelled.sha256.as_deref() == Some(sha256))
             && has(labelled.version)
     });
-    if satisfied { SourceDecision::Settle } else { SourceDecision::Look }
+    if is_satisfied { SourceDecision::ActivateOnly } else { SourceDecision::CheckSource }
 }
 
 /// The decision about a bundle's file.
@@ -109,26 +109,26 @@ pub enum FileDecision {
 /// Decides by size and time whether the file is the one that was checked last.
 pub fn decide_file(
     record: &StoreRecord,
-    wish: &PlanInput<'_>,
+    input: &PlanInput<'_>,
     trigger: SyncTrigger,
-    seen: &BundleFileState,
+    state: &BundleFileState,
     has: impl Fn(VersionId) -> bool,
 ) -> FileDecision {
-    let Some(looked) = record.looked.as_ref().filter(|looked| same_question(looked, wish, &seen.source)) else {
+    let Some(last_check) = record.last_check.as_ref().filter(|check| is_same_check(check, input, &state.source)) else {
         return FileDecision::Digest;
     };
-    if looked.validator.is_some()
-        || looked.size != seen.size
-        || looked.modified != seen.modified
+    if last_check.validator.is_some()
+        || last_check.size != state.size
+        || last_check.modified != state.modified
         || trigger == SyncTrigger::Refresh
     {
         return FileDecision::Digest;
     }
-    match looked.version {
+    match last_check.version {
         Some(id) if has(id) => FileDecision::Known(id),
         Some(_) => FileDecision::Digest,
         // The user may have changed the cause of the refusal, such as a limit.
-        None if trigger.wants_now() => FileDecision::Digest,
+        None if trigger.is_explicit_request() => FileDecision::Digest,
         None => FileDecision::StillRefused,
     }
 }
@@ -138,15 +138,15 @@ pub fn decide_file(
 pub enum ExportDecision {
     /// Continue with the running job.
     Adopt(JobRecord),
-    /// Wait until the running job has ended, discard it, and start another.
-    AfterThis(JobRecord),
+    /// Wait until the running job has ended, discard its result, and start another.
+    StartAfter(JobRecord),
     /// Start a job.
     Start,
     /// Read the probes; start a job if one has changed.
     Probe,
     /// Send the API no request, for this reason.
     Nothing(&'static str),
-    /// Send the API no request for this many seconds more: a job was started a short while ago.
+    /// Send the API no request for this number of seconds: a job was started a short time ago.
     TooEarly(i64),
 }
 
@@ -154,103 +154,106 @@ pub enum ExportDecision {
 #[derive(Debug, Clone, Copy)]
 pub struct ExportTiming {
     /// Whether each check of the source starts a job.
-    pub each_look: bool,
-    /// Time without a success after which a job is started whatever the probes say.
+    pub exports_at_each_check: bool,
+    /// Time without a success after which a job is started even if no probe has changed.
     pub max_age: i64,
     /// Age at which a job is given up.
     pub job_timeout: i64,
-    /// Time after the start of a job in which a start of the daemon, or a changed configuration, starts no other one.
-    pub quiet: i64,
+    /// Time after the start of a job in which a start of the daemon, or a changed configuration, starts no other job.
+    pub quiet_period: i64,
 }
 
 /// Decides about export jobs. `now` is in seconds since 1970.
 pub fn decide_export(
     record: &StoreRecord,
-    wish: &PlanInput<'_>,
-    pace: &ExportTiming,
+    input: &PlanInput<'_>,
+    timing: &ExportTiming,
     trigger: SyncTrigger,
     now: i64,
 ) -> ExportDecision {
-    let Some(source) = wish.api else { return ExportDecision::Nothing("there is no API") };
-    let ours = record.job.as_ref().filter(|job| job.source == source && !is_over(job, pace, now));
-    if let Some(job) = ours {
-        let same = job.pin.as_deref() == wish.pin;
-        let may_start = record.hold.is_none() || trigger.is_person();
-        return match (same, may_start) {
-            (true, _) if !trigger.wants_now() || !may_start => ExportDecision::Adopt(job.clone()),
+    let Some(source) = input.api else { return ExportDecision::Nothing("there is no API") };
+    let running = record.job.as_ref().filter(|job| job.source == source && !is_expired(job, timing, now));
+    if let Some(job) = running {
+        let is_same_pin = job.pin.as_deref() == input.pin;
+        let may_start = record.hold.is_none() || trigger.is_command();
+        return match (is_same_pin, may_start) {
+            (true, _) if !trigger.is_explicit_request() || !may_start => ExportDecision::Adopt(job.clone()),
             (false, false) => ExportDecision::Nothing("held: no export job is started"),
-            _ => ExportDecision::AfterThis(job.clone()),
+            _ => ExportDecision::StartAfter(job.clone()),
         };
     }
-    if record.hold.is_some() && !trigger.is_person() {
+    if record.hold.is_some() && !trigger.is_command() {
         return ExportDecision::Nothing("held: no export job is started");
     }
-    let since = |event: Option<&SourceEvent>| {
-        event.filter(|event| event.source == source && event.pin.as_deref() == wish.pin).and_then(|e| age(&e.time, now))
+    let age_of = |event: Option<&SourceEvent>| {
+        event
+            .filter(|event| event.source == source && event.pin.as_deref() == input.pin)
+            .and_then(|e| age(&e.time, now))
     };
-    let early = since(record.last_start.as_ref())
-        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < pace.quiet)
-        .map(|age| pace.quiet - age);
-    let stale = since(record.last_success.as_ref()).is_none_or(|age| age >= pace.max_age);
-    if trigger.wants_now() {
+    let remaining_quiet = age_of(record.last_start.as_ref())
+        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.quiet_period)
+        .map(|age| timing.quiet_period - age);
+    let is_stale = age_of(record.last_success.as_ref()).is_none_or(|age| age >= timing.max_age);
+    if trigger.is_explicit_request() {
         return ExportDecision::Start;
     }
-    if let Some(more) = early {
-        return ExportDecision::TooEarly(more);
+    if let Some(seconds) = remaining_quiet {
+        return ExportDecision::TooEarly(seconds);
     }
-    match (pace.each_look, trigger) {
+    match (timing.exports_at_each_check, trigger) {
         (false, _) => ExportDecision::Probe,
-        (true, SyncTrigger::Changed) if !stale => ExportDecision::Nothing("the next export is due at its time"),
+        (true, SyncTrigger::Changed) if !is_stale => ExportDecision::Nothing("the next export is due at its time"),
         (true, _) => ExportDecision::Start,
     }
 }
 
-/// Whether a changed probe or the age of the last success calls for a job. `said` has no probe that could not be read;
-/// a new probe counts as changed.
-pub fn calls_for_job(
+/// Whether a changed probe or the age of the last success requires an export job. `probes` has only the probes that
+/// could be read; a new probe counts as changed.
+pub fn needs_export_job(
     record: &StoreRecord,
-    wish: &PlanInput<'_>,
-    pace: &ExportTiming,
-    said: &BTreeMap<String, ProbeResult>,
+    input: &PlanInput<'_>,
+    timing: &ExportTiming,
+    probes: &BTreeMap<String, ProbeResult>,
     now: i64,
 ) -> bool {
     let success = record
         .last_success
         .as_ref()
-        .filter(|success| Some(success.source.as_str()) == wish.api && success.pin.as_deref() == wish.pin);
-    let stale = success.and_then(|success| age(&success.time, now)).is_none_or(|age| age >= pace.max_age);
-    let before = record.probed.as_ref().filter(|probed| Some(probed.source.as_str()) == wish.api);
-    let changed = said.iter().any(|(url, probe)| {
+        .filter(|success| Some(success.source.as_str()) == input.api && success.pin.as_deref() == input.pin);
+    let is_stale = success.and_then(|success| age(&success.time, now)).is_none_or(|age| age >= timing.max_age);
+    let before = record.probed.as_ref().filter(|probed| Some(probed.source.as_str()) == input.api);
+    let is_changed = probes.iter().any(|(url, probe)| {
         before.and_then(|before| before.probes.get(url)).is_none_or(|known| known.sha256 != probe.sha256)
     });
-    stale || changed
+    is_stale || is_changed
 }
 
 /// Whether a job has exceeded its timeout.
-pub fn is_over(job: &JobRecord, pace: &ExportTiming, now: i64) -> bool {
-    job_age(job, now) >= pace.job_timeout
+pub fn is_expired(job: &JobRecord, timing: &ExportTiming, now: i64) -> bool {
+    job_age(job, now) >= timing.job_timeout
 }
 
-/// Seconds since a job was started; 0 if the clock has been set back since: two jobs at once are worse than a long
-/// wait.
+/// Returns the seconds since a job was started; 0 if the clock has been set back since: two jobs at once are worse than
+/// a long wait.
 pub fn job_age(job: &JobRecord, now: i64) -> i64 {
     parse_time(&job.started).map_or(i64::MAX, |started| (now - started).max(0))
 }
 
-/// Whether a server's back-off is still in force. One that begins in the future was recorded under another clock and is
-/// ignored: one request too many is better than none ever again.
-pub fn is_busy(busy: &ProbeBackOff, now: i64) -> bool {
-    age(&busy.since, now).is_some_and(|age| age.max(0).unsigned_abs() < busy.wait.min(MAX_RETRY_AFTER.as_secs()))
+/// Whether a server's back-off is still in force. A back-off that begins in the future was recorded before the clock
+/// was set back. It is ignored: one request too many is better than no request for a long time.
+pub fn is_backing_off(back_off: &ProbeBackOff, now: i64) -> bool {
+    age(&back_off.since, now)
+        .is_some_and(|age| age.max(0).unsigned_abs() < back_off.wait.min(MAX_RETRY_AFTER.as_secs()))
 }
 
-/// Seconds from `time` to `now`; none if `time` cannot be parsed or is in the future by more than a second.
+/// Returns the seconds from `time` to `now`; none if `time` cannot be parsed or is in the future by more than a second.
 fn age(time: &str, now: i64) -> Option<i64> {
     parse_time(time).map(|time| now - time).filter(|&age| age >= -1)
 }
 
 /// Whether the last check was of this source, with this label and this demanded digest.
-pub fn same_question(looked: &BundleCheck, wish: &PlanInput<'_>, source: &str) -> bool {
-    looked.source == source && looked.label.as_deref() == wish.pin && looked.demanded.as_deref() == wish.sha256
+pub fn is_same_check(check: &BundleCheck, input: &PlanInput<'_>, source: &str) -> bool {
+    check.source == source && check.label.as_deref() == input.pin && check.demanded.as_deref() == input.sha256
 }
 
 #[cfg(test)]

@@ -7,15 +7,15 @@ use docwharf_base::error_chain::ErrorChain;
 
 use super::SyncError;
 
-/// Reads the record. A damaged one is replaced by what versions, receipts and history tell.
-pub fn read_record<K: StoreOperations>(keeper: &K) -> Result<StoreRecord, SyncError> {
-    match keeper.record() {
+/// Reads the record. A damaged one is replaced by a record recovered from versions, receipts and history.
+pub fn read_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncError> {
+    match store.record() {
         Ok(record) => Ok(record),
-        Err(error @ StoreError::Damaged { .. }) => {
-            // Not an error: also on a full disk there is a site to be served.
-            let kept = keeper.keep_damaged(&error);
-            let record = recover_record(keeper)?;
-            if let Err(error) = kept.and_then(|()| keeper.mend(&record)) {
+        Err(error @ StoreError::DamagedRecord { .. }) => {
+            // Not an error: the site is served also on a full disk.
+            let copied = store.copy_damaged_record(&error);
+            let record = recover_record(store)?;
+            if let Err(error) = copied.and_then(|()| store.replace_record(&record)) {
                 tracing::warn!("{}", ErrorChain(&error));
             }
             Ok(record)
@@ -25,15 +25,15 @@ pub fn read_record<K: StoreOperations>(keeper: &K) -> Result<StoreRecord, SyncEr
 }
 
 /// Recovers a lost record from versions, receipts and history.
-fn recover_record<K: StoreOperations>(keeper: &K) -> Result<StoreRecord, SyncError> {
+fn recover_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncError> {
     let mut record = StoreRecord::default();
-    let versions = keeper.versions()?;
+    let versions = store.versions()?;
     record.newest = versions.first().map(|version| version.id);
-    let history = keeper.history()?;
-    // Not every version is meant to be active: history has the last activation.
-    let last = history.iter().rev().filter(|event| event.is_activation());
-    let last = last.filter_map(|event| event.version).find(|&id| keeper.has(id));
-    // A history without an activation says that no version was active.
+    let history = store.history()?;
+    // Not every version was activated: history has the last activation.
+    let activations = history.iter().rev().filter(|event| event.is_activation());
+    let last = activations.filter_map(|event| event.version).find(|&id| store.has(id));
+    // A history without an activation means that no version was active.
     record.active = last.or(record.newest.filter(|_| history.is_empty()));
     // The newest arrival comes first, so the first receipt with a label counts.
     for version in &versions {
@@ -49,12 +49,13 @@ fn recover_record<K: StoreOperations>(keeper: &K) -> Result<StoreRecord, SyncErr
     }
     // Of two arrivals within a second the last counts, so the newest version comes last.
     let receipts = versions.iter().rev().flat_map(|v| v.receipts.iter().map(move |receipt| (v.id, receipt)));
-    let look = receipts.filter(|(_, receipt)| receipt.looked).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
-    record.offered = look.map(|(version, receipt)| OfferedVersion { source: receipt.source.clone(), version });
+    let last_check =
+        receipts.filter(|(_, receipt)| receipt.found_by_check).max_by(|(_, a), (_, b)| a.time.cmp(&b.time));
+    record.offered = last_check.map(|(version, receipt)| OfferedVersion { source: receipt.source.clone(), version });
     // The last decision of a person survives the loss of the record.
-    let last = history.iter().rev().find(|event| event.is_hold_decision());
-    if let Some(event) = last.filter(|event| event.what != "released") {
-        record.active = event.version.filter(|&id| keeper.has(id)).or(record.active);
+    let decision = history.iter().rev().find(|event| event.is_hold_decision());
+    if let Some(event) = decision.filter(|event| event.what != "released") {
+        record.active = event.version.filter(|&id| store.has(id)).or(record.active);
         let why = event.note.clone().unwrap_or_else(|| event.what.clone());
         record.hold = Some(ActivationHold { who: event.who.clone(), when: event.time.clone(), why });
     }
@@ -74,10 +75,10 @@ mod tests {
     use docwharf_base::model::version::VersionId;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
-    fn at(minute: u8) -> String {
+    fn time_at(minute: u8) -> String {
         format!("2026-11-21T10:{minute:02}:00Z")
     }
 
@@ -87,14 +88,14 @@ mod tests {
         for &n in versions {
             std::fs::create_dir(writer.store().version_dir(id(n))).unwrap();
             std::fs::write(writer.store().version_dir(id(n)).join(IMAGE), "image").unwrap();
-            arrive(&writer, n, n, "s", None, true);
+            add_arrival(&writer, n, n, "s", None, true);
         }
         writer
     }
 
-    fn arrive(writer: &StoreWriter, n: u8, minute: u8, source: &str, label: Option<&str>, looked: bool) {
+    fn add_arrival(writer: &StoreWriter, n: u8, minute: u8, source: &str, label: Option<&str>, found_by_check: bool) {
         let receipt = Receipt {
-            time: at(minute),
+            time: time_at(minute),
             who: String::new(),
             source: source.to_owned(),
             kind: String::new(),
@@ -104,14 +105,14 @@ mod tests {
             job: None,
             validator: None,
             sent_bytes: None,
-            looked,
+            found_by_check,
         };
-        writer.receive(id(n), &receipt).unwrap();
+        writer.add_receipt(id(n), &receipt).unwrap();
     }
 
     fn event(what: &str, version: Option<u8>, note: Option<&str>) -> HistoryEvent {
         let note = note.map(str::to_owned);
-        HistoryEvent { time: at(9), who: "me".to_owned(), what: what.to_owned(), version: version.map(id), note }
+        HistoryEvent { time: time_at(9), who: "me".to_owned(), what: what.to_owned(), version: version.map(id), note }
     }
 
     #[test]
@@ -141,14 +142,14 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let writer = store(dir.path(), &[1, 2]);
             for event in history {
-                writer.append(event);
+                writer.append_event(event);
             }
             std::fs::write(dir.path().join("state.json"), "{").unwrap();
             let record = read_record(&writer).unwrap();
             assert_eq!((record.active, record.newest), (active.map(id), Some(id(2))), "case {n}");
             let hold = record.hold.as_ref();
             assert_eq!(hold.map(|hold| hold.why.as_str()), why, "case {n}");
-            assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == at(9)), "case {n}");
+            assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == time_at(9)), "case {n}");
             // The record is stored again, and a copy of the damaged one beside it.
             assert_eq!(writer.record().unwrap(), record, "case {n}");
             assert_eq!(std::fs::read(dir.path().join("state.json.damaged")).unwrap(), b"{", "case {n}");
@@ -159,23 +160,26 @@ mod tests {
     fn a_lost_record_has_its_labels_and_what_the_source_offered_from_the_last_arrivals() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[1, 2, 3]);
-        arrive(&writer, 1, 11, "a", Some("one"), false);
-        arrive(&writer, 1, 12, "b", Some("both"), false);
-        arrive(&writer, 1, 13, "c", Some("one"), false);
-        arrive(&writer, 2, 14, "d", Some("both"), true);
-        arrive(&writer, 3, 14, "e", None, true);
-        arrive(&writer, 3, 15, "f", None, false);
+        add_arrival(&writer, 1, 11, "a", Some("one"), false);
+        add_arrival(&writer, 1, 12, "b", Some("both"), false);
+        add_arrival(&writer, 1, 13, "c", Some("one"), false);
+        add_arrival(&writer, 2, 14, "d", Some("both"), true);
+        add_arrival(&writer, 3, 14, "e", None, true);
+        add_arrival(&writer, 3, 15, "f", None, false);
         std::fs::write(dir.path().join("state.json"), "{").unwrap();
         let record = read_record(&writer).unwrap();
-        let told: Vec<_> = record
+        let labels: Vec<_> = record
             .labels
             .iter()
-            .map(|(label, of)| (label.as_str(), of.version, of.source.as_str(), of.sha256.as_deref(), of.time.clone()))
+            .map(|(label, labelled)| {
+                let LabelledVersion { version, source, sha256, time } = labelled;
+                (label.as_str(), *version, source.as_str(), sha256.as_deref(), time.clone())
+            })
             .collect();
-        assert_eq!(told, [("both", id(2), "d", Some("2"), at(14)), ("one", id(1), "c", Some("1"), at(13))]);
+        assert_eq!(labels, [("both", id(2), "d", Some("2"), time_at(14)), ("one", id(1), "c", Some("1"), time_at(13))]);
         assert_eq!(record.newest, Some(id(3)));
         let offered = OfferedVersion { source: "e".to_owned(), version: id(3) };
-        assert_eq!(record.offered, Some(offered), "of two looks at one time that of the newest version counts");
+        assert_eq!(record.offered, Some(offered), "of two checks at one time that of the newest version counts");
         // An empty store gives an empty record; the record of a later docwharf is not replaced.
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[]);

@@ -1,4 +1,4 @@
-//! One sync, from checking the source to activating a version. It acts on the system through [`SyncEnvironment`] alone.
+//! One sync, from checking the source to activating a version. It uses only [`SyncEnvironment`] to act on the system.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -6,31 +6,31 @@ use std::time::Duration;
 
 use crate::api::calls::ApiCall;
 use crate::fetch::BundleValidator;
+use crate::store::incoming_version::CommitOutcome;
 use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
-use crate::store::version_stage::CommitOutcome;
 use docwharf_base::backoff;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
-use docwharf_base::model::units::{count_noun, show_size, show_unix};
+use docwharf_base::model::units::{format_count, format_size, format_unix_seconds};
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 use docwharf_base::net::retry::CallAttempts;
 
 use super::activation::SyncReport;
 use super::environment::{CallResult, SyncEnvironment};
-use super::incoming_bundle::{IncomingBundle, Occasion};
+use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::ingest::IngestedBundle;
 use super::plan::{self, FileDecision, PlanInput, SourceDecision, SyncTrigger};
 use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
 
-/// Runs a sync, and records the attempt whatever its result.
-pub fn run_sync<W: SyncEnvironment>(
-    world: &mut W,
+/// Runs a sync, and records the attempt, also after a failure.
+pub fn run_sync<E: SyncEnvironment>(
+    environment: &mut E,
     record: &mut StoreRecord,
     intent: &SyncIntent,
     trigger: SyncTrigger,
 ) -> Result<SyncReport, SyncError> {
-    let result = SyncRun { world, record, intent, trigger }.look();
+    let result = SyncRun { environment, record, intent, trigger }.check_source();
     let (name, error) = match &result {
         // None of these counts as an attempt.
         Ok(
@@ -38,270 +38,278 @@ pub fn run_sync<W: SyncEnvironment>(
             | SyncReport { outcome: SyncOutcome::Disabled | SyncOutcome::NoSource, .. },
         )
         | Err(SyncError::Interrupted) => return result,
-        Ok(SyncReport { blind: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
+        Ok(SyncReport { unreadable_probes: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
-        Err(SyncError::StillRefused(said)) => ("failed", Some(said.clone())),
+        Err(SyncError::StillRefused(refusal)) => ("failed", Some(refusal.clone())),
         Err(error) => ("failed", Some(ErrorChain(error).to_string())),
     };
     if let Err(refused) = &result
         && refused.is_refusal()
     {
-        world.note("refused", None, error.clone());
+        environment.append_event("refused", None, error.clone());
     }
-    let question = intent.question();
-    // A person's request or a changed configuration counts failures from zero.
-    let before = record
-        .last_attempt
-        .as_ref()
-        .filter(|before| before.question == question && !trigger.wants_now() && trigger != SyncTrigger::Changed);
+    let source_digest = intent.source_digest();
+    // After an explicit request or a changed configuration, failures are counted from zero.
+    let before = record.last_attempt.as_ref().filter(|before| {
+        before.source_digest == source_digest && !trigger.is_explicit_request() && trigger != SyncTrigger::Changed
+    });
     let failures = match &result {
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
     };
-    let told =
+    let is_appended =
         result.as_ref().err().is_some_and(|error| !error.is_refusal() && !matches!(error, SyncError::Changing { .. }));
-    if told && failures == 1 {
-        // Only the first failure in a row: the others would repeat it.
-        world.note("failed", None, error.clone());
+    if is_appended && failures == 1 {
+        // Only the first of several failures in a row is appended: the others would repeat it.
+        environment.append_event("failed", None, error.clone());
     }
-    // Checking for a missing file or key costs an upstream nothing: a restart checks at once.
+    // A check for a missing file or key sends no request, so a restart checks at once.
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
-    let wait = failure.map_or(0, |error| wait_after(error, failures, intent.interval, || world.random()).as_secs());
-    let time = show_unix(world.now());
-    if result.as_ref().is_ok_and(|report| report.blind.is_none()) {
+    let wait =
+        failure.map_or(0, |error| wait_after(error, failures, intent.interval, || environment.random()).as_secs());
+    let time = format_unix_seconds(environment.now());
+    if result.as_ref().is_ok_and(|report| report.unreadable_probes.is_none()) {
         record.last_good = Some(time.clone());
     }
     let saw = result.as_ref().ok().and_then(|report| report.saw.clone());
-    record.last_attempt = Some(SyncAttempt { time, result: name.to_owned(), saw, error, failures, question, wait });
-    match (result, world.save(record)) {
+    record.last_attempt =
+        Some(SyncAttempt { time, result: name.to_owned(), saw, error, failures, source_digest, wait });
+    match (result, environment.save_record(record)) {
         (Ok(_), Err(error)) => Err(error),
         (result, _) => result,
     }
 }
 
-/// The back-off of `run` after a failure. It grows with each failure; where a retry is of no use, it lasts until the
-/// next check of the source. It is never shorter than the upstream's Retry-After. `random` returns numbers from 0 to 1.
-pub fn wait_after(error: &SyncError, failures: u32, every: Duration, mut random: impl FnMut() -> f64) -> Duration {
+/// Returns the back-off of `docwharf run` after a failure. It grows with each failure; where a retry is useless, it
+/// lasts for `interval`, until the next check of the source. It is never shorter than the upstream's Retry-After.
+/// `random` returns numbers from 0 to 1.
+pub fn wait_after(error: &SyncError, failures: u32, interval: Duration, mut random: impl FnMut() -> f64) -> Duration {
     let wait = match error {
-        SyncError::StillRefused(_) => every,
-        error if error.is_refusal() => every,
-        // Checking a file costs nothing.
+        SyncError::StillRefused(_) => interval,
+        error if error.is_refusal() => interval,
+        // A check of a file is cheap.
         SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Changing { .. } => {
-            backoff::wait_after_failures(failures).min(every)
+            backoff::wait_after_failures(failures).min(interval)
         }
-        _ => backoff::jitter(backoff::wait_after_failures(failures), random()),
+        _ => backoff::add_jitter(backoff::wait_after_failures(failures), random()),
     };
-    // Clients that got the same Retry-After should not come back at the same moment.
+    // Clients that got the same Retry-After should not retry at the same moment.
     wait.max(error.retry_after().unwrap_or_default().mul_f64(1.0 + random() / 10.0).min(MAX_RETRY_AFTER))
 }
 
 /// A sync in progress.
-pub(super) struct SyncRun<'a, W> {
-    pub(super) world: &'a mut W,
+pub(super) struct SyncRun<'a, E> {
+    pub(super) environment: &'a mut E,
     pub(super) record: &'a mut StoreRecord,
     pub(super) intent: &'a SyncIntent,
     pub(super) trigger: SyncTrigger,
 }
 
-/// The version that a source has; with its ingested bundle, if it was not stored already.
+/// The version of a source; with its ingested bundle, if it was not stored already.
 pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 
-impl<W: SyncEnvironment> SyncRun<'_, W> {
-    fn look(&mut self) -> Result<SyncReport, SyncError> {
+impl<E: SyncEnvironment> SyncRun<'_, E> {
+    /// Checks the source if necessary, and activates the version that is due.
+    fn check_source(&mut self) -> Result<SyncReport, SyncError> {
         let bundle = self.intent.bundle.as_ref().map(BundleLocation::name);
         let api = self.intent.api.as_ref().map(ApiSource::name);
-        let demanded = self.intent.sha256.map(|digest| digest.hex());
-        let wish = PlanInput {
+        let demanded = self.intent.sha256.map(|digest| digest.to_hex());
+        let input = PlanInput {
             enabled: self.intent.enabled,
             bundle: bundle.as_deref(),
             api: api.as_deref(),
             pin: self.intent.pin.as_ref().map(VersionLabel::as_str),
             sha256: demanded.as_deref(),
         };
-        match plan::decide_source_check(self.record, &wish, self.trigger, |id| self.world.has(id)) {
-            SourceDecision::Disabled if !self.intent.enabled => Ok(SyncReport::of(SyncOutcome::Disabled)),
-            // There is no source to check; an imported version may be due all the same, for example after a rule was
-            // removed.
+        match plan::decide_source_check(self.record, &input, self.trigger, |id| self.environment.has_undamaged(id)) {
+            SourceDecision::Disabled if !self.intent.enabled => Ok(SyncReport::from_outcome(SyncOutcome::Disabled)),
+            // There is no source to check, but an imported version may be due, for example after a condition of the
+            // gate was removed.
             SourceDecision::Disabled => {
-                let report = self.settle(None)?;
+                let report = self.activate_due(None)?;
                 Ok(if matches!(report.outcome, SyncOutcome::Current(_)) {
-                    SyncReport::of(SyncOutcome::NoSource)
+                    SyncReport::from_outcome(SyncOutcome::NoSource)
                 } else {
                     report
                 })
             }
-            SourceDecision::Settle => self.settle_seeing("the pinned label is in the store: no request is sent"),
-            SourceDecision::Look => self.source(&wish),
+            SourceDecision::ActivateOnly => {
+                self.activate_without_fetch("the pinned label is in the store: no request is sent")
+            }
+            SourceDecision::CheckSource => self.sync_from_source(&input),
         }
     }
 
-    pub(super) fn settle(&mut self, found: Option<FoundVersion>) -> Result<SyncReport, SyncError> {
-        let (id, brought) = found.map_or((None, None), |(id, brought)| (Some(id), brought));
-        let later = self.brought_since(id);
-        let saw = match (&id, &brought) {
+    /// Activates the version that is due, and reports what the source has.
+    pub(super) fn activate_due(&mut self, found: Option<FoundVersion>) -> Result<SyncReport, SyncError> {
+        let (id, ingested) = found.map_or((None, None), |(id, ingested)| (Some(id), ingested));
+        let imported = self.imported_since(id);
+        let saw = match (&id, &ingested) {
             (None, _) => None,
-            (Some(_), None) => Some(match later {
-                Some(later) => {
-                    format!("the source still has the same bundle; version {} was imported since", later.short())
+            (Some(_), None) => Some(match imported {
+                Some(imported) => {
+                    format!("the source still has the same bundle; version {} was imported since", imported.short())
                 }
-                None => "the bundle is the one that is known".to_owned(),
+                None => "the bundle is known already".to_owned(),
             }),
-            (Some(_), Some(brought)) => Some(match brought.committed {
+            (Some(_), Some(ingested)) => Some(match ingested.committed {
                 CommitOutcome::New => {
-                    format!("a new bundle ({}, {})", count_noun(brought.pages, "page"), show_size(brought.bytes))
+                    format!("a new bundle ({}, {})", format_count(ingested.pages, "page"), format_size(ingested.bytes))
                 }
-                CommitOutcome::Known => "a bundle with content that the store has already".to_owned(),
-                CommitOutcome::Mended => "a bundle that mends a damaged version".to_owned(),
+                CommitOutcome::AlreadyStored => "a bundle with content that the store has already".to_owned(),
+                CommitOutcome::Repaired => "a bundle that replaces a damaged version".to_owned(),
             }),
         };
-        let report = self.world.settle(self.record, later.or(id), brought)?;
+        let report = self.environment.activate_due(self.record, imported.or(id), ingested)?;
         Ok(SyncReport { saw, ..report })
     }
 
-    /// The version that was imported since the source had `found`, if it is the next to be active.
-    fn brought_since(&self, found: Option<VersionId>) -> Option<VersionId> {
+    /// Returns the version that was imported since the source had `found`, if it is the next to become active.
+    fn imported_since(&self, found: Option<VersionId>) -> Option<VersionId> {
         let found = found.filter(|_| self.intent.pin.is_none())?;
         self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
     }
 
-    /// Ends a sync that has fetched nothing, for this reason.
-    pub(super) fn settle_seeing(&mut self, saw: &str) -> Result<SyncReport, SyncError> {
-        Ok(SyncReport { saw: Some(saw.to_owned()), ..self.settle(None)? })
+    /// Activates the version that is due in a sync that has fetched nothing, for this reason.
+    pub(super) fn activate_without_fetch(&mut self, reason: &str) -> Result<SyncReport, SyncError> {
+        Ok(SyncReport { saw: Some(reason.to_owned()), ..self.activate_due(None)? })
     }
 
-    /// Fetches from the configured bundle or the API; with both, the bundle is for an empty store only.
-    fn source(&mut self, wish: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
+    /// Fetches from the configured bundle or the API; if both are configured, the bundle is only for an empty store.
+    fn sync_from_source(&mut self, input: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
         let intent = self.intent;
-        let Some(bundle) = &intent.bundle else { return self.api(wish) };
+        let Some(bundle) = &intent.bundle else { return self.sync_from_api(input) };
         if intent.api.is_none() {
-            let found = self.bundle(wish, bundle)?;
-            return self.settle(Some(found));
+            let found = self.fetch_bundle(input, bundle)?;
+            return self.activate_due(Some(found));
         }
-        let mark = match bundle {
-            BundleLocation::Link(url) => Digest::of(url.expose().as_str().as_bytes()).hex(),
-            BundleLocation::File(path) => Digest::of(path.as_os_str().as_encoded_bytes()).hex(),
+        let location_digest = match bundle {
+            BundleLocation::Link(url) => Digest::compute(url.expose().as_str().as_bytes()).to_hex(),
+            BundleLocation::File(path) => Digest::compute(path.as_os_str().as_encoded_bytes()).to_hex(),
         };
-        if !self.world.is_empty()? || self.record.tried_link.as_ref() == Some(&mark) {
-            return self.api(wish);
+        if !self.environment.is_empty()? || self.record.tried_link.as_ref() == Some(&location_digest) {
+            return self.sync_from_api(input);
         }
-        match self.bundle(wish, bundle) {
-            Ok(found) => self.settle(Some(found)),
+        match self.fetch_bundle(input, bundle) {
+            Ok(found) => self.activate_due(Some(found)),
             Err(error @ (SyncError::Interrupted | SyncError::Store(_))) => Err(error),
             Err(error) => {
-                self.record.tried_link = Some(mark);
-                self.world.save(self.record)?;
-                self.world.warn(&format!("{}; the API is asked instead", ErrorChain(&error)));
-                self.api(wish)
+                self.record.tried_link = Some(location_digest);
+                self.environment.save_record(self.record)?;
+                self.environment.warn(&format!("{}; using the API instead", ErrorChain(&error)));
+                self.sync_from_api(input)
             }
         }
     }
 
-    fn bundle(&mut self, wish: &PlanInput<'_>, bundle: &BundleLocation) -> Result<FoundVersion, SyncError> {
+    fn fetch_bundle(&mut self, input: &PlanInput<'_>, bundle: &BundleLocation) -> Result<FoundVersion, SyncError> {
         match bundle {
-            BundleLocation::File(path) => self.file(wish, path),
+            BundleLocation::File(path) => self.check_file(input, path),
             BundleLocation::Link(url) => {
                 let source = bundle.name();
                 let known = self.begin_download(&source)?;
-                self.download(wish, &source, None, &known, |_| Ok(url.clone()))
+                self.download(input, &source, None, &known, |_| Ok(url.clone()))
             }
         }
     }
 
-    fn file(&mut self, wish: &PlanInput<'_>, path: &Path) -> Result<FoundVersion, SyncError> {
-        let seen = self.world.bundle_file_state(path)?;
-        match plan::decide_file(self.record, wish, self.trigger, &seen, |id| self.world.has(id)) {
+    fn check_file(&mut self, input: &PlanInput<'_>, path: &Path) -> Result<FoundVersion, SyncError> {
+        let state = self.environment.bundle_file_state(path)?;
+        match plan::decide_file(self.record, input, self.trigger, &state, |id| self.environment.has_undamaged(id)) {
             FileDecision::Known(id) => {
-                self.world.find_again(self.record, &seen.source, id)?;
+                self.environment.note_found_again(self.record, &state.source, id)?;
                 return Ok((id, None));
             }
-            FileDecision::StillRefused => return Err(self.still_refused()),
+            FileDecision::StillRefused => return Err(self.still_refused_error()),
             FileDecision::Digest => {}
         }
-        let found = self.world.digest(path)?;
-        let mut looked = BundleCheck {
-            source: seen.source.clone(),
-            label: wish.pin.map(str::to_owned),
-            demanded: wish.sha256.map(str::to_owned),
-            size: seen.size,
-            modified: seen.modified,
+        let found = self.environment.digest_file(path)?;
+        let mut check = BundleCheck {
+            source: state.source.clone(),
+            label: input.pin.map(str::to_owned),
+            demanded: input.sha256.map(str::to_owned),
+            size: state.size,
+            modified: state.modified,
             validator: None,
-            sha256: Some(found.hex()),
+            sha256: Some(found.to_hex()),
             version: None,
             refusal: None,
         };
-        let known = self.record.looked.as_ref().filter(|known| plan::same_question(known, wish, &seen.source));
-        if let Some(id) = known.filter(|known| known.sha256 == looked.sha256).and_then(|known| known.version)
+        let known = self.record.last_check.as_ref().filter(|known| plan::is_same_check(known, input, &state.source));
+        if let Some(id) = known.filter(|known| known.sha256 == check.sha256).and_then(|known| known.version)
             && self.trigger != SyncTrigger::Refresh
-            && self.world.has(id)
+            && self.environment.has_undamaged(id)
         {
-            // The file was touched or copied again, with the same bytes.
-            looked.version = Some(id);
-            self.record.looked = Some(looked);
-            self.world.find_again(self.record, &seen.source, id)?;
+            // Only the file's time has changed, not its bytes.
+            check.version = Some(id);
+            self.record.last_check = Some(check);
+            self.environment.note_found_again(self.record, &state.source, id)?;
             return Ok((id, None));
         }
-        let brought = match self.intent.sha256.filter(|&demanded| demanded != found) {
-            Some(demanded) => Err(SyncError::WrongDigest { name: seen.source.clone(), found, demanded }),
-            None => self.bring(path, &seen.source, None, None, false),
+        let ingested = match self.intent.sha256.filter(|&demanded| demanded != found) {
+            Some(demanded) => Err(SyncError::WrongDigest { name: state.source.clone(), found, demanded }),
+            None => self.ingest(path, &state.source, None, None, false),
         };
-        if let Err(refused) = &brought
-            && refused.is_refusal()
-            && self.world.bundle_file_state(path)? != seen
+        if let Err(refusal) = &ingested
+            && refusal.is_refusal()
+            && self.environment.bundle_file_state(path)? != state
         {
-            let source = Box::new(brought.err().unwrap_or(SyncError::Interrupted));
+            let source = Box::new(ingested.err().unwrap_or(SyncError::Interrupted));
             return Err(SyncError::Changing { path: path.to_owned(), source });
         }
-        looked.version = brought.as_ref().ok().map(|brought| brought.id);
-        looked.refusal = brought.as_ref().err().map(|refused| ErrorChain(refused).to_string());
-        if brought.as_ref().err().is_none_or(SyncError::is_refusal) {
-            self.record.looked = Some(looked);
+        check.version = ingested.as_ref().ok().map(|ingested| ingested.id);
+        check.refusal = ingested.as_ref().err().map(|refusal| ErrorChain(refusal).to_string());
+        if ingested.as_ref().err().is_none_or(SyncError::is_refusal) {
+            self.record.last_check = Some(check);
         }
-        brought.map(|brought| (brought.id, Some(brought)))
+        ingested.map(|ingested| (ingested.id, Some(ingested)))
     }
 
-    pub(super) fn still_refused(&self) -> SyncError {
-        let said = self.record.looked.as_ref().and_then(|looked| looked.refusal.clone());
-        SyncError::StillRefused(said.unwrap_or_else(|| "`docwharf history` tells why".to_owned()))
+    pub(super) fn still_refused_error(&self) -> SyncError {
+        let refusal = self.record.last_check.as_ref().and_then(|check| check.refusal.clone());
+        SyncError::StillRefused(refusal.unwrap_or_else(|| "`docwharf history` shows the reason".to_owned()))
     }
 
-    pub(super) fn bring(
+    pub(super) fn ingest(
         &mut self,
         path: &Path,
         source: &str,
         job: Option<&str>,
         sent: Option<&BundleValidator>,
-        ours: bool,
+        may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        self.world.tell("verifying the bundle");
+        self.environment.show_step("verifying the bundle");
         let label = self.intent.pin.as_ref();
         let export = self.intent.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
         let title = export.as_deref().unwrap_or(source);
-        let occasion = if self.trigger == SyncTrigger::Refresh { Occasion::Refresh } else { Occasion::Look };
+        let cause =
+            if self.trigger == SyncTrigger::Refresh { ArrivalCause::Refresh } else { ArrivalCause::SourceCheck };
         let demanded = self.intent.sha256;
-        let (file, ahead) = (None, RefCell::default());
-        let arrival = IncomingBundle { path, file, source, title, occasion, label, demanded, job, sent, ahead };
-        self.world.bring(self.record, &arrival, ours)
+        let (file, streamed_seal) = (None, RefCell::default());
+        let arrival = IncomingBundle { path, file, source, title, cause, label, demanded, job, sent, streamed_seal };
+        self.environment.ingest(self.record, &arrival, may_move)
     }
 
-    /// Repeats an API call until it succeeds or a retry is of no use.
+    /// Repeats an API call until it succeeds or a retry is useless.
     pub(super) fn call_with_retries<T>(
         &mut self,
-        ask: ApiCall,
+        api_call: ApiCall,
         doing: &str,
         attempts: &mut CallAttempts,
-        mut call: impl FnMut(&mut W) -> CallResult<T>,
+        mut call: impl FnMut(&mut E) -> CallResult<T>,
     ) -> Result<T, SyncError> {
         loop {
-            let trouble = match call(self.world)? {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
+            let request_error = match call(self.environment)? {
+                Ok(response) => return Ok(response),
+                Err(request_error) => request_error,
             };
-            let Some(pause) = attempts.next_pause(ask.kind(), &trouble, self.world.random()) else {
-                return Err(SyncError::Upstream { doing: doing.to_owned(), call: ask, trouble });
+            let Some(pause) = attempts.next_pause(api_call.kind(), &request_error, self.environment.random()) else {
+                return Err(SyncError::Upstream { doing: doing.to_owned(), call: api_call, request_error });
             };
-            self.world.warn(&format!("cannot {doing}: {trouble}; trying again in {:.1} s", pause.as_secs_f64()));
-            self.world.wait(pause)?;
+            self.environment
+                .warn(&format!("cannot {doing}: {request_error}; trying again in {:.1} s", pause.as_secs_f64()));
+            self.environment.wait(pause)?;
         }
     }
 }
@@ -315,36 +323,36 @@ mod tests {
 
     #[test]
     fn a_refused_bundle_is_looked_at_again_at_the_next_look_and_not_earlier_or_later() {
-        let every = Duration::from_hours(1);
-        let digest = Digest::of(b"x");
+        let interval = Duration::from_hours(1);
+        let digest = Digest::compute(b"x");
         let refused = SyncError::WrongDigest { name: "b.zip".to_owned(), found: digest, demanded: digest };
         for failures in [1, 2, 9, 1000] {
-            assert_eq!(wait_after(&refused, failures, every, || 0.5), every, "{failures}");
+            assert_eq!(wait_after(&refused, failures, interval, || 0.5), interval, "{failures}");
         }
-        // An error that may pass by itself is retried sooner.
-        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, every, || 0.5));
-        assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < every, "{waits:?}");
+        // An error that may be temporary is retried sooner.
+        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, interval, || 0.5));
+        assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < interval, "{waits:?}");
     }
 
     #[test]
     fn a_wait_grows_with_failures_and_is_never_less_than_the_upstream_asks_for() {
-        let every = Duration::from_mins(2);
+        let interval = Duration::from_mins(2);
         let seconds = Duration::from_secs;
         let upstream = |retry_after: Option<u64>| {
-            let mut trouble = RequestError::new(RequestErrorCause::Status(429), "x");
-            trouble.retry_after = retry_after.map(seconds);
-            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, trouble }
+            let mut request_error = RequestError::new(RequestErrorCause::Status(429), "x");
+            request_error.retry_after = retry_after.map(seconds);
+            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, request_error }
         };
         let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
         let folder = || SyncError::IsFolder { path: "b".into() };
         let changing = || SyncError::Changing { path: "b".into(), source: Box::new(missing()) };
         let cases = [
-            (SyncError::StillRefused(String::new()), 3, 0.0, every),
+            (SyncError::StillRefused(String::new()), 3, 0.0, interval),
             // For a missing file the wait has no random part and ends at the next check at the latest.
             (missing(), 1, 0.0, seconds(5)),
             (folder(), 2, 0.0, seconds(10)),
             (changing(), 3, 0.0, seconds(20)),
-            (missing(), 9, 0.0, every),
+            (missing(), 9, 0.0, interval),
             (upstream(None), 1, 0.5, seconds(5)),
             (upstream(None), 9, 0.5, seconds(600)),
             (upstream(None), 2, 0.0, seconds(9)),
@@ -355,7 +363,7 @@ mod tests {
             (upstream(Some(MAX_RETRY_AFTER.as_secs() * 2)), 1, 0.0, MAX_RETRY_AFTER),
         ];
         for (error, failures, random, expected) in cases {
-            let wait = wait_after(&error, failures, every, || random);
+            let wait = wait_after(&error, failures, interval, || random);
             assert!(wait.abs_diff(expected) < Duration::from_millis(1), "{error:?} {failures} {random}: {wait:?}");
         }
     }

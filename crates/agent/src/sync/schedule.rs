@@ -15,15 +15,15 @@ pub struct Schedule {
 impl Schedule {
     /// Parses `minute hour day month weekday`.
     pub fn parse(text: &str) -> Result<Schedule, String> {
-        let wrong = |why: &str| format!("{text:?} is no schedule{why}: write five fields, such as \"15 4 * * 1-5\"");
+        let error = |why: &str| format!("{text:?} is no schedule{why}: write five fields, such as \"15 4 * * 1-5\"");
         if text.split_whitespace().count() != 5 {
-            return Err(wrong(""));
+            return Err(error(""));
         }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).build();
-        let cron = parser.parse(text).map_err(|error| wrong(&format!(" ({error})")))?;
+        let cron = parser.parse(text).map_err(|cause| error(&format!(" ({cause})")))?;
         let schedule = Schedule { cron };
-        // A time that never comes, such as 30 February, is an error now.
-        if schedule.after(&Zoned::now()).is_none() { Err(wrong(" (it never comes)")) } else { Ok(schedule) }
+        // A time that never occurs, such as 30 February, is an error.
+        if schedule.after(&Zoned::now()).is_none() { Err(error(" (it never occurs)")) } else { Ok(schedule) }
     }
 
     /// The time from `now` to the next occurrence.

@@ -1,4 +1,5 @@
-//! Scrub: verifies that a stored version is still what was sealed. It reads every byte again, slowly, beside serving.
+//! Scrub: verifies that a stored version has not changed since it was sealed. It reads every byte again, slowly, while
+//! the site is served.
 
 use std::fs::Metadata;
 use std::io;
@@ -24,98 +25,101 @@ use super::stored_index::read_index;
 
 /// Bytes of content read per second. One core verifies ten times as many, so a scrub takes a tenth of a core.
 const MAX_BYTES_PER_SECOND: u64 = 32 << 20;
-/// Shortest sleep: shorter ones cost more than they spare.
+/// Lower bound of a sleep: a shorter one costs more than it saves.
 const MIN_SLEEP: Duration = Duration::from_millis(20);
 
 /// The result of a scrub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ScrubResult {
     /// The version is undamaged.
-    Whole,
-    /// The image is undamaged, but the index was not: it has been rebuilt, and the version should be opened again where
-    /// it is open.
-    Mended,
+    Undamaged,
+    /// The image is undamaged, but the index was not: it has been rebuilt. A version that is open should be opened
+    /// again.
+    IndexRebuilt,
     /// The version is damaged, for this reason.
     Damaged(String),
     /// The version has been removed or replaced meanwhile.
-    Gone,
+    Removed,
 }
 
-/// Verifies a version and records the result: a mark for a damaged one, the time for an undamaged one. An error says
-/// nothing about the version. A result that cannot be recorded counts all the same: a disk that fails often takes no
-/// more writes.
+/// Verifies a version and records the result: a mark for a damaged one, the time for an undamaged one. An error means
+/// that the version was not verified. A result that cannot be recorded is returned all the same: a disk that fails
+/// often refuses writes.
 pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
-    let verdict = verify_image(writer, id)?;
-    let kept = match &verdict {
-        ScrubResult::Whole | ScrubResult::Mended => writer.clear_suspect(id).and_then(|()| writer.note_verified(id)),
+    let result = verify_image(writer, id)?;
+    let recorded = match &result {
+        ScrubResult::Undamaged | ScrubResult::IndexRebuilt => {
+            writer.clear_suspect(id).and_then(|()| writer.note_verified(id))
+        }
         ScrubResult::Damaged(_) => writer.mark_suspect(id),
-        ScrubResult::Gone => Ok(()),
+        ScrubResult::Removed => Ok(()),
     };
-    if let Err(error) = kept {
-        tracing::warn!("{}; version {} is read again sooner than needed", ErrorChain(&error), id.short());
+    if let Err(error) = recorded {
+        tracing::warn!("{}; version {} is verified again earlier than necessary", ErrorChain(&error), id.short());
     }
-    Ok(verdict)
+    Ok(result)
 }
 
 fn verify_image(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let store = writer.store();
     let path = store.version_dir(id).join(IMAGE);
-    let opened = there(store.image(id).and_then(|image| image.metadata().map(|about| (image, about))));
-    let (image, about) = match opened {
+    let opened = none_if_missing(store.image(id).and_then(|image| image.metadata().map(|metadata| (image, metadata))));
+    let (image, metadata) = match opened {
         Ok(Some(opened)) => opened,
-        Ok(None) => return Ok(ScrubResult::Gone),
-        Err(error) if is_rot(&error) => {
+        Ok(None) => return Ok(ScrubResult::Removed),
+        Err(error) if is_data_loss(&error) => {
             return Ok(ScrubResult::Damaged(format!("its image cannot be opened: {error}")));
         }
         Err(error) => return Err(error),
     };
-    // Keeps the version from being pruned meanwhile, where files can be locked and no other process has done so.
+    // Prevents pruning of the version meanwhile, where files can be locked and no other process has locked this one.
     let _ = flock(&image, FlockOperation::NonBlockingLockShared);
-    // Drops the file from the page cache, so that it is read from the disk. Pages that are mapped stay.
+    // Removes the file from the page cache, so that it is read from the disk. Mapped pages stay in the cache.
     let _ = fadvise(&image, 0, None, Advice::DontNeed);
-    let verified = verify_slowly(image.into_file(), &path, &mut pace());
-    let mut whole = ScrubResult::Whole;
+    let verified = verify_slowly(image.into_file(), &path, &mut throttle());
+    let mut undamaged = ScrubResult::Undamaged;
     let damage = match verified {
-        Ok(verified) if verified.id != id => Some("it holds another content".to_owned()),
-        Ok(verified) if fits(store, &verified) => None,
+        Ok(verified) if verified.id != id => Some("its content does not match its id".to_owned()),
+        Ok(verified) if index_matches(store, &verified) => None,
         Ok(_) => {
-            // A damaged index is no loss: it can be rebuilt.
-            tracing::warn!("the index of version {} does not match its image; it is made again", id.short());
-            let effort = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
-            open::open(writer, id, &effort, true).map_err(io::Error::other)?;
-            whole = ScrubResult::Mended;
+            // A damaged index can be rebuilt.
+            tracing::warn!("the index of version {} does not match its image; it is rebuilt", id.short());
+            let seal_options = SealOptions { threads: 1, ..SealOptions::new(BundleLimits::default()) };
+            open::open(writer, id, &seal_options, true).map_err(io::Error::other)?;
+            undamaged = ScrubResult::IndexRebuilt;
             None
         }
-        Err(SealError::Read { source, .. }) if !is_rot(&source) => return Err(source),
+        Err(SealError::Read { source, .. }) if !is_data_loss(&source) => return Err(source),
         Err(error) => Some(ErrorChain(&error).to_string()),
     };
-    // A version that was replaced or pruned meanwhile is not the one that was read.
-    let still = there(store.image(id).and_then(|image| image.metadata()))?.is_some_and(|now| is_same(&about, &now));
+    // If the version was replaced or pruned meanwhile, the result is about another file.
+    let is_still_stored = none_if_missing(store.image(id).and_then(|image| image.metadata()))?
+        .is_some_and(|now| is_same_file(&metadata, &now));
     Ok(match damage {
-        _ if !still => ScrubResult::Gone,
+        _ if !is_still_stored => ScrubResult::Removed,
         Some(why) => ScrubResult::Damaged(why),
-        None => whole,
+        None => undamaged,
     })
 }
 
 /// Whether a version's index exists and matches the verified image.
-fn fits(store: &VersionStore, verified: &VerifiedBundle) -> bool {
+fn index_matches(store: &VersionStore, verified: &VerifiedBundle) -> bool {
     let Ok(index) = read_index(store, verified.id) else { return false };
-    let tells = |(i, (path, entry)): (usize, &(SitePath, IndexEntry))| {
+    let matches = |(i, (path, entry)): (usize, &(SitePath, IndexEntry))| {
         // Dates are not in the image.
-        let known = IndexEntry { modified: entry.modified, ..index.entry(i) };
-        index.path(i) == path.as_bytes() && known == *entry
+        let indexed = IndexEntry { modified: entry.modified, ..index.entry(i) };
+        index.path(i) == path.as_bytes() && indexed == *entry
     };
-    index.len() == verified.files.len() && verified.files.iter().enumerate().all(tells)
+    index.len() == verified.files.len() && verified.files.iter().enumerate().all(matches)
 }
 
-/// Whether the error says that the disk has lost data; any other error may pass.
-fn is_rot(error: &io::Error) -> bool {
-    let said = error.raw_os_error().map(Errno::from_raw_os_error);
-    matches!(said, Some(Errno::IO | Errno::BADMSG | Errno::UCLEAN)) || error.kind() == io::ErrorKind::UnexpectedEof
+/// Whether the error means that the disk has lost data; any other error may be temporary.
+fn is_data_loss(error: &io::Error) -> bool {
+    let errno = error.raw_os_error().map(Errno::from_raw_os_error);
+    matches!(errno, Some(Errno::IO | Errno::BADMSG | Errno::UCLEAN)) || error.kind() == io::ErrorKind::UnexpectedEof
 }
 
-fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -123,28 +127,28 @@ fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     }
 }
 
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
+fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Sleeps so that reading is no faster than [`MAX_BYTES_PER_SECOND`].
 struct ReadThrottle {
-    began: Instant,
+    start: Instant,
     bytes: u64,
 }
 
-fn pace() -> impl FnMut(u64) {
-    let mut pace = ReadThrottle { began: Instant::now(), bytes: 0 };
-    move |bytes| pace.after(bytes)
+fn throttle() -> impl FnMut(u64) {
+    let mut throttle = ReadThrottle { start: Instant::now(), bytes: 0 };
+    move |bytes| throttle.after_read(bytes)
 }
 
 impl ReadThrottle {
-    fn after(&mut self, bytes: u64) {
+    fn after_read(&mut self, bytes: u64) {
         self.bytes += bytes;
         let due = Duration::from_millis(self.bytes.saturating_mul(1000) / MAX_BYTES_PER_SECOND);
-        let ahead = due.saturating_sub(self.began.elapsed());
-        if ahead >= MIN_SLEEP {
-            thread::sleep(ahead);
+        let pause = due.saturating_sub(self.start.elapsed());
+        if pause >= MIN_SLEEP {
+            thread::sleep(pause);
         }
     }
 }
@@ -155,16 +159,16 @@ mod tests {
 
     #[test]
     fn rot_is_what_a_disk_has_lost_and_nothing_that_may_be_over_in_a_moment() {
-        let said = |errno: Errno| io::Error::from(errno);
+        let error = |errno: Errno| io::Error::from(errno);
         for errno in [Errno::IO, Errno::BADMSG, Errno::UCLEAN] {
-            assert!(is_rot(&said(errno)), "{errno}");
+            assert!(is_data_loss(&error(errno)), "{errno}");
         }
-        assert!(is_rot(&io::ErrorKind::UnexpectedEof.into()), "a file that is shorter than it was");
+        assert!(is_data_loss(&io::ErrorKind::UnexpectedEof.into()), "a truncated file");
         for errno in [Errno::ACCESS, Errno::MFILE, Errno::NOMEM, Errno::INTR, Errno::STALE, Errno::NOENT] {
-            assert!(!is_rot(&said(errno)), "{errno}");
+            assert!(!is_data_loss(&error(errno)), "{errno}");
         }
-        assert_eq!(there(Ok(7)).unwrap(), Some(7));
-        assert_eq!(there::<u8>(Err(said(Errno::NOENT))).unwrap(), None);
-        assert!(there::<u8>(Err(said(Errno::ACCESS))).is_err());
+        assert_eq!(none_if_missing(Ok(7)).unwrap(), Some(7));
+        assert_eq!(none_if_missing::<u8>(Err(error(Errno::NOENT))).unwrap(), None);
+        assert!(none_if_missing::<u8>(Err(error(Errno::ACCESS))).is_err());
     }
 }

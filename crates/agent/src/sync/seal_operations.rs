@@ -1,5 +1,5 @@
 //! Sealing and opening of versions: the operations of a store that read and write content. The code that decides about
-//! versions uses this trait alone, so that a simulation can replace the implementation.
+//! versions uses only this trait, so that a simulation can replace the implementation.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -7,10 +7,10 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::store::incoming_version::{CommitOutcome, IncomingVersion};
 use crate::store::operations::StoreOperations;
 use crate::store::record::GateVerdict;
 use crate::store::space::SpaceRequest;
-use crate::store::version_stage::{CommitOutcome, VersionStage};
 use crate::store::writer::StoreWriter;
 use crate::store::{IMAGE, StoreError};
 use docwharf_base::clock::unix_seconds;
@@ -19,7 +19,7 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
-use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress, SealedBundle};
+use docwharf_site::seal::{self, ImageTarget, SealError, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::file_dates::date_files;
@@ -47,141 +47,142 @@ pub struct BundleSummary {
 
 /// A store that can also seal bundles and open versions.
 pub trait SealOperations: StoreOperations {
-    /// A version opened for serving; it is not pruned as long as this lives.
+    /// A version opened for serving; it is not pruned as long as this exists.
     type Opened;
-    /// A sealed bundle that is not committed yet. The version that it becomes is not pruned as long as this lives.
-    type Stage;
+    /// A sealed bundle that is not committed yet. The version that it becomes is not pruned as long as this exists.
+    type Incoming;
 
-    /// Estimates the space that sealing a bundle needs; `ours` says that the file may be moved.
-    fn wanted(&self, arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest;
-    /// Verifies a bundle and seals it into a stage.
+    /// Estimates the disk space that sealing a bundle needs; `may_move` means that the file may be moved.
+    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest;
+    /// Verifies a bundle and seals it as an incoming version.
     fn seal(
         &self,
         arrival: &IncomingBundle<'_>,
-        effort: &SealOptions,
-        meter: &SealProgress,
-    ) -> Result<(BundleSummary, Self::Stage), SyncError>;
-    /// Commits a stage. Files that the versions `beside` have with the same content keep their dates.
+        seal_options: &SealOptions,
+        progress: &SealProgress,
+    ) -> Result<(BundleSummary, Self::Incoming), SyncError>;
+    /// Commits an incoming version. A file that one of the `known` versions has with the same content gets its date.
     fn commit(
         &self,
-        stage: &mut Self::Stage,
-        beside: &[VersionId],
-        effort: &SealOptions,
+        incoming: &mut Self::Incoming,
+        known: &[VersionId],
+        seal_options: &SealOptions,
     ) -> Result<CommitOutcome, SyncError>;
     /// Opens a version; one that is marked as damaged is verified first.
-    fn open(&self, id: VersionId, effort: &SealOptions) -> Result<Self::Opened, SyncError>;
-    /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `stop` returns true
-    /// meanwhile.
+    fn open(&self, id: VersionId, seal_options: &SealOptions) -> Result<Self::Opened, SyncError>;
+    /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `is_cancelled` returns
+    /// true meanwhile.
     fn check_gate(
         &self,
         intent: &SyncIntent,
         id: VersionId,
         active: Option<VersionId>,
-        before: Option<&GateVerdict>,
-        stop: &(dyn Fn() -> bool + Sync),
+        previous: Option<&GateVerdict>,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<GateVerdict, SyncError>;
 }
 
-/// A sealed bundle in a stage of the real store.
+/// A sealed bundle that is not committed yet, in the real store.
 #[derive(Debug)]
-pub struct SealedStage {
-    stage: VersionStage,
-    sealing: SealedBundle,
+pub struct SealedIncomingVersion {
+    incoming: IncomingVersion,
+    bundle: SealedBundle,
     /// Shared locks on the image, and on the version's stored image if it is known already.
     leases: Vec<SealedFile>,
 }
 
 /// Verifies and seals a bundle that has arrived completely.
-fn seal_whole(
+fn seal_complete_bundle(
     writer: &StoreWriter,
     arrival: &IncomingBundle<'_>,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    seal_options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<StreamedSeal, SyncError> {
-    let stage = writer.stage()?;
-    let effort = SealOptions { durable: true, ..*effort };
-    let space = ImageSpace::Dir(stage.directory().clone());
+    let incoming = writer.begin_incoming_version()?;
+    let seal_options = SealOptions { durable: true, ..*seal_options };
+    let space = ImageTarget::Dir(incoming.directory().clone());
     let path = arrival.path;
-    let read = |source| SealError::Read { path: path.to_owned(), source };
-    let sealing = if let Some(file) = arrival.file {
-        let file = file.try_clone().map_err(read)?;
-        seal::seal_opened(file, path, None, &space, &effort, meter)
-    } else if effort.may_move {
+    let read_error = |source| SealError::Read { path: path.to_owned(), source };
+    let bundle = if let Some(file) = arrival.file {
+        let file = file.try_clone().map_err(read_error)?;
+        seal::seal_opened(file, path, None, &space, &seal_options, progress)
+    } else if seal_options.may_move {
         // A downloaded file lies in `downloads/`, which another user may own.
         let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
-        let file = downloads.open_file(name, FileAccess::Read, FileRequirements::SINGLE_NAME).map_err(read)?;
-        seal::seal_opened(file, path, Some((&downloads, name)), &space, &effort, meter)
+        let file = downloads.open_file(name, FileAccess::Read, FileRequirements::SINGLE_NAME).map_err(read_error)?;
+        seal::seal_opened(file, path, Some((&downloads, name)), &space, &seal_options, progress)
     } else {
-        seal::seal(path, &space, &effort, meter)
+        seal::seal(path, &space, &seal_options, progress)
     };
-    let sealing = sealing.map_err(|error| match error {
-        // People know the bundle by its source, not by its path while it is verified.
+    let bundle = bundle.map_err(|error| match error {
+        // The message names the source of the bundle, not the path of its temporary file.
         SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
-        other => other,
+        error => error,
     })?;
-    Ok(StreamedSeal { stage, sealing })
+    Ok(StreamedSeal { incoming, bundle })
 }
 
 impl SealOperations for StoreWriter {
     type Opened = SealedVersion;
-    type Stage = SealedStage;
+    type Incoming = SealedIncomingVersion;
 
-    fn wanted(&self, arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest {
-        disk_space::to_seal(arrival, ours)
+    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
+        disk_space::estimate_seal_space(arrival, may_move)
     }
 
     fn seal(
         &self,
         arrival: &IncomingBundle<'_>,
-        effort: &SealOptions,
-        meter: &SealProgress,
-    ) -> Result<(BundleSummary, SealedStage), SyncError> {
-        let StreamedSeal { stage, sealing } = match arrival.ahead.take() {
-            Some(done) => done,
-            None => seal_whole(self, arrival, effort, meter)?,
+        seal_options: &SealOptions,
+        progress: &SealProgress,
+    ) -> Result<(BundleSummary, SealedIncomingVersion), SyncError> {
+        let StreamedSeal { incoming, bundle } = match arrival.streamed_seal.take() {
+            Some(streamed) => streamed,
+            None => seal_complete_bundle(self, arrival, seal_options, progress)?,
         };
-        let proven = &sealing.proven;
+        let verified = &bundle.verified;
         let summary = BundleSummary {
-            id: proven.id,
-            kind: proven.kind.name(),
-            archive: proven.archive,
-            pages: proven.flavor.pages,
-            bytes: proven.content_len(),
-            warnings: proven.warnings.clone(),
+            id: verified.id,
+            kind: verified.kind.name(),
+            archive: verified.archive,
+            pages: verified.site_layout.pages,
+            bytes: verified.content_len(),
+            warnings: verified.warnings.clone(),
         };
-        Ok((summary, SealedStage { stage, sealing, leases: Vec::new() }))
+        Ok((summary, SealedIncomingVersion { incoming, bundle, leases: Vec::new() }))
     }
 
     fn commit(
         &self,
-        made: &mut SealedStage,
-        beside: &[VersionId],
-        effort: &SealOptions,
+        sealed: &mut SealedIncomingVersion,
+        known: &[VersionId],
+        seal_options: &SealOptions,
     ) -> Result<CommitOutcome, SyncError> {
-        let SealedStage { stage, sealing, leases } = made;
-        let id = sealing.proven.id;
-        let image = stage.directory().path().join(IMAGE);
-        let sealed_at = sealing.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
-        date_files(&mut sealing.proven, unix_seconds(sealed_at), self, beside);
-        self.finish_stage(stage, &sealing.image, &sealing.proven.index(sealing.image_len))?;
-        // No record names the version yet: the lease keeps it from being pruned.
+        let SealedIncomingVersion { incoming, bundle, leases } = sealed;
+        let id = bundle.verified.id;
+        let image = incoming.directory().path().join(IMAGE);
+        let sealed_at = bundle.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
+        date_files(&mut bundle.verified, unix_seconds(sealed_at), self, known);
+        self.finish_incoming_version(incoming, &bundle.image, &bundle.verified.index(bundle.image_len))?;
+        // No record names the version yet: the lease prevents its removal.
         leases.extend(self.store().image(id).ok());
-        for lease in leases.iter().chain([&sealing.image]) {
-            // A file system without locks has no leases.
+        for lease in leases.iter().chain([&bundle.image]) {
+            // Ignored: some file systems have no locks.
             let _ = flock(lease, FlockOperation::NonBlockingLockShared);
         }
         let stored = self.store().version_dir(id).join(IMAGE);
-        let whole = |file: SealedFile| is_whole(file.into_file(), &stored, id, &sealing.image, effort);
-        let committed = StoreWriter::commit(self, stage, &sealing.image, id, whole)?;
-        if committed == CommitOutcome::Known && read_index(self.store(), id).is_err() {
+        let is_undamaged =
+            |file: SealedFile| is_image_undamaged(file.into_file(), &stored, id, &bundle.image, seal_options);
+        let outcome = StoreWriter::commit(self, incoming, &bundle.image, id, is_undamaged)?;
+        if outcome == CommitOutcome::AlreadyStored && read_index(self.store(), id).is_err() {
             // The image is undamaged, but the index is not: opening rebuilds it.
-            open::open(self, id, effort, false)?;
+            open::open(self, id, seal_options, false)?;
         }
-        Ok(committed)
+        Ok(outcome)
     }
 
-    fn open(&self, id: VersionId, effort: &SealOptions) -> Result<SealedVersion, SyncError> {
-        open::open_suspect(self, id, effort)
+    fn open(&self, id: VersionId, seal_options: &SealOptions) -> Result<SealedVersion, SyncError> {
+        open::open_suspect(self, id, seal_options)
     }
 
     fn check_gate(
@@ -189,46 +190,47 @@ impl SealOperations for StoreWriter {
         intent: &SyncIntent,
         id: VersionId,
         active: Option<VersionId>,
-        before: Option<&GateVerdict>,
-        stop: &(dyn Fn() -> bool + Sync),
+        previous: Option<&GateVerdict>,
+        is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<GateVerdict, SyncError> {
-        let version = open::open(self, id, &intent.effort, false)?;
-        let compared = active.filter(|_| intent.gate.compares());
-        // If the active version cannot be read, the gate compares with nothing.
-        let beside = match compared.map(|id| open::open(self, id, &intent.effort, false)) {
+        let version = open::open(self, id, &intent.seal_options, false)?;
+        let compared_id = active.filter(|_| intent.gate.compares());
+        // If the active version cannot be read, the gate does not compare.
+        let compared = match compared_id.map(|id| open::open(self, id, &intent.seal_options, false)) {
             Some(Ok(active)) => Some(active),
             Some(Err(error)) => {
-                tracing::warn!("{}; the gate compares with nothing", ErrorChain(&error));
+                tracing::warn!("{}; the gate does not compare the new version with it", ErrorChain(&error));
                 None
             }
             None => None,
         };
-        let verdict = intent.gate.check(&version, active, beside.as_ref(), before, intent.effort.threads, stop);
+        let verdict =
+            intent.gate.check(&version, active, compared.as_ref(), previous, intent.seal_options.threads, is_cancelled);
         verdict.ok_or(SyncError::Interrupted)
     }
 }
 
-/// Whether a stored image is undamaged: it has the very bytes that have just been verified, or is verified itself.
-/// `path` is for messages.
-fn is_whole(stored: File, path: &Path, id: VersionId, verified: &File, effort: &SealOptions) -> bool {
-    same_bytes(&stored, verified).unwrap_or(false)
-        || seal::verify_opened_image(stored, path, effort).is_ok_and(|image| image.id == id)
+/// Whether a stored image is undamaged: it has the bytes that have just been verified, or is verified here. `path` is
+/// for messages.
+fn is_image_undamaged(stored: File, path: &Path, id: VersionId, verified: &File, seal_options: &SealOptions) -> bool {
+    has_same_bytes(&stored, verified).unwrap_or(false)
+        || seal::verify_opened_image(stored, path, seal_options).is_ok_and(|image| image.id == id)
 }
 
-fn same_bytes(a: &File, b: &File) -> io::Result<bool> {
+fn has_same_bytes(a: &File, b: &File) -> io::Result<bool> {
     let (mut a, mut b) = (a, b);
     if a.metadata()?.len() != b.metadata()?.len() {
         return Ok(false);
     }
     b.rewind()?;
-    let (mut left, mut right) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
+    let (mut a_buf, mut b_buf) = (vec![0; 256 * 1024], vec![0; 256 * 1024]);
     loop {
-        let n = a.read(&mut left)?;
+        let n = a.read(&mut a_buf)?;
         if n == 0 {
             return Ok(true);
         }
-        b.read_exact(&mut right[..n])?;
-        if left[..n] != right[..n] {
+        b.read_exact(&mut b_buf[..n])?;
+        if a_buf[..n] != b_buf[..n] {
             return Ok(false);
         }
     }

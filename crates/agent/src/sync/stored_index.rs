@@ -1,4 +1,4 @@
-//! Reading of stored indexes; nothing is repaired or written.
+//! Reading of stored indexes; no index is repaired or written here.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub fn read_index(store: &VersionStore, id: VersionId) -> io::Result<ImageIndex>
     ImageIndex::decode(bytes, length, id).map_err(io::Error::other)
 }
 
-/// Maps a version's index; also returns the length of the image that it must belong to.
+/// Maps a version's index; also returns the length of the image, which the index must match.
 pub(super) fn map_index(store: &VersionStore, id: VersionId) -> io::Result<(Bytes, u64)> {
     let length = store.image(id)?.metadata()?.len();
     Ok((mapping::map_index(&store.index(id)?)?, length))

@@ -1,7 +1,7 @@
 //! The real system: the store, this machine's files, and upstreams over the network.
 //!
-//! A sync runs on a thread of its own and blocks there; sockets and timers belong to the runtime that it is given. It
-//! can be cancelled whenever it waits, and at each page that the gate reads.
+//! A sync runs on a separate thread and blocks there; sockets and timers run on the runtime in [`SyncContext`]. It can
+//! be cancelled whenever it waits, and at each page that the gate reads.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -33,7 +33,7 @@ use docwharf_base::net::client::build_client;
 use docwharf_base::net::redirects::{RedirectPolicy, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::regular_file;
-use docwharf_base::secret::{SafeUrl, Scrubber};
+use docwharf_base::secret::{SafeUrl, SecretRedactor};
 use docwharf_site::seal::SealProgress;
 
 use super::activation::{SyncReport, activate_and_prune};
@@ -41,7 +41,7 @@ use super::activation_decision::ActivationRequest;
 use super::environment::{CallResult, KnownBundle, SyncEnvironment};
 use super::incoming_bundle::IncomingBundle;
 use super::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
-use super::known_bundles::known;
+use super::known_bundles::find_known_bundles;
 use super::plan::{BundleFileState, SyncTrigger};
 use super::record_recovery::read_record;
 use super::streaming_seal::StreamingSeal;
@@ -53,7 +53,7 @@ const MAX_PROBE_BYTES: usize = 8 * 1024 * 1024;
 /// The progress of a sync, for display.
 #[derive(Debug, Default)]
 pub struct SyncProgress {
-    what: Mutex<String>,
+    step: Mutex<String>,
     error: Mutex<Option<String>>,
     percent: Mutex<Option<f64>>,
     /// The progress of the download.
@@ -64,21 +64,21 @@ pub struct SyncProgress {
 
 impl SyncProgress {
     /// Sets the current step. It is logged once, however often it is set.
-    pub fn tell(&self, what: &str) {
-        let mut said = self.what.lock();
-        if *said != what {
-            tracing::info!("{}", OneLine(what));
-            what.clone_into(&mut said);
+    pub fn set_step(&self, step: &str) {
+        let mut current = self.step.lock();
+        if *current != step {
+            tracing::info!("{}", OneLine(step));
+            step.clone_into(&mut current);
             self.set_error(None);
         }
     }
 
     /// Shows the step of another process, without logging it.
-    pub fn show(&self, what: &str) {
-        what.clone_into(&mut self.what.lock());
+    pub fn show_step(&self, step: &str) {
+        step.clone_into(&mut self.step.lock());
     }
 
-    /// Sets the error of the current step while it is retried; none when it goes on.
+    /// Sets the error of the current step while it is retried; none when it continues.
     pub fn set_error(&self, error: Option<String>) {
         *self.error.lock() = error;
     }
@@ -99,8 +99,8 @@ impl SyncProgress {
     }
 
     /// The current step, in a few words.
-    pub fn what(&self) -> String {
-        self.what.lock().clone()
+    pub fn step(&self) -> String {
+        self.step.lock().clone()
     }
 }
 
@@ -112,12 +112,12 @@ pub struct SyncContext {
     /// Becomes true to cancel the sync.
     pub stop: watch::Receiver<bool>,
     /// The progress, for display.
-    pub doing: Arc<SyncProgress>,
-    /// The user or process that has asked for the sync, for receipts and history.
+    pub progress: Arc<SyncProgress>,
+    /// The user or process that has started the sync, for receipts and history.
     pub who: String,
     /// Whether the version that is due becomes active without the gate.
     pub force: bool,
-    /// The configuration in force, where it may change during the work.
+    /// The configuration in force, where it may change during a task.
     pub in_force: Option<Arc<ArcSwap<SyncIntent>>>,
 }
 
@@ -126,33 +126,41 @@ pub fn sync_store(
     writer: &StoreWriter,
     intent: &SyncIntent,
     trigger: SyncTrigger,
-    means: &SyncContext,
+    context: &SyncContext,
 ) -> Result<SyncReport, SyncError> {
     let mut record = read_record(writer)?;
-    let began = Instant::now();
-    let mut act =
-        SystemEnvironment { writer, intent, means, http: None, api: None, download: None, ahead: None, began };
-    run::run_sync(&mut act, &mut record, intent, trigger)
+    let start = Instant::now();
+    let mut environment = SystemEnvironment {
+        writer,
+        intent,
+        context,
+        http: None,
+        api: None,
+        download: None,
+        streaming_seal: None,
+        start,
+    };
+    run::run_sync(&mut environment, &mut record, intent, trigger)
 }
 
 struct SystemEnvironment<'a> {
     writer: &'a StoreWriter,
     intent: &'a SyncIntent,
-    means: &'a SyncContext,
+    context: &'a SyncContext,
     http: Option<reqwest::Client>,
     api: Option<ApiClient>,
     download: Option<Download>,
-    ahead: Option<StreamingSeal>,
-    began: Instant,
+    streaming_seal: Option<StreamingSeal>,
+    start: Instant,
 }
 
 impl SyncContext {
-    /// The configuration in force now, for work that began under `intent`.
+    /// The configuration in force now, for a task that began under `intent`.
     pub fn in_force(&self, intent: &SyncIntent) -> SyncIntent {
-        self.in_force.as_ref().map_or_else(|| intent.clone(), |now| SyncIntent::clone(&now.load()))
+        self.in_force.as_ref().map_or_else(|| intent.clone(), |current| SyncIntent::clone(&current.load()))
     }
 
-    /// Whether the sync has been cancelled, for work that does not wait.
+    /// Whether the sync has been cancelled, for code that does not wait.
     pub fn is_cancelled(&self) -> bool {
         *self.stop.borrow()
     }
@@ -202,7 +210,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn elapsed(&mut self) -> Duration {
-        self.began.elapsed()
+        self.start.elapsed()
     }
 
     fn random(&mut self) -> f64 {
@@ -210,35 +218,35 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError> {
-        self.means.wait_for(async { tokio::time::sleep(pause).await })
+        self.context.wait_for(async { tokio::time::sleep(pause).await })
     }
 
-    fn tell(&mut self, what: &str) {
-        self.means.doing.tell(what);
+    fn show_step(&mut self, step: &str) {
+        self.context.progress.set_step(step);
     }
 
     fn show_progress(&mut self, percent: Option<f64>) {
-        self.means.doing.set_percent(percent);
-        // The upstream has answered.
-        self.means.doing.set_error(None);
+        self.context.progress.set_percent(percent);
+        // The upstream has responded.
+        self.context.progress.set_error(None);
     }
 
-    fn warn(&mut self, what: &str) {
-        let line = OneLine(what).to_string();
+    fn warn(&mut self, message: &str) {
+        let line = OneLine(message).to_string();
         tracing::warn!("{line}");
-        self.means.doing.set_error(Some(line));
+        self.context.progress.set_error(Some(line));
     }
 
-    fn save(&mut self, record: &mut StoreRecord) -> Result<(), SyncError> {
-        Ok(self.writer.save(record)?)
+    fn save_record(&mut self, record: &mut StoreRecord) -> Result<(), SyncError> {
+        Ok(self.writer.save_sync_record(record)?)
     }
 
-    fn note(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
-        self.writer.note(&self.means.who, what, version, note);
+    fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
+        self.writer.note(&self.context.who, what, version, note);
     }
 
-    fn has(&self, id: VersionId) -> bool {
-        self.writer.store().has_whole(id)
+    fn has_undamaged(&self, id: VersionId) -> bool {
+        self.writer.store().has_undamaged(id)
     }
 
     fn is_empty(&self) -> Result<bool, SyncError> {
@@ -252,7 +260,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
             return Err(SyncError::IsFolder { path: path.to_owned() });
         }
         if !metadata.is_file() {
-            // Opening a named pipe would wait for a writer, perhaps for ever.
+            // Opening a named pipe waits for a writer, perhaps for ever.
             let source = regular_file::not_regular_error(metadata.file_type());
             return Err(SyncError::Missing { path: path.to_owned(), source });
         }
@@ -264,7 +272,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         })
     }
 
-    fn digest(&mut self, path: &Path) -> Result<Digest, SyncError> {
+    fn digest_file(&mut self, path: &Path) -> Result<Digest, SyncError> {
         use std::io::Read;
         let missing = |source| SyncError::Missing { path: path.to_owned(), source };
         let mut file = regular_file::open(path).map_err(missing)?;
@@ -273,157 +281,181 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         loop {
             let n = file.read(&mut buffer).map_err(missing)?;
             if n == 0 {
-                return Ok(hasher.take());
+                return Ok(hasher.finalize_reset());
             }
             hasher.update(&buffer[..n]);
         }
     }
 
-    fn probe(&mut self, url: &SafeUrl, before: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
+    fn read_probe(&mut self, url: &SafeUrl, previous: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
         let http = self.http()?;
-        let (idle, redirects) = (self.intent.network.call_timeout, self.intent.network.max_redirects);
-        self.means.wait_for(async {
-            let read = probe(&http, url, before, redirects);
-            let late = || {
+        let (timeout, redirects) = (self.intent.network.call_timeout, self.intent.network.max_redirects);
+        self.context.wait_for(async {
+            let request = read_probe(&http, url, previous, redirects);
+            let timeout_error = || {
                 RequestError::new(
                     RequestErrorCause::NoResponse,
-                    format!("no answer within {}", docwharf_base::net::format_seconds(idle)),
+                    format!("no response within {}", docwharf_base::net::format_seconds(timeout)),
                 )
             };
-            tokio::time::timeout(idle, read).await.unwrap_or_else(|_| Err(late()))
+            tokio::time::timeout(timeout, request).await.unwrap_or_else(|_| Err(timeout_error()))
         })
     }
 
-    fn prepare(&mut self) -> Result<(), SyncError> {
+    fn prepare_api(&mut self) -> Result<(), SyncError> {
         self.api().map(drop)
     }
 
     fn start_job(&mut self) -> CallResult<String> {
         let (api, domain) = self.api()?;
         let version = self.intent.pin.as_ref().map(VersionLabel::as_str);
-        self.means.wait_for(api.start_export(&domain, version))
+        self.context.wait_for(api.start_export(&domain, version))
     }
 
-    fn poll(&mut self, id: &str) -> CallResult<ExportJob> {
+    fn poll_job(&mut self, id: &str) -> CallResult<ExportJob> {
         let (api, _) = self.api()?;
-        self.means.wait_for(api.poll_export(id))
+        self.context.wait_for(api.poll_export(id))
     }
 
-    fn link(&mut self, id: &str) -> CallResult<PresignedLink> {
+    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink> {
         let (api, _) = self.api()?;
-        self.means.wait_for(api.request_link(id))
+        self.context.wait_for(api.request_link(id))
     }
 
-    fn known(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
-        known(self.writer, record, source, self.intent.sha256)
+    fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
+        find_known_bundles(self.writer, record, source, self.intent.sha256)
     }
 
     fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
         let dir = self.writer.store().downloads_directory()?;
-        let progress = Arc::clone(&self.means.doing.fetching);
-        let limit = self.intent.effort.limits.archive;
+        let progress = Arc::clone(&self.context.progress.fetching);
+        let limit = self.intent.seal_options.limits.archive;
         let network = self.intent.network.clone();
         // Before the download is replaced: the sealing thread reads its file.
-        self.ahead = None;
+        self.streaming_seal = None;
         self.download = Some(Download::new(self.http()?, network, progress, &dir, source, limit, known));
         Ok(())
     }
 
-    fn reserve(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError> {
-        let here = self.download.as_ref().map_or(0, Download::received);
-        let wanted = SpaceRequest { whole: size, more: size.saturating_sub(here) };
-        self.ahead = self.ahead.take().and_then(|ahead| ahead.gives_way(self.writer, self.intent, wanted.more));
-        Ok(disk_space::reserve_space(self.writer, record, self.intent, wanted, &self.means.who)?)
+    fn reserve_space(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError> {
+        let received = self.download.as_ref().map_or(0, Download::received);
+        let request = SpaceRequest { version_bytes: size, remaining_bytes: size.saturating_sub(received) };
+        self.streaming_seal = self
+            .streaming_seal
+            .take()
+            .and_then(|sealing| sealing.retain_if_space(self.writer, self.intent, request.remaining_bytes));
+        Ok(disk_space::reserve_space(self.writer, record, self.intent, request, &self.context.who)?)
     }
 
-    fn fetch(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
+    fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
-        let (lacking, ahead) = (Cell::new(None), Cell::new(self.ahead.take()));
-        let room = |coming: &ExpectedBundle<'_>| {
-            ahead.set(ahead.take().and_then(|ahead| ahead.goes_on(self.writer, self.intent, coming)));
-            let wanted = SpaceRequest { whole: coming.size, more: coming.remaining };
-            disk_space::reserve_space(self.writer, record, self.intent, wanted, &self.means.who).map_err(|error| {
-                let trouble = RequestError::new(RequestErrorCause::Disk, ErrorChain(&error).to_string());
-                lacking.set(Some(error));
-                trouble
-            })?;
-            ahead.set(ahead.take().or_else(|| StreamingSeal::begin(self.writer, self.intent, coming)));
+        let (space_error, streaming_seal) = (Cell::new(None), Cell::new(self.streaming_seal.take()));
+        let reserve = |expected: &ExpectedBundle<'_>| {
+            streaming_seal.set(
+                streaming_seal
+                    .take()
+                    .and_then(|sealing| sealing.retain_for_download(self.writer, self.intent, expected)),
+            );
+            let request = SpaceRequest { version_bytes: expected.size, remaining_bytes: expected.remaining };
+            disk_space::reserve_space(self.writer, record, self.intent, request, &self.context.who).map_err(
+                |error| {
+                    let request_error = RequestError::new(RequestErrorCause::Disk, ErrorChain(&error).to_string());
+                    space_error.set(Some(error));
+                    request_error
+                },
+            )?;
+            streaming_seal
+                .set(streaming_seal.take().or_else(|| StreamingSeal::start(self.writer, self.intent, expected)));
             Ok(())
         };
-        let result = self.means.wait_for(download.attempt(url, &room))?;
-        self.ahead = ahead.into_inner().filter(|_| !matches!(result, Ok(DownloadResult::Unchanged(_))));
-        match lacking.into_inner() {
+        let result = self.context.wait_for(download.attempt(url, &reserve))?;
+        self.streaming_seal =
+            streaming_seal.into_inner().filter(|_| !matches!(result, Ok(DownloadResult::Unchanged(_))));
+        match space_error.into_inner() {
             Some(error) => Err(error.into()),
             None => Ok(result),
         }
     }
 
-    fn has_moved(&mut self) -> bool {
+    fn has_progressed(&mut self) -> bool {
         self.download.as_mut().is_some_and(Download::has_progressed)
     }
 
-    fn discard(&mut self) {
-        self.ahead = None;
+    fn discard_download(&mut self) {
+        self.streaming_seal = None;
         if let Some(download) = &mut self.download {
             download.restart();
         }
     }
 
-    fn unwrap(&mut self, arrived: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
-        let limit = self.intent.effort.limits.archive;
+    fn remove_second_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
+        let limit = self.intent.seal_options.limits.archive;
         let downloads = self.writer.store().downloads_directory()?;
-        Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &arrived.path))?)
+        Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &received.path))?)
     }
 
-    fn bring(
+    fn ingest(
         &mut self,
         record: &mut StoreRecord,
         arrival: &IncomingBundle<'_>,
-        ours: bool,
+        may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        let done = self.ahead.take().and_then(|ahead| ahead.finish(arrival.path));
-        let arrival = &IncomingBundle { ahead: RefCell::new(done), ..*arrival };
-        ingest_bundle(self.writer, record, self.intent, arrival, ours, &self.means.who, &self.means.doing.sealing)
+        let streamed_seal = self.streaming_seal.take().and_then(|sealing| sealing.finish(arrival.path));
+        let arrival = &IncomingBundle { streamed_seal: RefCell::new(streamed_seal), ..*arrival };
+        ingest_bundle(
+            self.writer,
+            record,
+            self.intent,
+            arrival,
+            may_move,
+            &self.context.who,
+            &self.context.progress.sealing,
+        )
     }
 
-    fn find_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
-        Ok(note_offered_again(self.writer, record, source, id, &self.means.who)?)
+    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(note_offered_again(self.writer, record, source, id, &self.context.who)?)
     }
 
-    fn settle(
+    fn activate_due(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,
-        brought: Option<IngestedBundle>,
+        ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError> {
-        let stop = || self.means.is_cancelled();
-        let in_force = || self.means.in_force(self.intent);
-        let asker =
-            ActivationRequest { who: &self.means.who, force: self.means.force, stop: &stop, in_force: &in_force };
-        activate_and_prune(self.writer, record, asker, found, brought)
+        let is_cancelled = || self.context.is_cancelled();
+        let in_force = || self.context.in_force(self.intent);
+        let request = ActivationRequest {
+            who: &self.context.who,
+            force: self.context.force,
+            is_cancelled: &is_cancelled,
+            in_force: &in_force,
+        };
+        activate_and_prune(self.writer, record, request, found, ingested)
     }
 }
 
-/// Sends a conditional GET without the API key. The body is compared, because servers that export also rewrite dates.
-async fn probe(
+/// Sends a conditional GET without the API key. The bodies are compared, because a server may change dates without a
+/// change of the content.
+async fn read_probe(
     http: &reqwest::Client,
     url: &SafeUrl,
-    before: Option<&ProbeResult>,
+    previous: Option<&ProbeResult>,
     max_redirects: usize,
 ) -> Result<Option<ProbeResult>, RequestError> {
     let policy = RedirectPolicy { scope: RedirectScope::AnyOrigin, max_redirects };
     let followed = follow_redirects(http, &Method::GET, url, &policy, async |hop| {
         let mut request = hop.request();
-        if let Some(etag) = before.and_then(|before| before.etag.as_deref()) {
+        if let Some(etag) = previous.and_then(|previous| previous.etag.as_deref()) {
             request = request.header(IF_NONE_MATCH, etag);
-        } else if let Some(date) = before.and_then(|before| before.last_modified.as_deref()) {
+        } else if let Some(date) = previous.and_then(|previous| previous.last_modified.as_deref()) {
             request = request.header(IF_MODIFIED_SINCE, date);
         }
         request.send().await.map_err(|error| RequestError::from_client(error, hop.url))
     });
-    let (mut response, from) = followed.await?;
+    let (mut response, final_url) = followed.await?;
     let status = response.status().as_u16();
-    if status == 304 && before.is_some() {
+    if status == 304 && previous.is_some() {
         return Ok(None);
     }
     let text = |name| Some(response.headers().get(name)?.to_str().ok()?.to_owned());
@@ -432,10 +464,10 @@ async fn probe(
     let mut hasher = Sha256Hasher::new();
     let mut size = 0;
     let mut start = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &from))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| RequestError::from_client(error, &final_url))? {
         size += chunk.len();
         if size > MAX_PROBE_BYTES {
-            return Err(RequestError::new(RequestErrorCause::TooLarge, "it is over 8 MiB"));
+            return Err(RequestError::new(RequestErrorCause::TooLarge, "it is larger than 8 MiB"));
         }
         if start.len() < 1024 {
             start.extend_from_slice(&chunk[..chunk.len().min(1024)]);
@@ -443,10 +475,10 @@ async fn probe(
         hasher.update(&chunk);
     }
     if status != 200 {
-        let mut scrubber = Scrubber::default();
-        scrubber.hide_url(url);
-        scrubber.hide_url(&from);
-        return Err(RequestError::from_answer(status, &headers, &start, &scrubber));
+        let mut redactor = SecretRedactor::default();
+        redactor.hide_url(url);
+        redactor.hide_url(&final_url);
+        return Err(RequestError::from_response(status, &headers, &start, &redactor));
     }
-    Ok(Some(ProbeResult { sha256: hasher.take().hex(), etag, last_modified }))
+    Ok(Some(ProbeResult { sha256: hasher.finalize_reset().to_hex(), etag, last_modified }))
 }

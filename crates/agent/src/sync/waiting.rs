@@ -11,7 +11,7 @@ pub struct WaitingVersion {
     /// The version's id.
     pub version: VersionId,
     /// The reason why it waits.
-    pub waits: WaitingReason,
+    pub reason: WaitingReason,
 }
 
 /// The reason why a version waits.
@@ -24,7 +24,7 @@ pub enum WaitingReason {
     /// A hold must end.
     Release,
     /// The next check of the source decides.
-    Look,
+    NextCheck,
 }
 
 impl WaitingReason {
@@ -34,35 +34,35 @@ impl WaitingReason {
             WaitingReason::Person => "manual",
             WaitingReason::Gate(_) => "gate",
             WaitingReason::Release => "hold",
-            WaitingReason::Look => "look",
+            WaitingReason::NextCheck => "look",
         }
     }
 }
 
-/// The version that waits: the pinned one, else the newest, unless it is active. Without a readable configuration the
-/// record alone decides.
-pub fn staged(record: &StoreRecord, intent: Option<&SyncIntent>) -> Option<WaitingVersion> {
-    let version = record.waiting(intent.and_then(|intent| intent.pin.as_ref()).map(VersionLabel::as_str))?;
+/// Returns the version that waits: the pinned one, else the newest, unless it is active. Without a readable
+/// configuration the record alone decides.
+pub fn find_staged_version(record: &StoreRecord, intent: Option<&SyncIntent>) -> Option<WaitingVersion> {
+    let version = record.waiting_version(intent.and_then(|intent| intent.pin.as_ref()).map(VersionLabel::as_str))?;
     let refused = record.gate.as_ref().filter(|verdict| verdict.version == version).and_then(|v| v.refused.clone());
-    let waits = match refused {
+    let reason = match refused {
         _ if record.hold.is_some() => WaitingReason::Release,
         _ if intent.is_some_and(|intent| intent.activation == ActivationMode::Manual) => WaitingReason::Person,
         Some(why) => WaitingReason::Gate(why),
-        None => WaitingReason::Look,
+        None => WaitingReason::NextCheck,
     };
-    Some(WaitingVersion { version, waits })
+    Some(WaitingVersion { version, reason })
 }
 
-/// The last part of a message about a waiting version: what to do about it.
-pub fn way_out(staged: &WaitingVersion) -> String {
-    let id = staged.version.short();
-    match staged.waits {
+/// Returns the last part of a message about a waiting version: how it becomes active.
+pub fn next_step_hint(waiting: &WaitingVersion) -> String {
+    let id = waiting.version.short();
+    match waiting.reason {
         WaitingReason::Person => format!("`docwharf activate {id}` makes it active"),
         WaitingReason::Gate(_) => {
             format!("`docwharf activate {id}` lets it through, or --force with the sync or import that brings it")
         }
         WaitingReason::Release => "`docwharf release` ends the hold".to_owned(),
-        WaitingReason::Look => "it is due at the next look".to_owned(),
+        WaitingReason::NextCheck => "the next check of the source activates it".to_owned(),
     }
 }
 
@@ -73,7 +73,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     fn verdict(version: VersionId, refused: Option<&str>) -> GateVerdict {
@@ -92,26 +92,26 @@ mod tests {
     fn what_waits_waits_for_a_release_else_a_person_else_the_gate_else_the_next_look() {
         let manual = SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
         let auto = SyncIntent::default();
-        let (no, yes, other) = (verdict(id(2), Some("no")), verdict(id(2), None), verdict(id(3), Some("no")));
+        let (refused, accepted, other) = (verdict(id(2), Some("no")), verdict(id(2), None), verdict(id(3), Some("no")));
         let gate = || WaitingReason::Gate("no".to_owned());
         let cases = [
-            (true, Some(&manual), Some(&no), WaitingReason::Release),
+            (true, Some(&manual), Some(&refused), WaitingReason::Release),
             (true, None, None, WaitingReason::Release),
-            (false, Some(&manual), Some(&no), WaitingReason::Person),
-            (false, Some(&auto), Some(&no), gate()),
-            (false, None, Some(&no), gate()),
-            (false, Some(&auto), Some(&yes), WaitingReason::Look),
-            (false, Some(&auto), Some(&other), WaitingReason::Look),
-            (false, Some(&auto), None, WaitingReason::Look),
+            (false, Some(&manual), Some(&refused), WaitingReason::Person),
+            (false, Some(&auto), Some(&refused), gate()),
+            (false, None, Some(&refused), gate()),
+            (false, Some(&auto), Some(&accepted), WaitingReason::NextCheck),
+            (false, Some(&auto), Some(&other), WaitingReason::NextCheck),
+            (false, Some(&auto), None, WaitingReason::NextCheck),
         ];
-        for (is_held, intent, gate, waits) in cases {
+        for (is_held, intent, gate, reason) in cases {
             let hold = is_held.then(|| ActivationHold { who: String::new(), when: String::new(), why: String::new() });
             let mut record = StoreRecord { newest: Some(id(2)), gate: gate.cloned(), hold, ..StoreRecord::default() };
             record.active = Some(id(1));
-            let expected = WaitingVersion { version: id(2), waits };
-            assert_eq!(staged(&record, intent), Some(expected), "{is_held} {gate:?}");
+            let expected = WaitingVersion { version: id(2), reason };
+            assert_eq!(find_staged_version(&record, intent), Some(expected), "{is_held} {gate:?}");
             record.active = Some(id(2));
-            assert_eq!(staged(&record, intent), None, "it is active");
+            assert_eq!(find_staged_version(&record, intent), None, "it is active");
         }
     }
 
@@ -119,24 +119,24 @@ mod tests {
     fn the_pin_names_what_waits_and_each_wait_has_its_word_and_way_out() {
         let pinned = SyncIntent { pin: Some(VersionLabel::new("L").unwrap()), ..SyncIntent::default() };
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
-        assert_eq!(staged(&record, Some(&pinned)), None, "the label is not there yet");
+        assert_eq!(find_staged_version(&record, Some(&pinned)), None, "the label does not exist yet");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".to_owned(), labelled);
-        let of = |intent| staged(&record, intent).map(|staged| staged.version);
+        let version = |intent| find_staged_version(&record, intent).map(|staged| staged.version);
         assert_eq!(
-            (of(Some(&pinned)), of(Some(&SyncIntent::default())), of(None)),
+            (version(Some(&pinned)), version(Some(&SyncIntent::default())), version(None)),
             (Some(id(3)), Some(id(2)), Some(id(2)))
         );
         let activate = format!("`docwharf activate {}`", id(2).short());
-        for (waits, word, way) in [
+        for (reason, name, hint) in [
             (WaitingReason::Person, "manual", activate.as_str()),
             (WaitingReason::Gate(String::new()), "gate", "--force"),
             (WaitingReason::Release, "hold", "`docwharf release`"),
-            (WaitingReason::Look, "look", "next look"),
+            (WaitingReason::NextCheck, "look", "next check"),
         ] {
-            assert_eq!(waits.name(), word);
-            let said = way_out(&WaitingVersion { version: id(2), waits });
-            assert!(said.contains(way), "{said}");
+            assert_eq!(reason.name(), name);
+            let text = next_step_hint(&WaitingVersion { version: id(2), reason });
+            assert!(text.contains(hint), "{text}");
         }
     }
 }

@@ -16,7 +16,7 @@ pub enum ContentCoding {
 }
 
 impl ContentCoding {
-    /// All content codings of this module.
+    /// All content codings that this module can encode.
     pub const ALL: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Zstd];
 
     /// The name of the coding in `Content-Encoding` (RFC 9110, 8.4.1) and in `server.codings`.
@@ -33,15 +33,15 @@ impl ContentCoding {
     }
 }
 
-/// The quality (Brotli) or level (Zstandard) of an encoder, chosen by [`choose_effort`].
+/// The level of an encoder (for Brotli: its quality), chosen by [`choose_encoder_level`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EncoderEffort(i32);
+pub struct EncoderLevel(i32);
 
-/// Brotli qualities, each with the largest content of a site in bytes that it is used for. Measured on the pages of the
-/// Python and Rust documentation, on one core, compared with gzip at level 6: quality 11 makes 76 % of its bytes at 0.8
-/// MB/s, quality 10 makes 78 % at 2.7 MB/s, quality 5 makes 87 % at 40 MB/s. Qualities between 5 and 10 are as slow as
-/// 10, because their tables are cleared for each page. So a version costs at most about a minute of one core, however
-/// large it is: 40 s, 50 s, and 13 s for the 511 MB of the Rust documentation.
+/// The largest content of a site in bytes and the Brotli quality up to that size. Measured on the pages of the Python
+/// and Rust documentation, on one core, compared with gzip at level 6: quality 11 makes 76 % of its bytes at 0.8 MB/s,
+/// quality 10 makes 78 % at 2.7 MB/s, quality 5 makes 87 % at 40 MB/s. Qualities between 5 and 10 are as slow as 10,
+/// because their tables are cleared for each page. So a version costs at most about a minute of one core, however large
+/// it is: 40 s, 50 s, and 13 s for the 511 MB of the Rust documentation.
 const BROTLI_QUALITIES: [(u64, i32); 2] = [(32 << 20, 11), (128 << 20, 10)];
 /// The Brotli quality for larger sites.
 const FAST_BROTLI_QUALITY: i32 = 5;
@@ -54,13 +54,14 @@ const ZSTD_LEVEL: i32 = 9;
 /// RFC 9659: 8 MiB).
 const MAX_WINDOW_LOG: i32 = 22;
 
-/// Chooses the effort for a site with `content` bytes: the larger the site, the less a page may cost.
-pub fn choose_effort(coding: ContentCoding, content: u64) -> EncoderEffort {
-    EncoderEffort(match coding {
+/// Chooses the level for a site with `content_bytes` bytes of content: the larger the site, the less time a page may
+/// take.
+pub fn choose_encoder_level(coding: ContentCoding, content_bytes: u64) -> EncoderLevel {
+    EncoderLevel(match coding {
         ContentCoding::Zstd => ZSTD_LEVEL,
         ContentCoding::Brotli => BROTLI_QUALITIES
             .iter()
-            .find(|(most, _)| content <= *most)
+            .find(|(max_content_bytes, _)| content_bytes <= *max_content_bytes)
             .map_or(FAST_BROTLI_QUALITY, |(_, quality)| *quality),
     })
 }
@@ -75,25 +76,25 @@ enum EncoderKind {
 
 impl std::fmt::Debug for ContentEncoder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Encoder")
+        f.write_str("ContentEncoder")
     }
 }
 
 impl ContentEncoder {
     /// Creates an encoder for a content of exactly `len` bytes.
-    pub fn new(coding: ContentCoding, EncoderEffort(effort): EncoderEffort, len: u64) -> io::Result<ContentEncoder> {
+    pub fn new(coding: ContentCoding, EncoderLevel(level): EncoderLevel, len: u64) -> io::Result<ContentEncoder> {
         let inner = match coding {
             ContentCoding::Brotli => {
                 let params = BrotliEncoderParams {
-                    quality: effort,
-                    lgwin: window_log(effort, len),
+                    quality: level,
+                    lgwin: window_log(level, len),
                     size_hint: usize::try_from(len).unwrap_or(usize::MAX),
                     ..BrotliEncoderParams::default()
                 };
                 EncoderKind::Brotli(Box::new(CompressorWriter::with_params(Vec::new(), 16 << 10, &params)))
             }
             ContentCoding::Zstd => {
-                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), effort)?;
+                let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level)?;
                 encoder.set_pledged_src_size(Some(len))?;
                 encoder.window_log(window_log(0, len).cast_unsigned())?;
                 EncoderKind::Zstd(encoder)
@@ -110,7 +111,7 @@ impl ContentEncoder {
         }
     }
 
-    /// The number of encoded bytes so far. The encoder may hold back more.
+    /// The number of encoded bytes so far. The encoder may still hold more in its buffer.
     pub fn encoded_len(&self) -> usize {
         match &self.0 {
             EncoderKind::Brotli(encoder) => encoder.get_ref().len(),
@@ -130,8 +131,8 @@ impl ContentEncoder {
 /// Returns the base-2 logarithm of the smallest window that holds the content: at high qualities the encoder's tables
 /// grow with the window. At the quality [`FAST_BROTLI_QUALITY`] a small window would select other tables, which are
 /// slower.
-fn window_log(effort: i32, len: u64) -> i32 {
-    if effort == FAST_BROTLI_QUALITY {
+fn window_log(brotli_quality: i32, len: u64) -> i32 {
+    if brotli_quality == FAST_BROTLI_QUALITY {
         return MAX_WINDOW_LOG;
     }
     (16..MAX_WINDOW_LOG).find(|window| (1u64 << window) - 16 >= len).unwrap_or(MAX_WINDOW_LOG)
@@ -143,7 +144,7 @@ mod tests {
 
     use super::*;
 
-    fn decoded(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
+    fn decode(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
         let mut content = Vec::new();
         match coding {
             ContentCoding::Brotli => {
@@ -163,10 +164,11 @@ mod tests {
                     if len > 1_000_000 && site < 1 << 30 {
                         continue; // slow, and the same code
                     }
-                    let mut encoder = ContentEncoder::new(coding, choose_effort(coding, site), len as u64).unwrap();
+                    let mut encoder =
+                        ContentEncoder::new(coding, choose_encoder_level(coding, site), len as u64).unwrap();
                     content.chunks(70_001).for_each(|piece| encoder.write(piece).unwrap());
                     let coded = encoder.finish().unwrap();
-                    assert!(decoded(coding, &coded) == content, "{coding:?} of {len} bytes in a site of {site}");
+                    assert!(decode(coding, &coded) == content, "{coding:?} of {len} bytes in a site of {site}");
                 }
             }
         }
@@ -174,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_larger_a_site_the_less_a_page_of_it_may_cost() {
-        let quality = |content: u64| choose_effort(ContentCoding::Brotli, content).0;
+        let quality = |content: u64| choose_encoder_level(ContentCoding::Brotli, content).0;
         assert_eq!([0, 32 << 20, (32 << 20) + 1, 128 << 20, 511_000_000].map(quality), [11, 11, 10, 10, 5]);
     }
 
@@ -201,14 +203,14 @@ mod tests {
             assert_eq!((window_log(11, len), window_log(FAST_BROTLI_QUALITY, len)), (bits, 22), "{len}");
         }
         assert_eq!(
-            [0, u64::MAX].map(|content| choose_effort(ContentCoding::Zstd, content)),
-            [EncoderEffort(ZSTD_LEVEL); 2]
+            [0, u64::MAX].map(|content| choose_encoder_level(ContentCoding::Zstd, content)),
+            [EncoderLevel(ZSTD_LEVEL); 2]
         );
         for coding in ContentCoding::ALL {
-            let mut encoder = ContentEncoder::new(coding, choose_effort(coding, 0), 3).unwrap();
+            let mut encoder = ContentEncoder::new(coding, choose_encoder_level(coding, 0), 3).unwrap();
             encoder.write(b"abc").unwrap();
-            let made = encoder.encoded_len();
-            assert!(made <= encoder.finish().unwrap().len(), "{coding:?}");
+            let encoded_len = encoder.encoded_len();
+            assert!(encoded_len <= encoder.finish().unwrap().len(), "{coding:?}");
         }
     }
 }

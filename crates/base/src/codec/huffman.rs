@@ -33,7 +33,7 @@ pub(super) const LITLEN_SIZE: usize = 2400;
 pub(super) const DIST_SIZE: usize = 448;
 pub(super) const CODE_LENGTH_SIZE: usize = 128;
 
-const MAX_BITS: usize = 15;
+const MAX_CODE_BITS: usize = 15;
 
 /// The reason why a list of code lengths does not define a code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,31 +83,31 @@ const DISTANCES: [(u16, u8); 30] = [
     (16385, 13), (24577, 13),
 ];
 
-/// Fills `table` for the code that `lengths` defines. As in zlib, an incomplete code is allowed only if `single` is set
-/// and it has one code of one bit, or no code at all. Unused codes decode to [`INVALID`].
+/// Fills `table` for the code that `lengths` defines. As in zlib, an incomplete code is allowed only if `allows_single`
+/// is set and it has one code of one bit, or no code at all. Unused codes decode to [`INVALID`].
 pub(super) fn build_table(
     table: &mut [u32],
     bits: u32,
     lengths: &[u8],
-    entry_of: fn(usize) -> u32,
-    single: bool,
+    make_entry: fn(usize) -> u32,
+    allows_single: bool,
 ) -> Result<(), CodeFault> {
-    let mut count = [0u16; MAX_BITS + 1];
+    let mut count = [0u16; MAX_CODE_BITS + 1];
     for &len in lengths {
         count[usize::from(len)] += 1;
     }
     count[0] = 0;
-    let longest = (1..=MAX_BITS).rev().find(|&len| count[len] != 0).unwrap_or(0);
+    let longest = (1..=MAX_CODE_BITS).rev().find(|&len| count[len] != 0).unwrap_or(0);
 
-    let mut left = 1i32;
+    let mut unused = 1i32;
     for &n in &count[1..] {
-        left = (left << 1) - i32::from(n);
-        if left < 0 {
+        unused = (unused << 1) - i32::from(n);
+        if unused < 0 {
             return Err(CodeFault::Oversubscribed);
         }
     }
-    if left > 0 {
-        if !single || longest > 1 {
+    if unused > 0 {
+        if !allows_single || longest > 1 {
             return Err(CodeFault::Incomplete);
         }
         // One code of one bit, or none: the entries that are not written below stay unused.
@@ -115,8 +115,8 @@ pub(super) fn build_table(
     }
 
     // Symbols in the order of their codes: by length, then by value.
-    let mut next = [0u16; MAX_BITS + 2];
-    for len in 1..=MAX_BITS {
+    let mut next = [0u16; MAX_CODE_BITS + 2];
+    for len in 1..=MAX_CODE_BITS {
         next[len + 1] = next[len] + count[len];
     }
     let starts = next;
@@ -136,8 +136,8 @@ pub(super) fn build_table(
     let mut filled = 1usize << 1;
     let mut len = 1usize;
     loop {
-        for at in starts[len]..starts[len + 1] {
-            let entry = entry_of(usize::from(sorted[usize::from(at)]));
+        for index in starts[len]..starts[len + 1] {
+            let entry = make_entry(usize::from(sorted[usize::from(index)]));
             table[code] = entry + (len as u32) + ((len as u32) << 8);
             code = next_code(code, len);
         }
@@ -156,46 +156,47 @@ pub(super) fn build_table(
     if longest <= bits as usize {
         return Ok(());
     }
-    second_level(table, bits as usize, &starts, &sorted, longest, code, entry_of);
+    build_second_level(table, bits as usize, &starts, &sorted, longest, code, make_entry);
     Ok(())
 }
 
-fn second_level(
+/// Fills the second-level tables for the codes that are longer than `bits`. `code` is the first of them, reversed.
+fn build_second_level(
     table: &mut [u32],
     bits: usize,
-    starts: &[u16; MAX_BITS + 2],
+    starts: &[u16; MAX_CODE_BITS + 2],
     sorted: &[u16; 320],
     longest: usize,
     mut code: usize,
-    entry_of: fn(usize) -> u32,
+    make_entry: fn(usize) -> u32,
 ) {
     let mut free = 1usize << bits;
     let mut prefix = usize::MAX;
     let mut sub_start = 0usize;
     let mask = (1 << bits) - 1;
     for len in bits + 1..=longest {
-        for at in starts[len]..starts[len + 1] {
+        for index in starts[len]..starts[len + 1] {
             if code & mask != prefix {
                 prefix = code & mask;
                 sub_start = free;
                 // The second-level table is as wide as the codes with this prefix need: it grows until they fill it.
                 let mut sub_bits = len - bits;
-                let mut room = (1i32 << sub_bits) - i32::from(starts[len + 1] - at);
-                while room > 0 {
+                let mut unused = (1i32 << sub_bits) - i32::from(starts[len + 1] - index);
+                while unused > 0 {
                     sub_bits += 1;
-                    let l = bits + sub_bits;
-                    room = (room << 1) - i32::from(starts[l + 1] - starts[l]);
+                    let next_len = bits + sub_bits;
+                    unused = (unused << 1) - i32::from(starts[next_len + 1] - starts[next_len]);
                 }
                 free += 1 << sub_bits;
                 table[prefix] = LINK | (sub_start as u32) << 16 | (sub_bits as u32) << 8 | bits as u32;
             }
-            let entry = entry_of(usize::from(sorted[usize::from(at)]));
-            let own = (len - bits) as u32;
-            let value = entry + own + (own << 8);
-            let mut index = sub_start + (code >> bits);
-            while index < free {
-                table[index] = value;
-                index += 1 << own;
+            let entry = make_entry(usize::from(sorted[usize::from(index)]));
+            let rest_bits = (len - bits) as u32;
+            let value = entry + rest_bits + (rest_bits << 8);
+            let mut slot = sub_start + (code >> bits);
+            while slot < free {
+                table[slot] = value;
+                slot += 1 << rest_bits;
             }
             code = next_code(code, len);
         }

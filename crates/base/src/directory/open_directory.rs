@@ -14,8 +14,9 @@ use rustix::io::Errno;
 
 use crate::regular_file::not_regular_error;
 
-/// Attempts at a resolution that a concurrent rename disturbs, before it is done component by component.
-const KERNEL_ATTEMPTS: usize = 8;
+/// Upper bound of the attempts to resolve a path with `openat2(2)` while concurrent renames disturb it. After that, the
+/// path is resolved component by component.
+const MAX_KERNEL_ATTEMPTS: usize = 8;
 
 /// An open directory. Clones share the descriptor.
 #[derive(Debug, Clone)]
@@ -26,10 +27,10 @@ pub struct Directory {
     resolution: PathResolution,
 }
 
-/// The way in which paths of several components are resolved.
+/// The method by which paths of several components are resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PathResolution {
-    /// `openat2(2)`; like [`PathResolution::Components`] where that is refused.
+    /// `openat2(2)`; [`PathResolution::Components`] where that is refused.
     #[default]
     Kernel,
     /// One component after another, each with `O_NOFOLLOW`.
@@ -49,10 +50,10 @@ pub enum FileAccess {
     Append(u32),
 }
 
-/// Requirements on a file besides being a regular file.
+/// Requirements on a file, besides that it is a regular file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileRequirements {
-    /// The user who must own the file.
+    /// The id of the user that must own the file.
     pub required_owner: Option<u32>,
     /// Whether a second name (a hard link) is an error: such a file may be any file of the file system.
     pub single_name: bool,
@@ -90,7 +91,7 @@ pub struct DirectoryEntry {
 pub struct FileId(u64, u64);
 
 impl FileId {
-    /// Returns the identity of the file or directory with this metadata.
+    /// Returns the id of the file or directory with this metadata.
     pub fn from_metadata(metadata: &Metadata) -> FileId {
         FileId(metadata.dev(), metadata.ino())
     }
@@ -102,14 +103,14 @@ impl Directory {
         Directory::open_with(path, PathResolution::Kernel)
     }
 
-    /// Opens the directory at `path` like [`Directory::open`], with the way to resolve paths below it.
+    /// Opens the directory at `path` like [`Directory::open`], with a method to resolve paths below it.
     pub fn open_with(path: &Path, resolution: PathResolution) -> io::Result<Directory> {
         let descriptor = rustix::fs::open(path, OPEN_DIRECTORY_FLAGS, Mode::empty())?;
         Ok(Directory { descriptor: Arc::new(descriptor), path: path.to_owned(), resolution })
     }
 
     /// Opens the directory at `path`, whose last component must not be a link.
-    pub fn open_unlinked(path: &Path) -> io::Result<Directory> {
+    pub fn open_no_follow(path: &Path) -> io::Result<Directory> {
         let descriptor = rustix::fs::open(path, OPEN_DIRECTORY_FLAGS | OFlags::NOFOLLOW, Mode::empty());
         let descriptor = Arc::new(descriptor.map_err(link_error)?);
         Ok(Directory { descriptor, path: path.to_owned(), resolution: PathResolution::Kernel })
@@ -121,7 +122,7 @@ impl Directory {
     }
 
     /// Returns a path to this directory for calls that take only paths. It is valid as long as this descriptor is open.
-    pub fn path_of_descriptor(&self) -> PathBuf {
+    pub fn proc_fd_path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd()))
     }
 
@@ -151,7 +152,7 @@ impl Directory {
     }
 
     /// Opens a directory below this one. An empty path is this directory.
-    pub fn directory(&self, path: impl AsRef<Path>) -> io::Result<Directory> {
+    pub fn open_directory(&self, path: impl AsRef<Path>) -> io::Result<Directory> {
         let path = path.as_ref();
         if path.as_os_str().is_empty() {
             return Ok(self.clone());
@@ -164,7 +165,7 @@ impl Directory {
     pub fn create_directory(&self, name: impl AsRef<OsStr>, mode: u32) -> io::Result<Directory> {
         let name = check_name(name.as_ref())?;
         rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode))?;
-        self.directory(name)
+        self.open_directory(name)
     }
 
     /// Opens a directory in this one, and creates it if it does not exist.
@@ -172,22 +173,27 @@ impl Directory {
         let name = check_name(name.as_ref())?;
         match rustix::fs::mkdirat(&*self.descriptor, name, Mode::from_raw_mode(mode)) {
             // A full or read-only disk refuses `mkdir` before it checks whether the directory exists.
-            Err(error) => self.directory(name).map_err(|opening| match opening.kind() {
+            Err(error) => self.open_directory(name).map_err(|opening| match opening.kind() {
                 io::ErrorKind::NotFound => error.into(),
                 _ => opening,
             }),
-            Ok(()) => self.directory(name),
+            Ok(()) => self.open_directory(name),
         }
     }
 
     /// Opens a regular file below this directory for reading.
-    pub fn file(&self, path: impl AsRef<Path>) -> io::Result<File> {
+    pub fn open_for_reading(&self, path: impl AsRef<Path>) -> io::Result<File> {
         self.open_file(path, FileAccess::Read, FileRequirements::default())
     }
 
-    /// Opens a file below this directory. A file that is not regular, or does not meet the `demands`, is an error; the
-    /// call never blocks.
-    pub fn open_file(&self, path: impl AsRef<Path>, access: FileAccess, demands: FileRequirements) -> io::Result<File> {
+    /// Opens a file below this directory. A file that is not regular, or does not meet the `requirements`, is an error;
+    /// the call never blocks.
+    pub fn open_file(
+        &self,
+        path: impl AsRef<Path>,
+        access: FileAccess,
+        requirements: FileRequirements,
+    ) -> io::Result<File> {
         let path = path.as_ref();
         let (flags, mode) = match access {
             FileAccess::Read => (OFlags::RDONLY, 0),
@@ -209,21 +215,21 @@ impl Directory {
         if !metadata.is_file() {
             return Err(not_regular_error(metadata.file_type()));
         }
-        if demands.single_name && metadata.nlink() > 1 {
+        if requirements.single_name && metadata.nlink() > 1 {
             return Err(io::Error::other("it has a second name (a hard link); remove it"));
         }
-        if demands.required_owner.is_some_and(|owner| owner != metadata.uid()) {
+        if requirements.required_owner.is_some_and(|owner| owner != metadata.uid()) {
             return Err(io::Error::other(format!("it belongs to user {}; remove it", metadata.uid())));
         }
         Ok(file)
     }
 
-    /// Reads a regular file of at most `most` bytes.
-    pub fn read(&self, path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+    /// Reads a regular file of at most `max_bytes` bytes.
+    pub fn read(&self, path: impl AsRef<Path>, max_bytes: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        self.file(path)?.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > most {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {most} bytes")));
+        self.open_for_reading(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > max_bytes {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {max_bytes} bytes")));
         }
         Ok(bytes)
     }
@@ -234,8 +240,8 @@ impl Directory {
         self.open_below(Path::new(check_name(name.as_ref())?), flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
-    /// Replaces `name` by a new file with the content that `fill` writes. After a crash it is all of the old or all of
-    /// the new file; after a failure nothing is left of the new one.
+    /// Replaces `name` by a new file with the content that `fill` writes. After a crash it is the complete old or the
+    /// complete new file; after a failure nothing is left of the new one.
     pub fn replace_file(
         &self,
         name: impl AsRef<OsStr>,
@@ -245,13 +251,13 @@ impl Directory {
         let name = check_name(name.as_ref())?;
         let temporary = [b".", name.as_bytes(), b".new"].concat();
         let temporary = OsStr::from_bytes(&temporary);
-        // Left by a crash, or created by another user.
-        self.remove_file_if_there(temporary)?;
-        let written = self.create_file(temporary, mode).and_then(|file| {
+        // The temporary file may exist: left by a crash, or created by another user.
+        self.remove_file_if_exists(temporary)?;
+        let result = self.create_file(temporary, mode).and_then(|file| {
             fill(&file)?;
             file.sync_all()
         });
-        if let Err(error) = written.and_then(|()| self.rename(temporary, self, name)) {
+        if let Err(error) = result.and_then(|()| self.rename(temporary, self, name)) {
             // On a full disk, half a file takes the space that the next attempt needs.
             let _ = self.remove_file(temporary);
             return Err(error);
@@ -264,8 +270,8 @@ impl Directory {
         self.replace_file(name, mode, |mut file| file.write_all(bytes))
     }
 
-    /// Reads the metadata of a path below this directory; for a link, those of the link itself. An empty path is this
-    /// directory.
+    /// Reads the metadata of a path below this directory; for a link, the metadata of the link itself. An empty path is
+    /// this directory.
     pub fn metadata_of(&self, path: impl AsRef<Path>) -> io::Result<Metadata> {
         if path.as_ref().as_os_str().is_empty() {
             return self.metadata();
@@ -283,7 +289,7 @@ impl Directory {
         let link = self.open_below(path.as_ref(), OFlags::PATH, Mode::empty())?;
         let link = File::from(link);
         if !link.metadata()?.is_symlink() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no symbolic link"));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a symbolic link"));
         }
         let target = rustix::fs::readlinkat(&link, c"", Vec::new())?;
         Ok(PathBuf::from(OsString::from_vec(target.into_bytes())))
@@ -301,22 +307,27 @@ impl Directory {
     }
 
     /// Renames like [`Directory::rename`], but an existing new name is an error (`AlreadyExists`).
-    pub fn rename_to_free(&self, name: impl AsRef<OsStr>, to: &Directory, new: impl AsRef<OsStr>) -> io::Result<()> {
-        let (name, new) = (check_name(name.as_ref())?, check_name(new.as_ref())?);
-        match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new, RenameFlags::NOREPLACE) {
+    pub fn rename_no_replace(
+        &self,
+        name: impl AsRef<OsStr>,
+        to: &Directory,
+        new_name: impl AsRef<OsStr>,
+    ) -> io::Result<()> {
+        let (name, new_name) = (check_name(name.as_ref())?, check_name(new_name.as_ref())?);
+        match rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, new_name, RenameFlags::NOREPLACE) {
             // Not every file system supports RENAME_NOREPLACE. There, a file that another process creates between the
             // check and the rename is replaced.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.has(new) => Err(Errno::EXIST.into()),
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename(name, to, new),
-            done => Ok(done?),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if to.has(new_name) => Err(Errno::EXIST.into()),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => self.rename(name, to, new_name),
+            result => Ok(result?),
         }
     }
 
     /// Exchanges two names in one step. Not every file system supports it; see [`is_unsupported`].
-    pub fn exchange(&self, name: impl AsRef<OsStr>, to: &Directory, other: impl AsRef<OsStr>) -> io::Result<()> {
-        let (name, other) = (check_name(name.as_ref())?, check_name(other.as_ref())?);
-        let done = rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, other, RenameFlags::EXCHANGE);
-        Ok(done?)
+    pub fn exchange(&self, name: impl AsRef<OsStr>, to: &Directory, other_name: impl AsRef<OsStr>) -> io::Result<()> {
+        let (name, other_name) = (check_name(name.as_ref())?, check_name(other_name.as_ref())?);
+        rustix::fs::renameat_with(&*self.descriptor, name, &*to.descriptor, other_name, RenameFlags::EXCHANGE)?;
+        Ok(())
     }
 
     /// Removes a name that is not a directory. A link is removed itself, not its target.
@@ -325,7 +336,7 @@ impl Directory {
     }
 
     /// Removes a name like [`Directory::remove_file`]; returns whether it existed.
-    pub fn remove_file_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+    pub fn remove_file_if_exists(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match self.remove_file(name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -349,28 +360,28 @@ impl Directory {
         let names = components(path)?;
         if names.len() > 1 && self.resolution == PathResolution::Kernel {
             let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-            for _ in 0..KERNEL_ATTEMPTS {
+            for _ in 0..MAX_KERNEL_ATTEMPTS {
                 match rustix::fs::openat2(&*self.descriptor, path, flags, mode, resolve) {
                     // A concurrent rename disturbed the resolution.
                     Err(Errno::AGAIN) => {}
-                    // An old kernel or a seccomp filter. If the error is about the file, the other way reports it as
-                    // well. A path longer than the kernel accepts is opened component by component, too.
+                    // An old kernel or a seccomp filter. If the error is about the file, the method by components
+                    // reports it as well. A path longer than the kernel accepts is opened component by component, too.
                     Err(Errno::NOSYS | Errno::PERM | Errno::NAMETOOLONG) => break,
                     opened => return opened.map_err(link_error),
                 }
             }
         }
-        let (last, above) = names.split_last().ok_or_else(outside_error)?;
-        let mut reached: Option<OwnedFd> = None;
-        for name in above {
+        let (last, parents) = names.split_last().ok_or_else(outside_error)?;
+        let mut parent: Option<OwnedFd> = None;
+        for name in parents {
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            reached = Some(rustix::fs::openat(self.descriptor_or_own(reached.as_ref()), *name, flags, Mode::empty())?);
+            parent = Some(rustix::fs::openat(self.descriptor_or_own(parent.as_ref()), *name, flags, Mode::empty())?);
         }
-        rustix::fs::openat(self.descriptor_or_own(reached.as_ref()), *last, flags, mode).map_err(link_error)
+        rustix::fs::openat(self.descriptor_or_own(parent.as_ref()), *last, flags, mode).map_err(link_error)
     }
 
-    fn descriptor_or_own<'a>(&'a self, reached: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
-        reached.map_or_else(|| self.descriptor.as_fd(), AsFd::as_fd)
+    fn descriptor_or_own<'a>(&'a self, descriptor: Option<&'a OwnedFd>) -> BorrowedFd<'a> {
+        descriptor.map_or_else(|| self.descriptor.as_fd(), AsFd::as_fd)
     }
 }
 
@@ -460,10 +471,11 @@ fn outside_error() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its directory")
 }
 
-/// Replaces "Too many levels of symbolic links", which would send people to look for a loop.
+/// Converts an error of the kernel. The kernel's message for a link that is not followed, "Too many levels of symbolic
+/// links", would wrongly suggest a loop.
 fn link_error(errno: Errno) -> io::Error {
     match errno {
         Errno::LOOP => io::Error::new(io::ErrorKind::InvalidInput, "it is a symbolic link, which is not followed here"),
-        other => other.into(),
+        errno => errno.into(),
     }
 }

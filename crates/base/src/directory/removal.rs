@@ -1,4 +1,4 @@
-//! Removal of a whole tree through descriptors.
+//! Removal of a complete directory tree through descriptors.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,12 +19,12 @@ impl Directory {
     /// Removes `name` and everything below it. Links are removed themselves, not their targets.
     pub fn remove_all(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = check_name(name.as_ref())?;
-        let refused = match self.remove_file(name) {
+        let unlink_error = match self.remove_file(name) {
             Err(error) if is_directory(&error) => error,
             done => return done,
         };
-        let top = match self.directory(name) {
-            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(refused),
+        let top = match self.open_directory(name) {
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => return Err(unlink_error),
             opened => opened?,
         };
         top.remove_contents()?;
@@ -33,11 +33,11 @@ impl Directory {
 
     /// Removes everything in this directory.
     pub fn remove_contents(&self) -> io::Result<()> {
-        TreeRemoval { top: self, moved: 0 }.empty(self, 0)
+        TreeRemoval { top: self, moved: 0 }.remove_contents_of(self, 0)
     }
 
     /// Removes `name` like [`Directory::remove_all`]; returns whether it existed.
-    pub fn remove_all_if_there(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
+    pub fn remove_all_if_exists(&self, name: impl AsRef<OsStr>) -> io::Result<bool> {
         match self.remove_all(name) {
             Ok(()) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -52,6 +52,7 @@ fn is_directory(error: &io::Error) -> bool {
     code == Some(Errno::ISDIR.raw_os_error()) || code == Some(Errno::PERM.raw_os_error())
 }
 
+/// The removal of everything in one directory.
 struct TreeRemoval<'a> {
     top: &'a Directory,
     /// How many directories have been moved up to the top.
@@ -59,19 +60,19 @@ struct TreeRemoval<'a> {
 }
 
 impl TreeRemoval<'_> {
-    fn empty(&mut self, directory: &Directory, depth: usize) -> io::Result<()> {
+    fn remove_contents_of(&mut self, directory: &Directory, depth: usize) -> io::Result<()> {
         for _ in 0..if depth == 0 { MAX_TOP_LISTINGS } else { MAX_LISTINGS } {
             let mut is_empty = true;
             for entry in directory.entries()? {
                 let entry = entry?;
                 is_empty = false;
                 if entry.kind != EntryKind::Directory {
-                    directory.remove_file_if_there(&entry.name)?;
+                    directory.remove_file_if_exists(&entry.name)?;
                 } else if depth < MAX_DEPTH {
-                    self.empty(&directory.directory(&entry.name)?, depth + 1)?;
+                    self.remove_contents_of(&directory.open_directory(&entry.name)?, depth + 1)?;
                     directory.remove_directory(&entry.name)?;
                 } else {
-                    self.move_up(directory, &entry.name)?;
+                    self.move_to_top(directory, &entry.name)?;
                 }
             }
             if is_empty {
@@ -81,11 +82,11 @@ impl TreeRemoval<'_> {
         Ok(())
     }
 
-    fn move_up(&mut self, directory: &Directory, name: &OsStr) -> io::Result<()> {
+    fn move_to_top(&mut self, directory: &Directory, name: &OsStr) -> io::Result<()> {
         loop {
             self.moved += 1;
             let new = OsString::from(format!(".removing-{}", self.moved));
-            match directory.rename_to_free(name, self.top, &new) {
+            match directory.rename_no_replace(name, self.top, &new) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 done => return done,
             }

@@ -7,21 +7,21 @@ use std::path::{Component, Path, PathBuf};
 
 use super::open_directory::Directory;
 
-/// Upper bound of the links in one resolution, the same as the kernel's.
+/// Upper bound of the links in one resolution: the limit of the kernel (`path_resolution(7)`).
 const MAX_LINKS: usize = 40;
 
-/// The reason why a path of a source directory leads to no file in it.
+/// The reason why the symbolic links in a path of a source directory cannot be resolved.
 #[derive(Debug, thiserror::Error)]
-pub enum LinkError {
+pub enum SymlinkError {
     /// The target is not below the directory.
-    #[error("it leads outside")]
+    #[error("it leads out of the directory")]
     Outside,
     /// The links form a loop, or there are more than 40 of them.
-    #[error("it leads round in a loop")]
+    #[error("its links form a loop, or there are more than {MAX_LINKS}")]
     Loop,
     /// The target does not exist or cannot be read.
-    #[error("it leads nowhere")]
-    Nowhere(#[source] io::Error),
+    #[error("its target does not exist or cannot be read")]
+    Unreadable(#[source] io::Error),
 }
 
 impl Directory {
@@ -30,40 +30,40 @@ impl Directory {
     ///
     /// Another process may change the links right after this call. That is safe: opening the result follows no link, so
     /// a link that is created afterwards makes opening fail.
-    pub fn resolve(&self, path: impl AsRef<Path>) -> Result<PathBuf, LinkError> {
+    pub fn resolve_links(&self, path: impl AsRef<Path>) -> Result<PathBuf, SymlinkError> {
         let base: Vec<OsString> = path_names(&self.path).collect();
-        // Resolution starts at the root of the file system, because a link may leave the directory and come back to it.
-        let mut reached = base.clone();
-        let mut coming: VecDeque<OsString> = path_names(path.as_ref()).collect();
+        // Resolution starts at the root of the file system, because a link may leave the directory and return to it.
+        let mut resolved = base.clone();
+        let mut pending: VecDeque<OsString> = path_names(path.as_ref()).collect();
         let mut links = 0;
-        while let Some(name) = coming.pop_front() {
+        while let Some(name) = pending.pop_front() {
             if name == ".." {
-                reached.pop();
+                resolved.pop();
                 continue;
             }
-            reached.push(name);
-            let Some(below) = reached.strip_prefix(base.as_slice()).filter(|below| !below.is_empty()) else {
+            resolved.push(name);
+            let Some(relative) = resolved.strip_prefix(base.as_slice()).filter(|relative| !relative.is_empty()) else {
                 // Components outside the directory are not read.
                 continue;
             };
-            let target = match self.read_link(below.iter().collect::<PathBuf>()) {
+            let target = match self.read_link(relative.iter().collect::<PathBuf>()) {
                 Ok(target) => target,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput => continue, // not a link
-                Err(error) => return Err(LinkError::Nowhere(error)),
+                Err(error) => return Err(SymlinkError::Unreadable(error)),
             };
             links += 1;
             if links > MAX_LINKS {
-                return Err(LinkError::Loop);
+                return Err(SymlinkError::Loop);
             }
-            reached.pop();
+            resolved.pop();
             if target.is_absolute() {
-                reached.clear();
+                resolved.clear();
             }
             for name in path_names(&target).collect::<Vec<_>>().into_iter().rev() {
-                coming.push_front(name);
+                pending.push_front(name);
             }
         }
-        reached.strip_prefix(base.as_slice()).map(|below| below.iter().collect()).ok_or(LinkError::Outside)
+        resolved.strip_prefix(base.as_slice()).map(|relative| relative.iter().collect()).ok_or(SymlinkError::Outside)
     }
 }
 

@@ -10,13 +10,13 @@ pub struct Digest(pub [u8; 32]);
 
 impl Digest {
     /// Computes the digest of `bytes`.
-    pub fn of(bytes: &[u8]) -> Digest {
+    pub fn compute(bytes: &[u8]) -> Digest {
         Digest(sha2::Sha256::digest(bytes).into())
     }
 
     /// The 64 hexadecimal digits of the digest, in lower case.
-    pub fn hex(&self) -> String {
-        hex(&self.0)
+    pub fn to_hex(&self) -> String {
+        encode_hex(&self.0)
     }
 
     /// Parses 64 hexadecimal digits of either case.
@@ -36,7 +36,7 @@ impl Digest {
 }
 
 /// Formats bytes as lower-case hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
+pub fn encode_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);
     for &byte in bytes {
@@ -48,13 +48,13 @@ pub fn hex(bytes: &[u8]) -> String {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.hex())
+        f.write_str(&self.to_hex())
     }
 }
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.hex())
+        f.write_str(&self.to_hex())
     }
 }
 
@@ -74,7 +74,7 @@ impl Sha256Hasher {
     }
 
     /// Returns the digest of all input so far and resets the hasher.
-    pub fn take(&mut self) -> Digest {
+    pub fn finalize_reset(&mut self) -> Digest {
         Digest(self.0.finalize_reset().into())
     }
 }
@@ -83,22 +83,30 @@ impl Sha256Hasher {
 mod tests {
     use super::*;
 
-    const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    const EMPTY_DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
     fn a_digest_is_read_as_it_is_written_and_in_either_case() {
-        let nothing = Digest::of(b"");
+        let empty = Digest::compute(b"");
         assert_eq!(
-            (nothing.hex(), nothing.to_string(), format!("{nothing:?}")),
-            [NOTHING; 3].map(str::to_owned).into()
+            (empty.to_hex(), empty.to_string(), format!("{empty:?}")),
+            [EMPTY_DIGEST; 3].map(str::to_owned).into()
         );
-        assert_eq!(Digest::parse(NOTHING), Some(nothing));
-        assert_eq!(Digest::parse(&NOTHING.to_ascii_uppercase()), Some(nothing));
-        let other = |digit: &str| format!("{}{digit}", &NOTHING[digit.len()..]);
-        for wrong in ["", &NOTHING[1..], &format!("{NOTHING}0"), &other("g"), &other("+"), &other(" "), &other("ä")] {
-            assert_eq!(Digest::parse(wrong), None, "{wrong}");
+        assert_eq!(Digest::parse(EMPTY_DIGEST), Some(empty));
+        assert_eq!(Digest::parse(&EMPTY_DIGEST.to_ascii_uppercase()), Some(empty));
+        let with_last_digit = |digit: &str| format!("{}{digit}", &EMPTY_DIGEST[digit.len()..]);
+        for invalid in [
+            "",
+            &EMPTY_DIGEST[1..],
+            &format!("{EMPTY_DIGEST}0"),
+            &with_last_digit("g"),
+            &with_last_digit("+"),
+            &with_last_digit(" "),
+            &with_last_digit("ä"),
+        ] {
+            assert_eq!(Digest::parse(invalid), None, "{invalid}");
         }
-        assert_eq!(hex(&[0x00, 0x0f, 0xa5, 0xff]), "000fa5ff");
+        assert_eq!(encode_hex(&[0x00, 0x0f, 0xa5, 0xff]), "000fa5ff");
     }
 
     #[test]
@@ -106,7 +114,7 @@ mod tests {
         let mut hasher = Sha256Hasher::new();
         hasher.update(b"hel");
         hasher.update(b"lo");
-        assert_eq!(hasher.take(), Digest::of(b"hello"));
-        assert_eq!(hasher.take(), Digest::of(b""));
+        assert_eq!(hasher.finalize_reset(), Digest::compute(b"hello"));
+        assert_eq!(hasher.finalize_reset(), Digest::compute(b""));
     }
 }

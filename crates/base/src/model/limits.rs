@@ -28,7 +28,7 @@ pub const MAX_EXPANSION_RATIO: u64 = 200;
 pub const MAX_TOTAL_PATH_BYTES: u64 = 64 << 20;
 
 /// Whether `output` bytes decoded from `input` bytes are a decompression bomb (docs/design/archives.md, rule 6).
-pub fn is_bomb(output: u64, input: u64) -> bool {
+pub fn is_decompression_bomb(output: u64, input: u64) -> bool {
     output > MIN_BOMB_BYTES && output > input.saturating_mul(MAX_EXPANSION_RATIO)
 }
 
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn a_bomb_is_over_the_floor_and_over_the_ratio() {
-        for (output, input, is_a_bomb) in [
+        for (output, input, expected) in [
             (64 << 20, 0, false),
             ((64 << 20) + 1, 0, true),
             (20 << 20, 20 << 10, false),
@@ -47,7 +47,7 @@ mod tests {
             (96 << 20, (96 << 20) / 50, false),
             (u64::MAX, u64::MAX / 2, false),
         ] {
-            assert_eq!(is_bomb(output, input), is_a_bomb, "{output} of {input}");
+            assert_eq!(is_decompression_bomb(output, input), expected, "{output} of {input}");
         }
     }
 

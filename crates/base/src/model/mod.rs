@@ -1,4 +1,4 @@
-//! Types that all other modules use: paths, digests, version ids and labels, limits, units. There is no I/O here.
+//! Types that many modules use: paths, digests, version ids and labels, limits, units. There is no I/O here.
 
 pub mod digest;
 pub mod limits;

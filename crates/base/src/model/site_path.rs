@@ -9,14 +9,14 @@ pub const MAX_PATH_BYTES: usize = 4096;
 pub const MAX_COMPONENT_BYTES: usize = 255;
 
 /// A relative path below the root of a site: components separated by `/`, none of them empty, `.` or `..`, without NUL.
-/// Its bytes are those of the name, whether they are UTF-8 or not.
+/// It need not be UTF-8.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SitePath(Box<[u8]>);
 
 /// The reason why a name is refused. Each text continues "entry NAME …".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NameFault {
-    /// The name is empty, or nothing is left of the name of a file.
+pub enum EntryNameFault {
+    /// The name is empty, or the name of a file has only dots and separators.
     #[error("has no name")]
     Empty,
     /// The name contains a NUL byte.
@@ -40,32 +40,32 @@ pub enum NameFault {
 }
 
 impl SitePath {
-    /// Checks a name from an archive or a folder and normalises it. If `backslash` is set (ZIP), the checks treat `\`
-    /// as a separator too; it stays an ordinary character of the path. A name of `.` and separators alone is the root:
-    /// `None`.
-    pub fn parse(name: &[u8], backslash: bool) -> Result<Option<SitePath>, NameFault> {
-        let separates = |b: &u8| *b == b'/' || (backslash && *b == b'\\');
+    /// Checks a name from an archive or a folder and normalises it. If `backslash_separates` is set (ZIP), the checks
+    /// treat `\` as a separator too; it stays an ordinary character of the path. A name of `.` and separators alone is
+    /// the root: `None`.
+    pub fn parse(name: &[u8], backslash_separates: bool) -> Result<Option<SitePath>, EntryNameFault> {
+        let is_separator = |b: &u8| *b == b'/' || (backslash_separates && *b == b'\\');
         if name.is_empty() {
-            return Err(NameFault::Empty);
+            return Err(EntryNameFault::Empty);
         }
         if name.contains(&0) {
-            return Err(NameFault::Nul);
+            return Err(EntryNameFault::Nul);
         }
         if name.len() > MAX_PATH_BYTES {
-            return Err(NameFault::LongPath);
+            return Err(EntryNameFault::LongPath);
         }
-        if separates(&name[0]) {
-            return Err(NameFault::Absolute);
+        if is_separator(&name[0]) {
+            return Err(EntryNameFault::Absolute);
         }
         if has_drive(name) {
-            return Err(NameFault::Drive);
+            return Err(EntryNameFault::Drive);
         }
-        for component in name.split(separates) {
+        for component in name.split(is_separator) {
             if component == b".." {
-                return Err(NameFault::DotDot);
+                return Err(EntryNameFault::DotDot);
             }
             if component.len() > MAX_COMPONENT_BYTES {
-                return Err(NameFault::LongComponent);
+                return Err(EntryNameFault::LongComponent);
             }
         }
         let mut path = Vec::with_capacity(name.len());
@@ -79,12 +79,12 @@ impl SitePath {
             path.extend_from_slice(component);
         }
         // Checked again: removing `./` may uncover a drive letter, and a component that contains a backslash may be too
-        // long as a whole.
+        // long although each of its parts was short enough.
         if has_drive(&path) {
-            return Err(NameFault::Drive);
+            return Err(EntryNameFault::Drive);
         }
         if components(&path).any(|component| component.len() > MAX_COMPONENT_BYTES) {
-            return Err(NameFault::LongComponent);
+            return Err(EntryNameFault::LongComponent);
         }
         if path.is_empty() { Ok(None) } else { Ok(Some(SitePath(path.into()))) }
     }
@@ -96,8 +96,8 @@ impl SitePath {
 
     /// Returns the path relative to `folder`; `None` if it is not below it.
     pub fn strip_folder(&self, folder: &[u8]) -> Option<SitePath> {
-        let rest = self.0.strip_prefix(folder)?.strip_prefix(b"/")?;
-        (!rest.is_empty()).then(|| SitePath(rest.into()))
+        let relative = self.0.strip_prefix(folder)?.strip_prefix(b"/")?;
+        (!relative.is_empty()).then(|| SitePath(relative.into()))
     }
 }
 
@@ -141,7 +141,7 @@ pub struct FileExtension {
 }
 
 impl FileExtension {
-    /// The capacity in bytes. Every extension that has a meaning is shorter.
+    /// The capacity in bytes. Every known extension is shorter.
     const MAX_BYTES: usize = 16;
 
     /// The extension as text; empty if it is not UTF-8.
@@ -155,15 +155,15 @@ impl FileExtension {
 pub fn short_extension(path: &[u8]) -> Option<FileExtension> {
     let name = file_name(path);
     let dot = name.iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0)?;
-    let said = &name[dot + 1..];
+    let extension = &name[dot + 1..];
     let mut bytes = [0; FileExtension::MAX_BYTES];
-    let place = bytes.get_mut(..said.len())?;
-    place.copy_from_slice(said);
-    place.make_ascii_lowercase();
-    Some(FileExtension { bytes, len: said.len() })
+    let target = bytes.get_mut(..extension.len())?;
+    target.copy_from_slice(extension);
+    target.make_ascii_lowercase();
+    Some(FileExtension { bytes, len: extension.len() })
 }
 
-/// Whether a path is the name of a page: an HTML document (`.html`, `.htm`).
+/// Whether a path names a page: an HTML document (`.html`, `.htm`).
 pub fn is_page(path: &[u8]) -> bool {
     let name = file_name(path);
     [&b".html"[..], b".htm"]
@@ -175,12 +175,12 @@ pub fn is_page(path: &[u8]) -> bool {
 /// followed by another character than a dot (docs/design/archives.md, rule 12).
 pub fn is_hidden(path: &[u8]) -> bool {
     // Most paths have no such dot, and this check runs for every request.
-    let may_be = path.first() == Some(&b'.') || path.windows(2).any(|pair| pair == b"/.");
-    may_be && components(path).any(|c| c.len() > 1 && c[0] == b'.' && c[1] != b'.' && c != b".well-known")
+    let may_be_hidden = path.first() == Some(&b'.') || path.windows(2).any(|pair| pair == b"/.");
+    may_be_hidden && components(path).any(|c| c.len() > 1 && c[0] == b'.' && c[1] != b'.' && c != b".well-known")
 }
 
 /// Compares paths as if `/` were the lowest byte, so that everything below a folder follows the folder directly.
-pub fn tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
+pub fn compare_tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
     let key = |byte: u8| if byte == b'/' { 0u16 } else { u16::from(byte) + 1 };
     match a.iter().zip(b).find(|(x, y)| x != y) {
         Some((&x, &y)) => key(x).cmp(&key(y)),
@@ -192,37 +192,37 @@ pub fn tree_order(a: &[u8], b: &[u8]) -> std::cmp::Ordering {
 mod tests {
     use super::*;
 
-    fn judged(name: &str) -> Result<Option<String>, NameFault> {
+    fn parse_text(name: &str) -> Result<Option<String>, EntryNameFault> {
         let path = SitePath::parse(name.as_bytes(), false)?;
         Ok(path.map(|p| String::from_utf8(p.as_bytes().to_vec()).unwrap()))
     }
 
     #[test]
     fn dots_and_empty_components_are_removed() {
-        assert_eq!(judged("./a//b/.").unwrap().unwrap(), "a/b");
-        assert_eq!(judged("./").unwrap(), None);
-        assert_eq!(judged("a...b/..c/c../...").unwrap().unwrap(), "a...b/..c/c../...");
+        assert_eq!(parse_text("./a//b/.").unwrap().unwrap(), "a/b");
+        assert_eq!(parse_text("./").unwrap(), None);
+        assert_eq!(parse_text("a...b/..c/c../...").unwrap().unwrap(), "a...b/..c/c../...");
     }
 
     #[test]
     fn every_way_out_is_refused() {
         for (name, fault) in [
-            ("", NameFault::Empty),
-            ("a\0b", NameFault::Nul),
-            ("/etc/passwd", NameFault::Absolute),
-            ("//host/share", NameFault::Absolute),
-            ("C:/x", NameFault::Drive),
-            ("c:x", NameFault::Drive),
-            ("./C:/x", NameFault::Drive),
-            ("..", NameFault::DotDot),
-            ("a/../b", NameFault::DotDot),
-            ("a/..", NameFault::DotDot),
+            ("", EntryNameFault::Empty),
+            ("a\0b", EntryNameFault::Nul),
+            ("/etc/passwd", EntryNameFault::Absolute),
+            ("//host/share", EntryNameFault::Absolute),
+            ("C:/x", EntryNameFault::Drive),
+            ("c:x", EntryNameFault::Drive),
+            ("./C:/x", EntryNameFault::Drive),
+            ("..", EntryNameFault::DotDot),
+            ("a/../b", EntryNameFault::DotDot),
+            ("a/..", EntryNameFault::DotDot),
         ] {
-            assert_eq!(judged(name), Err(fault), "{name:?}");
+            assert_eq!(parse_text(name), Err(fault), "{name:?}");
         }
-        assert_eq!(judged(&"x".repeat(256)), Err(NameFault::LongComponent));
-        assert!(judged(&"x".repeat(255)).is_ok());
-        assert_eq!(judged(&"x/".repeat(2049)), Err(NameFault::LongPath));
+        assert_eq!(parse_text(&"x".repeat(256)), Err(EntryNameFault::LongComponent));
+        assert!(parse_text(&"x".repeat(255)).is_ok());
+        assert_eq!(parse_text(&"x/".repeat(2049)), Err(EntryNameFault::LongPath));
     }
 
     #[test]
@@ -231,14 +231,14 @@ mod tests {
             assert!(SitePath::parse(name.as_bytes(), true).is_err(), "{name}");
             assert!(SitePath::parse(name.as_bytes(), false).is_ok(), "{name}");
         }
-        let odd = SitePath::parse(br"a\b", true).unwrap().unwrap();
-        assert_eq!(odd.as_bytes(), br"a\b");
+        let with_backslash = SitePath::parse(br"a\b", true).unwrap().unwrap();
+        assert_eq!(with_backslash.as_bytes(), br"a\b");
     }
 
     #[test]
     fn odd_names_are_legal() {
         for name in ["100%.html", "ab:c", "[[...slug]].html", "con", "Ä", "A\u{308}", " x ", "nul.txt", "a\nb"] {
-            assert!(judged(name).is_ok(), "{name:?}");
+            assert!(parse_text(name).is_ok(), "{name:?}");
         }
     }
 
@@ -258,22 +258,22 @@ mod tests {
         let deep = |n: usize| format!("{}{}", "y/".repeat(2000), x(n));
         for (name, fault) in [
             (deep(96), None),
-            (deep(97), Some(NameFault::LongPath)),
+            (deep(97), Some(EntryNameFault::LongPath)),
             (format!("a/{}/b", x(255)), None),
-            (format!("a/{}/b", x(256)), Some(NameFault::LongComponent)),
+            (format!("a/{}/b", x(256)), Some(EntryNameFault::LongComponent)),
             ("C".to_owned(), None),
             ("1:x".to_owned(), None),
             ("a/C:".to_owned(), None),
-            ("C:".to_owned(), Some(NameFault::Drive)),
-            (".//./z:x".to_owned(), Some(NameFault::Drive)),
+            ("C:".to_owned(), Some(EntryNameFault::Drive)),
+            (".//./z:x".to_owned(), Some(EntryNameFault::Drive)),
         ] {
-            assert_eq!(judged(&name).err(), fault, "{} bytes: {name:.20}", name.len());
+            assert_eq!(parse_text(&name).err(), fault, "{} bytes: {name:.20}", name.len());
         }
         // In ZIP the parts between backslashes may be short enough while the whole component is too long.
         for (name, fault) in [
             (format!(r"{}\{}", x(127), x(127)), None),
-            (format!(r"{}\{}", x(128), x(127)), Some(NameFault::LongComponent)),
-            (format!(r"{}\a", x(256)), Some(NameFault::LongComponent)),
+            (format!(r"{}\{}", x(128), x(127)), Some(EntryNameFault::LongComponent)),
+            (format!(r"{}\a", x(256)), Some(EntryNameFault::LongComponent)),
             (r"a\C:".to_owned(), None),
         ] {
             assert_eq!(SitePath::parse(name.as_bytes(), true).err(), fault, "{name}");
@@ -283,11 +283,11 @@ mod tests {
     #[test]
     fn what_lies_below_a_folder_is_known_by_all_of_its_name() {
         let path = SitePath::parse(b"docs/a/b", false).unwrap().unwrap();
-        for (folder, below) in
+        for (folder, expected) in
             [("docs", Some("a/b")), ("docs/a", Some("b")), ("docs/a/b", None), ("doc", None), ("a", None)]
         {
-            let found = path.strip_folder(folder.as_bytes());
-            assert_eq!(found.as_ref().map(SitePath::as_bytes), below.map(str::as_bytes), "{folder}");
+            let relative = path.strip_folder(folder.as_bytes());
+            assert_eq!(relative.as_ref().map(SitePath::as_bytes), expected.map(str::as_bytes), "{folder}");
         }
         assert_eq!(format!("{path:?}"), "\"docs/a/b\"");
         assert_eq!(components(b"docs/a/b").collect::<Vec<_>>(), [&b"docs"[..], b"a", b"b"]);
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn extensions_and_pages_are_told_by_the_last_name_alone() {
         let (long, longer) = (format!("x.{}", "e".repeat(16)), format!("x.{}", "e".repeat(17)));
-        for (path, known, page) in [
+        for (path, expected, is_html) in [
             ("a/b.HTML", Some("html"), true),
             ("b.htm", Some("htm"), true),
             ("a/B.Html", Some("html"), true),
@@ -316,10 +316,10 @@ mod tests {
             (&long, Some(&long[2..]), false),
             (&longer, Some(&longer[2..]), false),
         ] {
-            assert_eq!(extension(path.as_bytes()).as_deref(), known, "{path}");
+            assert_eq!(extension(path.as_bytes()).as_deref(), expected, "{path}");
             let short = short_extension(path.as_bytes());
-            assert_eq!(short.as_ref().map(FileExtension::as_str), known.filter(|known| known.len() <= 16), "{path}");
-            assert_eq!(is_page(path.as_bytes()), page, "{path}");
+            assert_eq!(short.as_ref().map(FileExtension::as_str), expected.filter(|text| text.len() <= 16), "{path}");
+            assert_eq!(is_page(path.as_bytes()), is_html, "{path}");
         }
         assert_eq!(extension(b"x.\xff"), None);
         assert_eq!(short_extension(b"x.\xff").unwrap().as_str(), "");
@@ -328,8 +328,8 @@ mod tests {
     #[test]
     fn whatever_is_below_a_folder_follows_it_at_once() {
         let mut paths = ["b", "a.html", "ab", "a/b/c", "a-b", "a", "a/b", "a/a", "a\u{1}"];
-        paths.sort_by(|a, b| tree_order(a.as_bytes(), b.as_bytes()));
+        paths.sort_by(|a, b| compare_tree_order(a.as_bytes(), b.as_bytes()));
         assert_eq!(paths, ["a", "a/a", "a/b", "a/b/c", "a\u{1}", "a-b", "a.html", "ab", "b"]);
-        assert_eq!(tree_order(b"a/b", b"a/b"), std::cmp::Ordering::Equal);
+        assert_eq!(compare_tree_order(b"a/b", b"a/b"), std::cmp::Ordering::Equal);
     }
 }

@@ -1,4 +1,4 @@
-//! Parses and formats durations, sizes, counts and times for people.
+//! Parses and formats durations, sizes, counts and times for users.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use jiff::Timestamp;
 
 /// Parses a duration such as `90s`, `15m`, `2h30m`, `7d` or `250ms`. The error is a message that quotes the text.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no duration: write it like 90s, 15m, 2h30m or 7d");
+    let parse_error = || format!("{text:?} is not a duration: write it like 90s, 15m, 2h30m or 7d");
     let mut rest = text;
     let mut total = Duration::ZERO;
     if rest.is_empty() {
-        return Err(wrong());
+        return Err(parse_error());
     }
     while !rest.is_empty() {
         let digits = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let number: u64 = rest[..digits].parse().map_err(|_| wrong())?;
+        let number: u64 = rest[..digits].parse().map_err(|_| parse_error())?;
         rest = &rest[digits..];
         let letters = rest.len() - rest.trim_start_matches(|c: char| c.is_ascii_alphabetic()).len();
         let unit = match &rest[..letters] {
@@ -24,23 +24,23 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
             "m" => Duration::from_mins(1),
             "h" => Duration::from_hours(1),
             "d" => Duration::from_hours(24),
-            _ => return Err(wrong()),
+            _ => return Err(parse_error()),
         };
         rest = &rest[letters..];
-        let part = u32::try_from(number).ok().and_then(|n| unit.checked_mul(n)).ok_or_else(wrong)?;
-        total = total.checked_add(part).ok_or_else(wrong)?;
+        let part = u32::try_from(number).ok().and_then(|n| unit.checked_mul(n)).ok_or_else(parse_error)?;
+        total = total.checked_add(part).ok_or_else(parse_error)?;
     }
     Ok(total)
 }
 
 /// Formats a duration so that [`parse_duration`] can read it: `15m`, `2h30m`, `7d`.
-pub fn show_duration(duration: Duration) -> String {
-    let mut left = duration.as_millis();
+pub fn format_duration(duration: Duration) -> String {
+    let mut remaining = duration.as_millis();
     let mut out = String::new();
     for (unit, name) in [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1000, "s"), (1, "ms")] {
-        if left >= unit {
-            let _ = write!(out, "{}{name}", left / unit);
-            left %= unit;
+        if remaining >= unit {
+            let _ = write!(out, "{}{name}", remaining / unit);
+            remaining %= unit;
         }
     }
     if out.is_empty() { "0s".to_owned() } else { out }
@@ -49,9 +49,9 @@ pub fn show_duration(duration: Duration) -> String {
 /// Parses a size in bytes such as `1024`, `64KiB`, `64MiB` or `2GiB`, also with the decimal units `kB`, `MB` and `GB`.
 /// The error is a message that quotes the text.
 pub fn parse_size(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no size: write it like 512KiB, 64MiB or 2GiB");
+    let parse_error = || format!("{text:?} is not a size: write it like 512KiB, 64MiB or 2GiB");
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let number: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let number: u64 = text[..digits].parse().map_err(|_| parse_error())?;
     let unit = match text[digits..].trim() {
         "" | "B" => 1,
         "KiB" => 1 << 10,
@@ -61,21 +61,21 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         "kB" => 1_000,
         "MB" => 1_000_000,
         "GB" => 1_000_000_000,
-        _ => return Err(wrong()),
+        _ => return Err(parse_error()),
     };
-    number.checked_mul(unit).ok_or_else(wrong)
+    number.checked_mul(unit).ok_or_else(parse_error)
 }
 
 /// Formats a size in decimal units: `90 MB`, `1.5 kB`.
-pub fn show_size(bytes: u64) -> String {
+pub fn format_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
-    for next in ["kB", "MB", "GB", "TB"] {
+    for larger_unit in ["kB", "MB", "GB", "TB"] {
         if value < 1000.0 {
             break;
         }
         value /= 1000.0;
-        unit = next;
+        unit = larger_unit;
     }
     if unit == "B" {
         format!("{bytes} B")
@@ -87,23 +87,23 @@ pub fn show_size(bytes: u64) -> String {
 }
 
 /// Formats an age in its largest unit: `2 h ago`. An age of less than a second and a time in the future are `now`.
-pub fn show_age(seconds: i64) -> String {
+pub fn format_age(seconds: i64) -> String {
     match seconds {
         i64::MIN..=0 => "now".to_owned(),
         1..60 => format!("{seconds} s ago"),
         60..3600 => format!("{} min ago", seconds / 60),
         3600..86_400 => format!("{} h ago", seconds / 3600),
-        _ => format!("{} ago", count_noun((seconds / 86_400).unsigned_abs(), "day")),
+        _ => format!("{} ago", format_count((seconds / 86_400).unsigned_abs(), "day")),
     }
 }
 
 /// Formats a count with its noun: `1 page`, `2 pages`.
-pub fn count_noun(n: u64, noun: &str) -> String {
+pub fn format_count(n: u64, noun: &str) -> String {
     if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
 }
 
 /// Formats seconds since 1970 as RFC 3339 in UTC. A number that is out of range is shown as 1970.
-pub fn show_unix(seconds: i64) -> String {
+pub fn format_unix_seconds(seconds: i64) -> String {
     Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
 }
 
@@ -121,8 +121,8 @@ mod tests {
         assert_eq!(parse_duration("2h30m"), Ok(Duration::from_mins(150)));
         assert_eq!(parse_duration("7d"), Ok(Duration::from_hours(168)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
-        for wrong in ["", "15", "m", "-5s", "5 s", "1y", "99999999999999999999s"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        for invalid in ["", "15", "m", "-5s", "5 s", "1y", "99999999999999999999s"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid:?}");
         }
     }
 
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
         assert_eq!(parse_size("17"), Ok(17));
-        for wrong in ["", "MiB", "1.5GiB", "-1", "99999999999TiB", "1XB"] {
-            assert!(parse_size(wrong).is_err(), "{wrong:?}");
+        for invalid in ["", "MiB", "1.5GiB", "-1", "99999999999TiB", "1XB"] {
+            assert!(parse_size(invalid).is_err(), "{invalid:?}");
         }
     }
 
@@ -152,12 +152,12 @@ mod tests {
             ("7d1ms", 604_800_001),
         ] {
             let duration = Duration::from_millis(millis);
-            assert_eq!((parse_duration(text), show_duration(duration).as_str()), (Ok(duration), text));
+            assert_eq!((parse_duration(text), format_duration(duration).as_str()), (Ok(duration), text));
         }
         assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(parse_duration("4294967295s"), Ok(Duration::from_secs(u32::MAX.into())));
-        for wrong in ["4294967296s", "1S", "1.5s", "1s ", " 1s", "s1", "1s2", "1w"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        for invalid in ["4294967296s", "1S", "1.5s", "1s ", " 1s", "s1", "1s2", "1w"] {
+            assert!(parse_duration(invalid).is_err(), "{invalid:?}");
         }
     }
 
@@ -177,8 +177,8 @@ mod tests {
         ] {
             assert_eq!(parse_size(text), Ok(bytes), "{text}");
         }
-        for wrong in ["16777216TiB", "1KB", "1kib", "1TB", "B", "1 2"] {
-            assert!(parse_size(wrong).is_err(), "{wrong}");
+        for invalid in ["16777216TiB", "1KB", "1kib", "1TB", "B", "1 2"] {
+            assert!(parse_size(invalid).is_err(), "{invalid}");
         }
     }
 
@@ -198,7 +198,7 @@ mod tests {
             (3_000_000_000_000, "3.0 TB"),
             (5_000_000_000_000_000, "5000 TB"),
         ] {
-            assert_eq!(show_size(bytes), shown);
+            assert_eq!(format_size(bytes), shown);
         }
         for (seconds, shown) in [
             (i64::MIN, "now"),
@@ -212,9 +212,9 @@ mod tests {
             (86_400, "1 day ago"),
             (172_800, "2 days ago"),
         ] {
-            assert_eq!(show_age(seconds), shown, "{seconds}");
+            assert_eq!(format_age(seconds), shown, "{seconds}");
         }
-        assert_eq!([0, 1, 2].map(|n| count_noun(n, "page")), ["0 pages", "1 page", "2 pages"]);
+        assert_eq!([0, 1, 2].map(|n| format_count(n, "page")), ["0 pages", "1 page", "2 pages"]);
     }
 
     #[test]
@@ -222,9 +222,9 @@ mod tests {
         for (seconds, text) in
             [(0, "1970-01-01T00:00:00Z"), (1_577_836_800, "2020-01-01T00:00:00Z"), (-5, "1969-12-31T23:59:55Z")]
         {
-            assert_eq!((show_unix(seconds).as_str(), parse_time(text)), (text, Some(seconds)));
+            assert_eq!((format_unix_seconds(seconds).as_str(), parse_time(text)), (text, Some(seconds)));
         }
-        assert_eq!(show_unix(i64::MAX), show_unix(0), "what no time is");
+        assert_eq!(format_unix_seconds(i64::MAX), format_unix_seconds(0), "a number out of range");
         assert_eq!(parse_time("2020-01-01T01:00:00+01:00"), Some(1_577_836_800));
         assert_eq!((parse_time("yesterday"), parse_time("")), (None, None));
     }

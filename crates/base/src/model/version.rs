@@ -12,16 +12,16 @@ use super::digest::{Digest, Sha256Hasher};
 pub struct VersionId(pub Digest);
 
 impl VersionId {
-    /// The first 12 digits, which are shown to people. Commands accept any unique prefix of 8 digits or more.
+    /// The first 12 digits, which are shown to users. Commands accept any unique prefix of 8 digits or more.
     pub fn short(&self) -> String {
-        let mut text = self.0.hex();
+        let mut text = self.0.to_hex();
         text.truncate(12);
         text
     }
 
     /// Whether `prefix` has 8 or more digits and this id begins with them.
     pub fn has_prefix(&self, prefix: &str) -> bool {
-        prefix.len() >= 8 && self.0.hex().starts_with(&prefix.to_ascii_lowercase())
+        prefix.len() >= 8 && self.0.to_hex().starts_with(&prefix.to_ascii_lowercase())
     }
 }
 
@@ -51,7 +51,7 @@ impl FromStr for VersionId {
 
 impl Serialize for VersionId {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&self.0.hex())
+        serializer.serialize_str(&self.0.to_hex())
     }
 }
 
@@ -62,8 +62,8 @@ impl<'de> Deserialize<'de> for VersionId {
     }
 }
 
-/// The list of a version's files, of which a [`VersionId`] is computed: one line for each file, in byte order of the
-/// paths. Only its hash is kept.
+/// The list of a version's files, from which a [`VersionId`] is computed: one line for each file, in byte order of the
+/// paths. Only its hash is stored.
 #[derive(Debug, Default)]
 pub struct VersionManifest {
     hasher: Sha256Hasher,
@@ -75,7 +75,7 @@ impl VersionManifest {
     /// `\\`, `\r` and `\n`.
     pub fn add(&mut self, content: &Digest, size: u64, path: &[u8]) {
         self.line.clear();
-        self.line.extend_from_slice(content.hex().as_bytes());
+        self.line.extend_from_slice(content.to_hex().as_bytes());
         self.line.extend_from_slice(format!(" {size} ").as_bytes());
         for &byte in path {
             match byte {
@@ -91,7 +91,7 @@ impl VersionManifest {
 
     /// Returns the id of the added files.
     pub fn id(mut self) -> VersionId {
-        VersionId(self.hasher.take())
+        VersionId(self.hasher.finalize_reset())
     }
 }
 
@@ -99,7 +99,7 @@ impl VersionManifest {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct VersionLabel(String);
 
-/// Names that commands resolve themselves and that therefore cannot be labels.
+/// Names that commands accept for versions in place of a label, and that therefore cannot be labels.
 const RESERVED_LABELS: [&str; 3] = ["active", "previous", "newest"];
 
 impl VersionLabel {
@@ -113,7 +113,7 @@ impl VersionLabel {
             return Err("a label has no control characters and no space at its ends");
         }
         if RESERVED_LABELS.contains(&text) {
-            return Err("active, previous and newest are what docwharf itself calls versions");
+            return Err("active, previous and newest cannot be labels: docwharf uses these names itself");
         }
         Ok(VersionLabel(text.to_owned()))
     }
@@ -137,56 +137,56 @@ mod tests {
     #[test]
     fn the_manifest_is_the_documented_text() {
         let mut manifest = VersionManifest::default();
-        manifest.add(&Digest::of(b"hello"), 5, b"a\\b\n.html");
-        let line = format!("{} 5 a\\\\b\\n.html\n", Digest::of(b"hello"));
-        assert_eq!(manifest.id().0, Digest::of(line.as_bytes()));
+        manifest.add(&Digest::compute(b"hello"), 5, b"a\\b\n.html");
+        let line = format!("{} 5 a\\\\b\\n.html\n", Digest::compute(b"hello"));
+        assert_eq!(manifest.id().0, Digest::compute(line.as_bytes()));
     }
 
     #[test]
     fn files_are_added_one_line_each_in_the_order_in_which_they_come() {
         let mut manifest = VersionManifest::default();
-        manifest.add(&Digest::of(b"a"), 1, b"a\r.html");
-        manifest.add(&Digest::of(b""), 0, b"b c");
-        let lines = format!("{} 1 a\\r.html\n{} 0 b c\n", Digest::of(b"a"), Digest::of(b""));
-        assert_eq!(manifest.id().0, Digest::of(lines.as_bytes()));
-        assert_eq!(VersionManifest::default().id().0, Digest::of(b""));
+        manifest.add(&Digest::compute(b"a"), 1, b"a\r.html");
+        manifest.add(&Digest::compute(b""), 0, b"b c");
+        let lines = format!("{} 1 a\\r.html\n{} 0 b c\n", Digest::compute(b"a"), Digest::compute(b""));
+        assert_eq!(manifest.id().0, Digest::compute(lines.as_bytes()));
+        assert_eq!(VersionManifest::default().id().0, Digest::compute(b""));
     }
 
     #[test]
     fn an_id_is_known_by_eight_or_more_of_its_first_digits_and_spelled_in_one_way() {
-        let id = VersionId(Digest::of(b""));
-        let whole = id.0.hex();
-        assert!(whole.starts_with("e3b0c44298fc1c14"));
-        for (prefix, known) in [
+        let id = VersionId(Digest::compute(b""));
+        let hex = id.0.to_hex();
+        assert!(hex.starts_with("e3b0c44298fc1c14"));
+        for (prefix, expected) in [
             ("e3b0c442", true),
             ("E3B0C442", true),
             ("e3b0c4429", true),
-            (&whole, true),
+            (&hex, true),
             ("e3b0c44", false),
             ("", false),
             ("e3b0c443", false),
             ("3b0c44298", false),
-            (&format!("{whole}0"), false),
+            (&format!("{hex}0"), false),
         ] {
-            assert_eq!(id.has_prefix(prefix), known, "{prefix}");
+            assert_eq!(id.has_prefix(prefix), expected, "{prefix}");
         }
         assert_eq!(
             (id.short().as_str(), id.to_string(), format!("{id:?}")),
-            ("e3b0c44298fc", whole.clone(), whole.clone())
+            ("e3b0c44298fc", hex.clone(), hex.clone())
         );
-        assert_eq!(whole.parse::<VersionId>(), Ok(id));
-        for wrong in ["", &whole[1..], &whole.to_ascii_uppercase(), &whole.replace('e', "x"), &format!("{whole}0")] {
-            assert!(wrong.parse::<VersionId>().is_err(), "{wrong}");
+        assert_eq!(hex.parse::<VersionId>(), Ok(id));
+        for invalid in ["", &hex[1..], &hex.to_ascii_uppercase(), &hex.replace('e', "x"), &format!("{hex}0")] {
+            assert!(invalid.parse::<VersionId>().is_err(), "{invalid}");
         }
         let json = serde_json::to_string(&id).unwrap();
-        assert_eq!(json, format!("\"{whole}\""));
+        assert_eq!(json, format!("\"{hex}\""));
         assert_eq!(serde_json::from_str::<VersionId>(&json).unwrap(), id);
         assert!(serde_json::from_str::<VersionId>("\"e3b0\"").is_err());
     }
 
     #[test]
     fn a_label_is_a_line_of_up_to_two_hundred_characters_that_says_nothing_else() {
-        for (text, good) in [
+        for (text, is_valid) in [
             ("x", true),
             ("v 2", true),
             ("Active", true),
@@ -203,7 +203,7 @@ mod tests {
         ] {
             assert_eq!(
                 VersionLabel::new(text).map(|label| label.to_string() + label.as_str()).ok(),
-                good.then(|| text.repeat(2)),
+                is_valid.then(|| text.repeat(2)),
                 "{text}"
             );
         }

@@ -6,7 +6,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 const SEQUENCE: u8 = 0x30;
-/// Tag of the version, which certificates of version 1 leave out.
+/// The tag of the version, which certificates of version 1 omit.
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
@@ -24,12 +24,12 @@ pub struct CertificateFields<'a> {
     pub not_after: SystemTime,
 }
 
-/// Returns `notAfter` of a certificate in DER; none if it is not a certificate.
+/// Returns `notAfter` of a certificate in DER; `None` if it is not a certificate.
 pub fn parse_not_after(der: &[u8]) -> Option<SystemTime> {
     parse_certificate(der).map(|certificate| certificate.not_after)
 }
 
-/// Parses a certificate in DER; returns none if it is not a certificate.
+/// Parses a certificate in DER; returns `None` if it is not a certificate.
 pub fn parse_certificate(der: &[u8]) -> Option<CertificateFields<'_>> {
     let (certificate, _) = take_value(der, SEQUENCE)?;
     let (mut body, _) = take_value(certificate, SEQUENCE)?;
@@ -53,8 +53,8 @@ pub fn parse_certificate(der: &[u8]) -> Option<CertificateFields<'_>> {
 
 /// Splits off a value with this tag; returns its content and the rest.
 fn take_value(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
-    let (found, content, rest) = split_value(der)?;
-    (found == tag).then_some((content, rest))
+    let (found_tag, content, rest) = split_value(der)?;
+    (found_tag == tag).then_some((content, rest))
 }
 
 fn skip_value(der: &[u8]) -> Option<&[u8]> {
@@ -124,19 +124,19 @@ mod tests {
             for version in [false, true] {
                 let end = parse_not_after(&certificate(version, &der(tag, text))).unwrap();
                 assert_eq!(seconds(end), 1_896_321_906);
-                let whole = certificate(version, &der(tag, text));
-                let read = parse_certificate(&whole).unwrap();
-                assert_eq!(seconds(read.not_before), 1_577_836_800);
-                assert_eq!((read.issuer, read.subject), (&[0; 300][..], &[7; 5][..]));
+                let certificate_der = certificate(version, &der(tag, text));
+                let fields = parse_certificate(&certificate_der).unwrap();
+                assert_eq!(seconds(fields.not_before), 1_577_836_800);
+                assert_eq!((fields.issuer, fields.subject), (&[0; 300][..], &[7; 5][..]));
             }
         }
     }
 
     #[test]
     fn what_is_no_certificate_has_no_end() {
-        let whole = certificate(true, &der(UTC_TIME, b"300203040506Z"));
-        for cut in 0..whole.len() {
-            assert_eq!(parse_not_after(&whole[..cut]), None);
+        let certificate_der = certificate(true, &der(UTC_TIME, b"300203040506Z"));
+        for cut in 0..certificate_der.len() {
+            assert_eq!(parse_not_after(&certificate_der[..cut]), None);
         }
         assert_eq!(parse_not_after(&certificate(true, &der(UTC_TIME, b"300203"))), None);
     }
@@ -170,15 +170,15 @@ mod tests {
             (&[4, 0x83, 0, 1, 0], 256),
             (&[4, 0x84, 0, 0, 1, 1], 257),
         ] {
-            let whole = [head, &vec![7; length], b"rest"].concat();
-            assert_eq!(split_value(&whole), Some((4, &vec![7; length][..], &b"rest"[..])));
-            assert_eq!(split_value(&whole[..head.len() + length]), Some((4, &vec![7; length][..], &b""[..])));
+            let value = [head, &vec![7; length], b"rest"].concat();
+            assert_eq!(split_value(&value), Some((4, &vec![7; length][..], &b"rest"[..])));
+            assert_eq!(split_value(&value[..head.len() + length]), Some((4, &vec![7; length][..], &b""[..])));
             for cut in [0, 1, head.len() - 1, (head.len() + length).saturating_sub(1)] {
-                assert_eq!(split_value(&whole[..cut]), None, "{cut} of {head:x?}");
+                assert_eq!(split_value(&value[..cut]), None, "{cut} of {head:x?}");
             }
         }
-        for wrong in [&[4, 0x80, 0, 0][..], &[4, 0x85, 0, 0, 0, 0, 1, 7], &[4, 0xff, 1]] {
-            assert_eq!(split_value(wrong), None, "{wrong:x?}");
+        for invalid in [&[4, 0x80, 0, 0][..], &[4, 0x85, 0, 0, 0, 0, 1, 7], &[4, 0xff, 1]] {
+            assert_eq!(split_value(invalid), None, "{invalid:x?}");
         }
         assert_eq!((take_value(&[4, 1, 7, 8], 4), take_value(&[4, 1, 7, 8], 5)), (Some((&[7][..], &[8][..])), None));
     }

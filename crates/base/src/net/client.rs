@@ -1,7 +1,7 @@
 //! Construction of the HTTP client: proxies from the environment; root certificates from the system, `SSL_CERT_FILE`
 //! and `api.caFile`; no automatic redirects.
 //!
-//! Each sync builds a new client, so that a replaced root certificate is in force from the next sync on.
+//! Each sync builds a new client, so that the next sync uses a replaced root certificate.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub enum ClientError {
     /// The file of root certificates is missing or cannot be read.
     #[error("cannot read {} (api.caFile)", path.display())]
     Read {
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
         /// The error of the operating system.
         #[source]
@@ -31,7 +31,7 @@ pub enum ClientError {
     /// The file contains no usable certificate.
     #[error("{} (api.caFile) holds no PEM certificate that can be used; it should begin with -----BEGIN CERTIFICATE-----", path.display())]
     NoCertificate {
-        /// Path of the file.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The client library refused the settings.
@@ -39,7 +39,7 @@ pub enum ClientError {
     Build(String),
 }
 
-/// Builds a client. It follows no redirects: [`super::redirects`] does, with a policy that says whether a key may be
+/// Builds a client. It follows no redirects: [`super::redirects`] does, with a policy that decides whether a key may be
 /// sent to the target.
 pub fn build_client(network: &NetworkSettings) -> Result<reqwest::Client, ClientError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -49,9 +49,10 @@ pub fn build_client(network: &NetworkSettings) -> Result<reqwest::Client, Client
         .with_root_certificates(load_root_certificates(network.ca_file.as_deref())?)
         .with_no_client_auth();
     let builder = reqwest::Client::builder();
-    // Other programs read `*` as "no proxy for any host"; the library takes it for a host name.
-    let none = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
-    let builder = if network.ignore_proxies || none { builder.no_proxy() } else { builder };
+    // Other programs read `*` as "no proxy for any host"; the library treats it as a host name.
+    let disables_proxies =
+        ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
+    let builder = if network.ignore_proxies || disables_proxies { builder.no_proxy() } else { builder };
     builder
         .tls_backend_preconfigured(tls)
         // Responses carry the server's certificate, so that its expiry can be reported.
@@ -67,22 +68,23 @@ pub fn build_client(network: &NetworkSettings) -> Result<reqwest::Client, Client
 /// Upper bound of the size of a file of root certificates in bytes.
 const MAX_CA_FILE_BYTES: u64 = 16 << 20;
 
-fn load_root_certificates(more: Option<&Path>) -> Result<RootCertStore, ClientError> {
+fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, ClientError> {
     let mut roots = RootCertStore::empty();
     // Reads SSL_CERT_FILE and SSL_CERT_DIR before the system's own locations.
     let native = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(native.certs);
     for error in native.errors {
-        // A container may have no root certificates and need none. If they are needed, the TLS error says what to do.
+        // A container may have no root certificates and need none. If they are needed, the message of the TLS error
+        // names the setting.
         tracing::debug!("cannot read root certificates: {error}");
     }
-    if let Some(path) = more {
+    if let Some(path) = ca_file {
         let text = regular_file::read(path, MAX_CA_FILE_BYTES)
             .map_err(|source| ClientError::Read { path: path.to_owned(), source })?;
-        let given: Vec<CertificateDer<'static>> =
+        let certificates: Vec<CertificateDer<'static>> =
             CertificateDer::pem_slice_iter(&text).filter_map(Result::ok).collect();
-        let (used, _) = roots.add_parsable_certificates(given);
-        if used == 0 {
+        let (usable, _) = roots.add_parsable_certificates(certificates);
+        if usable == 0 {
             return Err(ClientError::NoCertificate { path: path.to_owned() });
         }
     }

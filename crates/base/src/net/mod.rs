@@ -1,4 +1,4 @@
-//! Basics of every request to an upstream: the client and its settings, errors, and retry rules.
+//! Parts of every request to an upstream server: the client and its settings, errors, and retry rules.
 //!
 //! [`client`] builds the HTTP client. [`redirects`] follows redirects as far as a policy allows. [`certificate`] reads
 //! dates and names of a certificate. [`request_error`] describes a failed request in one line. [`retry`] decides,
@@ -20,7 +20,7 @@ pub struct NetworkSettings {
     pub connect_timeout: Duration,
     /// Timeout of one API call as a whole.
     pub call_timeout: Duration,
-    /// Timeout of silence within a download; the download as a whole has no timeout.
+    /// Timeout of a download that receives no bytes; the download as a whole has no timeout.
     pub idle_timeout: Duration,
     /// Pause before the first poll of a job.
     pub first_poll_pause: Duration,
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn durations_are_told_to_a_tenth_of_a_second() {
-        for (millis, said) in
+        for (millis, expected) in
             [(0, "0 s"), (40, "0 s"), (50, "0.1 s"), (500, "0.5 s"), (1260, "1.3 s"), (30_000, "30 s")]
         {
-            assert_eq!(format_seconds(Duration::from_millis(millis)), said);
+            assert_eq!(format_seconds(Duration::from_millis(millis)), expected);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Following redirects: the HTTP client follows none, because only the caller knows where its request may go.
+//! Follows redirects. The HTTP client itself follows none, because only the caller knows which origins its request may
+//! be sent to.
 //!
 //! `RedirectChain` decides about each redirect, without a socket. [`follow_redirects`] sends the requests. Every
 //! request of docwharf that follows redirects goes through it, so a credential has one place where it could leave its
@@ -12,7 +13,7 @@ use crate::secret::SafeUrl;
 
 use super::request_error::{RequestError, RequestErrorCause};
 
-/// Where redirects of a request may lead, and how many of them are followed.
+/// The origins that redirects of a request may lead to, and how many of them are followed.
 #[derive(Debug, Clone)]
 pub struct RedirectPolicy {
     /// The origins that may be requested.
@@ -35,16 +36,16 @@ pub enum RedirectScope {
 /// The reason why a redirect is not followed. Targets are without secrets.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RedirectRefusal {
-    /// The response has no `Location`, or one that is no text.
+    /// The response has no `Location`, or one that is not text.
     #[error("a redirect without a usable Location")]
     NoLocation,
-    /// The target is no http or https URL, for this reason.
-    #[error("a redirect whose target is unusable: {0}")]
+    /// The target is not an http or https URL, for this reason.
+    #[error("a redirect with an unusable target: {0}")]
     UnusableTarget(String),
     /// The target has another scheme, host or port than the first request.
     #[error("a redirect to {0}, another origin")]
     OtherOrigin(String),
-    /// The target is not encrypted, and the request before was.
+    /// The target is http, and the request before was https.
     #[error("a redirect from https to plain {0}")]
     LeavesHttps(String),
     /// The target has a user name or a password, which would be sent next to the Authorization header, in a second
@@ -54,36 +55,38 @@ pub enum RedirectRefusal {
     /// The status allows a client to replace a POST by a GET (RFC 9110 section 15.4), so it cannot be relied on.
     #[error("a redirect of a POST to {0}")]
     ChangesMethod(String),
-    /// There are more redirects than this.
+    /// There are more redirects than this limit.
     #[error("more than {0} redirects")]
     TooMany(usize),
 }
 
-/// The reason why there is no final response.
+/// The reason why following redirects gave no final response.
 #[derive(Debug)]
-pub enum FollowError {
+pub enum FollowRedirectsError {
     /// A request failed.
     Request(RequestError),
     /// A redirect with this status was refused.
     Refused {
-        /// Status code of the redirect.
+        /// The status code of the redirect.
         status: u16,
         /// The reason.
         why: RedirectRefusal,
     },
 }
 
-impl From<RequestError> for FollowError {
-    fn from(error: RequestError) -> FollowError {
-        FollowError::Request(error)
+impl From<RequestError> for FollowRedirectsError {
+    fn from(error: RequestError) -> FollowRedirectsError {
+        FollowRedirectsError::Request(error)
     }
 }
 
-impl From<FollowError> for RequestError {
-    fn from(error: FollowError) -> RequestError {
+impl From<FollowRedirectsError> for RequestError {
+    fn from(error: FollowRedirectsError) -> RequestError {
         match error {
-            FollowError::Request(error) => error,
-            FollowError::Refused { why, .. } => RequestError::new(RequestErrorCause::RefusedRedirect, why.to_string()),
+            FollowRedirectsError::Request(error) => error,
+            FollowRedirectsError::Refused { why, .. } => {
+                RequestError::new(RequestErrorCause::RefusedRedirect, why.to_string())
+            }
         }
     }
 }
@@ -99,7 +102,7 @@ struct RedirectChain<'a> {
     policy: &'a RedirectPolicy,
     method: &'a Method,
     first: &'a SafeUrl,
-    /// URL of the current request.
+    /// The URL of the current request.
     url: SafeUrl,
     followed: usize,
 }
@@ -111,7 +114,7 @@ impl<'a> RedirectChain<'a> {
 
     /// Moves on to the target of a redirect, if the policy allows it.
     fn follow(&mut self, status: u16, headers: &HeaderMap) -> Result<(), RedirectRefusal> {
-        let target = self.target(status, headers)?;
+        let target = self.check_target(status, headers)?;
         if self.followed == self.policy.max_redirects {
             return Err(RedirectRefusal::TooMany(self.policy.max_redirects));
         }
@@ -120,39 +123,40 @@ impl<'a> RedirectChain<'a> {
         Ok(())
     }
 
-    fn target(&self, status: u16, headers: &HeaderMap) -> Result<SafeUrl, RedirectRefusal> {
+    /// Returns the target of a redirect, if the policy allows it.
+    fn check_target(&self, status: u16, headers: &HeaderMap) -> Result<SafeUrl, RedirectRefusal> {
         let location = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-        let to = self.url.join(location.ok_or(RedirectRefusal::NoLocation)?);
-        let to = to.map_err(RedirectRefusal::UnusableTarget)?;
+        let target = self.url.join(location.ok_or(RedirectRefusal::NoLocation)?);
+        let target = target.map_err(RedirectRefusal::UnusableTarget)?;
         if let RedirectScope::OwnOrigin(_) = self.policy.scope {
-            if !to.same_origin(self.first) {
-                return Err(RedirectRefusal::OtherOrigin(to.without_secrets()));
+            if !target.same_origin(self.first) {
+                return Err(RedirectRefusal::OtherOrigin(target.without_secrets()));
             }
-            if !to.expose().username().is_empty() || to.expose().password().is_some() {
-                return Err(RedirectRefusal::Credentials(to.without_secrets()));
+            if !target.expose().username().is_empty() || target.expose().password().is_some() {
+                return Err(RedirectRefusal::Credentials(target.without_secrets()));
             }
         }
-        if self.url.is_encrypted() && !to.is_encrypted() {
-            return Err(RedirectRefusal::LeavesHttps(to.without_secrets()));
+        if self.url.is_encrypted() && !target.is_encrypted() {
+            return Err(RedirectRefusal::LeavesHttps(target.without_secrets()));
         }
         if *self.method == Method::POST && matches!(status, 301..=303) {
-            return Err(RedirectRefusal::ChangesMethod(to.without_secrets()));
+            return Err(RedirectRefusal::ChangesMethod(target.without_secrets()));
         }
-        Ok(to)
+        Ok(target)
     }
 }
 
 /// One request of a chain of redirects, which the caller completes and sends.
 #[derive(Debug)]
-pub struct Hop<'a> {
+pub struct RedirectHop<'a> {
     http: &'a Client,
     method: &'a Method,
     scope: &'a RedirectScope,
-    /// URL of the request.
+    /// The URL of the request.
     pub url: &'a SafeUrl,
 }
 
-impl Hop<'_> {
+impl RedirectHop<'_> {
     /// Creates the request, with the Authorization header of the policy if there is one.
     pub fn request(&self) -> RequestBuilder {
         let request = self.http.request(self.method.clone(), self.url.expose().clone());
@@ -170,16 +174,16 @@ pub async fn follow_redirects(
     method: &Method,
     url: &SafeUrl,
     policy: &RedirectPolicy,
-    mut send: impl AsyncFnMut(Hop<'_>) -> Result<Response, RequestError>,
-) -> Result<(Response, SafeUrl), FollowError> {
+    mut send: impl AsyncFnMut(RedirectHop<'_>) -> Result<Response, RequestError>,
+) -> Result<(Response, SafeUrl), FollowRedirectsError> {
     let mut chain = RedirectChain::new(policy, method, url);
     loop {
-        let response = send(Hop { http, method, scope: &policy.scope, url: &chain.url }).await?;
+        let response = send(RedirectHop { http, method, scope: &policy.scope, url: &chain.url }).await?;
         let status = response.status().as_u16();
         if !is_redirect(status) {
             return Ok((response, chain.url));
         }
-        chain.follow(status, response.headers()).map_err(|why| FollowError::Refused { status, why })?;
+        chain.follow(status, response.headers()).map_err(|why| FollowRedirectsError::Refused { status, why })?;
     }
 }
 
@@ -230,30 +234,30 @@ mod tests {
             ("HTTPS://API.example:443/x", "https://api.example/x"),
         ] {
             for status in [301, 302, 303, 307, 308] {
-                let found = |method| target(&policy, method, status, from, Some(location));
-                assert_eq!(found(&get), Ok(to.to_owned()), "{status} {location}");
-                let changes = RedirectRefusal::ChangesMethod(url(to).without_secrets());
-                let expected = if status < 307 { Err(changes) } else { Ok(to.to_owned()) };
-                assert_eq!(found(&post), expected, "POST {status} {location}");
+                let result = |method| target(&policy, method, status, from, Some(location));
+                assert_eq!(result(&get), Ok(to.to_owned()), "{status} {location}");
+                let changes_method = RedirectRefusal::ChangesMethod(url(to).without_secrets());
+                let expected = if status < 307 { Err(changes_method) } else { Ok(to.to_owned()) };
+                assert_eq!(result(&post), expected, "POST {status} {location}");
             }
         }
-        let other = |to: &str| RedirectRefusal::OtherOrigin(to.to_owned());
+        let other_origin = |to: &str| RedirectRefusal::OtherOrigin(to.to_owned());
         let credentials = || RedirectRefusal::Credentials("https://api.example/x".to_owned());
         for (location, refusal) in [
-            ("http://api.example/x", other("http://api.example/x")),
-            ("https://api.example:444/x", other("https://api.example:444/x")),
-            ("https://example/x?token=1", other("https://example/x")),
-            ("https://api.example.com/x", other("https://api.example.com/x")),
-            ("https://api.example@other/x", other("https://other/x")),
+            ("http://api.example/x", other_origin("http://api.example/x")),
+            ("https://api.example:444/x", other_origin("https://api.example:444/x")),
+            ("https://example/x?token=1", other_origin("https://example/x")),
+            ("https://api.example.com/x", other_origin("https://api.example.com/x")),
+            ("https://api.example@other/x", other_origin("https://other/x")),
             ("https://someone@api.example/x", credentials()),
             ("https://:word@api.example/x", credentials()),
             ("https://someone:word@api.example/x", credentials()),
             ("ftp://api.example/x", RedirectRefusal::UnusableTarget("it is not http or https but \"ftp\"".to_owned())),
-            ("https://[", RedirectRefusal::UnusableTarget("it is no URL (invalid IPv6 address)".to_owned())),
+            ("https://[", RedirectRefusal::UnusableTarget("it is not a URL (invalid IPv6 address)".to_owned())),
         ] {
             for method in [&get, &post] {
-                let found = target(&policy, method, 307, from, Some(location));
-                assert_eq!(found, Err(refusal.clone()), "{method} {location}");
+                let result = target(&policy, method, 307, from, Some(location));
+                assert_eq!(result, Err(refusal.clone()), "{method} {location}");
             }
         }
         assert_eq!(target(&policy, &get, 302, from, None), Err(RedirectRefusal::NoLocation));
@@ -278,8 +282,8 @@ mod tests {
             let headers: HeaderMap = location.into_iter().map(|location| (LOCATION, location)).collect();
             let (policy, from) = (any_origin(10), url(from));
             let mut chain = RedirectChain::new(&policy, &Method::GET, &from);
-            let found = chain.follow(302, &headers).map(|()| chain.url.expose().to_string());
-            assert_eq!(found.ok().as_deref(), to, "{from} to {headers:?}");
+            let result = chain.follow(302, &headers).map(|()| chain.url.expose().to_string());
+            assert_eq!(result.ok().as_deref(), to, "{from} to {headers:?}");
         }
     }
 
@@ -301,12 +305,12 @@ mod tests {
         for start in ["https", "http"] {
             let first = url(&format!("{start}://a.example:8443/0"));
             for [scheme, host, port, user] in targets() {
-                // So many redirects to other paths come before.
+                // The number of redirects to other paths before this one.
                 for before in 0..3 {
                     let location = format!("{scheme}://{user}{host}:{port}/x?secret=1");
-                    let at = format!("{first}, {before}, {location}");
+                    let case = format!("{first}, {before}, {location}");
                     let (own, any) = (own_origin(10), any_origin(10));
-                    let end = |policy| {
+                    let last_redirect = |policy| {
                         let mut chain = RedirectChain::new(policy, &Method::GET, &first);
                         for path in 0..before {
                             chain.follow(302, &headers(Some(&format!("/{path}")))).unwrap();
@@ -320,11 +324,11 @@ mod tests {
                         (true, "") => Ok(location.clone()),
                         (true, _) => Err(RedirectRefusal::Credentials(shown.clone())),
                     };
-                    assert_eq!(end(&own), expected, "{at}");
+                    assert_eq!(last_redirect(&own), expected, "{case}");
                     let leaves_https = (start, scheme) == ("https", "http");
                     let expected =
                         if leaves_https { Err(RedirectRefusal::LeavesHttps(shown)) } else { Ok(location.clone()) };
-                    assert_eq!(end(&any), expected, "{at}");
+                    assert_eq!(last_redirect(&any), expected, "{case}");
                 }
             }
         }
@@ -340,7 +344,7 @@ mod tests {
                     assert_eq!(chain.follow(302, &headers(Some("/"))), Ok(()), "{hop} of {max}");
                 }
                 assert_eq!(chain.follow(302, &headers(Some("/"))), Err(RedirectRefusal::TooMany(max)));
-                // A target that must not be requested is the more useful reason.
+                // If the target is refused as well, that reason is reported, because it is more useful.
                 assert_eq!(chain.follow(302, &headers(None)), Err(RedirectRefusal::NoLocation));
             }
         }
@@ -355,9 +359,9 @@ mod tests {
     /// URL and Authorization header of each request.
     type SentRequests = Vec<(String, Option<String>)>;
     /// Status and URL of the last response.
-    type FinalResponse = Result<(u16, String), FollowError>;
+    type FinalResponse = Result<(u16, String), FollowRedirectsError>;
 
-    /// Requests `https://a.example/0` of a server that gives these responses. Returns the URL and the Authorization
+    /// Requests `https://a.example/0` of a server that returns these responses. Returns the URL and the Authorization
     /// header of each request, and the status and URL of the last response.
     fn requests(policy: &RedirectPolicy, responses: &[(u16, &str)]) -> (SentRequests, FinalResponse) {
         let http = build_client(&NetworkSettings::default()).unwrap();
@@ -369,7 +373,7 @@ mod tests {
             let authorization = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             sent.push((request.url().to_string(), authorization));
             let Some((status, location)) = responses.next() else {
-                return Err(RequestError::new(RequestErrorCause::NoResponse, "no more"));
+                return Err(RequestError::new(RequestErrorCause::NoResponse, "no more responses"));
             };
             let response = http::Response::builder().status(*status).header(LOCATION, *location);
             Ok(response.body(String::new()).unwrap().into())
@@ -381,9 +385,9 @@ mod tests {
 
     #[test]
     fn every_request_of_a_chain_has_the_authorization_of_its_policy() {
-        let answers = [(307, "/1"), (308, "/2"), (200, "/3")];
+        let responses = [(307, "/1"), (308, "/2"), (200, "/3")];
         for (policy, bearer) in [(own_origin(2), Some("Bearer dwk_0123456789".to_owned())), (any_origin(2), None)] {
-            let (sent, last) = requests(&policy, &answers);
+            let (sent, last) = requests(&policy, &responses);
             assert_eq!(sent, ["0", "1", "2"].map(|path| (format!("https://a.example/{path}"), bearer.clone())));
             assert_eq!(last.unwrap(), (200, "https://a.example/2".to_owned()));
         }
@@ -397,15 +401,15 @@ mod tests {
     fn a_refusal_and_a_failed_request_end_the_chain() {
         let (sent, last) = requests(&own_origin(9), &[(307, "https://b.example/")]);
         assert_eq!(sent.len(), 1, "{sent:?}");
-        let Err(FollowError::Refused { status: 307, why }) = last else { panic!("{last:?}") };
+        let Err(FollowRedirectsError::Refused { status: 307, why }) = last else { panic!("{last:?}") };
         assert_eq!(why, RedirectRefusal::OtherOrigin("https://b.example/".to_owned()));
-        let error = RequestError::from(FollowError::Refused { status: 307, why });
+        let error = RequestError::from(FollowRedirectsError::Refused { status: 307, why });
         assert_eq!(error.cause, RequestErrorCause::RefusedRedirect);
         assert_eq!(error.to_string(), "a redirect to https://b.example/, another origin");
 
         let (sent, last) = requests(&any_origin(9), &[(307, "/1")]);
         assert_eq!(sent.len(), 2, "{sent:?}");
         let error = RequestError::from(last.unwrap_err());
-        assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::NoResponse, "no more"));
+        assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::NoResponse, "no more responses"));
     }
 }

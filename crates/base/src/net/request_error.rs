@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use http::HeaderMap;
 use http::header::{DATE, RETRY_AFTER};
 
-use crate::secret::{SafeUrl, Scrubber};
+use crate::secret::{SafeUrl, SecretRedactor};
 
-/// Minimum difference between this machine's clock and the server's that is reported.
+/// The smallest difference between this machine's clock and the server's that is reported.
 const MIN_REPORTED_SKEW: Duration = Duration::from_mins(1);
-/// Upper bound of a wait, whatever an upstream asks for.
+/// Upper bound of the wait that an upstream can ask for.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_hours(24);
 /// Upper bound of the quotation from a response that is not JSON, in characters.
 const MAX_QUOTED_CHARS: usize = 200;
@@ -21,11 +21,11 @@ const MAX_QUOTED_CHARS: usize = 200;
 pub enum RequestErrorCause {
     /// There was no connection: the request was never sent.
     NotConnected,
-    /// The TLS handshake failed; a retry is of no use.
+    /// The TLS handshake failed; a retry does not help.
     Tls,
     /// There was no response, or it was cut off.
     NoResponse,
-    /// The response is complete, but its content is not understood.
+    /// The response is complete, but its content cannot be parsed.
     Unreadable,
     /// A complete response with this status.
     Status(u16),
@@ -45,7 +45,7 @@ pub struct RequestError {
     /// The wait that the upstream demands with `Retry-After`.
     pub retry_after: Option<Duration>,
     /// Boxed, so that a `Result` with this error stays small.
-    words: Box<RequestErrorText>,
+    text: Box<RequestErrorText>,
 }
 
 #[derive(Debug, Clone)]
@@ -53,98 +53,100 @@ struct RequestErrorText {
     message: String,
     /// The `<Code>` of a storage service's response.
     code: Option<String>,
-    /// A note that this machine's clock is wrong, which may be the reason.
+    /// A note that this machine's clock is wrong, which may be the cause.
     skew_note: Option<String>,
 }
 
 impl RequestError {
-    /// Creates a failure with this description.
-    pub fn new(cause: RequestErrorCause, what: impl Into<String>) -> RequestError {
+    /// Creates a failure with this message.
+    pub fn new(cause: RequestErrorCause, message: impl Into<String>) -> RequestError {
         RequestError {
             cause,
             retry_after: None,
-            words: Box::new(RequestErrorText { message: what.into(), code: None, skew_note: None }),
+            text: Box::new(RequestErrorText { message: message.into(), code: None, skew_note: None }),
         }
     }
 
     /// The `<Code>` of a storage service's response.
     pub fn code(&self) -> Option<&str> {
-        self.words.code.as_deref()
+        self.text.code.as_deref()
     }
 
     /// Converts an error of the client library for a request to `url`. The library's message would contain the whole
     /// URL, so it is removed.
     pub fn from_client(error: reqwest::Error, url: &SafeUrl) -> RequestError {
-        let connect = error.is_connect();
-        let timeout = error.is_timeout();
+        let is_connect = error.is_connect();
+        let is_timeout = error.is_timeout();
         let error = error.without_url();
-        // Each layer of the client repeats the message of the one below; the last message tells what has happened.
-        let mut why = error.to_string();
-        let mut tls = false;
+        // Each layer of the client repeats the message of the one below; the last message describes the cause.
+        let mut reason = error.to_string();
+        let mut is_tls_error = false;
         let mut source = error.source();
         while let Some(cause) = source {
-            why = cause.to_string();
-            tls |= is_tls(cause);
+            reason = cause.to_string();
+            is_tls_error |= is_tls(cause);
             source = cause.source();
         }
-        let why = match why.as_str() {
-            _ if tls && why.contains("UnknownIssuer") => {
+        let reason = match reason.as_str() {
+            _ if is_tls_error && reason.contains("UnknownIssuer") => {
                 format!(
-                    "{why}; the server's certificate comes from an unknown authority: name its root in api.caFile or SSL_CERT_FILE"
+                    "{reason}; the server's certificate comes from an unknown authority: name its root certificate in api.caFile or SSL_CERT_FILE"
                 )
             }
-            _ if tls && why.contains("InvalidContentType") => {
+            _ if is_tls_error && reason.contains("InvalidContentType") => {
                 "the server does not speak TLS; is it plain http?".to_owned()
             }
-            _ => why,
+            _ => reason,
         };
         let host = url.host();
-        match (tls, connect, timeout) {
-            (true, ..) => RequestError::new(RequestErrorCause::Tls, format!("cannot agree on TLS with {host}: {why}")),
+        match (is_tls_error, is_connect, is_timeout) {
+            (true, ..) => {
+                RequestError::new(RequestErrorCause::Tls, format!("the TLS handshake with {host} failed: {reason}"))
+            }
             (_, true, true) => {
-                RequestError::new(RequestErrorCause::NotConnected, format!("no connection to {host} in time"))
+                RequestError::new(RequestErrorCause::NotConnected, format!("the connection to {host} timed out"))
             }
             (_, true, false) => {
-                RequestError::new(RequestErrorCause::NotConnected, format!("cannot connect to {host}: {why}"))
+                RequestError::new(RequestErrorCause::NotConnected, format!("cannot connect to {host}: {reason}"))
             }
-            (_, false, true) => RequestError::new(RequestErrorCause::NoResponse, "no answer in time"),
-            _ => RequestError::new(RequestErrorCause::NoResponse, format!("the answer was cut: {why}")),
+            (_, false, true) => RequestError::new(RequestErrorCause::NoResponse, "no response in time"),
+            _ => RequestError::new(RequestErrorCause::NoResponse, format!("the response was cut off: {reason}")),
         }
     }
 
     /// Creates a failure from a complete response with an error status.
-    pub fn from_answer(status: u16, headers: &HeaderMap, body: &[u8], scrubber: &Scrubber) -> RequestError {
-        let said = quote_body(body, scrubber);
+    pub fn from_response(status: u16, headers: &HeaderMap, body: &[u8], redactor: &SecretRedactor) -> RequestError {
+        let quotation = quote_body(body, redactor);
         let reason = http::StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason());
-        let mut what = format!("{status}{}", reason.map_or_else(String::new, |reason| format!(" {reason}")));
-        if !said.is_empty() {
-            what.push_str(": ");
-            what.push_str(&said);
+        let mut message = format!("{status}{}", reason.map_or_else(String::new, |reason| format!(" {reason}")));
+        if !quotation.is_empty() {
+            message.push_str(": ");
+            message.push_str(&quotation);
         }
-        let mut trouble = RequestError::new(RequestErrorCause::Status(status), what);
-        trouble.retry_after = retry_after(headers, SystemTime::now());
-        trouble.words.skew_note =
+        let mut error = RequestError::new(RequestErrorCause::Status(status), message);
+        error.retry_after = parse_retry_after(headers, SystemTime::now());
+        error.text.skew_note =
             describe_clock_skew(headers, SystemTime::now()).filter(|_| matches!(status, 400 | 401 | 403));
-        trouble.words.code = xml_element_text(&scrubber.scrub(&String::from_utf8_lossy(body)), "Code");
-        trouble
+        error.text.code = xml_element_text(&redactor.redact(&String::from_utf8_lossy(body)), "Code");
+        error
     }
 
     /// Creates a failure from a response with a success status and an unusable body.
-    pub fn unreadable(status: u16, why: &str, body: &[u8], scrubber: &Scrubber) -> RequestError {
-        let said = quote_body(body, scrubber);
-        let said = if said.is_empty() { "the body is empty".to_owned() } else { said };
-        RequestError::new(RequestErrorCause::Unreadable, format!("{status}, but {why}: {said}"))
+    pub fn unreadable(status: u16, reason: &str, body: &[u8], redactor: &SecretRedactor) -> RequestError {
+        let quotation = quote_body(body, redactor);
+        let quotation = if quotation.is_empty() { "the body is empty".to_owned() } else { quotation };
+        RequestError::new(RequestErrorCause::Unreadable, format!("{status}, but {reason}: {quotation}"))
     }
 }
 
 impl fmt::Display for RequestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.words.message)?;
-        if let Some(skew) = &self.words.skew_note {
+        f.write_str(&self.text.message)?;
+        if let Some(skew) = &self.text.skew_note {
             write!(f, "; {skew}")?;
         }
         if let Some(wait) = self.retry_after {
-            write!(f, "; it asks to be left alone for {} s", wait.as_secs())?;
+            write!(f, "; it asks to wait {} s before the next request", wait.as_secs())?;
         }
         Ok(())
     }
@@ -163,20 +165,20 @@ fn is_tls(error: &(dyn Error + 'static)) -> bool {
 
 /// Quotes the body of an error: the API's `error` and `details`, a storage service's code and message, else its
 /// beginning.
-fn quote_body(body: &[u8], scrubber: &Scrubber) -> String {
-    let scrubbed = |text: &str| scrubber.scrub(text.trim());
+fn quote_body(body: &[u8], redactor: &SecretRedactor) -> String {
+    let redacted = |text: &str| redactor.redact(text.trim());
     if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body)
         && let Some(error) = value.get("error").and_then(|error| error.as_str())
     {
         let details = value.get("details").and_then(|details| details.as_array());
-        let more: Vec<&str> =
+        let messages: Vec<&str> =
             details.into_iter().flatten().filter_map(|detail| detail.get("message")?.as_str()).collect();
-        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join("; ")) };
-        // The message is not cut here: a line is bounded where it is printed.
-        return scrubbed(&format!("{error}{more}"));
+        let details = if messages.is_empty() { String::new() } else { format!(" ({})", messages.join("; ")) };
+        // The message is not truncated here: the code that prints it bounds the line.
+        return redacted(&format!("{error}{details}"));
     }
     // Secrets are hidden before the text is cut: half a secret is a secret, too.
-    let text = scrubbed(&String::from_utf8_lossy(body));
+    let text = redacted(&String::from_utf8_lossy(body));
     if let Some(code) = xml_element_text(&text, "Code") {
         let message = xml_element_text(&text, "Message").map_or_else(String::new, |message| format!(" ({message})"));
         return truncate_chars(&format!("{code}{message}"), MAX_QUOTED_CHARS);
@@ -184,9 +186,9 @@ fn quote_body(body: &[u8], scrubber: &Scrubber) -> String {
     truncate_chars(&text, MAX_QUOTED_CHARS)
 }
 
-fn truncate_chars(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((at, _)) => format!("{}…", &text[..at]),
+fn truncate_chars(text: &str, max_chars: usize) -> String {
+    match text.char_indices().nth(max_chars) {
+        Some((end, _)) => format!("{}…", &text[..end]),
         None => text.to_owned(),
     }
 }
@@ -194,12 +196,12 @@ fn truncate_chars(text: &str, most: usize) -> String {
 /// Returns the text of the first XML element with this name: enough for the flat responses of storage services.
 fn xml_element_text(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
-    let (inner, _) = rest.split_once(&format!("</{name}>"))?;
-    Some(truncate_chars(inner.trim(), MAX_QUOTED_CHARS))
+    let (content, _) = rest.split_once(&format!("</{name}>"))?;
+    Some(truncate_chars(content.trim(), MAX_QUOTED_CHARS))
 }
 
 /// Reads `Retry-After`: seconds or a date (RFC 9110 section 10.2.3). The result is at most [`MAX_RETRY_AFTER`].
-pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+pub fn parse_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     let wait = if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
         // A number with too many digits to parse is a long time, too.
@@ -212,15 +214,15 @@ pub fn retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     Some(wait.min(MAX_RETRY_AFTER))
 }
 
-/// Describes how far this machine's clock is from the server's `Date`; none up to one minute.
+/// Describes how far this machine's clock is from the server's `Date`; `None` up to one minute.
 pub fn describe_clock_skew(headers: &HeaderMap, now: SystemTime) -> Option<String> {
     let date = httpdate::parse_http_date(headers.get(DATE)?.to_str().ok()?).ok()?;
-    let (off, way) = match now.duration_since(date) {
-        Ok(off) => (off, "ahead of"),
+    let (difference, direction) = match now.duration_since(date) {
+        Ok(ahead) => (ahead, "ahead of"),
         Err(error) => (error.duration(), "behind"),
     };
-    let minutes = off.as_secs().div_ceil(60);
-    (off > MIN_REPORTED_SKEW).then(|| format!("this machine's clock is {minutes} min {way} the server's"))
+    let minutes = difference.as_secs().div_ceil(60);
+    (difference > MIN_REPORTED_SKEW).then(|| format!("this machine's clock is {minutes} min {direction} the server's"))
 }
 
 #[cfg(test)]
@@ -229,21 +231,21 @@ mod tests {
 
     use super::*;
 
-    fn answer(status: u16, body: &str) -> String {
-        RequestError::from_answer(status, &HeaderMap::new(), body.as_bytes(), &Scrubber::default()).to_string()
+    fn message(status: u16, body: &str) -> String {
+        RequestError::from_response(status, &HeaderMap::new(), body.as_bytes(), &SecretRedactor::default()).to_string()
     }
 
     #[test]
     fn an_error_body_is_quoted_in_its_own_words() {
-        assert_eq!(answer(401, r#"{"error":"no such key"}"#), "401 Unauthorized: no such key");
+        assert_eq!(message(401, r#"{"error":"no such key"}"#), "401 Unauthorized: no such key");
         let details = r#"{"error":"bad","details":[{"message":"a"},{"message":"b"}]}"#;
-        assert_eq!(answer(400, details), "400 Bad Request: bad (a; b)");
+        assert_eq!(message(400, details), "400 Bad Request: bad (a; b)");
         let xml = "<?xml?><Error><Code>AccessDenied</Code><Message>Request has expired</Message></Error>";
-        assert_eq!(answer(403, xml), "403 Forbidden: AccessDenied (Request has expired)");
-        assert_eq!(answer(502, "<html>bad gateway</html>"), "502 Bad Gateway: <html>bad gateway</html>");
-        assert_eq!(answer(503, ""), "503 Service Unavailable");
+        assert_eq!(message(403, xml), "403 Forbidden: AccessDenied (Request has expired)");
+        assert_eq!(message(502, "<html>bad gateway</html>"), "502 Bad Gateway: <html>bad gateway</html>");
+        assert_eq!(message(503, ""), "503 Service Unavailable");
         assert_eq!(
-            answer(500, &"x".repeat(999)).chars().count(),
+            message(500, &"x".repeat(999)).chars().count(),
             "500 Internal Server Error: ".len() + MAX_QUOTED_CHARS + 1
         );
     }
@@ -251,54 +253,55 @@ mod tests {
     #[test]
     fn not_even_half_a_secret_is_quoted_where_a_body_is_cut() {
         let secret = "dwk_0123456789abcdef";
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&Secret::new(secret.to_owned()));
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&Secret::new(secret.to_owned()));
         for before in 0..=MAX_QUOTED_CHARS + 5 {
             let body = format!("{}{secret} and more of it{}", "x".repeat(before), "y".repeat(MAX_QUOTED_CHARS));
-            let said = RequestError::from_answer(502, &HeaderMap::new(), body.as_bytes(), &scrubber).to_string();
-            assert!(!said.contains("dwk"), "{before}: {said}");
+            let message = RequestError::from_response(502, &HeaderMap::new(), body.as_bytes(), &redactor).to_string();
+            assert!(!message.contains("dwk"), "{before}: {message}");
         }
     }
 
     #[test]
     fn retry_after_is_seconds_or_a_date() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let of = |text: &str| {
+        let parse = |text: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(RETRY_AFTER, text.parse().unwrap());
-            retry_after(&headers, now)
+            parse_retry_after(&headers, now)
         };
-        assert_eq!(of("7"), Some(Duration::from_secs(7)));
+        assert_eq!(parse("7"), Some(Duration::from_secs(7)));
         let date = httpdate::fmt_http_date(now + Duration::from_secs(90));
-        assert_eq!(of(&date), Some(Duration::from_secs(90)));
-        assert_eq!(of(&httpdate::fmt_http_date(now - Duration::from_secs(9))), Some(Duration::ZERO));
-        assert_eq!(of("soon"), None);
+        assert_eq!(parse(&date), Some(Duration::from_secs(90)));
+        assert_eq!(parse(&httpdate::fmt_http_date(now - Duration::from_secs(9))), Some(Duration::ZERO));
+        assert_eq!(parse("soon"), None);
         for endless in ["18446744073709551615", "99999999999999999999999"] {
-            assert_eq!(of(endless), Some(MAX_RETRY_AFTER), "{endless}");
+            assert_eq!(parse(endless), Some(MAX_RETRY_AFTER), "{endless}");
         }
     }
 
+    // Regression: a date in `Retry-After` was compared with the local clock instead of the server's.
     #[test]
     fn a_date_to_come_back_at_is_by_the_clock_of_the_server() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let theirs = now + Duration::from_hours(2);
+        let server_time = now + Duration::from_hours(2);
         let mut headers = HeaderMap::new();
-        headers.insert(DATE, httpdate::fmt_http_date(theirs).parse().unwrap());
-        headers.insert(RETRY_AFTER, httpdate::fmt_http_date(theirs + Duration::from_secs(3)).parse().unwrap());
-        assert_eq!(retry_after(&headers, now), Some(Duration::from_secs(3)));
+        headers.insert(DATE, httpdate::fmt_http_date(server_time).parse().unwrap());
+        headers.insert(RETRY_AFTER, httpdate::fmt_http_date(server_time + Duration::from_secs(3)).parse().unwrap());
+        assert_eq!(parse_retry_after(&headers, now), Some(Duration::from_secs(3)));
     }
 
     #[test]
     fn a_wrong_clock_is_told_by_more_than_a_minute() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let at = |date| {
+        let skew = |date| {
             let mut headers = HeaderMap::new();
             headers.insert(DATE, httpdate::fmt_http_date(date).parse().unwrap());
             describe_clock_skew(&headers, now)
         };
-        assert_eq!(at(now + Duration::from_secs(59)), None);
-        assert_eq!(at(now + Duration::from_mins(17)).unwrap(), "this machine's clock is 17 min behind the server's");
-        assert!(at(now - Duration::from_mins(17)).unwrap().contains("ahead of"));
+        assert_eq!(skew(now + Duration::from_secs(59)), None);
+        assert_eq!(skew(now + Duration::from_mins(17)).unwrap(), "this machine's clock is 17 min behind the server's");
+        assert!(skew(now - Duration::from_mins(17)).unwrap().contains("ahead of"));
     }
 
     #[test]
@@ -306,55 +309,59 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(DATE, httpdate::fmt_http_date(SystemTime::UNIX_EPOCH).parse().unwrap());
         headers.insert(RETRY_AFTER, "9".parse().unwrap());
-        for (status, told) in
+        for (status, is_shown) in
             [(400, true), (401, true), (403, true), (402, false), (404, false), (429, false), (503, false)]
         {
-            let trouble = RequestError::from_answer(status, &headers, b"", &Scrubber::default());
+            let error = RequestError::from_response(status, &headers, b"", &SecretRedactor::default());
             assert_eq!(
-                (trouble.cause, trouble.retry_after),
+                (error.cause, error.retry_after),
                 (RequestErrorCause::Status(status), Some(Duration::from_secs(9)))
             );
-            let said = trouble.to_string();
-            assert_eq!(said.contains("this machine's clock is"), told, "{said}");
-            assert!(said.ends_with("; it asks to be left alone for 9 s"), "{said}");
+            let message = error.to_string();
+            assert_eq!(message.contains("this machine's clock is"), is_shown, "{message}");
+            assert!(message.ends_with("; it asks to wait 9 s before the next request"), "{message}");
         }
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let off = |date| {
+        let skew = |date| {
             let headers = HeaderMap::from_iter([(DATE, httpdate::fmt_http_date(date).parse().unwrap())]);
-            describe_clock_skew(&headers, now).map(|said| said["this machine's clock is ".len()..].to_owned())
+            describe_clock_skew(&headers, now).map(|text| text["this machine's clock is ".len()..].to_owned())
         };
-        for (seconds, told) in [(0, None), (60, None), (61, Some(2)), (120, Some(2)), (121, Some(3))] {
-            let off = [now - Duration::from_secs(seconds), now + Duration::from_secs(seconds)].map(off);
-            let expected = ["ahead of", "behind"].map(|way| told.map(|n| format!("{n} min {way} the server's")));
-            assert_eq!(off, expected, "{seconds}");
+        for (seconds, minutes) in [(0, None), (60, None), (61, Some(2)), (120, Some(2)), (121, Some(3))] {
+            let skews = [now - Duration::from_secs(seconds), now + Duration::from_secs(seconds)].map(skew);
+            let expected =
+                ["ahead of", "behind"].map(|direction| minutes.map(|n| format!("{n} min {direction} the server's")));
+            assert_eq!(skews, expected, "{seconds}");
         }
-        assert_eq!((describe_clock_skew(&HeaderMap::new(), now), retry_after(&HeaderMap::new(), now)), (None, None));
+        assert_eq!(
+            (describe_clock_skew(&HeaderMap::new(), now), parse_retry_after(&HeaderMap::new(), now)),
+            (None, None)
+        );
     }
 
     #[test]
     fn retry_after_is_taken_by_its_bounds() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let late = httpdate::fmt_http_date(now + Duration::from_secs(86_401));
+        let late_date = httpdate::fmt_http_date(now + Duration::from_secs(86_401));
         for (text, wait) in [
             ("0", Some(0)),
             (" 7 ", Some(7)),
             ("86400", Some(86_400)),
             ("86401", Some(86_400)),
-            (&late, Some(86_400)),
+            (&late_date, Some(86_400)),
             ("", None),
             ("-5", None),
             ("7.5", None),
             ("7s", None),
         ] {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_str(text).unwrap())]);
-            assert_eq!(retry_after(&headers, now), wait.map(Duration::from_secs), "{text}");
+            assert_eq!(parse_retry_after(&headers, now), wait.map(Duration::from_secs), "{text}");
         }
     }
 
     #[test]
     fn a_body_is_quoted_up_to_its_bound_and_a_code_is_kept() {
         let x = |n| "x".repeat(n);
-        for (body, said) in [
+        for (body, quotation) in [
             (x(MAX_QUOTED_CHARS), x(MAX_QUOTED_CHARS)),
             (x(MAX_QUOTED_CHARS + 1), x(MAX_QUOTED_CHARS) + "…"),
             (format!("  {}\n", x(MAX_QUOTED_CHARS)), x(MAX_QUOTED_CHARS)),
@@ -365,26 +372,26 @@ mod tests {
             (r#"{"error":"a","details":[]}"#.to_owned(), "a".to_owned()),
             (r#"{"error":7}"#.to_owned(), r#"{"error":7}"#.to_owned()),
         ] {
-            assert_eq!(answer(404, &body), format!("404 Not Found: {said}"));
-            let unreadable = RequestError::unreadable(200, "it is odd", body.as_bytes(), &Scrubber::default());
+            assert_eq!(message(404, &body), format!("404 Not Found: {quotation}"));
+            let unreadable = RequestError::unreadable(200, "it is odd", body.as_bytes(), &SecretRedactor::default());
             assert_eq!(
                 (unreadable.cause, unreadable.to_string()),
-                (RequestErrorCause::Unreadable, format!("200, but it is odd: {said}"))
+                (RequestErrorCause::Unreadable, format!("200, but it is odd: {quotation}"))
             );
         }
-        let empty = RequestError::unreadable(200, "it is odd", b" ", &Scrubber::default());
+        let empty = RequestError::unreadable(200, "it is odd", b" ", &SecretRedactor::default());
         assert_eq!(empty.to_string(), "200, but it is odd: the body is empty");
-        assert_eq!(answer(799, "x"), "799: x");
-        let mut scrubber = Scrubber::default();
-        scrubber.hide(&Secret::new("dwk_0123456789".to_owned()));
+        assert_eq!(message(799, "x"), "799: x");
+        let mut redactor = SecretRedactor::default();
+        redactor.hide(&Secret::new("dwk_0123456789".to_owned()));
         for (body, code) in
             [("<Code> A </Code>", Some("A")), ("<Code>dwk_0123456789</Code>", Some("***")), (r#"{"error":"A"}"#, None)]
         {
-            let trouble = RequestError::from_answer(403, &HeaderMap::new(), body.as_bytes(), &scrubber);
-            assert_eq!(trouble.code(), code, "{body}");
+            let error = RequestError::from_response(403, &HeaderMap::new(), body.as_bytes(), &redactor);
+            assert_eq!(error.code(), code, "{body}");
         }
         let json = br#"{"error":"no dwk_0123456789","details":[{"message":"a dwk_0123456789"}]}"#;
-        assert_eq!(quote_body(json, &scrubber), "no *** (a ***)");
+        assert_eq!(quote_body(json, &redactor), "no *** (a ***)");
     }
 
     #[test]

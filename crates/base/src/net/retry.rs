@@ -24,15 +24,16 @@ pub enum CallKind {
     Link,
 }
 
-/// The attempts made so far at one call.
+/// The failed attempts at one call so far.
 #[derive(Debug, Clone, Default)]
 pub struct CallAttempts {
-    made: u32,
+    failed: u32,
+    /// Attempts whose response was lost.
     lost: u32,
 }
 
 impl CallAttempts {
-    /// Starts counting again, after a good response.
+    /// Starts counting again, after a usable response.
     pub fn reset(&mut self) {
         *self = CallAttempts::default();
     }
@@ -44,9 +45,9 @@ impl CallAttempts {
 
     /// Records a failed attempt. Returns how long to wait before the next one, or `None` to give up. `random` is from 0
     /// to 1.
-    pub fn next_pause(&mut self, call: CallKind, trouble: &RequestError, random: f64) -> Option<Duration> {
-        self.made += 1;
-        let again = match trouble.cause {
+    pub fn next_pause(&mut self, call: CallKind, error: &RequestError, random: f64) -> Option<Duration> {
+        self.failed += 1;
+        let may_retry = match error.cause {
             RequestErrorCause::NotConnected | RequestErrorCause::Status(408 | 429 | 500..=599) => true,
             RequestErrorCause::Status(409) => call == CallKind::Link,
             RequestErrorCause::NoResponse | RequestErrorCause::Unreadable => {
@@ -59,10 +60,13 @@ impl CallAttempts {
             | RequestErrorCause::TooLarge
             | RequestErrorCause::Disk => false,
         };
-        if !again || self.made >= MAX_ATTEMPTS || trouble.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) {
+        if !may_retry
+            || self.failed >= MAX_ATTEMPTS
+            || error.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER)
+        {
             return None;
         }
-        Some(backoff::pause_after_attempt(self.made, random).max(trouble.retry_after.unwrap_or_default()))
+        Some(backoff::pause_after_attempt(self.failed, random).max(error.retry_after.unwrap_or_default()))
     }
 }
 
@@ -70,13 +74,13 @@ impl CallAttempts {
 mod tests {
     use super::*;
 
-    fn trouble(cause: RequestErrorCause) -> RequestError {
+    fn request_error(cause: RequestErrorCause) -> RequestError {
         RequestError::new(cause, "x")
     }
 
     fn pauses(call: CallKind, cause: RequestErrorCause, random: f64) -> Vec<u128> {
         let mut attempts = CallAttempts::default();
-        std::iter::from_fn(|| attempts.next_pause(call, &trouble(cause), random)).map(|d| d.as_millis()).collect()
+        std::iter::from_fn(|| attempts.next_pause(call, &request_error(cause), random)).map(|d| d.as_millis()).collect()
     }
 
     #[test]
@@ -104,13 +108,13 @@ mod tests {
 
     #[test]
     fn retry_after_is_a_lower_bound_and_ends_it_when_too_long() {
-        let mut busy = trouble(RequestErrorCause::Status(429));
-        busy.retry_after = Some(Duration::from_secs(7));
-        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &busy, 0.0), Some(Duration::from_secs(7)));
-        busy.retry_after = Some(Duration::from_mins(1));
-        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &busy, 0.0), Some(Duration::from_mins(1)));
-        busy.retry_after = Some(Duration::from_secs(61));
-        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &busy, 0.0), None);
+        let mut error = request_error(RequestErrorCause::Status(429));
+        error.retry_after = Some(Duration::from_secs(7));
+        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &error, 0.0), Some(Duration::from_secs(7)));
+        error.retry_after = Some(Duration::from_mins(1));
+        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &error, 0.0), Some(Duration::from_mins(1)));
+        error.retry_after = Some(Duration::from_secs(61));
+        assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &error, 0.0), None);
     }
 
     #[test]
@@ -134,8 +138,8 @@ mod tests {
             (RequestErrorCause::TooLarge, 0, 0),
             (RequestErrorCause::Disk, 0, 0),
         ] {
-            let found = [CallKind::Start, CallKind::Read, CallKind::Link].map(|call| pauses(call, cause, 0.5).len());
-            assert_eq!(found, [start, others, others], "{cause:?}");
+            let counts = [CallKind::Start, CallKind::Read, CallKind::Link].map(|call| pauses(call, cause, 0.5).len());
+            assert_eq!(counts, [start, others, others], "{cause:?}");
         }
         assert!(pauses(CallKind::Read, RequestErrorCause::Status(409), 1.0).is_empty());
     }
@@ -144,16 +148,19 @@ mod tests {
     fn lost_answers_are_counted_among_others_until_a_good_one() {
         let mut attempts = CallAttempts::default();
         let mut next = |cause| {
-            (attempts.next_pause(CallKind::Start, &trouble(cause), 1.0).is_some(), attempts.may_have_been_processed())
+            (
+                attempts.next_pause(CallKind::Start, &request_error(cause), 1.0).is_some(),
+                attempts.may_have_been_processed(),
+            )
         };
         assert_eq!(next(RequestErrorCause::Status(503)), (true, false));
         assert_eq!(next(RequestErrorCause::NoResponse), (true, true));
         assert_eq!(next(RequestErrorCause::Status(503)), (true, true));
         assert_eq!(next(RequestErrorCause::Unreadable), (true, true));
-        assert_eq!(next(RequestErrorCause::NotConnected), (false, true), "that was the fifth");
+        assert_eq!(next(RequestErrorCause::NotConnected), (false, true), "the fifth attempt is the last");
         attempts.reset();
         assert!(!attempts.may_have_been_processed());
-        let next = |cause| attempts.next_pause(CallKind::Start, &trouble(cause), 1.0).map(|wait| wait.as_secs());
+        let next = |cause| attempts.next_pause(CallKind::Start, &request_error(cause), 1.0).map(|wait| wait.as_secs());
         let lost =
             [RequestErrorCause::NoResponse, RequestErrorCause::Unreadable, RequestErrorCause::NoResponse].map(next);
         assert_eq!(lost, [Some(1), Some(2), None]);
@@ -161,12 +168,12 @@ mod tests {
 
     #[test]
     fn a_short_retry_after_shortens_no_pause() {
-        let mut busy = trouble(RequestErrorCause::Status(503));
+        let mut error = request_error(RequestErrorCause::Status(503));
         for (wait, pause) in
             [(0, Some(1000)), (999, Some(1000)), (1001, Some(1001)), (60_000, Some(60_000)), (60_001, None)]
         {
-            busy.retry_after = Some(Duration::from_millis(wait));
-            let next = CallAttempts::default().next_pause(CallKind::Read, &busy, 1.0);
+            error.retry_after = Some(Duration::from_millis(wait));
+            let next = CallAttempts::default().next_pause(CallKind::Read, &error, 1.0);
             assert_eq!(next.map(|next| next.as_millis()), pause, "{wait}");
         }
     }

@@ -1,4 +1,4 @@
-//! Cursors of paginated queries. Pure.
+//! Cursors of paginated queries. Pure functions.
 //!
 //! A cursor names the snapshot and the range of the query, and the number of terms on the previous result pages. It is
 //! signed together with the project, so a client can neither change it nor use it for another project. Its format is
@@ -7,7 +7,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use docwharf_base::model::digest::{Digest, hex};
+use docwharf_base::model::digest::{Digest, encode_hex};
 
 /// The range of a query, in milliseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,22 +48,22 @@ fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
 
 impl SearchCursor {
     /// Encodes and signs the cursor for a client.
-    pub(super) fn write(&self, project: &str, secret: &[u8; 32]) -> String {
+    pub(super) fn encode(&self, project: &str, secret: &[u8; 32]) -> String {
         let SearchRange { from, to } = self.range;
         let [from, to, oldest, last] = [from, to, self.oldest, self.last_batch].map(i64::cast_unsigned);
         let numbers = [from, to, oldest, last, self.total, self.offset];
-        let mut text: String = numbers.iter().map(|number| hex(&number.to_be_bytes())).collect();
+        let mut text: String = numbers.iter().map(|number| encode_hex(&number.to_be_bytes())).collect();
         let signature = sign(secret, project, &text).finalize().into_bytes();
-        text.push_str(&hex(&signature));
+        text.push_str(&encode_hex(&signature));
         text
     }
 
     /// Verifies and decodes a cursor; `None` if it was not created for `project` with this secret.
-    pub(super) fn read(text: &str, project: &str, secret: &[u8; 32]) -> Option<SearchCursor> {
+    pub(super) fn decode(text: &str, project: &str, secret: &[u8; 32]) -> Option<SearchCursor> {
         let (numbers, signature) = text.split_at_checked(NUMBERS_HEX_DIGITS)?;
         let signature = Digest::parse(signature)?;
         sign(secret, project, numbers).verify_slice(&signature.0).ok()?;
-        let number = |at: usize| u64::from_str_radix(numbers.get(at * 16..at * 16 + 16)?, 16).ok();
+        let number = |index: usize| u64::from_str_radix(numbers.get(index * 16..index * 16 + 16)?, 16).ok();
         Some(SearchCursor {
             range: SearchRange { from: number(0)?.cast_signed(), to: number(1)?.cast_signed() },
             oldest: number(2)?.cast_signed(),
@@ -92,24 +92,24 @@ mod tests {
 
     #[test]
     fn a_cursor_is_read_as_it_was_written() {
-        let text = cursor().write("p", &SECRET);
-        assert_eq!(SearchCursor::read(&text, "p", &SECRET), Some(cursor()));
+        let text = cursor().encode("p", &SECRET);
+        assert_eq!(SearchCursor::decode(&text, "p", &SECRET), Some(cursor()));
         assert!(text.len() < 200 && text.bytes().all(|byte| byte.is_ascii_alphanumeric()));
     }
 
     #[test]
     fn an_altered_one_and_one_of_another_project_or_secret_is_none() {
-        let text = cursor().write("p", &SECRET);
-        assert_eq!(SearchCursor::read(&text, "q", &SECRET), None);
-        assert_eq!(SearchCursor::read(&text, "p", &[8; 32]), None);
-        for at in 0..text.len() {
-            let mut other = text.clone().into_bytes();
-            other[at] = if other[at] == b'0' { b'1' } else { b'0' };
-            assert_eq!(SearchCursor::read(std::str::from_utf8(&other).unwrap(), "p", &SECRET), None, "{at}");
-            assert_eq!(SearchCursor::read(&text[..at], "p", &SECRET), None, "{at}");
+        let text = cursor().encode("p", &SECRET);
+        assert_eq!(SearchCursor::decode(&text, "q", &SECRET), None);
+        assert_eq!(SearchCursor::decode(&text, "p", &[8; 32]), None);
+        for index in 0..text.len() {
+            let mut altered = text.clone().into_bytes();
+            altered[index] = if altered[index] == b'0' { b'1' } else { b'0' };
+            assert_eq!(SearchCursor::decode(std::str::from_utf8(&altered).unwrap(), "p", &SECRET), None, "{index}");
+            assert_eq!(SearchCursor::decode(&text[..index], "p", &SECRET), None, "{index}");
         }
-        for other in ["", "ä", &"ä".repeat(80), &format!("{text}0"), &format!("0{text}")] {
-            assert_eq!(SearchCursor::read(other, "p", &SECRET), None, "{other}");
+        for invalid in ["", "ä", &"ä".repeat(80), &format!("{text}0"), &format!("0{text}")] {
+            assert_eq!(SearchCursor::decode(invalid, "p", &SECRET), None, "{invalid}");
         }
     }
 }

@@ -63,7 +63,7 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The temporary file with the rows cannot be written.
-    #[error("cannot keep the searches to import in a temporary file beside the database; is its disk full?")]
+    #[error("cannot store the searches to import in a temporary file beside the database; is its disk full?")]
     TemporaryFile(#[source] io::Error),
     /// A limit is reached.
     #[error("cannot import the searches (none was imported)")]
@@ -73,7 +73,7 @@ pub enum ImportError {
     Database(#[from] DatabaseError),
 }
 
-/// Imports a file into `project`, within the limits of its organization in `allowance`. `id` is the SHA-256 digest of
+/// Imports a file into `project`, within the `limits` of its organization. `id` is the SHA-256 digest of
 /// the file, by which a repeated import is recognized. This blocks, and the database accepts no other changes while the
 /// rows are written: a few seconds for a million rows.
 pub fn import_csv(
@@ -81,7 +81,7 @@ pub fn import_csv(
     project: &str,
     csv: impl Read,
     id: &str,
-    allowance: Option<IngestLimits>,
+    limits: Option<IngestLimits>,
 ) -> Result<ImportResult, ImportError> {
     // The id of a batch from a client cannot have a space, so there is no conflict.
     let id = format!("import {id}");
@@ -89,21 +89,21 @@ pub fn import_csv(
         return Ok(imported(size, true));
     }
     let now = floor_to_millisecond(Timestamp::now());
-    let kept = read_rows(csv, db, now)?.finish().map_err(ImportError::TemporaryFile)?;
+    let spool = read_rows(csv, db, now)?.finish().map_err(ImportError::TemporaryFile)?;
     let project = project.to_owned();
-    let imported = db.run_writer(move |transaction| {
+    let imported = db.write(move |transaction| {
         if let Some(size) = find_batch(transaction, &project, &id)? {
             return Ok(Ok(imported(size, true)));
         }
-        let size = kept.size();
-        let bytes = kept.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
-        if let Some(allowance) = allowance
-            && let Err(full) = allowance.check_space(transaction, size.events + 1, bytes)?
+        let size = spool.size();
+        let bytes = spool.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
+        if let Some(limits) = limits
+            && let Err(refusal) = limits.check_space(transaction, size.events + 1, bytes)?
         {
-            return Ok(Err(full));
+            return Ok(Err(refusal));
         }
-        let mut entering = BatchWriter::begin(transaction, &project, &id, now, size)?;
-        kept.for_each_row(|row| entering.push(row).map_err(RowCopyError)).map_err(|RowCopyError(error)| error)?;
+        let mut writer = BatchWriter::begin(transaction, &project, &id, now, size)?;
+        spool.for_each_row(|row| writer.push(row).map_err(RowCopyError)).map_err(|RowCopyError(error)| error)?;
         Ok(Ok(imported(size, false)))
     })?;
     Ok(imported?)
@@ -124,28 +124,28 @@ impl From<csv::Error> for RowCopyError {
 
 /// Reads and validates all rows into a temporary file.
 fn read_rows(csv: impl Read, db: &Database, now: i64) -> Result<ImportSpool, ImportError> {
-    let left = Rc::new(Cell::new(MAX_ROW_BYTES));
+    let remaining_bytes = Rc::new(Cell::new(MAX_ROW_BYTES));
     let csv = RowBoundedReader {
         inner: skip_byte_order_mark(csv).map_err(|source| ImportError::Read { line: 0, source })?,
-        left,
+        remaining_bytes,
     };
-    let left = Rc::clone(&csv.left);
+    let remaining_bytes = Rc::clone(&csv.remaining_bytes);
     let mut csv = csv::ReaderBuilder::new().has_headers(false).from_reader(csv);
     let mut record = csv::StringRecord::new();
     let mut line = 0;
-    let mut next = |record: &mut csv::StringRecord| {
-        left.set(MAX_ROW_BYTES);
-        let is_there = csv.read_record(record).map_err(|error| read_error(error, line))?;
+    let mut next_row = |record: &mut csv::StringRecord| {
+        remaining_bytes.set(MAX_ROW_BYTES);
+        let has_row = csv.read_record(record).map_err(|error| read_error(error, line))?;
         line = record.position().map_or(line, csv::Position::line);
-        Ok::<_, ImportError>(is_there.then_some(line))
+        Ok::<_, ImportError>(has_row.then_some(line))
     };
-    let Some(first) = next(&mut record)? else {
+    let Some(first) = next_row(&mut record)? else {
         return Err(ImportError::Line { line: 1, problem: "the file is empty; it needs a header".to_owned() });
     };
-    let columns = ImportColumns::find(&record).map_err(|problem| ImportError::Line { line: first, problem })?;
+    let columns = ImportColumns::from_header(&record).map_err(|problem| ImportError::Line { line: first, problem })?;
     let mut spool = ImportSpool::new(db.folder()).map_err(ImportError::TemporaryFile)?;
-    while let Some(line) = next(&mut record)? {
-        let row = columns.row(&record, now).map_err(|problem| ImportError::Line { line, problem })?;
+    while let Some(line) = next_row(&mut record)? {
+        let row = columns.parse_row(&record, now).map_err(|problem| ImportError::Line { line, problem })?;
         let ImportRow { time, query, page, count, rate } = &row;
         let row = import_spool::SpooledRow { time: *time, query, page, count: *count, rate: *rate };
         spool.push(row).map_err(ImportError::TemporaryFile)?;
@@ -154,17 +154,17 @@ fn read_rows(csv: impl Read, db: &Database, now: i64) -> Result<ImportSpool, Imp
 }
 
 fn read_error(error: csv::Error, line: u64) -> ImportError {
-    let at = error.position().map(csv::Position::line);
+    let error_line = error.position().map(csv::Position::line);
     match error.into_kind() {
         csv::ErrorKind::Io(source) => ImportError::Read { line, source },
         csv::ErrorKind::UnequalLengths { expected_len, len, .. } => ImportError::Line {
-            line: at.unwrap_or(line),
+            line: error_line.unwrap_or(line),
             problem: format!("it has {len} fields where the header has {expected_len}"),
         },
         csv::ErrorKind::Utf8 { .. } => {
-            ImportError::Line { line: at.unwrap_or(line), problem: "it is not UTF-8".to_owned() }
+            ImportError::Line { line: error_line.unwrap_or(line), problem: "it is not UTF-8".to_owned() }
         }
-        other => ImportError::Line { line: at.unwrap_or(line), problem: format!("it is no CSV: {other:?}") },
+        other => ImportError::Line { line: error_line.unwrap_or(line), problem: format!("it is not CSV: {other:?}") },
     }
 }
 
@@ -186,9 +186,10 @@ struct ImportRow {
 }
 
 impl ImportColumns {
-    fn find(header: &csv::StringRecord) -> Result<ImportColumns, String> {
+    fn from_header(header: &csv::StringRecord) -> Result<ImportColumns, String> {
         let find = |name: &str| {
-            let mut found = header.iter().enumerate().filter(|(_, column)| column.trim() == name).map(|(at, _)| at);
+            let mut found =
+                header.iter().enumerate().filter(|(_, column)| column.trim() == name).map(|(index, _)| index);
             let first = found.next();
             if found.next().is_some() { Err(format!("the header has the column {name} twice")) } else { Ok(first) }
         };
@@ -204,20 +205,20 @@ impl ImportColumns {
         Err(format!("the header needs {events}; or searchQuery, hits, ctr, topClickedPage and lastSearchedAt"))
     }
 
-    fn row(&self, record: &csv::StringRecord, now: i64) -> Result<ImportRow, String> {
-        let field = |at: usize| record.get(at).unwrap_or_default();
+    fn parse_row(&self, record: &csv::StringRecord, now: i64) -> Result<ImportRow, String> {
+        let field = |index: usize| record.get(index).unwrap_or_default();
         match *self {
             ImportColumns::Events { query, time, page } => {
                 let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
                 let event = Event { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
-                let event = event.validate_batch(now)?;
+                let event = event.validate(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();
                 Ok(ImportRow { time: event.time, query: event.query, page, count: 1, rate })
             }
             ImportColumns::Totals { query, hits, rate, page, last } => {
                 let query = fold_term(field(query));
-                // Folding to lower case makes two characters of one at most.
+                // Folding to lower case makes at most two characters of one.
                 if query.is_empty() || query.chars().count() > 2 * MAX_TERM_CHARS {
                     return Err(format!("searchQuery: it has 1 to {MAX_TERM_CHARS} characters"));
                 }
@@ -227,7 +228,7 @@ impl ImportColumns {
                 }
                 let time = parse_period_end(field(last))
                     .map(floor_to_millisecond)
-                    .map_err(|why| format!("lastSearchedAt: {why}"))?;
+                    .map_err(|reason| format!("lastSearchedAt: {reason}"))?;
                 if is_too_far_ahead(time, now) {
                     return Err("lastSearchedAt: it is more than a day ahead".to_owned());
                 }
@@ -236,7 +237,7 @@ impl ImportColumns {
                     query,
                     page: page.to_owned(),
                     count: parse_hits(field(hits))?,
-                    rate: self::rate(field(rate))?,
+                    rate: parse_rate(field(rate))?,
                 })
             }
         }
@@ -247,10 +248,10 @@ fn parse_hits(text: &str) -> Result<u64, String> {
     let number = text.trim().parse::<f64>().ok().filter(|n| (1.0..=MAX_HITS_PER_ROW).contains(n) && n.fract() == 0.0);
     #[expect(clippy::cast_sign_loss, reason = "it is 1 at least")]
     let number = number.map(|number| number as u64);
-    number.ok_or_else(|| format!("hits: {text:?} is no whole number from 1 to {MAX_HITS_PER_ROW}"))
+    number.ok_or_else(|| format!("hits: {text:?} is not a whole number from 1 to {MAX_HITS_PER_ROW}"))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+fn parse_rate(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let number = if text.is_empty() { Some(0.0) } else { text.parse::<f64>().ok() };
     let number = number.filter(|number| (0.0..=100.0).contains(number));
@@ -259,30 +260,30 @@ fn rate(text: &str) -> Result<f64, String> {
 
 /// Removes a byte order mark from the beginning of the file; UTF-8 does not need one.
 fn skip_byte_order_mark(mut csv: impl Read) -> io::Result<impl Read> {
-    let mut begin = Vec::new();
-    csv.by_ref().take(3).read_to_end(&mut begin)?;
-    if begin == "\u{feff}".as_bytes() {
-        begin.clear();
+    let mut first_bytes = Vec::new();
+    csv.by_ref().take(3).read_to_end(&mut first_bytes)?;
+    if first_bytes == "\u{feff}".as_bytes() {
+        first_bytes.clear();
     }
-    Ok(Cursor::new(begin).chain(csv))
+    Ok(Cursor::new(first_bytes).chain(csv))
 }
 
 /// A reader that fails if a row is too long.
 struct RowBoundedReader<R> {
     inner: R,
     /// The number of bytes that the current row may still have. The caller resets it before each row.
-    left: Rc<Cell<usize>>,
+    remaining_bytes: Rc<Cell<usize>>,
 }
 
 impl<R: Read> Read for RowBoundedReader<R> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        let left = self.left.get();
-        if left == 0 && !bytes.is_empty() {
+        let remaining_bytes = self.remaining_bytes.get();
+        if remaining_bytes == 0 && !bytes.is_empty() {
             return Err(io::Error::other("the row is longer than 1 MiB; is a quotation mark never closed?"));
         }
-        let most = bytes.len().min(left);
-        let n = self.inner.read(&mut bytes[..most])?;
-        self.left.set(left - n);
+        let len = bytes.len().min(remaining_bytes);
+        let n = self.inner.read(&mut bytes[..len])?;
+        self.remaining_bytes.set(remaining_bytes - n);
         Ok(n)
     }
 }
@@ -290,22 +291,28 @@ impl<R: Read> Read for RowBoundedReader<R> {
 #[cfg(test)]
 mod tests {
     use super::super::Aggregate;
-    use super::super::tests::{ask, database};
+    use super::super::tests::{database, query_page};
     use super::*;
 
-    fn add(db: &Database, csv: &str) -> Result<ImportResult, ImportError> {
-        import_csv(db, "p", csv.as_bytes(), &docwharf_base::model::digest::Digest::of(csv.as_bytes()).hex(), None)
+    fn import(db: &Database, csv: &str) -> Result<ImportResult, ImportError> {
+        import_csv(
+            db,
+            "p",
+            csv.as_bytes(),
+            &docwharf_base::model::digest::Digest::compute(csv.as_bytes()).to_hex(),
+            None,
+        )
     }
 
-    fn line(db: &Database, csv: &str) -> u64 {
-        match add(db, csv) {
+    fn error_line(db: &Database, csv: &str) -> u64 {
+        match import(db, csv) {
             Err(ImportError::Line { line, .. }) => line,
-            other => panic!("{csv:?}: {other:?}"),
+            result => panic!("{csv:?}: {result:?}"),
         }
     }
 
     /// The format of `docwharf analytics searches --format csv`.
-    fn csv(terms: &[Aggregate]) -> String {
+    fn to_csv(terms: &[Aggregate]) -> String {
         let mut csv = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
         csv.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).unwrap();
         for term in terms {
@@ -334,15 +341,15 @@ mod tests {
             term("none", 1, 0.0, None, "2026-10-03T00:00:00Z"),
         ];
         let (_folder, db) = database();
-        let file = csv(&terms);
-        let once = ImportResult { rows: 5, searches: 1_000_000_007, duplicate: false };
-        assert_eq!(add(&db, &file).unwrap(), once);
-        let page = ask(&db, "");
+        let file = to_csv(&terms);
+        let first_import = ImportResult { rows: 5, searches: 1_000_000_007, duplicate: false };
+        assert_eq!(import(&db, &file).unwrap(), first_import);
+        let page = query_page(&db, "");
         assert_eq!((page.searches.as_slice(), page.total_searches), (&terms[..], 1_000_000_007));
         // The same file adds nothing, and the output is the file again.
-        assert_eq!(add(&db, &file).unwrap(), ImportResult { duplicate: true, ..once });
-        assert_eq!(csv(&page.searches), file);
-        assert_eq!(ask(&db, ""), page);
+        assert_eq!(import(&db, &file).unwrap(), ImportResult { duplicate: true, ..first_import });
+        assert_eq!(to_csv(&page.searches), file);
+        assert_eq!(query_page(&db, ""), page);
     }
 
     #[test]
@@ -350,8 +357,9 @@ mod tests {
         let (_folder, db) = database();
         let rows = "2026-10-01,0.5,x,1000,A,/a\r\n2026-10-01T08:00,45,x,10.0, B  b,\r\n";
         let head = "\u{feff}lastSearchedAt,ctr,note,hits,searchQuery,topClickedPage\r\n";
-        add(&db, &format!("{head}{rows}")).unwrap();
-        let rates: Vec<_> = ask(&db, "").searches.into_iter().map(|term| (term.search_query, term.ctr)).collect();
+        import(&db, &format!("{head}{rows}")).unwrap();
+        let rates: Vec<_> =
+            query_page(&db, "").searches.into_iter().map(|term| (term.search_query, term.ctr)).collect();
         assert_eq!(rates, [("a".to_owned(), 0.005), ("b b".to_owned(), 0.5)]);
     }
 
@@ -364,13 +372,13 @@ mod tests {
             "",
             "/y,2026-10-01T00:00:00Z,b",
         ];
-        let imported = add(&db, &format!("clickedPage,time,query\n{}", rows.join("\n"))).unwrap();
+        let imported = import(&db, &format!("clickedPage,time,query\n{}", rows.join("\n"))).unwrap();
         assert_eq!(imported, ImportResult { rows: 3, searches: 3, duplicate: false });
-        let first = &ask(&db, "").searches[0];
+        let first = &query_page(&db, "").searches[0];
         assert_eq!(first, &term("how to install", 2, 0.5, Some("/x"), "2026-10-01T10:00:00Z"));
-        assert_eq!(add(&db, "time,query\n2026-10-01T00:00:00Z,b\n").unwrap().searches, 1);
-        assert_eq!(ask(&db, "").total_searches, 4);
-        assert_eq!(add(&db, "query,time\n").unwrap(), ImportResult { rows: 0, searches: 0, duplicate: false });
+        assert_eq!(import(&db, "time,query\n2026-10-01T00:00:00Z,b\n").unwrap().searches, 1);
+        assert_eq!(query_page(&db, "").total_searches, 4);
+        assert_eq!(import(&db, "query,time\n").unwrap(), ImportResult { rows: 0, searches: 0, duplicate: false });
     }
 
     #[test]
@@ -378,10 +386,10 @@ mod tests {
         let (_folder, db) = database();
         let good = "query,time\na,2026-10-01T00:00:00Z\n\"b\nb\",2026-10-01T00:00:00Z\n";
         for row in ["c,yesterday", ",2026-10-01T00:00:00Z", "c,9999-10-01T00:00:00Z", "c,2026-10-01T00:00:00Z,d"] {
-            assert_eq!(line(&db, &format!("{good}{row}\n")), 5, "{row}");
+            assert_eq!(error_line(&db, &format!("{good}{row}\n")), 5, "{row}");
         }
         for header in ["", "query", "query,query,time", "searchQuery,hits", "query;time"] {
-            assert_eq!(line(&db, &format!("{header}\n")), 1, "{header}");
+            assert_eq!(error_line(&db, &format!("{header}\n")), 1, "{header}");
         }
         let head = "searchQuery,hits,ctr,topClickedPage,lastSearchedAt\na,1,0,,2026-10-01\n";
         for row in [
@@ -398,13 +406,13 @@ mod tests {
             "a,1,0,,",
             "a,1,0,,9999-01-01",
         ] {
-            assert_eq!(line(&db, &format!("{head}{row}\n")), 3, "{row}");
+            assert_eq!(error_line(&db, &format!("{head}{row}\n")), 3, "{row}");
         }
         let not_text = import_csv(&db, "p", &b"query,time\n\xff,2026-10-01T00:00:00Z\n"[..], "x", None);
         assert!(matches!(not_text, Err(ImportError::Line { line: 2, .. })), "{not_text:?}");
         let endless = Cursor::new(b"query,time\n\"a").chain(io::repeat(b'a'));
         let endless = import_csv(&db, "p", endless, "x", None);
         assert!(matches!(endless, Err(ImportError::Read { line: 1, .. })), "{endless:?}");
-        assert_eq!(ask(&db, "").total_searches, 0);
+        assert_eq!(query_page(&db, "").total_searches, 0);
     }
 }

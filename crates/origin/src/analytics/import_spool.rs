@@ -74,14 +74,14 @@ impl ImportSpoolReader {
         self.bytes
     }
 
-    /// Calls `take` with each row.
+    /// Calls `visit` with each row.
     pub(super) fn for_each_row<E: From<csv::Error>>(
         mut self,
-        mut take: impl FnMut(SearchRow<'_>) -> Result<(), E>,
+        mut visit: impl FnMut(SearchRow<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut record = csv::StringRecord::new();
         while self.rows.read_record(&mut record)? {
-            take(decode_row(&record, self.factor).ok_or_else(|| {
+            visit(decode_row(&record, self.factor).ok_or_else(|| {
                 csv::Error::from(io::Error::other("the temporary file of searches was changed while it was read"))
             })?)?;
         }

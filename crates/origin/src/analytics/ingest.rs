@@ -56,7 +56,7 @@ pub struct Event {
     pub clicked_page: Option<String>,
 }
 
-/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are kept and the others are counted: a body of many
+/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are stored and the others are counted: a body of many
 /// short events would take many times its size in memory.
 #[derive(Debug, Clone)]
 pub(super) struct BoundedList<T> {
@@ -66,8 +66,8 @@ pub(super) struct BoundedList<T> {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoundedList<T>, D::Error> {
-        struct Events<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Events<T> {
+        struct BoundedListVisitor<T>(PhantomData<T>);
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedListVisitor<T> {
             type Value = BoundedList<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -89,7 +89,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
                 Ok(BoundedList { first, len })
             }
         }
-        deserializer.deserialize_seq(Events(PhantomData))
+        deserializer.deserialize_seq(BoundedListVisitor(PhantomData))
     }
 }
 
@@ -113,15 +113,14 @@ pub(super) struct CheckedSearchEvent {
     pub(super) page: Option<String>,
 }
 
-/// Stores a batch for `project`, within the limits of its organization in `allowance`. It blocks until the batch is on
-/// disk.
+/// Stores a batch for `project`, within the `limits` of its organization. It blocks until the batch is on disk.
 pub fn ingest_batch(
     db: &Database,
     project: &str,
     body: &[u8],
-    allowance: &IngestLimits,
+    limits: &IngestLimits,
 ) -> Result<Accepted, AnalyticsError> {
-    ingest_within(db, project, body, floor_to_millisecond(Timestamp::now()), Some(allowance.clone()))
+    ingest_within(db, project, body, floor_to_millisecond(Timestamp::now()), Some(limits.clone()))
 }
 
 /// Stores a batch at a given time and without limits, for tests.
@@ -135,40 +134,41 @@ fn ingest_within(
     project: &str,
     body: &[u8],
     now: i64,
-    allowance: Option<IngestLimits>,
+    limits: Option<IngestLimits>,
 ) -> Result<Accepted, AnalyticsError> {
-    let wrong = |details| invalid_request("the batch is wrong, and nothing of it was taken; see details", details);
-    let batch: Batch = serde_json::from_slice(body).map_err(|error| wrong(explain_invalid_batch(body, &error)))?;
+    let invalid =
+        |details| invalid_request("the batch is invalid, and none of its searches was accepted; see details", details);
+    let batch: Batch = serde_json::from_slice(body).map_err(|error| invalid(explain_invalid_batch(body, &error)))?;
     let id = batch.batch_id;
-    let events = validate_batch(&id, batch.events, now).map_err(wrong)?;
+    let events = validate_batch(&id, batch.events, now).map_err(invalid)?;
     // A repeated batch is acknowledged even if a limit is reached by now.
     if let Some(size) = db.read(|connection| find_batch(connection, project, &id))? {
         return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
     }
-    if let Some(allowance) = &allowance {
-        allowance.use_events(events.len() as u64)?;
+    if let Some(limits) = &limits {
+        limits.use_events(events.len() as u64)?;
     }
-    let of_event = |event: &CheckedSearchEvent| bytes_of_row(project, &event.query, event.page.as_deref());
-    let bytes = bytes_of_batch(project, &id) + events.iter().map(of_event).sum::<u64>();
+    let event_bytes = |event: &CheckedSearchEvent| bytes_of_row(project, &event.query, event.page.as_deref());
+    let bytes = bytes_of_batch(project, &id) + events.iter().map(event_bytes).sum::<u64>();
     let (project, batch_id) = (project.to_owned(), id.clone());
-    let taken = db.run_writer(move |transaction| {
+    let result = db.write(move |transaction| {
         if let Some(size) = find_batch(transaction, &project, &id)? {
             return Ok(Ok((size.events, true)));
         }
-        if let Some(allowance) = allowance
-            && let Err(full) = allowance.check_space(transaction, events.len() as u64 + 1, bytes)?
+        if let Some(limits) = limits
+            && let Err(refusal) = limits.check_space(transaction, events.len() as u64 + 1, bytes)?
         {
-            return Ok(Err(full));
+            return Ok(Err(refusal));
         }
         let size = BatchSize { events: events.len() as u64, searches: events.len() as u64 };
-        let mut entering = BatchWriter::begin(transaction, &project, &id, now, size)?;
+        let mut writer = BatchWriter::begin(transaction, &project, &id, now, size)?;
         for CheckedSearchEvent { time, query, page } in &events {
             let clicks = u64::from(page.is_some());
-            entering.push(SearchRow { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
+            writer.push(SearchRow { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
         }
         Ok(Ok((size.events, false)))
     })?;
-    let (accepted, duplicate) = taken?;
+    let (accepted, duplicate) = result?;
     Ok(Accepted { batch_id, accepted, duplicate })
 }
 
@@ -182,44 +182,44 @@ fn validate_batch(id: &str, events: BoundedList<Event>, now: i64) -> Result<Vec<
         return Err(problems);
     }
     let mut checked = Vec::with_capacity(events.len);
-    let mut wrong = InvalidEvents::default();
+    let mut invalid_events = InvalidEvents::default();
     for (index, event) in events.first.into_iter().enumerate() {
-        match event.validate_batch(now) {
+        match event.validate(now) {
             Ok(event) => checked.push(event),
-            Err(why) => wrong.push(index, &why),
+            Err(reason) => invalid_events.push(index, &reason),
         }
     }
-    problems.extend(wrong.messages());
+    problems.extend(invalid_events.messages());
     if problems.is_empty() { Ok(checked) } else { Err(problems) }
 }
 
 impl Event {
     /// Validates an event. The error lists everything that is wrong with it.
-    pub(super) fn validate_batch(self, now: i64) -> Result<CheckedSearchEvent, String> {
-        let mut wrong = Vec::new();
+    pub(super) fn validate(self, now: i64) -> Result<CheckedSearchEvent, String> {
+        let mut problems = Vec::new();
         let characters = self.query.trim().chars().count();
         if !(1..=MAX_TERM_CHARS).contains(&characters) {
-            wrong.push(format!("query: it has 1 to {MAX_TERM_CHARS} characters, not {characters}"));
+            problems.push(format!("query: it has 1 to {MAX_TERM_CHARS} characters, not {characters}"));
         }
         let time = parse_rfc3339(&self.time);
         match time {
-            None => wrong.push("time: it is not a time of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
-            Some(time) if is_too_far_ahead(time, now) => wrong.push("time: it is more than a day ahead".to_owned()),
+            None => problems.push("time: it is not a time of RFC 3339; write it like 2026-11-01T08:30:00Z".to_owned()),
+            Some(time) if is_too_far_ahead(time, now) => problems.push("time: it is more than a day ahead".to_owned()),
             Some(_) => {}
         }
         if let Some(page) = &self.clicked_page {
             if !page.starts_with('/') {
-                wrong.push("clickedPage: a path begins with a slash".to_owned());
+                problems.push("clickedPage: a path begins with a slash".to_owned());
             }
             if page.chars().count() > MAX_PAGE_CHARS {
-                wrong.push(format!("clickedPage: it has at most {MAX_PAGE_CHARS} characters"));
+                problems.push(format!("clickedPage: it has at most {MAX_PAGE_CHARS} characters"));
             }
         }
         match time {
-            Some(time) if wrong.is_empty() => {
+            Some(time) if problems.is_empty() => {
                 Ok(CheckedSearchEvent { time, query: fold_term(&self.query), page: self.clicked_page })
             }
-            _ => Err(wrong.join("; ")),
+            _ => Err(problems.join("; ")),
         }
     }
 }
@@ -237,9 +237,9 @@ struct InvalidEvents {
 }
 
 impl InvalidEvents {
-    fn push(&mut self, index: usize, why: &str) {
+    fn push(&mut self, index: usize, reason: &str) {
         if self.messages.len() < MAX_DESCRIBED_EVENTS {
-            self.messages.push(format!("events[{index}]: {why}"));
+            self.messages.push(format!("events[{index}]: {reason}"));
         } else {
             self.more += 1;
         }
@@ -266,27 +266,27 @@ struct UnparsedBatch<'a> {
 /// Describes why a body is not a valid batch, for each of its fields.
 fn explain_invalid_batch(body: &[u8], error: &serde_json::Error) -> Vec<String> {
     let Ok(UnparsedBatch { batch_id, events }) = serde_json::from_slice(body) else {
-        return vec![format!("the body is no JSON object with batchId and events: {error}")];
+        return vec![format!("the body is not a JSON object with batchId and events: {error}")];
     };
     let mut problems = Vec::new();
-    // The message ends with a line and column of the field, which are not those of the body.
-    let what = |error: serde_json::Error| error.to_string().split(" at line ").next().unwrap_or_default().to_owned();
+    // The message ends with a line and column within the field, which are not those of the body.
+    let message = |error: serde_json::Error| error.to_string().split(" at line ").next().unwrap_or_default().to_owned();
     match batch_id.map(|id| serde_json::from_str::<String>(id.get())) {
         None => problems.push("batchId: it is missing".to_owned()),
-        Some(Err(error)) => problems.push(format!("batchId: {}", what(error))),
+        Some(Err(error)) => problems.push(format!("batchId: {}", message(error))),
         Some(Ok(_)) => {}
     }
     match events.map(|events| serde_json::from_str::<BoundedList<&RawValue>>(events.get())) {
         None => problems.push("events: they are missing".to_owned()),
-        Some(Err(error)) => problems.push(format!("events: {}", what(error))),
+        Some(Err(error)) => problems.push(format!("events: {}", message(error))),
         Some(Ok(events)) => {
-            let mut wrong = InvalidEvents::default();
+            let mut invalid_events = InvalidEvents::default();
             for (index, event) in events.first.iter().enumerate() {
                 if let Err(error) = serde_json::from_str::<Event>(event.get()) {
-                    wrong.push(index, &what(error));
+                    invalid_events.push(index, &message(error));
                 }
             }
-            problems.extend(wrong.messages());
+            problems.extend(invalid_events.messages());
         }
     }
     if problems.is_empty() {

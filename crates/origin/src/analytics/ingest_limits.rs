@@ -37,7 +37,7 @@ pub enum IngestRefusal {
     Organization(SharedResource),
     /// All organizations together would hold more of the resource than `[limits.total]` allows, or the reserve for the
     /// others would be used.
-    #[error("limits.total.{} is reached, apart from what is reserved for organizations that have nothing; try again when old searches have been removed", .0.key())]
+    #[error("limits.total.{} is reached, apart from what is reserved for organizations without searches; try again when old searches have been removed", .0.key())]
     Total(SharedResource),
     /// The organization has sent as many searches within an hour as it may. The value is the time after which it may
     /// try again.
@@ -89,11 +89,11 @@ impl IngestLimits {
     /// Uses `count` searches of the hourly limit.
     pub(super) fn use_events(&self, count: u64) -> Result<(), IngestRefusal> {
         let Some(events) = &self.events else { return Ok(()) };
-        events.use_amount(&self.organization, count, Instant::now()).map_err(|over| {
+        events.use_amount(&self.organization, count, Instant::now()).map_err(|exceeded| {
             self.shares.pool(SharedResource::Events).count_refusal();
-            match over.limit {
-                LimitReached::Organization => IngestRefusal::OwnEvents(over.wait),
-                LimitReached::Total => IngestRefusal::AllEvents(over.wait),
+            match exceeded.limit {
+                LimitReached::Organization => IngestRefusal::OwnEvents(exceeded.wait_time),
+                LimitReached::Total => IngestRefusal::AllEvents(exceeded.wait_time),
             }
         })
     }
@@ -107,20 +107,20 @@ impl IngestLimits {
     ) -> rusqlite::Result<Result<(), IngestRefusal>> {
         let folder = connection.path().map(Path::new).and_then(Path::parent);
         let space = folder.and_then(|folder| FreeSpace::read(folder, self.min_free).ok());
-        if space.and_then(|space| space.writable_bytes()).is_some_and(|room| room < bytes) {
+        if space.and_then(|space| space.writable_bytes()).is_some_and(|writable| writable < bytes) {
             self.shares.pool(SharedResource::DatabaseBytes).count_refusal();
             return Ok(Err(IngestRefusal::Disk));
         }
         let is_own = |project: &str| self.owners.get(project).is_some_and(|owner| *owner == self.organization);
-        let used = DatabaseUsage::read(connection, is_own)?;
-        let check = |resource, own, all, more| {
-            self.shares.pool(resource).check(own, all, more).map_err(|why| match why {
+        let usage = DatabaseUsage::read(connection, is_own)?;
+        let check = |resource, own, total, additional| {
+            self.shares.pool(resource).check(own, total, additional).map_err(|reason| match reason {
                 LimitReached::Organization => IngestRefusal::Organization(resource),
                 LimitReached::Total => IngestRefusal::Total(resource),
             })
         };
-        let checked = check(SharedResource::Rows, used.own_rows, used.rows, rows)
-            .and_then(|()| check(SharedResource::DatabaseBytes, used.own_bytes, used.file_bytes, bytes));
+        let checked = check(SharedResource::Rows, usage.own_rows, usage.rows, rows)
+            .and_then(|()| check(SharedResource::DatabaseBytes, usage.own_bytes, usage.file_bytes, bytes));
         Ok(checked)
     }
 }
@@ -144,17 +144,17 @@ impl DatabaseUsage {
         let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let pages = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
         let file_bytes = pages.saturating_mul(pragma("page_size")?).unsigned_abs();
-        let mut used = DatabaseUsage { file_bytes, ..DatabaseUsage::default() };
+        let mut usage = DatabaseUsage { file_bytes, ..DatabaseUsage::default() };
         let mut select = connection.prepare_cached("SELECT project, rows, bytes FROM usage")?;
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
-            let (more, bytes) = (get_u64(row, 1)?, get_u64(row, 2)?);
-            used.rows += more;
+            let (rows_of_project, bytes) = (get_u64(row, 1)?, get_u64(row, 2)?);
+            usage.rows += rows_of_project;
             if is_own(row.get_ref(0)?.as_str()?) {
-                used.own_rows += more;
-                used.own_bytes += bytes;
+                usage.own_rows += rows_of_project;
+                usage.own_bytes += bytes;
             }
         }
-        Ok(used)
+        Ok(usage)
     }
 }

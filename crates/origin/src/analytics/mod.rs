@@ -5,9 +5,9 @@
 //! the size of the table. Each event belongs to a *batch*. Batches are numbered in the order of arrival, and a batch is
 //! one commit that never changes. A paginated query is bound to the newest batch number at its start ([`cursor`]):
 //! later batches, even those with old events, have higher numbers, so all result pages show the same snapshot. Only
-//! [`prune`] removes rows from a snapshot. The query then fails with an error that says so, because its next result
-//! pages could miss terms or repeat them. To prevent this for a query that takes hours, it leaves out searches that
-//! expire within a day of its start.
+//! [`delete_older_than`] removes rows from a snapshot. The query then fails with an error that states this, because its
+//! next result pages could miss terms or repeat them. To prevent this for a query that takes hours, it leaves out
+//! searches that expire within a day of its start.
 //!
 //! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, rounded down.
 

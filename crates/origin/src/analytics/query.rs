@@ -21,7 +21,7 @@ use crate::database::Database;
 /// The memory for the terms of a query, in bytes. Sorting takes as much again.
 const QUERY_MEMORY_BYTES: usize = 8 << 20;
 
-/// Answers an analytics query for `project`. `secret` signs cursors, and cursors with another signature are refused.
+/// Runs an analytics query for `project`. `secret` signs cursors, and cursors with another signature are refused.
 /// `limit` may change between result pages, the dates may not. A new query leaves out searches before `oldest`
 /// (milliseconds since 1970), which may expire while the query is under way. This waits for the disk.
 pub fn query_searches(
@@ -34,34 +34,41 @@ pub fn query_searches(
     query_searches_within(QUERY_MEMORY_BYTES, db, (project, secret, oldest), query_string)
 }
 
-/// Answers an analytics query with this number of bytes of memory.
+/// Runs an analytics query with this number of bytes of memory.
 pub(super) fn query_searches_within(
     memory: usize,
     db: &Database,
     (project, secret, oldest): (&str, &[u8; 32], i64),
     query_string: Option<&str>,
 ) -> Result<Searches, AnalyticsError> {
-    let wrong = |details| invalid_request("the query for searches is invalid; see details", details);
-    let SearchQuery { range, limit, cursor } = query_parameters::parse_query(query_string).map_err(wrong)?;
+    let invalid = |details| invalid_request("the query for searches is invalid; see details", details);
+    let SearchQuery { range, limit, cursor } = query_parameters::parse_query(query_string).map_err(invalid)?;
     let cursor = match cursor {
         None => None,
-        Some(text) => match SearchCursor::read(&text, project, secret) {
+        Some(text) => match SearchCursor::decode(&text, project, secret) {
             Some(cursor) if cursor.range == range => Some(cursor),
-            Some(_) => return Err(wrong(vec!["cursor: it was given for other dates; send it with those".to_owned()])),
+            Some(_) => {
+                return Err(invalid(vec![
+                    "cursor: it was created for other dates; send it with those dates".to_owned(),
+                ]));
+            }
             None => {
-                return Err(wrong(vec!["cursor: it was not given out for this project; begin without one".to_owned()]));
+                return Err(invalid(vec![
+                    "cursor: it was not created for this project; start without a cursor".to_owned(),
+                ]));
             }
         },
     };
-    let room = SpillSettings::new(memory, db.folder());
-    let begin = cursor.map_or(ResultPageStart::First { range, oldest }, ResultPageStart::After);
+    let spill_settings = SpillSettings::new(memory, db.folder());
+    let start = cursor.map_or(ResultPageStart::First { range, oldest }, ResultPageStart::After);
     // Both readings are in one transaction, so they see the same state.
-    let answer = db.read(|connection| compute_page(connection, &room, project, begin, limit))?;
-    let Some(ResultPage { terms, total, next }) = answer else {
-        let what = "cursor: some of the searches that it covers were too old and have been removed; begin without one";
-        return Err(wrong(vec![what.to_owned()]));
+    let page = db.read(|connection| compute_page(connection, &spill_settings, project, start, limit))?;
+    let Some(ResultPage { terms, total, next }) = page else {
+        let problem =
+            "cursor: some of the searches that it covers were too old and have been removed; start without a cursor";
+        return Err(invalid(vec![problem.to_owned()]));
     };
-    let next_cursor = next.map(|next| next.write(project, secret));
+    let next_cursor = next.map(|next| next.encode(project, secret));
     Ok(Searches { searches: terms, total_searches: total, next_cursor })
 }
 
@@ -81,34 +88,34 @@ enum ResultPageStart {
     After(SearchCursor),
 }
 
-/// Computes the result page at `begin`; `None` if rows of its snapshot have been removed.
+/// Computes the result page at `start`; `None` if rows of its snapshot have been removed.
 fn compute_page(
     connection: &Connection,
-    room: &SpillSettings,
+    spill_settings: &SpillSettings,
     project: &str,
-    begin: ResultPageStart,
+    start: ResultPageStart,
     limit: usize,
 ) -> rusqlite::Result<Option<ResultPage>> {
-    let walk = match begin {
+    let cursor = match start {
         ResultPageStart::First { range, oldest } => {
             SearchCursor { range, oldest, last_batch: newest_batch(connection)?, total: 0, offset: 0 }
         }
         ResultPageStart::After(cursor) => cursor,
     };
-    let range = SearchRange { from: walk.range.from.max(walk.oldest), to: walk.range.to };
-    let state = SearchSnapshot { project, range, last_batch: walk.last_batch };
-    let (totals, total) = state.totals(connection, room)?;
+    let range = SearchRange { from: cursor.range.from.max(cursor.oldest), to: cursor.range.to };
+    let snapshot = SearchSnapshot { project, range, last_batch: cursor.last_batch };
+    let (totals, total) = snapshot.totals(connection, spill_settings)?;
     // Rows that are added later are not in the snapshot, so another total means that rows were removed.
-    if matches!(begin, ResultPageStart::After(_)) && walk.total != total {
+    if matches!(start, ResultPageStart::After(_)) && cursor.total != total {
         return Ok(None);
     }
-    let mut ranking = Ranking::new(room);
+    let mut ranking = Ranking::new(spill_settings);
     totals.for_each(|entry| ranking.add(entry)).map_err(temporary_file_error)?;
-    let (entries, is_last) = ranking.page(walk.offset, limit).map_err(temporary_file_error)?;
+    let (entries, is_last) = ranking.page(cursor.offset, limit).map_err(temporary_file_error)?;
     let terms = entries.into_iter().map(|(term, counts)| Ok(RankedTerm { query: key_to_string(term)?, counts }));
     let terms = terms.collect::<io::Result<Vec<RankedTerm>>>().map_err(temporary_file_error)?;
-    let pages = state.most_clicked(connection, room, &terms)?;
-    let next = SearchCursor { total, offset: walk.offset + terms.len() as u64, ..walk };
+    let pages = snapshot.most_clicked(connection, spill_settings, &terms)?;
+    let next = SearchCursor { total, offset: cursor.offset + terms.len() as u64, ..cursor };
     let terms = terms.into_iter().zip(pages).map(|(term, page)| term.aggregate(page)).collect();
     Ok(Some(ResultPage { terms, total, next: (!is_last).then_some(next) }))
 }
@@ -158,13 +165,13 @@ struct SearchSnapshot<'a> {
 
 impl SearchSnapshot<'_> {
     /// Returns the totals of all terms, and the number of searches.
-    fn totals(&self, connection: &Connection, room: &SpillSettings) -> rusqlite::Result<(TermTotals, u64)> {
+    fn totals(&self, connection: &Connection, spill_settings: &SpillSettings) -> rusqlite::Result<(TermTotals, u64)> {
         let mut select = connection.prepare(
             "SELECT query, time, count, clicks, page IS NOT NULL FROM searches
              WHERE project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 ORDER BY time",
         )?;
         let mut rows = select.query(params![self.project, self.range.from, self.range.to, self.last_batch])?;
-        let (mut totals, mut total) = (TermTotals::new(room), 0_u64);
+        let (mut totals, mut total) = (TermTotals::new(spill_settings), 0_u64);
         while let Some(row) = rows.next()? {
             let hits = get_u64(row, 2)?;
             let counts =
@@ -179,13 +186,14 @@ impl SearchSnapshot<'_> {
     fn most_clicked(
         &self,
         connection: &Connection,
-        room: &SpillSettings,
+        spill_settings: &SpillSettings,
         terms: &[RankedTerm],
     ) -> rusqlite::Result<Vec<Option<String>>> {
-        let places = terms.iter().enumerate().filter(|(_, term)| term.counts.has_page);
-        let places: HashMap<&str, usize> = places.map(|(place, term)| (term.query.as_str(), place)).collect();
+        let positions = terms.iter().enumerate().filter(|(_, term)| term.counts.has_page);
+        let positions: HashMap<&str, usize> =
+            positions.map(|(position, term)| (term.query.as_str(), position)).collect();
         let mut best: Vec<Option<(u64, String)>> = vec![None; terms.len()];
-        if places.is_empty() {
+        if positions.is_empty() {
             return Ok(vec![None; terms.len()]);
         }
         let mut select = connection.prepare(
@@ -193,29 +201,29 @@ impl SearchSnapshot<'_> {
              WHERE project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 AND page IS NOT NULL",
         )?;
         let mut rows = select.query(params![self.project, self.range.from, self.range.to, self.last_batch])?;
-        let (mut totals, mut key) = (TermTotals::new(room), String::new());
+        let (mut totals, mut key) = (TermTotals::new(spill_settings), String::new());
         while let Some(row) = rows.next()? {
-            let Some(place) = places.get(row.get_ref(0)?.as_str()?) else { continue };
+            let Some(position) = positions.get(row.get_ref(0)?.as_str()?) else { continue };
             key.clear();
             // The place fits into one character, because a result page has 100 terms at most.
-            key.push(char::from_u32(*place as u32).unwrap_or_default());
+            key.push(char::from_u32(*position as u32).unwrap_or_default());
             key.push_str(row.get_ref(1)?.as_str()?);
             totals
                 .add(&key, TermCounts { clicks: get_u64(row, 2)?, ..TermCounts::default() })
                 .map_err(temporary_file_error)?;
         }
-        let better = |(key, counts): (Vec<u8>, TermCounts)| {
+        let update_best = |(key, counts): (Vec<u8>, TermCounts)| {
             let key = key_to_string(key)?;
             let mut characters = key.chars();
-            let place = characters.next().map_or(0, |place| place as usize);
+            let position = characters.next().map_or(0, |position| position as usize);
             let (page, clicks) = (characters.as_str(), counts.clicks);
-            let best = best.get_mut(place).ok_or_else(|| io::Error::other(FILE_CHANGED_MESSAGE))?;
+            let best = best.get_mut(position).ok_or_else(|| io::Error::other(FILE_CHANGED_MESSAGE))?;
             if best.as_ref().is_none_or(|(most, first)| clicks > *most || clicks == *most && page < first.as_str()) {
                 *best = Some((clicks, page.to_owned()));
             }
             Ok(())
         };
-        totals.for_each(better).map_err(temporary_file_error)?;
+        totals.for_each(update_best).map_err(temporary_file_error)?;
         Ok(best.into_iter().map(|best| best.map(|(_, page)| page)).collect())
     }
 }

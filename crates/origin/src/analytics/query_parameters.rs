@@ -1,4 +1,4 @@
-//! Parsing of the query parameters of an analytics query. Pure.
+//! Parsing of the query parameters of an analytics query. Pure functions.
 //!
 //! Unknown parameters are ignored. Percent-encoding is decoded once, and `+` is not decoded to a space: no value has a
 //! space, but the offset of a time may begin with `+`.
@@ -42,7 +42,7 @@ pub(super) fn parse_query(query: Option<&str>) -> Result<SearchQuery, Vec<String
     let values = split_query(query.unwrap_or_default(), &mut problems);
     let mut date = |name: &str, value: Option<String>| {
         let time = parse_period_end(&value?)
-            .map_err(|why| problems.push(format!("{name}: {}", truncate(&why, 2 * MAX_QUOTED_CHARS))))
+            .map_err(|reason| problems.push(format!("{name}: {}", truncate(&reason, 2 * MAX_QUOTED_CHARS))))
             .ok()?;
         Some(ceil_to_millisecond(time))
     };
@@ -53,7 +53,7 @@ pub(super) fn parse_query(query: Option<&str>) -> Result<SearchQuery, Vec<String
         problems.push("dateFrom is after dateTo".to_owned());
     }
     let limit = values.limit.map_or(Ok(DEFAULT_LIMIT), |limit| parse_limit(&limit));
-    let limit = limit.map_err(|why| problems.push(why)).unwrap_or(DEFAULT_LIMIT);
+    let limit = limit.map_err(|reason| problems.push(reason)).unwrap_or(DEFAULT_LIMIT);
     let range = SearchRange { from: from.unwrap_or(i64::MIN), to: to.unwrap_or(i64::MAX) };
     if problems.is_empty() { Ok(SearchQuery { range, limit, cursor: values.cursor }) } else { Err(problems) }
 }
@@ -65,21 +65,21 @@ fn split_query(query: &str, problems: &mut Vec<String>) -> RawQueryParameters {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let Some(name) = decode(name) else {
             problems.push(format!(
-                "{:?} is no name of a parameter: its percent-encoding is broken",
+                "{:?} is not a valid name of a parameter: its percent-encoding is invalid",
                 truncate(name, MAX_QUOTED_CHARS)
             ));
             continue;
         };
-        let place = match name.as_str() {
+        let slot = match name.as_str() {
             "dateFrom" => &mut values.date_from,
             "dateTo" => &mut values.date_to,
             "limit" => &mut values.limit,
             "cursor" => &mut values.cursor,
             _ => continue,
         };
-        if place.is_some() {
+        if slot.is_some() {
             if !repeated.contains(&name) {
-                problems.push(format!("{name} is there more than once"));
+                problems.push(format!("{name} occurs more than once"));
                 repeated.push(name);
             }
             continue;
@@ -88,11 +88,12 @@ fn split_query(query: &str, problems: &mut Vec<String>) -> RawQueryParameters {
             if value.is_empty() {
                 problems.push(format!("{name} is empty"));
             }
-            *place = Some(value);
+            *slot = Some(value);
         } else {
-            problems.push(format!("{name}: the percent-encoding of {:?} is broken", truncate(value, MAX_QUOTED_CHARS)));
+            problems
+                .push(format!("{name}: the percent-encoding of {:?} is invalid", truncate(value, MAX_QUOTED_CHARS)));
             // A placeholder: a repetition of the parameter is still reported, and the value is not parsed.
-            *place = Some(String::new());
+            *slot = Some(String::new());
         }
     }
     // Empty values are reported already.
@@ -105,24 +106,24 @@ fn split_query(query: &str, problems: &mut Vec<String>) -> RawQueryParameters {
 /// Decodes percent-encoding; `None` if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
 fn decode(text: &str) -> Option<String> {
     let mut codes = text.split('%').skip(1);
-    let is_whole = codes.all(|code| code.len() >= 2 && code.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
-    percent_decode_str(text).decode_utf8().ok().filter(|_| is_whole).map(std::borrow::Cow::into_owned)
+    let is_complete = codes.all(|code| code.len() >= 2 && code.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
+    percent_decode_str(text).decode_utf8().ok().filter(|_| is_complete).map(std::borrow::Cow::into_owned)
 }
 
 /// Parses a whole number from 1 to 100 in any notation of JSON: `50`, `50.0` and `5e1` are the same number.
 fn parse_limit(text: &str) -> Result<usize, String> {
     let number = serde_json::from_str::<Number>(text).ok().and_then(|number| number.as_f64());
     let number = number.filter(|_| !text.contains(char::is_whitespace));
-    let whole = number.filter(|number| (1.0..=MAX_LIMIT).contains(number) && number.fract() == 0.0);
+    let limit = number.filter(|number| (1.0..=MAX_LIMIT).contains(number) && number.fract() == 0.0);
     #[expect(clippy::cast_sign_loss, reason = "it is from 1 to 100")]
-    let whole = whole.map(|number| number as usize);
-    whole.ok_or_else(|| {
-        format!("limit: {:?} is no whole number from 1 to {MAX_LIMIT}", truncate(text, MAX_QUOTED_CHARS))
+    let limit = limit.map(|number| number as usize);
+    limit.ok_or_else(|| {
+        format!("limit: {:?} is not a whole number from 1 to {MAX_LIMIT}", truncate(text, MAX_QUOTED_CHARS))
     })
 }
 
-fn truncate(text: &str, most: usize) -> String {
-    let mut short: String = text.chars().take(most).collect();
+fn truncate(text: &str, max_chars: usize) -> String {
+    let mut short: String = text.chars().take(max_chars).collect();
     if short.len() < text.len() {
         short.push('…');
     }
@@ -134,7 +135,8 @@ mod tests {
     use super::*;
 
     fn range(query: &str) -> (Option<String>, Option<String>) {
-        let SearchRange { from, to } = parse_query(Some(query)).unwrap_or_else(|why| panic!("{query}: {why:?}")).range;
+        let SearchRange { from, to } =
+            parse_query(Some(query)).unwrap_or_else(|reason| panic!("{query}: {reason:?}")).range;
         (super::super::time::format_rfc3339(from), super::super::time::format_rfc3339(to))
     }
 
@@ -220,10 +222,10 @@ mod tests {
             problems("dateFrom=&limit=1&limit=2&limit=3&dateTo=%zz&cursor&%ff=1"),
             [
                 "dateFrom is empty",
-                "limit is there more than once",
-                "dateTo: the percent-encoding of \"%zz\" is broken",
+                "limit occurs more than once",
+                "dateTo: the percent-encoding of \"%zz\" is invalid",
                 "cursor is empty",
-                "\"%ff\" is no name of a parameter: its percent-encoding is broken",
+                "\"%ff\" is not a valid name of a parameter: its percent-encoding is invalid",
             ]
         );
         assert_eq!(problems("limit=0&dateFrom=x&dateTo=y").len(), 3);

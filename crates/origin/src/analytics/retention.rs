@@ -18,27 +18,29 @@ pub fn projects_with_searches(db: &Database) -> Result<Vec<String>, DatabaseErro
 /// Deletes the searches of `project` before a time (milliseconds since 1970), and the ids of batches that were received
 /// before it: such a batch would be counted again if it were sent again. Paginated queries whose snapshot has lost rows
 /// fail. Returns the number of deleted rows of searches, and waits for the disk.
-pub fn delete_older_than(db: &Database, project: &str, older_than_ms: i64) -> Result<u64, DatabaseError> {
-    let mut gone = 0;
+pub fn delete_older_than(db: &Database, project: &str, oldest_retained_ms: i64) -> Result<u64, DatabaseError> {
+    let mut total_deleted = 0;
     loop {
         let project = project.to_owned();
-        let (deleted, is_done) = db.run_writer(move |transaction| {
+        let (deleted, is_done) = db.write(move |transaction| {
             let sql = "SELECT time FROM searches WHERE project = ?1 AND time < ?2 ORDER BY time LIMIT 1 OFFSET ?3";
-            let last = transaction
-                .query_row(sql, params![project, older_than_ms, MAX_ROWS_PER_DELETE - 1], |row| row.get::<_, i64>(0));
+            let last =
+                transaction.query_row(sql, params![project, oldest_retained_ms, MAX_ROWS_PER_DELETE - 1], |row| {
+                    row.get::<_, i64>(0)
+                });
             // Rows with the same time are deleted together.
-            let (until, is_done) = last.optional()?.map_or((older_than_ms, true), |last| (last + 1, false));
+            let (until, is_done) = last.optional()?.map_or((oldest_retained_ms, true), |last| (last + 1, false));
             let sql = "DELETE FROM searches WHERE project = ?1 AND time < ?2";
             let deleted = transaction.execute(sql, params![project, until])?;
             if is_done {
                 let sql = "DELETE FROM batches WHERE project = ?1 AND received < ?2";
-                transaction.execute(sql, params![project, older_than_ms])?;
+                transaction.execute(sql, params![project, oldest_retained_ms])?;
             }
             Ok((deleted as u64, is_done))
         })?;
-        gone += deleted;
+        total_deleted += deleted;
         if is_done {
-            return Ok(gone);
+            return Ok(total_deleted);
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn get_u64(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Resul
 pub(super) struct BatchWriter<'a> {
     project: &'a str,
     number: i64,
-    place: i64,
+    position: i64,
     insert: rusqlite::Statement<'a>,
 }
 
@@ -68,14 +68,14 @@ impl<'a> BatchWriter<'a> {
             "INSERT INTO searches (project, time, batch, place, query, page, count, clicks)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        Ok(BatchWriter { project, number, place: 0, insert })
+        Ok(BatchWriter { project, number, position: 0, insert })
     }
 
     pub(super) fn push(&mut self, row: SearchRow<'_>) -> rusqlite::Result<()> {
         let SearchRow { time, query, page, count, clicks } = row;
         let (count, clicks) = (count.cast_signed(), clicks.cast_signed());
-        self.insert.execute(params![self.project, time, self.number, self.place, query, page, count, clicks])?;
-        self.place += 1;
+        self.insert.execute(params![self.project, time, self.number, self.position, query, page, count, clicks])?;
+        self.position += 1;
         Ok(())
     }
 }

@@ -75,12 +75,19 @@ impl SortedRuns {
         Ok(())
     }
 
-    /// Calls `take` with the entries of all runs, sorted by key, until it returns false. Uses about `memory` bytes, but
-    /// at least 4 KiB for each run.
-    pub(super) fn merge(self, memory: usize, mut take: impl FnMut(TermEntry) -> io::Result<bool>) -> io::Result<()> {
+    /// Calls `visit` with the entries of all runs, sorted by key, until it returns false. Uses about `memory` bytes,
+    /// but at least 4 KiB for each run.
+    pub(super) fn merge(self, memory: usize, mut visit: impl FnMut(TermEntry) -> io::Result<bool>) -> io::Result<()> {
         let file = self.file.into_inner().map_err(io::IntoInnerError::into_error)?;
-        let piece = (memory / self.runs.len().max(1)).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
-        let reader = |&(at, end): &(u64, u64)| RunReader { file: &file, at, end, piece, buffer: Vec::new(), read: 0 };
+        let chunk_bytes = (memory / self.runs.len().max(1)).clamp(MIN_READ_BYTES, MAX_READ_BYTES);
+        let reader = |&(position, end): &(u64, u64)| RunReader {
+            file: &file,
+            position,
+            end,
+            chunk_bytes,
+            buffer: Vec::new(),
+            consumed: 0,
+        };
         let mut readers: Vec<RunReader<'_>> = self.runs.iter().map(reader).collect();
         let mut heads = BinaryHeap::with_capacity(readers.len());
         for (run, reader) in readers.iter_mut().enumerate() {
@@ -88,7 +95,7 @@ impl SortedRuns {
         }
         while let Some(Reverse((key, run, counts))) = heads.pop() {
             heads.extend(readers[run].next()?.map(|(key, counts)| Reverse((key, run, counts))));
-            if !take((key, counts))? {
+            if !visit((key, counts))? {
                 break;
             }
         }
@@ -99,17 +106,17 @@ impl SortedRuns {
 /// A buffered reader of one run.
 struct RunReader<'a> {
     file: &'a File,
-    at: u64,
+    position: u64,
     end: u64,
-    piece: usize,
+    chunk_bytes: usize,
     buffer: Vec<u8>,
     /// The number of bytes of the buffer that are consumed.
-    read: usize,
+    consumed: usize,
 }
 
 impl RunReader<'_> {
     fn next(&mut self) -> io::Result<Option<TermEntry>> {
-        if self.read == self.buffer.len() && self.at == self.end {
+        if self.consumed == self.buffer.len() && self.position == self.end {
             return Ok(None);
         }
         let header = self.bytes(ENTRY_HEADER_BYTES)?;
@@ -125,18 +132,18 @@ impl RunReader<'_> {
 
     /// Returns the next bytes, from the buffer.
     fn bytes(&mut self, len: usize) -> io::Result<&[u8]> {
-        let held = self.buffer.len() - self.read;
-        if held < len {
-            self.buffer.drain(..self.read);
-            self.read = 0;
-            let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-            let more = self.piece.max(len - held).min(left);
-            self.buffer.resize(held + more, 0);
-            self.file.read_exact_at(&mut self.buffer[held..], self.at)?;
-            self.at += more as u64;
+        let buffered = self.buffer.len() - self.consumed;
+        if buffered < len {
+            self.buffer.drain(..self.consumed);
+            self.consumed = 0;
+            let remaining = usize::try_from(self.end - self.position).unwrap_or(usize::MAX);
+            let chunk_len = self.chunk_bytes.max(len - buffered).min(remaining);
+            self.buffer.resize(buffered + chunk_len, 0);
+            self.file.read_exact_at(&mut self.buffer[buffered..], self.position)?;
+            self.position += chunk_len as u64;
         }
-        let bytes = self.buffer.get(self.read..self.read + len);
-        self.read += len;
+        let bytes = self.buffer.get(self.consumed..self.consumed + len);
+        self.consumed += len;
         bytes.ok_or_else(|| io::Error::other(FILE_CHANGED_MESSAGE))
     }
 }

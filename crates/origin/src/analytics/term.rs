@@ -1,4 +1,4 @@
-//! Folding of search terms, so that equal terms are counted together. Pure.
+//! Folding of search terms, so that equal terms are counted together. Pure functions.
 
 /// Folds a term: removes white space at its ends, replaces each run of white space by one space, and converts to lower
 /// case (both by the rules of Unicode). Accents, punctuation and composed forms do not change. Folding a folded term

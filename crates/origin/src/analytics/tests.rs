@@ -21,10 +21,10 @@ pub(super) fn database() -> (TempDir, Database) {
     (folder, db)
 }
 
-/// A pseudo-random generator; each seed gives the same numbers every time.
-struct Dice(u64);
+/// A pseudo-random generator; a seed always returns the same numbers.
+struct RandomNumbers(u64);
 
-impl Dice {
+impl RandomNumbers {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
@@ -38,43 +38,43 @@ struct ModelSearch {
     page: Option<String>,
 }
 
-fn day(millisecond: i64) -> String {
+fn format_time(millisecond: i64) -> String {
     super::time::format_rfc3339(millisecond).unwrap()
 }
 
-fn body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
+fn batch_body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
     let events = events.iter().map(|event| {
-        serde_json::json!({ "query": event.query, "time": day(event.time), "clickedPage": event.page, "more": [1e300] })
+        serde_json::json!({ "query": event.query, "time": format_time(event.time), "clickedPage": event.page, "more": [1e300] })
     });
     let events: Vec<_> = events.collect();
     serde_json::json!({ "events": events, "batchId": id, "sentBy": null }).to_string().into_bytes()
 }
 
 fn send(db: &Database, id: &str, events: &[ModelSearch]) -> Accepted {
-    ingest_at(db, "p", &body(id, events), NOW).unwrap()
+    ingest_at(db, "p", &batch_body(id, events), NOW).unwrap()
 }
 
 fn search(query: &str, time: i64, page: Option<&str>) -> ModelSearch {
     ModelSearch { query: query.to_owned(), time, page: page.map(str::to_owned) }
 }
 
-pub(super) fn ask(db: &Database, query: &str) -> Searches {
+pub(super) fn query_page(db: &Database, query: &str) -> Searches {
     let page = query_searches(db, "p", Some(query), &SECRET, i64::MIN).unwrap();
     // With so little memory, nearly all totals go through the temporary file.
-    let little = query_searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
-    assert_eq!(little, page);
+    let spilled_page = query_searches_within(1000, db, ("p", &SECRET, i64::MIN), Some(query)).unwrap();
+    assert_eq!(spilled_page, page);
     page
 }
 
-fn refused(answer: Result<Searches, AnalyticsError>) -> Vec<String> {
-    match answer {
+fn error_details(result: Result<Searches, AnalyticsError>) -> Vec<String> {
+    match result {
         Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{other:?}"),
     }
 }
 
 /// Computes the expected result by counting.
-fn model(events: &[ModelSearch], from: i64, to: i64) -> Vec<Aggregate> {
+fn expected_terms(events: &[ModelSearch], from: i64, to: i64) -> Vec<Aggregate> {
     let mut terms: BTreeMap<&str, Vec<&ModelSearch>> = BTreeMap::new();
     for event in events.iter().filter(|event| (from..to).contains(&event.time)) {
         terms.entry(&event.query).or_default().push(event);
@@ -92,7 +92,7 @@ fn model(events: &[ModelSearch], from: i64, to: i64) -> Vec<Aggregate> {
             hits: events.len() as u64,
             ctr,
             top_clicked_page: top.map(str::to_owned),
-            last_searched_at: day(events.iter().map(|event| event.time).max().unwrap()),
+            last_searched_at: format_time(events.iter().map(|event| event.time).max().unwrap()),
         });
     }
     // The sort is stable, and the terms are in the order of their bytes already.
@@ -100,28 +100,28 @@ fn model(events: &[ModelSearch], from: i64, to: i64) -> Vec<Aggregate> {
     all
 }
 
-fn random(dice: &mut Dice, n: u64) -> Vec<ModelSearch> {
-    let one = |dice: &mut Dice| {
+fn random_searches(random: &mut RandomNumbers, n: u64) -> Vec<ModelSearch> {
+    let random_search = |random: &mut RandomNumbers| {
         // Some terms are frequent, and many are equally rare.
-        let spread = [3, 10, 200][dice.below(3) as usize];
-        let page = (dice.below(3) == 0).then(|| format!("/page/{}", dice.below(4)));
-        let time = NOW - dice.below(40 * DAY.cast_unsigned()).cast_signed();
-        ModelSearch { query: format!("term {}", dice.below(spread)), time, page }
+        let spread = [3, 10, 200][random.below(3) as usize];
+        let page = (random.below(3) == 0).then(|| format!("/page/{}", random.below(4)));
+        let time = NOW - random.below(40 * DAY.cast_unsigned()).cast_signed();
+        ModelSearch { query: format!("term {}", random.below(spread)), time, page }
     };
-    (0..n).map(|_| one(dice)).collect()
+    (0..n).map(|_| random_search(random)).collect()
 }
 
 #[test]
 fn pages_are_those_of_a_model_that_counts_though_rows_arrive_between_them() {
     for seed in 0..12 {
         let (_folder, db) = database();
-        let mut dice = Dice(seed);
+        let mut random = RandomNumbers(seed);
         let mut events = Vec::new();
-        for batch in 0..dice.below(6) {
-            let n = 1 + dice.below(300);
-            let more = random(&mut dice, n);
+        for batch in 0..random.below(6) {
+            let n = 1 + random.below(300);
+            let more = random_searches(&mut random, n);
             send(&db, &format!("b{batch}"), &more);
-            ingest_at(&db, "another project", &body(&format!("b{batch}"), &more), NOW).unwrap();
+            ingest_at(&db, "another project", &batch_body(&format!("b{batch}"), &more), NOW).unwrap();
             events.extend(more);
         }
         for walk in 0..4 {
@@ -133,24 +133,24 @@ fn pages_are_those_of_a_model_that_counts_though_rows_arrive_between_them() {
             };
             let mut dates = String::new();
             if from > i64::MIN {
-                write!(dates, "&dateFrom={}", day(from)).unwrap();
+                write!(dates, "&dateFrom={}", format_time(from)).unwrap();
             }
             if to < i64::MAX {
-                write!(dates, "&dateTo={}", day(to)).unwrap();
+                write!(dates, "&dateTo={}", format_time(to)).unwrap();
             }
-            let expected = model(&events, from, to);
+            let expected = expected_terms(&events, from, to);
             let total: u64 = expected.iter().map(|term| term.hits).sum();
             let (mut read, mut cursor, mut pages) = (Vec::new(), String::new(), 0);
             loop {
-                let limit = 1 + dice.below(40);
-                let page = ask(&db, &format!("limit={limit}{dates}{cursor}"));
+                let limit = 1 + random.below(40);
+                let page = query_page(&db, &format!("limit={limit}{dates}{cursor}"));
                 assert_eq!(page.total_searches, total);
                 assert!(page.searches.len() as u64 == limit || page.next_cursor.is_none());
                 read.extend(page.searches);
                 let Some(next) = page.next_cursor else { break };
                 cursor = format!("&cursor={next}");
-                let n = 1 + dice.below(60);
-                let more = random(&mut dice, n);
+                let n = 1 + random.below(60);
+                let more = random_searches(&mut random, n);
                 send(&db, &format!("w{walk} {pages}").replace(' ', "-"), &more);
                 events.extend(more);
                 pages += 1;
@@ -169,14 +169,17 @@ fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
     let times = [first - 1, first, first + DAY - 1, first + DAY];
     let events: Vec<ModelSearch> = times.iter().map(|time| search("a", *time, None)).collect();
     send(&db, "b", &events);
-    let total = |query: &str| ask(&db, query).total_searches;
+    let total = |query: &str| query_page(&db, query).total_searches;
     assert_eq!(total("dateFrom=2026-11-11&dateTo=2026-11-12"), 2);
     assert_eq!(total("dateFrom=2026-11-11&dateTo=2026-11-11"), 0);
     assert_eq!(total("dateTo=2026-11-11"), 1);
     assert_eq!(total("dateFrom=2026-11-12T01:00:00+01:00"), 1);
     assert_eq!(total("dateFrom=2026-11-11T00:00:00.0001Z"), 2);
     assert_eq!(total(""), 4);
-    assert_eq!(ask(&db, "dateTo=2000-01-01"), Searches { searches: vec![], total_searches: 0, next_cursor: None });
+    assert_eq!(
+        query_page(&db, "dateTo=2000-01-01"),
+        Searches { searches: vec![], total_searches: 0, next_cursor: None }
+    );
 }
 
 #[test]
@@ -186,21 +189,21 @@ fn a_batch_counts_once_whatever_it_has_when_it_comes_again() {
     assert_eq!(send(&db, "b", &[search(" The  TERM ", NOW, None), search("the term", NOW, None)]), accepted(2, false));
     assert_eq!(send(&db, "b", &[search("other", NOW, None)]), accepted(2, true));
     assert_eq!(
-        ask(&db, "").searches.iter().map(|term| (&*term.search_query, term.hits)).collect::<Vec<_>>(),
+        query_page(&db, "").searches.iter().map(|term| (&*term.search_query, term.hits)).collect::<Vec<_>>(),
         [("the term", 2)]
     );
     // Each project has its own batches.
-    assert!(!ingest_at(&db, "q", &body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
+    assert!(!ingest_at(&db, "q", &batch_body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
     // Of many concurrent requests with the same id, one counts.
     let counted = std::thread::scope(|scope| {
         let send = || scope.spawn(|| !send(&db, "same", &[search("race", NOW, None)]).duplicate);
         let all: Vec<_> = (0..16).map(|_| send()).collect();
-        all.into_iter().map(|one| one.join().unwrap()).filter(|counted| *counted).count()
+        all.into_iter().map(|thread| thread.join().unwrap()).filter(|counted| *counted).count()
     });
-    assert_eq!((counted, ask(&db, "").total_searches), (1, 3));
+    assert_eq!((counted, query_page(&db, "").total_searches), (1, 3));
 }
 
-fn wrong(db: &Database, body: &str) -> Vec<String> {
+fn batch_error_details(db: &Database, body: &str) -> Vec<String> {
     match ingest_at(db, "p", body.as_bytes(), NOW) {
         Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{body}: {other:?}"),
@@ -216,7 +219,7 @@ fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
     let good = event("a", "2026-11-20T00:00:00Z", "/x");
     let batch = |events: &[String]| format!(r#"{{"batchId":"b","events":[{}]}}"#, events.join(","));
     let long = "ä".repeat(513);
-    let details = wrong(
+    let details = batch_error_details(
         &db,
         &batch(&[
             good.clone(),
@@ -231,27 +234,30 @@ fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
         assert!(details[1].contains(part), "{details:?}");
     }
     assert!(details[2].contains("ahead") && details[2].contains("2048"));
-    let details =
-        wrong(&db, &batch(&[good.clone(), r#"{"query":7,"time":"x"}"#.into(), "[]".into(), r#"{"query":"a"}"#.into()]));
+    let details = batch_error_details(
+        &db,
+        &batch(&[good.clone(), r#"{"query":7,"time":"x"}"#.into(), "[]".into(), r#"{"query":"a"}"#.into()]),
+    );
     assert_eq!(details.len(), 3, "{details:?}");
     assert!(details[0].starts_with("events[1]: invalid type") && !details[0].contains("line"), "{details:?}");
     assert!(
-        wrong(&db, &batch(&[r#"{"query":"\ud800","time":"2026-11-20T00:00:00Z"}"#.into()]))[0].starts_with("events[0]")
+        batch_error_details(&db, &batch(&[r#"{"query":"\ud800","time":"2026-11-20T00:00:00Z"}"#.into()]))[0]
+            .starts_with("events[0]")
     );
-    let many = wrong(&db, &batch(&vec![event("", "", ""); 30]));
+    let many = batch_error_details(&db, &batch(&vec![event("", "", ""); 30]));
     assert_eq!((many.len(), many[20].as_str()), (21, "and 10 more events"));
-    assert!(wrong(&db, &batch(&[]))[0].starts_with("events: "));
-    assert!(wrong(&db, &batch(&vec![good.clone(); 1001]))[0].starts_with("events: "));
+    assert!(batch_error_details(&db, &batch(&[]))[0].starts_with("events: "));
+    assert!(batch_error_details(&db, &batch(&vec![good.clone(); 1001]))[0].starts_with("events: "));
     for id in [r#""""#, r#""a b""#, r#""ä""#, "7", "null", &format!("{:?}", "x".repeat(129))] {
-        let details = wrong(&db, &format!(r#"{{"batchId":{id},"events":[{good}]}}"#));
+        let details = batch_error_details(&db, &format!(r#"{{"batchId":{id},"events":[{good}]}}"#));
         assert!(details.len() == 1 && details[0].starts_with("batchId: "), "{id}: {details:?}");
     }
     for body in ["", "{", "[]", "null", "\u{0}", r#"{"batchId":"b","batchId":"b","events":[]}"#] {
-        assert_eq!(wrong(&db, body).len(), 1, "{body}");
+        assert_eq!(batch_error_details(&db, body).len(), 1, "{body}");
     }
-    assert_eq!(wrong(&db, "{}").len(), 2);
+    assert_eq!(batch_error_details(&db, "{}").len(), 2);
     assert!(ingest_at(&db, "p", b"{\"batchId\":\"\xff\",\"events\":[]}", NOW).is_err());
-    assert_eq!(ask(&db, "").total_searches, 0);
+    assert_eq!(query_page(&db, "").total_searches, 0);
     // The largest values that are allowed.
     let most = event(&format!(" {} ", "ä".repeat(512)), "2026-11-22T00:00:00Z", &format!("/{}", "ä".repeat(2047)));
     let id = "!~".repeat(64);
@@ -264,18 +270,18 @@ fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
     let (_folder, db) = database();
     let events: Vec<ModelSearch> = (0..9).map(|n| search(&n.to_string(), NOW - DAY, None)).collect();
     send(&db, "b", &events);
-    let cursor = ask(&db, "limit=3&dateTo=2026-11-21").next_cursor.unwrap();
-    assert_eq!(ask(&db, &format!("dateTo=2026-11-21T00:00Z&cursor={cursor}")).searches.len(), 6);
-    assert_eq!(ask(&db, &format!("dateTo=2026-11-21&limit=2&cursor={cursor}")).searches[0].search_query, "3");
-    let answer = |project, query: &str, secret| query_searches(&db, project, Some(query), secret, i64::MIN);
+    let cursor = query_page(&db, "limit=3&dateTo=2026-11-21").next_cursor.unwrap();
+    assert_eq!(query_page(&db, &format!("dateTo=2026-11-21T00:00Z&cursor={cursor}")).searches.len(), 6);
+    assert_eq!(query_page(&db, &format!("dateTo=2026-11-21&limit=2&cursor={cursor}")).searches[0].search_query, "3");
+    let run_query = |project, query: &str, secret| query_searches(&db, project, Some(query), secret, i64::MIN);
     for query in [format!("cursor={cursor}"), format!("dateTo=2026-11-20&cursor={cursor}")] {
-        assert!(refused(answer("p", &query, &SECRET))[0].contains("other dates"));
+        assert!(error_details(run_query("p", &query, &SECRET))[0].contains("other dates"));
     }
     let query = format!("dateTo=2026-11-21&cursor={cursor}");
-    assert_eq!(refused(answer("q", &query, &SECRET)).len(), 1);
-    assert_eq!(refused(answer("p", &query, &[8; 32])).len(), 1);
-    assert_eq!(refused(answer("p", "cursor=x", &SECRET)).len(), 1);
-    assert_eq!(refused(answer("p", "cursor=x&limit=0", &SECRET)).len(), 1);
+    assert_eq!(error_details(run_query("q", &query, &SECRET)).len(), 1);
+    assert_eq!(error_details(run_query("p", &query, &[8; 32])).len(), 1);
+    assert_eq!(error_details(run_query("p", "cursor=x", &SECRET)).len(), 1);
+    assert_eq!(error_details(run_query("p", "cursor=x&limit=0", &SECRET)).len(), 1);
 }
 
 #[test]
@@ -286,20 +292,21 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
             (0..1000).map(|k| search(&(k % 7).to_string(), NOW - n * DAY, Some("/x"))).collect();
         send(&db, &n.to_string(), &events);
     }
-    let all = ask(&db, "limit=3").next_cursor.unwrap();
-    let new = ask(&db, "limit=3&dateFrom=2026-11-20").next_cursor.unwrap();
+    let all = query_page(&db, "limit=3").next_cursor.unwrap();
+    let new = query_page(&db, "limit=3&dateFrom=2026-11-20").next_cursor.unwrap();
     assert_eq!(delete_older_than(&db, "q", NOW).unwrap(), 0);
     assert_eq!(delete_older_than(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
-    assert_eq!(ask(&db, "").total_searches, 4000);
-    let gone = refused(query_searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
-    assert!(gone[0].contains("too old"), "{gone:?}");
-    assert_eq!(ask(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
+    assert_eq!(query_page(&db, "").total_searches, 4000);
+    let details = error_details(query_searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
+    assert!(details[0].contains("too old"), "{details:?}");
+    assert_eq!(query_page(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
     // Even if all rows were removed, later rows are not in the snapshot.
     assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 4000);
     send(&db, "0", &[search("again", NOW - DAY, None)]);
     assert_eq!(
-        refused(query_searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN)).len(),
+        error_details(query_searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN))
+            .len(),
         1
     );
-    assert_eq!(ask(&db, "").total_searches, 1);
+    assert_eq!(query_page(&db, "").total_searches, 1);
 }

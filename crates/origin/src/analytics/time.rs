@@ -1,4 +1,4 @@
-//! Times as milliseconds since 1970. Pure.
+//! Times as milliseconds since 1970. Pure functions.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ pub(super) fn parse_rfc3339(text: &str) -> Option<i64> {
 
 /// Whether a text has the form of an RFC 3339 time. The values of its numbers are not checked.
 fn is_rfc3339(text: &[u8]) -> bool {
-    let is = |form: &[u8], text: &[u8]| {
+    let has_form = |form: &[u8], text: &[u8]| {
         let fits = |(form, byte): (&u8, &u8)| match form {
             b'0' => byte.is_ascii_digit(),
             form => byte.eq_ignore_ascii_case(form),
@@ -48,7 +48,8 @@ fn is_rfc3339(text: &[u8]) -> bool {
         }
         rest = &fraction[digits..];
     }
-    is(b"0000-00-00T00:00:00", begin) && (is(b"Z", rest) || is(b"+00:00", rest) || is(b"-00:00", rest))
+    has_form(b"0000-00-00T00:00:00", begin)
+        && (has_form(b"Z", rest) || has_form(b"+00:00", rest) || has_form(b"-00:00", rest))
 }
 
 #[cfg(test)]

@@ -28,77 +28,78 @@ impl SpillSettings {
 /// Adds up the counts of keys.
 #[derive(Debug)]
 pub(super) struct TermTotals {
-    room: SpillSettings,
-    held: HashMap<String, TermCounts>,
+    spill_settings: SpillSettings,
+    in_memory: HashMap<String, TermCounts>,
     bytes: usize,
-    aside: Option<SortedRuns>,
+    spilled: Option<SortedRuns>,
 }
 
 impl TermTotals {
-    pub(super) fn new(room: &SpillSettings) -> TermTotals {
-        TermTotals { room: room.clone(), held: HashMap::new(), bytes: 0, aside: None }
+    pub(super) fn new(spill_settings: &SpillSettings) -> TermTotals {
+        TermTotals { spill_settings: spill_settings.clone(), in_memory: HashMap::new(), bytes: 0, spilled: None }
     }
 
     pub(super) fn add(&mut self, key: &str, counts: TermCounts) -> io::Result<()> {
-        if let Some(held) = self.held.get_mut(key) {
-            held.add(counts);
+        if let Some(in_memory) = self.in_memory.get_mut(key) {
+            in_memory.add(counts);
             return Ok(());
         }
-        self.held.insert(key.to_owned(), counts);
+        self.in_memory.insert(key.to_owned(), counts);
         self.bytes += key.len() + ENTRY_OVERHEAD_BYTES;
-        if self.bytes > self.room.memory { self.spill() } else { Ok(()) }
+        if self.bytes > self.spill_settings.memory { self.spill() } else { Ok(()) }
     }
 
     fn spill(&mut self) -> io::Result<()> {
-        let held = std::mem::take(&mut self.held).into_iter().map(|(key, counts)| (key.into_bytes(), counts)).collect();
+        let in_memory =
+            std::mem::take(&mut self.in_memory).into_iter().map(|(key, counts)| (key.into_bytes(), counts)).collect();
         self.bytes = 0;
-        let aside = match &mut self.aside {
-            Some(aside) => aside,
-            None => self.aside.insert(SortedRuns::new(&self.room.folder)?),
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => self.spilled.insert(SortedRuns::new(&self.spill_settings.folder)?),
         };
-        aside.push(held)
+        spilled.push(in_memory)
     }
 
-    /// Calls `take` once with each key, in any order.
-    pub(super) fn for_each(mut self, mut take: impl FnMut(TermEntry) -> io::Result<()>) -> io::Result<()> {
-        if self.aside.is_some() {
+    /// Calls `visit` once with each key, in any order.
+    pub(super) fn for_each(mut self, mut visit: impl FnMut(TermEntry) -> io::Result<()>) -> io::Result<()> {
+        if self.spilled.is_some() {
             self.spill()?;
         }
-        let Some(aside) = self.aside else {
-            return self.held.into_iter().try_for_each(|(key, counts)| take((key.into_bytes(), counts)));
+        let Some(spilled) = self.spilled else {
+            return self.in_memory.into_iter().try_for_each(|(key, counts)| visit((key.into_bytes(), counts)));
         };
-        let mut last: Option<TermEntry> = None;
-        aside.merge(self.room.memory, |(key, counts)| {
-            match &mut last {
-                Some((same, total)) if *same == key => total.add(counts),
+        let mut current: Option<TermEntry> = None;
+        spilled.merge(self.spill_settings.memory, |(key, counts)| {
+            match &mut current {
+                Some((current_key, total)) if *current_key == key => total.add(counts),
                 _ => {
-                    if let Some(whole) = last.replace((key, counts)) {
-                        take(whole)?;
+                    if let Some(finished) = current.replace((key, counts)) {
+                        visit(finished)?;
                     }
                 }
             }
             Ok(true)
         })?;
-        last.map_or(Ok(()), take)
+        current.map_or(Ok(()), visit)
     }
 }
 
 /// Sorts keys by hits, descending; keys with equal hits by their bytes.
 #[derive(Debug)]
 pub(super) struct Ranking {
-    room: SpillSettings,
+    spill_settings: SpillSettings,
     /// The keys, each after its rank.
-    held: Vec<TermEntry>,
+    in_memory: Vec<TermEntry>,
     bytes: usize,
-    aside: Option<SortedRuns>,
+    spilled: Option<SortedRuns>,
 }
 
 /// The bytes before a key that hold its rank. Such keys sort by hits, descending, and then by the key.
 const RANK_BYTES: usize = 8;
 
 impl Ranking {
-    pub(super) fn new(room: &SpillSettings) -> Ranking {
-        Ranking { room: room.clone(), held: Vec::new(), bytes: 0, aside: None }
+    pub(super) fn new(spill_settings: &SpillSettings) -> Ranking {
+        Ranking { spill_settings: spill_settings.clone(), in_memory: Vec::new(), bytes: 0, spilled: None }
     }
 
     pub(super) fn add(&mut self, (key, counts): TermEntry) -> io::Result<()> {
@@ -106,36 +107,36 @@ impl Ranking {
         ranked.extend_from_slice(&(!counts.hits).to_be_bytes());
         ranked.extend_from_slice(&key);
         self.bytes += ranked.len() + ENTRY_OVERHEAD_BYTES;
-        self.held.push((ranked, counts));
+        self.in_memory.push((ranked, counts));
         // Ranked keys are 8 bytes longer than plain ones, so twice the memory is allowed here.
-        if self.bytes <= self.room.memory.saturating_mul(2) { Ok(()) } else { self.spill() }
+        if self.bytes <= self.spill_settings.memory.saturating_mul(2) { Ok(()) } else { self.spill() }
     }
 
     fn spill(&mut self) -> io::Result<()> {
         self.bytes = 0;
-        let held = std::mem::take(&mut self.held);
-        let aside = match &mut self.aside {
-            Some(aside) => aside,
-            None => self.aside.insert(SortedRuns::new(&self.room.folder)?),
+        let in_memory = std::mem::take(&mut self.in_memory);
+        let spilled = match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => self.spilled.insert(SortedRuns::new(&self.spill_settings.folder)?),
         };
-        aside.push(held)
+        spilled.push(in_memory)
     }
 
     /// Returns `limit` keys from `offset` on, and whether they are the last.
     pub(super) fn page(mut self, offset: u64, limit: usize) -> io::Result<(Vec<TermEntry>, bool)> {
-        if self.aside.is_some() {
+        if self.spilled.is_some() {
             self.spill()?;
         }
-        let Some(aside) = self.aside else {
+        let Some(spilled) = self.spilled else {
             let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-            return Ok(select_page(self.held, offset, limit));
+            return Ok(select_page(self.in_memory, offset, limit));
         };
-        let (mut at, mut page, mut is_last) = (0, Vec::new(), true);
-        aside.merge(self.room.memory, |entry| {
-            at += 1;
-            if at > offset && page.len() < limit {
+        let (mut position, mut page, mut is_last) = (0, Vec::new(), true);
+        spilled.merge(self.spill_settings.memory, |entry| {
+            position += 1;
+            if position > offset && page.len() < limit {
                 page.push(without_rank(entry));
-            } else if at > offset {
+            } else if position > offset {
                 is_last = false;
             }
             Ok(is_last)
@@ -174,9 +175,9 @@ mod tests {
     #[test]
     fn totals_and_ranks_are_the_same_in_little_memory_and_in_much() {
         let folder = tempfile::tempdir().unwrap();
-        let walk = |memory: usize| {
-            let room = SpillSettings::new(memory, folder.path());
-            let mut totals = TermTotals::new(&room);
+        let rank = |memory: usize| {
+            let spill_settings = SpillSettings::new(memory, folder.path());
+            let mut totals = TermTotals::new(&spill_settings);
             for n in 0..20_000_u64 {
                 let key = format!("{:x}{}", n * n % 3001, "ä".repeat((n % 3) as usize));
                 let counts =
@@ -184,21 +185,22 @@ mod tests {
                 totals.add(&key, counts).unwrap();
                 assert!(totals.bytes <= memory, "{}", totals.bytes);
             }
-            let mut ranking = Ranking::new(&room);
+            let mut ranking = Ranking::new(&spill_settings);
             totals.for_each(|entry| ranking.add(entry)).unwrap();
             assert!(ranking.bytes <= 2 * memory);
             ranking
         };
         let (mut offset, limit, mut hits) = (0, 173, u64::MAX);
         loop {
-            let [much, little] = [8 << 20, 5000].map(|memory| walk(memory).page(offset, limit).unwrap());
-            assert_eq!(much, little, "{offset}");
-            for (_, counts) in &much.0 {
+            let [with_much_memory, with_little_memory] =
+                [8 << 20, 5000].map(|memory| rank(memory).page(offset, limit).unwrap());
+            assert_eq!(with_much_memory, with_little_memory, "{offset}");
+            for (_, counts) in &with_much_memory.0 {
                 assert!(counts.hits <= hits);
                 hits = counts.hits;
             }
-            offset += much.0.len() as u64 * 7;
-            if much.1 || much.0.is_empty() {
+            offset += with_much_memory.0.len() as u64 * 7;
+            if with_much_memory.1 || with_much_memory.0.is_empty() {
                 break;
             }
         }

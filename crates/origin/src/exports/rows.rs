@@ -33,14 +33,14 @@ pub(super) struct CompletedBundle {
 #[derive(Debug, Clone)]
 pub(super) struct JobRow {
     pub(super) id: String,
-    pub(super) asked: ExportRequest,
+    pub(super) request: ExportRequest,
     pub(super) status: String,
     pub(super) progress: u64,
     pub(super) pages: u64,
     pub(super) created: i64,
     pub(super) updated: i64,
     pub(super) error: Option<String>,
-    pub(super) made: Option<CompletedBundle>,
+    pub(super) bundle: Option<CompletedBundle>,
 }
 
 /// Sizes of bundles in bytes; beyond them the oldest that may be removed are removed.
@@ -52,9 +52,9 @@ pub(crate) struct BundleByteLimits {
 
 const COLUMNS: &str = "id, organization, project, domain, version, paths, status, progress, pages, created, updated, error, kind, digest, bytes";
 
-fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
+fn job_from_row(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     let paths: Option<String> = row.get("paths")?;
-    let made = match (row.get::<_, Option<String>>("kind")?, row.get::<_, Option<[u8; 32]>>("digest")?) {
+    let bundle = match (row.get::<_, Option<String>>("kind")?, row.get::<_, Option<[u8; 32]>>("digest")?) {
         (Some(kind), Some(digest)) => {
             Some(CompletedBundle { kind, digest: Digest(digest), bytes: row.get::<_, i64>("bytes")?.unsigned_abs() })
         }
@@ -62,7 +62,7 @@ fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     };
     Ok(JobRow {
         id: row.get("id")?,
-        asked: ExportRequest {
+        request: ExportRequest {
             organization: row.get("organization")?,
             project: row.get("project")?,
             domain: row.get("domain")?,
@@ -76,83 +76,92 @@ fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
         created: row.get("created")?,
         updated: row.get("updated")?,
         error: row.get("error")?,
-        made,
+        bundle,
     })
 }
 
 /// Returns the job with this id.
 pub(super) fn find(connection: &Connection, id: &str) -> rusqlite::Result<Option<JobRow>> {
-    connection.prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?.query_row([id], job).optional()
+    connection
+        .prepare_cached(&format!("SELECT {COLUMNS} FROM jobs WHERE id = ?"))?
+        .query_row([id], job_from_row)
+        .optional()
 }
 
 /// Returns the number of waiting jobs of an organization, and of all.
-pub(super) fn waiting(connection: &Connection, organization: &str) -> rusqlite::Result<(u64, u64)> {
+pub(super) fn count_waiting(connection: &Connection, organization: &str) -> rusqlite::Result<(u64, u64)> {
     let sql = "SELECT coalesce(sum(organization = ?), 0), count(*) FROM jobs WHERE status = 'queued'";
-    connection.prepare_cached(sql)?.query_row([organization], two)
+    connection.prepare_cached(sql)?.query_row([organization], read_pair)
 }
 
-/// Returns the bytes of the bundles of an organization, and of all; with `(young, now)`, only of those that may not be
-/// removed.
+/// Returns the bytes of the bundles of an organization, and of all. With `(ended_after, now)`, only those count that
+/// must not be removed: bundles of jobs that ended after `ended_after`, and those with a link that is valid after
+/// `now`.
 pub(super) fn bundle_bytes(
     connection: &Connection,
     organization: &str,
     times: Option<(i64, i64)>,
 ) -> rusqlite::Result<(u64, u64)> {
-    let (young, now) = times.unwrap_or((i64::MIN, i64::MIN));
+    let (ended_after, now) = times.unwrap_or((i64::MIN, i64::MIN));
     let sql = "SELECT coalesce(sum(bytes) FILTER (WHERE organization = ?1), 0), coalesce(sum(bytes), 0) FROM jobs \
                WHERE kind IS NOT NULL AND (updated > ?2 OR promised > ?3)";
-    connection.prepare_cached(sql)?.query_row(params![organization, young, now], two)
+    connection.prepare_cached(sql)?.query_row(params![organization, ended_after, now], read_pair)
 }
 
-fn two(row: &Row<'_>) -> rusqlite::Result<(u64, u64)> {
+fn read_pair(row: &Row<'_>) -> rusqlite::Result<(u64, u64)> {
     Ok((row.get::<_, i64>(0)?.unsigned_abs(), row.get::<_, i64>(1)?.unsigned_abs()))
 }
 
-/// Returns the number of jobs in each state.
-pub(super) fn count(connection: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
+/// Returns the number of jobs with each status.
+pub(super) fn count_by_status(connection: &Connection) -> rusqlite::Result<Vec<(String, u64)>> {
     let mut rows = connection.prepare_cached("SELECT status, count(*) FROM jobs GROUP BY status")?;
     rows.query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?.collect()
 }
 
 /// Inserts a waiting job.
-pub(super) fn insert(transaction: &Transaction<'_>, id: &str, asked: &ExportRequest, now: i64) -> rusqlite::Result<()> {
-    let paths = asked.paths.as_ref().map(|paths| serde_json::Value::from(paths.clone()).to_string());
+pub(super) fn insert(
+    transaction: &Transaction<'_>,
+    id: &str,
+    request: &ExportRequest,
+    now: i64,
+) -> rusqlite::Result<()> {
+    let paths = request.paths.as_ref().map(|paths| serde_json::Value::from(paths.clone()).to_string());
     transaction
         .prepare_cached(
             "INSERT INTO jobs (id, organization, project, domain, version, paths, status, created, updated) \
              VALUES (?, ?, ?, ?, ?, ?, 'queued', ?, ?)",
         )?
-        .execute(params![id, asked.organization, asked.project, asked.domain, asked.version, paths, now, now])
+        .execute(params![id, request.organization, request.project, request.domain, request.version, paths, now, now])
         .map(drop)
 }
 
-/// Marks the next job as running and returns it. It is a job of the organization with the fewest running jobs; of
-/// several, of the one whose last turn is longest ago; and there the oldest. So many jobs of one organization delay the
-/// single job of another by at most one. `turn` returns a share of the workers if the organization may have one more;
-/// otherwise the next organization is tried.
-pub(super) fn take<T>(
+/// Marks the next job as running and returns it. It belongs to the organization with the fewest running jobs; of
+/// several such organizations, to the one whose last job was started longest ago. It is the oldest job of this
+/// organization. So many jobs of one organization delay the single job of another by at most one. `acquire_worker`
+/// returns a share of the workers if the organization may have one more; otherwise the next organization is tried.
+pub(super) fn start_next<T>(
     transaction: &Transaction<'_>,
     now: i64,
-    mut turn: impl FnMut(&str) -> Option<T>,
+    mut acquire_worker: impl FnMut(&str) -> Option<T>,
 ) -> rusqlite::Result<Option<(JobRow, T)>> {
     let next = {
-        let mut first = transaction.prepare_cached(&format!(
+        let mut statement = transaction.prepare_cached(&format!(
             "SELECT {COLUMNS} FROM jobs AS j WHERE number IN \
              (SELECT min(number) FROM jobs WHERE status = 'queued' GROUP BY organization) ORDER BY \
              (SELECT count(*) FROM jobs AS r WHERE r.status = 'running' AND r.organization = j.organization), \
              (SELECT coalesce(max(t.taken), 0) FROM jobs AS t WHERE t.organization = j.organization), number"
         ))?;
-        let mut rows = first.query([])?;
+        let mut rows = statement.query([])?;
         loop {
             let Some(row) = rows.next()? else { break None };
-            let job = job(row)?;
-            if let Some(turn) = turn(&job.asked.organization) {
-                break Some((job, turn));
+            let job = job_from_row(row)?;
+            if let Some(worker) = acquire_worker(&job.request.organization) {
+                break Some((job, worker));
             }
         }
     };
     if let Some((job, _)) = &next {
-        // A counter and not the time, because the clock may go back.
+        // A counter and not the time, because the clock may be set back.
         transaction.execute(
             "UPDATE jobs SET status = 'running', updated = ?, taken = (SELECT coalesce(max(taken), 0) + 1 FROM jobs) \
              WHERE id = ?",
@@ -162,16 +171,16 @@ pub(super) fn take<T>(
     Ok(next)
 }
 
-/// Keeps a job at least until `until`.
-pub(super) fn promise(transaction: &Transaction<'_>, id: &str, until: i64) -> rusqlite::Result<()> {
+/// Retains a job at least until `until`.
+pub(super) fn retain_until(transaction: &Transaction<'_>, id: &str, until: i64) -> rusqlite::Result<()> {
     transaction.execute("UPDATE jobs SET promised = max(promised, ?) WHERE id = ?", params![until, id]).map(drop)
 }
 
 /// Marks a job as completed, with its bundle.
-pub(super) fn complete(
+pub(super) fn mark_completed(
     transaction: &Transaction<'_>,
     id: &str,
-    made: &CompletedBundle,
+    bundle: &CompletedBundle,
     pages: u64,
     now: i64,
 ) -> rusqlite::Result<()> {
@@ -179,66 +188,66 @@ pub(super) fn complete(
         .execute(
             "UPDATE jobs SET status = 'completed', progress = 100, pages = ?, updated = ?, kind = ?, digest = ?, bytes = ? \
              WHERE id = ?",
-            params![pages.cast_signed(), now, made.kind, made.digest.0, made.bytes.cast_signed(), id],
+            params![pages.cast_signed(), now, bundle.kind, bundle.digest.0, bundle.bytes.cast_signed(), id],
         )
         .map(drop)
 }
 
 /// Marks a job as failed, with the progress that it had reached.
-pub(super) fn fail(
+pub(super) fn mark_failed(
     transaction: &Transaction<'_>,
     id: &str,
-    why: &str,
+    reason: &str,
     (progress, pages): (u64, u64),
     now: i64,
 ) -> rusqlite::Result<()> {
     transaction
         .execute(
             "UPDATE jobs SET status = 'failed', error = ?, progress = ?, pages = ?, updated = ? WHERE id = ?",
-            params![why, progress.cast_signed(), pages.cast_signed(), now, id],
+            params![reason, progress.cast_signed(), pages.cast_signed(), now, id],
         )
         .map(drop)
 }
 
 /// Marks the jobs that were running when the last process ended as failed. Returns their number.
-pub(super) fn abandon(transaction: &Transaction<'_>, why: &str, now: i64) -> rusqlite::Result<usize> {
+pub(super) fn fail_running(transaction: &Transaction<'_>, reason: &str, now: i64) -> rusqlite::Result<usize> {
     transaction.execute(
         "UPDATE jobs SET status = 'failed', error = ?, updated = ? WHERE status = 'running'",
-        params![why, now],
+        params![reason, now],
     )
 }
 
 /// Returns the file names of all bundles that belong to a job.
-pub(super) fn bundles(connection: &Connection) -> rusqlite::Result<Vec<String>> {
+pub(super) fn bundle_file_names(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     let mut rows = connection.prepare("SELECT id, kind FROM jobs WHERE kind IS NOT NULL")?;
-    rows.query_map([], |row| Ok(file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)))?.collect()
+    rows.query_map([], |row| Ok(bundle_file_name(&row.get::<_, String>(0)?, &row.get::<_, String>(1)?)))?.collect()
 }
 
 /// Returns the file name of a bundle.
-pub(super) fn file_name(id: &str, kind: &str) -> String {
+pub(super) fn bundle_file_name(id: &str, kind: &str) -> String {
     format!("{id}.{kind}")
 }
 
 /// Whether a bundle may have this file name.
-pub(super) fn is_file_name(name: &str) -> bool {
+pub(super) fn is_bundle_file_name(name: &str) -> bool {
     let is_id = |id: &str| id.len() == 16 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
     name.strip_prefix("se_")
         .and_then(|name| name.split_once('.'))
         .is_some_and(|(id, kind)| is_id(id) && !kind.is_empty())
 }
 
-/// Deletes finished jobs: those beyond the newest `keep` of each project, where failed jobs are counted apart; and the
-/// oldest beyond `most` bytes of bundles of an organization or of all. Three kinds of jobs stay: a project's newest
-/// bundle of the whole site and its newest bundle of some pages; jobs that ended after `young`; and jobs with a link
-/// that is valid after `now`. Returns the names of the files to remove.
-pub(super) fn forget(
+/// Deletes finished jobs: those beyond the newest `keep` of each project, where failed jobs are counted separately; and
+/// the oldest beyond `max_bytes` of bundles of an organization or of all. Three kinds of jobs stay: a project's newest
+/// bundle of the whole site and its newest bundle of some pages; jobs that ended after `ended_after`; and jobs with a
+/// link that is valid after `now`. Returns the names of the files to remove.
+pub(super) fn delete_old_jobs(
     transaction: &Transaction<'_>,
     keep: usize,
-    most: BundleByteLimits,
-    young: i64,
+    max_bytes: BundleByteLimits,
+    ended_after: i64,
     now: i64,
 ) -> rusqlite::Result<Vec<String>> {
-    let old = {
+    let deleted = {
         let mut rows = transaction.prepare_cached(
             "SELECT id, kind, coalesce(bytes, 0), \
              row_number() OVER (PARTITION BY project, kind IS NULL ORDER BY number DESC), \
@@ -246,29 +255,30 @@ pub(super) fn forget(
              updated > ?1 OR promised > ?2, organization \
              FROM jobs WHERE status IN ('completed', 'failed') ORDER BY number DESC",
         )?;
-        let (mut held, mut old) = (0_u64, Vec::new());
-        let mut each: HashMap<String, u64> = HashMap::new();
-        let mut rows = rows.query([young, now])?;
+        let (mut total_bytes, mut deleted) = (0_u64, Vec::new());
+        let mut bytes_by_organization: HashMap<String, u64> = HashMap::new();
+        let mut rows = rows.query([ended_after, now])?;
         while let Some(row) = rows.next()? {
             let (id, kind): (String, Option<String>) = (row.get(0)?, row.get(1)?);
             let size = row.get::<_, i64>(2)?.unsigned_abs();
             let is_needed = row.get(5)? || kind.is_some() && row.get::<_, u32>(4)? == 1;
-            let own = each.entry(row.get(6)?).or_default();
-            let is_too_large = size > 0 && (held + size > most.total || *own + size > most.organization);
+            let own_bytes = bytes_by_organization.entry(row.get(6)?).or_default();
+            let is_too_large =
+                size > 0 && (total_bytes + size > max_bytes.total || *own_bytes + size > max_bytes.organization);
             if !is_needed && (row.get::<_, u32>(3)? as usize > keep || is_too_large) {
-                old.push((id, kind));
+                deleted.push((id, kind));
             } else {
-                held += size;
-                *own += size;
+                total_bytes += size;
+                *own_bytes += size;
             }
         }
-        old.truncate(MAX_DELETED_JOBS);
-        old
+        deleted.truncate(MAX_DELETED_JOBS);
+        deleted
     };
-    for (id, _) in &old {
+    for (id, _) in &deleted {
         transaction.execute("DELETE FROM jobs WHERE id = ?", [id])?;
     }
-    Ok(old.into_iter().filter_map(|(id, kind)| Some(file_name(&id, &kind?))).collect())
+    Ok(deleted.into_iter().filter_map(|(id, kind)| Some(bundle_file_name(&id, &kind?))).collect())
 }
 
 #[cfg(test)]
@@ -284,7 +294,7 @@ mod tests {
         (dir, db)
     }
 
-    fn asked(organization: &str, paths: Option<Vec<String>>) -> ExportRequest {
+    fn request(organization: &str, paths: Option<Vec<String>>) -> ExportRequest {
         ExportRequest {
             organization: organization.to_owned(),
             project: organization.to_owned(),
@@ -294,16 +304,17 @@ mod tests {
         }
     }
 
+    // Regression: many jobs of one organization delayed the job of another one until the last of them was completed.
     #[test]
     fn somebodys_one_job_waits_for_one_of_anothers_many_at_most() {
         let (_dir, db) = database();
-        let order = db.run_writer(|transaction| {
-            for (id, whose) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b")] {
-                insert(transaction, id, &asked(whose, None), 0)?;
+        let order = db.write(|transaction| {
+            for (id, organization) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b")] {
+                insert(transaction, id, &request(organization, None), 0)?;
             }
             let mut order = Vec::new();
-            while let Some((job, ())) = take(transaction, 0, |_| Some(()))? {
-                fail(transaction, &job.id, "x", (0, 0), 0)?;
+            while let Some((job, ())) = start_next(transaction, 0, |_| Some(()))? {
+                mark_failed(transaction, &job.id, "x", (0, 0), 0)?;
                 order.push(job.id);
             }
             Ok(order)
@@ -314,62 +325,71 @@ mod tests {
     #[test]
     fn a_worker_that_is_left_for_others_passes_over_whoever_has_one() {
         let (_dir, db) = database();
-        let order = db.run_writer(|transaction| {
-            for (id, whose) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
-                insert(transaction, id, &asked(whose, None), 0)?;
+        let order = db.write(|transaction| {
+            for (id, organization) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
+                insert(transaction, id, &request(organization, None), 0)?;
             }
             let shares = ResourcePools::new(OriginLimits::default(), 2);
-            let take = || take(transaction, 0, |whose| shares.pool(SharedResource::Workers).take_turn(whose));
-            let first = take()?.map(|(job, turn)| (job.id, turn));
-            let second = take()?.map(|(job, turn)| (job.id, turn));
-            let third = take()?.map(|(job, _)| job.id);
-            let names = [&first, &second].map(|taken| taken.as_ref().map(|(id, _)| id.clone()));
-            // Acme may go on once its first job is done.
+            let start_next = || {
+                start_next(transaction, 0, |organization| {
+                    shares.pool(SharedResource::Workers).acquire_from_queue(organization)
+                })
+            };
+            let first = start_next()?.map(|(job, worker)| (job.id, worker));
+            let second = start_next()?.map(|(job, worker)| (job.id, worker));
+            let third = start_next()?.map(|(job, _)| job.id);
+            let names = [&first, &second].map(|started| started.as_ref().map(|(id, _)| id.clone()));
+            // `a` may start another job after the end of its first one.
             drop(first);
-            let fourth = take()?.map(|(job, _)| job.id);
+            let fourth = start_next()?.map(|(job, _)| job.id);
             Ok((names, third, fourth))
         });
         let [first, second] = [Some("a1".to_owned()), Some("b1".to_owned())];
         assert_eq!(order.unwrap(), ([first, second], None, Some("a2".to_owned())));
     }
 
+    // Regression: an origin removed jobs while links to their bundles were valid.
     #[test]
     fn what_is_forgotten_is_old_and_neither_promised_nor_a_projects_last_whole_bundle() {
         let (_dir, db) = database();
-        let made = |bytes| CompletedBundle { kind: "tar.gz".to_owned(), digest: Digest::of(b"x"), bytes };
-        let all = BundleByteLimits { organization: u64::MAX, total: u64::MAX };
-        let files = db.run_writer(move |transaction| {
-            insert(transaction, "whole", &asked("a", None), 0)?;
-            complete(transaction, "whole", &made(10), 1, 100)?;
+        let bundle = |bytes| CompletedBundle { kind: "tar.gz".to_owned(), digest: Digest::compute(b"x"), bytes };
+        let unlimited = BundleByteLimits { organization: u64::MAX, total: u64::MAX };
+        let files = db.write(move |transaction| {
+            insert(transaction, "whole", &request("a", None), 0)?;
+            mark_completed(transaction, "whole", &bundle(10), 1, 100)?;
             for (id, updated) in [("part1", 100), ("linked", 100), ("part2", 100), ("part3", 100), ("young", 900)] {
-                insert(transaction, id, &asked("a", Some(vec!["/".to_owned()])), 0)?;
-                complete(transaction, id, &made(10), 1, updated)?;
+                insert(transaction, id, &request("a", Some(vec!["/".to_owned()])), 0)?;
+                mark_completed(transaction, id, &bundle(10), 1, updated)?;
             }
-            promise(transaction, "linked", 2000)?;
+            retain_until(transaction, "linked", 2000)?;
             for id in ["f1", "f2", "f3"] {
-                insert(transaction, id, &asked("a", None), 0)?;
-                fail(transaction, id, "x", (0, 0), 100)?;
+                insert(transaction, id, &request("a", None), 0)?;
+                mark_failed(transaction, id, "x", (0, 0), 100)?;
             }
-            forget(transaction, 2, all, 500, 1000)
+            delete_old_jobs(transaction, 2, unlimited, 500, 1000)
         });
-        assert_eq!(files.unwrap(), ["part2.tar.gz", "part1.tar.gz"], "the newest two, young, linked and whole stay");
-        let is_there = |id: &'static str| db.read(|connection| find(connection, id)).unwrap().is_some();
-        assert_eq!(["f1", "f2", "f3"].map(is_there), [false, true, true], "failures are counted apart");
+        assert_eq!(
+            files.unwrap(),
+            ["part2.tar.gz", "part1.tar.gz"],
+            "the newest two jobs, the young one, the linked one and the newest of the whole site stay"
+        );
+        let exists = |id: &'static str| db.read(|connection| find(connection, id)).unwrap().is_some();
+        assert_eq!(["f1", "f2", "f3"].map(exists), [false, true, true], "failed jobs are counted separately");
         let bytes = db.read(|connection| bundle_bytes(connection, "a", None)).unwrap();
         let stay = db.read(|connection| bundle_bytes(connection, "a", Some((500, 1000)))).unwrap();
-        assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one stay in any case");
-        let two = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
-        assert_eq!(db.run_writer(two).unwrap(), (0, 40));
-        let most = BundleByteLimits { organization: 15, total: u64::MAX };
-        let kept = db.run_writer(move |transaction| {
+        assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one must not be removed");
+        let other_bytes = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
+        assert_eq!(db.write(other_bytes).unwrap(), (0, 40));
+        let max_bytes = BundleByteLimits { organization: 15, total: u64::MAX };
+        let deleted = db.write(move |transaction| {
             transaction.execute_batch("SAVEPOINT x")?;
-            let gone = forget(transaction, 9, most, 500, 1000)?;
+            let deleted = delete_old_jobs(transaction, 9, max_bytes, 500, 1000)?;
             transaction.execute_batch("ROLLBACK TO x; RELEASE x")?;
-            Ok(gone)
+            Ok(deleted)
         });
-        assert_eq!(kept.unwrap(), ["part3.tar.gz"], "beyond so many bytes of one organization");
-        let most = BundleByteLimits { organization: u64::MAX, total: 15 };
-        let files = db.run_writer(move |transaction| forget(transaction, 9, most, 500, 1000));
-        assert_eq!(files.unwrap(), ["part3.tar.gz"], "beyond so many bytes the oldest that may go");
+        assert_eq!(deleted.unwrap(), ["part3.tar.gz"], "the limit of the organization is exceeded");
+        let max_bytes = BundleByteLimits { organization: u64::MAX, total: 15 };
+        let files = db.write(move |transaction| delete_old_jobs(transaction, 9, max_bytes, 500, 1000));
+        assert_eq!(files.unwrap(), ["part3.tar.gz"], "the total limit is exceeded: the oldest job that may be removed");
     }
 }

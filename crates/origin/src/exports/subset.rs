@@ -22,7 +22,7 @@ use docwharf_site::bundle::site_layout::SiteLayout;
 pub(super) enum SubsetError {
     #[error(transparent)]
     Read(#[from] BundleReadError),
-    #[error("{0}: there is no such page; leave it out of paths, or publish it")]
+    #[error("{0}: there is no such page; remove it from paths, or publish it")]
     NoPage(String),
     #[error("cannot copy {}", path.display())]
     Copy {
@@ -34,33 +34,38 @@ pub(super) enum SubsetError {
 
 /// Returns the files that may be served at a page's address: `/guides/start` is `guides/start.html` or
 /// `guides/start/index.html`.
-fn candidates(address: &str) -> [String; 3] {
-    let bare = address.trim_matches('/');
-    match bare {
+fn page_file_candidates(address: &str) -> [String; 3] {
+    let path = address.trim_matches('/');
+    match path {
         "" => ["index.html".to_owned(), "index.htm".to_owned(), String::new()],
-        _ => [format!("{bare}.html"), format!("{bare}/index.html"), bare.to_owned()],
+        _ => [format!("{path}.html"), format!("{path}/index.html"), path.to_owned()],
     }
 }
 
 /// Copies these pages, and everything that is not a page, from the site in `from` into the empty folder `to`. The 404
 /// page is always copied.
-pub(super) fn copy(from: &Path, to: &Path, pages: &[String], limits: &BundleLimits) -> Result<(), SubsetError> {
+pub(super) fn copy_pages(from: &Path, to: &Path, pages: &[String], limits: &BundleLimits) -> Result<(), SubsetError> {
     let folder = FolderReader::open(from, limits)?;
-    let flavor = SiteLayout::detect(folder.files.iter().map(|item| &item.path)).ok();
+    let site_layout = SiteLayout::detect(folder.files.iter().map(|item| &item.path)).ok();
     let site_path = |item: &FolderFile| {
-        flavor.as_ref().and_then(|flavor| flavor.site_path(&item.path)).map(|path| path.as_bytes().to_vec())
+        site_layout
+            .as_ref()
+            .and_then(|site_layout| site_layout.site_path(&item.path))
+            .map(|path| path.as_bytes().to_vec())
     };
-    let mut wanted: BTreeSet<Vec<u8>> = BTreeSet::from([b"404.html".to_vec()]);
-    let all: BTreeSet<Vec<u8>> = folder.files.iter().filter_map(site_path).collect();
+    let mut selected: BTreeSet<Vec<u8>> = BTreeSet::from([b"404.html".to_vec()]);
+    let all_paths: BTreeSet<Vec<u8>> = folder.files.iter().filter_map(site_path).collect();
     for page in pages {
-        let found =
-            candidates(page).into_iter().map(String::into_bytes).find(|path| all.contains(path) && is_page(path));
-        wanted.insert(found.ok_or_else(|| SubsetError::NoPage(page.clone()))?);
+        let path = page_file_candidates(page)
+            .into_iter()
+            .map(String::into_bytes)
+            .find(|path| all_paths.contains(path) && is_page(path));
+        selected.insert(path.ok_or_else(|| SubsetError::NoPage(page.clone()))?);
     }
-    let target = Directory::open_unlinked(to).map_err(copy_error(to))?;
+    let target = Directory::open_no_follow(to).map_err(copy_error(to))?;
     for item in &folder.files {
         let Some(path) = site_path(item) else { continue };
-        if is_page(&path) && !wanted.contains(&path) {
+        if is_page(&path) && !selected.contains(&path) {
             continue;
         }
         copy_file(&folder, item, &target)?;
@@ -70,16 +75,16 @@ pub(super) fn copy(from: &Path, to: &Path, pages: &[String], limits: &BundleLimi
 
 fn copy_file(folder: &FolderReader, item: &FolderFile, to: &Directory) -> Result<(), SubsetError> {
     let path = Path::new(OsStr::from_bytes(item.path.as_bytes()));
-    let shown = to.path().join(path);
+    let target_path = to.path().join(path);
     let mut parent = to.clone();
     for name in path.parent().into_iter().flat_map(Path::iter) {
-        parent = parent.ensure_directory(name, 0o777).map_err(copy_error(&shown))?;
+        parent = parent.ensure_directory(name, 0o777).map_err(copy_error(&target_path))?;
     }
     let name = path.file_name().unwrap_or_default();
-    let mut file = parent.create_file(name, 0o666).map_err(copy_error(&shown))?;
+    let mut file = parent.create_file(name, 0o666).map_err(copy_error(&target_path))?;
     folder.read_file(item, &mut |piece| file.write_all(piece).map_err(BundleReadError::Sink)).map_err(|error| {
         match error {
-            BundleReadError::Sink(source) => copy_error(&shown)(source),
+            BundleReadError::Sink(source) => copy_error(&target_path)(source),
             other => other.into(),
         }
     })?;

@@ -8,23 +8,23 @@ use std::time::Duration;
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_base::model::units::count_noun;
+use docwharf_base::model::units::format_count;
 use docwharf_base::thread_priority;
 use docwharf_serve::Site;
 use docwharf_site::diff::count_pages;
 use docwharf_site::mapping::return_freed_memory;
-use docwharf_site::seal::{self, ImageSpace, SealError, SealOptions, SealProgress};
+use docwharf_site::seal::{self, ImageTarget, SealError, SealOptions, SealProgress};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::super::source::JobContext;
 use super::super::source::git::{self, GitError};
-use super::deployment::{Author, Commit, told};
-use super::rows::{self, DeploymentEnd, DeploymentOutcome, PreviewChange, QueuedDeployment, STOPPED};
+use super::deployment::{Author, Commit, to_api_commit};
+use super::rows::{self, DeploymentEnd, DeploymentOutcome, INTERRUPTED_SUMMARY, PreviewChange, QueuedDeployment};
 use super::store::PreviewStoreError;
 use super::{PreviewProject, PreviewState, links};
 
-/// Pause before the end of a deployment that could not be written is written again.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Pause between two attempts to write the end of a deployment to the database.
+const WRITE_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// Reason why a deployment failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,11 +34,11 @@ enum PreviewBuildError {
     #[error(transparent)]
     Seal(#[from] SealError),
     #[error(transparent)]
-    Shelf(#[from] PreviewStoreError),
-    #[error("the project {0} has no previews here any more")]
+    Store(#[from] PreviewStoreError),
+    #[error("the project {0} has no previews any more")]
     NoProject(String),
-    #[error("{STOPPED}")]
-    Stopped,
+    #[error("{INTERRUPTED_SUMMARY}")]
+    Cancelled,
 }
 
 /// A version built from a branch.
@@ -53,43 +53,49 @@ type DeployedCommit = Option<(Commit, Option<Author>)>;
 impl PreviewState {
     /// Builds waiting deployments until the queue is closed. Users decide what a branch costs, so the thread runs at
     /// the lowest priority.
-    pub(super) fn work(&self) {
+    pub(super) fn run_worker(&self) {
         thread_priority::lower();
-        while let Some((job, watch)) = self.queue.next() {
+        while let Some((job, context)) = self.queue.next_deployment() {
             tracing::info!("preview {}: building {} of {}", job.slug, job.branch, job.project);
-            if let Err(error) = self.db.run_writer({
+            if let Err(error) = self.db.write({
                 let id = job.id.clone();
-                move |transaction| rows::begin(transaction, &id)
+                move |transaction| rows::mark_in_progress(transaction, &id)
             }) {
-                // It is built all the same; if the process ends meanwhile, it is built again.
+                // The deployment is built nevertheless. If the process ends meanwhile, it is built again.
                 tracing::warn!("{}", ErrorChain(&error));
             }
-            // Removing branches that are gone first frees disk space and slugs.
-            self.sweep_project(&job.project);
-            self.build(&job, &watch);
+            // Removing the previews of deleted branches first frees disk space and slugs.
+            self.remove_deleted_branches_of(&job.project);
+            self.build(&job, &context);
             return_freed_memory();
-            self.queue.done(&job);
+            self.queue.remove_ended(&job);
         }
     }
 
-    fn build(&self, job: &QueuedDeployment, watch: &JobContext) {
-        let mut origin = None;
-        // A panic must not leave this deployment in progress for ever. The panic hook logs it. Unfinished files lie in
-        // the work folder of the deployment only.
-        let made = catch_unwind(AssertUnwindSafe(|| self.make(job, watch, &mut origin)));
-        watch.release_shares();
-        let (outcome, summary, version) = match made {
-            Ok(Ok(BuiltPreview { version, summary })) => (DeploymentOutcome::Shown(version.id), summary, Some(version)),
+    fn build(&self, job: &QueuedDeployment, context: &JobContext) {
+        let mut commit = None;
+        // After a panic, the deployment must not stay "in progress". The panic hook logs the panic. Unfinished files
+        // are only in the work folder of the deployment.
+        let result = catch_unwind(AssertUnwindSafe(|| self.build_version(job, context, &mut commit)));
+        context.release_shares();
+        let (outcome, summary, version) = match result {
+            Ok(Ok(BuiltPreview { version, summary })) => {
+                (DeploymentOutcome::Served(version.id), summary, Some(version))
+            }
             Ok(Err(error)) => {
                 let outcome = match error {
                     PreviewBuildError::Git(GitError::NoBranch { .. }) => DeploymentOutcome::NoBranch,
                     _ => DeploymentOutcome::Failed,
                 };
-                let summary = if self.queue.is_closed() { STOPPED.to_owned() } else { ErrorChain(&error).to_string() };
+                let summary = if self.queue.is_closed() {
+                    INTERRUPTED_SUMMARY.to_owned()
+                } else {
+                    ErrorChain(&error).to_string()
+                };
                 (if self.queue.is_closed() { DeploymentOutcome::Failed } else { outcome }, summary, None)
             }
             Err(_) => {
-                let summary = "the build stopped unexpectedly; the log of the origin says where".to_owned();
+                let summary = "the build failed unexpectedly; the log of the origin has the reason".to_owned();
                 (DeploymentOutcome::Failed, summary, None)
             }
         };
@@ -98,14 +104,14 @@ impl PreviewState {
         } else {
             tracing::error!("preview {}: {summary}", job.slug);
         }
-        let (commit, author) = origin.map_or((None, None), |(commit, author)| (Some(commit), author));
-        self.finish(job, &DeploymentEnd { outcome, summary, logs: watch.log(), commit, author }, version);
+        let (commit, author) = commit.map_or((None, None), |(commit, author)| (Some(commit), author));
+        self.record_end(job, &DeploymentEnd { outcome, summary, logs: context.log(), commit, author }, version);
     }
 
     /// Records the result, then serves the new version if there is one.
-    fn finish(&self, job: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
-        let Some(ended) = self.write_end(job, end) else {
-            if let DeploymentOutcome::Shown(_) = end.outcome {
+    fn record_end(&self, job: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
+        let Some(change) = self.write_end(job, end) else {
+            if let DeploymentOutcome::Served(_) = end.outcome {
                 self.store.remove(&job.id);
             }
             return;
@@ -113,10 +119,10 @@ impl PreviewState {
         if let Some(version) = version {
             self.site_of(job).set_version(version);
         }
-        if ended.is_gone {
-            self.take_away(&job.slug);
+        if change.is_removed {
+            self.remove_site(&job.slug);
         }
-        if let Some(id) = ended.unneeded {
+        if let Some(id) = change.replaced_deployment {
             self.store.remove(&id);
         }
     }
@@ -125,35 +131,38 @@ impl PreviewState {
     /// deployment and marks it as failed.
     fn write_end(&self, job: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
-            let (of, what) = (job.clone(), end.clone());
-            match self.db.run_writer(move |transaction| rows::end(transaction, &of, &what, now_unix_millis())) {
-                Ok(ended) => return Some(ended),
-                Err(error) => tracing::error!("{}; it is tried again", ErrorChain(&error)),
+            let (job, end) = (job.clone(), end.clone());
+            match self.db.write(move |transaction| rows::record_end(transaction, &job, &end, now_unix_millis())) {
+                Ok(change) => return Some(change),
+                Err(error) => tracing::error!("{}; the write is tried again", ErrorChain(&error)),
             }
-            if self.queue.sleep(AGAIN) {
+            if self.queue.wait_or_closed(WRITE_RETRY_PAUSE) {
                 return None;
             }
         }
     }
 
-    fn make(
+    /// Builds, verifies and stores the version of a deployment. `commit` gets its commit as soon as that is known.
+    fn build_version(
         &self,
         job: &QueuedDeployment,
-        watch: &JobContext,
-        origin: &mut DeployedCommit,
+        context: &JobContext,
+        commit: &mut DeployedCommit,
     ) -> Result<BuiltPreview, PreviewBuildError> {
         let project =
             self.projects.get(&job.project).ok_or_else(|| PreviewBuildError::NoProject(job.project.clone()))?;
-        let bench = self.store.create_workspace(&job.id)?;
-        let made = git::build_site(&project.git, &job.branch, &bench.source(), watch)?;
-        *origin = Some(told(made.commit));
-        let sealing = self.seal(job, &made.site, &bench.version(), watch)?;
-        let before = self.site_of(job).current();
-        let version = self.store.store_version(&job.id, &bench, sealing, before.as_deref())?;
+        let workspace = self.store.create_workspace(&job.id)?;
+        let built = git::build_site(&project.git, &job.branch, &workspace.source(), context)?;
+        *commit = Some(to_api_commit(built.commit));
+        let sealed = self.seal(job, &built.site, &workspace.version(), context)?;
+        let previous = self.site_of(job).current();
+        let version = self.store.store_version(&job.id, &workspace, sealed, previous.as_deref())?;
         // From here on the version is stored, and must be removed if the deployment fails.
-        self.judge(project, &version, watch).map(|summary| BuiltPreview { version, summary }).inspect_err(|_| {
-            self.store.remove(&job.id);
-        })
+        self.check_version_links(project, &version, context)
+            .map(|summary| BuiltPreview { version, summary })
+            .inspect_err(|_| {
+                self.store.remove(&job.id);
+            })
     }
 
     /// Verifies and seals the site like any folder: links that lead out of it are left out, forbidden content is
@@ -162,43 +171,46 @@ impl PreviewState {
         &self,
         job: &QueuedDeployment,
         site: &Path,
-        to: &Path,
-        watch: &JobContext,
+        target_folder: &Path,
+        context: &JobContext,
     ) -> Result<seal::SealedBundle, PreviewBuildError> {
-        let effort = SealOptions { durable: true, may_move: false, ..self.effort };
-        let write = |source| SealError::Write { path: to.to_owned(), source };
-        let space = ImageSpace::Dir(Directory::open_unlinked(to).map_err(write)?);
-        let sealing = seal::seal(site, &space, &effort, &SealProgress::default()).map_err(|error| match error {
-            // Users know the branch, not the temporary path.
-            SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
-            other => other,
-        })?;
-        for warning in &sealing.proven.warnings {
-            watch.log_line(format!("warning: {warning}"));
+        let seal_options = SealOptions { durable: true, may_move: false, ..self.seal_options };
+        let write_error = |source| SealError::Write { path: target_folder.to_owned(), source };
+        let target = ImageTarget::Dir(Directory::open_no_follow(target_folder).map_err(write_error)?);
+        let sealed =
+            seal::seal(site, &target, &seal_options, &SealProgress::default()).map_err(|error| match error {
+                // Users know the branch, not the temporary path.
+                SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
+                other => other,
+            })?;
+        for warning in &sealed.verified.warnings {
+            context.log_line(format!("warning: {warning}"));
         }
-        if watch.is_over() { Err(PreviewBuildError::Stopped) } else { Ok(sealing) }
+        if context.is_cancelled() { Err(PreviewBuildError::Cancelled) } else { Ok(sealed) }
     }
 
     /// Checks the links of a version and returns its summary, such as `42 pages; no broken links`.
-    fn judge(
+    fn check_version_links(
         &self,
         project: &PreviewProject,
         version: &SealedVersion,
-        watch: &JobContext,
+        context: &JobContext,
     ) -> Result<String, PreviewBuildError> {
-        if let Some(doubts) = version.describe_rule_faults() {
-            watch.log_line(format!("warning: {doubts}"));
+        if let Some(rule_faults) = version.describe_rule_faults() {
+            context.log_line(format!("warning: {rule_faults}"));
         }
-        let production = (self.production)(&project.id);
-        let links = links::look(version, production.as_deref(), self.effort.threads, &|| watch.is_over());
-        let links = links.ok_or(PreviewBuildError::Stopped)?;
-        let summary = format!("{}; {links}", count_noun(count_pages(version.index()), "page"));
-        watch.log_line(format!("version {}: {summary}", version.id.short()));
+        let production = (self.production_finder)(&project.id);
+        let links = links::describe_links(version, production.as_deref(), self.seal_options.threads, &|| {
+            context.is_cancelled()
+        });
+        let links = links.ok_or(PreviewBuildError::Cancelled)?;
+        let summary = format!("{}; {links}", format_count(count_pages(version.index()), "page"));
+        context.log_line(format!("version {}: {summary}", version.id.short()));
         Ok(summary)
     }
 
     /// Returns the site of a deployment's preview.
     fn site_of(&self, job: &QueuedDeployment) -> Arc<Site> {
-        self.place_for(&job.project, &job.slug)
+        self.site_at(&job.project, &job.slug)
     }
 }

@@ -30,8 +30,8 @@ impl Status {
         }
     }
 
-    /// Parses a name; an unknown name is a failure.
-    pub(super) fn of(name: &str) -> Status {
+    /// Returns the status with this name; an unknown name is a failure.
+    pub(super) fn from_name(name: &str) -> Status {
         let all = [Status::Queued, Status::InProgress, Status::Success];
         all.into_iter().find(|status| status.name() == name).unwrap_or(Status::Failure)
     }
@@ -41,7 +41,7 @@ impl Status {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
-    /// A call of the API, which is the only cause here.
+    /// A call of the API, which is the only cause at this origin.
     Api,
 }
 
@@ -113,7 +113,7 @@ pub struct Deployment {
 }
 
 /// Converts a commit to the types of the API.
-pub(super) fn told(commit: git::GitCommit) -> (Commit, Option<Author>) {
+pub(super) fn to_api_commit(commit: git::GitCommit) -> (Commit, Option<Author>) {
     let git::GitCommit { sha, branch, message, author, added, modified, removed } = commit;
     let author = author.map(|git::GitAuthor { name, email }| Author { name, email });
     (Commit { sha, branch, message, files_changed: FilesChanged { added, modified, removed } }, author)

@@ -18,17 +18,17 @@ use super::rows::QueuedDeployment;
 #[derive(Debug)]
 struct RunningBuild {
     job: QueuedDeployment,
-    watch: Arc<JobContext>,
-    _place: ResourceShare,
+    context: Arc<JobContext>,
+    _build_share: ResourceShare,
 }
 
 #[derive(Debug, Default)]
 struct DeploymentQueueState {
     waiting: VecDeque<QueuedDeployment>,
     building: Vec<RunningBuild>,
-    /// Value of `begun` at the last turn of each organization; one that has had no turn is absent.
-    turns: HashMap<String, u64>,
-    begun: u64,
+    /// Value of `started_builds` at the last build of each organization; an organization without a build is absent.
+    last_builds: HashMap<String, u64>,
+    started_builds: u64,
     /// Number of threads that have not ended.
     threads: usize,
     is_closed: bool,
@@ -38,8 +38,8 @@ struct DeploymentQueueState {
 #[derive(Debug)]
 pub(super) struct DeploymentQueue {
     shares: Arc<ResourcePools>,
-    table: Mutex<DeploymentQueueState>,
-    /// Notified of each change of `table`.
+    state: Mutex<DeploymentQueueState>,
+    /// Notified of each change of `state`.
     changed: Condvar,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct DeploymentQueue {
 #[derive(Debug)]
 pub(super) enum EnqueueResult<E> {
     /// This deployment waits; it is an earlier one of the branch, or the new one.
-    Waits(QueuedDeployment),
+    Waiting(QueuedDeployment),
     /// Too many deployments wait.
     Full,
     /// The queue is closed.
@@ -56,65 +56,72 @@ pub(super) enum EnqueueResult<E> {
     Failed(E),
 }
 
-fn same(a: &QueuedDeployment, b: &QueuedDeployment) -> bool {
+fn is_same_branch(a: &QueuedDeployment, b: &QueuedDeployment) -> bool {
     a.project == b.project && a.branch == b.branch
 }
 
 impl DeploymentQueueState {
-    /// Returns the position of each organization's first deployment whose branch is not being built, in the order of
-    /// their turns: the organization with the fewest builds first; of several, the one whose last turn is longest ago.
-    fn next(&self) -> Vec<usize> {
-        let may_begin = |waits: &QueuedDeployment| !self.building.iter().any(|building| same(&building.job, waits));
+    /// Returns the position of each organization's first deployment whose branch is not being built. The organization
+    /// with the fewest builds is first; of several, the one whose last build was started longest ago.
+    fn startable(&self) -> Vec<usize> {
+        let can_start =
+            |queued: &QueuedDeployment| !self.building.iter().any(|building| is_same_branch(&building.job, queued));
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
-        for (at, waits) in self.waiting.iter().enumerate().filter(|(_, waits)| may_begin(waits)) {
-            first.entry(&waits.organization).or_insert(at);
+        for (position, queued) in self.waiting.iter().enumerate().filter(|(_, queued)| can_start(queued)) {
+            first.entry(&queued.organization).or_insert(position);
         }
-        let builds = |whose: &str| self.building.iter().filter(|building| building.job.organization == whose).count();
-        let turn = |whose: &str| self.turns.get(whose).copied().unwrap_or(0);
-        let mut order: Vec<_> = first.into_iter().map(|(whose, at)| (builds(whose), turn(whose), at)).collect();
+        let builds = |organization: &str| {
+            self.building.iter().filter(|building| building.job.organization == organization).count()
+        };
+        let last_build = |organization: &str| self.last_builds.get(organization).copied().unwrap_or(0);
+        let mut order: Vec<_> = first
+            .into_iter()
+            .map(|(organization, position)| (builds(organization), last_build(organization), position))
+            .collect();
         order.sort_unstable();
-        order.into_iter().map(|(_, _, at)| at).collect()
+        order.into_iter().map(|(_, _, position)| position).collect()
     }
 }
 
 impl DeploymentQueue {
     pub(super) fn new(shares: Arc<ResourcePools>) -> DeploymentQueue {
-        DeploymentQueue { shares, table: Mutex::default(), changed: Condvar::new() }
+        DeploymentQueue { shares, state: Mutex::default(), changed: Condvar::new() }
     }
 
-    fn table(&self) -> MutexGuard<'_, DeploymentQueueState> {
-        // No code panics in the middle of a change, so the table is consistent.
-        self.table.lock()
+    fn state(&self) -> MutexGuard<'_, DeploymentQueueState> {
+        // No code panics in the middle of a change, so the state is consistent.
+        self.state.lock()
     }
 
     /// Queues a deployment, after `write` has made it durable and completed it.
-    pub(super) fn admit<E>(
+    pub(super) fn enqueue<E>(
         &self,
-        wanted: QueuedDeployment,
+        deployment: QueuedDeployment,
         write: impl FnOnce(QueuedDeployment) -> Result<QueuedDeployment, E>,
     ) -> EnqueueResult<E> {
-        // The lock is held during the write, so that the order here is the order on disk.
-        let mut table = self.table();
-        if table.is_closed {
+        // The lock is held during the write, so that the order in memory is the order on disk.
+        let mut state = self.state();
+        if state.is_closed {
             return EnqueueResult::Closed;
         }
-        if let Some(waits) = table.waiting.iter().find(|waits| same(waits, &wanted)) {
-            return EnqueueResult::Waits(waits.clone());
+        if let Some(queued) = state.waiting.iter().find(|queued| is_same_branch(queued, &deployment)) {
+            return EnqueueResult::Waiting(queued.clone());
         }
-        let own = table.waiting.iter().filter(|waits| waits.organization == wanted.organization).count();
-        // An organization with a waiting deployment leaves the last place to those that have none.
-        let all = table.waiting.len() + usize::from(own > 0);
+        let own = state.waiting.iter().filter(|queued| queued.organization == deployment.organization).count();
+        // An organization with a waiting deployment leaves the last place in the queue to organizations without one.
+        let all = state.waiting.len() + usize::from(own > 0);
         let limits = &self.shares.limits;
-        let bounds = [limits.organization, limits.total].map(|limits| limits.count(SharedResource::WaitingJobs));
-        if own >= bounds[0] || all >= bounds[1] {
+        let [own_limit, total_limit] =
+            [limits.organization, limits.total].map(|limits| limits.count(SharedResource::WaitingJobs));
+        if own >= own_limit || all >= total_limit {
             self.shares.pool(SharedResource::WaitingJobs).count_refusal();
             return EnqueueResult::Full;
         }
-        match write(wanted) {
+        match write(deployment) {
             Ok(written) => {
-                table.waiting.push_back(written.clone());
+                state.waiting.push_back(written.clone());
                 self.changed.notify_all();
-                EnqueueResult::Waits(written)
+                EnqueueResult::Waiting(written)
             }
             Err(error) => EnqueueResult::Failed(error),
         }
@@ -122,101 +129,106 @@ impl DeploymentQueue {
 
     /// Queues deployments that were waiting when the last process ended.
     pub(super) fn resume(&self, waiting: Vec<QueuedDeployment>) {
-        self.table().waiting.extend(waiting);
+        self.state().waiting.extend(waiting);
         self.changed.notify_all();
     }
 
-    /// Waits for a deployment that may begin; `None` once the queue is closed. Organizations take turns: the many
+    /// Waits for a deployment that can start; `None` once the queue is closed. Organizations take turns: the many
     /// branches of one delay the single branch of another by at most one build. An organization that is building
-    /// already does not get the last free place.
-    pub(super) fn next(&self) -> Option<(QueuedDeployment, Arc<JobContext>)> {
-        let mut table = self.table();
+    /// already does not get the last free build.
+    pub(super) fn next_deployment(&self) -> Option<(QueuedDeployment, Arc<JobContext>)> {
+        let mut state = self.state();
         loop {
-            if table.is_closed {
+            if state.is_closed {
                 return None;
             }
-            let places = self.shares.pool(SharedResource::PreviewBuilds);
-            let found =
-                table.next().into_iter().find_map(|at| Some((at, places.take_turn(&table.waiting[at].organization)?)));
-            if let Some((at, place)) = found
-                && let Some(job) = table.waiting.remove(at)
+            let builds = self.shares.pool(SharedResource::PreviewBuilds);
+            let found = state.startable().into_iter().find_map(|position| {
+                Some((position, builds.acquire_from_queue(&state.waiting[position].organization)?))
+            });
+            if let Some((position, share)) = found
+                && let Some(job) = state.waiting.remove(position)
             {
-                let watch = Arc::new(JobContext::of(Arc::clone(&self.shares), &job.organization));
-                table.begun += 1;
-                let begun = table.begun;
-                table.turns.insert(job.organization.clone(), begun);
-                table.building.push(RunningBuild { job: job.clone(), watch: Arc::clone(&watch), _place: place });
-                return Some((job, watch));
+                let context = Arc::new(JobContext::with_shares(Arc::clone(&self.shares), &job.organization));
+                state.started_builds += 1;
+                let started_builds = state.started_builds;
+                state.last_builds.insert(job.organization.clone(), started_builds);
+                state.building.push(RunningBuild {
+                    job: job.clone(),
+                    context: Arc::clone(&context),
+                    _build_share: share,
+                });
+                return Some((job, context));
             }
-            table = self.changed.wait(table);
+            state = self.changed.wait(state);
         }
     }
 
     /// Removes a deployment that has ended, after its result has taken effect.
-    pub(super) fn done(&self, job: &QueuedDeployment) {
-        self.table().building.retain(|building| building.job.id != job.id);
+    pub(super) fn remove_ended(&self, job: &QueuedDeployment) {
+        self.state().building.retain(|building| building.job.id != job.id);
         self.changed.notify_all();
     }
 
     /// Returns the job state of a deployment that is being built.
-    pub(super) fn watch(&self, id: &str) -> Option<Arc<JobContext>> {
-        let table = self.table();
-        table.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.watch))
+    pub(super) fn build_context(&self, id: &str) -> Option<Arc<JobContext>> {
+        let state = self.state();
+        state.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.context))
     }
 
     /// Whether a deployment of this slug waits or is being built.
     ///
     /// Serving threads call this and must not wait for a thread that writes to the disk. So it returns true while the
-    /// table is locked; the client tries again.
+    /// state is locked; the client tries again.
     pub(super) fn is_busy(&self, slug: &str) -> bool {
-        let Some(table) = self.table.try_lock() else { return true };
-        table.waiting.iter().chain(table.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
+        let Some(state) = self.state.try_lock() else { return true };
+        state.waiting.iter().chain(state.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
     }
 
-    /// Whether the queue is closed, so that no deployment begins any more.
+    /// Whether the queue is closed, so that no deployment starts any more.
     pub(super) fn is_closed(&self) -> bool {
-        self.table().is_closed
+        self.state().is_closed
     }
 
     /// Waits for `time` or until the queue is closed; returns whether it is closed.
-    pub(super) fn sleep(&self, time: Duration) -> bool {
-        let table = self.table();
-        self.changed.wait_timeout_while(table, time, |table| !table.is_closed).is_closed
+    pub(super) fn wait_or_closed(&self, time: Duration) -> bool {
+        let state = self.state();
+        self.changed.wait_timeout_while(state, time, |state| !state.is_closed).is_closed
     }
 
     /// Registers a thread until the returned value is dropped.
-    pub(super) fn enter(self: &Arc<Self>) -> Inside {
-        self.table().threads += 1;
-        Inside(Arc::clone(self))
+    pub(super) fn register_thread(self: &Arc<Self>) -> ThreadRegistration {
+        self.state().threads += 1;
+        ThreadRegistration(Arc::clone(self))
     }
 
-    /// Closes the queue, cancels the running builds, and waits for the threads, at most `patience`.
-    pub(super) fn close(&self, patience: Duration) {
-        let mut table = self.table();
-        table.is_closed = true;
-        for building in &table.building {
-            building.watch.cancel();
+    /// Closes the queue, cancels the running builds, and waits for the threads, at most `timeout`.
+    pub(super) fn close(&self, timeout: Duration) {
+        let mut state = self.state();
+        state.is_closed = true;
+        for building in &state.building {
+            building.context.cancel();
         }
         self.changed.notify_all();
-        let deadline = Instant::now() + patience;
-        while table.threads > 0 {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+        let deadline = Instant::now() + timeout;
+        while state.threads > 0 {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
                 tracing::warn!("a preview is still being built; the next start marks its deployment as failed");
                 return;
             }
-            table = self.changed.wait_timeout(table, left);
+            state = self.changed.wait_timeout(state, remaining);
         }
     }
 }
 
 /// Registration of a thread; ends when it is dropped.
 #[derive(Debug)]
-pub(super) struct Inside(Arc<DeploymentQueue>);
+pub(super) struct ThreadRegistration(Arc<DeploymentQueue>);
 
-impl Drop for Inside {
+impl Drop for ThreadRegistration {
     fn drop(&mut self) {
-        self.0.table().threads -= 1;
+        self.0.state().threads -= 1;
         self.0.changed.notify_all();
     }
 }
@@ -240,98 +252,101 @@ mod tests {
         }
     }
 
-    fn admit(queue: &DeploymentQueue, job: QueuedDeployment) -> EnqueueResult<()> {
-        queue.admit(job, Ok)
+    fn enqueue(queue: &DeploymentQueue, job: QueuedDeployment) -> EnqueueResult<()> {
+        queue.enqueue(job, Ok)
     }
 
     #[test]
     fn who_asks_for_a_branch_that_waits_gets_the_one_that_waits() {
         let queue = queue(1);
-        assert!(matches!(admit(&queue, job("o", "b", "1")), EnqueueResult::Waits(job) if job.id == "1"));
-        assert!(matches!(admit(&queue, job("o", "b", "2")), EnqueueResult::Waits(job) if job.id == "1"));
+        assert!(matches!(enqueue(&queue, job("o", "b", "1")), EnqueueResult::Waiting(job) if job.id == "1"));
+        assert!(matches!(enqueue(&queue, job("o", "b", "2")), EnqueueResult::Waiting(job) if job.id == "1"));
         // A deployment that is being built may have read the branch already.
-        queue.next().unwrap();
-        assert!(matches!(admit(&queue, job("o", "b", "3")), EnqueueResult::Waits(job) if job.id == "3"));
+        queue.next_deployment().unwrap();
+        assert!(matches!(enqueue(&queue, job("o", "b", "3")), EnqueueResult::Waiting(job) if job.id == "3"));
     }
 
     #[test]
     fn a_branch_is_built_once_at_a_time_and_others_pass_it_by() {
         let queue = queue(1);
-        admit(&queue, job("o", "b", "1"));
-        let (first, _) = queue.next().unwrap();
-        admit(&queue, job("o", "b", "2"));
-        admit(&queue, job("o", "c", "3"));
-        assert_eq!(queue.next().unwrap().0.id, "3");
-        assert!(queue.watch("1").is_some() && queue.watch("2").is_none() && queue.is_busy("b"));
-        queue.done(&first);
-        assert_eq!(queue.next().unwrap().0.id, "2");
+        enqueue(&queue, job("o", "b", "1"));
+        let (first, _) = queue.next_deployment().unwrap();
+        enqueue(&queue, job("o", "b", "2"));
+        enqueue(&queue, job("o", "c", "3"));
+        assert_eq!(queue.next_deployment().unwrap().0.id, "3");
+        assert!(queue.build_context("1").is_some() && queue.build_context("2").is_none() && queue.is_busy("b"));
+        queue.remove_ended(&first);
+        assert_eq!(queue.next_deployment().unwrap().0.id, "2");
     }
 
+    // Regression: previews were built in the order of their deployments, so one organization delayed the previews of
+    // another.
     #[test]
     fn organizations_take_turns_and_none_has_the_last_place() {
         let queue = queue(2);
-        for (whose, id) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")] {
-            admit(&queue, job(whose, id, id));
+        for (organization, id) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")] {
+            enqueue(&queue, job(organization, id, id));
         }
-        let next = || queue.next().unwrap().0;
+        let next = || queue.next_deployment().unwrap().0;
         let [first, second] = [next(), next()];
         assert_eq!([&*first.id, &*second.id], ["a1", "b1"]);
-        queue.done(&second);
+        queue.remove_ended(&second);
         let third = next();
-        assert_eq!(third.id, "b2", "the other place is not acme's, although its turn is longer ago");
-        queue.done(&third);
-        assert!(queue.shares.pool(SharedResource::PreviewBuilds).take_turn("a").is_none());
-        queue.done(&first);
+        assert_eq!(third.id, "b2", "`a` does not get the other build, although its last build was started longer ago");
+        queue.remove_ended(&third);
+        assert!(queue.shares.pool(SharedResource::PreviewBuilds).acquire_from_queue("a").is_none());
+        queue.remove_ended(&first);
         assert_eq!(next().id, "a2");
     }
 
     #[test]
     fn one_organization_cannot_fill_the_queue_for_the_others() {
-        let of = |resource| (resource == SharedResource::WaitingJobs).then_some(16);
-        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(of, |_| None).unwrap(), 2));
+        let limit = |resource| (resource == SharedResource::WaitingJobs).then_some(16);
+        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(limit, |_| None).unwrap(), 2));
         for n in 0..16 {
-            assert!(matches!(admit(&queue, job("o", &n.to_string(), &n.to_string())), EnqueueResult::Waits(_)));
+            assert!(matches!(enqueue(&queue, job("o", &n.to_string(), &n.to_string())), EnqueueResult::Waiting(_)));
         }
-        assert!(matches!(admit(&queue, job("o", "x", "x")), EnqueueResult::Full));
-        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refused(), 1);
-        assert!(matches!(admit(&queue, job("p", "x", "x")), EnqueueResult::Waits(_)));
+        assert!(matches!(enqueue(&queue, job("o", "x", "x")), EnqueueResult::Full));
+        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refusals(), 1);
+        assert!(matches!(enqueue(&queue, job("p", "x", "x")), EnqueueResult::Waiting(_)));
         queue.close(Duration::ZERO);
-        assert!(matches!(admit(&queue, job("p", "y", "y")), EnqueueResult::Closed));
-        assert!(queue.next().is_none());
+        assert!(matches!(enqueue(&queue, job("p", "y", "y")), EnqueueResult::Closed));
+        assert!(queue.next_deployment().is_none());
     }
 
     #[test]
     fn the_last_place_of_all_is_for_who_has_nothing_waiting() {
-        let of = |resource| (resource == SharedResource::WaitingJobs).then_some(3);
-        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(|_| None, of).unwrap(), 3));
-        for (whose, id, is_admitted) in
+        let limit = |resource| (resource == SharedResource::WaitingJobs).then_some(3);
+        let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(|_| None, limit).unwrap(), 3));
+        for (organization, id, is_enqueued) in
             [("a", "a1", true), ("a", "a2", true), ("a", "a3", false), ("b", "b1", true), ("c", "c1", false)]
         {
-            let admitted = admit(&queue, job(whose, id, id));
-            assert_eq!(matches!(admitted, EnqueueResult::Waits(_)), is_admitted, "{id}: {admitted:?}");
-            assert_eq!(matches!(admitted, EnqueueResult::Full), !is_admitted, "{id}: {admitted:?}");
+            let result = enqueue(&queue, job(organization, id, id));
+            assert_eq!(matches!(result, EnqueueResult::Waiting(_)), is_enqueued, "{id}: {result:?}");
+            assert_eq!(matches!(result, EnqueueResult::Full), !is_enqueued, "{id}: {result:?}");
         }
-        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refused(), 2);
-        // A deployment that is being built does not wait any more.
-        queue.next().unwrap();
-        assert!(matches!(admit(&queue, job("c", "c1", "c1")), EnqueueResult::Waits(_)));
+        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refusals(), 2);
+        // A deployment that is being built does not count as waiting.
+        queue.next_deployment().unwrap();
+        assert!(matches!(enqueue(&queue, job("c", "c1", "c1")), EnqueueResult::Waiting(_)));
     }
 
     #[test]
     fn what_cannot_be_written_down_does_not_wait_and_what_waited_before_a_start_does() {
         let queue = queue(1);
-        assert!(matches!(queue.admit(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
+        assert!(matches!(queue.enqueue(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
         assert!(!queue.is_busy("b"));
-        let written =
-            queue.admit(job("o", "b", "2"), |wanted| Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..wanted }));
-        assert!(matches!(written, EnqueueResult::Waits(job) if job.slug == "s") && queue.is_busy("s"));
+        let written = queue.enqueue(job("o", "b", "2"), |deployment| {
+            Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..deployment })
+        });
+        assert!(matches!(written, EnqueueResult::Waiting(job) if job.slug == "s") && queue.is_busy("s"));
         queue.resume(vec![job("o", "c", "3")]);
-        let (first, watch) = queue.next().unwrap();
-        assert_eq!((&*first.id, queue.next().unwrap().0.id), ("2", "3".to_owned()));
-        assert!(!watch.is_over() && !queue.is_closed());
+        let (first, context) = queue.next_deployment().unwrap();
+        assert_eq!((&*first.id, queue.next_deployment().unwrap().0.id), ("2", "3".to_owned()));
+        assert!(!context.is_cancelled() && !queue.is_closed());
         queue.close(Duration::ZERO);
-        assert!(watch.is_over() && queue.is_closed() && queue.sleep(Duration::from_mins(1)));
-        queue.done(&first);
-        assert!(queue.watch("2").is_none() && queue.watch("3").is_some() && !queue.is_busy("s"));
+        assert!(context.is_cancelled() && queue.is_closed() && queue.wait_or_closed(Duration::from_mins(1)));
+        queue.remove_ended(&first);
+        assert!(queue.build_context("2").is_none() && queue.build_context("3").is_some() && !queue.is_busy("s"));
     }
 }

@@ -4,16 +4,16 @@ use std::collections::BTreeSet;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 
-use docwharf_base::model::units::show_unix;
+use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::VersionId;
 
 use super::deployment::{Author, Commit, Deployment, Status, Trigger};
 use super::slug;
 
-/// Number of ended deployments of a project that are kept.
-const REMEMBERED: u32 = 100;
+/// Number of ended deployments of a project that are stored.
+const MAX_ENDED_DEPLOYMENTS: u32 = 100;
 /// Summary of a deployment that was being built when the process ended.
-pub(super) const STOPPED: &str = "the origin was stopped while it was being built; deploy again";
+pub(super) const INTERRUPTED_SUMMARY: &str = "the origin was stopped while it was being built; deploy again";
 
 /// A preview as stored in the database.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct PreviewRow {
     pub(super) branch: String,
     pub(super) slug: String,
     /// The version that it serves, and the deployment whose folder holds it.
-    pub(super) shown: Option<(VersionId, String)>,
+    pub(super) served: Option<(VersionId, String)>,
 }
 
 /// A waiting deployment.
@@ -39,7 +39,7 @@ pub(super) struct QueuedDeployment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeploymentOutcome {
     /// Its preview serves this version from now on.
-    Shown(VersionId),
+    Served(VersionId),
     /// It failed; its preview serves what it served before.
     Failed,
     /// The branch does not exist, so its preview is removed.
@@ -60,21 +60,25 @@ pub(super) struct DeploymentEnd {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PreviewChange {
     /// The deployment whose version is not served any more.
-    pub(super) unneeded: Option<String>,
+    pub(super) replaced_deployment: Option<String>,
     /// Whether the preview itself was removed.
-    pub(super) is_gone: bool,
+    pub(super) is_removed: bool,
 }
 
 /// Inserts a deployment, and its preview if that is new. Returns the slug of the preview, with which the caller
-/// completes `wanted`.
-pub(super) fn queue(transaction: &Transaction<'_>, wanted: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
-    let QueuedDeployment { id, organization, project, branch, .. } = wanted;
-    let known = transaction
+/// completes `deployment`.
+pub(super) fn insert_deployment(
+    transaction: &Transaction<'_>,
+    deployment: &QueuedDeployment,
+    now: i64,
+) -> rusqlite::Result<String> {
+    let QueuedDeployment { id, organization, project, branch, .. } = deployment;
+    let existing_slug = transaction
         .query_row("SELECT slug FROM previews WHERE project = ?1 AND branch = ?2", [project, branch], |row| row.get(0))
         .optional()?;
-    let slug = match known {
+    let slug = match existing_slug {
         Some(slug) => slug,
-        None => settle(transaction, wanted, now)?,
+        None => insert_preview(transaction, deployment, now)?,
     };
     transaction.execute(
         "INSERT INTO deployments (id, organization, project, branch, slug, status, created)
@@ -85,77 +89,77 @@ pub(super) fn queue(transaction: &Transaction<'_>, wanted: &QueuedDeployment, no
 }
 
 /// Inserts a new preview with a slug that no other has.
-fn settle(transaction: &Transaction<'_>, wanted: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
-    let QueuedDeployment { organization, project, branch, .. } = wanted;
-    for slug in slug::candidates(project, branch) {
-        let added = transaction.execute(
+fn insert_preview(transaction: &Transaction<'_>, deployment: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
+    let QueuedDeployment { organization, project, branch, .. } = deployment;
+    for slug in slug::slug_candidates(project, branch) {
+        let inserted = transaction.execute(
             "INSERT INTO previews (organization, project, branch, slug, created) VALUES (?1, ?2, ?3, ?4, ?5)
              ON CONFLICT (slug) DO NOTHING",
             params![organization, project, branch, slug, now],
         )?;
-        if added > 0 {
+        if inserted > 0 {
             return Ok(slug);
         }
     }
-    // Another branch has the same 160 bits of a digest.
+    // Only another branch with the same 160 bits of the digest leads to this error.
     Err(rusqlite::Error::QueryReturnedNoRows)
 }
 
 /// Marks a deployment as being built.
-pub(super) fn begin(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
+pub(super) fn mark_in_progress(transaction: &Transaction<'_>, id: &str) -> rusqlite::Result<()> {
     transaction.execute("UPDATE deployments SET status = 'in_progress' WHERE id = ?1", [id]).map(drop)
 }
 
 /// Records how a deployment has ended, and which version its preview serves.
-pub(super) fn end(
+pub(super) fn record_end(
     transaction: &Transaction<'_>,
-    of: &QueuedDeployment,
+    deployment: &QueuedDeployment,
     end: &DeploymentEnd,
     now: i64,
 ) -> rusqlite::Result<PreviewChange> {
-    let status = if matches!(end.outcome, DeploymentOutcome::Shown(_)) { Status::Success } else { Status::Failure };
+    let status = if matches!(end.outcome, DeploymentOutcome::Served(_)) { Status::Success } else { Status::Failure };
     transaction.execute(
         "UPDATE deployments SET status = ?2, ended = ?3, summary = ?4, logs = ?5, commit_of = ?6, author = ?7
          WHERE id = ?1",
         params![
-            of.id,
+            deployment.id,
             status.name(),
             now,
             end.summary,
-            json(&end.logs),
-            end.commit.as_ref().map(json),
-            end.author.as_ref().map(json)
+            to_json(&end.logs),
+            end.commit.as_ref().map(to_json),
+            end.author.as_ref().map(to_json)
         ],
     )?;
     let find = "SELECT deployment FROM previews WHERE project = ?1 AND branch = ?2";
-    let before: Option<Option<String>> =
-        transaction.query_row(find, [&of.project, &of.branch], |row| row.get(0)).optional()?;
-    let ended = match end.outcome {
+    let served_before: Option<Option<String>> =
+        transaction.query_row(find, [&deployment.project, &deployment.branch], |row| row.get(0)).optional()?;
+    let change = match end.outcome {
         DeploymentOutcome::Failed => PreviewChange::default(),
-        DeploymentOutcome::Shown(version) => {
+        DeploymentOutcome::Served(version) => {
             transaction.execute(
                 "UPDATE previews SET version = ?3, deployment = ?4 WHERE project = ?1 AND branch = ?2",
-                params![of.project, of.branch, version.to_string(), of.id],
+                params![deployment.project, deployment.branch, version.to_string(), deployment.id],
             )?;
-            PreviewChange { unneeded: before.flatten(), is_gone: false }
+            PreviewChange { replaced_deployment: served_before.flatten(), is_removed: false }
         }
-        // A later deployment of this branch that has not ended checks by itself whether the branch exists.
+        // A later deployment of this branch that has not ended will check whether the branch exists.
         DeploymentOutcome::NoBranch => {
             let removed = transaction.execute(
                 "DELETE FROM previews WHERE project = ?1 AND branch = ?2 AND NOT EXISTS (
                      SELECT 1 FROM deployments WHERE project = ?1 AND branch = ?2 AND ended IS NULL)",
-                [&of.project, &of.branch],
+                [&deployment.project, &deployment.branch],
             )?;
-            let is_gone = removed > 0;
-            PreviewChange { unneeded: before.flatten().filter(|_| is_gone), is_gone }
+            let is_removed = removed > 0;
+            PreviewChange { replaced_deployment: served_before.flatten().filter(|_| is_removed), is_removed }
         }
     };
-    forget(transaction, &of.project)?;
-    Ok(ended)
+    delete_old_deployments(transaction, &deployment.project)?;
+    Ok(change)
 }
 
 /// Deletes the oldest deployments of a project that have ended and whose version is not served.
-fn forget(transaction: &Transaction<'_>, project: &str) -> rusqlite::Result<()> {
+fn delete_old_deployments(transaction: &Transaction<'_>, project: &str) -> rusqlite::Result<()> {
     transaction
         .execute(
             "DELETE FROM deployments WHERE id IN (
@@ -163,22 +167,22 @@ fn forget(transaction: &Transaction<'_>, project: &str) -> rusqlite::Result<()> 
                  WHERE project = ?1 AND ended IS NOT NULL
                    AND id NOT IN (SELECT deployment FROM previews WHERE deployment IS NOT NULL)
                  ORDER BY created DESC, id LIMIT -1 OFFSET ?2)",
-            params![project, REMEMBERED],
+            params![project, MAX_ENDED_DEPLOYMENTS],
         )
         .map(drop)
 }
 
-/// Removes the previews of a project whose branch is not in `branches`, which were listed at the time `seen`, and
+/// Deletes the previews of a project whose branch is not in `branches`, which were listed at the time `listed_at`, and
 /// returns them. A preview with a deployment created since then, or with one that has not ended, stays: that deployment
-/// checks by itself whether the branch exists.
-pub(super) fn sweep(
+/// will check whether the branch exists.
+pub(super) fn delete_previews_without_branch(
     transaction: &Transaction<'_>,
     project: &str,
     branches: &BTreeSet<String>,
-    seen: i64,
+    listed_at: i64,
 ) -> rusqlite::Result<Vec<PreviewRow>> {
-    let mut gone = Vec::new();
-    for preview in previews(transaction)?.into_iter().filter(|preview| preview.project == project) {
+    let mut deleted = Vec::new();
+    for preview in list_previews(transaction)?.into_iter().filter(|preview| preview.project == project) {
         if branches.contains(&preview.branch) {
             continue;
         }
@@ -186,13 +190,13 @@ pub(super) fn sweep(
             "DELETE FROM previews WHERE project = ?1 AND branch = ?2 AND NOT EXISTS (
                  SELECT 1 FROM deployments
                  WHERE project = ?1 AND branch = ?2 AND (created >= ?3 OR ended IS NULL))",
-            params![project, preview.branch, seen],
+            params![project, preview.branch, listed_at],
         )?;
         if removed > 0 {
-            gone.push(preview);
+            deleted.push(preview);
         }
     }
-    Ok(gone)
+    Ok(deleted)
 }
 
 /// Whether a project has any preview.
@@ -201,33 +205,33 @@ pub(super) fn has_previews(connection: &Connection, project: &str) -> rusqlite::
 }
 
 /// Returns all previews in the order of their creation.
-pub(super) fn previews(connection: &Connection) -> rusqlite::Result<Vec<PreviewRow>> {
-    let mut found =
+pub(super) fn list_previews(connection: &Connection) -> rusqlite::Result<Vec<PreviewRow>> {
+    let mut statement =
         connection.prepare("SELECT project, branch, slug, version, deployment FROM previews ORDER BY id")?;
-    let of = |row: &Row<'_>| {
+    let from_row = |row: &Row<'_>| {
         let version: Option<String> = row.get("version")?;
         let version = version.and_then(|text| text.parse().ok());
         Ok(PreviewRow {
             project: row.get("project")?,
             branch: row.get("branch")?,
             slug: row.get("slug")?,
-            shown: version.zip(row.get("deployment")?),
+            served: version.zip(row.get("deployment")?),
         })
     };
-    found.query_map([], of)?.collect()
+    statement.query_map([], from_row)?.collect()
 }
 
 /// Marks deployments that were being built when the last process ended as failed. Returns the waiting ones, the oldest
 /// first.
-pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<QueuedDeployment>> {
+pub(super) fn resume_deployments(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<QueuedDeployment>> {
     transaction.execute(
         "UPDATE deployments SET status = 'failure', ended = ?1, summary = ?2 WHERE status = 'in_progress'",
-        params![now, STOPPED],
+        params![now, INTERRUPTED_SUMMARY],
     )?;
-    let mut found = transaction.prepare(
+    let mut statement = transaction.prepare(
         "SELECT id, organization, project, branch, slug FROM deployments WHERE status = 'queued' ORDER BY created, id",
     )?;
-    let of = |row: &Row<'_>| {
+    let from_row = |row: &Row<'_>| {
         Ok(QueuedDeployment {
             id: row.get("id")?,
             organization: row.get("organization")?,
@@ -236,12 +240,12 @@ pub(super) fn resume(transaction: &Transaction<'_>, now: i64) -> rusqlite::Resul
             slug: row.get("slug")?,
         })
     };
-    found.query_map([], of)?.collect()
+    statement.query_map([], from_row)?.collect()
 }
 
 /// Returns a deployment as it was last stored.
-pub(super) fn deployment(connection: &Connection, id: &str) -> rusqlite::Result<Option<Deployment>> {
-    let of = |row: &Row<'_>| {
+pub(super) fn find_deployment(connection: &Connection, id: &str) -> rusqlite::Result<Option<Deployment>> {
+    let from_row = |row: &Row<'_>| {
         let (logs, commit, author): (String, Option<String>, Option<String>) =
             (row.get("logs")?, row.get("commit_of")?, row.get("author")?);
         let ended: Option<i64> = row.get("ended")?;
@@ -249,9 +253,9 @@ pub(super) fn deployment(connection: &Connection, id: &str) -> rusqlite::Result<
             id: row.get("id")?,
             organization: row.get("organization")?,
             project_id: row.get("project")?,
-            created_at: show(row.get("created")?),
-            ended_at: ended.map(show),
-            status: Status::of(&row.get::<_, String>("status")?),
+            created_at: format_millis(row.get("created")?),
+            ended_at: ended.map(format_millis),
+            status: Status::from_name(&row.get::<_, String>("status")?),
             summary: row.get("summary")?,
             logs: serde_json::from_str(&logs).unwrap_or_default(),
             subdomain: row.get("slug")?,
@@ -260,16 +264,16 @@ pub(super) fn deployment(connection: &Connection, id: &str) -> rusqlite::Result<
             source: Trigger::Api,
         })
     };
-    connection.query_row("SELECT * FROM deployments WHERE id = ?1", [id], of).optional()
+    connection.query_row("SELECT * FROM deployments WHERE id = ?1", [id], from_row).optional()
 }
 
 /// Formats milliseconds since 1970 as clients read them.
-fn show(milliseconds: i64) -> String {
-    show_unix(milliseconds.div_euclid(1000))
+fn format_millis(milliseconds: i64) -> String {
+    format_unix_seconds(milliseconds.div_euclid(1000))
 }
 
-fn json(value: &impl serde::Serialize) -> String {
-    serde_json::to_string(value).expect("lists and structs of texts are JSON")
+fn to_json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("lists and structs of strings can always be serialized")
 }
 
 #[cfg(test)]
@@ -281,15 +285,15 @@ mod tests {
     fn the_preview_of_a_branch_that_is_gone_goes_unless_it_was_deployed_since_the_branches_were_listed() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
-        let seen = 1000;
-        // Branch, when it was deployed, when that ended, whether the preview stays.
+        let listed_at = 1000;
+        // The branch, the time of its deployment, the end of that, and whether the preview stays.
         let rows = [
             ("listed", 1, Some(2), true),
             ("gone", 998, Some(999), false),
             ("deployed since", 1000, Some(1001), true),
             ("in the queue", 1, None, true),
         ];
-        let gone = db.run_writer(move |transaction| {
+        let deleted = db.write(move |transaction| {
             for (branch, created, ended, _) in rows {
                 let preview = "INSERT INTO previews (organization, project, branch, slug, created)
                     VALUES ('acme', 'docs', ?1, ?1, 1)";
@@ -300,11 +304,11 @@ mod tests {
                     VALUES (?1, 'acme', 'docs', ?1, ?1, ?2, ?3, ?4)";
                 transaction.execute(deployment, params![branch, status, created, ended])?;
             }
-            sweep(transaction, "docs", &BTreeSet::from(["listed".to_owned()]), seen)
+            delete_previews_without_branch(transaction, "docs", &BTreeSet::from(["listed".to_owned()]), listed_at)
         });
-        let gone: Vec<String> = gone.unwrap().into_iter().map(|preview| preview.branch).collect();
+        let deleted: Vec<String> = deleted.unwrap().into_iter().map(|preview| preview.branch).collect();
         let expected = rows.iter().filter(|(.., stays)| !stays).map(|(branch, ..)| (*branch).to_owned());
-        assert_eq!(gone, expected.collect::<Vec<_>>());
+        assert_eq!(deleted, expected.collect::<Vec<_>>());
     }
 
     fn database() -> (tempfile::TempDir, Database) {
@@ -325,7 +329,7 @@ mod tests {
         }
     }
 
-    fn ends(outcome: DeploymentOutcome) -> DeploymentEnd {
+    fn deployment_end(outcome: DeploymentOutcome) -> DeploymentEnd {
         let commit = Commit {
             sha: "1".to_owned(),
             branch: "main".to_owned(),
@@ -343,68 +347,83 @@ mod tests {
     }
 
     fn version(text: &str) -> VersionId {
-        VersionId(docwharf_base::model::digest::Digest::of(text.as_bytes()))
+        VersionId(docwharf_base::model::digest::Digest::compute(text.as_bytes()))
     }
 
     #[test]
     fn a_preview_shows_the_last_deployment_that_went_well_until_its_branch_is_gone() {
         let (_dir, db) = database();
-        let shown = |id: &str| (false, Some(id.to_owned()));
-        // How each deployment ends, which one is not needed any more, whether the preview is gone, and what it serves.
+        let served = |id: &str| (false, Some(id.to_owned()));
+        // The outcome of each deployment, the replaced deployment, whether the preview is removed, and the deployment
+        // that it serves.
         let steps = [
             (DeploymentOutcome::Failed, None, (false, None)),
-            (DeploymentOutcome::Shown(version("1")), None, shown("d1")),
-            (DeploymentOutcome::Failed, None, shown("d1")),
-            (DeploymentOutcome::Shown(version("3")), Some("d1"), shown("d3")),
+            (DeploymentOutcome::Served(version("1")), None, served("d1")),
+            (DeploymentOutcome::Failed, None, served("d1")),
+            (DeploymentOutcome::Served(version("3")), Some("d1"), served("d3")),
             (DeploymentOutcome::NoBranch, Some("d3"), (true, None)),
             (DeploymentOutcome::NoBranch, None, (true, None)),
         ];
-        for (n, (outcome, unneeded, (is_gone, shows))) in steps.into_iter().enumerate() {
+        for (n, (outcome, replaced_deployment, (is_removed, expected))) in steps.into_iter().enumerate() {
             let job = waiting("docs", "Main", &format!("d{n}"));
-            let ended = db.run_writer(move |transaction| {
-                assert_eq!(queue(transaction, &job, 1)?, "main");
-                begin(transaction, &job.id)?;
-                end(transaction, &job, &ends(outcome), 2000)
+            let change = db.write(move |transaction| {
+                assert_eq!(insert_deployment(transaction, &job, 1)?, "main");
+                mark_in_progress(transaction, &job.id)?;
+                record_end(transaction, &job, &deployment_end(outcome), 2000)
             });
-            assert_eq!(ended.unwrap(), PreviewChange { unneeded: unneeded.map(str::to_owned), is_gone }, "step {n}");
-            let all = db.read(previews).unwrap();
+            assert_eq!(
+                change.unwrap(),
+                PreviewChange { replaced_deployment: replaced_deployment.map(str::to_owned), is_removed },
+                "step {n}"
+            );
+            let all = db.read(list_previews).unwrap();
             assert_eq!(
                 (all.is_empty(), db.read(|connection| has_previews(connection, "docs")).unwrap()),
-                (is_gone, !is_gone)
+                (is_removed, !is_removed)
             );
-            let found = all.into_iter().next().and_then(|preview| preview.shown).map(|(_, id)| id);
-            assert_eq!(found, shows, "step {n}");
-            let told = db.read(|connection| deployment(connection, &format!("d{n}"))).unwrap().unwrap();
-            let status = if matches!(outcome, DeploymentOutcome::Shown(_)) { Status::Success } else { Status::Failure };
-            assert_eq!((told.status, told.summary.as_deref(), &*told.logs), (status, Some("s"), &["l".to_owned()][..]));
-            assert_eq!(told.ended_at.as_deref(), Some("1970-01-01T00:00:02Z"));
-            assert_eq!((told.commit, told.author), (ends(outcome).commit, ends(outcome).author));
+            let served_deployment = all.into_iter().next().and_then(|preview| preview.served).map(|(_, id)| id);
+            assert_eq!(served_deployment, expected, "step {n}");
+            let deployment = db.read(|connection| find_deployment(connection, &format!("d{n}"))).unwrap().unwrap();
+            let status =
+                if matches!(outcome, DeploymentOutcome::Served(_)) { Status::Success } else { Status::Failure };
+            assert_eq!(
+                (deployment.status, deployment.summary.as_deref(), &*deployment.logs),
+                (status, Some("s"), &["l".to_owned()][..])
+            );
+            assert_eq!(deployment.ended_at.as_deref(), Some("1970-01-01T00:00:02Z"));
+            assert_eq!(
+                (deployment.commit, deployment.author),
+                (deployment_end(outcome).commit, deployment_end(outcome).author)
+            );
         }
         assert!(!db.read(|connection| has_previews(connection, "other")).unwrap());
-        assert!(db.read(|connection| deployment(connection, "d9")).unwrap().is_none());
+        assert!(db.read(|connection| find_deployment(connection, "d9")).unwrap().is_none());
     }
 
     #[test]
     fn a_preview_without_a_branch_stays_while_another_deployment_of_it_waits() {
         let (_dir, db) = database();
-        let ended = db.run_writer(|transaction| {
+        let ended = db.write(|transaction| {
             let (first, second) = (waiting("docs", "b", "d1"), waiting("docs", "b", "d2"));
-            queue(transaction, &first, 1)?;
-            end(transaction, &first, &ends(DeploymentOutcome::Shown(version("1"))), 2)?;
-            queue(transaction, &second, 3)?;
-            queue(transaction, &waiting("docs", "b", "d3"), 4)?;
-            let meanwhile = end(transaction, &second, &ends(DeploymentOutcome::NoBranch), 5)?;
-            Ok((meanwhile, previews(transaction)?.len()))
+            insert_deployment(transaction, &first, 1)?;
+            record_end(transaction, &first, &deployment_end(DeploymentOutcome::Served(version("1"))), 2)?;
+            insert_deployment(transaction, &second, 3)?;
+            insert_deployment(transaction, &waiting("docs", "b", "d3"), 4)?;
+            let meanwhile = record_end(transaction, &second, &deployment_end(DeploymentOutcome::NoBranch), 5)?;
+            Ok((meanwhile, list_previews(transaction)?.len()))
         });
-        assert_eq!(ended.unwrap(), (PreviewChange { unneeded: None, is_gone: false }, 1));
+        assert_eq!(ended.unwrap(), (PreviewChange { replaced_deployment: None, is_removed: false }, 1));
     }
 
     #[test]
     fn two_branches_that_look_the_same_have_addresses_of_their_own_and_keep_them() {
         let (_dir, db) = database();
-        let slugs = db.run_writer(|transaction| {
-            let asked = [("docs", "a/b", "1"), ("docs", "a.b", "2"), ("other", "a-b", "3"), ("docs", "a/b", "4")];
-            asked.iter().map(|(project, branch, id)| queue(transaction, &waiting(project, branch, id), 1)).collect()
+        let slugs = db.write(|transaction| {
+            let requests = [("docs", "a/b", "1"), ("docs", "a.b", "2"), ("other", "a-b", "3"), ("docs", "a/b", "4")];
+            requests
+                .iter()
+                .map(|(project, branch, id)| insert_deployment(transaction, &waiting(project, branch, id), 1))
+                .collect()
         });
         let slugs: Vec<String> = slugs.unwrap();
         assert_eq!((&*slugs[0], &slugs[3]), ("a-b", &slugs[0]));
@@ -414,21 +433,26 @@ mod tests {
     #[test]
     fn after_a_start_what_was_being_built_has_failed_and_what_waited_waits_the_oldest_first() {
         let (_dir, db) = database();
-        let resumed = db.run_writer(|transaction| {
+        let resumed = db.write(|transaction| {
             for (id, created) in [("late", 9), ("built", 1), ("early", 2), ("b", 2), ("done", 1)] {
-                queue(transaction, &waiting("docs", id, id), created)?;
+                insert_deployment(transaction, &waiting("docs", id, id), created)?;
             }
-            begin(transaction, "built")?;
-            end(transaction, &waiting("docs", "done", "done"), &ends(DeploymentOutcome::Shown(version("1"))), 3)?;
-            resume(transaction, 5000)
+            mark_in_progress(transaction, "built")?;
+            record_end(
+                transaction,
+                &waiting("docs", "done", "done"),
+                &deployment_end(DeploymentOutcome::Served(version("1"))),
+                3,
+            )?;
+            resume_deployments(transaction, 5000)
         });
         let resumed: Vec<(String, String)> = resumed.unwrap().into_iter().map(|job| (job.id, job.slug)).collect();
         assert_eq!(resumed, ["b", "early", "late"].map(|id| (id.to_owned(), id.to_owned())));
         let status = |id: &str| {
-            let told = db.read(|connection| deployment(connection, id)).unwrap().unwrap();
-            (told.status, told.summary, told.ended_at)
+            let deployment = db.read(|connection| find_deployment(connection, id)).unwrap().unwrap();
+            (deployment.status, deployment.summary, deployment.ended_at)
         };
-        let stopped = (Status::Failure, Some(STOPPED.to_owned()), Some("1970-01-01T00:00:05Z".to_owned()));
+        let stopped = (Status::Failure, Some(INTERRUPTED_SUMMARY.to_owned()), Some("1970-01-01T00:00:05Z".to_owned()));
         assert_eq!(status("built"), stopped);
         assert_eq!(status("early"), (Status::Queued, None, None));
         assert_eq!(status("done").0, Status::Success);
@@ -437,18 +461,23 @@ mod tests {
     #[test]
     fn the_oldest_deployments_of_a_project_are_forgotten_unless_they_are_shown() {
         let (_dir, db) = database();
-        let kept = db.run_writer(|transaction| {
+        let remaining = db.write(|transaction| {
             let other = waiting("other", "x", "other");
-            queue(transaction, &other, 0)?;
-            end(transaction, &other, &ends(DeploymentOutcome::Failed), 0)?;
+            insert_deployment(transaction, &other, 0)?;
+            record_end(transaction, &other, &deployment_end(DeploymentOutcome::Failed), 0)?;
             for n in 0..104_i64 {
                 let job = waiting("docs", if n == 0 { "shown" } else { "b" }, &format!("d{n:03}"));
-                queue(transaction, &job, n)?;
+                insert_deployment(transaction, &job, n)?;
                 match n {
-                    0 => drop(end(transaction, &job, &ends(DeploymentOutcome::Shown(version("0"))), n)?),
-                    // It waits still.
+                    0 => drop(record_end(
+                        transaction,
+                        &job,
+                        &deployment_end(DeploymentOutcome::Served(version("0"))),
+                        n,
+                    )?),
+                    // This deployment is still waiting.
                     1 => {}
-                    _ => drop(end(transaction, &job, &ends(DeploymentOutcome::Failed), n)?),
+                    _ => drop(record_end(transaction, &job, &deployment_end(DeploymentOutcome::Failed), n)?),
                 }
             }
             let mut rows = transaction.prepare("SELECT id FROM deployments ORDER BY id")?;
@@ -456,6 +485,6 @@ mod tests {
         });
         let newest = (4..104).map(|n| format!("d{n:03}"));
         let expected: Vec<String> = ["d000", "d001"].map(str::to_owned).into_iter().chain(newest).collect();
-        assert_eq!(kept.unwrap(), [&expected[..], &["other".to_owned()]].concat());
+        assert_eq!(remaining.unwrap(), [&expected[..], &["other".to_owned()]].concat());
     }
 }

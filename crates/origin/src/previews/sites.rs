@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
-use docwharf_serve::{Site, SiteSettings as Serving};
+use docwharf_serve::{Site, SiteSettings};
 
 use super::super::database::DatabaseError;
-use super::super::source::git::{self, Git};
+use super::super::source::git::{self, GitSource};
 use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 
 /// Size of the cache of inflated pages of each preview, in bytes.
-const CACHE: u64 = 4 << 20;
-/// How long an open page of a preview that was deployed again may still request its assets.
+const PAGE_CACHE_BYTES: u64 = 4 << 20;
+/// Time for which assets of a version stay available after its replacement, for pages that are still open.
 const ASSET_GRACE: Duration = Duration::from_mins(10);
 impl PreviewState {
     /// Opens the versions that previews serve, and removes those that no preview serves. A version that cannot be
     /// opened is logged and has to be deployed again; the others are served.
-    pub(super) fn show_all(&self) -> Result<(), PreviewError> {
-        let previews = self.db.read(rows::previews)?;
-        let needed: BTreeSet<&str> =
-            previews.iter().filter_map(|preview| preview.shown.as_ref()).map(|(_, id)| id.as_str()).collect();
-        self.store.clear(&needed)?;
+    pub(super) fn open_sites(&self) -> Result<(), PreviewError> {
+        let previews = self.db.read(rows::list_previews)?;
+        let served: BTreeSet<&str> =
+            previews.iter().filter_map(|preview| preview.served.as_ref()).map(|(_, id)| id.as_str()).collect();
+        self.store.remove_unused(&served)?;
         for preview in previews.iter().filter(|preview| self.projects.contains_key(&preview.project)) {
-            let site = self.place_for(&preview.project, &preview.slug);
-            let Some((version, id)) = &preview.shown else { continue };
-            match self.store.open_version(id, *version, &self.effort) {
+            let site = self.site_at(&preview.project, &preview.slug);
+            let Some((version, id)) = &preview.served else { continue };
+            match self.store.open_version(id, *version, &self.seal_options) {
                 Ok(version) => site.set_version(version),
                 Err(error) => {
                     tracing::error!("the preview of {} of {}: {}", preview.branch, preview.project, ErrorChain(&error));
@@ -39,46 +39,53 @@ impl PreviewState {
 
     /// Returns the site at this address; creates it if there is none. It belongs to one branch as long as that has a
     /// preview.
-    pub(super) fn place_for(&self, project: &str, slug: &str) -> Arc<Site> {
-        let mut shown = self.sites.write();
-        let entry = shown.entry(slug.to_owned()).or_insert_with(|| {
-            let base_path = self.place.base_path(project, slug);
-            let serving = Serving { base_path, identity_cache: CACHE, asset_grace: ASSET_GRACE, ..Serving::default() };
-            PreviewSite { project: project.to_owned(), site: Site::new(serving) }
+    pub(super) fn site_at(&self, project: &str, slug: &str) -> Arc<Site> {
+        let mut sites = self.sites.write();
+        let entry = sites.entry(slug.to_owned()).or_insert_with(|| {
+            let base_path = self.location.base_path(project, slug);
+            let settings = SiteSettings {
+                base_path,
+                identity_cache: PAGE_CACHE_BYTES,
+                asset_grace: ASSET_GRACE,
+                ..SiteSettings::default()
+            };
+            PreviewSite { project: project.to_owned(), site: Site::new(settings) }
         });
         Arc::clone(&entry.site)
     }
 
     /// Removes the site at this address. Responses in progress are sent to the end.
-    pub(super) fn take_away(&self, slug: &str) {
+    pub(super) fn remove_site(&self, slug: &str) {
         self.sites.write().remove(slug);
     }
 
-    pub(super) fn sweep(&self) {
+    /// Removes the previews of deleted branches of all projects, and expired versions.
+    pub(super) fn remove_deleted_branches(&self) {
         for project in self.projects.keys() {
             if self.queue.is_closed() {
                 return;
             }
-            self.sweep_project(project);
+            self.remove_deleted_branches_of(project);
         }
-        for shown in self.sites.read().values() {
-            shown.site.release_expired_versions();
+        for entry in self.sites.read().values() {
+            entry.site.release_expired_versions();
         }
     }
 
-    pub(super) fn sweep_project(&self, project: &str) {
+    /// Removes the previews of deleted branches of a project; logs a failure.
+    pub(super) fn remove_deleted_branches_of(&self, project: &str) {
         let Some(PreviewProject { git, .. }) = self.projects.get(project) else { return };
-        if let Err(error) = self.try_sweep(project, git) {
+        if let Err(error) = self.try_remove_deleted_branches(project, git) {
             tracing::error!("{}", ErrorChain(&error));
         }
     }
 
-    fn try_sweep(&self, project: &str, git: &Git) -> Result<(), DatabaseError> {
+    fn try_remove_deleted_branches(&self, project: &str, git: &GitSource) -> Result<(), DatabaseError> {
         if !self.db.read(|connection| rows::has_previews(connection, project))? {
             return Ok(());
         }
-        let seen = now_unix_millis();
-        let branches: BTreeSet<String> = match git::branches(git, &self.asking) {
+        let listed_at = now_unix_millis();
+        let branches: BTreeSet<String> = match git::list_branches(git, &self.branch_listing) {
             Ok(branches) => branches.into_keys().collect(),
             Err(error) => {
                 tracing::warn!("{}; all previews of {project} stay", ErrorChain(&error));
@@ -86,20 +93,22 @@ impl PreviewState {
             }
         };
         if branches.is_empty() {
-            // It is more likely being set up again than without its last branch.
+            // More likely the repository is being set up again than its last branch was deleted.
             tracing::warn!("the repository of {project} has no branch at all; its previews stay");
             return Ok(());
         }
-        let of = project.to_owned();
-        let gone = self.db.run_writer(move |transaction| rows::sweep(transaction, &of, &branches, seen))?;
-        for preview in gone {
+        let project_id = project.to_owned();
+        let removed = self.db.write(move |transaction| {
+            rows::delete_previews_without_branch(transaction, &project_id, &branches, listed_at)
+        })?;
+        for preview in removed {
             tracing::info!(
-                "preview {}: the branch {} of {project} is gone, and so is it",
+                "preview {}: removed, because the branch {} of {project} was deleted",
                 preview.slug,
                 preview.branch
             );
-            self.take_away(&preview.slug);
-            if let Some((_, id)) = preview.shown {
+            self.remove_site(&preview.slug);
+            if let Some((_, id)) = preview.served {
                 self.store.remove(&id);
             }
         }

@@ -36,11 +36,11 @@ use super::super::stale_work::remove_work_folder;
 /// Time that another process may take to end and release the lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folder for deployments that are being built.
-const WORK: &str = "work";
+const WORK_FOLDER: &str = "work";
 /// Subfolder of a deployment's work folder: the checkout and its build.
-const SOURCE: &str = "source";
+const SOURCE_FOLDER: &str = "source";
 /// Subfolder of a deployment's work folder: image and index.
-const VERSION: &str = "version";
+const VERSION_FOLDER: &str = "version";
 
 /// Reason why an operation on stored previews failed.
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +57,8 @@ pub enum PreviewStoreError {
         source: io::Error,
     },
     /// Another process holds the lock.
-    #[error("another origin uses {}; end it, or give this one a state of its own", .0.display())]
-    Taken(PathBuf),
+    #[error("another origin uses {}; stop that one, or set another store.path for this one", .0.display())]
+    Locked(PathBuf),
     /// A version is damaged; its branch has to be deployed again.
     #[error("the version in {} is damaged; deploy its branch again", path.display())]
     Damaged {
@@ -79,7 +79,7 @@ fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Previ
 #[derive(Debug)]
 pub(super) struct PreviewStore {
     folder: PathBuf,
-    /// The open `folder`. Builds may run as another user, who only traverses it.
+    /// The open `folder`. Builds may run as another user, which can only traverse it.
     directory: Directory,
     _lock: FileLock,
 }
@@ -95,18 +95,18 @@ pub(super) struct DeploymentWorkspace {
 impl DeploymentWorkspace {
     /// Returns the folder for the checkout and its build.
     pub(super) fn source(&self) -> PathBuf {
-        self.directory.path().join(SOURCE)
+        self.directory.path().join(SOURCE_FOLDER)
     }
 
     /// Returns the folder for the sealed version.
     pub(super) fn version(&self) -> PathBuf {
-        self.directory.path().join(VERSION)
+        self.directory.path().join(VERSION_FOLDER)
     }
 }
 
 impl Drop for DeploymentWorkspace {
     fn drop(&mut self) {
-        if let Err(error) = self.work.remove_all_if_there(&self.id) {
+        if let Err(error) = self.work.remove_all_if_exists(&self.id) {
             let path = self.directory.path().display();
             tracing::warn!("cannot remove {path}: {error}; it is removed at the next start");
         }
@@ -118,33 +118,33 @@ impl PreviewStore {
     pub(super) fn open(folder: PathBuf) -> Result<PreviewStore, PreviewStoreError> {
         // Mode 0711: builds that run as another user can reach their own folder, but cannot list this one.
         #[allow(clippy::disallowed_methods)] // below the state folder, which belongs to the operator
-        let made = DirBuilder::new().recursive(true).mode(0o711).create(&folder);
-        made.map_err(io_error("make", &folder))?;
+        let result = DirBuilder::new().recursive(true).mode(0o711).create(&folder);
+        result.map_err(io_error("create", &folder))?;
         if let Some(parent) = folder.parent().filter(|parent| *parent != Path::new("")) {
             // Its content is durable only if its own entry is.
             durable::sync_dir(parent).map_err(io_error("sync", parent))?;
         }
-        let directory = Directory::open_unlinked(&folder).map_err(io_error("open", &folder))?;
-        let taken =
+        let directory = Directory::open_no_follow(&folder).map_err(io_error("open", &folder))?;
+        let lock =
             FileLock::acquire_in(&directory, "lock", LOCK_TIMEOUT).map_err(io_error("lock", &folder.join("lock")))?;
-        let Some(taken) = taken else { return Err(PreviewStoreError::Taken(folder)) };
-        Ok(PreviewStore { folder, directory, _lock: taken })
+        let Some(lock) = lock else { return Err(PreviewStoreError::Locked(folder)) };
+        Ok(PreviewStore { folder, directory, _lock: lock })
     }
 
     /// Removes leftovers of an earlier process: all work folders, and all versions except those of the deployments in
-    /// `needed`. An entry that cannot be removed does not prevent the rest from being served.
-    pub(super) fn clear(&self, needed: &BTreeSet<&str>) -> Result<(), PreviewStoreError> {
-        remove_work_folder(&self.directory, WORK);
-        let is_work = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK);
+    /// `served`. An entry that cannot be removed does not prevent the rest from being served.
+    pub(super) fn remove_unused(&self, served: &BTreeSet<&str>) -> Result<(), PreviewStoreError> {
+        remove_work_folder(&self.directory, WORK_FOLDER);
+        let is_work_folder = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK_FOLDER);
         for entry in self.directory.entries().map_err(io_error("read", &self.folder))? {
             let DirectoryEntry { name, kind } = entry.map_err(io_error("read", &self.folder))?;
-            let is_left = name.to_str().is_some_and(|name| needed.contains(name) || is_work(name));
-            if kind != EntryKind::Directory || is_left {
+            let is_kept = name.to_str().is_some_and(|name| served.contains(name) || is_work_folder(name));
+            if kind != EntryKind::Directory || is_kept {
                 continue;
             }
-            if let Err(error) = self.directory.remove_all_if_there(&name) {
+            if let Err(error) = self.directory.remove_all_if_exists(&name) {
                 let path = self.folder.join(&name);
-                tracing::warn!("cannot remove {}: {error}; it is tried again at the next start", path.display());
+                tracing::warn!("cannot remove {}: {error}; the next start tries again", path.display());
             }
         }
         Ok(())
@@ -152,45 +152,46 @@ impl PreviewStore {
 
     /// Creates the work folder of a deployment.
     pub(super) fn create_workspace(&self, id: &str) -> Result<DeploymentWorkspace, PreviewStoreError> {
-        let path = self.folder.join(WORK).join(id);
-        let make = || -> io::Result<DeploymentWorkspace> {
-            let work = self.directory.ensure_directory(WORK, 0o711)?;
+        let path = self.folder.join(WORK_FOLDER).join(id);
+        let create = || -> io::Result<DeploymentWorkspace> {
+            let work = self.directory.ensure_directory(WORK_FOLDER, 0o711)?;
             let directory = work.create_directory(id, 0o711)?;
-            let bench = DeploymentWorkspace { work, id: id.to_owned(), directory };
-            for (name, mode) in [(SOURCE, 0o711), (VERSION, 0o700)] {
-                bench.directory.create_directory(name, mode)?;
+            let workspace = DeploymentWorkspace { work, id: id.to_owned(), directory };
+            for (name, mode) in [(SOURCE_FOLDER, 0o711), (VERSION_FOLDER, 0o700)] {
+                workspace.directory.create_directory(name, mode)?;
             }
-            Ok(bench)
+            Ok(workspace)
         };
-        make().map_err(io_error("make", &path))
+        create().map_err(io_error("create", &path))
     }
 
-    /// Moves what was sealed in a work folder into place as the version of a deployment, and opens it. Files that the
-    /// version `before` has with the same content keep their dates.
+    /// Moves a sealed version from a work folder into place as the version of a deployment, and opens it. Files that
+    /// the version `previous` has with the same content keep their dates.
     pub(super) fn store_version(
         &self,
         id: &str,
-        bench: &DeploymentWorkspace,
-        sealing: SealedBundle,
-        before: Option<&SealedVersion>,
+        workspace: &DeploymentWorkspace,
+        sealed: SealedBundle,
+        previous: Option<&SealedVersion>,
     ) -> Result<SealedVersion, PreviewStoreError> {
-        let SealedBundle { mut proven, image, image_len, .. } = sealing;
-        let from = bench.version();
+        let SealedBundle { mut verified, image, image_len, .. } = sealed;
+        let from = workspace.version();
         let path = from.join(IMAGE);
         let sealed_at = image.metadata().and_then(|metadata| metadata.modified()).map_err(io_error("read", &path))?;
-        date(&mut proven, unix_seconds(sealed_at), before);
-        let index = proven.index(image_len);
-        let made = bench.directory.directory(VERSION).map_err(io_error("open", &from))?;
-        write_sealed(&made, &index)?;
+        set_file_dates(&mut verified, unix_seconds(sealed_at), previous);
+        let index = verified.index(image_len);
+        let version_folder = workspace.directory.open_directory(VERSION_FOLDER).map_err(io_error("open", &from))?;
+        write_index(&version_folder, &index)?;
         image.set_permissions(Permissions::from_mode(0o444)).map_err(io_error("seal", &path))?;
-        made.sync().map_err(io_error("sync", &from))?;
+        version_folder.sync().map_err(io_error("sync", &from))?;
         let to = self.folder.join(id);
-        bench.directory.rename(VERSION, &self.directory, id).map_err(io_error("move into place", &to))?;
+        workspace.directory.rename(VERSION_FOLDER, &self.directory, id).map_err(io_error("move into place", &to))?;
         self.directory.sync().map_err(io_error("sync", &self.folder))?;
-        let index =
-            ImageIndex::decode(index, image_len, proven.id).map_err(io::Error::other).map_err(io_error("open", &to))?;
+        let index = ImageIndex::decode(index, image_len, verified.id)
+            .map_err(io::Error::other)
+            .map_err(io_error("open", &to))?;
         let image = mapping::map_image(image).map_err(io_error("map", &to))?;
-        Ok(SealedVersion::new(proven.id, image, index))
+        Ok(SealedVersion::new(verified.id, image, index))
     }
 
     /// Opens the version of a deployment. If its index does not match, the image is verified again.
@@ -198,37 +199,37 @@ impl PreviewStore {
         &self,
         id: &str,
         version: VersionId,
-        effort: &SealOptions,
+        seal_options: &SealOptions,
     ) -> Result<SealedVersion, PreviewStoreError> {
         let dir = self.folder.join(id);
         let path = dir.join(IMAGE);
-        let shelved = self.directory.directory(id).map_err(io_error("open", &dir))?;
-        let image = SealedFile::open(&shelved, IMAGE, version).map_err(io_error("open", &path))?;
-        let metadata = image.metadata().map_err(io_error("look at", &path))?;
-        let stored = SealedFile::open(&shelved, INDEX, version);
+        let version_folder = self.directory.open_directory(id).map_err(io_error("open", &dir))?;
+        let image = SealedFile::open(&version_folder, IMAGE, version).map_err(io_error("open", &path))?;
+        let metadata = image.metadata().map_err(io_error("read the metadata of", &path))?;
+        let stored = SealedFile::open(&version_folder, INDEX, version);
         let stored = stored.and_then(|index| mapping::map_index(&index)).unwrap_or_default();
-        let known = ImageIndex::decode(stored.clone(), metadata.len(), version).ok();
-        let index = if let Some(index) = known {
+        let decoded_index = ImageIndex::decode(stored.clone(), metadata.len(), version).ok();
+        let index = if let Some(index) = decoded_index {
             index
         } else {
             let damaged = |source| PreviewStoreError::Damaged { path: dir.clone(), source };
             let image = image.try_clone().map_err(io_error("open", &path))?;
-            let proven = seal::verify_opened_image(image, &path, effort);
-            let mut proven = proven.map_err(|error| damaged(Some(error)))?;
-            if proven.id != version {
+            let verified = seal::verify_opened_image(image, &path, seal_options);
+            let mut verified = verified.map_err(|error| damaged(Some(error)))?;
+            if verified.id != version {
                 return Err(damaged(None));
             }
-            let modified = metadata.modified().map_err(io_error("look at", &path))?;
-            date(&mut proven, unix_seconds(modified), None);
-            let bytes = proven.index(metadata.len());
+            let modified = metadata.modified().map_err(io_error("read the metadata of", &path))?;
+            set_file_dates(&mut verified, unix_seconds(modified), None);
+            let bytes = verified.index(metadata.len());
             ImageIndex::decode(bytes, metadata.len(), version)
                 .map_err(io::Error::other)
                 .map_err(io_error("open", &dir))?
         };
-        // The index was made again, or had an older format. It is a cache: if it cannot be written, the version is
-        // served all the same.
+        // The index was created again, or had an older format. It is a cache: if it cannot be written, the version is
+        // served nevertheless.
         if stored != index.bytes()
-            && let Err(error) = shelved.replace(INDEX, 0o444, index.bytes())
+            && let Err(error) = version_folder.replace(INDEX, 0o444, index.bytes())
         {
             tracing::warn!("cannot write the index in {}: {error}", dir.display());
         }
@@ -246,20 +247,21 @@ impl PreviewStore {
     }
 }
 
-/// Sets the dates for `Last-Modified`: a file keeps its date as long as it keeps its content, and never has the date
-/// that another content had.
-fn date(proven: &mut VerifiedBundle, sealed_at: i64, before: Option<&SealedVersion>) {
-    for (path, entry) in &mut proven.files {
-        let other = before.and_then(|before| Some(before.entry(before.index().find(path.as_bytes())?)));
-        entry.modified = match other {
-            Some(other) if other.content == entry.content => other.modified,
-            Some(other) if other.modified == sealed_at => sealed_at - 1,
+/// Sets the dates for `Last-Modified`. A file keeps its date while its content is unchanged, and never has the date of
+/// a previous version with other content.
+fn set_file_dates(verified: &mut VerifiedBundle, sealed_at: i64, previous: Option<&SealedVersion>) {
+    for (path, entry) in &mut verified.files {
+        let previous_entry =
+            previous.and_then(|previous| Some(previous.entry(previous.index().find(path.as_bytes())?)));
+        entry.modified = match previous_entry {
+            Some(previous_entry) if previous_entry.content == entry.content => previous_entry.modified,
+            Some(previous_entry) if previous_entry.modified == sealed_at => sealed_at - 1,
             _ => sealed_at,
         };
     }
 }
 
-fn write_sealed(directory: &Directory, bytes: &[u8]) -> Result<(), PreviewStoreError> {
+fn write_index(directory: &Directory, bytes: &[u8]) -> Result<(), PreviewStoreError> {
     let written = directory.create_file(INDEX, 0o444).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()

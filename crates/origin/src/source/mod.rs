@@ -14,31 +14,31 @@ use docwharf_base::locks::Mutex;
 use super::limits::SharedResource;
 use super::shares::{LimitReached, ResourcePools, ResourceShare};
 
-pub use crawl::Crawl;
-pub use git::Git;
+pub use crawl::CrawlSource;
+pub use git::GitSource;
 
 /// Maximum number of lines of a log. Beyond it, the first half stays and the second half holds the newest lines.
-const LINES: usize = 2000;
+const MAX_LOG_LINES: usize = 2000;
 
 /// The source of a project's pages.
 #[derive(Debug, Clone)]
 pub enum ProjectSource {
-    /// A folder, or an archive that is verified and handed out unchanged.
+    /// A folder, or an archive that is verified and served unchanged.
     Directory(PathBuf),
     /// A branch of a repository, checked out or built.
-    Git(Git),
+    Git(GitSource),
     /// A server that renders pages.
-    Crawl(Crawl),
+    Crawl(CrawlSource),
 }
 
-/// State that a running job shares with the threads that wait for it: page counts, log, cancellation, and the shares of
-/// limited resources that it holds.
+/// State of a running job that other threads read or change: page counts, log, cancellation, and the shares of limited
+/// resources that it holds.
 #[derive(Debug, Default)]
 pub struct JobContext {
     pages: AtomicU64,
     /// Number of pages known so far; 0 while it is unknown.
-    known: AtomicU64,
-    is_over: AtomicBool,
+    known_pages: AtomicU64,
+    is_cancelled: AtomicBool,
     log: Mutex<Vec<String>>,
     /// Shares of the organization's limits; `None` if the job counts against no limit.
     held: Option<HeldShares>,
@@ -49,13 +49,13 @@ pub struct JobContext {
 struct HeldShares {
     shares: Arc<ResourcePools>,
     organization: String,
-    each: Mutex<HashMap<SharedResource, ResourceShare>>,
+    by_resource: Mutex<HashMap<SharedResource, ResourceShare>>,
 }
 
 impl JobContext {
     /// Creates the state of a job that counts against the limits of an organization.
-    pub fn of(shares: Arc<ResourcePools>, organization: &str) -> JobContext {
-        let held = HeldShares { shares, organization: organization.to_owned(), each: Mutex::default() };
+    pub fn with_shares(shares: Arc<ResourcePools>, organization: &str) -> JobContext {
+        let held = HeldShares { shares, organization: organization.to_owned(), by_resource: Mutex::default() };
         JobContext { held: Some(held), ..JobContext::default() }
     }
 
@@ -63,18 +63,18 @@ impl JobContext {
     /// would exceed their limit; the job must then end.
     pub fn hold_share(&self, resource: SharedResource, amount: u64) -> Result<(), LimitReached> {
         let Some(held) = &self.held else { return Ok(()) };
-        let mut each = held.each.lock();
-        if let Some(share) = each.get_mut(&resource) {
+        let mut by_resource = held.by_resource.lock();
+        if let Some(share) = by_resource.get_mut(&resource) {
             return share.resize(amount);
         }
-        each.insert(resource, held.shares.take(&held.organization, resource, amount)?);
+        by_resource.insert(resource, held.shares.acquire(&held.organization, resource, amount)?);
         Ok(())
     }
 
     /// Returns all shares when the job has ended, even if other threads still hold this object.
     pub fn release_shares(&self) {
         if let Some(held) = &self.held {
-            held.each.lock().clear();
+            held.by_resource.lock().clear();
         }
     }
 
@@ -85,29 +85,29 @@ impl JobContext {
 
     /// Sets the number of pages known so far, finished or still to come.
     pub fn set_known_pages(&self, pages: u64) {
-        self.known.store(pages, Ordering::Relaxed);
+        self.known_pages.store(pages, Ordering::Relaxed);
     }
 
     /// Returns the number of finished pages and the number of pages known so far.
     pub fn pages(&self) -> (u64, u64) {
-        (self.pages.load(Ordering::Relaxed), self.known.load(Ordering::Relaxed))
+        (self.pages.load(Ordering::Relaxed), self.known_pages.load(Ordering::Relaxed))
     }
 
     /// Requests the cancellation of the job.
     pub fn cancel(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.is_cancelled.store(true, Ordering::Relaxed);
     }
 
     /// Whether cancellation was requested.
-    pub fn is_over(&self) -> bool {
-        self.is_over.load(Ordering::Relaxed)
+    pub fn is_cancelled(&self) -> bool {
+        self.is_cancelled.load(Ordering::Relaxed)
     }
 
     /// Appends a line to the log of the job.
     pub fn log_line(&self, line: impl Into<String>) {
         let mut log = self.log.lock();
-        if log.len() >= LINES {
-            log.remove(LINES / 2);
+        if log.len() >= MAX_LOG_LINES {
+            log.remove(MAX_LOG_LINES / 2);
         }
         log.push(line.into());
     }
@@ -125,19 +125,19 @@ mod tests {
 
     #[test]
     fn work_of_an_organization_shares_its_bounds_and_gives_back_what_it_took() {
-        let of = |resource| (resource == SharedResource::CrawlAddresses).then_some(10);
-        let shares = ResourcePools::new(OriginLimits::from_config(of, |_| None).unwrap(), 2);
-        let [one, two] = [(); 2].map(|()| JobContext::of(Arc::clone(&shares), "a"));
-        one.hold_share(SharedResource::CrawlAddresses, 4).unwrap();
-        one.hold_share(SharedResource::CrawlAddresses, 7).unwrap();
-        two.hold_share(SharedResource::CrawlAddresses, 3).unwrap();
-        assert_eq!(two.hold_share(SharedResource::CrawlAddresses, 4), Err(LimitReached::Organization));
-        JobContext::of(Arc::clone(&shares), "b").hold_share(SharedResource::CrawlAddresses, 10).unwrap();
-        one.release_shares();
-        two.hold_share(SharedResource::CrawlAddresses, 10).unwrap();
+        let organization_limit = |resource| (resource == SharedResource::CrawlAddresses).then_some(10);
+        let shares = ResourcePools::new(OriginLimits::from_config(organization_limit, |_| None).unwrap(), 2);
+        let [first, second] = [(); 2].map(|()| JobContext::with_shares(Arc::clone(&shares), "a"));
+        first.hold_share(SharedResource::CrawlAddresses, 4).unwrap();
+        first.hold_share(SharedResource::CrawlAddresses, 7).unwrap();
+        second.hold_share(SharedResource::CrawlAddresses, 3).unwrap();
+        assert_eq!(second.hold_share(SharedResource::CrawlAddresses, 4), Err(LimitReached::Organization));
+        JobContext::with_shares(Arc::clone(&shares), "b").hold_share(SharedResource::CrawlAddresses, 10).unwrap();
+        first.release_shares();
+        second.hold_share(SharedResource::CrawlAddresses, 10).unwrap();
         assert!(
             JobContext::default().hold_share(SharedResource::CrawlAddresses, u64::MAX).is_ok(),
-            "nobody shares anything"
+            "a job without shares has no limit"
         );
     }
 }

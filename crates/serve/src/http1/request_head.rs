@@ -2,7 +2,7 @@
 //! depends on. Pure.
 //!
 //! A plain request is a complete GET or HEAD of HTTP/1.1 in origin form, without a body, an upgrade or an expectation.
-//! Any other request, and one that does not parse, goes to hyper with every byte of it. Both use the same parser.
+//! Any other request, and one that does not parse, is passed to hyper with every byte of it. Both use the same parser.
 
 use std::mem::MaybeUninit;
 
@@ -11,12 +11,12 @@ use httparse::{Header, ParserConfig, Request, Status};
 use crate::host_field::is_plain_host;
 use crate::response_cache::{CacheKey, set_key_part};
 
-/// The largest number of header fields; a request with more goes to hyper, which has a limit of its own.
+/// The largest number of header fields; a request with more is passed to hyper, which has a separate limit.
 const MAX_FIELDS: usize = 64;
-/// The largest request head in bytes; a longer one goes to hyper, which has a limit of its own.
+/// The largest request head in bytes; a longer one is passed to hyper, which has a separate limit.
 pub const MAX_HEAD_BYTES: usize = 16 * 1024;
 
-/// The result of parsing the bytes that have come.
+/// The result of parsing received bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum HeadOutcome<'a> {
     /// The head of a plain request.
@@ -33,7 +33,7 @@ pub struct PlainRequestHead<'a> {
     /// The complete head, the empty line included.
     pub bytes: &'a [u8],
     /// True for GET, false for HEAD.
-    pub wants_body: bool,
+    pub is_get: bool,
     /// The request target: path and query.
     pub target: &'a str,
     /// Whether the client requests the end of the connection (`Connection: close`).
@@ -52,7 +52,7 @@ pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
         Ok(Status::Partial) if bytes.len() <= MAX_HEAD_BYTES => return HeadOutcome::Partial,
         _ => return HeadOutcome::NotPlain,
     };
-    let wants_body = match request.method {
+    let is_get = match request.method {
         Some("GET") => true,
         Some("HEAD") => false,
         _ => return HeadOutcome::NotPlain,
@@ -61,33 +61,33 @@ pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
     if !target.starts_with('/') || len > MAX_HEAD_BYTES {
         return HeadOutcome::NotPlain;
     }
-    let mut head = PlainRequestHead { bytes: &bytes[..len], wants_body, target, closes: false, cache_key: None };
+    let mut head = PlainRequestHead { bytes: &bytes[..len], is_get, target, closes: false, cache_key: None };
     if classify_fields(&mut head, request.headers) { HeadOutcome::Plain(head) } else { HeadOutcome::NotPlain }
 }
 
-/// Calls `take` with the name and value of each header field of a parsed head.
-pub fn for_each_field<'a>(bytes: &'a [u8], mut take: impl FnMut(&'a str, &'a [u8])) {
+/// Calls `visit` with the name and value of each header field of a parsed head.
+pub fn for_each_field<'a>(bytes: &'a [u8], mut visit: impl FnMut(&'a str, &'a [u8])) {
     let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
     let mut request = Request::new(&mut []);
     if ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields).is_ok() {
-        request.headers.iter().for_each(|field| take(field.name, field.value));
+        request.headers.iter().for_each(|field| visit(field.name, field.value));
     }
 }
 
-/// Checks that the header fields leave the request plain, and sets its cache key.
+/// Returns whether the request is plain with these header fields, and sets its cache key.
 fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -> bool {
-    let mut key = CacheKey { is_head: !head.wants_body, target: head.target, ..CacheKey::default() };
-    let (mut hosts, mut is_whole) = (0, true);
+    let mut key = CacheKey { is_head: !head.is_get, target: head.target, ..CacheKey::default() };
+    let (mut hosts, mut is_cacheable) = (0, true);
     for field in fields {
         let is = |name: &str| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
             4 if is("host") => {
                 hosts += 1;
-                is_whole &= is_plain_host(field.value);
+                is_cacheable &= is_plain_host(field.value);
             }
-            15 if is("accept-encoding") => is_whole &= set_key_part(&mut key.encodings, field.value),
-            6 if is("accept") => is_whole &= set_key_part(&mut key.types, field.value),
-            13 if is("if-none-match") => is_whole &= set_key_part(&mut key.tags, field.value),
+            15 if is("accept-encoding") => is_cacheable &= set_key_part(&mut key.encodings, field.value),
+            6 if is("accept") => is_cacheable &= set_key_part(&mut key.types, field.value),
+            13 if is("if-none-match") => is_cacheable &= set_key_part(&mut key.tags, field.value),
             10 if is("connection") => match field.value {
                 value if value.eq_ignore_ascii_case(b"keep-alive") => {}
                 value if value.eq_ignore_ascii_case(b"close") => head.closes = true,
@@ -97,14 +97,14 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
             17 if is("transfer-encoding") => return false,
             6 if is("expect") => return false,
             7 if is("upgrade") => return false,
-            5 if is("range") => is_whole = false,
-            8 if is("if-range") || is("if-match") => is_whole = false,
-            17 if is("if-modified-since") => is_whole = false,
-            19 if is("if-unmodified-since") => is_whole = false,
+            5 if is("range") => is_cacheable = false,
+            8 if is("if-range") || is("if-match") => is_cacheable = false,
+            17 if is("if-modified-since") => is_cacheable = false,
+            19 if is("if-unmodified-since") => is_cacheable = false,
             _ => {}
         }
     }
-    head.cache_key = (is_whole && hosts == 1).then_some(key);
+    head.cache_key = (is_cacheable && hosts == 1).then_some(key);
     true
 }
 
@@ -112,15 +112,15 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
 mod tests {
     use super::*;
 
-    fn looked(text: &str) -> HeadOutcome<'_> {
+    fn parse(text: &str) -> HeadOutcome<'_> {
         parse_head(text.as_bytes())
     }
 
     #[test]
     fn a_plain_request_is_known_by_its_head() {
         let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
-        let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
-        assert_eq!((head.bytes.len(), head.target, head.wants_body, head.closes), (text.len() - 3, "/a?b", true, true));
+        let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };
+        assert_eq!((head.bytes.len(), head.target, head.is_get, head.closes), (text.len() - 3, "/a?b", true, true));
         assert_eq!(head.cache_key, Some(CacheKey { target: "/a?b", encodings: b"gzip", ..CacheKey::default() }));
     }
 
@@ -139,12 +139,12 @@ mod tests {
             "If-None-Match: \"a\"\r\nIf-None-Match: \"b\"",
         ] {
             let text = format!("HEAD / HTTP/1.1\r\nHost: x\r\n{field}\r\n\r\n");
-            let HeadOutcome::Plain(head) = looked(&text) else { panic!("{field}") };
-            assert!(!head.wants_body && head.cache_key.is_none(), "{field}");
+            let HeadOutcome::Plain(head) = parse(&text) else { panic!("{field}") };
+            assert!(!head.is_get && head.cache_key.is_none(), "{field}");
         }
         for host in ["Host: [::1]", "Host: ", "Host: a b", "Host: x:y", "X: y"] {
             let text = format!("GET / HTTP/1.1\r\n{host}\r\n\r\n");
-            let HeadOutcome::Plain(head) = looked(&text) else { panic!("{host}") };
+            let HeadOutcome::Plain(head) = parse(&text) else { panic!("{host}") };
             assert_eq!(head.cache_key, None, "{host}");
         }
     }
@@ -165,31 +165,31 @@ mod tests {
             "GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n",
             "\0",
         ] {
-            assert_eq!(looked(text), HeadOutcome::NotPlain, "{text:?}");
+            assert_eq!(parse(text), HeadOutcome::NotPlain, "{text:?}");
         }
-        assert_eq!(looked("GET / HTT"), HeadOutcome::Partial);
-        assert_eq!(looked(""), HeadOutcome::Partial);
+        assert_eq!(parse("GET / HTT"), HeadOutcome::Partial);
+        assert_eq!(parse(""), HeadOutcome::Partial);
         let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(MAX_HEAD_BYTES));
-        assert_eq!(looked(&long), HeadOutcome::NotPlain);
+        assert_eq!(parse(&long), HeadOutcome::NotPlain);
     }
 
     #[test]
     fn heads_are_plain_up_to_their_bounds() {
-        let of_length = |len: usize| {
+        let head_of_len = |len: usize| {
             let frame = "GET / HTTP/1.1\r\nHost: x\r\nA: \r\n\r\n";
             frame.replace("A: ", &format!("A: {}", "a".repeat(len - frame.len())))
         };
         for (len, expected) in [(100, true), (MAX_HEAD_BYTES, true), (MAX_HEAD_BYTES + 1, false)] {
-            let text = of_length(len);
+            let text = head_of_len(len);
             assert_eq!(text.len(), len);
-            assert_eq!(matches!(looked(&text), HeadOutcome::Plain(head) if head.bytes.len() == len), expected, "{len}");
+            assert_eq!(matches!(parse(&text), HeadOutcome::Plain(head) if head.bytes.len() == len), expected, "{len}");
             // Without its last byte the head is incomplete.
-            assert_eq!(looked(&text[..len - 1]), HeadOutcome::Partial, "{len}");
+            assert_eq!(parse(&text[..len - 1]), HeadOutcome::Partial, "{len}");
         }
-        assert_eq!(looked(&of_length(MAX_HEAD_BYTES + 10)[..=MAX_HEAD_BYTES]), HeadOutcome::NotPlain);
+        assert_eq!(parse(&head_of_len(MAX_HEAD_BYTES + 10)[..=MAX_HEAD_BYTES]), HeadOutcome::NotPlain);
         for (count, expected) in [(MAX_FIELDS, true), (MAX_FIELDS + 1, false)] {
             let text = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
-            assert_eq!(matches!(looked(&text), HeadOutcome::Plain(_)), expected, "{count} fields");
+            assert_eq!(matches!(parse(&text), HeadOutcome::Plain(_)), expected, "{count} fields");
         }
     }
 
@@ -197,11 +197,11 @@ mod tests {
     fn a_question_has_what_the_client_says_about_what_it_takes() {
         let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
                     if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
-        let HeadOutcome::Plain(head) = looked(text) else { panic!("it is plain") };
+        let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };
         let key =
             CacheKey { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
         assert_eq!(head.cache_key, Some(key));
-        assert!(!head.closes && !head.wants_body);
+        assert!(!head.closes && !head.is_get);
         let mut fields = Vec::new();
         for_each_field(head.bytes, |name, value| fields.push((name, value)));
         assert_eq!(fields.len(), 7);

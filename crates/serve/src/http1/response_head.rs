@@ -8,8 +8,8 @@ use http::{HeaderMap, StatusCode};
 use crate::header_pool;
 
 thread_local! {
-    /// The current second since 1970, and its formatted date.
-    static NOW: RefCell<(u64, [u8; DATE_BYTES])> = const { RefCell::new((0, [0; DATE_BYTES])) };
+    /// The second, since 1970, of the cached date, and the formatted date.
+    static FORMATTED_DATE: RefCell<(u64, [u8; DATE_BYTES])> = const { RefCell::new((0, [0; DATE_BYTES])) };
 }
 
 /// The length of a date such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, section 5.6.7) in bytes.
@@ -49,11 +49,11 @@ pub(super) fn write_end(closes: bool, out: &mut Vec<u8>) {
 
 fn write_date(out: &mut Vec<u8>) {
     let second = header_pool::unix_seconds_now();
-    NOW.with_borrow_mut(|(known, text)| {
-        if *known != second {
-            // The length differs only in a year of five digits.
+    FORMATTED_DATE.with_borrow_mut(|(cached_second, text)| {
+        if *cached_second != second {
+            // The conversion fails only for a year of five digits.
             if let Ok(written) = header_pool::format_http_date(second).as_bytes().try_into() {
-                (*known, *text) = (second, written);
+                (*cached_second, *text) = (second, written);
             }
         }
         out.extend_from_slice(text);
@@ -62,16 +62,16 @@ fn write_date(out: &mut Vec<u8>) {
 
 fn write_number(mut value: u64, out: &mut Vec<u8>) {
     let mut digits = [0; 20];
-    let mut at = digits.len();
+    let mut start = digits.len();
     loop {
-        at -= 1;
-        digits[at] = b'0' + (value % 10) as u8;
+        start -= 1;
+        digits[start] = b'0' + (value % 10) as u8;
         value /= 10;
         if value == 0 {
             break;
         }
     }
-    out.extend_from_slice(&digits[at..]);
+    out.extend_from_slice(&digits[start..]);
 }
 
 #[cfg(test)]
@@ -81,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    fn rendered(status: StatusCode, fields: &HeaderMap, len: u64) -> String {
+    fn render_head(status: StatusCode, fields: &HeaderMap, len: u64) -> String {
         let mut out = Vec::new();
         write_head(status, fields, len, &mut out);
         String::from_utf8(out).unwrap()
@@ -93,12 +93,12 @@ mod tests {
         fields.insert(ETAG, HeaderValue::from_static("\"x\""));
         fields.insert(CONNECTION, HeaderValue::from_static("close"));
         let expected = "HTTP/1.1 200 OK\r\netag: \"x\"\r\ncontent-length: 1234567890\r\n";
-        assert_eq!(rendered(StatusCode::OK, &fields, 1_234_567_890), expected);
-        assert_eq!(rendered(StatusCode::NOT_MODIFIED, &fields, 0), "HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\n");
+        assert_eq!(render_head(StatusCode::OK, &fields, 1_234_567_890), expected);
+        assert_eq!(render_head(StatusCode::NOT_MODIFIED, &fields, 0), "HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\n");
         fields.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
         let expected = "HTTP/1.1 200 OK\r\netag: \"x\"\r\ncontent-length: 7\r\n";
-        assert_eq!(rendered(StatusCode::OK, &fields, 0), expected);
-        assert!(rendered(StatusCode::NOT_FOUND, &HeaderMap::new(), 0).ends_with("\r\ncontent-length: 0\r\n"));
+        assert_eq!(render_head(StatusCode::OK, &fields, 0), expected);
+        assert!(render_head(StatusCode::NOT_FOUND, &HeaderMap::new(), 0).ends_with("\r\ncontent-length: 0\r\n"));
     }
 
     #[test]
@@ -113,15 +113,15 @@ mod tests {
     #[test]
     fn every_length_is_written_in_full() {
         for len in [0, 9, 10, 99, 100, 1_000_000, u64::from(u32::MAX) + 1, u64::MAX] {
-            let text = rendered(StatusCode::OK, &HeaderMap::new(), len);
+            let text = render_head(StatusCode::OK, &HeaderMap::new(), len);
             assert_eq!(text, format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n"));
         }
-        assert_eq!(rendered(StatusCode::NO_CONTENT, &HeaderMap::new(), 0), "HTTP/1.1 204 No Content\r\n");
+        assert_eq!(render_head(StatusCode::NO_CONTENT, &HeaderMap::new(), 0), "HTTP/1.1 204 No Content\r\n");
         let mut out = Vec::new();
         write_end(false, &mut out);
         assert!(
             out.starts_with(b"date: ") && out.len() == DATE_BYTES + 10,
-            "a connection that is kept says nothing of it"
+            "a connection that stays open has no Connection field"
         );
     }
 }

@@ -20,76 +20,77 @@ const MAX_COPIED_BODY_BYTES: usize = 2048;
 pub(super) const GATHER_BYTES: usize = 4096;
 
 thread_local! {
-    /// The buffer of heads. A connection that does not have to wait returns it to the thread.
-    static OUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+    /// A free buffer for heads. A connection that does not have to wait returns its buffer to the thread.
+    static FREE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// The bytes that the peer has not accepted yet.
 #[derive(Default)]
 pub(super) struct Http1SendBuffer {
-    /// Response heads with short bodies. Call [`Http1SendBuffer::take_buffer`] before a response is added.
+    /// Response heads with short bodies. Call [`Http1SendBuffer::obtain_buffer`] before a response is added.
     pub(super) head: Vec<u8>,
     /// The number of bytes of `head` that the peer has accepted.
-    at: usize,
-    piece: Option<LoggedChunk>,
+    head_sent: usize,
+    /// The part of the body that is sent next.
+    chunk: Option<LoggedChunk>,
     body: Option<LoggedBody>,
 }
 
-/// Sends a head and a piece that lies in a file.
+/// Sends a head and a chunk whose bytes are in a file.
 fn send_from_file<S: SendFile>(
     stream: Pin<&mut S>,
     context: &mut Context<'_>,
     head: &[u8],
-    piece: &LoggedChunk,
+    chunk: &LoggedChunk,
 ) -> Poll<io::Result<usize>> {
-    match piece.lies() {
-        Some(lies) => stream.poll_send_file(context, head, lies.file(), lies.offset, piece.remaining()),
+    match chunk.file_location() {
+        Some(range) => stream.poll_send_file(context, head, range.file(), range.offset, chunk.remaining()),
         None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
     }
 }
 
 /// Returns whether the kernel cannot send this file directly; see [`SendFile`].
-fn is_refused(error: &io::Error) -> bool {
+fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
 }
 
 impl Http1SendBuffer {
-    /// Takes a buffer for heads if there is none.
-    pub(super) fn take_buffer(&mut self) {
+    /// Obtains a buffer for heads if there is none.
+    pub(super) fn obtain_buffer(&mut self) {
         if self.head.capacity() == 0 {
-            self.head = OUT.take();
+            self.head = FREE_BUFFER.take();
             self.head.clear();
         }
     }
 
     /// Adds the body of the head that was added last.
-    pub(super) fn set_body(&mut self, piece: Option<LoggedChunk>, body: Option<LoggedBody>) {
-        (self.piece, self.body) = (piece, body);
+    pub(super) fn set_body(&mut self, chunk: Option<LoggedChunk>, body: Option<LoggedBody>) {
+        (self.chunk, self.body) = (chunk, body);
         self.copy_short_body();
     }
 
     /// Returns whether another response may be added.
-    pub(super) fn takes_more(&self) -> bool {
-        self.piece.is_none() && self.body.is_none() && self.head.len() < GATHER_BYTES
+    pub(super) fn can_add_response(&self) -> bool {
+        self.chunk.is_none() && self.body.is_none() && self.head.len() < GATHER_BYTES
     }
 
-    /// Copies a short piece of the body behind its head; returns whether there was one.
+    /// Copies a short chunk of the body behind its head; returns whether there was one.
     fn copy_short_body(&mut self) -> bool {
-        let is_short = |piece: &mut LoggedChunk| piece.remaining() <= MAX_COPIED_BODY_BYTES;
-        if self.at == self.head.len() || self.head.len() > super::READ_BUFFER_BYTES {
+        let is_short = |chunk: &mut LoggedChunk| chunk.remaining() <= MAX_COPIED_BODY_BYTES;
+        if self.head_sent == self.head.len() || self.head.len() > super::READ_BUFFER_BYTES {
             return false;
         }
-        let Some(mut piece) = self.piece.take_if(is_short) else { return false };
-        while piece.has_remaining() {
-            let chunk = piece.chunk();
-            self.head.extend_from_slice(chunk);
-            let len = chunk.len();
-            piece.advance(len);
+        let Some(mut chunk) = self.chunk.take_if(is_short) else { return false };
+        while chunk.has_remaining() {
+            let bytes = chunk.chunk();
+            self.head.extend_from_slice(bytes);
+            let len = bytes.len();
+            chunk.advance(len);
         }
         true
     }
 
-    /// Sends everything; pending when the stream cannot take more or the turn is over.
+    /// Sends everything; pending when the stream accepts no more bytes or the turn is over.
     pub(super) fn send<S: SendFile + Unpin>(
         &mut self,
         stream: &mut S,
@@ -97,11 +98,11 @@ impl Http1SendBuffer {
         budget: &mut TurnBudget,
     ) -> Poll<io::Result<()>> {
         loop {
-            if self.piece.is_none()
+            if self.chunk.is_none()
                 && let Some(body) = &mut self.body
             {
                 match ready!(Pin::new(&mut *body).poll_frame(context)) {
-                    Some(Ok(frame)) => self.piece = frame.into_data().ok(),
+                    Some(Ok(frame)) => self.chunk = frame.into_data().ok(),
                     Some(Err(never)) => match never {},
                     // The body is shorter than its Content-Length. The connection must end, so that the peer notices.
                     None if body.len() > 0 => return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
@@ -109,11 +110,11 @@ impl Http1SendBuffer {
                 }
             }
             if self.copy_short_body() {
-                // Looks for the end of the body before the head is sent.
+                // Another frame may end the body before the head is sent.
                 continue;
             }
-            if self.at == self.head.len() && self.piece.is_none() && self.body.is_none() {
-                if self.at > 0 {
+            if self.head_sent == self.head.len() && self.chunk.is_none() && self.body.is_none() {
+                if self.head_sent > 0 {
                     // A TLS stream may have accepted bytes without sending them.
                     ready!(Pin::new(&mut *stream).poll_flush(context))?;
                 }
@@ -121,7 +122,7 @@ impl Http1SendBuffer {
                 return Poll::Ready(Ok(()));
             }
             let written = ready!(self.write(stream, context))?;
-            // A client that reads as fast as we write would occupy the thread.
+            // A client that reads as fast as this server writes would occupy the thread.
             if budget.spend(written) && !self.is_sent() {
                 end_turn(context);
                 return Poll::Pending;
@@ -131,44 +132,46 @@ impl Http1SendBuffer {
 
     /// Returns whether everything has been written.
     fn is_sent(&self) -> bool {
-        self.at == self.head.len() && self.piece.is_none() && self.body.as_ref().is_none_or(|body| body.len() == 0)
+        self.head_sent == self.head.len()
+            && self.chunk.is_none()
+            && self.body.as_ref().is_none_or(|body| body.len() == 0)
     }
 
     /// Writes once and returns the number of bytes written.
     fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(stream);
-        let head = &self.head[self.at..];
-        let n = match &mut self.piece {
+        let head = &self.head[self.head_sent..];
+        let n = match &mut self.chunk {
             None => ready!(stream.poll_write(context, head))?,
-            Some(piece) if stream.sends_files() && piece.lies().is_some() => {
-                match ready!(send_from_file(stream.as_mut(), context, head, piece)) {
-                    Err(error) if is_refused(&error) => {
-                        piece.forget_where();
+            Some(chunk) if stream.can_send_files() && chunk.file_location().is_some() => {
+                match ready!(send_from_file(stream.as_mut(), context, head, chunk)) {
+                    Err(error) if is_unsupported(&error) => {
+                        chunk.clear_file_location();
                         return Poll::Ready(Ok(0));
                     }
                     sent => sent?,
                 }
             }
-            Some(piece) => {
+            Some(chunk) => {
                 let mut slices = [IoSlice::new(&[]); 4];
                 let mut count = 0;
                 if !head.is_empty() {
                     slices[0] = IoSlice::new(head);
                     count = 1;
                 }
-                count += piece.chunks_vectored(&mut slices[count..]);
+                count += chunk.chunks_vectored(&mut slices[count..]);
                 ready!(stream.poll_write_vectored(context, &slices[..count]))?
             }
         };
         if n == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let of_head = n.min(head.len());
-        self.at += of_head;
-        if let Some(piece) = &mut self.piece {
-            piece.advance(n - of_head);
-            if !piece.has_remaining() {
-                self.piece = None;
+        let head_written = n.min(head.len());
+        self.head_sent += head_written;
+        if let Some(chunk) = &mut self.chunk {
+            chunk.advance(n - head_written);
+            if !chunk.has_remaining() {
+                self.chunk = None;
             }
         }
         Poll::Ready(Ok(n))
@@ -176,9 +179,9 @@ impl Http1SendBuffer {
 
     fn return_buffer(&mut self) {
         let head = std::mem::take(&mut self.head);
-        self.at = 0;
+        self.head_sent = 0;
         if head.capacity() > 0 {
-            OUT.set(head);
+            FREE_BUFFER.set(head);
         }
     }
 }
@@ -200,16 +203,16 @@ mod tests {
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_site::memfd_arena::MemfdArena;
 
-    /// A stream that sends `willing` bytes from a file and then refuses to.
-    struct Moody {
-        willing: usize,
-        taken: Vec<u8>,
+    /// A stream that sends at most `file_bytes` bytes from a file, and then does not support it.
+    struct PartlyFileStream {
+        file_bytes: usize,
+        received: Vec<u8>,
     }
 
-    impl AsyncWrite for Moody {
+    impl AsyncWrite for PartlyFileStream {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             let n = bytes.len().min(70_000);
-            self.taken.extend_from_slice(&bytes[..n]);
+            self.received.extend_from_slice(&bytes[..n]);
             Poll::Ready(Ok(n))
         }
 
@@ -222,8 +225,8 @@ mod tests {
         }
     }
 
-    impl SendFile for Moody {
-        fn sends_files(&self) -> bool {
+    impl SendFile for PartlyFileStream {
+        fn can_send_files(&self) -> bool {
             true
         }
 
@@ -232,18 +235,18 @@ mod tests {
             _: &mut Context<'_>,
             head: &[u8],
             file: BorrowedFd<'_>,
-            at: u64,
+            offset: u64,
             len: usize,
         ) -> Poll<io::Result<usize>> {
-            if self.willing == 0 {
+            if self.file_bytes == 0 {
                 return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
             }
-            let n = len.min(self.willing);
-            self.willing -= n;
-            self.taken.extend_from_slice(head);
+            let n = len.min(self.file_bytes);
+            self.file_bytes -= n;
+            self.received.extend_from_slice(head);
             let mut bytes = vec![0; n];
-            File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, at)?;
-            self.taken.extend_from_slice(&bytes);
+            File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, offset)?;
+            self.received.extend_from_slice(&bytes);
             Poll::Ready(Ok(head.len() + n))
         }
     }
@@ -251,16 +254,16 @@ mod tests {
     #[test]
     fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
         let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
-        let room = MemfdArena::new(1 << 20).unwrap();
-        for willing in [0, 1, 100_000, 300_000] {
-            let (bytes, lies) = room.store(&content).unwrap();
-            let mut out = Http1SendBuffer::default();
-            out.take_buffer();
-            out.head.extend_from_slice(b"head\r\n\r\n");
-            out.set_body(Some(BodyChunk::with_file_location(bytes, Some(lies)).into()), None);
-            let mut stream = Moody { willing, taken: Vec::new() };
+        let arena = MemfdArena::new(1 << 20).unwrap();
+        for file_bytes in [0, 1, 100_000, 300_000] {
+            let (bytes, range) = arena.store(&content).unwrap();
+            let mut buffer = Http1SendBuffer::default();
+            buffer.obtain_buffer();
+            buffer.head.extend_from_slice(b"head\r\n\r\n");
+            buffer.set_body(Some(BodyChunk::with_file_location(bytes, Some(range)).into()), None);
+            let mut stream = PartlyFileStream { file_bytes, received: Vec::new() };
             let mut budget = TurnBudget::new();
-            let mut send = || out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
+            let mut send = || buffer.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
             let sent = loop {
                 // Pending at the end of a turn.
                 if let Poll::Ready(sent) = send() {
@@ -268,23 +271,23 @@ mod tests {
                 }
             };
             assert!(sent.is_ok());
-            assert!(stream.taken == [b"head\r\n\r\n", &content[..]].concat(), "after {willing} bytes");
+            assert!(stream.received == [b"head\r\n\r\n", &content[..]].concat(), "after {file_bytes} bytes");
         }
     }
 
-    fn sent(out: &mut Http1SendBuffer, willing: usize) -> (io::Result<()>, Vec<u8>) {
-        let mut stream = Moody { willing, taken: Vec::new() };
+    fn send_all(buffer: &mut Http1SendBuffer, file_bytes: usize) -> (io::Result<()>, Vec<u8>) {
+        let mut stream = PartlyFileStream { file_bytes, received: Vec::new() };
         let mut budget = TurnBudget::new();
         loop {
-            if let Poll::Ready(sent) = out.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget) {
-                return (sent, stream.taken);
+            if let Poll::Ready(sent) = buffer.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget) {
+                return (sent, stream.received);
             }
         }
     }
 
     #[test]
     fn short_answers_are_gathered_and_long_ones_are_not_copied() {
-        for (head, body, takes_more, joined) in [
+        for (head, body, can_add_response, copied) in [
             (8, 0, true, 0),
             (8, MAX_COPIED_BODY_BYTES, true, MAX_COPIED_BODY_BYTES),
             (8, MAX_COPIED_BODY_BYTES + 1, false, 0),
@@ -293,14 +296,18 @@ mod tests {
             (GATHER_BYTES - MAX_COPIED_BODY_BYTES - 1, MAX_COPIED_BODY_BYTES, true, MAX_COPIED_BODY_BYTES),
             (GATHER_BYTES - MAX_COPIED_BODY_BYTES, MAX_COPIED_BODY_BYTES, false, MAX_COPIED_BODY_BYTES),
         ] {
-            let mut out = Http1SendBuffer::default();
-            out.take_buffer();
-            out.head.resize(head, b'h');
-            out.set_body(Some(BodyChunk::from(Bytes::from(vec![b'b'; body])).into()), None);
-            assert_eq!((out.takes_more(), out.head.len()), (takes_more, head + joined), "{head} and {body}");
+            let mut buffer = Http1SendBuffer::default();
+            buffer.obtain_buffer();
+            buffer.head.resize(head, b'h');
+            buffer.set_body(Some(BodyChunk::from(Bytes::from(vec![b'b'; body])).into()), None);
+            assert_eq!(
+                (buffer.can_add_response(), buffer.head.len()),
+                (can_add_response, head + copied),
+                "{head} and {body}"
+            );
             let expected = [vec![b'h'; head], vec![b'b'; body]].concat();
-            assert!(matches!(sent(&mut out, 0), (Ok(()), all) if all == expected), "{head} and {body}");
-            assert!(out.takes_more() && out.head.is_empty(), "nothing is left");
+            assert!(matches!(send_all(&mut buffer, 0), (Ok(()), all) if all == expected), "{head} and {body}");
+            assert!(buffer.can_add_response() && buffer.head.is_empty(), "everything was sent");
         }
     }
 
@@ -309,20 +316,22 @@ mod tests {
         let content = vec![b'x'; 100_000];
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
-        for (there, is_good) in [(coded.len(), true), (coded.len() / 2, false), (0, false)] {
-            let body =
-                ResponseBody::inflating(Bytes::copy_from_slice(&coded[..there]), [BodySegment::Inflated(0, 100_000)]);
-            let mut out = Http1SendBuffer::default();
-            out.take_buffer();
-            out.head.extend_from_slice(b"head\r\n\r\n");
-            out.set_body(None, Some(body.into()));
-            assert!(!out.takes_more(), "its body comes first");
-            let (end, all) = sent(&mut out, 0);
+        for (available, is_complete) in [(coded.len(), true), (coded.len() / 2, false), (0, false)] {
+            let body = ResponseBody::inflating(
+                Bytes::copy_from_slice(&coded[..available]),
+                [BodySegment::Inflated(0, 100_000)],
+            );
+            let mut buffer = Http1SendBuffer::default();
+            buffer.obtain_buffer();
+            buffer.head.extend_from_slice(b"head\r\n\r\n");
+            buffer.set_body(None, Some(body.into()));
+            assert!(!buffer.can_add_response(), "its body has to be sent first");
+            let (end, all) = send_all(&mut buffer, 0);
             assert_eq!(
                 end.map_err(|error| error.kind()),
-                if is_good { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof) }
+                if is_complete { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof) }
             );
-            assert_eq!(all.len() == 8 + content.len(), is_good, "{there} bytes");
+            assert_eq!(all.len() == 8 + content.len(), is_complete, "{available} bytes");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Limits useless work that a peer can cause: a burst, a rate per second, and an allowance for each response that it
-//! accepts.
+//! Limits useless work that a peer can cause: a burst, a rate per second, and a further budget for each response that
+//! was queued.
 //!
-//! A total for the life of a connection would end honest clients: those that leave pages before they are loaded, and
-//! those that measure the round trip with PING all the time. Pure: the time is passed in.
+//! A total for the lifetime of a connection would disconnect honest clients: those that leave pages before they are
+//! loaded, and those that measure the round trip with PING all the time. Pure: the time is passed in.
 
 use std::time::Instant;
 
@@ -12,55 +12,56 @@ const RESET_BURST: u32 = 1_000;
 /// The number of responses that a peer may reset per second: two pages of 100 resources each that are left before they
 /// are loaded.
 const RESETS_PER_SECOND: u32 = 200;
-/// The number of control frames that a peer may send at once, and per second. They cost less than as many requests,
-/// which are not limited.
-const CONTROL_BURST: u32 = 10_000;
-const CONTROL_PER_SECOND: u32 = 1_000;
-/// The further control frames for each response that was queued completely: priorities, window updates, a late reset.
-const CONTROL_PER_ANSWER: u64 = 32;
-/// The further control frames for each DATA frame: window updates of its stream and of the connection, and a PING.
-const CONTROL_PER_DATA_FRAME: u64 = 4;
-/// The bytes of DATA that allow one further control frame: some clients widen windows in small steps.
-const DATA_BYTES_PER_CONTROL: u64 = 1_024;
+/// The number of control frames that a peer may send at once. They cost less than as many requests, which are not
+/// limited.
+const CONTROL_FRAME_BURST: u32 = 10_000;
+/// The number of control frames that a peer may send per second.
+const CONTROL_FRAMES_PER_SECOND: u32 = 1_000;
+/// The further control frames for each response that was queued completely: PRIORITY, WINDOW_UPDATE, a late RST_STREAM.
+const CONTROL_FRAMES_PER_RESPONSE: u64 = 32;
+/// The further control frames for each DATA frame: WINDOW_UPDATE for its stream and for the connection, and PING.
+const CONTROL_FRAMES_PER_DATA_FRAME: u64 = 4;
+/// The bytes of DATA that allow one further control frame: some clients send WINDOW_UPDATE with small increments.
+const DATA_BYTES_PER_CONTROL_FRAME: u64 = 1_024;
 
-/// A token bucket whose tokens come back with time and can also be earned.
+/// A token bucket that is refilled with time, and to which further tokens can be added.
 #[derive(Debug)]
 struct TokenBucket {
     tokens: u32,
     capacity: u32,
     per_second: u32,
-    /// The time up to which the tokens that come back have been counted.
-    counted_to: Instant,
+    /// The time up to which the bucket was refilled.
+    refilled_until: Instant,
 }
 
 impl TokenBucket {
     /// Creates a full bucket.
     fn new(capacity: u32, per_second: u32, now: Instant) -> TokenBucket {
-        TokenBucket { tokens: capacity, capacity, per_second, counted_to: now }
+        TokenBucket { tokens: capacity, capacity, per_second, refilled_until: now }
     }
 
     /// Takes a token; false if there is none. Reads the clock only if no token is left, so that most frames do not read
     /// it. After a pause, up to twice the capacity can therefore be taken at once.
-    fn take(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn take_token(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.tokens == 0 {
             let now = now();
-            let nanos = now.saturating_duration_since(self.counted_to).as_nanos();
-            let came_back = nanos * u128::from(self.per_second) / 1_000_000_000;
-            if came_back == 0 {
+            let nanos = now.saturating_duration_since(self.refilled_until).as_nanos();
+            let refill = nanos * u128::from(self.per_second) / 1_000_000_000;
+            if refill == 0 {
                 return false;
             }
-            // The fraction of a token is lost, which is less than one in a thousand where it matters.
-            self.counted_to = now;
-            self.tokens = u32::try_from(came_back).unwrap_or(u32::MAX).min(self.capacity);
+            // A fraction of a token is lost: less than one in a thousand at rates near the limit.
+            self.refilled_until = now;
+            self.tokens = u32::try_from(refill).unwrap_or(u32::MAX).min(self.capacity);
         }
         self.tokens -= 1;
         true
     }
 
     /// Adds tokens, up to the capacity.
-    fn earn(&mut self, tokens: u64) {
-        let room = self.capacity - self.tokens;
-        self.tokens += u32::try_from(tokens).unwrap_or(u32::MAX).min(room);
+    fn add_tokens(&mut self, tokens: u64) {
+        let missing = self.capacity - self.tokens;
+        self.tokens += u32::try_from(tokens).unwrap_or(u32::MAX).min(missing);
     }
 }
 
@@ -68,9 +69,10 @@ impl TokenBucket {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ServedTotals {
     /// Responses that were queued completely.
-    pub(super) answers: u64,
-    /// DATA frames, and the bytes in them.
+    pub(super) responses: u64,
+    /// DATA frames.
     pub(super) data_frames: u64,
+    /// The payload bytes of these frames.
     pub(super) data_bytes: u64,
 }
 
@@ -78,8 +80,8 @@ pub(super) struct ServedTotals {
 #[derive(Debug)]
 pub(super) struct AbuseCounters {
     resets: TokenBucket,
-    control: TokenBucket,
-    /// The work for which tokens have been earned.
+    control_frames: TokenBucket,
+    /// The responses and DATA for which tokens were added.
     served: ServedTotals,
 }
 
@@ -88,34 +90,37 @@ impl AbuseCounters {
     pub(super) fn new(now: Instant) -> AbuseCounters {
         AbuseCounters {
             resets: TokenBucket::new(RESET_BURST, RESETS_PER_SECOND, now),
-            control: TokenBucket::new(CONTROL_BURST, CONTROL_PER_SECOND, now),
+            control_frames: TokenBucket::new(CONTROL_FRAME_BURST, CONTROL_FRAMES_PER_SECOND, now),
             served: ServedTotals::default(),
         }
     }
 
-    /// Earns tokens for the responses and DATA queued since the last call.
-    pub(super) fn earn(&mut self, served: ServedTotals) {
-        let answers = served.answers - self.served.answers;
+    /// Adds tokens for the responses and DATA queued since the last call.
+    pub(super) fn add_budget(&mut self, served: ServedTotals) {
+        let responses = served.responses - self.served.responses;
         let frames = served.data_frames - self.served.data_frames;
         let bytes = served.data_bytes - self.served.data_bytes;
-        if answers + frames == 0 {
+        if responses + frames == 0 {
             return;
         }
-        self.resets.earn(answers);
-        self.control
-            .earn(answers * CONTROL_PER_ANSWER + frames * CONTROL_PER_DATA_FRAME + bytes / DATA_BYTES_PER_CONTROL);
+        self.resets.add_tokens(responses);
+        self.control_frames.add_tokens(
+            responses * CONTROL_FRAMES_PER_RESPONSE
+                + frames * CONTROL_FRAMES_PER_DATA_FRAME
+                + bytes / DATA_BYTES_PER_CONTROL_FRAME,
+        );
         self.served = served;
     }
 
-    /// Counts a response that was dropped, whichever side caused it (CVE-2023-44487, CVE-2025-8671); false if there
-    /// were too many.
+    /// Counts a response that was dropped before it was complete, whichever side caused it (CVE-2023-44487,
+    /// CVE-2025-8671); false if there were too many.
     pub(super) fn count_reset(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.resets.take(now)
+        self.resets.take_token(now)
     }
 
-    /// Counts a frame that does not request anything; false if there were too many.
+    /// Counts a frame that causes no response; false if there were too many.
     pub(super) fn count_control_frame(&mut self, now: impl FnOnce() -> Instant) -> bool {
-        self.control.take(now)
+        self.control_frames.take_token(now)
     }
 }
 
@@ -125,69 +130,73 @@ mod tests {
 
     use super::*;
 
-    /// Returns the first of at most so many seconds in which fewer than `each` of what is `taken` are allowed; `None`
-    /// if there is none.
-    fn refused_in(
-        budget: &mut AbuseCounters,
-        begun: Instant,
-        (seconds, each): (u64, u64),
-        taken: impl Fn(&mut AbuseCounters, Instant) -> bool,
+    /// Makes `per_second` calls of `count` in each of `seconds`. Returns the first second in which `count` returned
+    /// false; `None` if it never did.
+    fn first_refused_second(
+        counters: &mut AbuseCounters,
+        start: Instant,
+        (seconds, per_second): (u64, u64),
+        count: impl Fn(&mut AbuseCounters, Instant) -> bool,
     ) -> Option<u64> {
         (0..seconds).find(|second| {
-            let now = |n: u64| begun + Duration::from_secs(*second) + Duration::from_secs(1) * n as u32 / each as u32;
-            (0..each).any(|n| !taken(budget, now(n)))
+            let now =
+                |n: u64| start + Duration::from_secs(*second) + Duration::from_secs(1) * n as u32 / per_second as u32;
+            (0..per_second).any(|n| !count(counters, now(n)))
         })
     }
 
+    // Regression: HTTP/2: the server counted pages that were left before their resources had arrived as abuse, and
+    // ended the connection.
     #[test]
     fn pages_left_before_they_have_come_are_no_abuse_and_rapid_reset_is() {
-        let reset = |budget: &mut AbuseCounters, now| budget.count_reset(|| now);
+        let reset = |counters: &mut AbuseCounters, now| counters.count_reset(|| now);
         // Resets per second for ten minutes, and the second in which they are too many.
-        for (each, expected) in
+        for (per_second, expected) in
             [(1, None), (100, None), (199, None), (400, Some(4)), (2_000, Some(0)), (50_000, Some(0))]
         {
-            let begun = Instant::now();
-            let refused = refused_in(&mut AbuseCounters::new(begun), begun, (600, each), reset);
-            assert_eq!(refused, expected, "{each} resets in each second");
+            let start = Instant::now();
+            let refused = first_refused_second(&mut AbuseCounters::new(start), start, (600, per_second), reset);
+            assert_eq!(refused, expected, "{per_second} resets in each second");
         }
         // All at once, after an hour without any: at most twice the burst.
-        let begun = Instant::now();
-        let mut budget = AbuseCounters::new(begun);
-        let later = begun + Duration::from_hours(1);
-        assert_eq!((0..100_000).take_while(|_| budget.count_reset(|| later)).count(), 2_000);
+        let start = Instant::now();
+        let mut counters = AbuseCounters::new(start);
+        let later = start + Duration::from_hours(1);
+        assert_eq!((0..100_000).take_while(|_| counters.count_reset(|| later)).count(), 2_000);
     }
 
     #[test]
     fn a_reset_for_each_answer_that_is_taken_is_no_abuse() {
-        let begun = Instant::now();
-        let mut budget = AbuseCounters::new(begun);
-        for answers in 0..1_000_000 {
-            budget.earn(ServedTotals { answers, ..ServedTotals::default() });
-            assert!(budget.count_reset(|| begun), "reset {answers}");
+        let start = Instant::now();
+        let mut counters = AbuseCounters::new(start);
+        for responses in 0..1_000_000 {
+            counters.add_budget(ServedTotals { responses, ..ServedTotals::default() });
+            assert!(counters.count_reset(|| start), "reset {responses}");
         }
-        let left = (0..100_000).take_while(|_| budget.count_reset(|| begun)).count();
-        assert_eq!(left, RESET_BURST as usize - 1, "no more than a burst is saved up");
+        let remaining = (0..100_000).take_while(|_| counters.count_reset(|| start)).count();
+        assert_eq!(remaining, RESET_BURST as usize - 1, "the budget is never larger than a burst");
     }
 
     #[test]
     fn control_frames_are_counted_by_rate_and_against_what_was_sent() {
-        let control = |budget: &mut AbuseCounters, now| budget.count_control_frame(|| now);
-        for (each, expected) in [(1, None), (990, None), (3_000, Some(4)), (20_000, Some(0))] {
-            let begun = Instant::now();
-            let refused = refused_in(&mut AbuseCounters::new(begun), begun, (3_600, each), control);
-            assert_eq!(refused, expected, "{each} frames in each second");
+        let control_frames = |counters: &mut AbuseCounters, now| counters.count_control_frame(|| now);
+        for (per_second, expected) in [(1, None), (990, None), (3_000, Some(4)), (20_000, Some(0))] {
+            let start = Instant::now();
+            let refused =
+                first_refused_second(&mut AbuseCounters::new(start), start, (3_600, per_second), control_frames);
+            assert_eq!(refused, expected, "{per_second} frames in each second");
         }
-        // Without any time passing: a DATA frame, however short, allows window updates and a PING.
-        let begun = Instant::now();
-        let mut budget = AbuseCounters::new(begun);
+        // No time passes: each DATA frame, however short, allows two WINDOW_UPDATE frames and a PING.
+        let start = Instant::now();
+        let mut counters = AbuseCounters::new(start);
         for n in 1..100_000 {
-            budget.earn(ServedTotals { data_frames: n, data_bytes: n, ..ServedTotals::default() });
-            assert!((0..3).all(|_| budget.count_control_frame(|| begun)), "after {n} frames of DATA");
+            counters.add_budget(ServedTotals { data_frames: n, data_bytes: n, ..ServedTotals::default() });
+            assert!((0..3).all(|_| counters.count_control_frame(|| start)), "after {n} frames of DATA");
         }
-        let left = (0..100_000).take_while(|_| budget.count_control_frame(|| begun)).count();
-        assert_eq!(left, CONTROL_BURST as usize - 3, "no more than a burst is saved up");
-        budget.earn(ServedTotals { answers: 1, data_frames: 100_000, data_bytes: 1 << 20 });
-        let left = (0..100_000).take_while(|_| budget.count_control_frame(|| begun)).count() as u64;
-        assert_eq!(left, 32 + 4 + ((1 << 20) - 99_999) / 1024);
+        let remaining = (0..100_000).take_while(|_| counters.count_control_frame(|| start)).count();
+        assert_eq!(remaining, CONTROL_FRAME_BURST as usize - 3, "the budget is never larger than a burst");
+        counters.add_budget(ServedTotals { responses: 1, data_frames: 100_000, data_bytes: 1 << 20 });
+        let remaining = (0..100_000).take_while(|_| counters.count_control_frame(|| start)).count() as u64;
+        assert_eq!(remaining, 32 + 4 + ((1 << 20) - 99_999) / 1024);
     }
 }

@@ -1,78 +1,79 @@
 //! The deadlines by which the peer of an HTTP/2 connection must act. Every state that waits for the peer has a
-//! deadline, and only the awaited frame moves it. Pure: the time is passed in.
+//! deadline, and only the frame that it waits for changes the deadline. Pure: the time is passed in.
 
 use std::time::{Duration, Instant};
 
 use crate::connection_deadlines::HEAD_TIMEOUT;
 
-/// The time within which some DATA must be sent while a response waits for a window. Below HTTP, [`crate::progress`]
-/// allows 67 s between acknowledged bytes.
+/// The time within which some DATA must be sent while a response waits for a flow-control window. Below HTTP,
+/// [`crate::peer_progress`] allows 67 s between acknowledged bytes.
 const DATA_TIMEOUT: Duration = Duration::from_mins(1);
-/// The time after which a connection without a request and without a pending response ends; browsers close theirs after
-/// as long.
+/// The time after which a connection without a request and without a pending response ends. Browsers close idle
+/// connections after a similar time.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
-/// The time for the answer to a PING if much was sent to the peer: the PING arrives only after all of that.
-const SLOW_TIMEOUT: Duration = Duration::from_mins(3);
+/// The time within which a PING must be acknowledged if other output was sent since the peer last sent something: the
+/// PING arrives only after that output.
+const SLOW_PING_TIMEOUT: Duration = Duration::from_mins(3);
 
 /// The conditions that a connection waits on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the flags are independent of each other
 pub(super) struct WaitConditions {
-    /// Part of the preface, of a frame or of a field block has come.
+    /// A part of the preface, of a frame or of a field block was received.
     pub(super) is_partial: bool,
-    /// Pending responses wait for a window.
+    /// Pending responses wait for a flow-control window.
     pub(super) needs_window: bool,
-    /// DATA is queued for the socket; [`crate::guard`] checks there whether the peer reads.
+    /// DATA is queued for the socket. [`crate::stall_timeout`] checks whether the peer reads it.
     pub(super) sends_data: bool,
-    /// Work or output is pending: silence of the peer means nothing.
+    /// Work or output is pending, so the peer need not send anything.
     pub(super) is_busy: bool,
     /// No response is pending, and the connection waits for the next request.
     pub(super) is_idle: bool,
     /// DATA frames queued since the connection began.
     pub(super) data_frames: u64,
-    /// The newest stream.
-    pub(super) newest: u32,
+    /// The newest stream that the peer has opened.
+    pub(super) newest_stream: u32,
 }
 
 /// The action for a deadline that has passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DeadlineAction {
     /// No deadline has passed.
-    Nothing,
-    /// Send a PING: the peer has been silent.
-    Silent,
-    /// Shut the connection down gracefully: it has been idle.
-    Idle,
-    /// End the connection: the peer accepts no DATA.
-    Stalled,
-    /// Drop the connection.
-    Lost,
+    None,
+    /// Send a PING, because the peer has been silent.
+    SendPing,
+    /// Shut the connection down gracefully, because it has been idle.
+    ShutDown,
+    /// End the connection with a connection error, because the peer accepts no DATA.
+    Fail,
+    /// Drop the connection at once, because the peer does not respond.
+    Drop,
 }
 
 /// The deadlines of a connection. None is set before the connection first has to wait.
 #[derive(Debug, Default)]
 pub(super) struct Deadlines {
     /// The deadline for the rest of a partial frame or block.
-    whole_by: Option<Instant>,
+    partial_input_deadline: Option<Instant>,
     /// The deadline for any input.
-    heard_by: Option<Instant>,
-    /// Whether a PING was sent since the peer was last heard.
-    was_asked: bool,
+    input_deadline: Option<Instant>,
+    /// Whether a PING was sent since the last input.
+    has_sent_ping: bool,
     /// The deadline for DATA, and the number of DATA frames when it was set.
-    data_by: Option<(Instant, u64)>,
+    data_deadline: Option<(Instant, u64)>,
     /// The deadline for a request, and the newest stream when it was set.
-    request_by: Option<(Instant, u32)>,
+    request_deadline: Option<(Instant, u32)>,
 }
 
 impl Deadlines {
     /// Clears the deadline for a partial frame or block, because it is complete.
-    pub(super) fn clear_partial(&mut self) {
-        self.whole_by = None;
+    pub(super) fn clear_partial_input(&mut self) {
+        self.partial_input_deadline = None;
     }
 
-    /// Clears the deadline for input, because some has come.
+    /// Clears the deadline for input, because some was received.
     pub(super) fn clear_silence(&mut self) {
-        (self.heard_by, self.was_asked) = (None, false);
+        (self.input_deadline, self.has_sent_ping) = (None, false);
     }
 
     /// Clears all deadlines.
@@ -80,53 +81,61 @@ impl Deadlines {
         *self = Deadlines::default();
     }
 
-    /// Sets and clears deadlines for what the connection now waits for. A deadline that is already set stays.
-    pub(super) fn update(&mut self, now: Instant, waiting: &WaitConditions) {
-        if waiting.is_partial {
-            self.whole_by.get_or_insert(now + HEAD_TIMEOUT);
+    /// Sets and clears deadlines for the conditions that the connection now waits on. A deadline that is already set
+    /// stays.
+    pub(super) fn update(&mut self, now: Instant, conditions: &WaitConditions) {
+        if conditions.is_partial {
+            self.partial_input_deadline.get_or_insert(now + HEAD_TIMEOUT);
         }
-        if waiting.is_busy {
+        if conditions.is_busy {
             self.clear_silence();
         } else {
-            self.heard_by.get_or_insert(now + HEAD_TIMEOUT);
+            self.input_deadline.get_or_insert(now + HEAD_TIMEOUT);
         }
-        let stalls = waiting.needs_window && !waiting.sends_data;
-        self.data_by = self.data_by.filter(|(_, frames)| stalls && *frames == waiting.data_frames);
-        if stalls {
-            self.data_by.get_or_insert((now + DATA_TIMEOUT, waiting.data_frames));
+        let is_stalled = conditions.needs_window && !conditions.sends_data;
+        self.data_deadline = self.data_deadline.filter(|(_, frames)| is_stalled && *frames == conditions.data_frames);
+        if is_stalled {
+            self.data_deadline.get_or_insert((now + DATA_TIMEOUT, conditions.data_frames));
         }
-        self.request_by = self.request_by.filter(|(_, newest)| waiting.is_idle && *newest == waiting.newest);
-        if waiting.is_idle {
-            self.request_by.get_or_insert((now + IDLE_TIMEOUT, waiting.newest));
+        self.request_deadline = self
+            .request_deadline
+            .filter(|(_, newest_stream)| conditions.is_idle && *newest_stream == conditions.newest_stream);
+        if conditions.is_idle {
+            self.request_deadline.get_or_insert((now + IDLE_TIMEOUT, conditions.newest_stream));
         }
     }
 
     /// Returns the nearest deadline.
     pub(super) fn next(&self) -> Option<Instant> {
-        let data_by = self.data_by.map(|(until, _)| until);
-        let request_by = self.request_by.map(|(until, _)| until);
-        self.whole_by.into_iter().chain(self.heard_by).chain(data_by).chain(request_by).min()
+        let data_deadline = self.data_deadline.map(|(deadline, _)| deadline);
+        let request_deadline = self.request_deadline.map(|(deadline, _)| deadline);
+        self.partial_input_deadline
+            .into_iter()
+            .chain(self.input_deadline)
+            .chain(data_deadline)
+            .chain(request_deadline)
+            .min()
     }
 
-    /// Returns the action that is due. `has_sent` is whether anything was sent since the peer was last heard.
+    /// Returns the action that is due. `has_sent` states whether anything was sent since the last input.
     pub(super) fn check(&mut self, now: Instant, has_sent: bool) -> DeadlineAction {
-        let is_over = |until: Option<Instant>| until.is_some_and(|until| now >= until);
-        if is_over(self.data_by.map(|(until, _)| until)) {
-            return DeadlineAction::Stalled;
+        let has_passed = |deadline: Option<Instant>| deadline.is_some_and(|deadline| now >= deadline);
+        if has_passed(self.data_deadline.map(|(deadline, _)| deadline)) {
+            return DeadlineAction::Fail;
         }
-        if is_over(self.whole_by) || (is_over(self.heard_by) && self.was_asked) {
-            return DeadlineAction::Lost;
+        if has_passed(self.partial_input_deadline) || (has_passed(self.input_deadline) && self.has_sent_ping) {
+            return DeadlineAction::Drop;
         }
-        if is_over(self.request_by.map(|(until, _)| until)) {
-            self.request_by = None;
-            return DeadlineAction::Idle;
+        if has_passed(self.request_deadline.map(|(deadline, _)| deadline)) {
+            self.request_deadline = None;
+            return DeadlineAction::ShutDown;
         }
-        if is_over(self.heard_by) {
-            self.was_asked = true;
-            self.heard_by = Some(now + if has_sent { SLOW_TIMEOUT } else { HEAD_TIMEOUT });
-            return DeadlineAction::Silent;
+        if has_passed(self.input_deadline) {
+            self.has_sent_ping = true;
+            self.input_deadline = Some(now + if has_sent { SLOW_PING_TIMEOUT } else { HEAD_TIMEOUT });
+            return DeadlineAction::SendPing;
         }
-        DeadlineAction::Nothing
+        DeadlineAction::None
     }
 }
 
@@ -134,89 +143,94 @@ impl Deadlines {
 mod tests {
     use super::*;
 
-    /// Simulates a connection second by second: `state` gives what it waits for, and whether the peer sends anything in
-    /// that second. Returns the second in which it ends, and how.
+    /// Simulates a connection second by second: `state` returns the conditions that it waits on, and whether the peer
+    /// sends anything in that second. Returns the second in which the connection ends, and how.
     fn end(seconds: u64, state: impl Fn(u64) -> (WaitConditions, bool)) -> Option<(u64, DeadlineAction)> {
-        let (begun, mut deadlines) = (Instant::now(), Deadlines::default());
+        let (start, mut deadlines) = (Instant::now(), Deadlines::default());
         for second in 0..seconds {
-            let now = begun + Duration::from_secs(second);
+            let now = start + Duration::from_secs(second);
             match deadlines.check(now, false) {
-                DeadlineAction::Nothing | DeadlineAction::Silent => {}
-                end => return Some((second, end)),
+                DeadlineAction::None | DeadlineAction::SendPing => {}
+                action => return Some((second, action)),
             }
-            let (waiting, is_heard) = state(second);
-            if is_heard {
+            let (conditions, has_input) = state(second);
+            if has_input {
                 deadlines.clear_silence();
             }
-            deadlines.update(now, &waiting);
-            assert!(waiting.is_busy || deadlines.next().is_some_and(|next| next > now), "a state without a deadline");
+            deadlines.update(now, &conditions);
+            assert!(
+                conditions.is_busy || deadlines.next().is_some_and(|next| next > now),
+                "a state without a deadline"
+            );
         }
         None
     }
 
-    const STALLS: WaitConditions = WaitConditions {
+    const STALLED: WaitConditions = WaitConditions {
         is_partial: false,
         needs_window: true,
         sends_data: false,
         is_busy: false,
         is_idle: false,
         data_frames: 7,
-        newest: 9,
+        newest_stream: 9,
     };
-    const IDLE: WaitConditions = WaitConditions { needs_window: false, is_idle: true, ..STALLS };
+    const IDLE: WaitConditions = WaitConditions { needs_window: false, is_idle: true, ..STALLED };
 
     #[test]
     fn a_reader_that_takes_nothing_is_ended_whatever_frames_it_sends() {
         for frames_every in [1, 5, 25, 29] {
-            let ended = end(600, |second| (STALLS, second.is_multiple_of(frames_every)));
-            assert_eq!(ended, Some((60, DeadlineAction::Stalled)), "a frame every {frames_every} seconds");
+            let ended = end(600, |second| (STALLED, second.is_multiple_of(frames_every)));
+            assert_eq!(ended, Some((60, DeadlineAction::Fail)), "a frame every {frames_every} seconds");
         }
-        // The peer keeps requesting, and other output is stuck in between.
-        let asks = |second: u64| WaitConditions { newest: second as u32, is_busy: second.is_multiple_of(3), ..STALLS };
-        assert_eq!(end(600, |second| (asks(second), true)), Some((60, DeadlineAction::Stalled)));
+        // The peer sends requests continuously, and other output waits for the socket in between.
+        let requests =
+            |second: u64| WaitConditions { newest_stream: second as u32, is_busy: second.is_multiple_of(3), ..STALLED };
+        assert_eq!(end(600, |second| (requests(second), true)), Some((60, DeadlineAction::Fail)));
         // The peer sends nothing at all.
-        assert_eq!(end(600, |_| (STALLS, false)), Some((60, DeadlineAction::Stalled)));
+        assert_eq!(end(600, |_| (STALLED, false)), Some((60, DeadlineAction::Fail)));
     }
 
     #[test]
     fn a_reader_that_takes_a_little_within_each_minute_is_not_ended() {
-        for takes_every in [1, 30, 59] {
-            let takes = |second: u64| WaitConditions { data_frames: second / takes_every, ..STALLS };
+        for reads_every in [1, 30, 59] {
+            let reads_slowly = |second: u64| WaitConditions { data_frames: second / reads_every, ..STALLED };
             assert_eq!(
-                end(3_600, |second| (takes(second), second.is_multiple_of(takes_every))),
+                end(3_600, |second| (reads_slowly(second), second.is_multiple_of(reads_every))),
                 None,
-                "every {takes_every} s"
+                "every {reads_every} s"
             );
         }
         // Queued output leaves slowly: the progress of the peer is checked at the socket.
-        let slow = WaitConditions { sends_data: true, is_busy: true, ..STALLS };
+        let slow = WaitConditions { sends_data: true, is_busy: true, ..STALLED };
         assert_eq!(end(3_600, |_| (slow, false)), None);
     }
 
+    // Regression: HTTP/2: a connection without requests stayed open for as long as the client sent any frames.
     #[test]
     fn a_connection_without_requests_ends_within_its_idle_time_whatever_frames_come() {
         for frames_every in [1, 25] {
             let ended = end(3_600, |second| (IDLE, second.is_multiple_of(frames_every)));
-            assert_eq!(ended, Some((300, DeadlineAction::Idle)), "a frame every {frames_every} seconds");
+            assert_eq!(ended, Some((300, DeadlineAction::ShutDown)), "a frame every {frames_every} seconds");
         }
-        assert_eq!(end(3_600, |second| (WaitConditions { newest: (second / 299) as u32, ..IDLE }, true)), None);
-        assert_eq!(end(3_600, |_| (IDLE, false)), Some((60, DeadlineAction::Lost)), "one that is not there any more");
+        assert_eq!(end(3_600, |second| (WaitConditions { newest_stream: (second / 299) as u32, ..IDLE }, true)), None);
+        assert_eq!(end(3_600, |_| (IDLE, false)), Some((60, DeadlineAction::Drop)), "a peer that is no longer there");
     }
 
     #[test]
     fn what_has_begun_to_come_must_be_whole_in_time() {
-        let partial = |waiting: WaitConditions| WaitConditions { is_partial: true, ..waiting };
-        assert_eq!(end(600, |_| (partial(IDLE), true)), Some((30, DeadlineAction::Lost)));
-        assert_eq!(end(600, |_| (partial(STALLS), true)), Some((30, DeadlineAction::Lost)));
+        let partial = |conditions: WaitConditions| WaitConditions { is_partial: true, ..conditions };
+        assert_eq!(end(600, |_| (partial(IDLE), true)), Some((30, DeadlineAction::Drop)));
+        assert_eq!(end(600, |_| (partial(STALLED), true)), Some((30, DeadlineAction::Drop)));
     }
 
     #[test]
     fn a_peer_to_which_much_is_on_its_way_has_longer_to_answer() {
-        let (begun, mut deadlines) = (Instant::now(), Deadlines::default());
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        deadlines.update(begun, &IDLE);
-        assert_eq!(deadlines.check(at(30), true), DeadlineAction::Silent);
-        assert_eq!(deadlines.check(at(209), true), DeadlineAction::Nothing);
-        assert_eq!(deadlines.check(at(210), true), DeadlineAction::Lost);
+        let (start, mut deadlines) = (Instant::now(), Deadlines::default());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        deadlines.update(start, &IDLE);
+        assert_eq!(deadlines.check(at(30), true), DeadlineAction::SendPing);
+        assert_eq!(deadlines.check(at(209), true), DeadlineAction::None);
+        assert_eq!(deadlines.check(at(210), true), DeadlineAction::Drop);
     }
 }

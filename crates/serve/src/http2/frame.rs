@@ -2,10 +2,11 @@
 
 /// The length of a frame header in bytes.
 pub(super) const HEADER_BYTES: usize = 9;
-/// The largest payload in bytes. It is the initial `SETTINGS_MAX_FRAME_SIZE`, which we do not raise (RFC 9113, section
-/// 6.5.2).
+/// The largest payload in bytes. It is the initial `SETTINGS_MAX_FRAME_SIZE`, which this server does not raise (RFC
+/// 9113, section 6.5.2).
 pub(super) const MAX_PAYLOAD_BYTES: usize = 16_384;
 
+// The frame types (RFC 9113, section 6).
 pub(super) const DATA: u8 = 0;
 pub(super) const HEADERS: u8 = 1;
 pub(super) const PRIORITY: u8 = 2;
@@ -17,11 +18,12 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
+// The flags of frames.
 pub(super) const ACK: u8 = 0x1;
 pub(super) const END_STREAM: u8 = 0x1;
 pub(super) const END_HEADERS: u8 = 0x4;
-const PADDED: u8 = 0x8;
-const WITH_PRIORITY: u8 = 0x20;
+const PADDED_FLAG: u8 = 0x8;
+const PRIORITY_FLAG: u8 = 0x20;
 
 /// An error code (RFC 9113, section 7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +40,12 @@ pub(super) enum ErrorCode {
     EnhanceYourCalm = 11,
 }
 
-/// An error, and the part that it ends.
+/// An error of the peer: a connection error or a stream error (RFC 9113, section 5.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Http2Error {
-    /// A connection error.
+    /// An error that ends the connection.
     Connection(ErrorCode),
-    /// A stream error.
+    /// An error that ends the stream with this id.
     Stream(u32, ErrorCode),
 }
 
@@ -76,11 +78,11 @@ impl FrameHeader {
     /// Returns the payload of a DATA or HEADERS frame without its padding and, for HEADERS, without its priority.
     pub(super) fn unpadded<'a>(&self, mut payload: &'a [u8]) -> Result<&'a [u8], Http2Error> {
         let mut padding = 0;
-        if self.has(PADDED) {
+        if self.has(PADDED_FLAG) {
             let (&first, rest) = payload.split_first().ok_or(Http2Error::Connection(ErrorCode::FrameSize))?;
             (padding, payload) = (usize::from(first), rest);
         }
-        if self.kind == HEADERS && self.has(WITH_PRIORITY) {
+        if self.kind == HEADERS && self.has(PRIORITY_FLAG) {
             payload = payload.get(5..).ok_or(Http2Error::Connection(ErrorCode::FrameSize))?;
         }
         let len = payload.len().checked_sub(padding).ok_or(Http2Error::Connection(ErrorCode::Protocol))?;
@@ -93,7 +95,7 @@ pub(super) fn read_be(bytes: &[u8]) -> u32 {
     bytes.iter().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }
 
-/// Makes the header of a frame with a payload of `len` bytes.
+/// Encodes the header of a frame with a payload of `len` bytes.
 pub(super) fn encode_header(len: usize, kind: u8, flags: u8, stream: u32) -> [u8; HEADER_BYTES] {
     let mut bytes = [0; HEADER_BYTES];
     bytes[..3].copy_from_slice(&(len as u32).to_be_bytes()[1..]);
@@ -116,7 +118,7 @@ mod tests {
         let frame = FrameHeader { len: 3, kind: DATA, flags: END_STREAM, stream: 5 };
         assert_eq!(FrameHeader::parse(&bytes), Ok(Some((frame, &b"abc"[..]))));
         bytes[5] |= 0x80;
-        assert_eq!(FrameHeader::parse(&bytes).unwrap().unwrap().0.stream, 5, "one bit is reserved");
+        assert_eq!(FrameHeader::parse(&bytes).unwrap().unwrap().0.stream, 5, "the reserved bit is ignored");
         let long = Err(Http2Error::Connection(ErrorCode::FrameSize));
         assert_eq!(FrameHeader::parse(&encode_header(MAX_PAYLOAD_BYTES + 1, DATA, 0, 1)), long);
         assert_eq!(FrameHeader::parse(&encode_header(MAX_PAYLOAD_BYTES, DATA, 0, 1)), Ok(None));
@@ -126,13 +128,13 @@ mod tests {
     fn padding_and_priority_are_no_content() {
         let frame = |kind, flags| FrameHeader { len: 0, kind, flags, stream: 1 };
         assert_eq!(frame(DATA, 0).unpadded(b"abc"), Ok(&b"abc"[..]));
-        assert_eq!(frame(DATA, PADDED).unpadded(b"\x01abc"), Ok(&b"ab"[..]));
-        assert_eq!(frame(DATA, PADDED).unpadded(b"\x03abc"), Ok(&b""[..]));
-        assert_eq!(frame(DATA, PADDED).unpadded(b"\x04abc"), Err(Http2Error::Connection(ErrorCode::Protocol)));
-        assert_eq!(frame(DATA, PADDED).unpadded(b""), Err(Http2Error::Connection(ErrorCode::FrameSize)));
-        assert_eq!(frame(HEADERS, WITH_PRIORITY).unpadded(b"pppppabc"), Ok(&b"abc"[..]));
-        assert_eq!(frame(HEADERS, WITH_PRIORITY | PADDED).unpadded(b"\x02pppppabc"), Ok(&b"a"[..]));
-        assert_eq!(frame(HEADERS, WITH_PRIORITY).unpadded(b"pppp"), Err(Http2Error::Connection(ErrorCode::FrameSize)));
-        assert_eq!(frame(DATA, WITH_PRIORITY).unpadded(b"pppp"), Ok(&b"pppp"[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x01abc"), Ok(&b"ab"[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x03abc"), Ok(&b""[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x04abc"), Err(Http2Error::Connection(ErrorCode::Protocol)));
+        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b""), Err(Http2Error::Connection(ErrorCode::FrameSize)));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG).unpadded(b"pppppabc"), Ok(&b"abc"[..]));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG | PADDED_FLAG).unpadded(b"\x02pppppabc"), Ok(&b"a"[..]));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG).unpadded(b"pppp"), Err(Http2Error::Connection(ErrorCode::FrameSize)));
+        assert_eq!(frame(DATA, PRIORITY_FLAG).unpadded(b"pppp"), Ok(&b"pppp"[..]));
     }
 }

@@ -1,11 +1,11 @@
 //! HTTP/2 (RFC 9113) for site resources, written by hand because a site needs only part of it: no request body is used,
-//! nothing is pushed, and nearly every response is available at once, so a request needs no object and no task of its
-//! own.
+//! nothing is pushed, and nearly every response is available at once, so a request needs no separate object and no
+//! separate task.
 //!
 //! In a turn the connection queues as much of the pending responses as the flow-control windows allow ([`streams`]),
-//! sends the queue in one write ([`send_buffer`]), then reads and handles what has come, frame by frame ([`receive`],
-//! [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and answered ([`respond`]) from the response
-//! cache or by the handler.
+//! sends the queue in one write ([`send_buffer`]), then reads the received bytes and handles them frame by frame
+//! ([`receive`], [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and answered ([`respond`]) from
+//! the response cache or by the handler.
 //!
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
 //! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
@@ -55,10 +55,11 @@ const MAX_STREAMS: usize = 128;
 const READ_BUFFER_BYTES: usize = 32 * 1024;
 /// The payload of the PING that follows the first GOAWAY. Its acknowledgement shows that the peer has seen the GOAWAY.
 const SHUTDOWN_PING: &[u8; 8] = b"docwharf";
-/// The payload of the PING to a peer that has been silent.
-const KEEPALIVE_PING: &[u8; 8] = b"anybody?";
-/// The time, and the number of bytes, for which input is still read and dropped after the connection has ended.
+/// The payload of the PING that checks whether a silent peer is still connected.
+const KEEPALIVE_PING: &[u8; 8] = b"liveness";
+/// The longest time for which input is still read and discarded after the last output was sent.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+/// The largest number of bytes that are read and discarded in that time.
 const MAX_LINGER_BYTES: usize = 1 << 20;
 
 thread_local! {
@@ -67,21 +68,23 @@ thread_local! {
 }
 
 /// An HTTP/2 connection to a site.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the flags are independent of each other
 pub struct Http2Connection {
     site: Arc<Site>,
     peer: Peer,
-    /// Set when a request has come.
-    begun: Arc<AtomicBool>,
+    /// Set when the first request is received.
+    request_received: Arc<AtomicBool>,
     /// The rest of the connection preface that the peer still has to send.
     preface: &'static [u8],
-    /// Whether the SETTINGS frame that follows the preface has come.
+    /// Whether the SETTINGS frame that follows the preface was received.
     has_settings: bool,
-    /// Bytes that were read but not handled: a partial frame, or more if `is_behind`.
-    rest: Vec<u8>,
-    /// Whether `rest` may hold complete frames, which wait until queued output is sent or the next turn starts.
-    is_behind: bool,
-    block: Option<PartialFieldBlock>,
+    /// Bytes that were read but not handled: a partial frame, or more if `has_unhandled_frames` is set.
+    unhandled_input: Vec<u8>,
+    /// Whether `unhandled_input` may hold complete frames, which wait until queued output is sent or the next turn
+    /// starts.
+    has_unhandled_frames: bool,
+    /// A field block whose last frame was not received yet.
+    partial_block: Option<PartialFieldBlock>,
     decoder: HpackDecoder,
     /// The newest stream that the peer has opened.
     newest_stream: u32,
@@ -90,18 +93,18 @@ pub struct Http2Connection {
     /// Responses that are not available yet; only while replaced versions are opened after a start.
     deferred: Vec<DeferredResponse>,
     send_buffer: SendBuffer,
-    /// Whether a response head was sent: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].
+    /// Whether a response head was queued: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].
     has_sent_head: bool,
     abuse_counters: AbuseCounters,
-    turn: TurnBudget,
-    /// Whether the turn's time is over: input that has come waits for the next turn.
+    turn_budget: TurnBudget,
+    /// Whether the turn's time is over: received input then waits for the next turn.
     is_turn_over: bool,
-    end: ShutdownState,
+    shutdown: ShutdownState,
     /// Whether the peer has closed its sending side.
     is_input_closed: bool,
     deadlines: Deadlines,
     /// The time at which the connection is dropped, once everything has been sent.
-    linger_until: Option<Instant>,
+    linger_deadline: Option<Instant>,
     lingered_bytes: usize,
     /// The last stream in the newest GOAWAY.
     last_goaway_stream: u32,
@@ -112,17 +115,18 @@ struct DeferredResponse {
     stream: u32,
     /// Whether the request's body is still being sent.
     is_request_open: bool,
-    /// The total of the `WINDOW_UPDATE` frames that came for the stream meanwhile, in bytes.
-    widened: u32,
+    /// The sum of the increments of the WINDOW_UPDATE frames that were received for the stream meanwhile, in bytes.
+    window_increment: u32,
     response: DeferredSiteResponse,
 }
 
 /// A field block that continues in the next frame.
 struct PartialFieldBlock {
     stream: u32,
-    is_last: bool,
+    /// Whether the HEADERS frame has END_STREAM.
+    ends_stream: bool,
     bytes: Vec<u8>,
-    frames: usize,
+    frame_count: usize,
 }
 
 /// The outcome of a turn.
@@ -130,9 +134,9 @@ enum TurnOutcome {
     /// The connection has ended.
     Ended,
     /// The connection waits for the peer, for the socket or for a body that is being inflated.
-    Waits,
-    /// There is more work, but it is the turn of other connections.
-    Yields,
+    Waiting,
+    /// More work is pending, but other connections have their turn first.
+    Yield,
 }
 
 /// The progress of the connection's shutdown.
@@ -143,25 +147,25 @@ enum ShutdownState {
     /// deadline.
     Draining(Instant),
     /// The final GOAWAY was sent; later requests are not answered.
-    FinalGoaway,
+    FinalGoawaySent,
     /// The peer has sent GOAWAY and opens no more streams.
-    PeerLeft,
-    /// The connection has failed with a connection error.
+    GoawayReceived,
+    /// The connection ended with a connection error (RFC 9113, section 5.4.1).
     Failed,
 }
 
 impl Http2Connection {
-    /// Creates a connection on which nothing has been read. `begun` is set when a request has come.
-    pub fn new(site: Arc<Site>, peer: Peer, begun: Arc<AtomicBool>) -> Http2Connection {
-        let mut two = Http2Connection {
+    /// Creates a connection on which nothing was read. `request_received` is set when the first request is received.
+    pub fn new(site: Arc<Site>, peer: Peer, request_received: Arc<AtomicBool>) -> Http2Connection {
+        let mut connection = Http2Connection {
             site,
             peer,
-            begun,
+            request_received,
             preface: CLIENT_PREFACE,
             has_settings: false,
-            rest: Vec::new(),
-            is_behind: false,
-            block: None,
+            unhandled_input: Vec::new(),
+            has_unhandled_frames: false,
+            partial_block: None,
             decoder: HpackDecoder::default(),
             newest_stream: 0,
             uploads: Uploads::default(),
@@ -170,23 +174,23 @@ impl Http2Connection {
             send_buffer: SendBuffer::default(),
             has_sent_head: false,
             abuse_counters: AbuseCounters::new(Instant::now()),
-            turn: TurnBudget::new(),
+            turn_budget: TurnBudget::new(),
             is_turn_over: false,
-            end: ShutdownState::Open,
+            shutdown: ShutdownState::Open,
             is_input_closed: false,
             deadlines: Deadlines::default(),
-            linger_until: None,
+            linger_deadline: None,
             lingered_bytes: 0,
             last_goaway_stream: 0x7fff_ffff,
         };
-        two.queue_settings();
-        two
+        connection.queue_settings();
+        connection
     }
 
-    /// Queues our SETTINGS (RFC 9113, section 6.5.2). The last one is `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218,
-    /// section 2.1).
+    /// Queues the SETTINGS of this server (RFC 9113, section 6.5.2). The last one is `SETTINGS_NO_RFC7540_PRIORITIES`
+    /// (RFC 9218, section 2.1).
     fn queue_settings(&mut self) {
-        let settings = [(3u16, MAX_STREAMS as u32), (6, hpack::MOST_FIELDS as u32), (9, 1)];
+        let settings = [(3u16, MAX_STREAMS as u32), (6, hpack::MAX_FIELD_LIST_BYTES as u32), (9, 1)];
         let payload: Vec<u8> = settings
             .iter()
             .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
@@ -195,170 +199,180 @@ impl Http2Connection {
     }
 
     /// Handles the bytes that were read to detect the protocol.
-    pub(super) fn begin(&mut self, early: &[u8]) {
-        self.receive(early);
+    pub(super) fn receive_initial_bytes(&mut self, bytes: &[u8]) {
+        self.receive(bytes);
     }
 
-    /// Returns the nearest deadline of the peer.
+    /// Returns the nearest deadline by which the peer must act.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let asked = if let ShutdownState::Draining(until) = self.end { Some(until) } else { None };
-        self.deadlines.next().into_iter().chain(self.linger_until).chain(asked).min()
+        let drain_deadline = if let ShutdownState::Draining(deadline) = self.shutdown { Some(deadline) } else { None };
+        self.deadlines.next().into_iter().chain(self.linger_deadline).chain(drain_deadline).min()
     }
 
     /// Acts on deadlines that have passed; returns whether the connection has to be dropped.
     pub(super) fn handle_deadlines(&mut self) -> bool {
         let now = Instant::now();
-        if self.linger_until.is_some_and(|until| now >= until) {
+        if self.linger_deadline.is_some_and(|deadline| now >= deadline) {
             return true;
         }
         match self.deadlines.check(now, self.send_buffer.has_sent) {
-            DeadlineAction::Nothing => {}
-            DeadlineAction::Silent => self.send_buffer.queue_frame(frame::PING, 0, 0, KEEPALIVE_PING),
-            DeadlineAction::Idle => self.finish(),
-            // While output waits for the socket, a GOAWAY could not be sent.
-            DeadlineAction::Stalled if self.send_buffer.is_empty() => self.fail_connection(ErrorCode::EnhanceYourCalm),
-            DeadlineAction::Stalled | DeadlineAction::Lost => return true,
+            DeadlineAction::None => {}
+            DeadlineAction::SendPing => self.send_buffer.queue_frame(frame::PING, 0, 0, KEEPALIVE_PING),
+            DeadlineAction::ShutDown => self.finish(),
+            // A GOAWAY can be sent only if no output waits for the socket.
+            DeadlineAction::Fail if self.send_buffer.is_empty() => self.fail_connection(ErrorCode::EnhanceYourCalm),
+            DeadlineAction::Fail | DeadlineAction::Drop => return true,
         }
-        if let ShutdownState::Draining(until) = self.end
-            && now >= until
+        if let ShutdownState::Draining(deadline) = self.shutdown
+            && now >= deadline
         {
             self.queue_final_goaway();
         }
         false
     }
 
-    /// Starts a graceful shutdown: pending and arriving requests are answered until the peer has acknowledged the first
+    /// Starts a graceful shutdown: requests are answered until the peer has acknowledged the PING behind the first
     /// GOAWAY. The second GOAWAY then names the last request that is answered, so that no request sent meanwhile is
     /// lost (RFC 9113, section 6.8).
     pub(super) fn finish(&mut self) {
-        if self.end == ShutdownState::Open {
+        if self.shutdown == ShutdownState::Open {
             self.queue_goaway(0x7fff_ffff, ErrorCode::None);
             self.send_buffer.queue_frame(frame::PING, 0, 0, SHUTDOWN_PING);
-            self.end = ShutdownState::Draining(Instant::now() + LAST_REQUEST_TIMEOUT);
+            self.shutdown = ShutdownState::Draining(Instant::now() + LAST_REQUEST_TIMEOUT);
         }
     }
 
     fn queue_final_goaway(&mut self) {
         self.queue_goaway(self.newest_stream, ErrorCode::None);
-        self.end = ShutdownState::FinalGoaway;
+        self.shutdown = ShutdownState::FinalGoawaySent;
     }
 
-    fn queue_goaway(&mut self, last: u32, code: ErrorCode) {
-        // The last stream may not increase (RFC 9113, section 6.8).
-        let last = last.min(self.last_goaway_stream);
-        self.last_goaway_stream = last;
-        self.send_buffer.queue_frame(frame::GOAWAY, 0, 0, &[last.to_be_bytes(), (code as u32).to_be_bytes()].concat());
+    fn queue_goaway(&mut self, last_stream: u32, code: ErrorCode) {
+        // The last stream id must not increase (RFC 9113, section 6.8).
+        let last_stream = last_stream.min(self.last_goaway_stream);
+        self.last_goaway_stream = last_stream;
+        let payload = [last_stream.to_be_bytes(), (code as u32).to_be_bytes()].concat();
+        self.send_buffer.queue_frame(frame::GOAWAY, 0, 0, &payload);
     }
 
     /// Runs a turn; ready when the connection has ended.
     pub fn poll<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
-        (self.turn, self.is_turn_over) = (TurnBudget::new(), false);
-        match self.turn(stream, context) {
+        (self.turn_budget, self.is_turn_over) = (TurnBudget::new(), false);
+        match self.run_turn(stream, context) {
             TurnOutcome::Ended => return Poll::Ready(()),
-            TurnOutcome::Yields => end_turn(context),
-            TurnOutcome::Waits => {
-                let waiting = self.waiting();
-                if self.linger_until.is_none() && self.end != ShutdownState::Failed {
-                    self.deadlines.update(Instant::now(), &waiting);
+            TurnOutcome::Yield => end_turn(context),
+            TurnOutcome::Waiting => {
+                let conditions = self.wait_conditions();
+                if self.linger_deadline.is_none() && self.shutdown != ShutdownState::Failed {
+                    self.deadlines.update(Instant::now(), &conditions);
                 }
-                debug_assert!(waiting.is_busy || self.deadline().is_some(), "a state that waits for ever");
+                debug_assert!(conditions.is_busy || self.deadline().is_some(), "a waiting state needs a deadline");
             }
         }
         Poll::Pending
     }
 
     /// Describes what the connection waits for when it cannot proceed.
-    fn waiting(&self) -> WaitConditions {
-        let answers = self.streams.len();
+    fn wait_conditions(&self) -> WaitConditions {
+        let pending_responses = self.streams.len();
         WaitConditions {
-            // Input that waits for us does not make the peer late.
-            is_partial: !self.is_behind && (!self.rest.is_empty() || self.block.is_some() || !self.has_settings),
-            needs_window: answers > 0,
-            sends_data: self.send_buffer.holds_data(),
-            is_busy: !self.send_buffer.is_empty() || self.streams.is_making || self.is_behind,
-            is_idle: answers == 0
+            // Input that this connection has not handled yet does not make the peer late.
+            is_partial: !self.has_unhandled_frames
+                && (!self.unhandled_input.is_empty() || self.partial_block.is_some() || !self.has_settings),
+            needs_window: pending_responses > 0,
+            sends_data: self.send_buffer.has_queued_data(),
+            is_busy: !self.send_buffer.is_empty() || self.streams.waits_for_inflater || self.has_unhandled_frames,
+            is_idle: pending_responses == 0
                 && self.deferred.is_empty()
-                && !self.send_buffer.holds_data()
-                && self.end == ShutdownState::Open,
+                && !self.send_buffer.has_queued_data()
+                && self.shutdown == ShutdownState::Open,
             data_frames: self.streams.served.data_frames,
-            newest: self.newest_stream,
+            newest_stream: self.newest_stream,
         }
     }
 
     /// Counts work of this cost (see [`TurnBudget::spend`]).
     fn spend(&mut self, cost: usize) {
-        self.is_turn_over |= self.turn.spend(cost);
+        self.is_turn_over |= self.turn_budget.spend(cost);
     }
 
-    fn turn<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> TurnOutcome {
+    fn run_turn<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        context: &mut Context<'_>,
+    ) -> TurnOutcome {
         loop {
-            match self.round(stream, context) {
-                Some(turn) => return turn,
-                None if self.is_turn_over => return TurnOutcome::Yields,
+            match self.run_round(stream, context) {
+                Some(outcome) => return outcome,
+                None if self.is_turn_over => return TurnOutcome::Yield,
                 None => {}
             }
         }
     }
 
     /// Sends, reads and handles input once. Returns the outcome of the turn if the turn is over.
-    fn round<S: AsyncRead + AsyncWrite + Unpin>(
+    fn run_round<S: AsyncRead + AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Option<TurnOutcome> {
-        let is_there_more = self.queue_responses(context);
-        let before = self.send_buffer.sent();
-        let is_stuck = match self.send_buffer.send(stream, context) {
+        let can_queue_more = self.queue_responses(context);
+        let sent_before = self.send_buffer.sent();
+        let is_send_blocked = match self.send_buffer.send(stream, context) {
             Poll::Ready(Err(_)) => return Some(TurnOutcome::Ended),
             sent => sent.is_pending(),
         };
-        self.spend((self.send_buffer.sent() - before) as usize);
-        if !is_stuck && !is_there_more && self.is_over() {
-            return Some(if self.linger(stream, context).is_ready() { TurnOutcome::Ended } else { TurnOutcome::Waits });
+        self.spend((self.send_buffer.sent() - sent_before) as usize);
+        if !is_send_blocked && !can_queue_more && self.is_finished() {
+            return Some(if self.linger(stream, context).is_ready() {
+                TurnOutcome::Ended
+            } else {
+                TurnOutcome::Waiting
+            });
         }
-        if self.is_behind && !self.send_buffer.is_full() {
+        if self.has_unhandled_frames && !self.send_buffer.is_full() {
             self.receive(&[]);
             return None;
         }
         // Input is read even while output is pending: it may be another request or the reset of an earlier one.
-        let can_read = !self.is_input_closed && !self.is_behind && self.end != ShutdownState::Failed;
-        let came = if can_read { self.read(stream, context) } else { Poll::Pending };
-        match came {
+        let can_read = !self.is_input_closed && !self.has_unhandled_frames && self.shutdown != ShutdownState::Failed;
+        let input = if can_read { self.read(stream, context) } else { Poll::Pending };
+        match input {
             Poll::Ready(None) => Some(TurnOutcome::Ended),
-            Poll::Ready(Some(())) if !is_stuck && !self.streams.is_making => None,
-            Poll::Ready(Some(())) => Some(TurnOutcome::Yields),
+            Poll::Ready(Some(())) if !is_send_blocked && !self.streams.waits_for_inflater => None,
+            Poll::Ready(Some(())) => Some(TurnOutcome::Yield),
             // A body that is being inflated has already woken the task.
-            Poll::Pending if is_stuck || self.streams.is_making => Some(TurnOutcome::Waits),
-            Poll::Pending if is_there_more => None,
+            Poll::Pending if is_send_blocked || self.streams.waits_for_inflater => Some(TurnOutcome::Waiting),
+            Poll::Pending if can_queue_more => None,
             Poll::Pending if self.is_input_closed && self.deferred.is_empty() => {
-                // The peer sends nothing more, so no window can grow: close.
+                // The peer sends nothing more, so it cannot enlarge a window: close.
                 let is_shut = Pin::new(stream).poll_shutdown(context).is_ready();
-                Some(if is_shut { TurnOutcome::Ended } else { TurnOutcome::Waits })
+                Some(if is_shut { TurnOutcome::Ended } else { TurnOutcome::Waiting })
             }
-            Poll::Pending => Some(TurnOutcome::Waits),
+            Poll::Pending => Some(TurnOutcome::Waiting),
         }
     }
 
-    /// Closes the sending side, then reads and drops input for a moment. Closing a socket with unread bytes resets the
-    /// connection, and the peer may lose data that it has not read yet.
+    /// Closes the sending side, then reads and discards input for a moment. Closing a socket with unread bytes resets
+    /// the connection, and the peer may lose data that it has not read yet.
     fn linger<S: AsyncRead + AsyncWrite + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<()> {
-        if self.linger_until.is_none() {
+        if self.linger_deadline.is_none() {
             match Pin::new(&mut *stream).poll_shutdown(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(_)) => return Poll::Ready(()),
                 Poll::Ready(Ok(())) => {}
             }
-            self.linger_until = Some(Instant::now() + LINGER_TIMEOUT);
+            self.linger_deadline = Some(Instant::now() + LINGER_TIMEOUT);
             self.deadlines.clear();
         }
         let mut buffer = BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
         let done = loop {
-            let mut room = ReadBuf::new(&mut buffer);
-            match Pin::new(&mut *stream).poll_read(context, &mut room) {
+            let mut read_buf = ReadBuf::new(&mut buffer);
+            match Pin::new(&mut *stream).poll_read(context, &mut read_buf) {
                 Poll::Pending => break Poll::Pending,
-                Poll::Ready(Ok(())) if !room.filled().is_empty() && self.lingered_bytes < MAX_LINGER_BYTES => {
-                    self.lingered_bytes += room.filled().len();
+                Poll::Ready(Ok(())) if !read_buf.filled().is_empty() && self.lingered_bytes < MAX_LINGER_BYTES => {
+                    self.lingered_bytes += read_buf.filled().len();
                 }
                 Poll::Ready(_) => break Poll::Ready(()),
             }
@@ -367,37 +381,39 @@ impl Http2Connection {
         done
     }
 
-    /// Queues as much of the pending responses as possible; returns whether more could follow once that is sent.
+    /// Queues as much of the pending responses as possible; returns whether more can be queued once that is sent.
     fn queue_responses(&mut self, context: &mut Context<'_>) -> bool {
-        if self.end == ShutdownState::Failed {
-            self.streams.is_making = false;
+        if self.shutdown == ShutdownState::Failed {
+            self.streams.waits_for_inflater = false;
             return false;
         }
-        let mut at = 0;
-        while let Some(later) = self.deferred.get_mut(at) {
-            match later.response.as_mut().poll(context) {
-                Poll::Pending => at += 1,
+        let mut index = 0;
+        while let Some(deferred) = self.deferred.get_mut(index) {
+            match deferred.response.as_mut().poll(context) {
+                Poll::Pending => index += 1,
                 Poll::Ready(response) => {
-                    let DeferredResponse { stream, is_request_open: is_fed, widened, .. } =
-                        self.deferred.swap_remove(at);
-                    self.queue_response(stream, is_fed, response, None);
+                    let DeferredResponse { stream, is_request_open, window_increment, .. } =
+                        self.deferred.swap_remove(index);
+                    self.queue_response(stream, is_request_open, response, None);
                     // A window that becomes too large is reported at the next WINDOW_UPDATE.
-                    let _ = self.streams.widen(stream, widened);
+                    let _ = self.streams.increase_window(stream, window_increment);
                 }
             }
         }
-        let is_there_more = self.streams.fill(&mut self.send_buffer, context);
+        let can_queue_more = self.streams.queue_data(&mut self.send_buffer, context);
         while let Some(id) = self.streams.next_answered_upload() {
-            self.has_answered_upload(id);
+            self.handle_answered_upload(id);
         }
-        is_there_more
+        can_queue_more
     }
 
-    /// Returns whether nothing more will be sent.
-    fn is_over(&self) -> bool {
-        match self.end {
+    /// Returns whether nothing more has to be sent.
+    fn is_finished(&self) -> bool {
+        match self.shutdown {
             ShutdownState::Failed => true,
-            ShutdownState::FinalGoaway | ShutdownState::PeerLeft => self.streams.len() == 0 && self.deferred.is_empty(),
+            ShutdownState::FinalGoawaySent | ShutdownState::GoawayReceived => {
+                self.streams.len() == 0 && self.deferred.is_empty()
+            }
             ShutdownState::Open | ShutdownState::Draining(_) => false,
         }
     }
@@ -406,10 +422,10 @@ impl Http2Connection {
     fn read<S: AsyncRead + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<Option<()>> {
         let mut buffer = BUFFER.take();
         buffer.resize(READ_BUFFER_BYTES, 0);
-        let mut room = ReadBuf::new(&mut buffer);
-        let read = Pin::new(stream).poll_read(context, &mut room);
-        let filled = room.filled().len();
-        let came = match read {
+        let mut read_buf = ReadBuf::new(&mut buffer);
+        let read = Pin::new(stream).poll_read(context, &mut read_buf);
+        let filled = read_buf.filled().len();
+        let input = match read {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Ready(Ok(())) => {
@@ -421,7 +437,7 @@ impl Http2Connection {
             }
         };
         BUFFER.set(buffer);
-        came
+        input
     }
 }
 

@@ -1,4 +1,4 @@
-//! The frames that a peer sends (RFC 9113, section 6), and what the connection does about each.
+//! Handles the frames that a peer sends (RFC 9113, section 6).
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -10,13 +10,14 @@ use super::request::are_trailers;
 use super::uploads::DiscardAction;
 use super::{Http2Connection, MAX_STREAMS, PartialFieldBlock, SHUTDOWN_PING, ShutdownState};
 
-/// The largest field block in bytes, encoded; the decoded size has a limit of its own.
+/// The largest field block in bytes, encoded; the decoded size has a separate limit.
 const MAX_BLOCK_BYTES: usize = 128 * 1024;
 /// The largest number of frames in a field block, some of which may be empty.
 const MAX_BLOCK_FRAMES: usize = 64;
-/// The cost of a frame besides its bytes, and of each byte of a field block, in bytes handled (see [`crate::turn`]).
-/// Decoding takes about a microsecond for 16 references to the dynamic table, which are 16 bytes.
+/// The cost of a frame besides its bytes, in bytes handled (see [`crate::turn`]).
 const FRAME_COST: usize = 64;
+/// The cost of each byte of a field block, in bytes handled. Decoding takes about a microsecond for 16 references to
+/// the dynamic table, which are 16 bytes.
 const FIELD_BYTE_COST: usize = 64;
 
 thread_local! {
@@ -25,131 +26,134 @@ thread_local! {
 }
 
 impl Http2Connection {
-    /// Handles input.
+    /// Handles received bytes, and stores an incomplete frame until more is received.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
-        if self.rest.is_empty() {
-            let taken = self.receive_frames(bytes);
-            if taken < bytes.len() {
-                self.rest = bytes[taken..].to_vec();
+        if self.unhandled_input.is_empty() {
+            let handled = self.receive_frames(bytes);
+            if handled < bytes.len() {
+                self.unhandled_input = bytes[handled..].to_vec();
             }
             return;
         }
-        let mut all = std::mem::take(&mut self.rest);
-        all.extend_from_slice(bytes);
-        let taken = self.receive_frames(&all);
-        if taken < all.len() {
-            all.drain(..taken);
-            self.rest = all;
+        let mut input = std::mem::take(&mut self.unhandled_input);
+        input.extend_from_slice(bytes);
+        let handled = self.receive_frames(&input);
+        if handled < input.len() {
+            input.drain(..handled);
+            self.unhandled_input = input;
         }
     }
 
     /// Handles the complete frames at the start of `bytes`, and returns their length.
     fn receive_frames(&mut self, bytes: &[u8]) -> usize {
-        let mut at = self.preface.len().min(bytes.len());
-        if bytes[..at] != self.preface[..at] {
-            return self.fail(ErrorCode::Protocol, bytes);
+        let mut handled = self.preface.len().min(bytes.len());
+        if bytes[..handled] != self.preface[..handled] {
+            return self.fail_and_discard(ErrorCode::Protocol, bytes);
         }
-        self.preface = &self.preface[at..];
-        self.is_behind = false;
-        self.abuse_counters.earn(self.streams.served);
-        while self.end != ShutdownState::Failed {
-            if self.send_buffer.is_full() || (self.is_turn_over && at < bytes.len()) {
-                self.is_behind = true;
-                return at;
+        self.preface = &self.preface[handled..];
+        self.has_unhandled_frames = false;
+        self.abuse_counters.add_budget(self.streams.served);
+        while self.shutdown != ShutdownState::Failed {
+            if self.send_buffer.is_full() || (self.is_turn_over && handled < bytes.len()) {
+                self.has_unhandled_frames = true;
+                return handled;
             }
-            let fault = match FrameHeader::parse(&bytes[at..]) {
-                Ok(None) => return at,
+            let error = match FrameHeader::parse(&bytes[handled..]) {
+                Ok(None) => return handled,
                 Ok(Some((frame, payload))) => {
-                    at += frame::HEADER_BYTES + frame.len;
+                    handled += frame::HEADER_BYTES + frame.len;
                     self.spend(FRAME_COST + frame.len);
-                    let fault = self.frame(frame, payload).err();
-                    if self.block.is_none() {
-                        self.deadlines.clear_partial();
+                    let error = self.handle_frame(frame, payload).err();
+                    if self.partial_block.is_none() {
+                        self.deadlines.clear_partial_input();
                     }
-                    fault
+                    error
                 }
-                Err(fault) => Some(fault),
+                Err(error) => Some(error),
             };
-            match fault {
+            match error {
                 None => {}
                 Some(Http2Error::Stream(id, code)) => {
-                    if let Err(Http2Error::Connection(code)) = self.reset(id, code) {
-                        return self.fail(code, bytes);
+                    if let Err(Http2Error::Connection(code)) = self.reset_stream(id, code) {
+                        return self.fail_and_discard(code, bytes);
                     }
                 }
-                Some(Http2Error::Connection(code)) => return self.fail(code, bytes),
+                Some(Http2Error::Connection(code)) => return self.fail_and_discard(code, bytes),
             }
         }
         bytes.len()
     }
 
     /// Ends the connection with an error, and counts all of `bytes` as handled.
-    fn fail(&mut self, code: ErrorCode, bytes: &[u8]) -> usize {
+    fn fail_and_discard(&mut self, code: ErrorCode, bytes: &[u8]) -> usize {
         self.fail_connection(code);
         bytes.len()
     }
 
-    /// Sends GOAWAY with an error code. Pending responses are dropped, and what they hold is freed.
+    /// Ends the connection with a connection error: sends GOAWAY with an error code, and drops pending responses.
     pub(super) fn fail_connection(&mut self, code: ErrorCode) {
         self.queue_goaway(self.newest_stream, code);
-        self.end = ShutdownState::Failed;
+        self.shutdown = ShutdownState::Failed;
         self.streams.clear();
         self.deferred.clear();
         self.deadlines.clear();
     }
 
-    /// Resets a stream.
-    fn reset(&mut self, id: u32, code: ErrorCode) -> Result<(), Http2Error> {
+    /// Ends a stream with a stream error (RFC 9113, section 5.4.2).
+    fn reset_stream(&mut self, id: u32, code: ErrorCode) -> Result<(), Http2Error> {
         self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(code as u32).to_be_bytes());
         self.drop_response(id)
     }
 
-    /// Drops the response of a stream that was reset. If it was still pending, the work for it was in vain, whichever
-    /// side caused the reset (CVE-2023-44487, CVE-2025-8671). A client does that now and then, but not continuously, so
-    /// it is counted.
+    /// Drops the response of a stream that was reset. If the response was still pending, the work for it was useless,
+    /// whichever side caused the reset (CVE-2023-44487, CVE-2025-8671). An honest client causes a few such resets, an
+    /// attacker very many, so they are counted.
     fn drop_response(&mut self, id: u32) -> Result<(), Http2Error> {
-        let waiting = self.deferred.len();
-        self.deferred.retain(|later| later.stream != id);
-        let is_in_vain = self.streams.remove(id) || self.deferred.len() < waiting;
-        if is_in_vain && !self.abuse_counters.count_reset(Instant::now) {
+        let deferred_before = self.deferred.len();
+        self.deferred.retain(|deferred| deferred.stream != id);
+        let was_pending = self.streams.remove(id) || self.deferred.len() < deferred_before;
+        if was_pending && !self.abuse_counters.count_reset(Instant::now) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
-        self.control_frame()
+        self.count_control_frame()
     }
 
-    fn frame(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
-        let wrong = Http2Error::Connection(ErrorCode::Protocol);
+    /// Handles one frame.
+    fn handle_frame(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+        let protocol_error = Http2Error::Connection(ErrorCode::Protocol);
         if !self.has_settings && (frame.kind != frame::SETTINGS || frame.has(frame::ACK)) {
-            return Err(wrong);
+            return Err(protocol_error);
         }
-        if let Some(block) = &self.block
+        if let Some(block) = &self.partial_block
             && (frame.kind != frame::CONTINUATION || frame.stream != block.stream)
         {
-            return Err(wrong);
+            return Err(protocol_error);
         }
         match frame.kind {
-            frame::DATA => self.data(frame, payload),
-            frame::HEADERS => self.headers(frame, payload),
-            frame::CONTINUATION => self.continuation(frame, payload),
-            frame::RST_STREAM => self.rst_stream(frame),
-            frame::SETTINGS => self.settings(frame, payload),
-            frame::PING => self.ping(frame, payload),
-            frame::WINDOW_UPDATE => self.window_update(frame, payload),
-            frame::PUSH_PROMISE => Err(wrong),
-            frame::PRIORITY | frame::GOAWAY if (frame.kind == frame::GOAWAY) != (frame.stream == 0) => Err(wrong),
+            frame::DATA => self.handle_data(frame, payload),
+            frame::HEADERS => self.handle_headers(frame, payload),
+            frame::CONTINUATION => self.handle_continuation(frame, payload),
+            frame::RST_STREAM => self.handle_rst_stream(frame),
+            frame::SETTINGS => self.handle_settings(frame, payload),
+            frame::PING => self.handle_ping(frame, payload),
+            frame::WINDOW_UPDATE => self.handle_window_update(frame, payload),
+            frame::PUSH_PROMISE => Err(protocol_error),
+            frame::PRIORITY | frame::GOAWAY if (frame.kind == frame::GOAWAY) != (frame.stream == 0) => {
+                Err(protocol_error)
+            }
             frame::PRIORITY if frame.len != 5 => Err(Http2Error::Stream(frame.stream, ErrorCode::FrameSize)),
             frame::GOAWAY if frame.len < 8 => Err(Http2Error::Connection(ErrorCode::FrameSize)),
             frame::GOAWAY => {
-                self.end = ShutdownState::PeerLeft;
-                self.control_frame()
+                self.shutdown = ShutdownState::GoawayReceived;
+                self.count_control_frame()
             }
             // PRIORITY, and frames of unknown types (RFC 9113, section 5.5).
-            _ => self.control_frame(),
+            _ => self.count_control_frame(),
         }
     }
 
-    /// Counts a frame that does not request anything; an error if there were too many.
-    fn control_frame(&mut self) -> Result<(), Http2Error> {
+    /// Counts a frame that causes no response; a connection error if there were too many.
+    fn count_control_frame(&mut self) -> Result<(), Http2Error> {
         if self.abuse_counters.count_control_frame(Instant::now) {
             Ok(())
         } else {
@@ -157,49 +161,57 @@ impl Http2Connection {
         }
     }
 
-    /// Checks that a stream has been opened. Other streams can be neither reset nor widened, and have no DATA.
-    fn check_opened(&self, id: u32) -> Result<(), Http2Error> {
-        let is_known = id % 2 == 1 && id <= self.newest_stream;
-        if is_known { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::Protocol)) }
+    /// Checks that a stream was opened. RST_STREAM, WINDOW_UPDATE and DATA on an idle stream are connection errors (RFC
+    /// 9113, section 5.1).
+    fn check_stream_opened(&self, id: u32) -> Result<(), Http2Error> {
+        let is_opened = id % 2 == 1 && id <= self.newest_stream;
+        if is_opened { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::Protocol)) }
     }
 
-    fn data(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
-        self.check_opened(frame.stream)?;
+    fn handle_data(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+        self.check_stream_opened(frame.stream)?;
         let content = frame.unpadded(payload)?;
-        let is_last = frame.has(frame::END_STREAM);
-        if content.is_empty() && !is_last {
-            self.control_frame()?;
+        let ends_stream = frame.has(frame::END_STREAM);
+        if content.is_empty() && !ends_stream {
+            self.count_control_frame()?;
             if frame.len == 0 {
-                // An empty frame uses no window and adds nothing to a body, so only the state of its stream can be
-                // wrong.
-                return self.uploads.is_open(frame.stream);
+                // An empty frame uses no flow-control window and adds nothing to a body, so only the state of its
+                // stream can be wrong.
+                return self.uploads.check_open(frame.stream);
             }
         }
-        let more =
-            self.uploads.receive_data(frame.stream, frame.len, content.len(), is_last, self.streams.served.answers)?;
-        if more > 0 {
-            self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &more.to_be_bytes());
+        let increment = self.uploads.receive_data(
+            frame.stream,
+            frame.len,
+            content.len(),
+            ends_stream,
+            self.streams.served.responses,
+        )?;
+        if increment > 0 {
+            self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
-        if is_last {
+        if ends_stream {
             self.end_request(frame.stream);
         } else {
-            self.go_on_discarding(frame.stream);
+            self.continue_discarding(frame.stream);
         }
         Ok(())
     }
 
     /// Handles the end of a response whose request has not ended (RFC 9113, section 8.1).
-    pub(super) fn has_answered_upload(&mut self, id: u32) {
+    pub(super) fn handle_answered_upload(&mut self, id: u32) {
         self.uploads.mark_answered(id);
-        self.go_on_discarding(id);
+        self.continue_discarding(id);
     }
 
-    /// Lets the peer send more of a body whose request is answered, or stops it.
-    fn go_on_discarding(&mut self, id: u32) {
-        match self.uploads.discard(id) {
-            DiscardAction::Nothing => {}
-            DiscardAction::Widen(by) => self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &by.to_be_bytes()),
-            DiscardAction::Stop => {
+    /// Lets the peer send more of the body of an answered request, or resets the stream.
+    fn continue_discarding(&mut self, id: u32) {
+        match self.uploads.next_discard_action(id) {
+            DiscardAction::None => {}
+            DiscardAction::UpdateWindow(increment) => {
+                self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
+            }
+            DiscardAction::ResetStream => {
                 self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes());
             }
         }
@@ -208,84 +220,85 @@ impl Http2Connection {
     /// Handles `END_STREAM` on a stream.
     fn end_request(&mut self, id: u32) {
         self.streams.end_request(id);
-        if let Some(later) = self.deferred.iter_mut().find(|later| later.stream == id) {
-            later.is_request_open = false;
+        if let Some(deferred) = self.deferred.iter_mut().find(|deferred| deferred.stream == id) {
+            deferred.is_request_open = false;
         }
     }
 
-    fn headers(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+    fn handle_headers(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         let fragment = frame.unpadded(payload)?;
         if frame.stream.is_multiple_of(2) {
             return Err(Http2Error::Connection(ErrorCode::Protocol));
         }
-        let is_last = frame.has(frame::END_STREAM);
+        let ends_stream = frame.has(frame::END_STREAM);
         if frame.has(frame::END_HEADERS) {
-            return self.fields(frame.stream, is_last, fragment);
+            return self.handle_field_block(frame.stream, ends_stream, fragment);
         }
-        self.block = Some(PartialFieldBlock { stream: frame.stream, is_last, bytes: fragment.to_vec(), frames: 1 });
+        self.partial_block =
+            Some(PartialFieldBlock { stream: frame.stream, ends_stream, bytes: fragment.to_vec(), frame_count: 1 });
         Ok(())
     }
 
-    fn continuation(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
-        let mut block = self.block.take().ok_or(Http2Error::Connection(ErrorCode::Protocol))?;
+    fn handle_continuation(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+        let mut block = self.partial_block.take().ok_or(Http2Error::Connection(ErrorCode::Protocol))?;
         block.bytes.extend_from_slice(payload);
-        block.frames += 1;
-        if block.bytes.len() > MAX_BLOCK_BYTES || block.frames > MAX_BLOCK_FRAMES {
+        block.frame_count += 1;
+        if block.bytes.len() > MAX_BLOCK_BYTES || block.frame_count > MAX_BLOCK_FRAMES {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
         if frame.has(frame::END_HEADERS) {
-            return self.fields(block.stream, block.is_last, &block.bytes);
+            return self.handle_field_block(block.stream, block.ends_stream, &block.bytes);
         }
-        self.block = Some(block);
+        self.partial_block = Some(block);
         Ok(())
     }
 
-    /// Decodes a complete field block and handles the request or the trailers in it. The block has to be decoded
-    /// whatever it is for, because the dynamic table depends on it.
-    fn fields(&mut self, id: u32, is_last: bool, block: &[u8]) -> Result<(), Http2Error> {
+    /// Decodes a complete field block and handles the request or the trailers in it. Every block has to be decoded,
+    /// because the dynamic table depends on it.
+    fn handle_field_block(&mut self, id: u32, ends_stream: bool, block: &[u8]) -> Result<(), Http2Error> {
         self.spend(block.len() * FIELD_BYTE_COST);
         let mut fields = FIELDS.take();
         fields.clear();
         let decoded =
             self.decoder.decode(block, &mut fields).map_err(|_| Http2Error::Connection(ErrorCode::Compression));
-        let done = decoded.and_then(|()| self.receive_request(id, is_last, &fields));
+        let result = decoded.and_then(|()| self.handle_request(id, ends_stream, &fields));
         FIELDS.set(fields);
-        done
+        result
     }
 
     /// Handles the fields of a request, or the trailers of one.
-    fn receive_request(&mut self, id: u32, is_last: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
+    fn handle_request(&mut self, id: u32, ends_stream: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
         if id <= self.newest_stream {
-            return self.trailers(id, is_last && are_trailers(fields));
+            return self.handle_trailers(id, ends_stream && are_trailers(fields));
         }
         self.newest_stream = id;
-        if self.end == ShutdownState::FinalGoaway {
+        if self.shutdown == ShutdownState::FinalGoawaySent {
             // According to the final GOAWAY this request is not answered, so the peer retries it elsewhere.
-            if !is_last {
-                self.uploads.begin(id, None);
+            if !ends_stream {
+                self.uploads.add(id, None);
             }
             return Ok(());
         }
-        self.begun.store(true, Ordering::Relaxed);
+        self.request_received.store(true, Ordering::Relaxed);
         if self.streams.len() + self.deferred.len() >= MAX_STREAMS {
-            if !is_last {
-                self.uploads.begin(id, None);
+            if !ends_stream {
+                self.uploads.add(id, None);
             }
             return Err(Http2Error::Stream(id, ErrorCode::RefusedStream));
         }
-        self.respond(id, is_last, fields)
+        self.respond(id, ends_stream, fields)
     }
 
-    /// Handles trailers, which are malformed unless `is_good` and the body has its declared length (RFC 9113, section
-    /// 8.1).
-    fn trailers(&mut self, id: u32, is_good: bool) -> Result<(), Http2Error> {
-        let is_whole = self.uploads.end_by_trailers(id)?;
+    /// Handles trailers. They are malformed unless `is_valid` is set and the body has its declared length (RFC 9113,
+    /// section 8.1).
+    fn handle_trailers(&mut self, id: u32, is_valid: bool) -> Result<(), Http2Error> {
+        let has_declared_length = self.uploads.end_by_trailers(id)?;
         self.end_request(id);
-        if is_good && is_whole { Ok(()) } else { Err(Http2Error::Stream(id, ErrorCode::Protocol)) }
+        if is_valid && has_declared_length { Ok(()) } else { Err(Http2Error::Stream(id, ErrorCode::Protocol)) }
     }
 
-    fn rst_stream(&mut self, frame: FrameHeader) -> Result<(), Http2Error> {
-        self.check_opened(frame.stream)?;
+    fn handle_rst_stream(&mut self, frame: FrameHeader) -> Result<(), Http2Error> {
+        self.check_stream_opened(frame.stream)?;
         if frame.len != 4 {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
@@ -293,33 +306,33 @@ impl Http2Connection {
         self.drop_response(frame.stream)
     }
 
-    fn settings(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+    fn handle_settings(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         if frame.stream != 0 {
             return Err(Http2Error::Connection(ErrorCode::Protocol));
         }
-        let is_reply = frame.has(frame::ACK);
-        if (is_reply && frame.len > 0) || !frame.len.is_multiple_of(6) {
+        let is_ack = frame.has(frame::ACK);
+        if (is_ack && frame.len > 0) || !frame.len.is_multiple_of(6) {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
         for setting in payload.chunks_exact(6) {
             let value = read_be(&setting[2..]);
             match read_be(&setting[..2]) {
                 2 if value > 1 => return Err(Http2Error::Connection(ErrorCode::Protocol)),
-                4 => self.streams.resize(value)?,
+                4 => self.streams.set_initial_window(value)?,
                 5 => self.streams.set_max_payload(value)?,
-                // The other settings are advice, or concern server push and our encoder's dynamic table, which we do
-                // not use.
+                // The other settings are advisory, or they concern server push and the encoder's dynamic table, which
+                // this server does not use.
                 _ => {}
             }
         }
         self.has_settings = true;
-        if !is_reply {
+        if !is_ack {
             self.send_buffer.queue_frame(frame::SETTINGS, frame::ACK, 0, &[]);
         }
-        self.control_frame()
+        self.count_control_frame()
     }
 
-    fn ping(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+    fn handle_ping(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         if frame.stream != 0 {
             return Err(Http2Error::Connection(ErrorCode::Protocol));
         }
@@ -327,34 +340,34 @@ impl Http2Connection {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
         if frame.has(frame::ACK) {
-            if payload == SHUTDOWN_PING && matches!(self.end, ShutdownState::Draining(_)) {
+            if payload == SHUTDOWN_PING && matches!(self.shutdown, ShutdownState::Draining(_)) {
                 self.queue_final_goaway();
             }
-            return self.control_frame();
+            return self.count_control_frame();
         }
         // A client that sends one PING at a time while a response is pending measures the round trip; that ends with
         // the response.
-        let measures = self.send_buffer.is_empty() && self.streams.len() > 0;
+        let is_rtt_measurement = self.send_buffer.is_empty() && self.streams.len() > 0;
         self.send_buffer.queue_frame(frame::PING, frame::ACK, 0, payload);
-        if measures { Ok(()) } else { self.control_frame() }
+        if is_rtt_measurement { Ok(()) } else { self.count_control_frame() }
     }
 
-    fn window_update(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
+    fn handle_window_update(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         if frame.len != 4 {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
         if frame.stream != 0 {
-            self.check_opened(frame.stream)?;
+            self.check_stream_opened(frame.stream)?;
         }
-        self.control_frame()?;
+        self.count_control_frame()?;
         match (read_be(payload) & 0x7fff_ffff, frame.stream) {
             (0, 0) => Err(Http2Error::Connection(ErrorCode::Protocol)),
             (0, id) => Err(Http2Error::Stream(id, ErrorCode::Protocol)),
-            (by, id) => {
-                if let Some(later) = self.deferred.iter_mut().find(|later| later.stream == id && id != 0) {
-                    later.widened = later.widened.saturating_add(by);
+            (increment, id) => {
+                if let Some(deferred) = self.deferred.iter_mut().find(|deferred| deferred.stream == id && id != 0) {
+                    deferred.window_increment = deferred.window_increment.saturating_add(increment);
                 }
-                self.streams.widen(id, by)
+                self.streams.increase_window(id, increment)
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
 
-/// A request whose fields are well formed.
+/// The fields of a well-formed request that are needed before it is passed on.
 #[derive(Debug, Default)]
 pub(super) struct RequestFields<'a> {
     method: &'a [u8],
@@ -27,64 +27,68 @@ pub(super) struct RequestFields<'a> {
 
 /// Checks the fields of a request; `None` if it is malformed (RFC 9113, section 8.1.1).
 pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFields<'_>> {
-    let mut asked = RequestFields::default();
+    let mut request_fields = RequestFields::default();
     let mut key = CacheKey::default();
-    let (mut is_whole, mut is_past_pseudo, mut host) = (true, false, None);
+    let (mut is_cacheable, mut has_regular_field, mut host) = (true, false, None);
     for (name, value) in fields.iter() {
-        if !is_value(value) {
+        if !is_field_value(value) {
             return None;
         }
         if name.first() == Some(&b':') {
-            let place = match name {
-                b":method" => &mut asked.method,
-                b":path" => &mut asked.target,
-                b":scheme" => &mut asked.scheme,
-                b":authority" => &mut asked.authority,
+            let slot = match name {
+                b":method" => &mut request_fields.method,
+                b":path" => &mut request_fields.target,
+                b":scheme" => &mut request_fields.scheme,
+                b":authority" => &mut request_fields.authority,
                 _ => return None,
             };
-            // A pseudo-header field comes once, before all other fields, and is not empty; so an empty one is an absent
-            // one.
-            if is_past_pseudo || !place.is_empty() || value.is_empty() {
+            // A pseudo-header field occurs once, before all other fields, and is not empty. An empty slot therefore
+            // means that the field was absent so far.
+            if has_regular_field || !slot.is_empty() || value.is_empty() {
                 return None;
             }
-            *place = value;
+            *slot = value;
             continue;
         }
-        is_past_pseudo = true;
-        if !is_name(name) || is_connection_specific(name, value) {
+        has_regular_field = true;
+        if !is_field_name(name) || is_connection_specific(name, value) {
             return None;
         }
         match name {
-            b"accept-encoding" => is_whole &= set_key_part(&mut key.encodings, value),
-            b"accept" => is_whole &= set_key_part(&mut key.types, value),
-            b"if-none-match" => is_whole &= set_key_part(&mut key.tags, value),
-            b"host" => (host, is_whole) = (Some(value), false),
-            b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => is_whole = false,
+            b"accept-encoding" => is_cacheable &= set_key_part(&mut key.encodings, value),
+            b"accept" => is_cacheable &= set_key_part(&mut key.types, value),
+            b"if-none-match" => is_cacheable &= set_key_part(&mut key.tags, value),
+            b"host" => (host, is_cacheable) = (Some(value), false),
+            b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => {
+                is_cacheable = false;
+            }
             b"content-length" => {
                 let length = std::str::from_utf8(value).ok()?.parse().ok().filter(|_| value[0].is_ascii_digit())?;
-                if asked.content_length.is_some_and(|other| other != length) {
+                if request_fields.content_length.is_some_and(|previous| previous != length) {
                     return None;
                 }
-                asked.content_length = Some(length);
+                request_fields.content_length = Some(length);
             }
             _ => {}
         }
     }
-    if !has_required_pseudo_fields(&asked) || host.is_some_and(|host| !is_same_host(&asked, host)) {
+    if !has_required_pseudo_fields(&request_fields) || host.is_some_and(|host| !is_same_host(&request_fields, host)) {
         return None;
     }
-    key.is_head = asked.method == b"HEAD";
-    key.target = std::str::from_utf8(asked.target).ok()?;
-    is_whole &= key.is_head || asked.method == b"GET";
-    is_whole &= matches!(asked.scheme, b"http" | b"https");
-    asked.cache_key = is_whole.then_some(key);
-    Some(asked)
+    key.is_head = request_fields.method == b"HEAD";
+    key.target = std::str::from_utf8(request_fields.target).ok()?;
+    is_cacheable &= key.is_head || request_fields.method == b"GET";
+    is_cacheable &= matches!(request_fields.scheme, b"http" | b"https");
+    request_fields.cache_key = is_cacheable.then_some(key);
+    Some(request_fields)
 }
 
 /// Returns whether these fields may be trailers: no pseudo-header fields, and none that is malformed (RFC 9113, section
 /// 8.1).
 pub(super) fn are_trailers(fields: &DecodedFields) -> bool {
-    fields.iter().all(|(name, value)| is_name(name) && is_value(value) && !is_connection_specific(name, value))
+    fields
+        .iter()
+        .all(|(name, value)| is_field_name(name) && is_field_value(value) && !is_connection_specific(name, value))
 }
 
 /// Returns whether a field is connection-specific (RFC 9113, section 8.2.2).
@@ -98,16 +102,20 @@ fn is_connection_specific(name: &[u8], value: &[u8]) -> bool {
 
 /// Returns whether the pseudo-header fields that the method needs are present and valid (RFC 9113, sections 8.3.1 and
 /// 8.5).
-fn has_required_pseudo_fields(asked: &RequestFields<'_>) -> bool {
+fn has_required_pseudo_fields(request_fields: &RequestFields<'_>) -> bool {
     // A fragment is not part of a request target (RFC 9110, section 7.1).
-    if asked.target.contains(&b'#') || !(asked.authority.is_empty() || is_authority(asked.authority)) {
+    if request_fields.target.contains(&b'#')
+        || !(request_fields.authority.is_empty() || is_authority(request_fields.authority))
+    {
         return false;
     }
-    match asked.method {
+    match request_fields.method {
         b"" => false,
-        b"CONNECT" => asked.target.is_empty() && asked.scheme.is_empty() && !asked.authority.is_empty(),
-        b"OPTIONS" if asked.target == b"*" => !asked.scheme.is_empty(),
-        _ => asked.target.starts_with(b"/") && !asked.scheme.is_empty(),
+        b"CONNECT" => {
+            request_fields.target.is_empty() && request_fields.scheme.is_empty() && !request_fields.authority.is_empty()
+        }
+        b"OPTIONS" if request_fields.target == b"*" => !request_fields.scheme.is_empty(),
+        _ => request_fields.target.starts_with(b"/") && !request_fields.scheme.is_empty(),
     }
 }
 
@@ -119,37 +127,38 @@ fn is_authority(text: &[u8]) -> bool {
 
 /// Returns whether `Host` names the same host as `:authority`, if that is present (RFC 9113, section 8.3.1). The
 /// default port of the scheme may be omitted.
-fn is_same_host(asked: &RequestFields<'_>, host: &[u8]) -> bool {
-    let port: &[u8] = if asked.scheme == b"https" { b":443" } else { b":80" };
-    let bare = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
-    asked.authority.is_empty() || bare(asked.authority).eq_ignore_ascii_case(bare(host))
+fn is_same_host(request_fields: &RequestFields<'_>, host: &[u8]) -> bool {
+    let port: &[u8] = if request_fields.scheme == b"https" { b":443" } else { b":80" };
+    let without_port = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
+    request_fields.authority.is_empty()
+        || without_port(request_fields.authority).eq_ignore_ascii_case(without_port(host))
 }
 
 /// Returns whether a text is a valid field value: no whitespace at its ends (RFC 9113, section 8.2.1) and no control
 /// characters (RFC 9110, section 5.5).
-fn is_value(text: &[u8]) -> bool {
+fn is_field_value(text: &[u8]) -> bool {
     let is_whitespace = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let is_in_value = |byte: u8| (byte >= 0x20 && byte != 0x7f) || byte == b'\t';
     // Without an early exit the compiler can check many bytes at a time.
-    text.iter().fold(true, |is_value, &byte| is_value & is_in_value(byte))
+    text.iter().fold(true, |is_valid, &byte| is_valid & is_in_value(byte))
         && !is_whitespace(text.first())
         && !is_whitespace(text.last())
 }
 
 /// Returns whether a text is a valid field name: a token (RFC 9110, section 5.6.2) without uppercase letters (RFC 9113,
 /// section 8.2.1).
-fn is_name(text: &[u8]) -> bool {
+fn is_field_name(text: &[u8]) -> bool {
     let is_in_name =
         |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"!#$%&'*+-.^_`|~".contains(byte);
     !text.is_empty() && text.iter().all(is_in_name)
 }
 
-/// Makes the request for the handler; `None` if a part of it does not parse.
-pub(super) fn build_request(asked: &RequestFields<'_>, fields: &DecodedFields) -> Option<Request<()>> {
+/// Builds the request for the handler; `None` if a part of it does not parse.
+pub(super) fn build_request(request_fields: &RequestFields<'_>, fields: &DecodedFields) -> Option<Request<()>> {
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
-    *request.method_mut() = Method::from_bytes(asked.method).ok()?;
-    *request.uri_mut() = uri(asked)?;
+    *request.method_mut() = Method::from_bytes(request_fields.method).ok()?;
+    *request.uri_mut() = build_uri(request_fields)?;
     let mut map = header_pool::take_header_map();
     for (name, value) in fields.iter().filter(|(name, _)| name[0] != b':') {
         map.try_append(HeaderName::from_lowercase(name).ok()?, HeaderValue::from_bytes(value).ok()?).ok()?;
@@ -158,7 +167,8 @@ pub(super) fn build_request(asked: &RequestFields<'_>, fields: &DecodedFields) -
     Some(request)
 }
 
-/// Makes a request from the fields that were kept of a request with too many: its method, and `*` as the target.
+/// Builds a request from the stored fields of a request whose header list is too large: its method, and `*` as the
+/// target.
 pub(super) fn build_partial_request(fields: &DecodedFields) -> Request<()> {
     let mut request = Request::new(());
     *request.version_mut() = Version::HTTP_2;
@@ -169,18 +179,18 @@ pub(super) fn build_partial_request(fields: &DecodedFields) -> Request<()> {
     request
 }
 
-fn uri(asked: &RequestFields<'_>) -> Option<Uri> {
+fn build_uri(request_fields: &RequestFields<'_>) -> Option<Uri> {
     let shared = |bytes: &[u8]| Bytes::copy_from_slice(bytes);
     let mut parts = http::uri::Parts::default();
-    if !asked.target.is_empty() {
-        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(shared(asked.target)).ok()?);
+    if !request_fields.target.is_empty() {
+        parts.path_and_query = Some(PathAndQuery::from_maybe_shared(shared(request_fields.target)).ok()?);
     }
-    if !asked.authority.is_empty() && asked.target != b"*" {
-        // Userinfo is refused: it would be a secret in a URL.
-        let authority = Some(asked.authority).filter(|authority| !authority.contains(&b'@'))?;
+    if !request_fields.authority.is_empty() && request_fields.target != b"*" {
+        // Userinfo is refused, because it would be a secret in a URL.
+        let authority = Some(request_fields.authority).filter(|authority| !authority.contains(&b'@'))?;
         parts.authority = Some(Authority::from_maybe_shared(shared(authority)).ok()?);
-        if !asked.scheme.is_empty() {
-            parts.scheme = Some(Scheme::try_from(asked.scheme).ok()?);
+        if !request_fields.scheme.is_empty() {
+            parts.scheme = Some(Scheme::try_from(request_fields.scheme).ok()?);
         }
     }
     Uri::from_parts(parts).ok()
@@ -207,10 +217,10 @@ mod tests {
     fn a_request_says_what_its_answer_depends_on() {
         let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
         let list = fields(&[&USUAL[..], &more].concat());
-        let asked = check_request_fields(&list).unwrap();
+        let request_fields = check_request_fields(&list).unwrap();
         let key = CacheKey { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
-        assert_eq!(asked.cache_key, Some(key));
-        let request = build_request(&asked, &list).unwrap();
+        assert_eq!(request_fields.cache_key, Some(key));
+        let request = build_request(&request_fields, &list).unwrap();
         assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));
         for field in [("range", "bytes=0-1"), ("host", "docs.example"), ("accept", ""), ("if-modified-since", "x")] {
             let list = fields(&[&USUAL[..], &[field]].concat());
@@ -223,10 +233,10 @@ mod tests {
 
     #[test]
     fn a_malformed_value_path_or_authority_makes_a_request_malformed() {
-        let is_good = |at: usize, field: (&str, &str)| {
+        let is_accepted = |index: usize, field: (&str, &str)| {
             let mut list = USUAL.to_vec();
-            if at < list.len() {
-                list[at] = field;
+            if index < list.len() {
+                list[index] = field;
             } else {
                 list.push(field);
             }
@@ -235,10 +245,10 @@ mod tests {
         for (value, expected) in
             [("a b", true), ("a\tb", true), ("", true), (" a", false), ("a ", false), ("\ta", false), ("a\t", false)]
         {
-            assert_eq!(is_good(4, ("x-a", value)), expected, "{value:?}");
+            assert_eq!(is_accepted(4, ("x-a", value)), expected, "{value:?}");
         }
         for (path, expected) in [("/a?b", true), ("/a%23b", true), ("/a#b", false), ("/a?b#c", false), ("/ ", false)] {
-            assert_eq!(is_good(2, (":path", path)), expected, "{path:?}");
+            assert_eq!(is_accepted(2, (":path", path)), expected, "{path:?}");
         }
         for (authority, expected) in [
             ("docs.example:8443", true),
@@ -256,7 +266,7 @@ mod tests {
             (":80", false),
             ("a b", false),
         ] {
-            assert_eq!(is_good(3, (":authority", authority)), expected, "{authority:?}");
+            assert_eq!(is_accepted(3, (":authority", authority)), expected, "{authority:?}");
         }
     }
 
@@ -315,7 +325,7 @@ mod tests {
         ] {
             let list = fields(list);
             let uri = check_request_fields(&list)
-                .and_then(|asked| build_request(&asked, &list))
+                .and_then(|request_fields| build_request(&request_fields, &list))
                 .map(|request| request.uri().to_string());
             assert_eq!(uri.as_deref(), expected);
         }
@@ -328,7 +338,11 @@ mod tests {
         {
             let list: Vec<_> = lengths.iter().map(|length| ("content-length", *length)).collect();
             let list = fields(&[&USUAL[..], &list].concat());
-            assert_eq!(check_request_fields(&list).and_then(|asked| asked.content_length), expected, "{lengths:?}");
+            assert_eq!(
+                check_request_fields(&list).and_then(|request_fields| request_fields.content_length),
+                expected,
+                "{lengths:?}"
+            );
         }
     }
 }

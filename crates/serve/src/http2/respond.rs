@@ -1,4 +1,4 @@
-//! Responses on HTTP/2: from a decoded request to frames.
+//! Answers decoded requests on HTTP/2: queues the frames of their responses.
 
 use std::cell::RefCell;
 
@@ -19,83 +19,89 @@ use super::request::{build_partial_request, build_request, check_request_fields}
 use super::{DeferredResponse, Http2Connection};
 
 thread_local! {
-    /// The current second since 1970, and its encoded `date` field.
-    static NOW: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
+    /// The second, since 1970, of the cached date, and its encoded `date` field.
+    static ENCODED_DATE: RefCell<(u64, Vec<u8>)> = const { RefCell::new((0, Vec::new())) };
 }
 
 impl Http2Connection {
-    /// Answers a request, or returns the error of its stream if the request is malformed.
-    pub(super) fn respond(&mut self, id: u32, is_last: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
+    /// Answers a request; a stream error if the request is malformed.
+    pub(super) fn respond(&mut self, id: u32, ends_stream: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
         let malformed = Http2Error::Stream(id, ErrorCode::Protocol);
-        let asked = check_request_fields(fields);
-        if !is_last {
-            // The body will come, whatever the response is.
-            self.uploads.begin(id, asked.as_ref().and_then(|asked| asked.content_length));
+        let request_fields = check_request_fields(fields);
+        if !ends_stream {
+            // The peer sends the body whatever the response is.
+            self.uploads.add(id, request_fields.as_ref().and_then(|request_fields| request_fields.content_length));
         }
         if fields.is_too_large() {
-            let request =
-                asked.and_then(|asked| build_request(&asked, fields)).unwrap_or_else(|| build_partial_request(fields));
+            let request = request_fields.and_then(|request_fields| build_request(&request_fields, fields));
+            let request = request.unwrap_or_else(|| build_partial_request(fields));
             self.refuse(
                 id,
-                is_last,
+                ends_stream,
                 request,
                 fixed_responses::fields_too_large(fields.get(b":method") == Some(b"HEAD")),
             );
             return Ok(());
         }
-        let asked = asked.ok_or(malformed)?;
-        if is_last && asked.content_length.is_some_and(|length| length > 0) {
+        let request_fields = request_fields.ok_or(malformed)?;
+        if ends_stream && request_fields.content_length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let lookup = asked.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Block));
+        let lookup =
+            request_fields.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Block));
         if let Some(lookup) = &lookup
-            && self.respond_from_cache(id, is_last, lookup)
+            && self.respond_from_cache(id, ends_stream, lookup)
         {
             self.spend(RESPONSE_COST);
             return Ok(());
         }
         self.spend(UNCACHED_RESPONSE_COST);
-        let request = build_request(&asked, fields).ok_or(malformed)?;
+        let request = build_request(&request_fields, fields).ok_or(malformed)?;
         match respond(&self.site, request, self.peer) {
-            SiteResponse::Now(response) => self.queue_response(id, !is_last, response.into_inner(), lookup),
-            SiteResponse::Later(response) => {
-                self.deferred.push(DeferredResponse { stream: id, is_request_open: !is_last, widened: 0, response });
+            SiteResponse::Ready(response) => self.queue_response(id, !ends_stream, response.into_inner(), lookup),
+            SiteResponse::Deferred(response) => {
+                self.deferred.push(DeferredResponse {
+                    stream: id,
+                    is_request_open: !ends_stream,
+                    window_increment: 0,
+                    response,
+                });
             }
         }
         Ok(())
     }
 
     /// Answers with `refusal`, after access control, and with an entry in the access log.
-    fn refuse(&mut self, id: u32, is_last: bool, request: Request<()>, refusal: Response<ResponseBody>) {
+    fn refuse(&mut self, id: u32, ends_stream: bool, request: Request<()>, refusal: Response<ResponseBody>) {
         let response = respond_refused(&self.site, request, self.peer, refusal);
-        self.queue_response(id, !is_last, response, None);
+        self.queue_response(id, !ends_stream, response, None);
     }
 
-    /// Answers from the response cache; false if the response is not cached.
-    fn respond_from_cache(&mut self, id: u32, is_last: bool, lookup: &CacheLookup<'_>) -> bool {
-        let is_first = !self.has_sent_head;
+    /// Answers from the response cache; returns false if the response is not cached.
+    fn respond_from_cache(&mut self, id: u32, ends_stream: bool, lookup: &CacheLookup<'_>) -> bool {
+        let is_first_head = !self.has_sent_head;
         let site = &self.site;
         let cached = self.send_buffer.write(|queue| {
-            let at = queue.len();
+            let start = queue.len();
             queue.extend_from_slice(&[0; frame::HEADER_BYTES]);
-            if is_first {
+            if is_first_head {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
             let Some(body) = respond_from_cache(site, lookup, queue) else {
-                queue.truncate(at);
+                queue.truncate(start);
                 return None;
             };
             append_date(queue);
             let body = LoggedChunk::from(body);
             let flags = frame::END_HEADERS | if body.is_empty() { frame::END_STREAM } else { 0 };
-            let head = frame::encode_header(queue.len() - at - frame::HEADER_BYTES, frame::HEADERS, flags, id);
-            queue[at..][..frame::HEADER_BYTES].copy_from_slice(&head);
+            let head = frame::encode_header(queue.len() - start - frame::HEADER_BYTES, frame::HEADERS, flags, id);
+            queue[start..][..frame::HEADER_BYTES].copy_from_slice(&head);
             Some(body)
         });
         let Some(body) = cached else { return false };
         self.has_sent_head = true;
         let body = Some(body).filter(|body| !body.is_empty());
-        self.start_body(id, !is_last, body, None);
+        self.start_body(id, !ends_stream, body, None);
         true
     }
 
@@ -103,7 +109,7 @@ impl Http2Connection {
     pub(super) fn queue_response(
         &mut self,
         id: u32,
-        is_fed: bool,
+        is_request_open: bool,
         response: Response<LoggedBody>,
         lookup: Option<CacheLookup<'_>>,
     ) {
@@ -130,17 +136,17 @@ impl Http2Connection {
             self.send_buffer.queue_frame(kind, flags, id, part);
             (kind, flags) = (frame::CONTINUATION, 0);
         }
-        self.start_body(id, is_fed, None, body);
+        self.start_body(id, is_request_open, None, body);
     }
 
     /// Starts sending the body behind a head; counts the response as complete if there is none.
-    fn start_body(&mut self, id: u32, is_fed: bool, piece: Option<LoggedChunk>, body: Option<LoggedBody>) {
-        if piece.is_some() || body.is_some() {
-            return self.streams.begin(id, piece, body, is_fed);
+    fn start_body(&mut self, id: u32, is_request_open: bool, chunk: Option<LoggedChunk>, body: Option<LoggedBody>) {
+        if chunk.is_some() || body.is_some() {
+            return self.streams.start_body(id, chunk, body, is_request_open);
         }
-        self.streams.served.answers += 1;
-        if is_fed {
-            self.has_answered_upload(id);
+        self.streams.served.responses += 1;
+        if is_request_open {
+            self.handle_answered_upload(id);
         }
     }
 }
@@ -161,11 +167,11 @@ fn encode_head(status: StatusCode, fields: &HeaderMap, len: u64, block: &mut Vec
 
 fn append_date(block: &mut Vec<u8>) {
     let second = header_pool::unix_seconds_now();
-    NOW.with_borrow_mut(|(known, field)| {
-        if *known != second || field.is_empty() {
+    ENCODED_DATE.with_borrow_mut(|(cached_second, field)| {
+        if *cached_second != second || field.is_empty() {
             field.clear();
             encode::append_field(DATE.as_str(), header_pool::format_http_date(second).as_bytes(), field);
-            *known = second;
+            *cached_second = second;
         }
         block.extend_from_slice(field);
     });

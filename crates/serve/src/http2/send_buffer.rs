@@ -1,5 +1,5 @@
 //! The send queue of an HTTP/2 connection: small pieces are copied into one buffer, large ones are referenced.
-//! Everything that was queued in a turn leaves in one write.
+//! Everything that was queued in a turn is sent in one write.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,8 +16,7 @@ use super::frame;
 const MAX_QUEUED_BYTES: usize = 256 * 1024;
 /// The size in bytes from which a piece is referenced instead of copied.
 const MIN_SHARED_BYTES: usize = 2048;
-/// The number of sent bytes at the front of the buffer at which they are removed, if the buffer has not been emptied
-/// before.
+/// The number of sent bytes at the front of the buffer from which on they are removed before the buffer is empty.
 const MAX_SENT_PREFIX_BYTES: usize = 64 * 1024;
 /// The largest number of slices in one write; the kernel accepts 1,024.
 const MAX_SLICES: usize = 64;
@@ -34,11 +33,11 @@ pub(super) struct SendBuffer {
     /// The small pieces, one after another.
     queue: Vec<u8>,
     /// The number of bytes of `queue` that have been sent.
-    at: usize,
-    /// The large pieces, each with the offset in `queue` before which it is sent.
-    large: VecDeque<(usize, Bytes)>,
+    queue_sent: usize,
+    /// The large pieces, which are not copied, each with the offset in `queue` before which it is sent.
+    shared: VecDeque<(usize, Bytes)>,
     /// The number of queued bytes, large pieces included.
-    left: usize,
+    queued_len: usize,
     /// The number of bytes sent since the connection began.
     sent: u64,
     /// The value of `sent` at which the last queued DATA frame has been sent.
@@ -52,12 +51,12 @@ pub(super) struct SendBuffer {
 impl SendBuffer {
     /// Returns whether the queue has to be sent before more is added.
     pub(super) fn is_full(&self) -> bool {
-        self.left >= MAX_QUEUED_BYTES
+        self.queued_len >= MAX_QUEUED_BYTES
     }
 
     /// Returns whether everything has been sent.
     pub(super) fn is_empty(&self) -> bool {
-        self.left == 0
+        self.queued_len == 0
     }
 
     /// Returns the number of bytes sent since the connection began.
@@ -66,12 +65,12 @@ impl SendBuffer {
     }
 
     /// Marks the end of the queue as the end of a DATA frame.
-    pub(super) fn ends_with_data(&mut self) {
-        self.data_end = self.sent + self.left as u64;
+    pub(super) fn mark_data_end(&mut self) {
+        self.data_end = self.sent + self.queued_len as u64;
     }
 
     /// Returns whether DATA is queued.
-    pub(super) fn holds_data(&self) -> bool {
+    pub(super) fn has_queued_data(&self) -> bool {
         self.sent < self.data_end
     }
 
@@ -80,10 +79,10 @@ impl SendBuffer {
         if self.queue.capacity() == 0 {
             self.queue = IDLE_BUFFER.take();
         }
-        let before = self.queue.len();
-        let written = write(&mut self.queue);
-        self.left += self.queue.len() - before;
-        written
+        let len_before = self.queue.len();
+        let result = write(&mut self.queue);
+        self.queued_len += self.queue.len() - len_before;
+        result
     }
 
     /// Queues a copy of `bytes`.
@@ -102,17 +101,17 @@ impl SendBuffer {
         if len < MIN_SHARED_BYTES {
             return self.queue_copy(&bytes[..len]);
         }
-        self.large.push_back((self.queue.len(), bytes.slice(..len)));
-        self.left += len;
+        self.shared.push_back((self.queue.len(), bytes.slice(..len)));
+        self.queued_len += len;
     }
 
-    /// Sends everything that is queued; pending when the stream cannot take more.
+    /// Sends everything that is queued; pending when the stream accepts no more bytes.
     pub(super) fn send<S: AsyncWrite + Unpin>(
         &mut self,
         stream: &mut S,
         context: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        while self.left > 0 {
+        while self.queued_len > 0 {
             let mut slices = [IoSlice::new(&[]); MAX_SLICES];
             let count = self.fill_slices(&mut slices);
             match ready!(Pin::new(&mut *stream).poll_write_vectored(context, &slices[..count]))? {
@@ -129,20 +128,20 @@ impl SendBuffer {
 
     /// Fills `slices` with the next pieces to send, in order, and returns how many there are.
     fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let (mut count, mut at) = (0, self.at);
-        let mut put = |part: &'a [u8]| {
+        let (mut count, mut offset) = (0, self.queue_sent);
+        let mut add = |part: &'a [u8]| {
             if !part.is_empty() && count < slices.len() {
                 slices[count] = IoSlice::new(part);
                 count += 1;
             }
         };
-        for (before, bytes) in self.large.iter().take(MAX_SLICES) {
-            put(&self.queue[at..*before]);
-            put(bytes);
-            at = *before;
+        for (before, bytes) in self.shared.iter().take(MAX_SLICES) {
+            add(&self.queue[offset..*before]);
+            add(bytes);
+            offset = *before;
         }
-        if self.large.len() < MAX_SLICES {
-            put(&self.queue[at..]);
+        if self.shared.len() < MAX_SLICES {
+            add(&self.queue[offset..]);
         }
         count
     }
@@ -150,37 +149,37 @@ impl SendBuffer {
     /// Removes `n` sent bytes from the queue.
     fn remove_sent(&mut self, n: usize) {
         self.advance_sent(n);
-        if self.left > 0 && self.at > MAX_SENT_PREFIX_BYTES {
-            self.queue.drain(..self.at);
-            self.large.iter_mut().for_each(|(before, _)| *before -= self.at);
-            self.at = 0;
+        if self.queued_len > 0 && self.queue_sent > MAX_SENT_PREFIX_BYTES {
+            self.queue.drain(..self.queue_sent);
+            self.shared.iter_mut().for_each(|(before, _)| *before -= self.queue_sent);
+            self.queue_sent = 0;
         }
     }
 
     /// Advances the position in the queue by `n` sent bytes, and returns the buffer to the thread when all is sent.
     fn advance_sent(&mut self, mut n: usize) {
-        self.left -= n;
+        self.queued_len -= n;
         self.sent += n as u64;
         (self.is_unflushed, self.has_sent) = (true, true);
-        while let Some((before, bytes)) = self.large.front_mut() {
-            let small = n.min(*before - self.at);
-            self.at += small;
-            n -= small;
+        while let Some((before, bytes)) = self.shared.front_mut() {
+            let copied = n.min(*before - self.queue_sent);
+            self.queue_sent += copied;
+            n -= copied;
             if n < bytes.len() {
                 bytes.advance(n);
                 return;
             }
             n -= bytes.len();
-            self.large.pop_front();
+            self.shared.pop_front();
         }
-        self.at += n;
-        if self.left == 0 {
-            // An idle connection keeps no buffer.
-            self.at = 0;
-            let mut room = std::mem::take(&mut self.queue);
-            if room.capacity() <= MAX_QUEUED_BYTES {
-                room.clear();
-                IDLE_BUFFER.set(room);
+        self.queue_sent += n;
+        if self.queued_len == 0 {
+            // An idle connection has no buffer.
+            self.queue_sent = 0;
+            let mut buffer = std::mem::take(&mut self.queue);
+            if buffer.capacity() <= MAX_QUEUED_BYTES {
+                buffer.clear();
+                IDLE_BUFFER.set(buffer);
             }
         }
     }
@@ -189,15 +188,15 @@ impl SendBuffer {
 #[cfg(test)]
 impl SendBuffer {
     /// Returns everything that is queued.
-    pub(super) fn all(&self) -> Vec<u8> {
-        let (mut all, mut at) = (Vec::new(), self.at);
-        for (before, bytes) in &self.large {
-            all.extend_from_slice(&self.queue[at..*before]);
-            all.extend_from_slice(bytes);
-            at = *before;
+    pub(super) fn queued_bytes(&self) -> Vec<u8> {
+        let (mut queued, mut offset) = (Vec::new(), self.queue_sent);
+        for (before, bytes) in &self.shared {
+            queued.extend_from_slice(&self.queue[offset..*before]);
+            queued.extend_from_slice(bytes);
+            offset = *before;
         }
-        all.extend_from_slice(&self.queue[at..]);
-        all
+        queued.extend_from_slice(&self.queue[offset..]);
+        queued
     }
 }
 
@@ -207,15 +206,15 @@ mod tests {
 
     use super::*;
 
-    /// A stream that accepts at most `most` bytes at a time, and nothing at every third write.
+    /// A stream that accepts at most `max_len` bytes at a time, and nothing at every third write.
     #[derive(Debug)]
-    struct Reluctant {
-        came: Vec<u8>,
+    struct LimitedStream {
+        received: Vec<u8>,
         calls: usize,
-        most: usize,
+        max_len: usize,
     }
 
-    impl AsyncWrite for Reluctant {
+    impl AsyncWrite for LimitedStream {
         fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             self.poll_write_vectored(context, &[IoSlice::new(bytes)])
         }
@@ -229,8 +228,8 @@ mod tests {
             if self.calls.is_multiple_of(3) {
                 return Poll::Pending;
             }
-            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.most).collect();
-            self.came.extend_from_slice(&all);
+            let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.max_len).collect();
+            self.received.extend_from_slice(&all);
             Poll::Ready(Ok(all.len()))
         }
 
@@ -246,8 +245,8 @@ mod tests {
     #[test]
     fn what_was_put_in_leaves_in_its_order_however_little_is_taken_at_a_time() {
         let body: Bytes = (0..100_000u32).map(|n| (n.wrapping_mul(n) >> 5) as u8).collect::<Vec<u8>>().into();
-        for most in [1, 999, 30_000, usize::MAX] {
-            let mut reluctant = Reluctant { came: Vec::new(), calls: 0, most };
+        for max_len in [1, 999, 30_000, usize::MAX] {
+            let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len };
             let (mut out, mut expected) = (SendBuffer::default(), Vec::new());
             let mut context = Context::from_waker(Waker::noop());
             for turn in 0..40usize {
@@ -261,11 +260,11 @@ mod tests {
                     expected.extend_from_slice(&from[..len]);
                 }
                 // Sometimes more is queued before everything is sent.
-                let _ = out.send(&mut reluctant, &mut context);
+                let _ = out.send(&mut stream, &mut context);
             }
-            while out.send(&mut reluctant, &mut context).is_pending() {}
-            assert!(reluctant.came == expected, "at most {most} at a time");
-            assert!(out.left == 0 && out.large.is_empty() && out.queue.capacity() == 0);
+            while out.send(&mut stream, &mut context).is_pending() {}
+            assert!(stream.received == expected, "at most {max_len} at a time");
+            assert!(out.queued_len == 0 && out.shared.is_empty() && out.queue.capacity() == 0);
         }
     }
 }

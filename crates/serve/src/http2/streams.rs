@@ -18,7 +18,8 @@ use super::send_buffer::SendBuffer;
 const MAX_WINDOW: i64 = 0x7fff_ffff;
 /// The initial window of a connection and of its streams (RFC 9113, section 6.9.2).
 const INITIAL_WINDOW: i64 = 65_535;
-/// The largest number of bodies of a connection that are inflated at the same time: each has a decoder and its output.
+/// The largest number of bodies of a connection that are inflated at the same time. Each takes the memory of a decoder
+/// and its output.
 const MAX_INFLATING: usize = 4;
 /// The largest number of inflate steps without output in one call, so that other connections get their turn.
 const MAX_EMPTY_STEPS: usize = 2;
@@ -30,11 +31,12 @@ const MAX_DATA_BYTES: usize = 64 * 1024;
 pub(super) struct SendingStream {
     id: u32,
     window: i64,
-    piece: Option<LoggedChunk>,
+    /// The part of the body that is sent next.
+    chunk: Option<LoggedChunk>,
     body: Option<LoggedBody>,
     /// Whether the request's body, which is not used, is still being sent.
     is_request_open: bool,
-    /// Whether inflating the body has begun.
+    /// Whether inflating the body has started.
     is_inflating: bool,
 }
 
@@ -44,27 +46,26 @@ pub(super) struct Streams {
     sending: VecDeque<SendingStream>,
     window: i64,
     /// The initial window of a new stream.
-    initial: i64,
+    initial_window: i64,
     /// The largest payload that the peer accepts, in bytes.
     max_payload: usize,
     /// The responses that have been queued completely, and the DATA that has been queued.
     pub(super) served: ServedTotals,
     /// Whether a response waits for bytes that are being inflated, not for the peer.
-    pub(super) is_making: bool,
+    pub(super) waits_for_inflater: bool,
     /// Streams whose response has been queued completely while the request has not ended.
     answered_uploads: Vec<u32>,
 }
 
 impl Default for Streams {
     fn default() -> Streams {
-        let most = frame::MAX_PAYLOAD_BYTES;
         Streams {
             sending: VecDeque::new(),
             window: INITIAL_WINDOW,
-            initial: INITIAL_WINDOW,
-            max_payload: most,
+            initial_window: INITIAL_WINDOW,
+            max_payload: frame::MAX_PAYLOAD_BYTES,
             served: ServedTotals::default(),
-            is_making: false,
+            waits_for_inflater: false,
             answered_uploads: Vec::new(),
         }
     }
@@ -72,11 +73,13 @@ impl Default for Streams {
 
 /// The outcome of one step of a stream.
 enum StreamStep {
-    Sent,
-    /// It waits for the peer or for other streams.
-    Waits,
-    /// An inflate step gave no output; another will follow.
-    Makes,
+    /// A DATA frame was queued, and more can follow.
+    Queued,
+    /// The stream waits for the peer or for other streams.
+    Waiting,
+    /// An inflate step returned no output; another step follows.
+    Inflating,
+    /// The response was queued completely.
     Done,
 }
 
@@ -89,171 +92,183 @@ impl Streams {
     /// Drops all pending responses.
     pub(super) fn clear(&mut self) {
         self.sending.clear();
-        self.is_making = false;
+        self.waits_for_inflater = false;
     }
 
-    /// Adds a response that has a body to send.
-    pub(super) fn begin(&mut self, id: u32, piece: Option<LoggedChunk>, body: Option<LoggedBody>, is_fed: bool) {
+    /// Adds a response that has a body to send: first `chunk`, then `body`. `is_request_open` states whether the
+    /// request body is still being sent.
+    pub(super) fn start_body(
+        &mut self,
+        id: u32,
+        chunk: Option<LoggedChunk>,
+        body: Option<LoggedBody>,
+        is_request_open: bool,
+    ) {
         self.sending.push_back(SendingStream {
             id,
-            window: self.initial,
-            piece,
+            window: self.initial_window,
+            chunk,
             body,
-            is_request_open: is_fed,
+            is_request_open,
             is_inflating: false,
         });
     }
 
-    /// Records that the peer has ended a stream.
+    /// Records that the peer has ended a request (END_STREAM).
     pub(super) fn end_request(&mut self, id: u32) {
-        if let Some(one) = self.sending.iter_mut().find(|one| one.id == id) {
-            one.is_request_open = false;
+        if let Some(stream) = self.sending.iter_mut().find(|stream| stream.id == id) {
+            stream.is_request_open = false;
         }
     }
 
     /// Drops the pending response of a stream; returns whether there was one.
     pub(super) fn remove(&mut self, id: u32) -> bool {
-        let at = self.sending.iter().position(|one| one.id == id);
-        at.and_then(|at| self.sending.remove(at)).is_some()
+        let index = self.sending.iter().position(|stream| stream.id == id);
+        index.and_then(|index| self.sending.remove(index)).is_some()
     }
 
-    /// Widens the window of a stream or, with 0, that of the connection. An update for a stream that has ended is
-    /// ignored.
-    pub(super) fn widen(&mut self, id: u32, by: u32) -> Result<(), Http2Error> {
+    /// Applies the increment of a WINDOW_UPDATE frame to the flow-control window of a stream or, with 0, of the
+    /// connection. An update for a stream that has ended is ignored.
+    pub(super) fn increase_window(&mut self, id: u32, increment: u32) -> Result<(), Http2Error> {
         if id == 0 {
-            self.window = widened(self.window, i64::from(by)).ok_or(Http2Error::Connection(ErrorCode::FlowControl))?;
-        } else if let Some(one) = self.sending.iter_mut().find(|one| one.id == id) {
-            one.window = widened(one.window, i64::from(by)).ok_or(Http2Error::Stream(id, ErrorCode::FlowControl))?;
+            self.window = add_to_window(self.window, i64::from(increment))
+                .ok_or(Http2Error::Connection(ErrorCode::FlowControl))?;
+        } else if let Some(stream) = self.sending.iter_mut().find(|stream| stream.id == id) {
+            stream.window = add_to_window(stream.window, i64::from(increment))
+                .ok_or(Http2Error::Stream(id, ErrorCode::FlowControl))?;
         }
         Ok(())
     }
 
     /// Changes the initial window, and the windows of the existing streams by the difference (RFC 9113, section 6.9.2).
-    pub(super) fn resize(&mut self, initial: u32) -> Result<(), Http2Error> {
+    pub(super) fn set_initial_window(&mut self, initial: u32) -> Result<(), Http2Error> {
         let initial = i64::from(initial);
         if initial > MAX_WINDOW {
             return Err(Http2Error::Connection(ErrorCode::FlowControl));
         }
-        let by = initial - self.initial;
-        for one in &mut self.sending {
-            one.window = widened(one.window, by).ok_or(Http2Error::Connection(ErrorCode::FlowControl))?;
+        let difference = initial - self.initial_window;
+        for stream in &mut self.sending {
+            stream.window =
+                add_to_window(stream.window, difference).ok_or(Http2Error::Connection(ErrorCode::FlowControl))?;
         }
-        self.initial = initial;
+        self.initial_window = initial;
         Ok(())
     }
 
     /// Sets the largest payload that the peer accepts (`SETTINGS_MAX_FRAME_SIZE`).
-    pub(super) fn set_max_payload(&mut self, most: u32) -> Result<(), Http2Error> {
-        if !(1 << 14..1 << 24).contains(&most) {
+    pub(super) fn set_max_payload(&mut self, max_payload: u32) -> Result<(), Http2Error> {
+        if !(1 << 14..1 << 24).contains(&max_payload) {
             return Err(Http2Error::Connection(ErrorCode::Protocol));
         }
-        self.max_payload = (most as usize).min(MAX_DATA_BYTES);
+        self.max_payload = (max_payload as usize).min(MAX_DATA_BYTES);
         Ok(())
     }
 
-    /// Takes one of the streams whose response has been queued completely while the request has not ended; each is
-    /// returned once.
+    /// Removes and returns a stream whose response was queued completely while its request has not ended; `None` if
+    /// there is none.
     pub(super) fn next_answered_upload(&mut self) -> Option<u32> {
         self.answered_uploads.pop()
     }
 
-    /// Queues as much as the windows and `out` allow; returns whether more could follow once that is sent.
-    pub(super) fn fill(&mut self, out: &mut SendBuffer, context: &mut Context<'_>) -> bool {
-        self.is_making = false;
-        let (mut waiting, mut steps) = (0, 0);
-        let mut made = self.sending.iter().filter(|one| one.is_inflating).count();
+    /// Queues as much DATA as the windows and `out` allow; returns whether more can be queued once that is sent.
+    pub(super) fn queue_data(&mut self, out: &mut SendBuffer, context: &mut Context<'_>) -> bool {
+        self.waits_for_inflater = false;
+        let (mut waiting, mut empty_steps) = (0, 0);
+        let mut inflating = self.sending.iter().filter(|stream| stream.is_inflating).count();
         while waiting < self.sending.len() {
             if out.is_full() {
                 return true;
             }
-            let Some(mut one) = self.sending.pop_front() else { break };
-            let may_make = steps < MAX_EMPTY_STEPS && (one.is_inflating || made < MAX_INFLATING);
-            let was_made = one.is_inflating;
-            let window = self.window;
-            let step = one.step(&mut self.window, self.max_payload, may_make, out, context);
-            made += usize::from(one.is_inflating && !was_made);
-            let taken = (window - self.window).unsigned_abs();
-            self.served.data_bytes += taken;
-            self.served.data_frames += u64::from(taken > 0);
+            let Some(mut stream) = self.sending.pop_front() else { break };
+            let may_inflate = empty_steps < MAX_EMPTY_STEPS && (stream.is_inflating || inflating < MAX_INFLATING);
+            let was_inflating = stream.is_inflating;
+            let window_before = self.window;
+            let step = stream.queue_frame(&mut self.window, self.max_payload, may_inflate, out, context);
+            inflating += usize::from(stream.is_inflating && !was_inflating);
+            let data_bytes = (window_before - self.window).unsigned_abs();
+            self.served.data_bytes += data_bytes;
+            self.served.data_frames += u64::from(data_bytes > 0);
             match step {
-                StreamStep::Sent => waiting = 0,
-                StreamStep::Waits => waiting += 1,
-                StreamStep::Makes => {
-                    (waiting, steps, self.is_making) = (waiting + 1, steps + 1, true);
+                StreamStep::Queued => waiting = 0,
+                StreamStep::Waiting => waiting += 1,
+                StreamStep::Inflating => {
+                    (waiting, empty_steps, self.waits_for_inflater) = (waiting + 1, empty_steps + 1, true);
                 }
                 StreamStep::Done => {
-                    // Another stream may wait for the place of this one.
-                    (waiting, made) = (0, made - usize::from(one.is_inflating));
-                    self.served.answers += 1;
-                    if one.is_request_open {
-                        self.answered_uploads.push(one.id);
+                    // Another stream may wait until this one no longer inflates.
+                    (waiting, inflating) = (0, inflating - usize::from(stream.is_inflating));
+                    self.served.responses += 1;
+                    if stream.is_request_open {
+                        self.answered_uploads.push(stream.id);
                     }
                     continue;
                 }
             }
-            self.sending.push_back(one);
+            self.sending.push_back(stream);
         }
         false
     }
 }
 
-fn widened(window: i64, by: i64) -> Option<i64> {
-    Some(window + by).filter(|window| *window <= MAX_WINDOW)
+/// Changes a window by `change` bytes; `None` if it exceeds the largest flow-control window.
+fn add_to_window(window: i64, change: i64) -> Option<i64> {
+    Some(window + change).filter(|window| *window <= MAX_WINDOW)
 }
 
 impl SendingStream {
-    /// Queues one frame. A body is inflated only if `may_make`, and if the windows let some of it be sent.
-    fn step(
+    /// Queues one DATA frame of at most `max_payload` bytes. A body is inflated only if `may_inflate` is set and the
+    /// windows allow some bytes to be sent. `connection_window` is the flow-control window of the connection.
+    fn queue_frame(
         &mut self,
-        window: &mut i64,
-        most: usize,
-        may_make: bool,
+        connection_window: &mut i64,
+        max_payload: usize,
+        may_inflate: bool,
         out: &mut SendBuffer,
         context: &mut Context<'_>,
     ) -> StreamStep {
-        let may = usize::try_from(self.window.min(*window)).unwrap_or(0);
-        if self.piece.is_none()
+        let available = usize::try_from(self.window.min(*connection_window)).unwrap_or(0);
+        if self.chunk.is_none()
             && let Some(body) = &mut self.body
         {
-            if body.is_made() {
-                if may == 0 || !may_make {
-                    return StreamStep::Waits;
+            if body.is_inflated() {
+                if available == 0 || !may_inflate {
+                    return StreamStep::Waiting;
                 }
                 self.is_inflating = true;
             }
             match Pin::new(body).poll_frame(context) {
-                Poll::Pending => return StreamStep::Makes,
-                Poll::Ready(Some(Ok(frame))) => self.piece = frame.into_data().ok(),
+                Poll::Pending => return StreamStep::Inflating,
+                Poll::Ready(Some(Ok(frame))) => self.chunk = frame.into_data().ok(),
                 Poll::Ready(Some(Err(never))) => match never {},
                 Poll::Ready(None) => self.body = None,
             }
         }
-        let after = self.body.as_ref().map_or(0, LoggedBody::len);
-        let Some(piece) = &mut self.piece else {
+        let remaining_body = self.body.as_ref().map_or(0, LoggedBody::len);
+        let Some(chunk) = &mut self.chunk else {
             // The body is shorter than its Content-Length. The stream must be reset, so that the peer notices.
             out.queue_frame(frame::RST_STREAM, 0, self.id, &(ErrorCode::Internal as u32).to_be_bytes());
             self.is_request_open = false;
             return StreamStep::Done;
         };
-        let n = piece.remaining().min(most).min(may);
-        if n == 0 && piece.has_remaining() {
-            return StreamStep::Waits;
+        let n = chunk.remaining().min(max_payload).min(available);
+        if n == 0 && chunk.has_remaining() {
+            return StreamStep::Waiting;
         }
-        let is_last = n == piece.remaining() && after == 0;
+        let is_last = n == chunk.remaining() && remaining_body == 0;
         out.queue_copy(&frame::encode_header(n, frame::DATA, if is_last { frame::END_STREAM } else { 0 }, self.id));
-        let (front, (bytes, len), back) = piece.first(n);
-        out.queue_copy(front);
+        let (header, (bytes, len), trailer) = chunk.first_bytes(n);
+        out.queue_copy(header);
         out.queue_shared(bytes, len);
-        out.queue_copy(back);
-        out.ends_with_data();
-        piece.advance(n);
-        let taken = i64::try_from(n).unwrap_or(i64::MAX);
-        self.window -= taken;
-        *window -= taken;
-        if !piece.has_remaining() {
-            self.piece = None;
+        out.queue_copy(trailer);
+        out.mark_data_end();
+        chunk.advance(n);
+        let used = i64::try_from(n).unwrap_or(i64::MAX);
+        self.window -= used;
+        *connection_window -= used;
+        if !chunk.has_remaining() {
+            self.chunk = None;
         }
-        if is_last { StreamStep::Done } else { StreamStep::Sent }
+        if is_last { StreamStep::Done } else { StreamStep::Queued }
     }
 }
 
@@ -266,11 +281,11 @@ mod tests {
     use super::*;
     use crate::body::ResponseBody;
 
-    /// The DATA frames that leave in one turn: stream, length, whether it is the last.
-    fn turn(streams: &mut Streams) -> Vec<(u32, usize, bool)> {
+    /// Returns the DATA frames of one turn: stream, length, whether it is the last.
+    fn queue_turn(streams: &mut Streams) -> Vec<(u32, usize, bool)> {
         let mut out = SendBuffer::default();
-        streams.fill(&mut out, &mut Context::from_waker(Waker::noop()));
-        let mut bytes = out.all();
+        streams.queue_data(&mut out, &mut Context::from_waker(Waker::noop()));
+        let mut bytes = out.queued_bytes();
         let mut frames = Vec::new();
         while let Some((frame, _)) = frame::FrameHeader::parse(&bytes).unwrap() {
             frames.push((frame.stream, frame.len, frame.has(frame::END_STREAM)));
@@ -279,16 +294,16 @@ mod tests {
         frames
     }
 
-    fn begin(streams: &mut Streams, id: u32, len: usize) {
-        streams.begin(id, None, Some(ResponseBody::full(Bytes::from(vec![7; len])).into()), false);
+    fn start_body(streams: &mut Streams, id: u32, len: usize) {
+        streams.start_body(id, None, Some(ResponseBody::full(Bytes::from(vec![7; len])).into()), false);
     }
 
     #[test]
     fn streams_take_turns_and_stop_where_a_window_ends() {
         let mut streams = Streams::default();
-        begin(&mut streams, 1, 100_000);
-        begin(&mut streams, 3, 20_000);
-        begin(&mut streams, 5, 1);
+        start_body(&mut streams, 1, 100_000);
+        start_body(&mut streams, 3, 20_000);
+        start_body(&mut streams, 5, 1);
         let frames = [
             (1, 16_384, false),
             (3, 16_384, false),
@@ -297,32 +312,39 @@ mod tests {
             (3, 3_616, true),
             (1, 12_766, false),
         ];
-        assert_eq!(turn(&mut streams), frames);
-        assert_eq!(turn(&mut streams), []);
+        assert_eq!(queue_turn(&mut streams), frames);
+        assert_eq!(queue_turn(&mut streams), []);
         // The connection's window was used up first, then that of the stream.
-        streams.widen(0, 100_000).unwrap();
-        assert_eq!(turn(&mut streams), [(1, 16_384, false), (1, 3_617, false)]);
-        streams.widen(1, 7).unwrap();
-        assert_eq!(turn(&mut streams), [(1, 7, false)]);
-        // A smaller initial window makes the stream's window negative, which has to be made up for first.
-        streams.resize(65_000).unwrap();
-        streams.widen(1, 535).unwrap();
-        assert_eq!(turn(&mut streams), []);
-        streams.widen(1, 1_000_000).unwrap();
-        assert_eq!(turn(&mut streams).last(), Some(&(1, 100_000 - 65_542 - 16_384 * 2, true)));
-        assert_eq!((streams.len(), streams.served.answers), (0, 3));
+        streams.increase_window(0, 100_000).unwrap();
+        assert_eq!(queue_turn(&mut streams), [(1, 16_384, false), (1, 3_617, false)]);
+        streams.increase_window(1, 7).unwrap();
+        assert_eq!(queue_turn(&mut streams), [(1, 7, false)]);
+        // A smaller initial window makes the stream's window negative. The next increments only bring it back to zero.
+        streams.set_initial_window(65_000).unwrap();
+        streams.increase_window(1, 535).unwrap();
+        assert_eq!(queue_turn(&mut streams), []);
+        streams.increase_window(1, 1_000_000).unwrap();
+        assert_eq!(queue_turn(&mut streams).last(), Some(&(1, 100_000 - 65_542 - 16_384 * 2, true)));
+        assert_eq!((streams.len(), streams.served.responses), (0, 3));
     }
 
     #[test]
     fn no_window_is_wider_than_can_be_said() {
         let mut streams = Streams::default();
-        begin(&mut streams, 1, 100_000);
-        let most = 0x7fff_ffff - 65_535;
-        assert_eq!((streams.widen(0, most), streams.widen(1, most), streams.widen(9, 1)), (Ok(()), Ok(()), Ok(())));
-        assert_eq!(streams.widen(0, 1), Err(Http2Error::Connection(ErrorCode::FlowControl)));
-        assert_eq!(streams.widen(1, 1), Err(Http2Error::Stream(1, ErrorCode::FlowControl)));
-        assert_eq!(streams.resize(65_536), Err(Http2Error::Connection(ErrorCode::FlowControl)));
-        assert_eq!(streams.resize(0x8000_0000), Err(Http2Error::Connection(ErrorCode::FlowControl)));
+        start_body(&mut streams, 1, 100_000);
+        let increment = 0x7fff_ffff - 65_535;
+        assert_eq!(
+            (
+                streams.increase_window(0, increment),
+                streams.increase_window(1, increment),
+                streams.increase_window(9, 1)
+            ),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        assert_eq!(streams.increase_window(0, 1), Err(Http2Error::Connection(ErrorCode::FlowControl)));
+        assert_eq!(streams.increase_window(1, 1), Err(Http2Error::Stream(1, ErrorCode::FlowControl)));
+        assert_eq!(streams.set_initial_window(65_536), Err(Http2Error::Connection(ErrorCode::FlowControl)));
+        assert_eq!(streams.set_initial_window(0x8000_0000), Err(Http2Error::Connection(ErrorCode::FlowControl)));
         assert!(streams.set_max_payload(16_383).is_err() && streams.set_max_payload(1 << 24).is_err());
         assert!(streams.set_max_payload(16_384).is_ok() && streams.set_max_payload((1 << 24) - 1).is_ok());
     }
@@ -332,16 +354,16 @@ mod tests {
         let mut streams = Streams::default();
         let broken =
             ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
-        streams.begin(1, None, Some(broken.into()), false);
-        streams.begin(3, None, Some(ResponseBody::full("x").into()), true);
-        assert_eq!(turn(&mut streams), [(1, 4, false), (3, 1, true)]);
+        streams.start_body(1, None, Some(broken.into()), false);
+        streams.start_body(3, None, Some(ResponseBody::full("x").into()), true);
+        assert_eq!(queue_turn(&mut streams), [(1, 4, false), (3, 1, true)]);
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(3), None));
         assert_eq!(streams.len(), 0);
     }
 
     #[test]
     fn a_body_that_waits_for_a_place_to_be_made_in_begins_as_soon_as_there_is_one() {
-        let coded = {
+        let compressed = {
             let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
             std::io::Write::write_all(&mut encoder, b"0123456789").unwrap();
             Bytes::from(encoder.finish().unwrap())
@@ -349,16 +371,17 @@ mod tests {
         let mut streams = Streams::default();
         let all = 3 * MAX_INFLATING as u32;
         for at in 0..all {
-            let body = ResponseBody::inflating(coded.clone(), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
-            streams.begin(2 * at + 1, None, Some(body.into()), false);
+            let body =
+                ResponseBody::inflating(compressed.clone(), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
+            streams.start_body(2 * at + 1, None, Some(body.into()), false);
         }
         let mut sent = Vec::new();
         while streams.len() > 0 {
-            sent.extend(turn(&mut streams));
-            let made = streams.sending.iter().filter(|one| one.is_inflating).count();
-            assert!(made <= MAX_INFLATING, "{made} at a time");
+            sent.extend(queue_turn(&mut streams));
+            let inflating = streams.sending.iter().filter(|stream| stream.is_inflating).count();
+            assert!(inflating <= MAX_INFLATING, "{inflating} at a time");
             // The windows are open, so nothing else would wake the task.
-            assert!(streams.is_making || streams.len() == 0, "{} of {all} are left", streams.len());
+            assert!(streams.waits_for_inflater || streams.len() == 0, "{} of {all} remain", streams.len());
         }
         sent.sort_unstable();
         assert_eq!(sent, (0..all).map(|at| (2 * at + 1, 10, true)).collect::<Vec<_>>());
@@ -366,33 +389,33 @@ mod tests {
 
     #[test]
     fn frames_are_as_long_as_the_peer_takes_but_not_longer_than_64_kib() {
-        for (most, expected) in [(16_384, 16_384), (20_000, 20_000), (65_537, 65_536), ((1 << 24) - 1, 65_536)] {
+        for (max_payload, expected) in [(16_384, 16_384), (20_000, 20_000), (65_537, 65_536), ((1 << 24) - 1, 65_536)] {
             let mut streams = Streams::default();
-            streams.set_max_payload(most).unwrap();
-            streams.widen(0, 100_000).unwrap();
-            streams.resize(100_000).unwrap();
-            begin(&mut streams, 1, 100_000);
+            streams.set_max_payload(max_payload).unwrap();
+            streams.increase_window(0, 100_000).unwrap();
+            streams.set_initial_window(100_000).unwrap();
+            start_body(&mut streams, 1, 100_000);
             let mut out = SendBuffer::default();
-            streams.fill(&mut out, &mut Context::from_waker(Waker::noop()));
-            assert_eq!(frame::read_be(&out.all()[..3]), expected, "{most}");
+            streams.queue_data(&mut out, &mut Context::from_waker(Waker::noop()));
+            assert_eq!(frame::read_be(&out.queued_bytes()[..3]), expected, "{max_payload}");
         }
     }
 
     #[test]
     fn a_new_initial_window_counts_for_streams_only() {
         let mut streams = Streams::default();
-        assert_eq!(streams.resize(0x7fff_ffff), Ok(()), "the widest that there may be");
-        begin(&mut streams, 1, 100_000);
-        let sent: usize = turn(&mut streams).iter().map(|(_, len, _)| len).sum();
-        assert_eq!(sent, 65_535, "what the connection takes has not changed");
-        assert_eq!(streams.resize(0), Ok(()));
-        streams.widen(0, 100_000).unwrap();
-        begin(&mut streams, 3, 10);
-        assert_eq!(turn(&mut streams), [], "neither what is on its way nor what is new");
-        streams.widen(3, 9).unwrap();
-        assert_eq!(turn(&mut streams), [(3, 9, false)]);
-        streams.resize(1).unwrap();
-        assert_eq!(turn(&mut streams), [(3, 1, true)]);
+        assert_eq!(streams.set_initial_window(0x7fff_ffff), Ok(()), "the largest window");
+        start_body(&mut streams, 1, 100_000);
+        let sent: usize = queue_turn(&mut streams).iter().map(|(_, len, _)| len).sum();
+        assert_eq!(sent, 65_535, "the window of the connection has not changed");
+        assert_eq!(streams.set_initial_window(0), Ok(()));
+        streams.increase_window(0, 100_000).unwrap();
+        start_body(&mut streams, 3, 10);
+        assert_eq!(queue_turn(&mut streams), [], "neither the existing stream nor the new one has a window");
+        streams.increase_window(3, 9).unwrap();
+        assert_eq!(queue_turn(&mut streams), [(3, 9, false)]);
+        streams.set_initial_window(1).unwrap();
+        assert_eq!(queue_turn(&mut streams), [(3, 1, true)]);
         assert_eq!((streams.served.data_frames, streams.served.data_bytes), (6, 65_545));
     }
 
@@ -400,17 +423,17 @@ mod tests {
     fn what_is_removed_sends_nothing_more_and_what_has_been_said_is_no_upload() {
         let mut streams = Streams::default();
         for id in [1, 3, 5] {
-            streams.begin(id, None, Some(ResponseBody::full("x").into()), true);
+            streams.start_body(id, None, Some(ResponseBody::full("x").into()), true);
         }
         assert_eq!((streams.remove(3), streams.remove(3), streams.remove(7)), (true, false, false));
         streams.end_request(5);
-        assert_eq!(turn(&mut streams), [(1, 1, true), (5, 1, true)]);
+        assert_eq!(queue_turn(&mut streams), [(1, 1, true), (5, 1, true)]);
         assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(1), None));
         // A stream that was reset needs no further RST_STREAM.
         let broken =
             ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
-        streams.begin(9, None, Some(broken.into()), true);
-        assert_eq!(turn(&mut streams), [(9, 4, false)]);
+        streams.start_body(9, None, Some(broken.into()), true);
+        assert_eq!(queue_turn(&mut streams), [(9, 4, false)]);
         assert_eq!(streams.next_answered_upload(), None);
     }
 }

@@ -1,86 +1,96 @@
-//! The request bodies of a connection, which are read and discarded: which DATA may still come (RFC 9113, section 5.1),
-//! and how much of it a peer may send.
+//! The request bodies of a connection, which are read and discarded. Decides on which streams DATA is allowed (RFC
+//! 9113, section 5.1), and how many bytes of it.
 
 use std::collections::VecDeque;
 
 use super::frame::{ErrorCode, Http2Error};
 
-/// The window of the connection and of each stream, in bytes: the initial value (RFC 9113, section 6.9.2).
+/// The flow-control window of the connection and of each stream, in bytes: the initial value (RFC 9113, section 6.9.2).
 const WINDOW_BYTES: usize = 65_535;
-/// The number of received bytes after which the connection's window is widened again.
-const WINDOW_UPDATE_BYTES: usize = 32 * 1024;
-/// The number of bodies that are remembered: DATA may still arrive after a `RST_STREAM` that stops the peer.
+/// The number of received bytes after which a WINDOW_UPDATE is sent for the connection.
+const MIN_CONNECTION_INCREMENT: usize = 32 * 1024;
+/// The largest number of bodies in the list. DATA may still arrive after a RST_STREAM that stops the peer.
 const MAX_UPLOADS: usize = 256;
-/// The number of bytes that may be discarded on a connection, and the increase for each completed response. A peer that
-/// sends more does not stop when it should.
+/// The number of bytes that may be discarded on a connection before its first response. A peer that sends more ignores
+/// the responses and resets that stop it.
 const MAX_DISCARDED_BYTES: u64 = 16 << 20;
+/// The number of further bytes that may be discarded for each completed response.
 const DISCARDED_BYTES_PER_RESPONSE: u64 = 64 << 10;
 
-/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by
-/// `RST_STREAM` may lose the response with it (curl before 8), so a short body may end by itself.
+/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by RST_STREAM
+/// may lose the response with it (curl before 8), so a short body is read to its end.
 const MAX_DISCARDED_BODY_BYTES: u64 = 4 << 20;
-/// The least number of bytes by which the window of a stream is widened.
-const MIN_WINDOW_UPDATE: u32 = WINDOW_UPDATE_BYTES as u32;
+/// The smallest increment of a WINDOW_UPDATE for a stream.
+const MIN_STREAM_INCREMENT: u32 = MIN_CONNECTION_INCREMENT as u32;
 
-/// The reaction to a part of a body.
+/// The action that lets a peer send more of a request body, or stops it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DiscardAction {
-    Nothing,
-    /// Widen the window of the stream by this many bytes.
-    Widen(u32),
-    /// Stop the peer by `RST_STREAM`.
-    Stop,
+    /// Nothing is sent.
+    None,
+    /// Send a WINDOW_UPDATE for the stream with this increment.
+    UpdateWindow(u32),
+    /// Send RST_STREAM.
+    ResetStream,
 }
 
 /// The request bodies of a connection that have not ended.
 #[derive(Debug, Default)]
 pub(super) struct Uploads {
     list: VecDeque<Upload>,
-    /// The newest stream that is no longer remembered although its body may still come.
-    forgotten: u32,
-    /// Bytes received since the connection's window was last widened.
+    /// The newest stream that was removed from the list although its body may still arrive.
+    newest_removed: u32,
+    /// Bytes received since the last WINDOW_UPDATE of the connection.
     unacknowledged: usize,
+    /// Bytes received since the connection began.
     discarded: u64,
 }
 
 #[derive(Debug)]
 struct Upload {
     id: u32,
-    /// Bytes of the body that have come.
+    /// Bytes of the body that were received.
     received: u64,
-    /// Bytes of the stream's window that are used up, padding included.
-    used: u32,
+    /// Used bytes of the stream's flow-control window, padding included.
+    window_used: u32,
     /// Whether the response has been queued completely, so that the rest of the body is only discarded.
     is_answered: bool,
-    /// Whether the peer was stopped by `RST_STREAM`.
-    is_stopped: bool,
+    /// Whether RST_STREAM was sent to stop the peer.
+    is_reset: bool,
     /// The declared Content-Length.
-    length: Option<u64>,
+    content_length: Option<u64>,
 }
 
 impl Uploads {
-    /// Adds a request whose body is still to come. `length` is its declared Content-Length.
-    pub(super) fn begin(&mut self, id: u32, length: Option<u64>) {
+    /// Adds a request whose body follows. `content_length` is its declared Content-Length.
+    pub(super) fn add(&mut self, id: u32, content_length: Option<u64>) {
         if self.list.len() == MAX_UPLOADS
             && let Some(oldest) = self.list.pop_front()
         {
-            self.forgotten = oldest.id;
+            self.newest_removed = oldest.id;
         }
-        self.list.push_back(Upload { id, received: 0, used: 0, is_answered: false, is_stopped: false, length });
+        self.list.push_back(Upload {
+            id,
+            received: 0,
+            window_used: 0,
+            is_answered: false,
+            is_reset: false,
+            content_length,
+        });
     }
 
     /// Removes a request that has ended or was reset; returns whether it had not ended.
     pub(super) fn end(&mut self, id: u32) -> bool {
-        let at = self.list.iter().position(|upload| upload.id == id);
-        at.and_then(|at| self.list.remove(at)).is_some()
+        let index = self.list.iter().position(|upload| upload.id == id);
+        index.and_then(|index| self.list.remove(index)).is_some()
     }
 
-    /// Ends a request whose trailers have come. Returns whether its body has the declared length (RFC 9113, section
+    /// Ends a request whose trailers were received. Returns whether its body has the declared length (RFC 9113, section
     /// 8.1.1).
     pub(super) fn end_by_trailers(&mut self, id: u32) -> Result<bool, Http2Error> {
-        match self.list.iter().position(|upload| upload.id == id).and_then(|at| self.list.remove(at)) {
-            Some(upload) => Ok(upload.length.is_none_or(|length| length == upload.received)),
-            None if id <= self.forgotten => Ok(true),
+        match self.list.iter().position(|upload| upload.id == id).and_then(|index| self.list.remove(index)) {
+            Some(upload) => Ok(upload.content_length.is_none_or(|length| length == upload.received)),
+            None if id <= self.newest_removed => Ok(true),
             None => Err(Http2Error::Connection(ErrorCode::StreamClosed)),
         }
     }
@@ -92,69 +102,69 @@ impl Uploads {
         }
     }
 
-    /// Returns the reaction for a body of which a part has come, or whose response was just queued completely. Before
-    /// the response the window of its stream is not widened.
-    pub(super) fn discard(&mut self, id: u32) -> DiscardAction {
-        let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) else { return DiscardAction::Nothing };
-        if !upload.is_answered || upload.is_stopped {
-            return DiscardAction::Nothing;
+    /// Returns the next action for a body of which a part was received, or whose response was just queued completely.
+    /// The window of a stream is not updated before its response is queued.
+    pub(super) fn next_discard_action(&mut self, id: u32) -> DiscardAction {
+        let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) else { return DiscardAction::None };
+        if !upload.is_answered || upload.is_reset {
+            return DiscardAction::None;
         }
         if upload.received > MAX_DISCARDED_BODY_BYTES
-            || upload.length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
+            || upload.content_length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
         {
-            upload.is_stopped = true;
-            return DiscardAction::Stop;
+            upload.is_reset = true;
+            return DiscardAction::ResetStream;
         }
-        if upload.used < MIN_WINDOW_UPDATE {
-            return DiscardAction::Nothing;
+        if upload.window_used < MIN_STREAM_INCREMENT {
+            return DiscardAction::None;
         }
-        DiscardAction::Widen(std::mem::take(&mut upload.used))
+        DiscardAction::UpdateWindow(std::mem::take(&mut upload.window_used))
     }
 
-    /// Checks that DATA may come on a stream: an error if its request has ended (RFC 9113, section 5.1).
-    pub(super) fn is_open(&self, id: u32) -> Result<(), Http2Error> {
-        let is_open = id <= self.forgotten || self.list.iter().any(|upload| upload.id == id);
+    /// Checks that DATA is allowed on a stream; an error if its request has ended (RFC 9113, section 5.1).
+    pub(super) fn check_open(&self, id: u32) -> Result<(), Http2Error> {
+        let is_open = id <= self.newest_removed || self.list.iter().any(|upload| upload.id == id);
         if is_open { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::StreamClosed)) }
     }
 
-    /// Accounts for a DATA frame that uses `len` bytes of the windows, of which `content` belong to the body. Returns
-    /// by how many bytes the connection's window is to be widened now, which may be 0. `answered` is the number of
-    /// completed responses.
+    /// Counts a DATA frame that uses `len` bytes of the windows, of which `content` belong to the body. Returns the
+    /// increment of the WINDOW_UPDATE that has to be sent for the connection, or 0 for none. `responses` is the number
+    /// of completed responses.
     pub(super) fn receive_data(
         &mut self,
         id: u32,
         len: usize,
         content: usize,
-        is_last: bool,
-        answered: u64,
+        ends_stream: bool,
+        responses: u64,
     ) -> Result<u32, Http2Error> {
         self.unacknowledged += len;
         self.discarded += len as u64;
         if self.unacknowledged > WINDOW_BYTES {
             return Err(Http2Error::Connection(ErrorCode::FlowControl));
         }
-        if self.discarded > MAX_DISCARDED_BYTES + answered.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
+        if self.discarded > MAX_DISCARDED_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
-        if let Some(at) = self.list.iter().position(|upload| upload.id == id) {
-            let upload = &mut self.list[at];
+        if let Some(index) = self.list.iter().position(|upload| upload.id == id) {
+            let upload = &mut self.list[index];
             upload.received += content as u64;
-            upload.used += len as u32;
-            if upload.used as usize > WINDOW_BYTES {
+            upload.window_used += len as u32;
+            if upload.window_used as usize > WINDOW_BYTES {
                 return Err(Http2Error::Connection(ErrorCode::FlowControl));
             }
-            let (came, length) = (upload.received, upload.length);
-            if is_last {
-                self.list.remove(at);
+            let (received, declared) = (upload.received, upload.content_length);
+            if ends_stream {
+                self.list.remove(index);
             }
-            if length.is_some_and(|length| came > length || (is_last && came < length)) {
+            if declared.is_some_and(|length| received > length || (ends_stream && received < length)) {
                 return Err(Http2Error::Stream(id, ErrorCode::Protocol));
             }
-        } else if id > self.forgotten {
+        } else if id > self.newest_removed {
             return Err(Http2Error::Connection(ErrorCode::StreamClosed));
         }
-        let is_time = self.unacknowledged >= WINDOW_UPDATE_BYTES;
-        Ok(if is_time { std::mem::take(&mut self.unacknowledged) as u32 } else { 0 })
+        let is_due = self.unacknowledged >= MIN_CONNECTION_INCREMENT;
+        Ok(if is_due { std::mem::take(&mut self.unacknowledged) as u32 } else { 0 })
     }
 }
 
@@ -165,7 +175,7 @@ mod tests {
     #[test]
     fn what_comes_in_vain_is_bounded_by_windows_and_in_all() {
         let mut uploads = Uploads::default();
-        uploads.begin(1, None);
+        uploads.add(1, None);
         assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
         assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
         assert_eq!(uploads.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
@@ -175,11 +185,11 @@ mod tests {
         );
         let mut uploads = Uploads::default();
         for id in (1..).step_by(2) {
-            uploads.begin(id, None);
+            uploads.add(id, None);
             match uploads.receive_data(id, 16_384, 16_384, true, 0) {
                 Ok(_) => assert!(id < 2 * 1024, "{id}"),
-                Err(fault) => {
-                    assert_eq!((fault, id), (Http2Error::Connection(ErrorCode::EnhanceYourCalm), 2 * 1024 + 1));
+                Err(error) => {
+                    assert_eq!((error, id), (Http2Error::Connection(ErrorCode::EnhanceYourCalm), 2 * 1024 + 1));
                     break;
                 }
             }
@@ -189,20 +199,20 @@ mod tests {
     #[test]
     fn a_body_ends_once_and_is_as_long_as_it_said() {
         let mut uploads = Uploads::default();
-        uploads.begin(1, Some(5));
+        uploads.add(1, Some(5));
         assert_eq!(uploads.receive_data(1, 5, 5, true, 0), Ok(0));
         assert_eq!(uploads.receive_data(1, 0, 0, true, 0), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
-        for (length, came, is_last) in [(5, 6, false), (5, 4, true)] {
-            uploads.begin(3, Some(length));
+        for (length, received, ends_stream) in [(5, 6, false), (5, 4, true)] {
+            uploads.add(3, Some(length));
             assert_eq!(
-                uploads.receive_data(3, came, came, is_last, 0),
+                uploads.receive_data(3, received, received, ends_stream, 0),
                 Err(Http2Error::Stream(3, ErrorCode::Protocol))
             );
             uploads.end(3);
         }
         assert!(!uploads.end(3));
         for (length, expected) in [(None, true), (Some(5), true), (Some(6), false)] {
-            uploads.begin(5, length);
+            uploads.add(5, length);
             assert_eq!(uploads.receive_data(5, 5, 5, false, 0), Ok(0));
             assert_eq!(uploads.end_by_trailers(5), Ok(expected), "{length:?} before trailers");
             assert_eq!(uploads.end_by_trailers(5), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
@@ -212,34 +222,35 @@ mod tests {
     #[test]
     fn a_short_body_may_end_by_itself_after_its_answer_and_a_long_one_is_stopped() {
         let mut uploads = Uploads::default();
-        let send =
-            |uploads: &mut Uploads, id| uploads.receive_data(id, 16_384, 16_384, false, 0).map(|_| uploads.discard(id));
-        uploads.begin(1, None);
-        assert_eq!(
-            (send(&mut uploads, 1), send(&mut uploads, 1)),
-            (Ok(DiscardAction::Nothing), Ok(DiscardAction::Nothing))
-        );
-        assert_eq!(uploads.discard(1), DiscardAction::Nothing, "it waits for its answer");
+        let send = |uploads: &mut Uploads, id| {
+            uploads.receive_data(id, 16_384, 16_384, false, 0).map(|_| uploads.next_discard_action(id))
+        };
+        uploads.add(1, None);
+        assert_eq!((send(&mut uploads, 1), send(&mut uploads, 1)), (Ok(DiscardAction::None), Ok(DiscardAction::None)));
+        assert_eq!(uploads.next_discard_action(1), DiscardAction::None, "its response is still pending");
         uploads.mark_answered(1);
-        assert_eq!((uploads.discard(1), uploads.discard(1)), (DiscardAction::Widen(32_768), DiscardAction::Nothing));
+        assert_eq!(
+            (uploads.next_discard_action(1), uploads.next_discard_action(1)),
+            (DiscardAction::UpdateWindow(32_768), DiscardAction::None)
+        );
         for sent in 3..=MAX_DISCARDED_BODY_BYTES / 16_384 {
-            let expected = if sent % 2 == 0 { DiscardAction::Widen(32_768) } else { DiscardAction::Nothing };
+            let expected = if sent % 2 == 0 { DiscardAction::UpdateWindow(32_768) } else { DiscardAction::None };
             assert_eq!(send(&mut uploads, 1), Ok(expected));
         }
-        // Bytes that were already on the network still come.
-        for expected in [DiscardAction::Stop, DiscardAction::Nothing, DiscardAction::Nothing] {
+        // Bytes that were already on the network still arrive.
+        for expected in [DiscardAction::ResetStream, DiscardAction::None, DiscardAction::None] {
             assert_eq!(send(&mut uploads, 1), Ok(expected));
         }
-        uploads.begin(3, Some(MAX_DISCARDED_BODY_BYTES + 1));
+        uploads.add(3, Some(MAX_DISCARDED_BODY_BYTES + 1));
         uploads.mark_answered(3);
-        assert_eq!(uploads.discard(3), DiscardAction::Stop, "it says itself that it is too long");
-        assert_eq!(uploads.discard(5), DiscardAction::Nothing);
+        assert_eq!(uploads.next_discard_action(3), DiscardAction::ResetStream, "the declared length is too large");
+        assert_eq!(uploads.next_discard_action(5), DiscardAction::None);
     }
 
     #[test]
     fn what_was_forgotten_may_still_come() {
         let mut uploads = Uploads::default();
-        (0..300).for_each(|n| uploads.begin(n * 2 + 1, None));
+        (0..300).for_each(|n| uploads.add(n * 2 + 1, None));
         assert_eq!(uploads.receive_data(1, 1, 1, true, 0), Ok(0));
         assert_eq!(uploads.end_by_trailers(3), Ok(true));
         assert_eq!(uploads.receive_data(599, 1, 1, true, 0), Ok(0));
@@ -250,32 +261,36 @@ mod tests {
     #[test]
     fn padding_takes_of_windows_and_is_no_part_of_a_body() {
         let mut uploads = Uploads::default();
-        uploads.begin(1, Some(5));
+        uploads.add(1, Some(5));
         assert_eq!(uploads.receive_data(1, 32_767, 2, false, 0), Ok(0));
-        assert_eq!(uploads.receive_data(1, 1, 0, false, 0), Ok(32_768), "all that came, of whatever kind");
+        assert_eq!(uploads.receive_data(1, 1, 0, false, 0), Ok(32_768), "padding counts as well");
         assert_eq!(uploads.receive_data(1, 100, 3, true, 0), Ok(0));
-        uploads.begin(3, Some(5));
+        uploads.add(3, Some(5));
         assert_eq!(uploads.receive_data(3, 256, 6, false, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
     }
 
     #[test]
     fn a_window_may_be_used_to_its_last_byte_and_no_further() {
-        let closed = Err(Http2Error::Connection(ErrorCode::FlowControl));
-        for (len, expected) in [(65_535, Ok(65_535)), (65_536, closed)] {
+        let flow_control_error = Err(Http2Error::Connection(ErrorCode::FlowControl));
+        for (len, expected) in [(65_535, Ok(65_535)), (65_536, flow_control_error)] {
             let mut uploads = Uploads::default();
-            uploads.begin(1, None);
-            assert_eq!(uploads.receive_data(1, len, len, false, 0), expected, "the connection's");
+            uploads.add(1, None);
+            assert_eq!(uploads.receive_data(1, len, len, false, 0), expected, "the window of the connection");
         }
-        for (len, expected) in [(32_767, Ok(0)), (32_768, closed)] {
+        for (len, expected) in [(32_767, Ok(0)), (32_768, flow_control_error)] {
             let mut uploads = Uploads::default();
-            uploads.begin(1, None);
+            uploads.add(1, None);
             assert_eq!(uploads.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
-            assert_eq!(uploads.receive_data(1, len, len, false, 0), expected, "the stream's, which is not widened");
+            assert_eq!(
+                uploads.receive_data(1, len, len, false, 0),
+                expected,
+                "the window of the stream, which gets no update"
+            );
         }
         // Each stream has its own window.
         let mut uploads = Uploads::default();
         for id in [1, 3] {
-            uploads.begin(id, None);
+            uploads.add(id, None);
             assert_eq!(uploads.receive_data(id, 60_000, 60_000, false, 0), Ok(60_000));
         }
     }
@@ -283,31 +298,31 @@ mod tests {
     #[test]
     fn each_answer_lets_64_kib_more_come_in_vain() {
         let mut uploads = Uploads::default();
-        let mut send = |len: u64, answered| {
-            uploads.begin(1, None);
-            let came = uploads.receive_data(1, len as usize, len as usize, true, answered);
+        let mut send = |len: u64, responses| {
+            uploads.add(1, None);
+            let result = uploads.receive_data(1, len as usize, len as usize, true, responses);
             uploads.end(1);
-            came
+            result
         };
         for _ in 0..MAX_DISCARDED_BYTES / 32_768 {
             assert_eq!(send(32_768, 0), Ok(32_768));
         }
         assert_eq!((send(32_768, 1), send(32_768, 1)), (Ok(32_768), Ok(32_768)));
         assert_eq!(send(1, 1), Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm)));
-        assert_eq!(send(1, 2), Ok(0), "it has had another answer");
+        assert_eq!(send(1, 2), Ok(0), "there was another response");
     }
 
     #[test]
     fn a_body_of_the_longest_that_is_discarded_is_not_stopped() {
         let mut uploads = Uploads::default();
-        uploads.begin(1, Some(MAX_DISCARDED_BODY_BYTES));
+        uploads.add(1, Some(MAX_DISCARDED_BODY_BYTES));
         uploads.mark_answered(1);
-        assert_eq!(uploads.discard(1), DiscardAction::Nothing);
+        assert_eq!(uploads.next_discard_action(1), DiscardAction::None);
         for _ in 0..MAX_DISCARDED_BODY_BYTES / 32_768 {
             assert_eq!(uploads.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
-            assert_eq!(uploads.discard(1), DiscardAction::Widen(32_768));
+            assert_eq!(uploads.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
         }
         assert_eq!(uploads.receive_data(1, 0, 0, true, 0), Ok(0));
-        assert_eq!(uploads.is_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+        assert_eq!(uploads.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
     }
 }

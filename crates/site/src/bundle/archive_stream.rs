@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use docwharf_base::codec::gzip::{self, GzipHeaderFault};
-use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::codec::inflate::{InflateStatus, Inflater};
 use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::limits::BundleLimits;
@@ -23,7 +23,7 @@ pub trait ArchiveStream {
     /// Returns the next bytes, or none at the end. Bytes that are not consumed are returned again.
     fn fill(&mut self) -> Result<&[u8], BundleReadError>;
 
-    /// Marks the first `n` of the returned bytes as used.
+    /// Marks the first `n` of the returned bytes as consumed.
     fn consume(&mut self, n: usize);
 
     /// Returns the digest and the length of the archive file itself. It is called once, after the end.
@@ -36,23 +36,23 @@ pub struct ArchiveFile {
     file: File,
     path: PathBuf,
     hasher: Sha256Hasher,
-    read: u64,
-    limit: u64,
+    bytes_read: u64,
+    max_bytes: u64,
     growth: Arc<WriteProgress>,
 }
 
 impl ArchiveFile {
     /// Reads `file`, whose position is its start and which may still be growing. `path` is for messages.
     pub fn new(file: File, path: PathBuf, limits: &BundleLimits, growth: Arc<WriteProgress>) -> ArchiveFile {
-        ArchiveFile { file, path, hasher: Sha256Hasher::new(), read: 0, limit: limits.archive, growth }
+        ArchiveFile { file, path, hasher: Sha256Hasher::new(), bytes_read: 0, max_bytes: limits.archive, growth }
     }
 
     fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, BundleReadError> {
-        let Some(there) = self.growth.wait_for(self.read + 1) else {
-            let source = io::Error::other("the writer of the file has given up");
+        let Some(available) = self.growth.wait_for_len(self.bytes_read + 1) else {
+            let source = io::Error::other("the file could not be written to its end");
             return Err(BundleReadError::Io { path: self.path.clone(), source });
         };
-        if there <= self.read {
+        if available <= self.bytes_read {
             return Ok(0);
         }
         let n = loop {
@@ -65,21 +65,21 @@ impl ArchiveFile {
             }
         };
         self.hasher.update(&buffer[..n]);
-        self.read += n as u64;
-        if self.read > self.limit {
-            return Err(BundleFault::ArchiveTooLarge(self.limit).in_archive().into());
+        self.bytes_read += n as u64;
+        if self.bytes_read > self.max_bytes {
+            return Err(BundleFault::ArchiveTooLarge(self.max_bytes).in_archive().into());
         }
         Ok(n)
     }
 
     fn digest_and_len(&mut self) -> (Digest, u64) {
-        (self.hasher.take(), self.read)
+        (self.hasher.finalize_reset(), self.bytes_read)
     }
 }
 
 const READ_BUFFER_BYTES: usize = 256 * 1024;
 
-/// A buffer of input bytes. Bytes that are not used yet move to its front when more are read.
+/// A buffer of input bytes. Unused bytes move to its front when more are read.
 #[derive(Debug)]
 struct InputBuffer {
     bytes: Box<[u8]>,
@@ -97,9 +97,9 @@ impl InputBuffer {
         &self.bytes[self.start..self.end]
     }
 
-    /// Reads until the buffer has at least `wanted` unused bytes, or the file ends.
-    fn fill_to(&mut self, file: &mut ArchiveFile, wanted: usize) -> Result<(), BundleReadError> {
-        while !self.ended && self.end - self.start < wanted {
+    /// Reads until the buffer has at least `min_len` unused bytes, or the file ends.
+    fn fill_to(&mut self, file: &mut ArchiveFile, min_len: usize) -> Result<(), BundleReadError> {
+        while !self.ended && self.end - self.start < min_len {
             if self.start > 0 {
                 self.bytes.copy_within(self.start..self.end, 0);
                 (self.start, self.end) = (0, self.end - self.start);
@@ -141,19 +141,22 @@ impl ArchiveStream for UncompressedStream {
     }
 }
 
-/// A decoder of one or more gzip members (RFC 1952). Zero padding behind the last member is legal, as in gzip(1).
+/// A decoder of one or more gzip members (RFC 1952). Zero padding after the last member is legal, as in gzip(1).
 #[derive(Debug)]
 pub struct GzipStream {
     file: ArchiveFile,
     buffer: InputBuffer,
-    inflate: Inflate,
+    inflate: Inflater,
+    /// The CRC-32 and the length (modulo 2^32) of the current member's content.
     crc: crc32fast::Hasher,
     len: u32,
-    total: u64,
+    /// The number of bytes of all members that were decoded.
+    total_output: u64,
     /// Whether the input position is inside the DEFLATE data of a member.
-    inside: bool,
+    in_member: bool,
     members: u64,
-    shown: usize,
+    /// The number of bytes of the decoder's output that the caller has consumed.
+    consumed: usize,
     finished: bool,
 }
 
@@ -166,22 +169,22 @@ impl GzipStream {
         GzipStream {
             file,
             buffer: InputBuffer::new(),
-            inflate: Inflate::new(),
+            inflate: Inflater::new(),
             crc: crc32fast::Hasher::new(),
             len: 0,
-            total: 0,
-            inside: false,
+            total_output: 0,
+            in_member: false,
             members: 0,
-            shown: 0,
+            consumed: 0,
             finished: false,
         }
     }
 
     /// Reads the header of the next member, or finds the end of the file.
     fn read_member_header(&mut self) -> Result<(), BundleReadError> {
-        let mut wanted = 1024;
+        let mut min_len = 1024;
         loop {
-            self.buffer.fill_to(&mut self.file, wanted)?;
+            self.buffer.fill_to(&mut self.file, min_len)?;
             let bytes = self.buffer.unused();
             if self.members > 0 && bytes.iter().all(|&b| b == 0) {
                 // The end of the file, or padding.
@@ -192,19 +195,19 @@ impl GzipStream {
                 }
                 continue;
             }
-            match gzip::header_len(bytes) {
+            match gzip::parse_header_len(bytes) {
                 Ok(len) => {
                     self.buffer.start += len;
                     self.members += 1;
-                    self.inside = true;
+                    self.in_member = true;
                     return Ok(());
                 }
-                Err(GzipHeaderFault::Short) if !self.buffer.ended && wanted < MAX_GZIP_HEADER_BYTES => wanted *= 2,
+                Err(GzipHeaderFault::Short) if !self.buffer.ended && min_len < MAX_GZIP_HEADER_BYTES => min_len *= 2,
                 Err(GzipHeaderFault::Short) => {
                     return Err(BundleFault::Truncated("a gzip header").in_archive().into());
                 }
                 Err(GzipHeaderFault::Damaged) if self.members > 0 => {
-                    return Err(BundleFault::Damaged("bytes behind the compressed data").in_archive().into());
+                    return Err(BundleFault::Damaged("bytes after the compressed data").in_archive().into());
                 }
                 Err(GzipHeaderFault::Damaged) => {
                     return Err(BundleFault::Damaged("the gzip header").in_archive().into());
@@ -215,7 +218,7 @@ impl GzipStream {
 
     fn check_member_trailer(&mut self) -> Result<(), BundleReadError> {
         self.buffer.fill_to(&mut self.file, 8)?;
-        let expected = gzip::trailer(std::mem::take(&mut self.crc).finalize(), u64::from(self.len));
+        let expected = gzip::encode_trailer(std::mem::take(&mut self.crc).finalize(), u64::from(self.len));
         match self.buffer.unused().get(..8) {
             None => return Err(BundleFault::Truncated("the gzip trailer").in_archive().into()),
             Some(trailer) if trailer[..4] != expected[..4] => {
@@ -227,7 +230,7 @@ impl GzipStream {
             Some(_) => self.buffer.start += 8,
         }
         self.inflate.reset();
-        (self.len, self.inside) = (0, false);
+        (self.len, self.in_member) = (0, false);
         Ok(())
     }
 }
@@ -235,14 +238,14 @@ impl GzipStream {
 impl ArchiveStream for GzipStream {
     fn fill(&mut self) -> Result<&[u8], BundleReadError> {
         let mut member_ended = false;
-        while self.shown == self.inflate.output().len() && !self.finished {
+        while self.consumed == self.inflate.output().len() && !self.finished {
             if member_ended {
                 self.check_member_trailer()?;
                 member_ended = false;
-                self.shown = 0;
+                self.consumed = 0;
                 continue;
             }
-            if !self.inside {
+            if !self.in_member {
                 self.read_member_header()?;
                 continue;
             }
@@ -250,12 +253,12 @@ impl ArchiveStream for GzipStream {
             let step = self.inflate.run(self.buffer.unused(), self.buffer.ended);
             let step = step.map_err(|fault| BundleFault::from(fault).in_archive())?;
             self.buffer.start += step.consumed;
-            self.shown = 0;
+            self.consumed = 0;
             let output = self.inflate.output();
             self.crc.update(output);
             self.len = self.len.wrapping_add(output.len() as u32);
-            self.total += output.len() as u64;
-            check_bomb(self.total, self.file.read - self.buffer.unused().len() as u64, None)?;
+            self.total_output += output.len() as u64;
+            check_bomb(self.total_output, self.file.bytes_read - self.buffer.unused().len() as u64, None)?;
             if step.status == InflateStatus::Done {
                 if output.is_empty() {
                     member_ended = true;
@@ -266,11 +269,11 @@ impl ArchiveStream for GzipStream {
                 }
             }
         }
-        Ok(&self.inflate.output()[self.shown..])
+        Ok(&self.inflate.output()[self.consumed..])
     }
 
     fn consume(&mut self, n: usize) {
-        self.shown += n;
+        self.consumed += n;
     }
 
     fn digest_and_len(&mut self) -> (Digest, u64) {
@@ -285,20 +288,20 @@ const ZSTD_WINDOW_LOG: u32 = 27;
 /// A decoder of one or more zstd frames (RFC 8878).
 pub struct ZstdStream {
     decoder: BufReader<zstd::stream::read::Decoder<'static, BufReader<ZstdInput>>>,
-    total: u64,
+    total_output: u64,
 }
 
-/// The file as the zstd decoder reads it. It stores the error of a failed read, because `io::Error` cannot tell a
+/// The input of the zstd decoder. It stores the error of a failed read, because `io::Error` cannot distinguish a
 /// refusal from an I/O error.
 struct ZstdInput {
     file: ArchiveFile,
-    failed: Option<BundleReadError>,
+    error: Option<BundleReadError>,
 }
 
 impl Read for ZstdInput {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.file.read_some(buffer).map_err(|error| {
-            self.failed = Some(error);
+            self.error = Some(error);
             io::Error::other("the archive cannot be read")
         })
     }
@@ -308,10 +311,10 @@ impl ZstdStream {
     /// Decodes `file`.
     pub fn new(file: ArchiveFile) -> Result<ZstdStream, BundleReadError> {
         let path = file.path.clone();
-        let input = BufReader::with_capacity(READ_BUFFER_BYTES, ZstdInput { file, failed: None });
+        let input = BufReader::with_capacity(READ_BUFFER_BYTES, ZstdInput { file, error: None });
         let mut decoder = zstd::stream::read::Decoder::with_buffer(input).map_err(BundleReadError::io(&path))?;
         decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(BundleReadError::io(&path))?;
-        Ok(ZstdStream { decoder: BufReader::with_capacity(READ_BUFFER_BYTES, decoder), total: 0 })
+        Ok(ZstdStream { decoder: BufReader::with_capacity(READ_BUFFER_BYTES, decoder), total_output: 0 })
     }
 }
 
@@ -320,7 +323,7 @@ impl ArchiveStream for ZstdStream {
         if self.decoder.buffer().is_empty() {
             if let Err(error) = self.decoder.fill_buf() {
                 let input = self.decoder.get_mut().get_mut().get_mut();
-                return Err(match input.failed.take() {
+                return Err(match input.error.take() {
                     Some(error) => error,
                     None if error.kind() == io::ErrorKind::UnexpectedEof => {
                         BundleFault::Truncated("the zstd data").in_archive().into()
@@ -331,10 +334,10 @@ impl ArchiveStream for ZstdStream {
                     None => BundleFault::Damaged("the zstd data").in_archive().into(),
                 });
             }
-            self.total += self.decoder.buffer().len() as u64;
-            let waiting = self.decoder.get_ref().get_ref().buffer().len() as u64;
-            let read = self.decoder.get_ref().get_ref().get_ref().file.read - waiting;
-            check_bomb(self.total, read, None)?;
+            self.total_output += self.decoder.buffer().len() as u64;
+            let buffered = self.decoder.get_ref().get_ref().buffer().len() as u64;
+            let read = self.decoder.get_ref().get_ref().get_ref().file.bytes_read - buffered;
+            check_bomb(self.total_output, read, None)?;
         }
         Ok(self.decoder.buffer())
     }
@@ -351,7 +354,8 @@ impl ArchiveStream for ZstdStream {
 /// A stream whose first bytes have been read ahead.
 pub struct PeekedStream {
     head: Vec<u8>,
-    shown: usize,
+    /// The number of bytes of `head` that the caller has consumed.
+    consumed: usize,
     rest: Box<dyn ArchiveStream>,
 }
 
@@ -364,11 +368,11 @@ impl PeekedStream {
             if bytes.is_empty() {
                 break;
             }
-            let taken = bytes.len().min(n - head.len());
-            head.extend_from_slice(&bytes[..taken]);
-            source.consume(taken);
+            let copied = bytes.len().min(n - head.len());
+            head.extend_from_slice(&bytes[..copied]);
+            source.consume(copied);
         }
-        Ok(PeekedStream { head, shown: 0, rest: source })
+        Ok(PeekedStream { head, consumed: 0, rest: source })
     }
 
     /// The bytes that were read ahead.
@@ -379,12 +383,12 @@ impl PeekedStream {
 
 impl ArchiveStream for PeekedStream {
     fn fill(&mut self) -> Result<&[u8], BundleReadError> {
-        if self.shown < self.head.len() { Ok(&self.head[self.shown..]) } else { self.rest.fill() }
+        if self.consumed < self.head.len() { Ok(&self.head[self.consumed..]) } else { self.rest.fill() }
     }
 
     fn consume(&mut self, n: usize) {
-        if self.shown < self.head.len() {
-            self.shown += n;
+        if self.consumed < self.head.len() {
+            self.consumed += n;
         } else {
             self.rest.consume(n);
         }

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use docwharf_base::clock::unix_seconds;
-use docwharf_base::directory::{Directory, EntryKind as Kind, FileId, LinkError};
+use docwharf_base::directory::{Directory, EntryKind, FileId, SymlinkError};
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
 
@@ -56,8 +56,8 @@ pub struct FolderReader {
 
 /// A walk through the folder in progress.
 struct FolderWalk {
-    tally: LimitCounter,
-    found: FolderReader,
+    counter: LimitCounter,
+    listing: FolderReader,
     /// The folders from the root down to the current one; used to detect loops.
     ancestors: Vec<FileId>,
 }
@@ -66,24 +66,24 @@ impl FolderReader {
     /// Lists all files of the folder `root`.
     pub fn open(root: &Path, limits: &BundleLimits) -> Result<FolderReader, BundleReadError> {
         #[allow(clippy::disallowed_methods)] // the path that the person or the configuration names
-        let directory = root.canonicalize().and_then(|root| Directory::open_unlinked(&root));
+        let directory = root.canonicalize().and_then(|root| Directory::open_no_follow(&root));
         let directory = directory.map_err(BundleReadError::io(root))?;
         let mut walk = FolderWalk {
-            tally: LimitCounter::new(*limits),
-            found: FolderReader { root: directory, files: Vec::new(), warnings: Vec::new(), next: 0, current: None },
+            counter: LimitCounter::new(*limits),
+            listing: FolderReader { root: directory, files: Vec::new(), warnings: Vec::new(), next: 0, current: None },
             ancestors: Vec::new(),
         };
         walk.walk_folder(Path::new(""), &mut Vec::new())?;
-        let mut found = walk.found;
-        found.files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(found)
+        let mut listing = walk.listing;
+        listing.files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(listing)
     }
 
-    /// Opens a file of this folder. A file that is no longer the one that was listed is refused.
+    /// Opens a file of this folder. A file that was replaced or resized after the listing is refused.
     pub fn open_file(&self, item: &FolderFile) -> Result<File, BundleReadError> {
         let file = self
             .root
-            .file(&item.resolved_path)
+            .open_for_reading(&item.resolved_path)
             .map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
         let metadata = file.metadata().map_err(BundleReadError::io(&self.root.path().join(&item.resolved_path)))?;
         if FileId::from_metadata(&metadata) != item.id || metadata.len() != item.size {
@@ -100,15 +100,15 @@ impl FolderReader {
                 .map_err(|source| BundleReadError::Io { path: self.root.path().join(&item.resolved_path), source })
         };
         let mut buffer = vec![0; (item.size as usize).clamp(1, 256 * 1024)];
-        let mut left = item.size;
-        while left > 0 {
-            let want = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-            let n = read(&mut buffer[..want])?;
+        let mut remaining = item.size;
+        while remaining > 0 {
+            let len = buffer.len().min(usize::try_from(remaining).unwrap_or(usize::MAX));
+            let n = read(&mut buffer[..len])?;
             if n == 0 {
                 return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
             }
             sink(&buffer[..n])?;
-            left -= n as u64;
+            remaining -= n as u64;
         }
         if read(&mut buffer[..1])? > 0 {
             return Err(BundleFault::ChangedWhileRead.in_entry(item.path.as_bytes()).into());
@@ -118,36 +118,36 @@ impl FolderReader {
 }
 
 impl FolderWalk {
-    /// Walks the folder at `real` below the root. However deep it is, only one descriptor besides the root's is open.
-    fn walk_folder(&mut self, real: &Path, name: &mut Vec<u8>) -> Result<(), BundleReadError> {
-        let shown = self.found.root.path().join(real);
-        let directory = self.found.root.directory(real).map_err(BundleReadError::io(&shown))?;
-        self.ancestors.push(FileId::from_metadata(&directory.metadata().map_err(BundleReadError::io(&shown))?));
+    /// Walks `folder`, a resolved path below the root. At any depth, only one descriptor besides the root's is open.
+    fn walk_folder(&mut self, folder: &Path, name: &mut Vec<u8>) -> Result<(), BundleReadError> {
+        let full_path = self.listing.root.path().join(folder);
+        let directory = self.listing.root.open_directory(folder).map_err(BundleReadError::io(&full_path))?;
+        self.ancestors.push(FileId::from_metadata(&directory.metadata().map_err(BundleReadError::io(&full_path))?));
         let mut folders = Vec::new();
-        for entry in directory.entries().map_err(BundleReadError::io(&shown))? {
-            let entry = entry.map_err(BundleReadError::io(&shown))?;
-            let length = name.len();
-            if length > 0 {
+        for entry in directory.entries().map_err(BundleReadError::io(&full_path))? {
+            let entry = entry.map_err(BundleReadError::io(&full_path))?;
+            let parent_len = name.len();
+            if parent_len > 0 {
                 name.push(b'/');
             }
             name.extend_from_slice(entry.name.as_bytes());
-            let (place, metadata) = if entry.kind == Kind::Link {
-                (self.resolve_link(&real.join(&entry.name), name), None)
+            let (resolved_path, metadata) = if entry.kind == EntryKind::Link {
+                (self.resolve_link(&folder.join(&entry.name), name), None)
             } else {
                 let metadata =
-                    directory.metadata_of(&entry.name).map_err(BundleReadError::io(&shown.join(&entry.name)))?;
-                (Some(real.join(&entry.name)), Some(metadata))
+                    directory.metadata_of(&entry.name).map_err(BundleReadError::io(&full_path.join(&entry.name)))?;
+                (Some(folder.join(&entry.name)), Some(metadata))
             };
-            if let Some(place) = place
-                && self.add_entry(&place, metadata, name)?
+            if let Some(resolved_path) = resolved_path
+                && self.add_entry(&resolved_path, metadata, name)?
             {
-                folders.push((place, name.clone()));
+                folders.push((resolved_path, name.clone()));
             }
-            name.truncate(length);
+            name.truncate(parent_len);
         }
         drop(directory);
-        for (place, mut name) in folders {
-            self.walk_folder(&place, &mut name)?;
+        for (resolved_path, mut name) in folders {
+            self.walk_folder(&resolved_path, &mut name)?;
         }
         self.ancestors.pop();
         Ok(())
@@ -155,45 +155,50 @@ impl FolderWalk {
 
     /// Resolves a link. Returns `None`, with a warning, for a link that must not be followed.
     fn resolve_link(&mut self, link: &Path, name: &[u8]) -> Option<PathBuf> {
-        match self.found.root.resolve(link) {
+        match self.listing.root.resolve_links(link) {
             Ok(target) => return Some(target),
-            Err(LinkError::Outside) => self.leave_out(name, "a link that leads outside"),
-            Err(LinkError::Loop | LinkError::Nowhere(_)) => self.leave_out(name, "a link that leads nowhere"),
+            Err(SymlinkError::Outside) => self.leave_out(name, "a link that leads out of the folder"),
+            Err(SymlinkError::Loop | SymlinkError::Unreadable(_)) => self.leave_out(name, "a link that leads nowhere"),
         }
         None
     }
 
-    /// Lists the entry at `place`. Returns `true` if the entry is a folder that the caller has to walk.
-    fn add_entry(&mut self, place: &Path, listed: Option<Metadata>, name: &[u8]) -> Result<bool, BundleReadError> {
+    /// Lists the entry at `resolved_path`. Returns `true` if the entry is a folder that the caller has to walk.
+    fn add_entry(
+        &mut self,
+        resolved_path: &Path,
+        listed: Option<Metadata>,
+        name: &[u8],
+    ) -> Result<bool, BundleReadError> {
         let is_link = listed.is_none();
-        let Some(metadata) = listed.or_else(|| self.found.root.metadata_of(place).ok()) else {
+        let Some(metadata) = listed.or_else(|| self.listing.root.metadata_of(resolved_path).ok()) else {
             self.leave_out(name, "a link that leads nowhere");
             return Ok(false);
         };
         if metadata.is_dir() {
             if is_link && self.ancestors.contains(&FileId::from_metadata(&metadata)) {
-                self.leave_out(name, "a link that leads round in a loop");
+                self.leave_out(name, "a link that leads to a folder above it");
                 return Ok(false);
             }
-            self.tally.count_entry(name, 0)?;
+            self.counter.count_entry(name, 0)?;
             return Ok(true);
         }
         if !metadata.is_file() {
             self.leave_out(name, "neither file nor folder");
             return Ok(false);
         }
-        self.tally.count_entry(name, metadata.len())?;
-        let judged = SitePath::parse(name, false).map_err(|fault| BundleFault::Name(fault).in_entry(name))?;
-        if let Some(path) = judged {
+        self.counter.count_entry(name, metadata.len())?;
+        let parsed = SitePath::parse(name, false).map_err(|fault| BundleFault::Name(fault).in_entry(name))?;
+        if let Some(path) = parsed {
             let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
             let (size, id) = (metadata.len(), FileId::from_metadata(&metadata));
-            self.found.files.push(FolderFile { path, resolved_path: place.to_owned(), size, modified, id });
+            self.listing.files.push(FolderFile { path, resolved_path: resolved_path.to_owned(), size, modified, id });
         }
         Ok(false)
     }
 
-    fn leave_out(&mut self, name: &[u8], why: &str) {
-        self.found.warnings.push(format!("{} is left out: {why}", docwharf_base::error_chain::QuotedName(name)));
+    fn leave_out(&mut self, name: &[u8], reason: &str) {
+        self.listing.warnings.push(format!("{} is left out: {reason}", docwharf_base::error_chain::QuotedName(name)));
     }
 }
 
@@ -231,7 +236,7 @@ mod tests {
     use super::*;
 
     /// A folder with `a/page.html` in it, opened, and a secret of the same length beside it.
-    fn opened() -> (tempfile::TempDir, PathBuf, FolderReader) {
+    fn open_sample() -> (tempfile::TempDir, PathBuf, FolderReader) {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("site");
         fs::create_dir_all(root.join("a")).unwrap();
@@ -241,7 +246,7 @@ mod tests {
         (dir, root, folder)
     }
 
-    fn content(folder: &mut FolderReader) -> Result<Vec<u8>, BundleReadError> {
+    fn read_content(folder: &mut FolderReader) -> Result<Vec<u8>, BundleReadError> {
         let mut bytes = Vec::new();
         folder.next_entry()?.expect("an entry");
         folder.read_content(&mut |piece| {
@@ -253,8 +258,10 @@ mod tests {
 
     #[test]
     fn a_file_that_grows_or_shrinks_while_it_is_read_is_told_of() {
-        const PIECE: usize = 256 * 1024;
-        for (size, change) in [(PIECE, 1), (PIECE + 1, 1), (3 * PIECE, -1), (PIECE, 0), (3 * PIECE, 0)] {
+        const PIECE_BYTES: usize = 256 * 1024;
+        for (size, change) in
+            [(PIECE_BYTES, 1), (PIECE_BYTES + 1, 1), (3 * PIECE_BYTES, -1), (PIECE_BYTES, 0), (3 * PIECE_BYTES, 0)]
+        {
             let dir = tempfile::tempdir().unwrap();
             let file = dir.path().join("page.html");
             fs::write(&file, vec![b'x'; size]).unwrap();
@@ -265,11 +272,13 @@ mod tests {
                 File::options().write(true).open(&file).unwrap().set_len(to_len).unwrap();
                 Ok(())
             });
-            let is_told = matches!(&read, Err(BundleReadError::Refused(refusal)) if refusal.fault == BundleFault::ChangedWhileRead);
-            assert!(is_told == (change != 0) && read.is_ok() != is_told, "{size} {change}: {read:?}");
+            let is_refused = matches!(&read, Err(BundleReadError::Refused(refusal)) if refusal.fault == BundleFault::ChangedWhileRead);
+            assert!(is_refused == (change != 0) && read.is_ok() != is_refused, "{size} {change}: {read:?}");
         }
     }
 
+    // Regression: a user who could write to a folder had any file that the reader may read packed, by replacing a file
+    // with a link after the folder was listed.
     #[test]
     fn what_was_listed_is_what_is_read_or_nothing_is() {
         let exchanges: [fn(&Path, &Path); 6] = [
@@ -290,20 +299,20 @@ mod tests {
             |_, root| fs::write(root.join("a/page.html"), "cut").unwrap(),
         ];
         for (n, exchange) in exchanges.into_iter().enumerate() {
-            let (dir, root, mut folder) = opened();
+            let (dir, root, mut folder) = open_sample();
             exchange(dir.path(), &root);
-            assert!(content(&mut folder).is_err(), "exchange {n}");
+            assert!(read_content(&mut folder).is_err(), "exchange {n}");
         }
-        let (dir, root, mut folder) = opened();
+        let (dir, root, mut folder) = open_sample();
         // Replacing the folder itself has no effect: the reader has the old one open.
         fs::rename(&root, dir.path().join("was")).unwrap();
         symlink(dir.path(), &root).unwrap();
-        assert_eq!(content(&mut folder).unwrap(), b"public");
+        assert_eq!(read_content(&mut folder).unwrap(), b"public");
     }
 
     #[test]
     fn links_that_stay_inside_are_followed_to_what_they_led_to() {
-        let (dir, root, _) = opened();
+        let (dir, root, _) = open_sample();
         symlink("../a/page.html", root.join("a/relative.html")).unwrap();
         symlink(root.join("a"), root.join("absolute")).unwrap();
         symlink("../page.html", root.join("outside.html")).unwrap();
@@ -318,7 +327,7 @@ mod tests {
         symlink(dir.path(), root.join("absolute")).unwrap();
         let mut folder = folder;
         for _ in 0..4 {
-            assert_eq!(content(&mut folder).unwrap(), b"public");
+            assert_eq!(read_content(&mut folder).unwrap(), b"public");
         }
     }
 }

@@ -28,8 +28,8 @@ pub fn open_archive(file: File, path: &Path, limits: &BundleLimits) -> Result<Re
     open_growing_archive(file, path, limits, &Arc::new(WriteProgress::complete()))
 }
 
-/// Recognises an archive that may still be growing, as [`open_archive`] does. Waits until 1 KiB is there, or all of a
-/// shorter file.
+/// Recognises an archive that may still be growing, as [`open_archive`] does. Waits until 1 KiB of the file
+/// is written, or all of a shorter file.
 pub fn open_growing_archive(
     file: File,
     path: &Path,
@@ -37,16 +37,16 @@ pub fn open_growing_archive(
     growth: &Arc<WriteProgress>,
 ) -> Result<RecognizedArchive, BundleReadError> {
     let mut head = [0u8; 1024];
-    // If the writer has given up, a later read reports it.
-    growth.wait_for(head.len() as u64);
-    let mut have = 0;
-    while have < head.len() {
-        match file.read_at(&mut head[have..], have as u64).map_err(BundleReadError::io(path))? {
+    // If the writer has failed, a later read reports it.
+    growth.wait_for_len(head.len() as u64);
+    let mut filled = 0;
+    while filled < head.len() {
+        match file.read_at(&mut head[filled..], filled as u64).map_err(BundleReadError::io(path))? {
             0 => break,
-            n => have += n,
+            n => filled += n,
         }
     }
-    let head = &head[..have];
+    let head = &head[..filled];
     if is_zip(head) {
         return Ok(RecognizedArchive::Zip(file));
     }
@@ -96,16 +96,16 @@ fn open_tar(
 ) -> Result<RecognizedArchive, BundleReadError> {
     let source = PeekedStream::new(source, 1024)?;
     if !is_tar(source.head()) {
-        let inside = if kind == BundleKind::TarGz { "gzip of " } else { "zstd of " };
-        return Err(refuse_non_archive(source.head(), inside).into());
+        let prefix = if kind == BundleKind::TarGz { "gzip of " } else { "zstd of " };
+        return Err(refuse_non_archive(source.head(), prefix).into());
     }
     Ok(RecognizedArchive::Tar(kind, Box::new(TarReader::new(Box::new(source), limits))))
 }
 
-/// Builds the refusal of a file that is not an archive. It says what the file is; an error document of S3 is quoted by
-/// its `Code`. `inside` is `gzip of ` or `zstd of ` where `head` was decompressed.
-fn refuse_non_archive(head: &[u8], inside: &str) -> BundleRefusal {
-    const KNOWN: [(&[u8], &str); 8] = [
+/// Builds the refusal of a file that is not an archive. The text names the kind of file; of an error document of S3
+/// it quotes the `Code`. `prefix` is `gzip of ` or `zstd of ` if `head` was decompressed, and empty otherwise.
+fn refuse_non_archive(head: &[u8], prefix: &str) -> BundleRefusal {
+    const KNOWN_FORMATS: [(&[u8], &str); 8] = [
         (b"PK\x03\x04", "a ZIP"),
         (b"PK\x07\x08", "one part of a split ZIP"),
         (b"BZh", "bzip2 data"),
@@ -120,10 +120,10 @@ fn refuse_non_archive(head: &[u8], inside: &str) -> BundleRefusal {
     let lower = start.to_ascii_lowercase();
     let is_html =
         ["<!doctype html", "<html", "<head", "<body", "<title", "<meta"].iter().any(|tag| lower.starts_with(tag));
-    let what = if let Some((_, name)) = KNOWN.iter().find(|(magic, _)| head.starts_with(magic)) {
+    let description = if let Some((_, name)) = KNOWN_FORMATS.iter().find(|(magic, _)| head.starts_with(magic)) {
         (*name).to_owned()
     } else if head.is_empty() {
-        if inside.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
+        if prefix.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
     } else if let Some(code) = s3_error_code(start) {
         format!("an error from the storage service ({})", QuotedName(code.as_bytes()))
     } else if is_html {
@@ -134,12 +134,13 @@ fn refuse_non_archive(head: &[u8], inside: &str) -> BundleRefusal {
         "a JSON document".to_owned()
     } else if is_text(head) {
         "a text file".to_owned()
-    } else if inside.is_empty() {
-        "of no known kind".to_owned()
+    } else if prefix.is_empty() {
+        "of an unknown kind".to_owned()
     } else {
-        "something of no known kind".to_owned()
+        "a file of an unknown kind".to_owned()
     };
-    BundleFault::NotAnArchive(format!("is {inside}{what}; a bundle is a zip, tar, tar.gz or tar.zst")).in_archive()
+    BundleFault::NotAnArchive(format!("is {prefix}{description}; a bundle is a zip, tar, tar.gz or tar.zst"))
+        .in_archive()
 }
 
 /// Skips the byte order mark, white space and comments that may precede markup.
@@ -148,7 +149,7 @@ fn skip_to_markup(text: &str) -> &str {
     loop {
         rest = rest.trim_start_matches(['\u{feff}', ' ', '\t', '\r', '\n']);
         match rest.strip_prefix("<!--").and_then(|comment| comment.split_once("-->")) {
-            Some((_, behind)) => rest = behind,
+            Some((_, after)) => rest = after,
             None => return rest,
         }
     }

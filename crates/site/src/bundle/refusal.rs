@@ -5,9 +5,11 @@ use std::fmt;
 
 use docwharf_base::codec::inflate::InflateFault;
 use docwharf_base::error_chain::QuotedName;
-use docwharf_base::model::limits::{BundleLimits, MAX_EXPANSION_RATIO, MAX_TOTAL_PATH_BYTES, MIN_BOMB_BYTES, is_bomb};
-use docwharf_base::model::site_path::{NameFault, SitePath, tree_order};
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::limits::{
+    BundleLimits, MAX_EXPANSION_RATIO, MAX_TOTAL_PATH_BYTES, MIN_BOMB_BYTES, is_decompression_bomb,
+};
+use docwharf_base::model::site_path::{EntryNameFault, SitePath, compare_tree_order};
+use docwharf_base::model::units::format_size;
 
 /// The refusal of a bundle: the entry and its fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -32,30 +34,30 @@ impl fmt::Display for BundleRefusal {
 #[allow(missing_docs)] // the texts are the documentation
 pub enum BundleFault {
     #[error("{0}")]
-    Name(#[from] NameFault),
-    #[error("is a {0}, which no bundle needs")]
+    Name(#[from] EntryNameFault),
+    #[error("is a {0}, which a bundle may not contain")]
     SpecialFile(&'static str),
-    #[error("is a hard link to {}, which is no earlier file", QuotedName(.0))]
+    #[error("is a hard link to {}, which is not an earlier file", QuotedName(.0))]
     BadHardLink(Vec<u8>),
-    #[error("is there twice")]
+    #[error("occurs twice")]
     Duplicate,
     #[error("is both a file and a folder")]
     FileAndFolder,
     #[error("is a folder with content")]
     FolderWithContent,
-    #[error("is called a folder but named like a file")]
+    #[error("is marked as a folder, but its name does not end with a slash")]
     FolderNamedLikeFile,
-    #[error("expands to over {} and over {MAX_EXPANSION_RATIO} times its size: a bomb", show_size(MIN_BOMB_BYTES))]
+    #[error("expands to over {} and over {MAX_EXPANSION_RATIO} times its size: a bomb", format_size(MIN_BOMB_BYTES))]
     Bomb,
     #[error("has over {0} entries (limits.entries)")]
     TooManyEntries(u64),
-    #[error("expands to over {} (limits.unpacked)", show_size(*.0))]
+    #[error("expands to over {} (limits.unpacked)", format_size(*.0))]
     TooMuchContent(u64),
-    #[error("is over {} (limits.archive)", show_size(*.0))]
+    #[error("is over {} (limits.archive)", format_size(*.0))]
     ArchiveTooLarge(u64),
-    #[error("is over {} (limits.entry)", show_size(*.0))]
+    #[error("is over {} (limits.entry)", format_size(*.0))]
     EntryTooLarge(u64),
-    #[error("has over {} of names", show_size(MAX_TOTAL_PATH_BYTES))]
+    #[error("has over {} of names", format_size(MAX_TOTAL_PATH_BYTES))]
     TooManyNames,
     #[error("has another size than it declares")]
     WrongSize,
@@ -69,7 +71,7 @@ pub enum BundleFault {
     Encrypted,
     #[error("is compressed by method {0} ({name}); only stored and deflate are read", name = compression_method_name(*.0))]
     UnsupportedMethod(u16),
-    #[error("has a local header that does not agree with the directory in its {0}")]
+    #[error("has a local header that differs from the central directory in its {0}")]
     HeaderMismatch(&'static str),
     #[error("overlaps another entry")]
     Overlap,
@@ -81,7 +83,7 @@ pub enum BundleFault {
     TarType(u8),
     #[error("is a sparse file, which is not read")]
     Sparse,
-    #[error("holds no HTML page: this is no site")]
+    #[error("has no HTML page, so it is not a site")]
     NoPage,
     #[error("{0}")]
     NotAnArchive(String),
@@ -121,14 +123,14 @@ impl BundleFault {
 pub struct LimitCounter {
     limits: BundleLimits,
     entries: u64,
-    content: u64,
-    names: u64,
+    content_bytes: u64,
+    name_bytes: u64,
 }
 
 impl LimitCounter {
     /// Creates counters at zero.
     pub fn new(limits: BundleLimits) -> LimitCounter {
-        LimitCounter { limits, entries: 0, content: 0, names: 0 }
+        LimitCounter { limits, entries: 0, content_bytes: 0, name_bytes: 0 }
     }
 
     /// Counts one entry and its declared size. It is called before the content is read.
@@ -137,24 +139,24 @@ impl LimitCounter {
         if self.entries > self.limits.entries {
             return Err(BundleFault::TooManyEntries(self.limits.entries).in_archive());
         }
-        self.names += name.len() as u64;
-        if self.names > MAX_TOTAL_PATH_BYTES {
+        self.name_bytes += name.len() as u64;
+        if self.name_bytes > MAX_TOTAL_PATH_BYTES {
             return Err(BundleFault::TooManyNames.in_archive());
         }
         if size > self.limits.entry {
             return Err(BundleFault::EntryTooLarge(self.limits.entry).in_entry(name));
         }
-        self.content = self.content.saturating_add(size);
-        if self.content > self.limits.unpacked {
+        self.content_bytes = self.content_bytes.saturating_add(size);
+        if self.content_bytes > self.limits.unpacked {
             return Err(BundleFault::TooMuchContent(self.limits.unpacked).in_archive());
         }
         Ok(())
     }
 }
 
-/// Refuses a decompression bomb: `output` bytes that were decoded from `input` bytes (see [`is_bomb`]).
+/// Refuses a decompression bomb: `output` bytes that were decoded from `input` bytes (see [`is_decompression_bomb`]).
 pub fn check_bomb(output: u64, input: u64, entry: Option<&[u8]>) -> Result<(), BundleRefusal> {
-    if is_bomb(output, input) {
+    if is_decompression_bomb(output, input) {
         return Err(BundleRefusal { entry: entry.map(<[u8]>::to_vec), fault: BundleFault::Bomb });
     }
     Ok(())
@@ -165,10 +167,10 @@ pub fn check_path_conflicts<'a>(
     files: impl Iterator<Item = &'a SitePath>,
     folders: impl Iterator<Item = &'a SitePath>,
 ) -> Result<(), BundleRefusal> {
-    let mut all: Vec<(&[u8], bool)> =
+    let mut paths: Vec<(&[u8], bool)> =
         files.map(|p| (p.as_bytes(), true)).chain(folders.map(|p| (p.as_bytes(), false))).collect();
-    all.sort_unstable_by(|a, b| tree_order(a.0, b.0).then(a.1.cmp(&b.1)));
-    for pair in all.windows(2) {
+    paths.sort_unstable_by(|a, b| compare_tree_order(a.0, b.0).then(a.1.cmp(&b.1)));
+    for pair in paths.windows(2) {
         let [(first, first_is_file), (second, second_is_file)] = *pair else {
             continue;
         };
@@ -190,19 +192,19 @@ pub fn check_path_conflicts<'a>(
 mod tests {
     use super::*;
 
-    fn tree(files: &[&str], folders: &[&str]) -> Result<(), BundleFault> {
-        let judge = |names: &[&str]| -> Vec<SitePath> {
+    fn check_tree(files: &[&str], folders: &[&str]) -> Result<(), BundleFault> {
+        let parse_paths = |names: &[&str]| -> Vec<SitePath> {
             names.iter().map(|n| SitePath::parse(n.as_bytes(), false).unwrap().unwrap()).collect()
         };
-        check_path_conflicts(judge(files).iter(), judge(folders).iter()).map_err(|r| r.fault)
+        check_path_conflicts(parse_paths(files).iter(), parse_paths(folders).iter()).map_err(|r| r.fault)
     }
 
     #[test]
     fn a_path_is_one_thing_once() {
-        assert_eq!(tree(&["a", "a-b/c", "a.x"], &["b", "b", "a-b"]), Ok(()));
-        assert_eq!(tree(&["a", "b", "./a"], &[]), Err(BundleFault::Duplicate));
-        assert_eq!(tree(&["a/b", "a-", "a"], &[]), Err(BundleFault::FileAndFolder));
-        assert_eq!(tree(&["a"], &["a"]), Err(BundleFault::FileAndFolder));
-        assert_eq!(tree(&["a", "a.b"], &["a/b/c"]), Err(BundleFault::FileAndFolder));
+        assert_eq!(check_tree(&["a", "a-b/c", "a.x"], &["b", "b", "a-b"]), Ok(()));
+        assert_eq!(check_tree(&["a", "b", "./a"], &[]), Err(BundleFault::Duplicate));
+        assert_eq!(check_tree(&["a/b", "a-", "a"], &[]), Err(BundleFault::FileAndFolder));
+        assert_eq!(check_tree(&["a"], &["a"]), Err(BundleFault::FileAndFolder));
+        assert_eq!(check_tree(&["a", "a.b"], &["a/b/c"]), Err(BundleFault::FileAndFolder));
     }
 }

@@ -22,18 +22,18 @@ pub struct SiteLayout {
     pub hidden: u64,
     /// Whether the site's root has an `index.html`.
     pub has_root_index: bool,
-    /// The way in which pages are laid out.
-    pub layout: PageLayout,
+    /// The layout of the pages.
+    pub page_layout: PageLayout,
 }
 
-/// The way in which a site lays out its pages.
+/// The layout of the pages of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PageLayout {
-    /// Each page is a file with a name of its own, such as `guides/start.html`.
+    /// Each page is a separate file, such as `guides/start.html`.
     Files,
     /// Each page is the index of a folder, such as `guides/start/index.html`.
     Folders,
-    /// Both ways occur, or there is a root page alone.
+    /// Both layouts occur, or the root page is the only page.
     Mixed,
 }
 
@@ -52,32 +52,32 @@ impl SiteLayout {
     /// Determines the layout from the paths of all files of a bundle. Refuses a bundle without an HTML page.
     pub fn detect<'a>(paths: impl Iterator<Item = &'a SitePath> + Clone) -> Result<SiteLayout, BundleRefusal> {
         let wrapper = find_wrapper_folder(paths.clone());
-        let mut flavor = SiteLayout {
+        let mut site_layout = SiteLayout {
             wrapper,
             pages: 0,
             junk: 0,
             launchers: 0,
             hidden: 0,
             has_root_index: false,
-            layout: PageLayout::Mixed,
+            page_layout: PageLayout::Mixed,
         };
         let (mut in_files, mut in_folders) = (0u64, 0u64);
         for path in paths {
             if is_junk(path.as_bytes()) {
-                flavor.junk += 1;
+                site_layout.junk += 1;
                 continue;
             }
-            let Some(path) = flavor.site_path(path) else {
-                flavor.launchers += 1;
+            let Some(path) = site_layout.site_path(path) else {
+                site_layout.launchers += 1;
                 continue;
             };
             let path = path.as_bytes();
             if is_hidden(path) {
-                flavor.hidden += 1;
+                site_layout.hidden += 1;
             } else if is_page(path) {
-                flavor.pages += 1;
+                site_layout.pages += 1;
                 if path == b"index.html" {
-                    flavor.has_root_index = true;
+                    site_layout.has_root_index = true;
                 } else if path.ends_with(b"/index.html") {
                     in_folders += 1;
                 } else if path != b"404.html" {
@@ -85,15 +85,15 @@ impl SiteLayout {
                 }
             }
         }
-        if flavor.pages == 0 {
+        if site_layout.pages == 0 {
             return Err(BundleFault::NoPage.in_archive());
         }
-        flavor.layout = match (in_files, in_folders) {
+        site_layout.page_layout = match (in_files, in_folders) {
             (1.., 0) => PageLayout::Files,
             (0, 1..) => PageLayout::Folders,
             _ => PageLayout::Mixed,
         };
-        Ok(flavor)
+        Ok(site_layout)
     }
 
     /// The top folder that contains the whole site, if there is one.
@@ -140,7 +140,7 @@ fn find_wrapper_folder<'a>(paths: impl Iterator<Item = &'a SitePath>) -> Option<
         let slash = path.iter().position(|&b| b == b'/')?;
         match folder {
             None => folder = Some(&path[..slash]),
-            Some(known) if known == &path[..slash] => {}
+            Some(top) if top == &path[..slash] => {}
             Some(_) => return None,
         }
         has_index |= &path[slash + 1..] == b"index.html";
@@ -153,36 +153,39 @@ fn find_wrapper_folder<'a>(paths: impl Iterator<Item = &'a SitePath>) -> Option<
 mod tests {
     use super::*;
 
-    fn judge(names: &[&str]) -> Vec<SitePath> {
+    fn parse_paths(names: &[&str]) -> Vec<SitePath> {
         names.iter().map(|n| SitePath::parse(n.as_bytes(), false).unwrap().unwrap()).collect()
     }
 
-    fn site(names: &[&str]) -> Vec<String> {
-        let paths = judge(names);
-        let flavor = SiteLayout::detect(paths.iter()).unwrap();
-        let site = paths.iter().filter_map(|p| flavor.site_path(p));
-        site.map(|p| String::from_utf8(p.as_bytes().to_vec()).unwrap()).collect()
+    fn site_paths(names: &[&str]) -> Vec<String> {
+        let paths = parse_paths(names);
+        let site_layout = SiteLayout::detect(paths.iter()).unwrap();
+        let site_paths = paths.iter().filter_map(|p| site_layout.site_path(p));
+        site_paths.map(|p| String::from_utf8(p.as_bytes().to_vec()).unwrap()).collect()
     }
 
     #[test]
     fn one_top_folder_with_an_index_is_taken_away_once() {
-        assert_eq!(site(&["docs/index.html", "docs/a/b.css"]), ["index.html", "a/b.css"]);
-        assert_eq!(site(&["docs/index.html", "serve.js", "__MACOSX/docs/._index.html"]), ["index.html"]);
-        assert_eq!(site(&["docs/index.html", "docs/serve.js", "docs/x/serve.js"]), ["index.html", "x/serve.js"]);
-        assert_eq!(site(&["a/b/index.html"]), ["a/b/index.html"]);
-        assert!(SiteLayout::detect(judge(&[".git/index.html"]).iter()).is_err());
-        assert_eq!(site(&["a/index.html", "b/index.html"]), ["a/index.html", "b/index.html"]);
-        assert_eq!(site(&["a/index.html", "robots.txt"]), ["a/index.html", "robots.txt"]);
+        assert_eq!(site_paths(&["docs/index.html", "docs/a/b.css"]), ["index.html", "a/b.css"]);
+        assert_eq!(site_paths(&["docs/index.html", "serve.js", "__MACOSX/docs/._index.html"]), ["index.html"]);
+        assert_eq!(site_paths(&["docs/index.html", "docs/serve.js", "docs/x/serve.js"]), ["index.html", "x/serve.js"]);
+        assert_eq!(site_paths(&["a/b/index.html"]), ["a/b/index.html"]);
+        assert!(SiteLayout::detect(parse_paths(&[".git/index.html"]).iter()).is_err());
+        assert_eq!(site_paths(&["a/index.html", "b/index.html"]), ["a/index.html", "b/index.html"]);
+        assert_eq!(site_paths(&["a/index.html", "robots.txt"]), ["a/index.html", "robots.txt"]);
     }
 
     #[test]
     fn launchers_count_at_the_root_only() {
-        assert_eq!(site(&["index.html", "serve.js", "Start Docs.bat", "sub/serve.js"]), ["index.html", "sub/serve.js"]);
+        assert_eq!(
+            site_paths(&["index.html", "serve.js", "Start Docs.bat", "sub/serve.js"]),
+            ["index.html", "sub/serve.js"]
+        );
     }
 
     #[test]
     fn the_layout_is_told_by_the_pages() {
-        let layout = |names: &[&str]| SiteLayout::detect(judge(names).iter()).unwrap().layout;
+        let layout = |names: &[&str]| SiteLayout::detect(parse_paths(names).iter()).unwrap().page_layout;
         assert_eq!(layout(&["index.html", "a.html", "404.html"]), PageLayout::Files);
         assert_eq!(layout(&["index.html", "a/index.html"]), PageLayout::Folders);
         assert_eq!(layout(&["index.html", "a/index.html", "b.html"]), PageLayout::Mixed);
@@ -191,6 +194,6 @@ mod tests {
 
     #[test]
     fn hidden_pages_make_no_site() {
-        assert!(SiteLayout::detect(judge(&[".git/index.html", "x.css"]).iter()).is_err());
+        assert!(SiteLayout::detect(parse_paths(&[".git/index.html", "x.css"]).iter()).is_err());
     }
 }

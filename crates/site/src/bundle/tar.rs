@@ -6,7 +6,7 @@
 use std::collections::HashSet;
 
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_base::model::site_path::{NameFault, SitePath};
+use docwharf_base::model::site_path::{EntryNameFault, SitePath};
 
 use super::archive_stream::ArchiveStream;
 use super::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader, ContentSink};
@@ -19,14 +19,15 @@ const MAX_EXTENSION_BYTES: u64 = 1 << 20;
 /// A tar archive being read.
 pub struct TarReader {
     source: Box<dyn ArchiveStream>,
-    tally: LimitCounter,
-    /// The bytes of the current entry's content that have not been read yet. `padding` counts those of its padding.
-    left: u64,
-    padding_len: u64,
+    counter: LimitCounter,
+    /// The number of bytes of the current entry's content that have not been read yet.
+    remaining: u64,
+    /// The number of bytes of its padding that have not been read yet.
+    remaining_padding: u64,
     /// The name of the current entry, for messages.
     name: Vec<u8>,
     global: PaxRecords,
-    /// The regular files so far. A hard link may name only one of them.
+    /// The regular files so far, one of which a hard link must name.
     files: HashSet<SitePath>,
     ended: bool,
 }
@@ -45,7 +46,7 @@ type HeaderWithPax = (Box<[u8; BLOCK_BYTES]>, PaxRecords);
 
 /// Whether `block` is a tar header with a correct checksum.
 pub fn is_tar_header(block: &[u8]) -> bool {
-    block.len() >= BLOCK_BYTES && !is_zero(&block[..BLOCK_BYTES]) && checksum_holds(&block[..BLOCK_BYTES])
+    block.len() >= BLOCK_BYTES && !is_zero(&block[..BLOCK_BYTES]) && has_valid_checksum(&block[..BLOCK_BYTES])
 }
 
 fn is_zero(block: &[u8]) -> bool {
@@ -54,7 +55,7 @@ fn is_zero(block: &[u8]) -> bool {
 
 /// Whether the checksum of a header is correct: the sum of all its bytes, with the checksum field as spaces. Some old
 /// writers add signed bytes; their sum is accepted too.
-fn checksum_holds(block: &[u8]) -> bool {
+fn has_valid_checksum(block: &[u8]) -> bool {
     let Some(stored) = parse_octal(&block[148..156]) else {
         return false;
     };
@@ -85,14 +86,14 @@ fn parse_octal(field: &[u8]) -> Option<u64> {
 fn parse_size(field: &[u8]) -> Result<u64, BundleFault> {
     match field[0] {
         0x80 => field[1..].iter().try_fold(0u64, |sum, &b| {
-            sum.checked_mul(256).map(|s| s | u64::from(b)).ok_or(BundleFault::Damaged("a size beyond all bounds"))
+            sum.checked_mul(256).map(|s| s | u64::from(b)).ok_or(BundleFault::Damaged("a size over 64 bits"))
         }),
         0x81..=0xff => Err(BundleFault::Damaged("a negative or impossible size")),
-        _ => parse_octal(field).ok_or(BundleFault::Damaged("a size that is no number")),
+        _ => parse_octal(field).ok_or(BundleFault::Damaged("a size that is not a number")),
     }
 }
 
-fn until_nul(field: &[u8]) -> &[u8] {
+fn trim_at_nul(field: &[u8]) -> &[u8] {
     let end = field.iter().position(|&b| b == 0).unwrap_or(field.len());
     &field[..end]
 }
@@ -100,8 +101,8 @@ fn until_nul(field: &[u8]) -> &[u8] {
 /// Returns the name in the header block itself. A ustar header also has a prefix field; a GNU header stores times in
 /// those bytes.
 fn header_name(block: &[u8]) -> Vec<u8> {
-    let name = until_nul(&block[..100]);
-    let prefix = until_nul(&block[345..500]);
+    let name = trim_at_nul(&block[..100]);
+    let prefix = trim_at_nul(&block[345..500]);
     if &block[257..263] == b"ustar\0" && !prefix.is_empty() {
         let mut full = prefix.to_vec();
         full.push(b'/');
@@ -114,23 +115,23 @@ fn header_name(block: &[u8]) -> Vec<u8> {
 
 /// Parses the records of a pax header: `LENGTH KEY=VALUE\n`. The length counts the whole record.
 fn parse_pax(mut data: &[u8], pax: &mut PaxRecords) -> Result<(), BundleFault> {
-    const WRONG: BundleFault = BundleFault::Damaged("a PAX header that does not parse");
+    const MALFORMED: BundleFault = BundleFault::Damaged("a PAX header that does not parse");
     while !data.is_empty() {
-        let space = data.iter().take(20).position(|&b| b == b' ').ok_or(WRONG)?;
-        let length = parse_decimal(&data[..space]).and_then(|n| usize::try_from(n).ok()).ok_or(WRONG)?;
-        let record = data.get(space + 1..length).ok_or(WRONG)?;
-        let record = record.strip_suffix(b"\n").ok_or(WRONG)?;
-        let equals = record.iter().position(|&b| b == b'=').ok_or(WRONG)?;
+        let space = data.iter().take(20).position(|&b| b == b' ').ok_or(MALFORMED)?;
+        let length = parse_decimal(&data[..space]).and_then(|n| usize::try_from(n).ok()).ok_or(MALFORMED)?;
+        let record = data.get(space + 1..length).ok_or(MALFORMED)?;
+        let record = record.strip_suffix(b"\n").ok_or(MALFORMED)?;
+        let equals = record.iter().position(|&b| b == b'=').ok_or(MALFORMED)?;
         let (key, value) = (&record[..equals], &record[equals + 1..]);
         if key.is_empty() {
-            return Err(WRONG);
+            return Err(MALFORMED);
         }
         match key {
             // An empty value cancels an earlier one, also that of a global header.
             b"path" => pax.path = (!value.is_empty()).then(|| value.to_vec()),
             b"linkpath" => pax.linkpath = (!value.is_empty()).then(|| value.to_vec()),
             b"size" if value.is_empty() => pax.size = None,
-            b"size" => pax.size = Some(parse_decimal(value).ok_or(WRONG)?),
+            b"size" => pax.size = Some(parse_decimal(value).ok_or(MALFORMED)?),
             _ if key.starts_with(b"GNU.sparse.") => pax.sparse = true,
             _ => {}
         }
@@ -154,9 +155,9 @@ impl TarReader {
     pub fn new(source: Box<dyn ArchiveStream>, limits: BundleLimits) -> TarReader {
         TarReader {
             source,
-            tally: LimitCounter::new(limits),
-            left: 0,
-            padding_len: 0,
+            counter: LimitCounter::new(limits),
+            remaining: 0,
+            remaining_padding: 0,
             name: Vec::new(),
             global: PaxRecords::default(),
             files: HashSet::new(),
@@ -164,7 +165,7 @@ impl TarReader {
         }
     }
 
-    /// Returns the source, from which the caller takes the digest of the archive after the end.
+    /// Returns the source, which has the digest of the archive after the end.
     pub fn into_source(self) -> Box<dyn ArchiveStream> {
         self.source
     }
@@ -172,19 +173,19 @@ impl TarReader {
     /// Reads one block. Returns `None` if the stream ends before its first byte.
     fn read_block(&mut self) -> Result<Option<[u8; BLOCK_BYTES]>, BundleReadError> {
         let mut block = [0; BLOCK_BYTES];
-        let mut have = 0;
-        while have < BLOCK_BYTES {
+        let mut filled = 0;
+        while filled < BLOCK_BYTES {
             let bytes = self.source.fill()?;
             if bytes.is_empty() {
-                if have == 0 {
+                if filled == 0 {
                     return Ok(None);
                 }
                 return Err(BundleFault::Truncated("a tar header").in_archive().into());
             }
-            let n = bytes.len().min(BLOCK_BYTES - have);
-            block[have..have + n].copy_from_slice(&bytes[..n]);
+            let n = bytes.len().min(BLOCK_BYTES - filled);
+            block[filled..filled + n].copy_from_slice(&bytes[..n]);
             self.source.consume(n);
-            have += n;
+            filled += n;
         }
         Ok(Some(block))
     }
@@ -199,8 +200,8 @@ impl TarReader {
             return Err(self.fault(BundleFault::Damaged("a name or PAX header over 1 MiB")).into());
         }
         let mut data = Vec::with_capacity(size as usize);
-        self.left = size;
-        self.padding_len = padding_len(size);
+        self.remaining = size;
+        self.remaining_padding = padding_len(size);
         self.read_content(&mut |bytes| {
             data.extend_from_slice(bytes);
             Ok(())
@@ -212,7 +213,7 @@ impl TarReader {
         fault.in_entry(&self.name)
     }
 
-    /// Refuses anything but zeros behind the end-of-archive marker: another reader might find more entries there.
+    /// Refuses anything but zeros after the end-of-archive marker: another reader might find more entries there.
     fn check_trailing_zeros(&mut self) -> Result<(), BundleReadError> {
         self.ended = true;
         loop {
@@ -221,7 +222,7 @@ impl TarReader {
                 return Ok(());
             }
             if !is_zero(bytes) {
-                return Err(BundleFault::Damaged("it goes on behind its end marker").in_archive().into());
+                return Err(BundleFault::Damaged("it has data after its end marker").in_archive().into());
             }
             let n = bytes.len();
             self.source.consume(n);
@@ -231,24 +232,28 @@ impl TarReader {
     /// Reads the header of the next entry, with the pax and GNU headers that precede it. Returns `None` at the end.
     fn read_header(&mut self) -> Result<Option<HeaderWithPax>, BundleReadError> {
         let mut pax = self.global.clone();
-        let mut pending = false;
+        let mut has_extension = false;
         let (mut long_name, mut long_link) = (None, None);
         loop {
             let Some(block) = self.read_block()? else {
-                if pending {
-                    return Err(BundleFault::Truncated("a header that speaks of no entry").in_archive().into());
+                if has_extension {
+                    return Err(BundleFault::Truncated("a header without the entry that it describes")
+                        .in_archive()
+                        .into());
                 }
                 self.ended = true;
                 return Ok(None);
             };
             if is_zero(&block) {
-                if pending {
-                    return Err(BundleFault::Truncated("a header that speaks of no entry").in_archive().into());
+                if has_extension {
+                    return Err(BundleFault::Truncated("a header without the entry that it describes")
+                        .in_archive()
+                        .into());
                 }
                 self.check_trailing_zeros()?;
                 return Ok(None);
             }
-            if !checksum_holds(&block) {
+            if !has_valid_checksum(&block) {
                 return Err(BundleFault::Damaged("a tar header's checksum").in_archive().into());
             }
             self.name = header_name(&block);
@@ -257,25 +262,27 @@ impl TarReader {
                 b'x' => {
                     let data = self.read_extension(size)?;
                     parse_pax(&data, &mut pax).map_err(|fault| self.fault(fault))?;
-                    pending = true;
+                    has_extension = true;
                 }
                 b'g' => {
                     let data = self.read_extension(size)?;
                     let mut global = std::mem::take(&mut self.global);
                     parse_pax(&data, &mut global).map_err(|fault| self.fault(fault))?;
                     if global.path.is_some() || global.linkpath.is_some() || global.size.is_some() || global.sparse {
-                        // One path or size for all following files has no honest use.
-                        return Err(self.fault(BundleFault::Damaged("a global header that names files")).into());
+                        // One path or size for all following files has no legitimate use.
+                        return Err(self
+                            .fault(BundleFault::Damaged("a global header with a path, a size or a sparse file"))
+                            .into());
                     }
                     self.global = global;
                 }
                 b'L' => {
                     long_name = Some(self.read_long_name(size)?);
-                    pending = true;
+                    has_extension = true;
                 }
                 b'K' => {
                     long_link = Some(self.read_long_name(size)?);
-                    pending = true;
+                    has_extension = true;
                 }
                 _ => {
                     // pax records override GNU long names, and those override the header, as in GNU tar and libarchive.
@@ -303,43 +310,43 @@ impl TarReader {
         let declared = parse_size(&block[124..136]).map_err(|fault| self.fault(fault))?;
         let size = pax.size.unwrap_or(declared);
         let path = SitePath::parse(&self.name, false).map_err(|fault| self.fault(BundleFault::Name(fault)))?;
-        let slash = self.name.ends_with(b"/");
-        let special = |what| BundleFault::SpecialFile(what);
+        let has_slash = self.name.ends_with(b"/");
+        let special_file = |what| BundleFault::SpecialFile(what);
         let kind = match block[156] {
             // A name that ends with a slash is a folder, as in v7.
-            0 | b'0' | b'7' if slash => BundleEntryKind::Folder,
+            0 | b'0' | b'7' if has_slash => BundleEntryKind::Folder,
             0 | b'0' | b'7' => BundleEntryKind::File,
             b'5' => BundleEntryKind::Folder,
-            b'1' => self.hard_link(pax.linkpath.as_deref().unwrap_or_else(|| until_nul(&block[157..257])))?,
-            b'2' => return Err(self.fault(special("symbolic link")).into()),
-            b'3' => return Err(self.fault(special("character device")).into()),
-            b'4' => return Err(self.fault(special("block device")).into()),
-            b'6' => return Err(self.fault(special("fifo")).into()),
-            other => return Err(self.fault(BundleFault::TarType(other)).into()),
+            b'1' => self.parse_hard_link(pax.linkpath.as_deref().unwrap_or_else(|| trim_at_nul(&block[157..257])))?,
+            b'2' => return Err(self.fault(special_file("symbolic link")).into()),
+            b'3' => return Err(self.fault(special_file("character device")).into()),
+            b'4' => return Err(self.fault(special_file("block device")).into()),
+            b'6' => return Err(self.fault(special_file("fifo")).into()),
+            kind => return Err(self.fault(BundleFault::TarType(kind)).into()),
         };
         let size = match kind {
             BundleEntryKind::File => size,
             BundleEntryKind::Folder | BundleEntryKind::HardLink(_) if size == 0 => 0,
             // Some writers declare a size for a folder or hard link without writing content, others write the content.
-            // The archive does not tell which, so a size is refused.
+            // The archive does not show which, so a size is refused.
             BundleEntryKind::Folder => return Err(self.fault(BundleFault::FolderWithContent).into()),
             BundleEntryKind::HardLink(_) => {
                 return Err(self.fault(BundleFault::Damaged("a hard link with content")).into());
             }
         };
         if path.is_none() && kind != BundleEntryKind::Folder {
-            return Err(self.fault(BundleFault::Name(NameFault::Empty)).into());
+            return Err(self.fault(BundleFault::Name(EntryNameFault::Empty)).into());
         }
-        self.tally.count_entry(&self.name, size)?;
-        self.left = size;
-        self.padding_len = padding_len(size);
+        self.counter.count_entry(&self.name, size)?;
+        self.remaining = size;
+        self.remaining_padding = padding_len(size);
         if let (Some(path), BundleEntryKind::File | BundleEntryKind::HardLink(_)) = (&path, &kind) {
             self.files.insert(path.clone());
         }
         Ok(BundleEntry { path, kind, size, modified: 0 })
     }
 
-    fn hard_link(&self, target: &[u8]) -> Result<BundleEntryKind, BundleRefusal> {
+    fn parse_hard_link(&self, target: &[u8]) -> Result<BundleEntryKind, BundleRefusal> {
         match SitePath::parse(target, false) {
             Ok(Some(path)) if self.files.contains(&path) => Ok(BundleEntryKind::HardLink(path)),
             _ => Err(self.fault(BundleFault::BadHardLink(target.to_vec()))),
@@ -364,19 +371,19 @@ impl BundleReader for TarReader {
     }
 
     fn read_content(&mut self, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
-        while self.left + self.padding_len > 0 {
+        while self.remaining + self.remaining_padding > 0 {
             let bytes = self.source.fill()?;
             if bytes.is_empty() {
                 return Err(BundleFault::Truncated("an entry's content").in_entry(&self.name).into());
             }
-            let n = if self.left > 0 {
-                let n = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+            let n = if self.remaining > 0 {
+                let n = bytes.len().min(usize::try_from(self.remaining).unwrap_or(usize::MAX));
                 sink(&bytes[..n])?;
-                self.left -= n as u64;
+                self.remaining -= n as u64;
                 n
             } else {
-                let n = bytes.len().min(self.padding_len as usize);
-                self.padding_len -= n as u64;
+                let n = bytes.len().min(self.remaining_padding as usize);
+                self.remaining_padding -= n as u64;
                 n
             };
             self.source.consume(n);
@@ -387,7 +394,7 @@ impl BundleReader for TarReader {
 
 impl std::fmt::Debug for TarReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tar").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("TarReader").field("remaining", &self.remaining).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 //! The local file header must agree with the central directory, the data must decode to exactly the declared size and
 //! CRC-32, and a data descriptor must repeat those numbers (docs/design/archives.md, rule 7).
 
-use docwharf_base::codec::inflate::{Inflate, InflateFault, InflateStatus};
+use docwharf_base::codec::inflate::{InflateFault, InflateStatus, Inflater};
 use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
@@ -29,17 +29,17 @@ pub struct VerifiedZipEntry {
     pub last_header_bit: u64,
     /// The number of bits in the last byte that do not belong to the DEFLATE stream.
     pub spare_bits: u8,
-    /// The offset of the first byte behind the entry and its data descriptor.
+    /// The offset of the first byte after the entry and its data descriptor.
     pub end: u64,
 }
 
 /// Verifies entries one after another and reuses its buffers for each.
 #[derive(Debug)]
 pub struct ZipEntryReader {
-    inflate: Inflate,
+    inflate: Inflater,
     buffer: Vec<u8>,
     content: Sha256Hasher,
-    coded: crc32fast::Hasher,
+    compressed_crc: crc32fast::Hasher,
 }
 
 impl Default for ZipEntryReader {
@@ -48,17 +48,17 @@ impl Default for ZipEntryReader {
     }
 }
 
-/// The largest number of bytes that one read asks for. Most entries need one read for header, data and data descriptor.
+/// The largest number of bytes that one read requests. Most entries need one read for header, data and data descriptor.
 const READ_BYTES: usize = 256 * 1024;
 
 impl ZipEntryReader {
     /// Allocates the buffers.
     pub fn new() -> ZipEntryReader {
         ZipEntryReader {
-            inflate: Inflate::new(),
+            inflate: Inflater::new(),
             buffer: Vec::new(),
             content: Sha256Hasher::new(),
-            coded: crc32fast::Hasher::new(),
+            compressed_crc: crc32fast::Hasher::new(),
         }
     }
 
@@ -66,36 +66,36 @@ impl ZipEntryReader {
     pub fn verify(
         &mut self,
         zip: &ZipArchive,
-        member: &ZipEntry,
+        entry: &ZipEntry,
         sink: &mut ContentSink<'_>,
     ) -> Result<VerifiedZipEntry, BundleReadError> {
-        let fault = |fault: BundleFault| fault.in_entry(&member.name);
-        // The length of the local extra field is not known yet: the first read allows 64 bytes for it, and 24 bytes for
-        // a data descriptor.
-        let guess = 30 + member.name.len() as u64 + 64 + member.compressed_len + 24;
-        let room = zip.directory_offset - member.header_offset;
-        let mut first = guess.min(READ_BYTES as u64).min(room) as usize;
-        self.buffer.resize(first, 0);
-        zip.read_at(&mut self.buffer, member.header_offset)?;
-        let header = LocalHeader::declared_len(&self.buffer);
-        if header > first as u64 {
+        let fault = |fault: BundleFault| fault.in_entry(&entry.name);
+        // The length of the local extra field is not known yet: the first read includes 64 bytes for it, and 24 bytes
+        // for a data descriptor.
+        let guess = 30 + entry.name.len() as u64 + 64 + entry.compressed_len + 24;
+        let available = zip.directory_offset - entry.header_offset;
+        let mut read_len = guess.min(READ_BYTES as u64).min(available) as usize;
+        self.buffer.resize(read_len, 0);
+        zip.read_at(&mut self.buffer, entry.header_offset)?;
+        let header_len = LocalHeader::declared_len(&self.buffer);
+        if header_len > read_len as u64 {
             // The extra field is longer than guessed. Name and extra field have at most 64 KiB each.
-            first = header.min(room) as usize;
-            self.buffer.resize(first, 0);
-            zip.read_at(&mut self.buffer, member.header_offset)?;
+            read_len = header_len.min(available) as usize;
+            self.buffer.resize(read_len, 0);
+            zip.read_at(&mut self.buffer, entry.header_offset)?;
         }
-        let head = LocalHeader::check(&self.buffer[..first], member).map_err(fault)?;
-        let offset = member.header_offset + head.len;
-        let end = offset.checked_add(member.compressed_len).filter(|&end| end <= zip.directory_offset);
+        let header = LocalHeader::check(&self.buffer[..read_len], entry).map_err(fault)?;
+        let offset = entry.header_offset + header.len;
+        let end = offset.checked_add(entry.compressed_len).filter(|&end| end <= zip.directory_offset);
         let end = end.ok_or_else(|| fault(BundleFault::Overlap))?;
 
-        // Keep the part of the compressed data that was read with the header; `pieces` reads the rest.
-        let to = ((end - member.header_offset).min(first as u64)) as usize;
-        self.buffer.truncate(to);
-        self.buffer.drain(..(head.len as usize).min(to));
-        let mut pieces = CompressedBytes { zip, read_to: offset + self.buffer.len() as u64, end };
+        // Keep the part of the compressed data that was read with the header; `data` reads the rest.
+        let kept_len = ((end - entry.header_offset).min(read_len as u64)) as usize;
+        self.buffer.truncate(kept_len);
+        self.buffer.drain(..(header.len as usize).min(kept_len));
+        let mut data = CompressedBytes { zip, read_to: offset + self.buffer.len() as u64, end };
 
-        let mut proof = VerifiedZipEntry {
+        let mut verified = VerifiedZipEntry {
             offset,
             content: Digest([0; 32]),
             compressed_crc: 0,
@@ -104,24 +104,24 @@ impl ZipEntryReader {
             spare_bits: 0,
             end,
         };
-        let crc = match member.method {
-            CompressionMethod::Stored => self.verify_stored(&mut pieces, member, sink)?,
-            CompressionMethod::Deflate => self.verify_deflated(&mut pieces, member, sink, &mut proof)?,
+        let crc = match entry.method {
+            CompressionMethod::Stored => self.verify_stored(&mut data, entry, sink)?,
+            CompressionMethod::Deflate => self.verify_deflated(&mut data, entry, sink, &mut verified)?,
         };
-        if crc != member.crc {
+        if crc != entry.crc {
             return Err(fault(BundleFault::WrongCrc).into());
         }
-        proof.content = self.content.take();
-        if member.flags & DATA_DESCRIPTOR_FLAG != 0 {
-            proof.end = check_data_descriptor(zip, member, end)?;
+        verified.content = self.content.finalize_reset();
+        if entry.flags & DATA_DESCRIPTOR_FLAG != 0 {
+            verified.end = check_data_descriptor(zip, entry, end)?;
         }
-        Ok(proof)
+        Ok(verified)
     }
 
     fn verify_stored(
         &mut self,
-        pieces: &mut CompressedBytes<'_>,
-        member: &ZipEntry,
+        data: &mut CompressedBytes<'_>,
+        entry: &ZipEntry,
         sink: &mut ContentSink<'_>,
     ) -> Result<u32, BundleReadError> {
         let mut crc = crc32fast::Hasher::new();
@@ -132,41 +132,41 @@ impl ZipEntryReader {
             size += self.buffer.len() as u64;
             sink(&self.buffer)?;
             self.buffer.clear();
-            if !pieces.read_more(&mut self.buffer)? {
+            if !data.read_more(&mut self.buffer)? {
                 break;
             }
         }
-        if size != member.size {
-            return Err(BundleFault::WrongSize.in_entry(&member.name).into());
+        if size != entry.size {
+            return Err(BundleFault::WrongSize.in_entry(&entry.name).into());
         }
         Ok(crc.finalize())
     }
 
     fn verify_deflated(
         &mut self,
-        pieces: &mut CompressedBytes<'_>,
-        member: &ZipEntry,
+        data: &mut CompressedBytes<'_>,
+        entry: &ZipEntry,
         sink: &mut ContentSink<'_>,
-        proof: &mut VerifiedZipEntry,
+        verified: &mut VerifiedZipEntry,
     ) -> Result<u32, BundleReadError> {
         self.inflate.reset();
-        self.coded.reset();
-        self.coded.update(&self.buffer);
+        self.compressed_crc.reset();
+        self.compressed_crc.update(&self.buffer);
         let mut crc = crc32fast::Hasher::new();
-        let (mut size, mut at) = (0u64, 0usize);
+        let (mut size, mut input_start) = (0u64, 0usize);
         loop {
-            let last = pieces.read_to == pieces.end;
+            let last = data.read_to == data.end;
             let step = self
                 .inflate
-                .run(&self.buffer[at..], last)
-                .map_err(|f| BundleFault::Inflate(f).in_entry(&member.name))?;
-            at += step.consumed;
+                .run(&self.buffer[input_start..], last)
+                .map_err(|f| BundleFault::Inflate(f).in_entry(&entry.name))?;
+            input_start += step.consumed;
             let output = self.inflate.output();
             size += output.len() as u64;
-            if size > member.size {
-                return Err(BundleFault::WrongSize.in_entry(&member.name).into());
+            if size > entry.size {
+                return Err(BundleFault::WrongSize.in_entry(&entry.name).into());
             }
-            check_bomb(size, self.inflate.bytes_taken(), Some(&member.name))?;
+            check_bomb(size, self.inflate.bytes_consumed(), Some(&entry.name))?;
             crc.update(output);
             self.content.update(output);
             sink(output)?;
@@ -174,25 +174,25 @@ impl ZipEntryReader {
                 InflateStatus::WindowFull => {}
                 InflateStatus::Done => break,
                 InflateStatus::NeedInput => {
-                    self.buffer.drain(..at);
-                    at = 0;
-                    let have = self.buffer.len();
-                    if !pieces.read_more(&mut self.buffer)? {
-                        return Err(BundleFault::Inflate(InflateFault::Truncated).in_entry(&member.name).into());
+                    self.buffer.drain(..input_start);
+                    input_start = 0;
+                    let filled = self.buffer.len();
+                    if !data.read_more(&mut self.buffer)? {
+                        return Err(BundleFault::Inflate(InflateFault::Truncated).in_entry(&entry.name).into());
                     }
-                    self.coded.update(&self.buffer[have..]);
+                    self.compressed_crc.update(&self.buffer[filled..]);
                 }
             }
         }
-        if size != member.size {
-            return Err(BundleFault::WrongSize.in_entry(&member.name).into());
+        if size != entry.size {
+            return Err(BundleFault::WrongSize.in_entry(&entry.name).into());
         }
-        proof.ends_at_declared_len = self.inflate.bytes_taken() == member.compressed_len;
-        // The CRC is meaningless if other bytes follow the stream, but then `exact` is false and the archive is
-        // rewritten.
-        proof.compressed_crc = self.coded.clone().finalize();
-        proof.last_header_bit = self.inflate.last_header_bit();
-        proof.spare_bits = self.inflate.spare_bits();
+        verified.ends_at_declared_len = self.inflate.bytes_consumed() == entry.compressed_len;
+        // The CRC is meaningless if other bytes follow the stream, but then `ends_at_declared_len` is false and the
+        // archive is rewritten.
+        verified.compressed_crc = self.compressed_crc.clone().finalize();
+        verified.last_header_bit = self.inflate.last_header_bit();
+        verified.spare_bits = self.inflate.spare_bits();
         Ok(crc.finalize())
     }
 }
@@ -211,9 +211,9 @@ impl CompressedBytes<'_> {
         if n == 0 {
             return Ok(false);
         }
-        let have = buffer.len();
-        buffer.resize(have + n, 0);
-        self.zip.read_at(&mut buffer[have..], self.read_to)?;
+        let filled = buffer.len();
+        buffer.resize(filled + n, 0);
+        self.zip.read_at(&mut buffer[filled..], self.read_to)?;
         self.read_to += n as u64;
         Ok(true)
     }
@@ -234,45 +234,46 @@ impl LocalHeader {
         30 + u64::from(read_u16_le(bytes, 26)) + u64::from(read_u16_le(bytes, 28))
     }
 
-    fn check(bytes: &[u8], member: &ZipEntry) -> Result<LocalHeader, BundleFault> {
-        let cut = BundleFault::Truncated("its local header");
+    fn check(bytes: &[u8], entry: &ZipEntry) -> Result<LocalHeader, BundleFault> {
+        let truncated = BundleFault::Truncated("its local header");
         if bytes.len() < 30 || read_u32_le(bytes, 0) != LOCAL_HEADER_SIGNATURE {
-            return Err(BundleFault::Damaged("it has no local header where the directory says"));
+            return Err(BundleFault::Damaged("it has no local header at the offset that the directory declares"));
         }
         let (name_len, extra_len) = (usize::from(read_u16_le(bytes, 26)), usize::from(read_u16_le(bytes, 28)));
         let name = bytes.get(30..30 + name_len);
-        if name_len != member.name.len() || name != Some(&member.name) {
+        if name_len != entry.name.len() || name != Some(&entry.name) {
             return Err(BundleFault::HeaderMismatch("name"));
         }
-        if read_u16_le(bytes, 6) != member.flags {
+        if read_u16_le(bytes, 6) != entry.flags {
             return Err(BundleFault::HeaderMismatch("flags"));
         }
-        let method = match member.method {
+        let method = match entry.method {
             CompressionMethod::Stored => 0,
             CompressionMethod::Deflate => 8,
         };
         if read_u16_le(bytes, 8) != method {
             return Err(BundleFault::HeaderMismatch("method"));
         }
-        let (crc, coded, size) = (read_u32_le(bytes, 14), read_u32_le(bytes, 18), read_u32_le(bytes, 22));
-        let (coded, size) = if coded == u32::MAX || size == u32::MAX {
-            let extra = bytes.get(30 + name_len..30 + name_len + extra_len).ok_or(cut)?;
+        let (crc, compressed_len, size) = (read_u32_le(bytes, 14), read_u32_le(bytes, 18), read_u32_le(bytes, 22));
+        let (compressed_len, size) = if compressed_len == u32::MAX || size == u32::MAX {
+            let extra = bytes.get(30 + name_len..30 + name_len + extra_len).ok_or(truncated)?;
             let extras = ExtraFields::parse(extra).ok_or(BundleFault::Damaged("its extra fields"))?;
             match extras.zip64 {
                 Some(wide) if wide.len() >= 16 => (read_u64_le(wide, 8), read_u64_le(wide, 0)),
                 Some(_) => return Err(BundleFault::Damaged("its zip64 field")),
-                None => (u64::from(coded), u64::from(size)),
+                None => (u64::from(compressed_len), u64::from(size)),
             }
         } else {
-            (u64::from(coded), u64::from(size))
+            (u64::from(compressed_len), u64::from(size))
         };
         // If there is a data descriptor, the header may have been written before the numbers were known. Then they are
         // zero.
-        let later = member.flags & DATA_DESCRIPTOR_FLAG != 0;
-        if crc != member.crc && !(later && crc == 0) {
+        let has_descriptor = entry.flags & DATA_DESCRIPTOR_FLAG != 0;
+        if crc != entry.crc && !(has_descriptor && crc == 0) {
             return Err(BundleFault::HeaderMismatch("checksum"));
         }
-        if (size != member.size && !(later && size == 0)) || (coded != member.compressed_len && !(later && coded == 0))
+        if (size != entry.size && !(has_descriptor && size == 0))
+            || (compressed_len != entry.compressed_len && !(has_descriptor && compressed_len == 0))
         {
             return Err(BundleFault::HeaderMismatch("sizes"));
         }
@@ -280,34 +281,35 @@ impl LocalHeader {
     }
 }
 
-/// Checks the data descriptor (APPNOTE.TXT 4.3.9) behind an entry and returns the offset of its end. It may have a
-/// signature or not, and sizes of 4 or 8 bytes; the first form whose numbers agree with the central directory is taken.
-fn check_data_descriptor(zip: &ZipArchive, member: &ZipEntry, at: u64) -> Result<u64, BundleReadError> {
-    let have = (zip.directory_offset - at).min(24) as usize;
+/// Checks the data descriptor (APPNOTE.TXT 4.3.9) after an entry and returns the offset of its end. It may have a
+/// signature or not, and sizes of 4 or 8 bytes; the first form whose numbers agree with the central directory is
+/// accepted.
+fn check_data_descriptor(zip: &ZipArchive, entry: &ZipEntry, offset: u64) -> Result<u64, BundleReadError> {
+    let filled = (zip.directory_offset - offset).min(24) as usize;
     let mut bytes = [0u8; 24];
-    zip.read_at(&mut bytes[..have], at)?;
-    for signed in [true, false] {
-        let skip = if signed { 4 } else { 0 };
-        if signed && read_u32_le(&bytes, 0) != DATA_DESCRIPTOR_SIGNATURE {
+    zip.read_at(&mut bytes[..filled], offset)?;
+    for has_signature in [true, false] {
+        let skip = if has_signature { 4 } else { 0 };
+        if has_signature && read_u32_le(&bytes, 0) != DATA_DESCRIPTOR_SIGNATURE {
             continue;
         }
         for width in [4, 8] {
             let len = skip + 4 + 2 * width;
-            if len > have {
+            if len > filled {
                 continue;
             }
             let body = &bytes[skip..];
-            let (coded, size) = if width == 4 {
+            let (compressed_len, size) = if width == 4 {
                 (u64::from(read_u32_le(body, 4)), u64::from(read_u32_le(body, 8)))
             } else {
                 (read_u64_le(body, 4), read_u64_le(body, 12))
             };
-            if read_u32_le(body, 0) == member.crc && coded == member.compressed_len && size == member.size {
-                return Ok(at + len as u64);
+            if read_u32_le(body, 0) == entry.crc && compressed_len == entry.compressed_len && size == entry.size {
+                return Ok(offset + len as u64);
             }
         }
     }
-    Err(BundleFault::HeaderMismatch("data descriptor").in_entry(&member.name).into())
+    Err(BundleFault::HeaderMismatch("data descriptor").in_entry(&entry.name).into())
 }
 
 /// Reads a ZIP archive entry by entry; used for archives that must be rewritten.
@@ -332,20 +334,20 @@ impl BundleReader for ZipReader {
         if self.pending.is_some() {
             self.read_content(&mut |_| Ok(()))?;
         }
-        let Some(member) = self.zip.entries.get(self.next) else {
+        let Some(entry) = self.zip.entries.get(self.next) else {
             self.zip.check_gaps(self.ends.iter().copied())?;
             return Ok(None);
         };
         self.pending = Some(self.next);
         self.next += 1;
-        let kind = if member.is_folder { BundleEntryKind::Folder } else { BundleEntryKind::File };
-        Ok(Some(BundleEntry { path: member.path.clone(), kind, size: member.size, modified: 0 }))
+        let kind = if entry.is_folder { BundleEntryKind::Folder } else { BundleEntryKind::File };
+        Ok(Some(BundleEntry { path: entry.path.clone(), kind, size: entry.size, modified: 0 }))
     }
 
     fn read_content(&mut self, sink: &mut ContentSink<'_>) -> Result<(), BundleReadError> {
         if let Some(index) = self.pending.take() {
-            let proof = self.reader.verify(&self.zip, &self.zip.entries[index], sink)?;
-            self.ends.push(proof.end);
+            let verified = self.reader.verify(&self.zip, &self.zip.entries[index], sink)?;
+            self.ends.push(verified.end);
         }
         Ok(())
     }

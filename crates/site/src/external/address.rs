@@ -1,4 +1,4 @@
-//! Classifies addresses as far as a policy distinguishes them: this site, another origin, or no request.
+//! Classifies addresses by the cases that a policy distinguishes: this site, another origin, or no request.
 
 use url::Url;
 
@@ -26,26 +26,26 @@ pub enum AddressTarget {
 pub struct ExternalOrigin(String);
 
 impl ExternalOrigin {
-    /// The origin as it is shown to people.
+    /// Returns the origin as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Creates an origin from text that is known to be one.
+    /// Creates an origin from text that is one for certain.
     pub(super) fn from_trusted(text: &str) -> ExternalOrigin {
         ExternalOrigin(text.to_owned())
     }
 
     /// Returns the origin as a host source of a policy (CSP Level 3, 2.3.1). `None` if a policy cannot express it, such
-    /// as an IPv6 address. The result has no character with a meaning in a policy, whatever the page contains.
+    /// as an IPv6 address. The result never contains a character with a meaning in a policy.
     pub fn as_csp_source(&self) -> Option<&str> {
         let source = self.0.strip_prefix("//").unwrap_or(&self.0);
         let host = source.split_once("://").map_or(source, |(_, host)| host);
-        let good = |b: u8| b.is_ascii_alphanumeric() || b"-._:".contains(&b);
-        (!host.is_empty() && host.bytes().all(good)).then_some(source)
+        let is_valid = |b: u8| b.is_ascii_alphanumeric() || b"-._:".contains(&b);
+        (!host.is_empty() && host.bytes().all(is_valid)).then_some(source)
     }
 
-    /// The host, with the port if there is one.
+    /// Returns the host, with the port if there is one.
     pub fn host(&self) -> &str {
         self.0.split_once("//").map_or(&self.0, |(_, host)| host)
     }
@@ -56,17 +56,20 @@ pub fn classify_address(text: &str) -> AddressTarget {
     let text = text.trim_matches(|c: char| c <= ' ');
     // Almost all addresses have neither scheme nor host and need no parser.
     let start = &text.as_bytes()[..text.len().min(MAX_ADDRESS_BYTES)];
-    let is_sloped = |b: &u8| matches!(b, b'/' | b'\\');
+    let is_slash = |b: &u8| matches!(b, b'/' | b'\\');
     let mut letters = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
     match letters.next() {
-        Some(first) if is_sloped(first) => {
-            if !letters.next().is_some_and(is_sloped) {
+        Some(first) if is_slash(first) => {
+            if !letters.next().is_some_and(is_slash) {
                 return AddressTarget::Internal;
             }
-            return parse_origin(&format!("https:{}", cut(text))).map_or(AddressTarget::Internal, |(origin, _)| {
-                let host = origin.strip_prefix("https:").unwrap_or(&origin);
-                AddressTarget::External(ExternalOrigin(host.to_owned()))
-            });
+            return parse_origin(&format!("https:{}", truncate_address(text))).map_or(
+                AddressTarget::Internal,
+                |(origin, _)| {
+                    let host = origin.strip_prefix("https:").unwrap_or(&origin);
+                    AddressTarget::External(ExternalOrigin(host.to_owned()))
+                },
+            );
         }
         Some(first) if first.is_ascii_alphabetic() => {}
         _ => return AddressTarget::Internal,
@@ -74,11 +77,11 @@ pub fn classify_address(text: &str) -> AddressTarget {
     if letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) != Some(&b':') {
         return AddressTarget::Internal;
     }
-    match scheme(start).as_str() {
+    match parse_scheme(start).as_str() {
         "data" => AddressTarget::Data,
         "blob" => AddressTarget::Blob,
         "javascript" => AddressTarget::JavaScript,
-        "http" | "https" | "ws" | "wss" => match parse_origin(cut(text)) {
+        "http" | "https" | "ws" | "wss" => match parse_origin(truncate_address(text)) {
             Some((origin, _)) => AddressTarget::External(ExternalOrigin(origin)),
             None => AddressTarget::Internal,
         },
@@ -101,11 +104,11 @@ pub fn is_no_op_javascript(text: &str) -> bool {
     matches!(code.as_str(), "" | "void(0)" | "void0" | "false" | "undefined" | "%20" | "void(null)")
 }
 
-fn cut(text: &str) -> &str {
+fn truncate_address(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_ADDRESS_BYTES)]
 }
 
-fn scheme(start: &[u8]) -> String {
+fn parse_scheme(start: &[u8]) -> String {
     let letters = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r')).take_while(|b| **b != b':');
     letters.map(|b| char::from(b.to_ascii_lowercase())).collect()
 }
@@ -116,7 +119,7 @@ mod tests {
 
     #[test]
     fn an_address_leads_where_a_browser_would_ask() {
-        let outside = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
+        let external = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
             ("a/b.css", AddressTarget::Internal),
             ("/a//b", AddressTarget::Internal),
@@ -125,13 +128,13 @@ mod tests {
             ("", AddressTarget::Internal),
             ("mailto:me@x.example", AddressTarget::Internal),
             ("https://", AddressTarget::Internal),
-            ("HTTPS://CDN.Example:443/x", outside("https://cdn.example")),
-            (" ht\ntps://cdn.example/x", outside("https://cdn.example")),
-            ("https:cdn.example/x", outside("https://cdn.example")),
-            ("http://cdn.example:8080/x", outside("http://cdn.example:8080")),
-            ("//cdn.example/x", outside("//cdn.example")),
-            ("/\\cdn.example/x", outside("//cdn.example")),
-            ("wss://live.example/", outside("wss://live.example")),
+            ("HTTPS://CDN.Example:443/x", external("https://cdn.example")),
+            (" ht\ntps://cdn.example/x", external("https://cdn.example")),
+            ("https:cdn.example/x", external("https://cdn.example")),
+            ("http://cdn.example:8080/x", external("http://cdn.example:8080")),
+            ("//cdn.example/x", external("//cdn.example")),
+            ("/\\cdn.example/x", external("//cdn.example")),
+            ("wss://live.example/", external("wss://live.example")),
             ("data:text/css,a", AddressTarget::Data),
             ("blob:x", AddressTarget::Blob),
             ("java\tscript:alert(1)", AddressTarget::JavaScript),
@@ -163,17 +166,17 @@ mod tests {
 
     #[test]
     fn schemes_hosts_and_ports_are_those_that_a_browser_sees() {
-        let outside = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
+        let external = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
-            ("HTTP://x.example:80/", outside("http://x.example")),
-            ("http://x.example:443/", outside("http://x.example:443")),
-            ("Ws://X.example:80", outside("ws://x.example")),
-            ("wss://x.example:8443", outside("wss://x.example:8443")),
-            ("\\\\x.example/", outside("//x.example")),
-            ("/\t/x.example", outside("//x.example")),
-            ("//X.example:443/", outside("//x.example")),
+            ("HTTP://x.example:80/", external("http://x.example")),
+            ("http://x.example:443/", external("http://x.example:443")),
+            ("Ws://X.example:80", external("ws://x.example")),
+            ("wss://x.example:8443", external("wss://x.example:8443")),
+            ("\\\\x.example/", external("//x.example")),
+            ("/\t/x.example", external("//x.example")),
+            ("//X.example:443/", external("//x.example")),
             ("//", AddressTarget::Internal),
-            ("\u{0} //x.example \n", outside("//x.example")),
+            ("\u{0} //x.example \n", external("//x.example")),
             ("DATA:,x", AddressTarget::Data),
             ("Blob:x", AddressTarget::Blob),
             ("JavaScript:x()", AddressTarget::JavaScript),
@@ -189,7 +192,7 @@ mod tests {
         }
         assert_eq!(
             classify_address(&format!("https://x.example/{}", "é".repeat(MAX_ADDRESS_BYTES))),
-            outside("https://x.example")
+            external("https://x.example")
         );
         let origin = |text: &str| ExternalOrigin(text.to_owned());
         for (text, source, host) in [

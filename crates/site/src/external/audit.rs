@@ -10,16 +10,17 @@ use crate::sealed_version::SealedVersion;
 use super::address::{AddressTarget, ExternalOrigin, classify_address};
 use super::base_address::BaseAddress;
 use super::content_fact::{ContentFact, FactSink, ResourceKind};
-use super::site_reader::read_all;
-use super::source_format::{SourceFormat, source_format};
+use super::site_reader::read_site_files;
+use super::source_format::{SourceFormat, detect_source_format};
 
-/// The number of pairs of origin and kind that are kept. Further ones are dropped, and [`ExternalAudit::more`] is set.
+/// The number of pairs of origin and kind that are stored. Further ones are dropped, and
+/// [`ExternalAudit::is_incomplete`] is set.
 const MAX_NEEDS: usize = 8192;
-/// The number of needs of one file that are kept, and of origins that it mentions.
+/// The number of needs of one file that are stored, and of origins that it mentions.
 const MAX_NEEDS_PER_FILE: usize = 512;
-/// The number of 4-byte words that are kept for the needs of all files together.
+/// The number of 4-byte words that are stored for the needs of all files together.
 const MAX_NEED_WORDS: usize = 8 << 20;
-/// The number of origins mentioned in scripts that are kept.
+/// The number of origins mentioned in scripts that are stored.
 const MAX_MENTIONS: usize = 4096;
 /// The longest example in bytes.
 const MAX_EXAMPLE_BYTES: usize = 200;
@@ -30,7 +31,7 @@ pub struct ExternalAudit {
     /// The number of HTML pages that were read.
     pub pages: u64,
     /// The number of all files that were read.
-    pub read: u64,
+    pub files_read: u64,
     /// The external resources that are needed, ordered by origin and kind.
     pub needs: Vec<ExternalNeed>,
     /// The files with needs, in order of their paths, each with the indices of its needs in `needs`.
@@ -40,7 +41,7 @@ pub struct ExternalAudit {
     /// The files that install a service worker.
     pub service_workers: Vec<usize>,
     /// Whether the report is incomplete because a limit was reached.
-    pub more: bool,
+    pub is_incomplete: bool,
 }
 
 /// The need for one kind of resource from one origin.
@@ -57,19 +58,19 @@ pub struct ExternalNeed {
 }
 
 impl ExternalAudit {
-    /// The needs without which the site is impaired.
-    pub fn losses(&self) -> impl Iterator<Item = &ExternalNeed> {
+    /// Returns the needs without which the site does not work as intended.
+    pub fn required_needs(&self) -> impl Iterator<Item = &ExternalNeed> {
         self.needs.iter().filter(|need| need.kind != ResourceKind::Hint)
     }
 
-    /// The needs that nothing depends on.
+    /// Returns the needs on which nothing depends.
     pub fn hints(&self) -> impl Iterator<Item = &ExternalNeed> {
         self.needs.iter().filter(|need| need.kind == ResourceKind::Hint)
     }
 
     /// Whether the site needs no external resource, as far as this report can tell.
     pub fn is_clean(&self) -> bool {
-        self.losses().next().is_none()
+        self.required_needs().next().is_none()
     }
 }
 
@@ -77,38 +78,39 @@ impl ResourceKind {
     /// Describes the consequence for a reader if the resource cannot be loaded.
     pub fn describe_loss(self) -> &'static str {
         match self {
-            ResourceKind::Script => "does not run, nor what depends on it",
+            ResourceKind::Script => "does not run, and neither does code that depends on it",
             ResourceKind::Style => "the page is not styled as it should be",
             ResourceKind::Font => "another font is shown",
             ResourceKind::Image => "the picture is missing",
             ResourceKind::Media => "does not play",
             ResourceKind::Frame => "the frame stays empty",
             ResourceKind::Object => "the object is missing",
-            ResourceKind::Connect => "the script gets no answer",
+            ResourceKind::Connect => "the request of the script fails",
             ResourceKind::Worker => "the worker does not start",
             ResourceKind::Manifest => "cannot be installed as an application",
             ResourceKind::Form => "the form cannot be sent",
-            ResourceKind::Base => "every relative address leads there",
+            ResourceKind::Base => "relative addresses lead to that origin",
             ResourceKind::Refresh => "readers are redirected to a page that does not load",
             ResourceKind::Hint => "nothing",
         }
     }
 }
 
-/// Reads all of `site` with `threads` threads and reports its needs. Once `stop` returns `true`, the result is `None`.
+/// Reads all of `site` with `threads` threads and reports its needs. After `stop` has returned `true`, the result is
+/// `None`.
 pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<ExternalAudit> {
-    let all = Mutex::new(AuditBuilder::default());
-    read_all(site, threads, stop, || AuditSink {
-        all: &all,
+    let builder = Mutex::new(AuditBuilder::default());
+    read_site_files(site, threads, stop, || AuditSink {
+        builder: &builder,
         base: BaseAddress::default(),
-        found: Vec::new(),
-        said: FileMentions::default(),
+        needs: Vec::new(),
+        other_facts: OtherFacts::default(),
     })?;
-    let mut audit = all.into_inner().audit;
+    let mut audit = builder.into_inner().audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
     audit.pages = (0..site.index().len())
-        .filter(|&file| source_format(site.index().path(file)) == Some(SourceFormat::Html))
+        .filter(|&file| detect_source_format(site.index().path(file)) == Some(SourceFormat::Html))
         .count() as u64;
     sort_needs(&mut audit);
     Some(audit)
@@ -116,19 +118,19 @@ pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sy
 
 /// Orders the needs by origin and kind, so that the report does not depend on the timing of threads.
 fn sort_needs(audit: &mut ExternalAudit) {
-    let mut by: Vec<u32> = (0..audit.needs.len() as u32).collect();
-    by.sort_by(|&a, &b| {
+    let mut order: Vec<u32> = (0..audit.needs.len() as u32).collect();
+    order.sort_by(|&a, &b| {
         let key = |n: u32| (&audit.needs[n as usize].origin, audit.needs[n as usize].kind);
         key(a).cmp(&key(b))
     });
-    let mut place = vec![0; by.len()];
-    for (new, &old) in by.iter().enumerate() {
-        place[old as usize] = new as u32;
+    let mut new_number = vec![0; order.len()];
+    for (new, &old) in order.iter().enumerate() {
+        new_number[old as usize] = new as u32;
     }
-    audit.needs = by.iter().map(|&old| audit.needs[old as usize].clone()).collect();
+    audit.needs = order.iter().map(|&old| audit.needs[old as usize].clone()).collect();
     for (_, needs) in &mut audit.files {
         for need in needs.iter_mut() {
-            *need = place[*need as usize];
+            *need = new_number[*need as usize];
         }
         needs.sort_unstable();
     }
@@ -138,24 +140,24 @@ fn sort_needs(audit: &mut ExternalAudit) {
 #[derive(Debug, Default)]
 struct AuditBuilder {
     audit: ExternalAudit,
-    known: HashMap<(ExternalOrigin, ResourceKind), u32>,
-    words: usize,
+    need_numbers: HashMap<(ExternalOrigin, ResourceKind), u32>,
+    stored_words: usize,
 }
 
 impl AuditBuilder {
-    fn put(&mut self, file: usize, found: Vec<(ExternalOrigin, ResourceKind, String)>, said: FileMentions) {
-        self.audit.read += 1;
+    fn add_file(&mut self, file: usize, needs: Vec<(ExternalOrigin, ResourceKind, String)>, other_facts: OtherFacts) {
+        self.audit.files_read += 1;
         let mut numbers = Vec::new();
-        for (origin, kind, address) in found {
+        for (origin, kind, address) in needs {
             let next = self.audit.needs.len();
-            let number = match self.known.get(&(origin.clone(), kind)) {
+            let number = match self.need_numbers.get(&(origin.clone(), kind)) {
                 Some(&number) => number,
                 None if next >= MAX_NEEDS => {
-                    self.audit.more = true;
+                    self.audit.is_incomplete = true;
                     continue;
                 }
                 None => {
-                    self.known.insert((origin.clone(), kind), next as u32);
+                    self.need_numbers.insert((origin.clone(), kind), next as u32);
                     self.audit.needs.push(ExternalNeed { origin, kind, files: 0, example: (file, address.clone()) });
                     next as u32
                 }
@@ -167,21 +169,21 @@ impl AuditBuilder {
             }
             numbers.push(number);
         }
-        for origin in said.mentions {
+        for origin in other_facts.mentions {
             if self.audit.mentions.len() < MAX_MENTIONS || self.audit.mentions.contains_key(&origin) {
                 *self.audit.mentions.entry(origin).or_default() += 1;
             } else {
-                self.audit.more = true;
+                self.audit.is_incomplete = true;
             }
         }
-        if said.service_worker {
+        if other_facts.has_service_worker {
             self.audit.service_workers.push(file);
         }
-        self.audit.more |= said.more;
-        if self.words + numbers.len() > MAX_NEED_WORDS {
-            self.audit.more = true;
+        self.audit.is_incomplete |= other_facts.is_incomplete;
+        if self.stored_words + numbers.len() > MAX_NEED_WORDS {
+            self.audit.is_incomplete = true;
         } else if !numbers.is_empty() {
-            self.words += numbers.len() + 8;
+            self.stored_words += numbers.len() + 8;
             self.audit.files.push((file, numbers));
         }
     }
@@ -189,65 +191,66 @@ impl AuditBuilder {
 
 /// The facts about the current file other than its needs.
 #[derive(Debug, Default)]
-struct FileMentions {
+struct OtherFacts {
     mentions: Vec<ExternalOrigin>,
-    service_worker: bool,
-    more: bool,
+    has_service_worker: bool,
+    is_incomplete: bool,
 }
 
 /// The sink of one thread.
 struct AuditSink<'a> {
-    all: &'a Mutex<AuditBuilder>,
+    builder: &'a Mutex<AuditBuilder>,
     base: BaseAddress,
-    found: Vec<(ExternalOrigin, ResourceKind, String)>,
-    said: FileMentions,
+    needs: Vec<(ExternalOrigin, ResourceKind, String)>,
+    other_facts: OtherFacts,
 }
 
 impl FactSink for AuditSink<'_> {
     fn record(&mut self, fact: ContentFact<'_>) {
         match fact {
             ContentFact::Address(kind, text) => {
-                let AddressTarget::External(origin) = self.base.leads(kind, text) else { return };
-                if self.found.iter().any(|(known, of, _)| *of == kind && *known == origin) {
+                let AddressTarget::External(origin) = self.base.classify(kind, text) else { return };
+                if self.needs.iter().any(|(known_origin, known_kind, _)| *known_kind == kind && *known_origin == origin)
+                {
                     return;
                 }
-                if self.found.len() >= MAX_NEEDS_PER_FILE {
-                    self.said.more = true;
+                if self.needs.len() >= MAX_NEEDS_PER_FILE {
+                    self.other_facts.is_incomplete = true;
                     return;
                 }
                 let text = text.trim();
-                self.found.push((origin, kind, text[..text.floor_char_boundary(MAX_EXAMPLE_BYTES)].to_owned()));
+                self.needs.push((origin, kind, text[..text.floor_char_boundary(MAX_EXAMPLE_BYTES)].to_owned()));
             }
-            ContentFact::Mention(text) => {
+            ContentFact::MentionedAddress(text) => {
                 if let AddressTarget::External(origin) = classify_address(text)
-                    && self.said.mentions.len() < MAX_NEEDS_PER_FILE
-                    && !self.said.mentions.contains(&origin)
+                    && self.other_facts.mentions.len() < MAX_NEEDS_PER_FILE
+                    && !self.other_facts.mentions.contains(&origin)
                 {
-                    self.said.mentions.push(origin);
+                    self.other_facts.mentions.push(origin);
                 }
             }
-            ContentFact::Enters => self.base.enter(),
-            ContentFact::Leaves => self.base.leave(),
-            ContentFact::ServiceWorker => self.said.service_worker = true,
+            ContentFact::NestedPageStart => self.base.enter_nested_page(),
+            ContentFact::NestedPageEnd => self.base.leave_nested_page(),
+            ContentFact::ServiceWorker => self.other_facts.has_service_worker = true,
             _ => {}
         }
     }
 
     fn end_file(&mut self, file: usize, _sort: SourceFormat) {
         self.base = BaseAddress::default();
-        let (found, said) = (std::mem::take(&mut self.found), std::mem::take(&mut self.said));
-        self.all.lock().put(file, found, said);
+        let (needs, other_facts) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.other_facts));
+        self.builder.lock().add_file(file, needs, other_facts);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sealed_version::made::sealed;
+    use crate::sealed_version::test_versions::version_with_files;
 
     #[test]
     fn needs_are_told_by_origin_and_kind_with_the_first_file_that_has_them() {
-        let site = sealed(&[
+        let site = version_with_files(&[
             ("a.html", "<img src='//b.example/1'><img src='//b.example/2'><script src='//b.example/3'></script>"),
             ("b.css", "a { x: url(//b.example/4), url(//a.example/5) }"),
             ("c.html", "<base href='//c.example/'><img src=x><link rel=preconnect href='//b.example'>"),
@@ -257,8 +260,8 @@ mod tests {
             ("g.txt", "x"),
         ]);
         for threads in [1, 3] {
-            let found = audit(&site, threads, &|| false).unwrap();
-            let told: Vec<String> = found
+            let report = audit(&site, threads, &|| false).unwrap();
+            let lines: Vec<String> = report
                 .needs
                 .iter()
                 .map(|need| {
@@ -267,7 +270,7 @@ mod tests {
                 })
                 .collect();
             assert_eq!(
-                told,
+                lines,
                 [
                     "//a.example image 1 1 //a.example/5",
                     "//b.example script 1 0 //b.example/3",
@@ -277,26 +280,31 @@ mod tests {
                     "//c.example base 1 2 //c.example/",
                 ]
             );
-            assert_eq!(found.files, [(0, vec![1, 2]), (1, vec![0, 2]), (2, vec![3, 4, 5])]);
-            assert_eq!((found.pages, found.read, found.more, &found.service_workers[..]), (3, 6, false, &[4][..]));
-            assert_eq!(found.mentions.values().copied().collect::<Vec<_>>(), [2]);
-            assert_eq!((found.losses().count(), found.hints().count(), found.is_clean()), (5, 1, false));
+            assert_eq!(report.files, [(0, vec![1, 2]), (1, vec![0, 2]), (2, vec![3, 4, 5])]);
+            assert_eq!(
+                (report.pages, report.files_read, report.is_incomplete, &report.service_workers[..]),
+                (3, 6, false, &[4][..])
+            );
+            assert_eq!(report.mentions.values().copied().collect::<Vec<_>>(), [2]);
+            assert_eq!((report.required_needs().count(), report.hints().count(), report.is_clean()), (5, 1, false));
         }
         assert!(
-            audit(&sealed(&[("a.html", "<link rel=preconnect href='//b.example'>")]), 1, &|| false).unwrap().is_clean()
+            audit(&version_with_files(&[("a.html", "<link rel=preconnect href='//b.example'>")]), 1, &|| false)
+                .unwrap()
+                .is_clean()
         );
         assert_eq!(audit(&site, 1, &|| true), None);
     }
 
     #[test]
     fn of_one_file_so_many_needs_are_kept() {
-        for (number, more) in [(MAX_NEEDS_PER_FILE, false), (MAX_NEEDS_PER_FILE + 1, true)] {
+        for (number, is_incomplete) in [(MAX_NEEDS_PER_FILE, false), (MAX_NEEDS_PER_FILE + 1, true)] {
             let page: Vec<String> = (0..number).map(|n| format!("<img src='//h{n}.example/'>")).collect();
-            let found = audit(&sealed(&[("a.html", page.concat())]), 1, &|| false).unwrap();
-            assert_eq!((found.needs.len(), found.more), (MAX_NEEDS_PER_FILE, more), "{number}");
+            let report = audit(&version_with_files(&[("a.html", page.concat())]), 1, &|| false).unwrap();
+            assert_eq!((report.needs.len(), report.is_incomplete), (MAX_NEEDS_PER_FILE, is_incomplete), "{number}");
         }
         let long = format!("<img src='//xy.example/{}'>", "é".repeat(MAX_EXAMPLE_BYTES));
-        let example = &audit(&sealed(&[("a.html", long)]), 1, &|| false).unwrap().needs[0].example.1;
+        let example = &audit(&version_with_files(&[("a.html", long)]), 1, &|| false).unwrap().needs[0].example.1;
         assert_eq!(example.len(), MAX_EXAMPLE_BYTES - 1, "not within a character");
     }
 }

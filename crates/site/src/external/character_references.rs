@@ -5,83 +5,83 @@ use std::borrow::Cow;
 /// An upper bound in bytes for the names of characters in HTML.
 const MAX_NAME_BYTES: usize = 32;
 
-/// Resolves the character references in the text of an attribute. The second value says whether all of them are known.
-/// Of the names that require a semicolon, only common ones are known here; any other is left as written.
+/// Resolves the character references in the text of an attribute. The second value is whether all of them are known.
+/// Of the names that require a semicolon, only common ones are known here; any other name is left as written.
 pub fn resolve_references(text: &str) -> (Cow<'_, str>, bool) {
     if !text.contains('&') {
         return (Cow::Borrowed(text), true);
     }
-    let mut out = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     let (mut rest, mut is_certain) = (text, true);
-    while let Some(at) = rest.find('&') {
-        out.push_str(&rest[..at]);
-        rest = &rest[at + 1..];
-        let found = match rest.strip_prefix('#') {
-            Some(number) => numbered(number).map(|(meant, len)| (meant, len + 1)),
-            None => match named(rest) {
-                NamedReference::Character(meant, len) => Some((meant, len)),
-                NamedReference::Nothing => None,
+    while let Some(ampersand) = rest.find('&') {
+        output.push_str(&rest[..ampersand]);
+        rest = &rest[ampersand + 1..];
+        let reference = match rest.strip_prefix('#') {
+            Some(number) => parse_numeric_reference(number).map(|(character, len)| (character, len + 1)),
+            None => match parse_named_reference(rest) {
+                NamedReference::Character(character, len) => Some((character, len)),
+                NamedReference::NotAReference => None,
                 NamedReference::Unknown => {
                     is_certain = false;
                     None
                 }
             },
         };
-        if let Some((meant, len)) = found {
-            out.push(meant);
+        if let Some((character, len)) = reference {
+            output.push(character);
             rest = &rest[len..];
         } else {
-            out.push('&');
+            output.push('&');
         }
     }
-    out.push_str(rest);
-    (Cow::Owned(out), is_certain)
+    output.push_str(rest);
+    (Cow::Owned(output), is_certain)
 }
 
-/// The meaning of the text behind an ampersand.
+/// The meaning of the text after an ampersand.
 enum NamedReference {
     /// A character, and the length of its reference in bytes without the ampersand.
     Character(char, usize),
     /// The text is not a reference; the ampersand stands for itself.
-    Nothing,
+    NotAReference,
     /// The text may be a name that is not known here.
     Unknown,
 }
 
-fn named(rest: &str) -> NamedReference {
+fn parse_named_reference(rest: &str) -> NamedReference {
     // The scan is bounded, because a hostile page may consist of letters only.
     let len = rest.bytes().take(MAX_NAME_BYTES + 1).take_while(u8::is_ascii_alphanumeric).count();
     let (name, next) = (&rest[..len], rest.as_bytes().get(len));
-    let find = |table: &[(&str, char)]| table.binary_search_by_key(&name, |(name, _)| name).ok().map(|at| table[at].1);
+    let find =
+        |table: &[(&str, char)]| table.binary_search_by_key(&name, |(name, _)| name).ok().map(|index| table[index].1);
     match (find(&LEGACY_NAMES), next) {
-        _ if len == 0 || len > MAX_NAME_BYTES => NamedReference::Nothing,
-        (Some(meant), Some(b';')) => NamedReference::Character(meant, len + 1),
-        (None, Some(b';')) => {
-            find(&COMMON_NAMES).map_or(NamedReference::Unknown, |meant| NamedReference::Character(meant, len + 1))
-        }
+        _ if len == 0 || len > MAX_NAME_BYTES => NamedReference::NotAReference,
+        (Some(character), Some(b';')) => NamedReference::Character(character, len + 1),
+        (None, Some(b';')) => find(&COMMON_NAMES)
+            .map_or(NamedReference::Unknown, |character| NamedReference::Character(character, len + 1)),
         // A parameter, as in `?a=1&copy=2`. A name followed by a letter or a digit is longer, and not in the table.
-        (Some(_), Some(b'=')) | (None, _) => NamedReference::Nothing,
-        (Some(meant), _) => NamedReference::Character(meant, len),
+        (Some(_), Some(b'=')) | (None, _) => NamedReference::NotAReference,
+        (Some(character), _) => NamedReference::Character(character, len),
     }
 }
 
-/// Parses a numeric reference behind `&#`: the character, and the length of the number in bytes. The semicolon may be
+/// Parses a numeric reference after `&#`: the character, and the length of the number in bytes. The semicolon may be
 /// missing.
-fn numbered(rest: &str) -> Option<(char, usize)> {
+fn parse_numeric_reference(rest: &str) -> Option<(char, usize)> {
     let (digits, radix) = rest.strip_prefix(['x', 'X']).map_or((rest, 10), |digits| (digits, 16));
     let len = digits.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
     if len == 0 {
         return None;
     }
     let number = digits[..len].chars().filter_map(|c| c.to_digit(radix));
-    let number = number.fold(0u32, |all, digit| all.saturating_mul(radix).saturating_add(digit));
-    let meant = match number {
+    let number = number.fold(0u32, |number, digit| number.saturating_mul(radix).saturating_add(digit));
+    let character = match number {
         0 => char::REPLACEMENT_CHARACTER,
         0x80..=0x9f => WINDOWS_1252[number as usize - 0x80],
         _ => char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER),
     };
     let end = usize::from(digits.as_bytes().get(len) == Some(&b';'));
-    Some((meant, rest.len() - digits.len() + len + end))
+    Some((character, rest.len() - digits.len() + len + end))
 }
 
 /// The characters for the numbers of control characters from 0x80 to 0x9f, which HTML reads as windows-1252.
@@ -93,7 +93,7 @@ const WINDOWS_1252: [char; 32] = [
     '\u{2dc}', '\u{2122}', '\u{161}', '\u{203a}', '\u{153}', '\u{9d}', '\u{17e}', '\u{178}',
 ];
 
-/// All names that are references even without a semicolon, sorted.
+/// All names that are references also without a semicolon, sorted.
 #[rustfmt::skip]
 const LEGACY_NAMES: [(&str, char); 106] = [
     ("AElig", 'Æ'), ("AMP", '&'), ("Aacute", 'Á'), ("Acirc", 'Â'), ("Agrave", 'À'), ("Aring", 'Å'), ("Atilde", 'Ã'),
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn references_in_attributes_are_taken_out_as_html_says() {
-        for (written, meant) in [
+        for (written, character) in [
             ("a()&&b() & c&", "a()&&b() & c&"),
             ("&amp;&lt;&gt;&quot;&apos;&nbsp;", "&<>\"'\u{a0}"),
             ("a?b=1&copy=2&copyx&copy&copy;", "a?b=1&copy=2&copyx\u{a9}\u{a9}"),
@@ -143,7 +143,7 @@ mod tests {
             ("&#xd800;&#x110000;&#99999999999;", "\u{fffd}\u{fffd}\u{fffd}"),
             ("&#13;&#10;", "\r\n"),
         ] {
-            assert_eq!(resolve_references(written), (Cow::Borrowed(meant), true), "{written}");
+            assert_eq!(resolve_references(written), (Cow::Borrowed(character), true), "{written}");
         }
         for written in ["a &notin; b", "&foo;", "&NotEqualTilde;"] {
             assert_eq!(resolve_references(written), (Cow::Borrowed(written), false));
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_ends_a_name_or_a_number_decides() {
-        for (written, meant) in [
+        for (written, character) in [
             ("&copy=", "&copy="),
             ("&copy;=", "\u{a9}="),
             ("&copy,", "\u{a9},"),
@@ -179,7 +179,7 @@ mod tests {
             ("&;", "&;"),
             ("&é;", "&é;"),
         ] {
-            assert_eq!(resolve_references(written), (Cow::Borrowed(meant), true), "{written}");
+            assert_eq!(resolve_references(written), (Cow::Borrowed(character), true), "{written}");
         }
         let name = |len: usize| format!("&{};", "a".repeat(len));
         assert!(!resolve_references(&name(MAX_NAME_BYTES)).1 && resolve_references(&name(MAX_NAME_BYTES + 1)).1);

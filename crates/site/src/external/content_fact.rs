@@ -23,7 +23,7 @@ pub enum ResourceKind {
     Object,
     /// A request of a script, such as `fetch` or a WebSocket.
     Connect,
-    /// A worker: a script that runs in a thread of its own.
+    /// A worker: a script that runs in a separate thread.
     Worker,
     /// A web app manifest.
     Manifest,
@@ -33,11 +33,11 @@ pub enum ResourceKind {
     Base,
     /// The target to which a page redirects its reader (`meta http-equiv=refresh`).
     Refresh,
-    /// A resource hint that nothing depends on: preconnect, dns-prefetch, prefetch, prerender.
+    /// A resource hint, on which nothing depends: preconnect, dns-prefetch, prefetch, prerender.
     Hint,
 }
 
-/// All kinds, in the order of their numbers in the file of the policies.
+/// All kinds, in the order of their numbers in the policy file.
 pub const RESOURCE_KINDS: [ResourceKind; 14] = [
     ResourceKind::Script,
     ResourceKind::Style,
@@ -56,7 +56,7 @@ pub const RESOURCE_KINDS: [ResourceKind; 14] = [
 ];
 
 impl ResourceKind {
-    /// The name of the kind in output for people and programs.
+    /// Returns the name of the kind in reports and in JSON.
     pub fn name(self) -> &'static str {
         match self {
             ResourceKind::Script => "script",
@@ -83,33 +83,33 @@ pub enum ContentFact<'a> {
     /// An address that a browser fetches, as written but with character references resolved.
     Address(ResourceKind, &'a str),
     /// An inline script, with the digest that is its hash source in a policy.
-    Script(Digest),
+    InlineScript(Digest),
     /// An event handler attribute such as `onclick`.
-    Handler(Digest),
+    EventHandler(Digest),
     /// An inline style sheet.
-    Style(Digest),
+    InlineStyle(Digest),
     /// A `style` attribute.
     StyleAttribute(Digest),
     /// The page runs a script from a file.
-    Runs,
+    ScriptFile,
     /// A `javascript:` address with code that has an effect.
-    CodeInAddress,
+    JavaScriptAddress,
     /// The page may have an inline script whose exact text, and therefore its hash, is not certain.
-    Unsure,
+    UncertainScript,
     /// The page may have an inline style whose exact text, and therefore its hash, is not certain.
-    UnsureStyle,
+    UncertainStyle,
     /// A script evaluates text as code (`eval`, `Function`).
-    Evaluates,
+    UsesEval,
     /// A script runs WebAssembly.
-    Wasm,
+    UsesWasm,
     /// A script installs a service worker.
     ServiceWorker,
     /// An address in a script whose purpose is not known.
-    Mention(&'a str),
+    MentionedAddress(&'a str),
     /// A nested page (`srcdoc`) begins. Its `base` element does not apply to the outer page.
-    Enters,
+    NestedPageStart,
     /// The nested page has ended.
-    Leaves,
+    NestedPageEnd,
 }
 
 /// A receiver of facts. Each thread has its own.
@@ -117,5 +117,5 @@ pub(super) trait FactSink {
     /// Receives a fact about the current file.
     fn record(&mut self, fact: ContentFact<'_>);
     /// Ends the current file, which is number `file` of the index.
-    fn end_file(&mut self, file: usize, sort: SourceFormat);
+    fn end_file(&mut self, file: usize, format: SourceFormat);
 }

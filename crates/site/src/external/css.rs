@@ -1,8 +1,8 @@
 //! Finds the addresses that a style sheet fetches: imports, fonts, images. `cssparser` reads the tokens (CSS Syntax
-//! Module Level 3): `curl(` is not a `url(`, `u\72l(` is one, and text in a comment or a string is neither.
+//! Module Level 3): `curl(` is not a `url(`, `u\72l(` is one, and text in a comment or a string is no address.
 //!
-//! The tokens are read as one flat sequence, and the open blocks are on a stack here: a caller of `cssparser` enters a
-//! block by a call inside a call, and a hostile style sheet opens millions.
+//! The tokens are read as one flat sequence, and this module has a stack of the open blocks: a caller of
+//! `cssparser` enters a block by a nested call, and a hostile style sheet opens millions of blocks.
 
 use std::ops::Range;
 
@@ -14,28 +14,28 @@ use super::content_fact::{ContentFact, ResourceKind};
 const MAX_ADDRESS_BYTES: usize = 4096;
 
 /// Reports each address in a style sheet or `style` attribute, up to [`MAX_ADDRESS_BYTES`] of it.
-pub(super) fn read_css(css: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
+pub(super) fn read_css(css: &str, report: &mut dyn FnMut(ContentFact<'_>)) {
     scan(css, &mut |kind, _, text| {
-        tell(ContentFact::Address(kind, &text[..text.floor_char_boundary(MAX_ADDRESS_BYTES)]));
+        report(ContentFact::Address(kind, &text[..text.floor_char_boundary(MAX_ADDRESS_BYTES)]));
     });
 }
 
-/// Reports the place and the text of each address in a style sheet or `style` attribute. The text in this place can be
+/// Reports the range and the text of each address in a style sheet or `style` attribute. The text in this range can be
 /// replaced by any text of letters, digits and `/.-_~%#?=`. An address of 4 KiB or more is content and is left out.
-pub fn find_addresses(css: &str, tell: &mut dyn FnMut(Range<usize>, &str)) {
-    scan(css, &mut |_, place, text| {
-        if place.len() < MAX_ADDRESS_BYTES {
-            tell(place, text);
+pub fn find_addresses(css: &str, report: &mut dyn FnMut(Range<usize>, &str)) {
+    scan(css, &mut |_, range, text| {
+        if range.len() < MAX_ADDRESS_BYTES {
+            report(range, text);
         }
     });
 }
 
-fn scan(css: &str, tell: &mut AddressCallback<'_>) {
-    let mut reader = CssReader { css, open: Vec::new(), open_fonts: 0, rule: AtRule::None, tell };
+fn scan(css: &str, report: &mut AddressCallback<'_>) {
+    let mut reader = CssReader { css, open_blocks: Vec::new(), open_font_blocks: 0, rule: AtRule::None, report };
     let mut input = ParserInput::new(css);
     loop {
-        // A parser skips a block that it is not told to enter. A new one does not know that a block was opened, and
-        // goes on with the next token.
+        // A parser skips a block that its caller does not enter. A new parser does not know that a block was opened,
+        // and continues with the next token.
         let mut parser = Parser::new(&mut input);
         let start = parser.position().byte_index();
         let Ok(token) = parser.next_including_whitespace_and_comments().cloned() else { return };
@@ -43,7 +43,7 @@ fn scan(css: &str, tell: &mut AddressCallback<'_>) {
     }
 }
 
-/// A callback that receives the purpose, the place and the text of an address.
+/// A callback that receives the purpose, the range and the text of an address.
 type AddressCallback<'t> = dyn FnMut(ResourceKind, Range<usize>, &str) + 't;
 
 /// A block or function that is open. It takes one byte, because a hostile style sheet may open millions.
@@ -69,18 +69,19 @@ enum AtRule {
     Names,
 }
 
+/// The state of reading one style sheet.
 struct CssReader<'a> {
     css: &'a str,
-    open: Vec<CssBlock>,
+    open_blocks: Vec<CssBlock>,
     /// The number of open `@font-face` blocks.
-    open_fonts: usize,
+    open_font_blocks: usize,
     rule: AtRule,
-    tell: &'a mut AddressCallback<'a>,
+    report: &'a mut AddressCallback<'a>,
 }
 
 impl CssReader<'_> {
-    /// Reads the token at `place`.
-    fn read_token(&mut self, token: &Token<'_>, place: Range<usize>) {
+    /// Reads the token in `range`.
+    fn read_token(&mut self, token: &Token<'_>, range: Range<usize>) {
         match token {
             Token::AtKeyword(name) => {
                 self.rule = match_ignore_ascii_case! { name,
@@ -107,13 +108,13 @@ impl CssReader<'_> {
             Token::CloseCurlyBracket => self.close_block(&[CssBlock::Block, CssBlock::Font]),
             Token::Semicolon => self.rule = AtRule::None,
             Token::UnquotedUrl(address) => {
-                let opening = self.css[place.clone()].find('(').map_or(0, |at| at + 1);
-                self.read_address(place, opening, address);
+                let opening = self.css[range.clone()].find('(').map_or(0, |at| at + 1);
+                self.read_address(range, opening, address);
             }
             Token::QuotedString(address)
-                if self.rule == AtRule::Import || self.open.last() == Some(&CssBlock::Addresses) =>
+                if self.rule == AtRule::Import || self.open_blocks.last() == Some(&CssBlock::Addresses) =>
             {
-                self.read_address(place, 1, address);
+                self.read_address(range, 1, address);
             }
             // A string or an address with a syntax error makes its declaration invalid.
             _ => {}
@@ -121,40 +122,40 @@ impl CssReader<'_> {
     }
 
     fn open_block(&mut self, open: CssBlock) {
-        self.open_fonts += usize::from(open == CssBlock::Font);
-        self.open.push(open);
+        self.open_font_blocks += usize::from(open == CssBlock::Font);
+        self.open_blocks.push(open);
     }
 
-    /// Closes the innermost open block or function, if it is one of `these`.
-    fn close_block(&mut self, these: &[CssBlock]) {
-        if let Some(open) = self.open.pop_if(|open| these.contains(open)) {
-            self.open_fonts -= usize::from(open == CssBlock::Font);
+    /// Closes the innermost open block or function, if its kind is one of `kinds`.
+    fn close_block(&mut self, kinds: &[CssBlock]) {
+        if let Some(open) = self.open_blocks.pop_if(|open| kinds.contains(open)) {
+            self.open_font_blocks -= usize::from(open == CssBlock::Font);
         }
     }
 
-    /// Reads the address of the token at `place`, which begins `opening` bytes after the token.
-    fn read_address(&mut self, place: Range<usize>, opening: usize, address: &str) {
+    /// Reads the address of the token in `range`, which begins `opening` bytes after the token.
+    fn read_address(&mut self, range: Range<usize>, opening: usize, address: &str) {
         let kind = match self.rule {
             AtRule::Names => return,
             AtRule::Import => ResourceKind::Style,
-            _ if self.open_fonts > 0 => ResourceKind::Font,
+            _ if self.open_font_blocks > 0 => ResourceKind::Font,
             _ => ResourceKind::Image,
         };
         if self.rule == AtRule::Import {
-            // The conditions behind the address of an import name nothing that is fetched.
+            // The conditions after the address of an import contain nothing that is fetched.
             self.rule = AtRule::None;
         }
         let address = address.trim_matches(is_space);
         if !address.is_empty() {
-            let place = written_place(&self.css[place.clone()], opening, place.start);
-            (self.tell)(kind, place, address);
+            let range = address_range(&self.css[range.clone()], opening, range.start);
+            (self.report)(kind, range, address);
         }
     }
 }
 
-/// Returns the place of the address in `token`, a string or a `url(…)` that begins at `start`: without quotes,
+/// Returns the range of the address in `token`, a string or a `url(…)` that begins at `start`: without quotes,
 /// parentheses and white space. The end of the style sheet may have cut the token off.
-fn written_place(token: &str, opening: usize, start: usize) -> Range<usize> {
+fn address_range(token: &str, opening: usize, start: usize) -> Range<usize> {
     let closing = if token.starts_with(['"', '\'']) { &token[..1] } else { ")" };
     let inner = &token[opening..];
     let inner = inner.strip_suffix(closing).unwrap_or(inner);
@@ -171,14 +172,14 @@ fn is_space(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn found(css: &str) -> Vec<String> {
-        let mut all = Vec::new();
+    fn read_addresses(css: &str) -> Vec<String> {
+        let mut addresses = Vec::new();
         read_css(css, &mut |fact| {
             if let ContentFact::Address(kind, text) = fact {
-                all.push(format!("{} {text}", kind.name()));
+                addresses.push(format!("{} {text}", kind.name()));
             }
         });
-        all
+        addresses
     }
 
     #[test]
@@ -188,7 +189,7 @@ mod tests {
             @media print { @font-face{src:url(h.ttf)} a { background: url(i.png) } }
             b { background: url("j.png"), url(data:,x); content: "@import 'no.css'" } c { src: url(k.png)"#;
         assert_eq!(
-            found(css),
+            read_addresses(css),
             [
                 "style a.css",
                 "style b.css",
@@ -203,13 +204,14 @@ mod tests {
         );
     }
 
+    // Regression: `curl(` in a style sheet was read as `url(`.
     #[test]
     fn names_end_where_css_ends_them() {
         let css = r#"a { x: curl(no), #url(no), 1url(no), -url(no), url (no), éurl(no); y: 2 url(a), 1.5 url(b)url(c) }
             @namespace x url(no); @namespace "no"; @-moz-document url(no) { d { x: url(d) } }
             @imports "no"; @\69mport/**/"e"; @import/* "no" */'f' layer(x) supports(src: "no") "no"; g { h: url(g) }"#;
         let expected = ["image a", "image b", "image c", "image d", "style e", "style f", "image g"];
-        assert_eq!(found(css), expected);
+        assert_eq!(read_addresses(css), expected);
     }
 
     #[test]
@@ -217,13 +219,13 @@ mod tests {
         let css = r#"a { x: image-set("a" 1x, url(b) 2x type("no"), 'c' type('no')), format("no") "no";
             y: -WEBKIT-image-set( /* "no" */ "d" 1x); z: url("e" "f"); content: "no" } @font-face { src: src("g") }"#;
         let expected = ["image a", "image b", "image c", "image d", "image e", "image f", "font g"];
-        assert_eq!(found(css), expected);
+        assert_eq!(read_addresses(css), expected);
     }
 
     #[test]
     fn escapes_stand_for_what_they_stand_for() {
         let css = "a { x: u\\72l(a\\29 b\\)c), \\000075 rl('d\\\ne\\27'), \\75\\72\\6C\n( f ), url(\\61\\0\\110000 g), url(\\é) }";
-        assert_eq!(found(css), ["image a)b)c", "image de'", "image f", "image a\u{fffd}\u{fffd}g", "image é"]);
+        assert_eq!(read_addresses(css), ["image a)b)c", "image de'", "image f", "image a\u{fffd}\u{fffd}g", "image é"]);
     }
 
     #[test]
@@ -238,13 +240,13 @@ mod tests {
             ("a { x: url( ' b\t' ) }", &["image b"]),
             ("a { x: url(), url(''), url(' ') }", &[]),
         ] {
-            assert_eq!(found(css), expected, "{css:?}");
+            assert_eq!(read_addresses(css), expected, "{css:?}");
         }
-        let mut told = Vec::new();
+        let mut addresses = Vec::new();
         let css = "@import ' é\\61 ' ; a { x: u\\72l( 😀 ), src(\" b\" ), url(c";
-        find_addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
+        find_addresses(css, &mut |range, text| addresses.push((css[range].to_owned(), text.to_owned())));
         let expected = [("é\\61", "éa"), ("😀", "😀"), ("b", "b"), ("c", "c")];
-        assert_eq!(told, expected.map(|(written, text)| (written.to_owned(), text.to_owned())));
+        assert_eq!(addresses, expected.map(|(written, text)| (written.to_owned(), text.to_owned())));
     }
 
     #[test]
@@ -269,13 +271,13 @@ mod tests {
             "@é",
             "url(é\\",
         ] {
-            found(css);
+            read_addresses(css);
         }
         // None of these addresses is fetched.
-        assert_eq!(found(&"url(".repeat(1 << 20)), Vec::<String>::new());
-        assert_eq!(found("a { x: url(a b), url(a\"b), url(\"a\n) } c { d: url(e) }"), ["image e"]);
+        assert_eq!(read_addresses(&"url(".repeat(1 << 20)), Vec::<String>::new());
+        assert_eq!(read_addresses("a { x: url(a b), url(a\"b), url(\"a\n) } c { d: url(e) }"), ["image e"]);
         for css in ["image-set(", "(", "{", "url(\"a\" ", "\\", "@font-face{", "é\\"] {
-            found(&css.repeat(1 << 18));
+            read_addresses(&css.repeat(1 << 18));
         }
     }
 
@@ -292,16 +294,16 @@ mod tests {
             ("@font-face-x { src: url(i) }", &["image i"]),
             ("@document url(no) { a { x: url(i) } }", &["image i"]),
         ] {
-            assert_eq!(found(css), expected, "{css}");
+            assert_eq!(read_addresses(css), expected, "{css}");
         }
-        let mut told = Vec::new();
+        let mut addresses = Vec::new();
         let css = "a { x: url( 'b' ), url(c\\64) }";
-        find_addresses(css, &mut |place, text| told.push((css[place].to_owned(), text.to_owned())));
-        assert_eq!(told, [("b".to_owned(), "b".to_owned()), ("c\\64".to_owned(), "cd".to_owned())]);
+        find_addresses(css, &mut |range, text| addresses.push((css[range].to_owned(), text.to_owned())));
+        assert_eq!(addresses, [("b".to_owned(), "b".to_owned()), ("c\\64".to_owned(), "cd".to_owned())]);
         for (len, number) in [(MAX_ADDRESS_BYTES - 1, 1), (MAX_ADDRESS_BYTES, 0)] {
-            let mut all = 0;
-            find_addresses(&format!("a {{ x: url({}) }}", "b".repeat(len)), &mut |_, _| all += 1);
-            assert_eq!(all, number, "{len}");
+            let mut count = 0;
+            find_addresses(&format!("a {{ x: url({}) }}", "b".repeat(len)), &mut |_, _| count += 1);
+            assert_eq!(count, number, "{len}");
         }
     }
 }

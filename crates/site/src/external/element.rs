@@ -10,16 +10,16 @@ use crate::links::{refresh_address, srcset_addresses};
 
 impl PageReader<'_> {
     /// Reports the addresses in the attributes of an element.
-    pub(super) fn addresses(&mut self, tag: &str, element: &Element<'_, '_>) {
+    pub(super) fn report_addresses(&mut self, tag: &str, element: &Element<'_, '_>) {
         let value = |name: &str| element.get_attribute(name);
-        let source = if self.media { ResourceKind::Media } else { ResourceKind::Image };
-        let mut one = |kind: ResourceKind, name: &str| {
+        let source_kind = if self.in_media { ResourceKind::Media } else { ResourceKind::Image };
+        let mut report_attribute = |kind: ResourceKind, name: &str| {
             if let Some(text) = value(name) {
-                self.address(kind, &text);
+                self.report_attribute_address(kind, &text);
             }
         };
         match tag {
-            // A browser does not fetch links by itself. Only `javascript:` addresses matter, and the addresses in
+            // A browser does not fetch links automatically. Only `javascript:` addresses matter, and the addresses in
             // `ping`, to which a browser reports that a link was followed.
             "a" | "area" => {
                 for name in ["href", "xlink:href"] {
@@ -27,70 +27,70 @@ impl PageReader<'_> {
                     if code
                         .is_some_and(|text| classify_address(&resolve_references(&text).0) == AddressTarget::JavaScript)
                     {
-                        one(ResourceKind::Refresh, name);
+                        report_attribute(ResourceKind::Refresh, name);
                     }
                 }
-                if let Some(all) = value("ping") {
-                    resolve_references(&all)
+                if let Some(addresses) = value("ping") {
+                    resolve_references(&addresses)
                         .0
                         .split_ascii_whitespace()
                         .for_each(|text| self.report_address(ResourceKind::Connect, text));
                 }
             }
-            "base" => one(ResourceKind::Base, "href"),
+            "base" => report_attribute(ResourceKind::Base, "href"),
             "img" => {
-                one(ResourceKind::Image, "src");
-                self.set(element, "srcset");
+                report_attribute(ResourceKind::Image, "src");
+                self.report_srcset(element, "srcset");
             }
             "video" | "audio" => {
-                one(ResourceKind::Media, "src");
-                one(ResourceKind::Image, "poster");
+                report_attribute(ResourceKind::Media, "src");
+                report_attribute(ResourceKind::Image, "poster");
             }
             "source" => {
-                one(source, "src");
-                self.set(element, "srcset");
+                report_attribute(source_kind, "src");
+                self.report_srcset(element, "srcset");
             }
-            "track" => one(ResourceKind::Media, "src"),
+            "track" => report_attribute(ResourceKind::Media, "src"),
             "iframe" | "frame" => {
-                one(ResourceKind::Frame, "src");
+                report_attribute(ResourceKind::Frame, "src");
                 if let Some(text) = value("srcdoc") {
-                    self.document(&text);
+                    self.read_srcdoc(&text);
                 }
             }
-            "embed" => one(ResourceKind::Object, "src"),
-            "object" => one(ResourceKind::Object, "data"),
-            "form" => one(ResourceKind::Form, "action"),
-            "button" => one(ResourceKind::Form, "formaction"),
+            "embed" => report_attribute(ResourceKind::Object, "src"),
+            "object" => report_attribute(ResourceKind::Object, "data"),
+            "form" => report_attribute(ResourceKind::Form, "action"),
+            "button" => report_attribute(ResourceKind::Form, "formaction"),
             "input" => {
-                one(ResourceKind::Form, "formaction");
-                one(ResourceKind::Image, "src");
+                report_attribute(ResourceKind::Form, "formaction");
+                report_attribute(ResourceKind::Image, "src");
             }
-            "body" | "table" | "td" | "th" => one(ResourceKind::Image, "background"),
+            "body" | "table" | "td" | "th" => report_attribute(ResourceKind::Image, "background"),
             "image" | "feimage" | "use" => {
-                one(ResourceKind::Image, "href");
-                one(ResourceKind::Image, "xlink:href");
+                report_attribute(ResourceKind::Image, "href");
+                report_attribute(ResourceKind::Image, "xlink:href");
             }
             "meta" => {
                 if value("http-equiv").is_some_and(|name| name.eq_ignore_ascii_case("refresh"))
                     && let Some(text) = value("content").as_deref().and_then(refresh_address)
                 {
-                    self.address(ResourceKind::Refresh, text);
+                    self.report_attribute_address(ResourceKind::Refresh, text);
                 }
             }
-            "link" => self.link(element),
+            "link" => self.report_link(element),
             _ => {}
         }
     }
 
-    fn link(&mut self, element: &Element<'_, '_>) {
+    fn report_link(&mut self, element: &Element<'_, '_>) {
         let words = element.get_attribute("rel").unwrap_or_default().to_ascii_lowercase();
-        let has = |word: &str| words.split_ascii_whitespace().any(|one| one == word);
+        let has_word = |word: &str| words.split_ascii_whitespace().any(|candidate| candidate == word);
         let destination = element.get_attribute("as").unwrap_or_default().to_ascii_lowercase();
-        let kind = if has("stylesheet") {
+        let kind = if has_word("stylesheet") {
             ResourceKind::Style
-        } else if has("modulepreload") {
+        } else if has_word("modulepreload") {
             ResourceKind::Script
-        } else if has("preload") {
+        } else if has_word("preload") {
             match destination.as_str() {
                 "script" => ResourceKind::Script,
                 "style" => ResourceKind::Style,
@@ -101,26 +101,32 @@ impl PageReader<'_> {
                 "worker" => ResourceKind::Worker,
                 _ => ResourceKind::Connect,
             }
-        } else if has("icon") || has("apple-touch-icon") || has("apple-touch-icon-precomposed") || has("mask-icon") {
+        } else if has_word("icon")
+            || has_word("apple-touch-icon")
+            || has_word("apple-touch-icon-precomposed")
+            || has_word("mask-icon")
+        {
             ResourceKind::Image
-        } else if has("manifest") {
+        } else if has_word("manifest") {
             ResourceKind::Manifest
-        } else if has("preconnect") || has("dns-prefetch") || has("prefetch") || has("prerender") {
+        } else if has_word("preconnect") || has_word("dns-prefetch") || has_word("prefetch") || has_word("prerender") {
             ResourceKind::Hint
         } else {
             return;
         };
         if let Some(text) = element.get_attribute("href") {
-            self.address(kind, &text);
+            self.report_attribute_address(kind, &text);
         }
         if kind == ResourceKind::Image {
-            self.set(element, "imagesrcset");
+            self.report_srcset(element, "imagesrcset");
         }
     }
 
-    fn set(&mut self, element: &Element<'_, '_>, name: &str) {
+    fn report_srcset(&mut self, element: &Element<'_, '_>, name: &str) {
         let Some(written) = element.get_attribute(name) else { return };
-        let tell = &mut *self.tell;
-        srcset_addresses(&resolve_references(&written).0, |text| tell(ContentFact::Address(ResourceKind::Image, text)));
+        let report = &mut *self.report;
+        srcset_addresses(&resolve_references(&written).0, |text| {
+            report(ContentFact::Address(ResourceKind::Image, text));
+        });
     }
 }

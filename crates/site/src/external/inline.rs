@@ -6,10 +6,10 @@ use docwharf_base::model::digest::{Digest, Sha256Hasher};
 
 use super::character_references::resolve_references;
 
-/// Whether a browser runs a `script` element with these `type` and `language` attributes, or reads it as import map or
-/// speculation rules (HTML Standard, "prepare the script element"). Any other is a data block.
+/// Whether a browser runs a `script` element with these `type` and `language` attributes, or reads it as an import map
+/// or speculation rules (HTML Standard, "prepare the script element"). Any other element is a data block.
 pub(super) fn is_executable(kind: Option<&str>, language: Option<&str>) -> bool {
-    const TYPES: [&str; 17] = [
+    const EXECUTABLE_TYPES: [&str; 17] = [
         "text/javascript",
         "application/javascript",
         "module",
@@ -28,42 +28,42 @@ pub(super) fn is_executable(kind: Option<&str>, language: Option<&str>) -> bool 
         "text/jscript",
         "text/livescript",
     ];
-    let of = |kind: &str| {
+    let is_executable_type = |kind: &str| {
         let kind = kind.trim_matches(|c: char| c.is_ascii_whitespace()).to_ascii_lowercase();
-        TYPES.contains(&kind.as_str()) || kind == "text/x-javascript" || kind == "text/x-ecmascript"
+        EXECUTABLE_TYPES.contains(&kind.as_str()) || kind == "text/x-javascript" || kind == "text/x-ecmascript"
     };
     match (kind, language) {
         (Some(""), _) | (None, None | Some("")) => true,
-        (Some(kind), _) => of(kind),
-        (None, Some(language)) => of(&format!("text/{language}")),
+        (Some(kind), _) => is_executable_type(kind),
+        (None, Some(language)) => is_executable_type(&format!("text/{language}")),
     }
 }
 
 /// Returns the text of an attribute with its character references resolved; `None` if one of them is not known.
 pub(super) fn exact_attribute_text(written: &str) -> Option<String> {
-    // Line ends are normalised before references are resolved, so a line end written as a reference stays as it is.
+    // Line ends are normalised before references are resolved, so a line end written as a reference does not change.
     let plain = normalize_newlines(written, &mut false);
     let (text, is_certain) = resolve_references(&plain);
     is_certain.then(|| text.into_owned())
 }
 
-/// Normalises text as an HTML parser does first: line ends become `\n`, and NUL is replaced. `after_return` says
-/// whether the text before ended with `\r`, and is updated.
+/// Normalises text as the first step of an HTML parser does: line ends become `\n`, and NUL is replaced. `after_return`
+/// is whether the text before ended with `\r`, and is updated.
 fn normalize_newlines<'t>(text: &'t str, after_return: &mut bool) -> Cow<'t, str> {
     if !*after_return && !text.bytes().any(|b| matches!(b, b'\r' | 0)) {
         return Cow::Borrowed(text);
     }
-    let mut out = String::with_capacity(text.len());
+    let mut output = String::with_capacity(text.len());
     for letter in text.chars() {
         match letter {
             '\n' if *after_return => {}
-            '\r' => out.push('\n'),
-            '\0' => out.push(char::REPLACEMENT_CHARACTER),
-            other => out.push(other),
+            '\r' => output.push('\n'),
+            '\0' => output.push(char::REPLACEMENT_CHARACTER),
+            letter => output.push(letter),
         }
         *after_return = letter == '\r';
     }
-    Cow::Owned(out)
+    Cow::Owned(output)
 }
 
 /// Computes the digest of text as the HTML parser produces it.
@@ -81,7 +81,7 @@ impl NormalizedHasher {
 
     /// Returns the digest of all text so far.
     pub(super) fn take(&mut self) -> Digest {
-        self.hasher.take()
+        self.hasher.finalize_reset()
     }
 }
 
@@ -157,7 +157,7 @@ mod tests {
                 let mut parts = NormalizedHasher::default();
                 parts.update(&written[..cut]);
                 parts.update(&written[cut..]);
-                assert_eq!(parts.take(), Digest::of(meant.as_bytes()), "{written:?} {cut}");
+                assert_eq!(parts.take(), Digest::compute(meant.as_bytes()), "{written:?} {cut}");
             }
             assert_eq!(exact_attribute_text(written).as_deref(), Some(meant), "{written:?}");
         }

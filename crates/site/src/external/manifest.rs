@@ -3,15 +3,15 @@
 use super::content_fact::{ContentFact, ResourceKind};
 
 /// Reports the images that a web app manifest names at any level: icons, screenshots, icons of shortcuts.
-pub(super) fn read_manifest(text: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
-    fn walk(value: &serde_json::Value, tell: &mut dyn FnMut(ContentFact<'_>)) {
+pub(super) fn read_manifest(text: &str, report: &mut dyn FnMut(ContentFact<'_>)) {
+    fn walk(value: &serde_json::Value, report: &mut dyn FnMut(ContentFact<'_>)) {
         match value {
-            serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, tell)),
+            serde_json::Value::Array(items) => items.iter().for_each(|item| walk(item, report)),
             serde_json::Value::Object(fields) => {
                 for (name, value) in fields {
                     match value.as_str() {
-                        Some(text) if name == "src" => tell(ContentFact::Address(ResourceKind::Image, text)),
-                        _ => walk(value, tell),
+                        Some(text) if name == "src" => report(ContentFact::Address(ResourceKind::Image, text)),
+                        _ => walk(value, report),
                     }
                 }
             }
@@ -20,7 +20,7 @@ pub(super) fn read_manifest(text: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
     }
     // The recursion is bounded: serde_json refuses more than 128 levels.
     if let Ok(value) = serde_json::from_str(text) {
-        walk(&value, tell);
+        walk(&value, report);
     }
 }
 
@@ -37,12 +37,12 @@ mod tests {
             (r#"{"src": 7, "icons": "no"}"#, &[]),
             (r#"{"icons": [{"src": "a"}"#, &[]),
         ] {
-            let mut all = Vec::new();
+            let mut images = Vec::new();
             read_manifest(text, &mut |fact| {
                 let ContentFact::Address(ResourceKind::Image, text) = fact else { panic!("{fact:?}") };
-                all.push(text.to_owned());
+                images.push(text.to_owned());
             });
-            assert_eq!(all, expected, "{text}");
+            assert_eq!(images, expected, "{text}");
         }
     }
 }

@@ -4,7 +4,7 @@
 //! these facts.
 //!
 //! Files may be hostile. Reading one page needs at most [`page::MAX_PAGE_MEMORY_BYTES`] bytes, of any other file only
-//! the first 8 MiB are read, and the receivers of the facts bound what they keep of a whole site.
+//! the first 8 MiB are read, and the receivers of the facts limit what they store of a whole site.
 
 pub mod address;
 pub mod audit;
@@ -24,4 +24,4 @@ mod source_format;
 mod xml;
 
 pub use content_fact::{ContentFact, RESOURCE_KINDS, ResourceKind};
-pub use source_format::{SourceFormat, source_format};
+pub use source_format::{SourceFormat, detect_source_format};

@@ -1,11 +1,11 @@
 //! Finds the addresses that a script requests, if they are written as string literals where the functions of a browser
-//! take an address. Addresses that a script assembles from parts or gets from elsewhere are not found.
+//! take an address. Addresses that a script assembles from parts or receives at run time are not found.
 
 use std::ops::Range;
 
 use super::{ContentFact, ResourceKind};
 
-/// The number of bytes before an address that are searched for the call that takes it.
+/// The number of bytes before an address that are searched for the call with this argument.
 const LOOKBEHIND_BYTES: usize = 48;
 /// An upper bound in bytes for a host with its port.
 const MAX_HOST_BYTES: usize = 300;
@@ -28,96 +28,97 @@ const CALL_PREFIXES: &[(&str, ResourceKind)] = &[
 ];
 
 /// Reports each address with a host in a script.
-pub(super) fn read_script(script: &str, tell: &mut dyn FnMut(ContentFact<'_>)) {
-    let makes_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
-    let mut lists = import_scripts_arguments(script).into_iter().peekable();
-    for (at, _) in script.match_indices("//") {
-        while lists.next_if(|list| list.end <= at).is_some() {}
-        if let Some((text, start)) = address(script, at) {
-            let is_listed = lists.peek().is_some_and(|list| list.contains(&start));
+pub(super) fn read_script(script: &str, report: &mut dyn FnMut(ContentFact<'_>)) {
+    let creates_scripts = ["createElement(\"script\")", "createElement('script')"].iter().any(|s| script.contains(s));
+    let mut argument_lists = import_scripts_arguments(script).into_iter().peekable();
+    for (slashes, _) in script.match_indices("//") {
+        while argument_lists.next_if(|list| list.end <= slashes).is_some() {}
+        if let Some((text, quote)) = parse_address(script, slashes) {
+            let is_listed = argument_lists.peek().is_some_and(|list| list.contains(&quote));
             match if is_listed {
                 Some(ResourceKind::Script)
             } else {
-                purpose(&script.as_bytes()[..start], makes_scripts)
+                find_purpose(&script.as_bytes()[..quote], creates_scripts)
             } {
-                Some(kind) => tell(ContentFact::Address(kind, text)),
-                None => tell(ContentFact::Mention(text)),
+                Some(kind) => report(ContentFact::Address(kind, text)),
+                None => report(ContentFact::MentionedAddress(text)),
             }
         }
     }
     if calls_global(script, "eval") || calls_global(script, "Function") {
-        tell(ContentFact::Evaluates);
+        report(ContentFact::UsesEval);
     }
     if script.contains("WebAssembly") {
-        tell(ContentFact::Wasm);
+        report(ContentFact::UsesWasm);
     }
     if script.contains("serviceWorker") && script.contains(".register(") {
-        tell(ContentFact::ServiceWorker);
+        report(ContentFact::ServiceWorker);
     }
 }
 
-/// Returns the address whose host follows the slashes at `at`, cut off behind the host, and the offset of its opening
-/// quote.
-fn address(script: &str, at: usize) -> Option<(&str, usize)> {
+/// Returns the address whose host follows the slashes at `slashes`, cut off after the host, and the offset of its
+/// opening quote.
+fn parse_address(script: &str, slashes: usize) -> Option<(&str, usize)> {
     let bytes = script.as_bytes();
-    let before = &bytes[..at];
+    let before = &bytes[..slashes];
     let scheme = ["https:", "http:", "wss:", "ws:"].into_iter().find(|s| before.ends_with(s.as_bytes())).unwrap_or("");
-    let start = at - scheme.len();
+    let start = slashes - scheme.len();
     let quote = start.checked_sub(1).filter(|&quote| matches!(bytes[quote], b'"' | b'\'' | b'`'))?;
-    let host = &bytes[at + 2..];
+    let host = &bytes[slashes + 2..];
     let is_host = |b: &u8| b.is_ascii_alphanumeric() || b"-._:@[]".contains(b);
     let len = host.iter().take(MAX_HOST_BYTES).take_while(|b| is_host(b)).count();
     // Without a scheme the slashes may be anything: a comment, a path, a pattern. Then the host must contain a dot.
-    let good = if scheme.is_empty() { host[..len].contains(&b'.') } else { len > 0 };
+    let is_host_valid = if scheme.is_empty() { host[..len].contains(&b'.') } else { len > 0 };
     // A host that a template literal completes is not known.
-    let is_whole = !host[len..].starts_with(b"$");
-    (good && is_whole).then(|| (&script[start..at + 2 + len], quote))
+    let is_complete = !host[len..].starts_with(b"$");
+    (is_host_valid && is_complete).then(|| (&script[start..slashes + 2 + len], quote))
 }
 
 /// Finds the ranges of the string literals that `importScripts` is called with; it takes any number of them.
 fn import_scripts_arguments(script: &str) -> Vec<Range<usize>> {
     const CALL: &str = "importScripts";
     let bytes = script.as_bytes();
-    let mut lists: Vec<Range<usize>> = Vec::new();
-    for (at, _) in script.match_indices(CALL) {
-        let is_own = at.checked_sub(1).is_some_and(|before| is_name(bytes[before]));
+    let mut argument_lists: Vec<Range<usize>> = Vec::new();
+    for (position, _) in script.match_indices(CALL) {
+        let is_longer_name = position.checked_sub(1).is_some_and(|before| is_name_byte(bytes[before]));
         // Text inside a list is not another call. Skipping it keeps the scan linear.
-        if is_own || lists.last().is_some_and(|list| at < list.end) {
+        if is_longer_name || argument_lists.last().is_some_and(|list| position < list.end) {
             continue;
         }
-        let space = |at: usize| at + bytes[at..].iter().take_while(|b| b.is_ascii_whitespace()).count();
-        let start = space(at + CALL.len());
+        let skip_space =
+            |position: usize| position + bytes[position..].iter().take_while(|b| b.is_ascii_whitespace()).count();
+        let start = skip_space(position + CALL.len());
         let mut end = start;
         // A list begins with a parenthesis and continues with commas.
         while matches!((bytes.get(end), end == start), (Some(b'('), true) | (Some(b','), false)) {
-            let quote = space(end + 1);
+            let quote = skip_space(end + 1);
             let Some(b'"' | b'\'' | b'`') = bytes.get(quote) else { break };
             let len = bytes[quote + 1..].iter().position(|b| *b == bytes[quote]);
-            end = space(len.map_or(bytes.len(), |len| quote + 1 + len + 1));
+            end = skip_space(len.map_or(bytes.len(), |len| quote + 1 + len + 1));
         }
-        lists.push(start..end);
+        argument_lists.push(start..end);
     }
-    lists
+    argument_lists
 }
 
 /// Returns the purpose of the string literal that follows `before`; `None` if it is not known.
-fn purpose(before: &[u8], makes_scripts: bool) -> Option<ResourceKind> {
+fn find_purpose(before: &[u8], creates_scripts: bool) -> Option<ResourceKind> {
     let near = &before[before.len().saturating_sub(LOOKBEHIND_BYTES)..];
-    if [".src=", "src:"].iter().any(|word| strip_trailing_word(near, word).is_some()) {
-        return Some(if makes_scripts { ResourceKind::Script } else { ResourceKind::Image });
+    if [".src=", "src:"].iter().any(|prefix| strip_code_suffix(near, prefix).is_some()) {
+        return Some(if creates_scripts { ResourceKind::Script } else { ResourceKind::Image });
     }
-    CALL_PREFIXES.iter().find_map(|(word, kind)| {
-        let rest = strip_trailing_word(near, word)?;
+    CALL_PREFIXES.iter().find_map(|(prefix, kind)| {
+        let rest = strip_code_suffix(near, prefix)?;
         // `refetch(` is another function; `window.fetch(` is `fetch`.
-        let is_word = word.starts_with('.') || !rest.last().is_some_and(|b| is_name(*b));
+        let is_word = prefix.starts_with('.') || !rest.last().is_some_and(|b| is_name_byte(*b));
         is_word.then_some(*kind)
     })
 }
 
-/// Returns `text` without `word` at its end, ignoring white space; `None` if it does not end with `word`.
-fn strip_trailing_word<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
+/// Returns `text` without `suffix`, ignoring white space; `None` if it does not end with `suffix`.
+fn strip_code_suffix<'a>(text: &'a [u8], suffix: &str) -> Option<&'a [u8]> {
     let mut rest = text;
-    for letter in word.bytes().rev() {
+    for letter in suffix.bytes().rev() {
         rest = rest.trim_ascii_end();
         rest = rest.strip_suffix(&[letter])?;
     }
@@ -128,13 +129,13 @@ fn strip_trailing_word<'a>(text: &'a [u8], word: &str) -> Option<&'a [u8]> {
 /// scope. `Function("return this")`, with which libraries find the global object, is not counted: they try it last and
 /// work without it.
 fn calls_global(script: &str, name: &str) -> bool {
-    const CALL: [&str; 3] = ["(", ")(", "?.("];
-    const IDLE: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
-    script.match_indices(name).any(|(at, _)| {
-        let rest = &script[at + name.len()..];
-        let given = CALL.iter().find_map(|call| rest.strip_prefix(call));
-        given.is_some_and(|given| !IDLE.iter().any(|idle| given.starts_with(idle)))
-            && is_global(&script.as_bytes()[..at])
+    const CALL_SYNTAX: [&str; 3] = ["(", ")(", "?.("];
+    const HARMLESS_ARGUMENTS: [&str; 4] = [")", "\"return this\"", "'return this'", "`return this`"];
+    script.match_indices(name).any(|(position, _)| {
+        let rest = &script[position + name.len()..];
+        let arguments = CALL_SYNTAX.iter().find_map(|call| rest.strip_prefix(call));
+        arguments.is_some_and(|arguments| !HARMLESS_ARGUMENTS.iter().any(|harmless| arguments.starts_with(harmless)))
+            && is_global(&script.as_bytes()[..position])
     })
 }
 
@@ -148,10 +149,10 @@ fn is_global(mut before: &[u8]) -> bool {
         let Some(rest) = GLOBALS.iter().find_map(|global| object.strip_suffix(*global)) else { return false };
         before = rest;
     }
-    !before.last().is_some_and(|b| is_name(*b))
+    !before.last().is_some_and(|b| is_name_byte(*b))
 }
 
-fn is_name(byte: u8) -> bool {
+fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
 }
 
@@ -159,16 +160,16 @@ fn is_name(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn found(script: &str) -> Vec<String> {
-        let mut all = Vec::new();
+    fn read_facts(script: &str) -> Vec<String> {
+        let mut facts = Vec::new();
         read_script(script, &mut |fact| {
-            all.push(match fact {
+            facts.push(match fact {
                 ContentFact::Address(kind, text) => format!("{} {text}", kind.name()),
-                ContentFact::Mention(text) => format!("? {text}"),
+                ContentFact::MentionedAddress(text) => format!("? {text}"),
                 other => format!("{other:?}"),
             });
         });
-        all
+        facts
     }
 
     #[test]
@@ -179,7 +180,7 @@ mod tests {
             import y from "https://f.example/y.js"; import("https://g.example/z.js"); var s = "//h.example/x", t = "//x";
             navigator.sendBeacon('https://i.example/b'); new Worker("https://j.example/w.js"); i.src = 'https://k.example/p.gif'"#;
         assert_eq!(
-            found(script),
+            read_facts(script),
             [
                 "? https://comment.example",
                 "connect https://a.example",
@@ -196,7 +197,7 @@ mod tests {
             ]
         );
         let tag = r#"var g=document.createElement("script");g.async=1;g.src="https://t.example/t.js""#;
-        assert_eq!(found(tag), ["script https://t.example"]);
+        assert_eq!(read_facts(tag), ["script https://t.example"]);
     }
 
     #[test]
@@ -204,7 +205,7 @@ mod tests {
         let script = r#"importScripts("https://a.example/a.js" , '/own.js',`//b.example/b.js`, x, "https://no.example/");
             reimportScripts("https://no.example/"); self.importScripts('//c.example/' + x); importScripts('//d.example/"#;
         assert_eq!(
-            found(script),
+            read_facts(script),
             [
                 "script https://a.example",
                 "script //b.example",
@@ -216,17 +217,17 @@ mod tests {
         );
         for script in ["importScripts", "importScripts(", "importScripts('", "importScripts('a',", "importScripts('a' "]
         {
-            assert_eq!(found(script), Vec::<String>::new());
+            assert_eq!(read_facts(script), Vec::<String>::new());
         }
-        found(&"importScripts('a','importScripts(".repeat(1 << 18));
+        read_facts(&"importScripts('a','importScripts(".repeat(1 << 18));
     }
 
     #[test]
     fn code_made_of_text_is_noticed_and_methods_of_that_name_are_not() {
-        assert_eq!(found("eval('1')"), ["Evaluates"]);
-        assert_eq!(found("var f=new Function('a','return a')"), ["Evaluates"]);
-        assert_eq!(found("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
-        assert_eq!(found("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
+        assert_eq!(read_facts("eval('1')"), ["UsesEval"]);
+        assert_eq!(read_facts("var f=new Function('a','return a')"), ["UsesEval"]);
+        assert_eq!(read_facts("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
+        assert_eq!(read_facts("model.eval(1); isFunction(x); medieval(2)"), Vec::<String>::new());
         for script in [
             "(0,eval)(x)",
             "(0, eval)('1')",
@@ -238,7 +239,7 @@ mod tests {
             "eval?.(x)",
             "(1,window.Function)(x)",
         ] {
-            assert_eq!(found(script), ["Evaluates"], "{script}");
+            assert_eq!(read_facts(script), ["UsesEval"], "{script}");
         }
         for script in [
             "(0,a.eval)(x)",
@@ -249,11 +250,11 @@ mod tests {
             "mywindow.top.eval(x)",
             "evaluate(x), (a, medieval)(x)",
         ] {
-            assert_eq!(found(script), Vec::<String>::new(), "{script}");
+            assert_eq!(read_facts(script), Vec::<String>::new(), "{script}");
         }
-        found(&"window.".repeat(1 << 18));
-        assert_eq!(found("WebAssembly.instantiate(x)"), ["Wasm"]);
-        assert_eq!(found("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
+        read_facts(&"window.".repeat(1 << 18));
+        assert_eq!(read_facts("WebAssembly.instantiate(x)"), ["UsesWasm"]);
+        assert_eq!(read_facts("navigator.serviceWorker.register('/sw.js')"), ["ServiceWorker"]);
     }
 
     #[test]
@@ -285,13 +286,13 @@ mod tests {
         ] {
             for quote in ['"', '\'', '`'] {
                 let script = format!("{before}{quote}https://x.example/a{quote}");
-                assert_eq!(found(&script), [format!("{kind} https://x.example")], "{script}");
+                assert_eq!(read_facts(&script), [format!("{kind} https://x.example")], "{script}");
             }
         }
         // Code further back is not searched.
         let spaced = |len: usize| format!("fetch({}\"//x.example\"", " ".repeat(len));
-        assert_eq!(found(&spaced(LOOKBEHIND_BYTES - 6)), ["connect //x.example"]);
-        assert_eq!(found(&spaced(LOOKBEHIND_BYTES - 5)), ["? //x.example"]);
+        assert_eq!(read_facts(&spaced(LOOKBEHIND_BYTES - 6)), ["connect //x.example"]);
+        assert_eq!(read_facts(&spaced(LOOKBEHIND_BYTES - 5)), ["? //x.example"]);
     }
 
     #[test]
@@ -312,33 +313,33 @@ mod tests {
             ("'https://'", ""),
             ("//x.example", ""),
         ] {
-            assert_eq!(found(script).concat(), expected, "{script}");
+            assert_eq!(read_facts(script).concat(), expected, "{script}");
         }
         for script in ["a['createElement']('script').src = '//x.example'", "createElement('style').src = '//x.example'"]
         {
-            assert_eq!(found(script), ["image //x.example"], "{script}");
+            assert_eq!(read_facts(script), ["image //x.example"], "{script}");
         }
-        assert_eq!(found("createElement('script');x={src:'//x.example'}"), ["script //x.example"]);
+        assert_eq!(read_facts("createElement('script');x={src:'//x.example'}"), ["script //x.example"]);
     }
 
     #[test]
     fn code_and_workers_are_told_by_both_of_their_words() {
         for (script, expected) in [
-            ("window?.eval(x)", "Evaluates"),
-            ("self?.top.eval(x)", "Evaluates"),
-            ("window?.Function?.('a', x)", "Evaluates"),
+            ("window?.eval(x)", "UsesEval"),
+            ("self?.top.eval(x)", "UsesEval"),
+            ("window?.Function?.('a', x)", "UsesEval"),
             ("eval()", ""),
             ("eval ", ""),
             ("$eval(x)", ""),
             ("éval(x)", ""),
             ("x?.eval(y)", ""),
             ("Function(`return this`)", ""),
-            ("Function('return that')", "Evaluates"),
+            ("Function('return that')", "UsesEval"),
             ("navigator.serviceWorker.ready", ""),
             ("registry.register(x)", ""),
-            ("WebAssembly", "Wasm"),
+            ("WebAssembly", "UsesWasm"),
         ] {
-            assert_eq!(found(script).concat(), expected, "{script}");
+            assert_eq!(read_facts(script).concat(), expected, "{script}");
         }
     }
 }

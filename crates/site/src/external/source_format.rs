@@ -1,11 +1,11 @@
-//! The format as which a file of a site is parsed.
+//! Decides in which format a file of a site is parsed.
 
 use docwharf_base::model::site_path::{file_name, is_hidden};
 
 use crate::lookup::unserved_paths::RESERVED_FOLDER;
 use crate::media_types::{is_script, is_xml, media_type};
 
-/// The format as which a file is parsed.
+/// The format in which a file is parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceFormat {
     /// HTML.
@@ -22,9 +22,9 @@ pub enum SourceFormat {
     Manifest,
 }
 
-/// Returns the format as which a file is parsed, by the media type that it is served with. `None` for a file that is
-/// not served or cannot name resources.
-pub fn source_format(path: &[u8]) -> Option<SourceFormat> {
+/// Returns the format in which a file is parsed, by the media type with which it is served. Returns `None` for a file
+/// that is not served or cannot name resources.
+pub fn detect_source_format(path: &[u8]) -> Option<SourceFormat> {
     if is_hidden(path) || path.split(|&b| b == b'/').next() == Some(RESERVED_FOLDER) {
         return None;
     }
@@ -34,8 +34,8 @@ pub fn source_format(path: &[u8]) -> Option<SourceFormat> {
         "text/css" => Some(SourceFormat::Style),
         "application/manifest+json" => Some(SourceFormat::Manifest),
         "application/json" if file_name(path) == b"manifest.json" => Some(SourceFormat::Manifest),
-        other if is_xml(other) => Some(SourceFormat::Xml),
-        other if is_script(other) => Some(SourceFormat::Script),
+        media_type if is_xml(media_type) => Some(SourceFormat::Xml),
+        media_type if is_script(media_type) => Some(SourceFormat::Script),
         _ => None,
     }
 }
@@ -68,7 +68,7 @@ mod tests {
             ("_docwharf.html", Some(SourceFormat::Html)),
             ("a/_docwharf/a.html", Some(SourceFormat::Html)),
         ] {
-            assert_eq!(source_format(path.as_bytes()), expected, "{path}");
+            assert_eq!(detect_source_format(path.as_bytes()), expected, "{path}");
         }
     }
 }

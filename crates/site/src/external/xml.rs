@@ -1,5 +1,5 @@
-//! Converts XML documents into HTML that names the same addresses, so that only the HTML reader has to know the meaning
-//! of elements.
+//! Converts XML documents into HTML that names the same addresses, so that only the HTML reader needs to know the
+//! meaning of elements.
 //!
 //! A browser parses XML by other rules: any element may be self-closing, `CDATA` is text, elements have prefixes, and
 //! processing instructions link style sheets. The result is read for its addresses only. The text of scripts and styles
@@ -15,45 +15,45 @@ use super::character_references::resolve_references;
 const KNOWN_NAMESPACES: [&str; 2] = ["http://www.w3.org/1999/xhtml", "http://www.w3.org/2000/svg"];
 
 /// Converts `xml` into HTML that names the same addresses. Only elements whose prefix is declared for HTML or SVG
-/// somewhere in the document are kept; elements without a prefix need such a default namespace. If `is_known` is set,
-/// as for SVG images, elements without a prefix are always kept.
-pub(super) fn xml_to_html(xml: &str, is_known: bool) -> String {
-    let mut prefixes = prefixes(xml);
-    if is_known {
+/// somewhere in the document are kept; elements without a prefix need such a default namespace. If `keeps_unprefixed`
+/// is set, as for SVG images, elements without a prefix are always kept.
+pub(super) fn xml_to_html(xml: &str, keeps_unprefixed: bool) -> String {
+    let mut prefixes = find_prefixes(xml);
+    if keeps_unprefixed {
         prefixes.insert("");
     }
-    let mut maker = HtmlWriter { out: String::with_capacity(xml.len().min(1 << 16)), prefixes, is_code: false };
+    let mut writer = HtmlWriter { html: String::with_capacity(xml.len().min(1 << 16)), prefixes, is_code: false };
     let mut rest = xml;
-    while let Some(at) = rest.find('<') {
-        maker.text(&resolve_references(&rest[..at]).0);
-        let Some(behind) = maker.markup(&rest[at..]) else { break };
-        rest = behind;
+    while let Some(start) = rest.find('<') {
+        writer.write_code(&resolve_references(&rest[..start]).0);
+        let Some(after) = writer.convert_markup(&rest[start..]) else { break };
+        rest = after;
     }
-    maker.out
+    writer.html
 }
 
 /// Finds the prefixes that are declared for a known namespace anywhere in the document. The empty prefix stands for a
 /// default namespace.
-fn prefixes(xml: &str) -> HashSet<&str> {
-    let mut found = HashSet::new();
-    for (at, word) in xml.match_indices("xmlns") {
-        let rest = &xml[at + word.len()..];
+fn find_prefixes(xml: &str) -> HashSet<&str> {
+    let mut prefixes = HashSet::new();
+    for (offset, attribute) in xml.match_indices("xmlns") {
+        let rest = &xml[offset + attribute.len()..];
         let name_end = rest.bytes().take(64).position(|b| b == b'=' || b.is_ascii_whitespace());
         let Some((name, value)) = name_end.map(|end| rest.split_at(end)) else { continue };
         let prefix = if name.is_empty() { Some("") } else { name.strip_prefix(':') };
         let value = value.trim_start().strip_prefix('=').map_or("", str::trim_start);
         let Some(value) = value.strip_prefix(['"', '\'']) else { continue };
-        let is_known = KNOWN_NAMESPACES
+        let is_known_namespace = KNOWN_NAMESPACES
             .iter()
-            .any(|known| value.strip_prefix(known).is_some_and(|end| end.starts_with(['"', '\''])));
-        found.extend(prefix.filter(|_| is_known));
+            .any(|namespace| value.strip_prefix(namespace).is_some_and(|end| end.starts_with(['"', '\''])));
+        prefixes.extend(prefix.filter(|_| is_known_namespace));
     }
-    found
+    prefixes
 }
 
-/// Writes the HTML.
+/// The writer of the HTML.
 struct HtmlWriter<'a> {
-    out: String,
+    html: String,
     prefixes: HashSet<&'a str>,
     /// Whether the current position is inside a script or style.
     is_code: bool,
@@ -61,49 +61,49 @@ struct HtmlWriter<'a> {
 
 impl HtmlWriter<'_> {
     /// Writes text, if it is code. `<` and `&` are replaced, so that no tag begins or ends in it.
-    fn text(&mut self, text: &str) {
+    fn write_code(&mut self, text: &str) {
         if self.is_code {
-            self.out.extend(text.chars().map(|c| if matches!(c, '<' | '&') { ' ' } else { c }));
+            self.html.extend(text.chars().map(|c| if matches!(c, '<' | '&') { ' ' } else { c }));
         }
     }
 
-    /// Converts the markup at the start of `all`, which begins with `<`, and returns the text behind it. `None` if the
-    /// markup does not end.
-    fn markup<'t>(&mut self, all: &'t str) -> Option<&'t str> {
-        if let Some(rest) = all.strip_prefix("<!--") {
+    /// Converts the markup at the start of `markup`, which begins with `<`, and returns the text after it. `None` if
+    /// the markup does not end.
+    fn convert_markup<'t>(&mut self, markup: &'t str) -> Option<&'t str> {
+        if let Some(rest) = markup.strip_prefix("<!--") {
             return Some(rest.split_once("-->")?.1);
         }
-        if let Some(rest) = all.strip_prefix("<![CDATA[") {
-            let (text, behind) = rest.split_once("]]>")?;
-            self.text(text);
-            return Some(behind);
+        if let Some(rest) = markup.strip_prefix("<![CDATA[") {
+            let (text, after) = rest.split_once("]]>")?;
+            self.write_code(text);
+            return Some(after);
         }
-        if let Some(rest) = all.strip_prefix("<?") {
-            let (text, behind) = rest.split_once("?>")?;
-            self.instruction(text);
-            return Some(behind);
+        if let Some(rest) = markup.strip_prefix("<?") {
+            let (text, after) = rest.split_once("?>")?;
+            self.convert_instruction(text);
+            return Some(after);
         }
-        if all.starts_with("<!") {
-            let end = all.find('>')?;
+        if markup.starts_with("<!") {
+            let end = markup.find('>')?;
             // The declarations in a DOCTYPE have a `>` each. A declaration that contains `]>` ends the DOCTYPE too
             // early, which does no harm.
-            let end = if all[..end].contains('[') { end.max(all.find("]>")?) } else { end };
-            return Some(all[end..].split_once('>')?.1);
+            let end = if markup[..end].contains('[') { end.max(markup.find("]>")?) } else { end };
+            return Some(markup[end..].split_once('>')?.1);
         }
-        if let Some(rest) = all.strip_prefix("</") {
-            let (name, behind) = rest.split_once('>')?;
-            if let Some(local) = self.local(name.trim()) {
+        if let Some(rest) = markup.strip_prefix("</") {
+            let (name, after) = rest.split_once('>')?;
+            if let Some(local) = self.local_name(name.trim()) {
                 self.is_code = false;
-                self.out.extend(["</", local, ">"]);
+                self.html.extend(["</", local, ">"]);
             }
-            return Some(behind);
+            return Some(after);
         }
-        self.tag(&all[1..])
+        self.convert_tag(&markup[1..])
     }
 
-    fn tag<'t>(&mut self, all: &'t str) -> Option<&'t str> {
+    fn convert_tag<'t>(&mut self, markup: &'t str) -> Option<&'t str> {
         let mut quote = None;
-        let end = all.bytes().position(|b| {
+        let end = markup.bytes().position(|b| {
             match (quote, b) {
                 (None, b'"' | b'\'') => quote = Some(b),
                 (Some(open), _) if open == b => quote = None,
@@ -111,41 +111,41 @@ impl HtmlWriter<'_> {
             }
             quote.is_none() && b == b'>'
         })?;
-        let (tag, behind) = (&all[..end], &all[end + 1..]);
+        let (tag, after) = (&markup[..end], &markup[end + 1..]);
         let is_closed = tag.ends_with('/');
         let tag = tag.strip_suffix('/').unwrap_or(tag);
         let name_end = tag.find(|c: char| c.is_ascii_whitespace()).unwrap_or(tag.len());
-        if let Some(local) = self.local(&tag[..name_end]) {
-            self.out.extend(["<", local, &tag[name_end..], " >"]);
+        if let Some(local) = self.local_name(&tag[..name_end]) {
+            self.html.extend(["<", local, &tag[name_end..], " >"]);
             if is_closed {
-                self.out.extend(["</", local, ">"]);
+                self.html.extend(["</", local, ">"]);
             } else {
                 self.is_code = matches!(local, "script" | "style");
             }
         }
-        Some(behind)
+        Some(after)
     }
 
     /// Returns a name without its prefix, if the element is kept. Elements whose content HTML parses as text are left
     /// out, because in XML they may contain elements.
-    fn local<'t>(&self, name: &'t str) -> Option<&'t str> {
-        const TEXT: [&str; 9] =
+    fn local_name<'t>(&self, name: &'t str) -> Option<&'t str> {
+        const TEXT_ELEMENTS: [&str; 9] =
             ["title", "textarea", "noscript", "xmp", "noembed", "noframes", "plaintext", "template", "select"];
         let (prefix, local) = name.split_once(':').unwrap_or(("", name));
         let is_name = !local.is_empty() && local.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
-        let counts = is_name && self.prefixes.contains(prefix);
-        (counts && !TEXT.iter().any(|text| local.eq_ignore_ascii_case(text))).then_some(local)
+        let is_kept = is_name && self.prefixes.contains(prefix);
+        (is_kept && !TEXT_ELEMENTS.iter().any(|text| local.eq_ignore_ascii_case(text))).then_some(local)
     }
 
     /// Converts an `xml-stylesheet` processing instruction. It links a style sheet, or an XSLT program, for which a
     /// policy applies the rules for scripts.
-    fn instruction(&mut self, text: &str) {
+    fn convert_instruction(&mut self, text: &str) {
         let Some(rest) =
             text.strip_prefix("xml-stylesheet").filter(|rest| rest.starts_with(|c: char| c.is_whitespace()))
         else {
             return;
         };
-        let of = |name: &str| -> Option<Cow<'_, str>> {
+        let attribute = |name: &str| -> Option<Cow<'_, str>> {
             let (_, value) =
                 rest.match_indices(name).map(|(at, _)| rest.split_at(at + name.len())).find(|(before, value)| {
                     before[..before.len() - name.len()].ends_with(|c: char| c.is_whitespace())
@@ -155,13 +155,13 @@ impl HtmlWriter<'_> {
             let quote = value.chars().next().filter(|c| matches!(c, '"' | '\''))?;
             value[1..].split(quote).next().map(|value| resolve_references(value).0)
         };
-        let Some(address) = of("href") else { return };
-        let kind = of("type").unwrap_or_default().to_ascii_lowercase();
+        let Some(address) = attribute("href") else { return };
+        let kind = attribute("type").unwrap_or_default().to_ascii_lowercase();
         let address = address.replace('&', "&amp;").replace('"', "&quot;");
         if kind.ends_with("xsl") || kind.ends_with("xml") {
-            self.out.extend(["<script src=\"", &address, "\"></script>"]);
+            self.html.extend(["<script src=\"", &address, "\"></script>"]);
         } else {
-            self.out.extend(["<link rel=\"stylesheet\" href=\"", &address, "\">"]);
+            self.html.extend(["<link rel=\"stylesheet\" href=\"", &address, "\">"]);
         }
     }
 }

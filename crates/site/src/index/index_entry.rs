@@ -15,11 +15,11 @@ pub enum EntryCompression {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The compression method.
-    pub coding: EntryCompression,
+    pub compression: EntryCompression,
     /// The offset of the file's data in the image.
     pub offset: u64,
     /// The compressed size in bytes.
-    pub coded_len: u64,
+    pub compressed_len: u64,
     /// The size of the content in bytes.
     pub len: u64,
     /// The CRC-32 of the content.
@@ -28,7 +28,7 @@ pub struct IndexEntry {
     pub content: Digest,
     /// The CRC-32 of the compressed bytes, which distinguishes two compressed forms of one content; 0 for a stored
     /// file.
-    pub coded_crc: u32,
+    pub compressed_crc: u32,
     /// The bit offset of the header of the last DEFLATE block.
     pub last_header_bit: u64,
     /// The number of bits of the last compressed byte that do not belong to the stream.

@@ -11,7 +11,7 @@
 //! that after it has begun to serve.
 //!
 //! The file is mapped, so a disk may lose a part of it after it was checked. A read then returns another record or
-//! none, as it does for an image: no method of an index panics or loops for ever, whatever its bytes have become.
+//! none, as it does for an image: no method of an index panics or loops forever, even if its bytes have changed.
 
 mod index_entry;
 mod index_format;
@@ -45,12 +45,12 @@ pub struct ImageIndex {
     slots: usize,
     pairs: usize,
     /// The offsets of the hash table, of the pairs, of the paths, and of the end of the paths.
-    at: [usize; 4],
+    part_offsets: [usize; 4],
 }
 
 impl std::fmt::Debug for ImageIndex {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Index").field("count", &self.count).finish_non_exhaustive()
+        f.debug_struct("ImageIndex").field("count", &self.count).finish_non_exhaustive()
     }
 }
 
@@ -76,27 +76,28 @@ impl ImageIndex {
             return Err(IndexFault("another format"));
         }
         let count = read_u32_le(&bytes, 12) as usize;
-        let names = usize::try_from(read_u64_le(&bytes, 56)).map_err(|_| IndexFault("length"))?;
+        let paths_len = usize::try_from(read_u64_le(&bytes, 56)).map_err(|_| IndexFault("length"))?;
         let (slots, pairs) = (read_u32_le(&bytes, 64) as usize, read_u32_le(&bytes, 68) as usize);
         let parts = [
             (HEADER_BYTES, 1),
             (count, RECORD_BYTES),
             (slots, 4),
             (pairs, 8),
-            (names, 1),
+            (paths_len, 1),
             (SHA256_BYTES, 1),
             (CRC32_BYTES, 1),
         ];
         if total_len(&parts) != Some(bytes.len()) || slots != path_table::slot_count(count) || pairs > count {
             return Err(IndexFault("length"));
         }
-        let sum_at = bytes.len() - CRC32_BYTES;
-        let table_at = HEADER_BYTES + count * RECORD_BYTES;
-        let at = [table_at, table_at + slots * 4, table_at + slots * 4 + pairs * 8, sum_at - SHA256_BYTES];
-        let sum = read_u32_le(&bytes, sum_at);
-        let index = ImageIndex { bytes, count, slots, pairs, at };
-        let (is, bounds) = index.check_bounds(image_len, names);
-        if is != sum {
+        let crc_offset = bytes.len() - CRC32_BYTES;
+        let table_offset = HEADER_BYTES + count * RECORD_BYTES;
+        let part_offsets =
+            [table_offset, table_offset + slots * 4, table_offset + slots * 4 + pairs * 8, crc_offset - SHA256_BYTES];
+        let stored_crc = read_u32_le(&bytes, crc_offset);
+        let index = ImageIndex { bytes, count, slots, pairs, part_offsets };
+        let (computed_crc, bounds) = index.check_bounds(image_len, paths_len);
+        if computed_crc != stored_crc {
             return Err(IndexFault("checksum"));
         }
         if read_u64_le(&index.bytes, 16) != image_len || index.bytes[24..56] != id.0.0 {
@@ -105,52 +106,55 @@ impl ImageIndex {
         bounds.map(|()| index)
     }
 
-    /// Computes the CRC-32 of everything before it and checks every bound. It works in small pieces, so that each piece
-    /// comes from memory only once.
-    fn check_bounds(&self, image_len: u64, names: usize) -> (u32, Result<(), IndexFault>) {
-        let [records, table, pairs, paths] = [HEADER_BYTES, self.at[0], self.at[1], self.at[2]];
-        let mut sum = crc32fast::Hasher::new();
-        sum.update(&self.bytes[..records]);
+    /// Computes the CRC-32 of everything before the stored one, and checks every bound. It works in small pieces, so
+    /// that each piece is loaded from memory only once.
+    fn check_bounds(&self, image_len: u64, paths_len: usize) -> (u32, Result<(), IndexFault>) {
+        let [records, table, pairs, paths] =
+            [HEADER_BYTES, self.part_offsets[0], self.part_offsets[1], self.part_offsets[2]];
+        let mut crc = crc32fast::Hasher::new();
+        crc.update(&self.bytes[..records]);
         let mut bounds = Ok(());
         for piece in self.bytes[records..table].chunks(CHECK_CHUNK_RECORDS * RECORD_BYTES) {
-            sum.update(piece);
-            bounds = bounds.and_then(|()| check_record_bounds(piece.as_chunks().0, image_len, names));
+            crc.update(piece);
+            bounds = bounds.and_then(|()| check_record_bounds(piece.as_chunks().0, image_len, paths_len));
         }
         let is_file = |word: &[u8; 4]| (u32::from_le_bytes(*word) as usize) < self.count;
         let is_empty = |word: &[u8; 4]| u32::from_le_bytes(*word) == EMPTY_SLOT;
         for piece in self.bytes[table..pairs].chunks(CHECK_CHUNK_RECORDS * 4) {
-            sum.update(piece);
+            crc.update(piece);
             // Checks all words of the piece: without an early exit the compiler vectorises the loop.
-            if !piece.as_chunks().0.iter().fold(true, |holds, word| holds & (is_file(word) | is_empty(word))) {
+            if !piece.as_chunks().0.iter().fold(true, |is_valid, word| is_valid & (is_file(word) | is_empty(word))) {
                 bounds = bounds.and(Err(IndexFault("a slot out of bounds")));
             }
         }
-        sum.update(&self.bytes[pairs..paths]);
+        crc.update(&self.bytes[pairs..paths]);
         if !self.bytes[pairs..paths].as_chunks().0.iter().all(is_file) {
             bounds = bounds.and(Err(IndexFault("Markdown out of bounds")));
         }
-        sum.update(&self.bytes[paths..self.bytes.len() - CRC32_BYTES]);
-        (sum.finalize(), bounds)
+        crc.update(&self.bytes[paths..self.bytes.len() - CRC32_BYTES]);
+        (crc.finalize(), bounds)
     }
 
     /// Verifies that the index is the one that was written, and that it was written correctly: its SHA-256, paths in
-    /// order and found by the hash table, the manifest giving the version id, each page with its Markdown. Takes about
-    /// 10 ms for 30,000 files.
+    /// order and found by the hash table, the manifest giving the version id, each page with its Markdown. It takes
+    /// about 10 ms for 30,000 files.
     pub fn verify(&self, id: VersionId) -> Result<(), IndexFault> {
-        if Digest::of(&self.bytes[..self.at[3]]).0 != self.bytes[self.at[3]..self.at[3] + SHA256_BYTES] {
+        if Digest::compute(&self.bytes[..self.part_offsets[3]]).0
+            != self.bytes[self.part_offsets[3]..self.part_offsets[3] + SHA256_BYTES]
+        {
             return Err(IndexFault("digest"));
         }
         let mut manifest = VersionManifest::default();
-        let mut before: Option<&[u8]> = None;
+        let mut previous: Option<&[u8]> = None;
         for i in 0..self.count {
             let (path, entry) = (self.path(i), self.entry(i));
-            if before.is_some_and(|b| b >= path) {
+            if previous.is_some_and(|b| b >= path) {
                 return Err(IndexFault("order"));
             }
             if self.find(path) != Some(i) {
                 return Err(IndexFault("a path that is not found"));
             }
-            before = Some(path);
+            previous = Some(path);
             manifest.add(&entry.content, entry.len, path);
         }
         if manifest.id() != id {
@@ -182,8 +186,8 @@ impl ImageIndex {
     /// Returns the path of file `i`, which is below [`ImageIndex::len`].
     pub fn path(&self, i: usize) -> &[u8] {
         let record = self.record(i);
-        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
-        self.bytes[self.at[2]..self.at[3]].get(at..at.saturating_add(len)).unwrap_or_default()
+        let (start, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
+        self.bytes[self.part_offsets[2]..self.part_offsets[3]].get(start..start.saturating_add(len)).unwrap_or_default()
     }
 
     /// Returns the record of file `i`, which is below [`ImageIndex::len`].
@@ -193,7 +197,7 @@ impl ImageIndex {
 
     /// Returns the number of the file at `path`.
     pub fn find(&self, path: &[u8]) -> Option<usize> {
-        let table = &self.bytes[self.at[0]..self.at[1]];
+        let table = &self.bytes[self.part_offsets[0]..self.part_offsets[1]];
         let mut slot = path_table::first_slot(path, self.slots);
         for _ in 0..self.slots {
             let file = read_u32_le(table, slot * 4);
@@ -211,26 +215,26 @@ impl ImageIndex {
 
     /// Returns the number of the Markdown file with the same text as the page with this number.
     pub fn markdown(&self, page: usize) -> Option<usize> {
-        let at = partition(self.pairs, |i| (self.markdown_pair(i).0 as usize) < page);
-        let (of, file) = (at < self.pairs).then(|| self.markdown_pair(at))?;
-        (of as usize == page && (file as usize) < self.count).then_some(file as usize)
+        let pair = partition_point(self.pairs, |i| (self.markdown_pair(i).0 as usize) < page);
+        let (pair_page, file) = (pair < self.pairs).then(|| self.markdown_pair(pair))?;
+        (pair_page as usize == page && (file as usize) < self.count).then_some(file as usize)
     }
 
     fn markdown_pair(&self, i: usize) -> (u32, u32) {
-        let at = self.at[1] + i * 8;
-        (read_u32_le(&self.bytes, at), read_u32_le(&self.bytes, at + 4))
+        let offset = self.part_offsets[1] + i * 8;
+        (read_u32_le(&self.bytes, offset), read_u32_le(&self.bytes, offset + 4))
     }
 
     /// Returns the first path, in byte order, that is equal to or after `path`.
-    pub fn first_from(&self, path: &[u8]) -> Option<&[u8]> {
-        let at = partition(self.count, |i| self.path(i) < path);
-        (at < self.count).then(|| self.path(at))
+    pub fn first_path_from(&self, path: &[u8]) -> Option<&[u8]> {
+        let first = partition_point(self.count, |i| self.path(i) < path);
+        (first < self.count).then(|| self.path(first))
     }
 }
 
 /// Returns the first number below `len` for which `is_before` is false, or `len`. `is_before` is true for all numbers
 /// before it and false for all after it.
-fn partition(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
+fn partition_point(len: usize, is_before: impl Fn(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low.midpoint(high);

@@ -1,4 +1,4 @@
-//! The previous format of an index. It is converted, so that an upgrade need not verify each image again.
+//! The previous format of an index. An index of it is converted, so that an upgrade need not verify each image again.
 
 use docwharf_base::little_endian::{read_u16_le, read_u32_le, read_u64_le};
 use docwharf_base::model::digest::Digest;
@@ -22,23 +22,23 @@ pub(super) fn is_previous_format(bytes: &[u8]) -> bool {
 /// Verifies an index of the previous format and converts it to the current one.
 pub(super) fn convert_previous_format(bytes: &[u8], image_len: u64, id: VersionId) -> Result<Vec<u8>, IndexFault> {
     let count = read_u32_le(bytes, 12) as usize;
-    let names = usize::try_from(read_u64_le(bytes, 56)).map_err(|_| IndexFault("length"))?;
-    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (names, 1), (SHA256_BYTES, 1)])
+    let paths_len = usize::try_from(read_u64_le(bytes, 56)).map_err(|_| IndexFault("length"))?;
+    if total_len(&[(PREVIOUS_HEADER_BYTES, 1), (count, RECORD_BYTES), (paths_len, 1), (SHA256_BYTES, 1)])
         != Some(bytes.len())
     {
         return Err(IndexFault("length"));
     }
-    let (body, check) = bytes.split_at(bytes.len() - SHA256_BYTES);
-    if Digest::of(body).0 != check {
+    let (body, checksum) = bytes.split_at(bytes.len() - SHA256_BYTES);
+    if Digest::compute(body).0 != checksum {
         return Err(IndexFault("checksum"));
     }
     if read_u64_le(bytes, 16) != image_len || bytes[24..56] != id.0.0 {
         return Err(IndexFault("another image"));
     }
-    let (records, names) = body[PREVIOUS_HEADER_BYTES..].split_at(count * RECORD_BYTES);
+    let (records, paths) = body[PREVIOUS_HEADER_BYTES..].split_at(count * RECORD_BYTES);
     let file = |record| {
-        let (at, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
-        let path = at.checked_add(len).and_then(|end| names.get(at..end));
+        let (start, len) = (read_u32_le(record, 0) as usize, usize::from(read_u16_le(record, 4)));
+        let path = start.checked_add(len).and_then(|end| paths.get(start..end));
         Ok((path.ok_or(IndexFault("a path out of bounds"))?, decode_record(record)))
     };
     let files: Vec<(&[u8], IndexEntry)> = records.chunks_exact(RECORD_BYTES).map(file).collect::<Result<_, _>>()?;

@@ -3,13 +3,13 @@ use super::*;
 
 fn sample() -> (Vec<u8>, VersionId) {
     let entry = |n: u64| IndexEntry {
-        coding: EntryCompression::Deflate,
+        compression: EntryCompression::Deflate,
         offset: n,
-        coded_len: 5,
+        compressed_len: 5,
         len: 9,
         crc: 7,
-        content: Digest::of(&[n as u8]),
-        coded_crc: 1,
+        content: Digest::compute(&[n as u8]),
+        compressed_crc: 1,
         last_header_bit: 3,
         spare_bits: 2,
         modified: -5,
@@ -29,7 +29,7 @@ fn what_was_written_is_found() {
     let index = ImageIndex::decode(bytes, 15, id).unwrap();
     assert_eq!([&b"a.html"[..], b"a.md", b"b", b"a."].map(|path| index.find(path)), [Some(0), Some(1), Some(2), None]);
     assert_eq!(
-        (index.first_from(b"a.i"), index.first_from(b"b"), index.first_from(b"c")),
+        (index.first_path_from(b"a.i"), index.first_path_from(b"b"), index.first_path_from(b"c")),
         (Some(&b"a.md"[..]), Some(&b"b"[..]), None)
     );
     assert_eq!([0, 1, 2].map(|page| index.markdown(page)), [Some(1), None, None]);
@@ -51,16 +51,16 @@ fn any_flipped_bit_and_any_other_length_is_noticed() {
         assert!(read(&bytes[..cut], 15, id).is_err(), "cut at {cut}");
         assert!(ImageIndex::decode(bytes[..cut].to_vec(), 15, id).is_err(), "cut at {cut}");
     }
-    let other = VersionId(Digest::of(b"other"));
+    let other = VersionId(Digest::compute(b"other"));
     assert!(read(&bytes, 14, id).is_err() && read(&bytes, 15, other).is_err());
     assert!(ImageIndex::decode(bytes.clone(), 14, id).is_err() && ImageIndex::decode(bytes, 15, other).is_err());
 }
 
 /// Sets the CRC-32 that matches the changed bytes.
-fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let sum_at = bytes.len() - CRC32_BYTES;
-    let sum = crc32fast::hash(&bytes[..sum_at]);
-    bytes[sum_at..].copy_from_slice(&sum.to_le_bytes());
+fn with_crc(mut bytes: Vec<u8>) -> Vec<u8> {
+    let crc_offset = bytes.len() - CRC32_BYTES;
+    let crc = crc32fast::hash(&bytes[..crc_offset]);
+    bytes[crc_offset..].copy_from_slice(&crc.to_le_bytes());
     bytes
 }
 
@@ -70,13 +70,13 @@ fn a_checksum_that_fits_the_damage_does_not_hide_it() {
     for bit in 0..(bytes.len() - CRC32_BYTES) * 8 {
         let mut wrong = bytes.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
-        let wrong = summed(wrong);
+        let wrong = with_crc(wrong);
         assert!(ImageIndex::decode(wrong.clone(), 15, id).is_err(), "bit {bit}");
         // An index that passes the first check stays within its bounds.
         if let Ok(index) = ImageIndex::read(wrong.into(), 15, id) {
             for file in 0..index.len() {
                 let entry = index.entry(file);
-                assert!(entry.offset + entry.coded_len <= 15, "bit {bit}");
+                assert!(entry.offset + entry.compressed_len <= 15, "bit {bit}");
             }
         }
     }
@@ -86,36 +86,36 @@ fn a_checksum_that_fits_the_damage_does_not_hide_it() {
 fn whatever_a_disk_makes_of_it_after_it_was_checked_nobody_panics_or_waits() {
     let (bytes, id) = sample();
     let good = ImageIndex::decode(bytes.clone(), 15, id).unwrap();
-    let ask = |bytes: Vec<u8>| {
+    let call_all_methods = |bytes: Vec<u8>| {
         let index = ImageIndex { bytes: bytes.into(), ..good.clone() };
         for file in 0..index.len() {
             let _ = (index.path(file), index.entry(file), index.markdown(file));
         }
-        let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_from(path)));
+        let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_path_from(path)));
         assert!(missing.iter().all(|(file, _)| file.is_none_or(|file| file < index.len())));
         let _ = index.verify(id);
     };
     for bit in 0..bytes.len() * 8 {
         let mut wrong = bytes.clone();
         wrong[bit / 8] ^= 1 << (bit % 8);
-        ask(wrong);
+        call_all_methods(wrong);
     }
-    ask(vec![0; bytes.len()]);
-    ask(vec![0xff; bytes.len()]);
+    call_all_methods(vec![0; bytes.len()]);
+    call_all_methods(vec![0xff; bytes.len()]);
     // A table without an empty slot.
     let mut full = bytes.clone();
-    full[good.at[0]..good.at[1]].fill(0);
-    ask(full);
+    full[good.part_offsets[0]..good.part_offsets[1]].fill(0);
+    call_all_methods(full);
 }
 
-/// Converts a sample to the previous format.
-fn of_before(bytes: &[u8]) -> Vec<u8> {
+/// Converts the index of [`sample`] to the previous format.
+fn encode_previous_format(bytes: &[u8]) -> Vec<u8> {
     let index = ImageIndex::read(Bytes::copy_from_slice(bytes), 15, sample().1).unwrap();
     let mut old = bytes[..PREVIOUS_HEADER_BYTES].to_vec();
     old[8..12].copy_from_slice(&PREVIOUS_FORMAT_VERSION.to_le_bytes());
-    old.extend_from_slice(&bytes[HEADER_BYTES..index.at[0]]);
-    old.extend_from_slice(&bytes[index.at[2]..index.at[3]]);
-    let digest = Digest::of(&old);
+    old.extend_from_slice(&bytes[HEADER_BYTES..index.part_offsets[0]]);
+    old.extend_from_slice(&bytes[index.part_offsets[2]..index.part_offsets[3]]);
+    let digest = Digest::compute(&old);
     old.extend_from_slice(&digest.0);
     old
 }
@@ -123,8 +123,8 @@ fn of_before(bytes: &[u8]) -> Vec<u8> {
 #[test]
 fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
     let (bytes, id) = sample();
-    let old = of_before(&bytes);
-    assert!(ImageIndex::read(Bytes::from(old.clone()), 15, id).is_err(), "only after it has been taken over");
+    let old = encode_previous_format(&bytes);
+    assert!(ImageIndex::read(Bytes::from(old.clone()), 15, id).is_err(), "it must be converted first");
     assert_eq!(ImageIndex::decode(old.clone(), 15, id).unwrap().bytes(), bytes);
     assert!(ImageIndex::decode(old.clone(), 14, id).is_err());
     for bit in 0..old.len() * 8 {
@@ -138,27 +138,27 @@ fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
 }
 
 /// Sets the SHA-256 and the CRC-32 that match the changed bytes.
-fn digested(mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_digest_and_crc(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - CRC32_BYTES - SHA256_BYTES;
-    let digest = Digest::of(&bytes[..end]);
+    let digest = Digest::compute(&bytes[..end]);
     bytes[end..end + SHA256_BYTES].copy_from_slice(&digest.0);
-    summed(bytes)
+    with_crc(bytes)
 }
 
-fn put(bytes: &[u8], at: usize, with: &[u8]) -> Vec<u8> {
-    let mut other = bytes.to_vec();
-    other[at..at + with.len()].copy_from_slice(with);
-    other
+fn overwrite(bytes: &[u8], offset: usize, replacement: &[u8]) -> Vec<u8> {
+    let mut changed = bytes.to_vec();
+    changed[offset..offset + replacement.len()].copy_from_slice(replacement);
+    changed
 }
 
 #[test]
 fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_says() {
     let (bytes, id) = sample();
-    let [table, pairs, paths, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
+    let [table, pairs, paths, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().part_offsets;
     let last = HEADER_BYTES + 2 * RECORD_BYTES;
-    let read = |bytes: Vec<u8>| ImageIndex::read(summed(bytes).into(), 15, id).map(drop);
+    let read = |bytes: Vec<u8>| ImageIndex::read(with_crc(bytes).into(), 15, id).map(drop);
     let (word, long) = (|n: u32| n.to_le_bytes(), |n: u64| n.to_le_bytes());
-    for (at, with, why) in [
+    for (offset, replacement, expected) in [
         (0, &b"d"[..], "another format"),
         (8, &word(FORMAT_VERSION + 1), "another format"),
         (12, &word(2), "length"),
@@ -179,9 +179,9 @@ fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_say
         (pairs, &word(3), "Markdown out of bounds"),
         (pairs + 4, &word(3), "Markdown out of bounds"),
     ] {
-        assert_eq!(read(put(&bytes, at, with)), Err(IndexFault(why)), "{at} {with:?}");
+        assert_eq!(read(overwrite(&bytes, offset, replacement)), Err(IndexFault(expected)), "{offset} {replacement:?}");
     }
-    for (at, with) in [
+    for (offset, replacement) in [
         (last + 4, &[0, 0][..]),
         (last + 12, &long(0)),
         (last + 20, &long(0)),
@@ -190,39 +190,46 @@ fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_say
         (pairs, &word(2)),
         (pairs + 4, &word(2)),
     ] {
-        assert_eq!(read(put(&bytes, at, with)), Ok(()), "{at} {with:?}");
+        assert_eq!(read(overwrite(&bytes, offset, replacement)), Ok(()), "{offset} {replacement:?}");
     }
-    let with_pairs = |more: u32| {
-        let mut all = put(&bytes, 68, &word(1 + more));
-        all.splice(paths..paths, vec![0; more as usize * 8]);
-        all
+    let with_pairs = |extra_pairs: u32| {
+        let mut longer = overwrite(&bytes, 68, &word(1 + extra_pairs));
+        longer.splice(paths..paths, vec![0; extra_pairs as usize * 8]);
+        longer
     };
     assert_eq!((read(with_pairs(2)), read(with_pairs(3))), (Ok(()), Err(IndexFault("length"))));
-    let wrong = put(&bytes, last + 8, &word(8));
+    let wrong = overwrite(&bytes, last + 8, &word(8));
     assert_eq!(ImageIndex::read(wrong.into(), 15, id).map(drop), Err(IndexFault("checksum")));
 }
 
 #[test]
 fn what_a_proof_finds_is_told_by_what_is_wrong() {
     let (bytes, id) = sample();
-    let [table, pairs, _, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().at;
-    let proved = |bytes: Vec<u8>| ImageIndex::read(bytes.into(), 15, id).unwrap().verify(id);
+    let [table, pairs, _, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().part_offsets;
+    let verify = |bytes: Vec<u8>| ImageIndex::read(bytes.into(), 15, id).unwrap().verify(id);
     let last = HEADER_BYTES + 2 * RECORD_BYTES;
     // The version id does not cover the date of a file; the digest of the index does.
-    let dated = put(&bytes, last + 44, &7u64.to_le_bytes());
-    assert_eq!((proved(digested(dated.clone())), proved(summed(dated))), (Ok(()), Err(IndexFault("digest"))));
-    let slot = (0..8).map(|n| table + n * 4).find(|&at| read_u32_le(&bytes, at) == 0).unwrap();
-    for (at, with, why) in [
+    let dated = overwrite(&bytes, last + 44, &7u64.to_le_bytes());
+    assert_eq!(
+        (verify(with_digest_and_crc(dated.clone())), verify(with_crc(dated))),
+        (Ok(()), Err(IndexFault("digest")))
+    );
+    let slot = (0..8).map(|n| table + n * 4).find(|&offset| read_u32_le(&bytes, offset) == 0).unwrap();
+    for (offset, replacement, expected) in [
         (last + 52, &[bytes[last + 52] ^ 1][..], "version id"),
         (last + 28, &8u64.to_le_bytes(), "version id"),
         (slot, &EMPTY_SLOT.to_le_bytes(), "a path that is not found"),
         (pairs, &1u32.to_le_bytes(), "Markdown"),
         (pairs + 4, &2u32.to_le_bytes(), "Markdown"),
     ] {
-        assert_eq!(proved(digested(put(&bytes, at, with))), Err(IndexFault(why)), "{at}");
+        assert_eq!(
+            verify(with_digest_and_crc(overwrite(&bytes, offset, replacement))),
+            Err(IndexFault(expected)),
+            "{offset}"
+        );
     }
     let good = ImageIndex::decode(bytes, 15, id).unwrap();
-    assert_eq!(good.verify(VersionId(Digest::of(b"other"))), Err(IndexFault("version id")));
+    assert_eq!(good.verify(VersionId(Digest::compute(b"other"))), Err(IndexFault("version id")));
     for names in [[b"b", b"a"], [b"a", b"a"]] {
         let files = names.map(|name| (&name[..], good.entry(0)));
         let index = ImageIndex::read(encode_index(15, id, &files).into(), 15, id).unwrap();
@@ -233,18 +240,18 @@ fn what_a_proof_finds_is_told_by_what_is_wrong() {
 #[test]
 fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
     let (bytes, id) = sample();
-    let old = of_before(&bytes);
+    let old = encode_previous_format(&bytes);
     let last = PREVIOUS_HEADER_BYTES + 2 * RECORD_BYTES;
-    let taken = |at: usize, with: &[u8]| {
-        let mut other = put(&old, at, with);
-        let end = other.len() - SHA256_BYTES;
-        let digest = Digest::of(&other[..end]);
-        other[end..].copy_from_slice(&digest.0);
-        ImageIndex::decode(other, 15, id).map(drop)
+    let decode_changed = |offset: usize, replacement: &[u8]| {
+        let mut changed = overwrite(&old, offset, replacement);
+        let end = changed.len() - SHA256_BYTES;
+        let digest = Digest::compute(&changed[..end]);
+        changed[end..].copy_from_slice(&digest.0);
+        ImageIndex::decode(changed, 15, id).map(drop)
     };
     let name = |n: usize| old[PREVIOUS_HEADER_BYTES + n * RECORD_BYTES..][..6].to_vec();
-    assert_eq!(taken(0, &[]), Ok(()));
-    for (at, with, why) in [
+    assert_eq!(decode_changed(0, &[]), Ok(()));
+    for (offset, replacement, expected) in [
         (12, &2u32.to_le_bytes()[..], "length"),
         (56, &10u64.to_le_bytes(), "length"),
         (16, &14u64.to_le_bytes(), "another image"),
@@ -255,7 +262,7 @@ fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
         (last, &name(1), "order"),
         (last + 20, &6u64.to_le_bytes(), "a file out of bounds"),
     ] {
-        assert_eq!(taken(at, with), Err(IndexFault(why)), "{at}");
+        assert_eq!(decode_changed(offset, replacement), Err(IndexFault(expected)), "{offset}");
     }
-    assert_eq!(ImageIndex::decode(put(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
+    assert_eq!(ImageIndex::decode(overwrite(&old, last + 44, &[9]), 15, id).map(drop), Err(IndexFault("checksum")));
 }

@@ -1,10 +1,10 @@
-//! The check for broken links: reads every page of a sealed version and looks each internal link and asset up as the
-//! server would.
+//! The check for broken links: reads every page of a sealed version and looks up each internal link and asset as the
+//! server does.
 //!
 //! **The count** is, summed over the pages, the number of distinct addresses of this site that a page links to and that
-//! are answered with 404. The same dead link twice on a page counts once, on two pages twice. Query and fragment are
-//! ignored. Not checked are links to other origins (also to the site's own origin, written with a host), `mailto:` and
-//! other schemes, and the targets of forms.
+//! are answered with 404. A broken link that occurs twice on a page counts once; on two pages it counts twice. Query
+//! and fragment are ignored. Not checked are links to other origins (also to the site's own origin, written with a
+//! host), `mailto:` and other schemes, and the targets of forms.
 
 mod page_links;
 
@@ -12,18 +12,18 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use docwharf_base::codec::inflate::Inflate;
+use docwharf_base::codec::inflate::Inflater;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::site_path::is_page;
 
 use crate::links::{self, PageAddress};
-use crate::lookup::addresses::{Addresses, is_answered_within};
+use crate::lookup::addresses::{AddressSettings, is_answered_with_budget};
 use crate::lookup::resolve::Slashes;
 use crate::rules::route::ComparisonBudget;
 use crate::sealed_version::SealedVersion;
 
-use page_links::{DeadAddresses, MAX_EXAMPLES, PageLinks, page_url};
+use page_links::{BrokenAddresses, MAX_EXAMPLES, PageLinks, placeholder_url};
 
 /// The maximum number of broken links of a version that another version is compared with, at 32 bytes each. A version
 /// with more is not compared.
@@ -37,8 +37,8 @@ pub struct BrokenLinks {
     pub pages: u64,
     /// The first broken links: the path of the page and the address that it links to.
     pub examples: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Whether the budget ran out before all links were looked up. Then there may be more broken links.
-    pub is_cut: bool,
+    /// Whether the budget was spent before all links were looked up. Then there may be more broken links.
+    pub is_incomplete: bool,
 }
 
 /// The broken links of a version compared with those of another version.
@@ -52,68 +52,67 @@ pub struct BrokenLinkComparison {
 }
 
 /// Finds the broken links on all pages of `site`, with `threads` threads. `stop` is called before each page and each
-/// look-up; once it returns true, the result is `None`. A bundle can bring any number of rules and links, so `budget`
-/// bounds the comparisons.
+/// lookup; after it has returned true, the result is `None`. A bundle can contain any number of rules and links, so
+/// `budget` bounds the comparisons.
 pub fn find_broken_links(
     site: &SealedVersion,
-    addresses: &Addresses,
+    addresses: &AddressSettings,
     threads: usize,
     budget: &ComparisonBudget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<BrokenLinks> {
-    check_pages(LinkChecker::new(site, addresses, budget, stop), threads).map(|found| found.all)
+    check_pages(LinkChecker::new(site, addresses, budget, stop), threads).map(|totals| totals.all)
 }
 
 /// Finds the broken links of `site`, and those among them that are not broken in `before`, another version of the site.
-/// Both checks share the budget. Otherwise as
-/// [`find_broken_links`].
+/// Both checks share the budget. The parameters are those of [`find_broken_links`].
 pub fn compare_broken_links(
     site: &SealedVersion,
     before: &SealedVersion,
-    addresses: &Addresses,
+    addresses: &AddressSettings,
     threads: usize,
     budget: &ComparisonBudget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<BrokenLinkComparison> {
-    let of = |site| LinkChecker::new(site, addresses, budget, stop);
-    let known = check_pages(LinkChecker { collects_links: true, ..of(before) }, threads)?;
-    let can_tell = !known.all.is_cut && known.links.len() < MAX_COMPARED_LINKS;
-    let known = Some(&known.links).filter(|_| can_tell);
-    let LinkCheckTotals { all, new, .. } = check_pages(LinkChecker { known_broken: known, ..of(site) }, threads)?;
-    Some(BrokenLinkComparison { all, new: can_tell.then_some(new) })
+    let checker_of = |site| LinkChecker::new(site, addresses, budget, stop);
+    let earlier = check_pages(LinkChecker { collects_links: true, ..checker_of(before) }, threads)?;
+    let is_comparable = !earlier.all.is_incomplete && earlier.link_digests.len() < MAX_COMPARED_LINKS;
+    let known_broken = Some(&earlier.link_digests).filter(|_| is_comparable);
+    let LinkCheckTotals { all, new, .. } = check_pages(LinkChecker { known_broken, ..checker_of(site) }, threads)?;
+    Some(BrokenLinkComparison { all, new: is_comparable.then_some(new) })
 }
 
-fn check_pages(look: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals> {
-    let files = look.site.index().len();
+fn check_pages(checker: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals> {
+    let files = checker.site.index().len();
     let next = AtomicUsize::new(0);
     let total = Mutex::new(LinkCheckTotals::default());
-    let work = || {
-        let mut reader = LinkCheckWorker { look, inflate: Inflate::new(), found: LinkCheckTotals::default() };
+    let run_worker = || {
+        let mut worker = LinkCheckWorker { checker, inflate: Inflater::new(), totals: LinkCheckTotals::default() };
         loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
-            if file >= files || look.has_stopped() {
+            if file >= files || checker.has_stopped() {
                 break;
             }
-            reader.check_page(file);
+            worker.check_page(file);
         }
-        total.lock().add(reader.found);
+        total.lock().add(worker.totals);
     };
     std::thread::scope(|scope| {
         for _ in 1..threads.max(1) {
             // If a thread cannot be started, the others do its share.
-            let _ = std::thread::Builder::new().name("docwharf-links".to_owned()).spawn_scoped(scope, work);
+            let _ = std::thread::Builder::new().name("docwharf-links".to_owned()).spawn_scoped(scope, run_worker);
         }
-        work();
+        run_worker();
     });
-    if (look.stop)() {
+    if (checker.stop)() {
         return None;
     }
     let mut total = total.into_inner();
     for broken in [&mut total.all, &mut total.new] {
-        // Sorted, so that the same site always gives the same examples, however the pages were distributed.
+        // Sorted, so that one site always has the same examples, independent of the distribution of pages to threads.
         broken.examples.sort();
         broken.examples.truncate(MAX_EXAMPLES);
-        broken.is_cut = look.budget.is_spent();
+        broken.is_incomplete = checker.budget.is_spent();
     }
     Some(total)
 }
@@ -124,31 +123,31 @@ struct LinkCheckTotals {
     all: BrokenLinks,
     /// The broken links that are not broken in the other version.
     new: BrokenLinks,
-    /// The broken links by name (see [`broken_link_digest`]), if another version is to be compared with them.
-    links: HashSet<Digest>,
+    /// The digests of the broken links (see [`broken_link_digest`]), if another version is compared with them.
+    link_digests: HashSet<Digest>,
 }
 
 impl LinkCheckTotals {
-    fn add(&mut self, other: LinkCheckTotals) {
-        for (total, part) in [(&mut self.all, other.all), (&mut self.new, other.new)] {
+    fn add(&mut self, worker_totals: LinkCheckTotals) {
+        for (total, part) in [(&mut self.all, worker_totals.all), (&mut self.new, worker_totals.new)] {
             total.count += part.count;
             total.pages += part.pages;
             total.examples.extend(part.examples);
         }
-        self.links.extend(other.links);
+        self.link_digests.extend(worker_totals.link_digests);
     }
 }
 
-/// Returns the name of a broken link: a digest of the page and the digest of the address that it links to.
+/// Computes the digest that identifies a broken link, from its page and the digest of the address.
 fn broken_link_digest(page: &[u8], address: &Digest) -> Digest {
-    Digest::of(&[&address.0, page].concat())
+    Digest::compute(&[&address.0, page].concat())
 }
 
 /// The inputs of the check, shared by all threads.
 #[derive(Clone, Copy)]
 struct LinkChecker<'a> {
     site: &'a SealedVersion,
-    addresses: &'a Addresses,
+    addresses: &'a AddressSettings,
     slashes: Slashes,
     budget: &'a ComparisonBudget,
     stop: &'a (dyn Fn() -> bool + Sync),
@@ -161,7 +160,7 @@ struct LinkChecker<'a> {
 impl<'a> LinkChecker<'a> {
     fn new(
         site: &'a SealedVersion,
-        addresses: &'a Addresses,
+        addresses: &'a AddressSettings,
         budget: &'a ComparisonBudget,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> LinkChecker<'a> {
@@ -171,83 +170,85 @@ impl<'a> LinkChecker<'a> {
 }
 
 impl LinkChecker<'_> {
-    /// Whether the check stops: the budget is spent, or the caller asked for it.
+    /// Whether the check stops: the budget is spent, or the caller has requested it.
     fn has_stopped(&self) -> bool {
         self.budget.is_spent() || (self.stop)()
     }
 
-    /// Whether an address is answered with something else than 404. After the check has stopped, every address counts
+    /// Whether an address is answered with another status than 404. After the check has stopped, every address counts
     /// as answered.
     fn is_answered(&self, address: &[u8]) -> bool {
         if self.has_stopped() {
             return true;
         }
-        // The look-up itself costs about as much as matching one pattern.
+        // The lookup itself costs about as much as matching one pattern.
         self.budget.spend_matches(1, address);
-        is_answered_within(self.site, self.addresses, self.slashes, address, Some(self.budget))
+        is_answered_with_budget(self.site, self.addresses, self.slashes, address, Some(self.budget))
     }
 }
 
 /// The state of one thread.
 struct LinkCheckWorker<'a> {
-    look: LinkChecker<'a>,
-    inflate: Inflate,
-    found: LinkCheckTotals,
+    checker: LinkChecker<'a>,
+    inflate: Inflater,
+    totals: LinkCheckTotals,
 }
 
 impl LinkCheckWorker<'_> {
     fn check_page(&mut self, file: usize) {
-        let (look, site) = (self.look, self.look.site);
+        let (checker, site) = (self.checker, self.checker.site);
         let path = site.index().path(file);
-        let address = [look.addresses.base_path.as_bytes(), path].concat();
-        if !is_page(path) || !look.is_answered(&address) {
+        let address = [checker.addresses.base_path.as_bytes(), path].concat();
+        if !is_page(path) || !checker.is_answered(&address) {
             return;
         }
-        // The base of relative links is the page's own path. Whatever `slashes` says, a page's links are written for an
-        // address in this folder.
-        let Some(home) = page_url(&address) else { return };
+        // The base of relative links is the page's own path. With any value of `slashes`, the links of a page are
+        // written for an address in this folder.
+        let Some(page_url) = placeholder_url(&address) else { return };
         let entry = site.entry(file);
-        let (mut page, new) = (PageLinks::default(), RefCell::new(DeadAddresses::default()));
-        let answers = |address: &[u8]| {
-            let is_there = look.is_answered(address);
+        let (mut page, new) = (PageLinks::default(), RefCell::new(BrokenAddresses::default()));
+        let is_answered = |address: &[u8]| {
+            let is_answered = checker.is_answered(address);
             let is_new = || {
-                look.known_broken.is_some_and(|known| !known.contains(&broken_link_digest(path, &Digest::of(address))))
+                checker
+                    .known_broken
+                    .is_some_and(|known| !known.contains(&broken_link_digest(path, &Digest::compute(address))))
             };
-            if !is_there && is_new() {
+            if !is_answered && is_new() {
                 new.borrow_mut().insert(address.to_vec());
             }
-            is_there
+            is_answered
         };
-        let feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-            site.read_in_pieces(&entry, &mut self.inflate, &mut |piece| !look.has_stopped() && take(piece));
+        let feed = |sink: &mut dyn FnMut(&[u8]) -> bool| {
+            site.read_in_pieces(&entry, &mut self.inflate, &mut |piece| !checker.has_stopped() && sink(piece));
         };
-        links::read_links(feed, |said| match said {
-            PageAddress::Base(text) => page.set_base(&home, text),
+        links::read_links(feed, |address| match address {
+            PageAddress::Base(text) => page.set_base(&page_url, text),
             PageAddress::Link(text) => {
                 page.add_link(text);
                 if page.is_full() {
-                    page.look_up(&home, answers);
+                    page.check_pending(&page_url, is_answered);
                 }
             }
         });
-        page.look_up(&home, answers);
-        let (dead, new) = (page.into_dead(), new.into_inner());
-        if look.collects_links && self.found.links.len() < MAX_COMPARED_LINKS {
-            self.found.links.extend(dead.digests.iter().map(|address| broken_link_digest(path, address)));
+        page.check_pending(&page_url, is_answered);
+        let (broken, new) = (page.into_broken(), new.into_inner());
+        if checker.collects_links && self.totals.link_digests.len() < MAX_COMPARED_LINKS {
+            self.totals.link_digests.extend(broken.digests.iter().map(|address| broken_link_digest(path, address)));
         }
-        self.found.all.add_page(path, dead);
-        self.found.new.add_page(path, new);
+        self.totals.all.add_page(path, broken);
+        self.totals.new.add_page(path, new);
     }
 }
 
 impl BrokenLinks {
-    /// Adds the dead addresses of one page.
-    fn add_page(&mut self, path: &[u8], dead: DeadAddresses) {
+    /// Adds the broken addresses of one page.
+    fn add_page(&mut self, path: &[u8], broken: BrokenAddresses) {
         self.pages += 1;
-        self.count += dead.digests.len() as u64;
+        self.count += broken.digests.len() as u64;
         if self.examples.len() < MAX_EXAMPLES {
             // A thread reads its pages in order, so these examples are among the first of the version.
-            self.examples.extend(dead.first.into_iter().map(|target| (path.to_vec(), target)));
+            self.examples.extend(broken.first.into_iter().map(|target| (path.to_vec(), target)));
         }
     }
 }
@@ -255,16 +256,17 @@ impl BrokenLinks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sealed_version::made::sealed;
+    use crate::sealed_version::test_versions::version_with_files;
 
-    fn found(files: &[(&str, &str)]) -> (u64, u64, Vec<String>) {
+    fn check_links(files: &[(&str, &str)]) -> (u64, u64, Vec<String>) {
         let budget = ComparisonBudget::new(u64::MAX);
-        let all = find_broken_links(&sealed(files), &Addresses::default(), 1, &budget, &|| false).unwrap();
-        assert!(!all.is_cut);
-        (all.count, all.pages, told(&all))
+        let all =
+            find_broken_links(&version_with_files(files), &AddressSettings::default(), 1, &budget, &|| false).unwrap();
+        assert!(!all.is_incomplete);
+        (all.count, all.pages, describe_examples(&all))
     }
 
-    fn told(broken: &BrokenLinks) -> Vec<String> {
+    fn describe_examples(broken: &BrokenLinks) -> Vec<String> {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         broken.examples.iter().map(|(page, target)| format!("{} {}", text(page), text(target))).collect()
     }
@@ -283,44 +285,48 @@ mod tests {
         ];
         let expected = ["b.htm /gone", "b.htm /no.png", "index.html /gone"].map(str::to_owned);
         // A page that a redirect rule replaces is not read.
-        assert_eq!(found(&files), (3, 2, expected.to_vec()));
-        assert_eq!(found(&files[..6]), (3, 3, expected.to_vec()));
+        assert_eq!(check_links(&files), (3, 2, expected.to_vec()));
+        assert_eq!(check_links(&files[..6]), (3, 3, expected.to_vec()));
         assert_eq!(
-            found(&[(
+            check_links(&[(
                 "index.html",
                 "<a href=/e>x</a><a href=/d>x</a><a href=/c>x</a><a href=/b>x</a><a href=/a>x</a>"
             )]),
             (5, 1, ["index.html /a", "index.html /b", "index.html /c"].map(str::to_owned).to_vec())
         );
-        let based = "<base href=/d/><base href=/e/><a href=x>x</a>";
-        assert_eq!(found(&[("index.html", based), ("d/x.html", "<p>")]).0, 0, "the first base counts");
-        assert_eq!(found(&[("index.html", based), ("e/x.html", "<p>")]).2, ["index.html /d/x"]);
-        assert_eq!(found(&[("a/b.html", "<a href=c>x</a><a href=/a/c>x</a>"), ("c.html", "")]).2, ["a/b.html /a/c"]);
+        let page = "<base href=/d/><base href=/e/><a href=x>x</a>";
+        assert_eq!(check_links(&[("index.html", page), ("d/x.html", "<p>")]).0, 0, "the first base counts");
+        assert_eq!(check_links(&[("index.html", page), ("e/x.html", "<p>")]).2, ["index.html /d/x"]);
+        assert_eq!(
+            check_links(&[("a/b.html", "<a href=c>x</a><a href=/a/c>x</a>"), ("c.html", "")]).2,
+            ["a/b.html /a/c"]
+        );
     }
 
     #[test]
     fn a_link_is_new_that_is_not_broken_on_the_same_page_of_the_other_version() {
-        let before = sealed(&[("index.html", "<a href=/old>x</a><a href=/there>x</a>"), ("there.html", "<p>")]);
-        let after = sealed(&[
+        let before =
+            version_with_files(&[("index.html", "<a href=/old>x</a><a href=/there>x</a>"), ("there.html", "<p>")]);
+        let after = version_with_files(&[
             ("index.html", "<a href=/old>x</a><a href=/there>x</a><a href=/new>x</a>"),
             ("c.html", "<a href=/old>x</a>"),
         ]);
-        let (addresses, budget) = (Addresses::default(), ComparisonBudget::new(u64::MAX));
+        let (addresses, budget) = (AddressSettings::default(), ComparisonBudget::new(u64::MAX));
         for threads in [0, 1, 3] {
-            let beside = compare_broken_links(&after, &before, &addresses, threads, &budget, &|| false).unwrap();
-            assert_eq!((beside.all.count, beside.all.pages), (4, 2));
-            let new = beside.new.unwrap();
+            let comparison = compare_broken_links(&after, &before, &addresses, threads, &budget, &|| false).unwrap();
+            assert_eq!((comparison.all.count, comparison.all.pages), (4, 2));
+            let new = comparison.new.unwrap();
             assert_eq!(
-                (new.count, told(&new)),
+                (new.count, describe_examples(&new)),
                 (3, ["c.html /old", "index.html /new", "index.html /there"].map(str::to_owned).to_vec())
             );
-            let none = compare_broken_links(&before, &after, &addresses, threads, &budget, &|| false).unwrap();
-            assert_eq!((none.all.count, none.new.unwrap().count), (1, 0));
+            let reverse = compare_broken_links(&before, &after, &addresses, threads, &budget, &|| false).unwrap();
+            assert_eq!((reverse.all.count, reverse.new.unwrap().count), (1, 0));
         }
         let spent = ComparisonBudget::new(0);
-        let cut = compare_broken_links(&after, &before, &addresses, 1, &spent, &|| false).unwrap();
-        assert!(cut.all.is_cut && cut.all.count == 0 && cut.new.is_none());
-        assert!(find_broken_links(&after, &addresses, 1, &spent, &|| false).unwrap().is_cut);
+        let incomplete = compare_broken_links(&after, &before, &addresses, 1, &spent, &|| false).unwrap();
+        assert!(incomplete.all.is_incomplete && incomplete.all.count == 0 && incomplete.new.is_none());
+        assert!(find_broken_links(&after, &addresses, 1, &spent, &|| false).unwrap().is_incomplete);
         assert_eq!(find_broken_links(&after, &addresses, 1, &budget, &|| true), None);
         assert_eq!(compare_broken_links(&after, &before, &addresses, 1, &budget, &|| true), None);
     }

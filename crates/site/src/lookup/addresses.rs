@@ -11,31 +11,32 @@ use super::site_files::SiteFiles;
 
 /// The settings that decide where an address leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Addresses {
+pub struct AddressSettings {
     /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: String,
-    /// The answer to several addresses of one page; `None` decides by the kind of site.
+    /// The response to the several addresses of one page; `None` selects it by the kind of site.
     pub slashes: Option<Slashes>,
     /// The operator's rules.
     pub rules: Arc<RuleSet>,
 }
 
-impl Default for Addresses {
-    fn default() -> Addresses {
-        Addresses { base_path: "/".to_owned(), slashes: None, rules: Arc::default() }
+impl Default for AddressSettings {
+    fn default() -> AddressSettings {
+        AddressSettings { base_path: "/".to_owned(), slashes: None, rules: Arc::default() }
     }
 }
 
 /// Whether a decoded address, with its leading slash, is answered with a file: directly, or after the redirects of the
 /// site and its rules. A redirect to another host counts as answered.
-pub fn is_answered(site: &impl SiteFiles, addresses: &Addresses, slashes: Slashes, address: &[u8]) -> bool {
-    is_answered_within(site, addresses, slashes, address, None)
+pub fn is_answered(site: &impl SiteFiles, addresses: &AddressSettings, slashes: Slashes, address: &[u8]) -> bool {
+    is_answered_with_budget(site, addresses, slashes, address, None)
 }
 
-/// As [`is_answered`], with a budget for the comparisons. The result is not valid once the budget is spent.
-pub(crate) fn is_answered_within(
+/// Does what [`is_answered`] does, with a budget for the comparisons. The result is not valid after the budget is
+/// spent.
+pub(crate) fn is_answered_with_budget(
     site: &impl SiteFiles,
-    addresses: &Addresses,
+    addresses: &AddressSettings,
     slashes: Slashes,
     address: &[u8],
     budget: Option<&ComparisonBudget>,
@@ -45,34 +46,34 @@ pub(crate) fn is_answered_within(
         return false;
     }
     let base_path = &addresses.base_path;
-    let inside = match match_base_path(base_path, address) {
+    let site_address = match match_base_path(base_path, address) {
         BasePathMatch::Inside(_) => &address[base_path.len() - 1..],
         BasePathMatch::Above => b"/",
-        BasePathMatch::Front(payload) => return site.is_next() && find_exact(site, &payload[1..]).is_some(),
+        BasePathMatch::FrontPagePayload(payload) => return site.is_next() && find_exact(site, &payload[1..]).is_some(),
         BasePathMatch::Outside => return false,
     };
-    let ask = RouteSettings { base_path, slashes, rules: &addresses.rules };
-    matches!(follow_to_end(site, &ask, inside, None, budget), RedirectEnd::File | RedirectEnd::Elsewhere)
+    let settings = RouteSettings { base_path, slashes, rules: &addresses.rules };
+    matches!(follow_to_end(site, &settings, site_address, None, budget), RedirectEnd::File | RedirectEnd::OtherHost)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::site_files::paths::Paths;
+    use super::super::site_files::path_list::PathListSite;
     use super::*;
 
     #[test]
     fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
-        let site = Paths(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
+        let site = PathListSite(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
         for slashes in [Slashes::Serve, Slashes::Redirect] {
-            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
+            let docs = AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() };
             for address in ["/", "/docs", "/docs/", "/docs/x", "/docs/x.html", "/docs/y/", "/docs/a.css"] {
                 assert!(is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
             }
             for address in ["", "/x", "/doc", "/docs/z", "/docs/a", "/docs/.git/x", "/docs/x\n", "/docs//"] {
                 assert!(!is_answered(&site, &docs, slashes, address.as_bytes()), "{address}");
             }
-            assert!(is_answered(&site, &Addresses::default(), slashes, b"/y"));
-            assert!(!is_answered(&site, &Addresses::default(), slashes, b"y"));
+            assert!(is_answered(&site, &AddressSettings::default(), slashes, b"/y"));
+            assert!(!is_answered(&site, &AddressSettings::default(), slashes, b"y"));
         }
     }
 }

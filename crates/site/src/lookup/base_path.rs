@@ -1,6 +1,6 @@
-//! The place of an address relative to the path below which a site is served.
+//! The position of an address relative to the path below which a site is served.
 
-/// The place of a decoded address relative to the base path.
+/// The position of a decoded address relative to the base path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BasePathMatch<'a> {
     /// Within the site: the address below the base path, without its leading slash.
@@ -8,20 +8,20 @@ pub enum BasePathMatch<'a> {
     /// Above the site: the client is redirected to the base path.
     Above,
     /// The payload of the site's front page: the Next.js client requests `/docs.txt` where `basePath` is `/docs`.
-    Front(&'static [u8]),
+    FrontPagePayload(&'static [u8]),
     /// Outside the site.
     Outside,
 }
 
-/// Places an address with its leading slash relative to the site at `base_path`.
+/// Determines the position of an address, with its leading slash, relative to the site at `base_path`.
 pub fn match_base_path<'a>(base_path: &str, address: &'a [u8]) -> BasePathMatch<'a> {
     let base = base_path.as_bytes();
     match address.strip_prefix(base) {
         Some(inside) => BasePathMatch::Inside(inside),
         None if address == b"/" || address == &base[..base.len() - 1] => BasePathMatch::Above,
         None => match address.strip_prefix(&base[..base.len() - 1]) {
-            Some(b".txt") => BasePathMatch::Front(b"/index.txt"),
-            Some(b".rsc") => BasePathMatch::Front(b"/index.rsc"),
+            Some(b".txt") => BasePathMatch::FrontPagePayload(b"/index.txt"),
+            Some(b".rsc") => BasePathMatch::FrontPagePayload(b"/index.rsc"),
             _ => BasePathMatch::Outside,
         },
     }
@@ -42,8 +42,8 @@ mod tests {
             ("/docs/", "/docs/a", BasePathMatch::Inside(b"a")),
             ("/docs/", "/docs", BasePathMatch::Above),
             ("/docs/", "/", BasePathMatch::Above),
-            ("/docs/", "/docs.txt", BasePathMatch::Front(b"/index.txt")),
-            ("/docs/", "/docs.rsc", BasePathMatch::Front(b"/index.rsc")),
+            ("/docs/", "/docs.txt", BasePathMatch::FrontPagePayload(b"/index.txt")),
+            ("/docs/", "/docs.rsc", BasePathMatch::FrontPagePayload(b"/index.rsc")),
             ("/docs/", "/docs.html", BasePathMatch::Outside),
             ("/docs/", "/docsx", BasePathMatch::Outside),
             ("/docs/", "/Docs/", BasePathMatch::Outside),

@@ -1,8 +1,8 @@
-//! The look-up of an address: which file of a site answers it, or to which address it is redirected.
+//! The lookup of an address: finds the file of a site that is served at it, or the address to which it is redirected.
 //!
-//! `resolve` looks among the files alone. Below it are the paths that are not served (`unserved_paths`) and the names
-//! of Next.js payloads (`next_payloads`). `addresses` also asks the rules of the site and of its operator
-//! ([`crate::rules`]). Nothing here does I/O; a site is anything that implements [`SiteFiles`].
+//! `resolve` uses the files alone. It depends on the paths that are not served (`unserved_paths`) and on the names of
+//! Next.js payloads (`next_payloads`). `addresses` also applies the rules of the site and of its operator
+//! ([`crate::rules`]). This module does no I/O. A site is any type that implements [`SiteFiles`].
 
 pub(crate) mod addresses;
 pub(crate) mod base_path;
@@ -11,7 +11,7 @@ pub(crate) mod resolve;
 pub(crate) mod site_files;
 pub(crate) mod unserved_paths;
 
-pub use addresses::{Addresses, is_answered};
+pub use addresses::{AddressSettings, is_answered};
 pub use base_path::{BasePathMatch, match_base_path};
 pub use resolve::{LookupResult, Slashes, find_exact, resolve_address};
 pub use site_files::SiteFiles;

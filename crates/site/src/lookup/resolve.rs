@@ -1,4 +1,5 @@
-//! Finds the file of a site for an address, or another address of the same page. Pure; the site is a set of paths.
+//! Finds the file of a site for an address, or another address of the same page. This module does no I/O; it uses the
+//! paths of the site only.
 
 use docwharf_base::model::site_path::is_page;
 
@@ -6,7 +7,7 @@ use super::next_payloads;
 use super::site_files::SiteFiles;
 use super::unserved_paths::is_never_served;
 
-/// The answer to the several addresses of one page (`server.slashes`).
+/// The response to the several addresses of one page (`server.slashes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
     /// Serve the page at each of them.
@@ -15,23 +16,23 @@ pub enum Slashes {
     Redirect,
 }
 
-/// The result of looking an address up.
+/// The result of the lookup of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LookupResult {
     /// The number of the file to serve.
     File(usize),
     /// The path to redirect to, relative to the site's root, not percent-encoded.
     Redirect(Vec<u8>),
-    /// The site has nothing at the address.
-    Nothing,
+    /// The site has no file at the address.
+    NotFound,
 }
 
 /// Looks up a decoded address without its leading slash.
 pub fn resolve_address(site: &impl SiteFiles, address: &[u8], slashes: Slashes) -> LookupResult {
     if is_never_served(address) {
-        return LookupResult::Nothing;
+        return LookupResult::NotFound;
     }
-    // A file at exactly this address is served whatever `slashes` says. Most requests end here.
+    // A file at exactly this address is served with any value of `slashes`. Most requests end here.
     if let Some(file) = site.find(address) {
         return LookupResult::File(file);
     }
@@ -39,7 +40,7 @@ pub fn resolve_address(site: &impl SiteFiles, address: &[u8], slashes: Slashes) 
         let payload = if site.is_next() { next_payloads::find_payload(site, address) } else { None };
         return payload
             .or_else(|| find_assistant_file(site, address))
-            .map_or(LookupResult::Nothing, LookupResult::File);
+            .map_or(LookupResult::NotFound, LookupResult::File);
     };
     if slashes == Slashes::Serve || parent_folder(address) == parent_folder(&path) || !is_page(&path) {
         return LookupResult::File(file);
@@ -52,14 +53,14 @@ pub fn find_exact(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if is_never_served(address) { None } else { site.find(address) }
 }
 
-/// Returns the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
+/// Finds the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
 fn find_page_or_file(site: &impl SiteFiles, address: &[u8]) -> Option<(Vec<u8>, usize)> {
     let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
     if address.is_empty() {
         return exact(b"index.html");
     }
     if let Some(stem) = address.strip_suffix(b"/") {
-        // `/x/` is the folder's index page if there is one, and otherwise the same as `/x`.
+        // `/x/` is the folder's index page if there is one, and otherwise the page `x`.
         return exact(&join(stem, b"/index.html")).or_else(|| find_page(site, stem));
     }
     exact(&join(address, b".html")).or_else(|| exact(&join(address, b"/index.html"))).or_else(|| {
@@ -69,7 +70,7 @@ fn find_page_or_file(site: &impl SiteFiles, address: &[u8]) -> Option<(Vec<u8>, 
 }
 
 /// Returns the file for the addresses that language model assistants request: `/x.md` for the Markdown of the page
-/// `/x`, wherever that file is, and the site's `llms.txt` below `/.well-known/`.
+/// `/x`, at any of its paths, and the site's `llms.txt` below `/.well-known/`.
 fn find_assistant_file(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     if let Some(name @ (b"llms.txt" | b"llms-full.txt")) = address.strip_prefix(b".well-known/") {
         return site.find(name);
@@ -114,16 +115,16 @@ fn canonical_address(site: &impl SiteFiles, path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::addresses::{Addresses, is_answered};
-    use super::super::site_files::paths::Paths;
+    use super::super::addresses::{AddressSettings, is_answered};
+    use super::super::site_files::path_list::PathListSite;
     use super::*;
-    use crate::sealed_version::made::sealed;
+    use crate::sealed_version::test_versions::version_with_files;
 
     fn lookup(files: &[&str], address: &str, slashes: Slashes) -> String {
-        match resolve_address(&Paths(files), address.as_bytes(), slashes) {
+        match resolve_address(&PathListSite(files), address.as_bytes(), slashes) {
             LookupResult::File(i) => files[i].to_owned(),
             LookupResult::Redirect(to) => format!("-> /{}", String::from_utf8(to).unwrap()),
-            LookupResult::Nothing => "404".to_owned(),
+            LookupResult::NotFound => "404".to_owned(),
         }
     }
 
@@ -220,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_is_not_for_readers_is_not_there_under_any_address() {
-        let site = sealed(&[
+        let site = version_with_files(&[
             ("_redirects", "/moved /a\n"),
             ("_headers", ""),
             ("_docwharf/x.html", ""),
@@ -235,7 +236,7 @@ mod tests {
         ]);
         let is_found = |address: &str| {
             (
-                resolve_address(&site, address.as_bytes(), Slashes::Serve) != LookupResult::Nothing,
+                resolve_address(&site, address.as_bytes(), Slashes::Serve) != LookupResult::NotFound,
                 find_exact(&site, address.as_bytes()).is_some(),
             )
         };
@@ -255,7 +256,8 @@ mod tests {
         for address in ["sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
             assert_eq!(is_found(address), (true, true), "{address}");
         }
-        let is_answered = |address: &str| is_answered(&site, &Addresses::default(), Slashes::Serve, address.as_bytes());
+        let is_answered =
+            |address: &str| is_answered(&site, &AddressSettings::default(), Slashes::Serve, address.as_bytes());
         assert!(
             is_answered("/a b.css") && !is_answered("/\u{7f}.css") && !is_answered("/moved") && !is_answered("/\u{1f}")
         );
@@ -276,7 +278,7 @@ mod tests {
             "llms-full.txt",
             "own.md",
         ];
-        let site = sealed(&files.map(|name| (name, name)));
+        let site = version_with_files(&files.map(|name| (name, name)));
         for (address, file) in [
             ("index.md", Some("index.md")),
             ("own.md", Some("own.md")),
@@ -293,7 +295,7 @@ mod tests {
             ("well-known/llms.txt", None),
         ] {
             let expected =
-                file.map_or(LookupResult::Nothing, |file| LookupResult::File(site.find(file.as_bytes()).unwrap()));
+                file.map_or(LookupResult::NotFound, |file| LookupResult::File(site.find(file.as_bytes()).unwrap()));
             assert_eq!(resolve_address(&site, address.as_bytes(), Slashes::Serve), expected, "{address}");
         }
     }
@@ -304,9 +306,9 @@ mod tests {
             (&["index.html", "index.txt", "x.html", "x.txt", "_next/a.js"][..], true),
             (&["index.html", "index.txt", "x.html", "x.txt"], false),
         ] {
-            let site = sealed(&files.iter().map(|&name| (name, name)).collect::<Vec<_>>());
-            let docs = Addresses { base_path: "/docs/".to_owned(), ..Addresses::default() };
-            assert_eq!(resolve_address(&site, b"x/index.txt", Slashes::Serve) != LookupResult::Nothing, expected);
+            let site = version_with_files(&files.iter().map(|&name| (name, name)).collect::<Vec<_>>());
+            let docs = AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() };
+            assert_eq!(resolve_address(&site, b"x/index.txt", Slashes::Serve) != LookupResult::NotFound, expected);
             assert_eq!(is_answered(&site, &docs, Slashes::Serve, b"/docs.txt"), expected);
             assert!(!is_answered(&site, &docs, Slashes::Serve, b"/docs.rsc"));
         }

@@ -1,8 +1,8 @@
-//! A site as the look-up of addresses sees it.
+//! The interface of a site that the lookup of addresses uses.
 
 use crate::rules::rule_set::RuleSet;
 
-/// The paths and rules of a site, as the look-up needs them.
+/// A site, as the lookup of addresses uses it: its paths and rules.
 pub trait SiteFiles {
     /// Returns the number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;
@@ -21,20 +21,20 @@ pub trait SiteFiles {
 }
 
 #[cfg(test)]
-pub(crate) mod paths {
+pub(crate) mod path_list {
     use super::*;
 
-    /// A site of paths without contents and rules.
-    pub(crate) struct Paths<'a>(pub(crate) &'a [&'a str]);
+    /// A site with these paths, without contents and rules.
+    pub(crate) struct PathListSite<'a>(pub(crate) &'a [&'a str]);
 
-    impl SiteFiles for Paths<'_> {
+    impl SiteFiles for PathListSite<'_> {
         fn find(&self, path: &[u8]) -> Option<usize> {
             self.0.iter().position(|p| p.as_bytes() == path)
         }
 
         fn rules(&self) -> &RuleSet {
-            static NONE: std::sync::OnceLock<RuleSet> = std::sync::OnceLock::new();
-            NONE.get_or_init(RuleSet::default)
+            static NO_RULES: std::sync::OnceLock<RuleSet> = std::sync::OnceLock::new();
+            NO_RULES.get_or_init(RuleSet::default)
         }
 
         fn markdown(&self, _page: usize) -> Option<usize> {

@@ -16,7 +16,7 @@ pub(super) fn is_never_served(address: &[u8]) -> bool {
         || address.strip_prefix(RESERVED_FOLDER).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
-/// Whether an address is that of a file for the server, not for its clients.
+/// Whether an address is that of a file with rules for the server.
 fn is_rules_file(address: &[u8]) -> bool {
     address == REDIRECTS_FILE.as_bytes() || address == HEADERS_FILE.as_bytes()
 }

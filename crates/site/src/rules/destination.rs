@@ -1,7 +1,7 @@
 //! The destination of a rule: an address of this site or of another one, into which captures are inserted.
 //!
 //! A request never decides the host of a redirect: another host is written in the rule in full, and everything that is
-//! inserted is percent-encoded and stands after the host. A redirect within the site begins with exactly one slash.
+//! inserted is percent-encoded and follows the host. A redirect within the site begins with exactly one slash.
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::pattern::{Captures, MAX_SOURCE_BYTES, name_len};
 const MAX_LOCATION_BYTES: usize = 16 << 10;
 /// The maximum number of parameters in a destination's own query.
 const MAX_QUERY_PARAMETERS: usize = 16;
-/// The maximum number of captures that a destination can name.
+/// The maximum number of captures in a destination.
 const MAX_NAMED_CAPTURES: usize = 16;
 
 /// A part of a destination.
@@ -25,7 +25,7 @@ enum DestinationPart {
     /// Fixed text, percent-encoded.
     Literal(Box<str>),
     /// The capture with this number.
-    Part(usize),
+    Capture(usize),
 }
 
 /// A parsed destination.
@@ -52,22 +52,22 @@ impl RuleDestination {
         let (origin, local) = split_origin(destination)?;
         let (local, fragment) = split_at_char(local, '#');
         let (path, query) = split_at_char(local, '?');
-        let mut reader = DestinationParser { names, parts: 0 };
-        let path = reader.pieces(if path.is_empty() { "/" } else { path })?;
+        let mut parser = DestinationParser { names, capture_count: 0 };
+        let path = parser.parse_parts(if path.is_empty() { "/" } else { path })?;
         let parameters: Vec<Box<str>> = query.map(parameter_names).unwrap_or_default();
         if parameters.len() > MAX_QUERY_PARAMETERS {
             return Err(format!("the destination has more than {MAX_QUERY_PARAMETERS} parameters in its query"));
         }
-        let query = query.map(|text| reader.pieces(text)).transpose()?;
-        let fragment = fragment.map(|text| reader.pieces(text)).transpose()?;
-        if reader.parts > MAX_NAMED_CAPTURES {
-            return Err(format!("the destination names more than {MAX_NAMED_CAPTURES} parts of the source"));
+        let query = query.map(|text| parser.parse_parts(text)).transpose()?;
+        let fragment = fragment.map(|text| parser.parse_parts(text)).transpose()?;
+        if parser.capture_count > MAX_NAMED_CAPTURES {
+            return Err(format!("the destination has more than {MAX_NAMED_CAPTURES} parts of the source"));
         }
         Ok(RuleDestination { origin, path, query, parameters, fragment })
     }
 
     /// Whether the destination is on another host.
-    pub fn is_elsewhere(&self) -> bool {
+    pub fn is_on_other_host(&self) -> bool {
         self.origin.is_some()
     }
 
@@ -76,8 +76,8 @@ impl RuleDestination {
         percent_decode(self.path(captures).as_bytes()).collect()
     }
 
-    /// Returns the beginning of that address, up to the last slash before the first capture; `None` without captures in
-    /// the path.
+    /// Returns the fixed part of the address within the site, up to the last slash before the first capture; `None`
+    /// without captures in the path.
     pub fn fixed_folder(&self) -> Option<Vec<u8>> {
         let [DestinationPart::Literal(first), more @ ..] = &self.path[..] else { return Some(b"/".to_vec()) };
         if more.is_empty() {
@@ -98,17 +98,17 @@ impl RuleDestination {
     }
 
     /// Returns the value of `Location` on a site that begins at `base_path`; `None` if it would be too long. The query
-    /// of the request, which [`encode_query`] has encoded, is appended without the parameters that the destination has
-    /// itself.
+    /// of the request, which [`encode_query`] has encoded, is appended without the parameters that the destination
+    /// already has.
     pub fn location(&self, captures: &Captures<'_>, base_path: &str, query: Option<&str>) -> Option<String> {
         let mut location = match &self.origin {
             Some(origin) => origin.to_string(),
             None => base_path.strip_suffix('/').unwrap_or(base_path).to_owned(),
         };
         location.push_str(&self.path(captures));
-        if let Some(own) = &self.query {
+        if let Some(own_query) = &self.query {
             location.push('?');
-            append_parts(&mut location, own, captures, encode_sets::PLAIN_PATH);
+            append_parts(&mut location, own_query, captures, encode_sets::PLAIN_PATH);
         }
         if let Some(query) = query {
             self.append_query(&mut location, query);
@@ -121,15 +121,15 @@ impl RuleDestination {
     }
 
     fn append_query(&self, location: &mut String, query: &str) {
-        let Some(own) = &self.query else {
+        let Some(own_query) = &self.query else {
             location.push('?');
             location.push_str(query);
             return;
         };
-        let mut is_first = own.is_empty();
+        let mut is_first = own_query.is_empty();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             let name = parameter.split('=').next().unwrap_or_default();
-            if self.parameters.iter().any(|own| **own == *name) {
+            if self.parameters.iter().any(|parameter| **parameter == *name) {
                 continue;
             }
             if !is_first {
@@ -141,45 +141,45 @@ impl RuleDestination {
     }
 }
 
-fn append_parts(out: &mut String, pieces: &[DestinationPart], captures: &Captures<'_>, set: &'static AsciiSet) {
-    for piece in pieces {
-        match piece {
-            DestinationPart::Literal(text) => out.push_str(text),
-            DestinationPart::Part(number) => out.extend(percent_encode(captures.get(*number), set)),
+fn append_parts(output: &mut String, parts: &[DestinationPart], captures: &Captures<'_>, set: &'static AsciiSet) {
+    for part in parts {
+        match part {
+            DestinationPart::Literal(text) => output.push_str(text),
+            DestinationPart::Capture(number) => output.extend(percent_encode(captures.get(*number), set)),
         }
-        if out.len() > MAX_LOCATION_BYTES {
-            // It is too long to be sent, so the rest is not needed.
+        if output.len() > MAX_LOCATION_BYTES {
+            // The result is too long to be sent, so the rest is not needed.
             return;
         }
     }
 }
 
-/// Percent-encodes the characters that a query may not contain; existing encodings stay as they are.
+/// Percent-encodes the characters that a query may not contain; existing encodings do not change.
 pub fn encode_query(query: &str) -> Cow<'_, str> {
-    let is_wrong = |at: usize| {
-        let hex = |at: usize| query.as_bytes().get(at).is_some_and(u8::is_ascii_hexdigit);
-        !(hex(at + 1) && hex(at + 2))
+    let is_unencoded = |position: usize| {
+        let hex = |position: usize| query.as_bytes().get(position).is_some_and(u8::is_ascii_hexdigit);
+        !(hex(position + 1) && hex(position + 2))
     };
-    if !query.bytes().enumerate().any(|(at, byte)| byte == b'%' && is_wrong(at)) {
+    if !query.bytes().enumerate().any(|(position, byte)| byte == b'%' && is_unencoded(position)) {
         return utf8_percent_encode(query, encode_sets::LOCATION_QUERY).into();
     }
-    let mut out = String::with_capacity(query.len() + 16);
-    let mut begin = 0;
-    for (at, _) in query.match_indices('%').filter(|&(at, _)| is_wrong(at)) {
-        out.extend(utf8_percent_encode(&query[begin..at], encode_sets::LOCATION_QUERY));
-        out.push_str("%25");
-        begin = at + 1;
+    let mut output = String::with_capacity(query.len() + 16);
+    let mut start = 0;
+    for (position, _) in query.match_indices('%').filter(|&(position, _)| is_unencoded(position)) {
+        output.extend(utf8_percent_encode(&query[start..position], encode_sets::LOCATION_QUERY));
+        output.push_str("%25");
+        start = position + 1;
     }
-    out.extend(utf8_percent_encode(&query[begin..], encode_sets::LOCATION_QUERY));
-    out.into()
+    output.extend(utf8_percent_encode(&query[start..], encode_sets::LOCATION_QUERY));
+    output.into()
 }
 
-/// Splits at the first `at`. The second part is `None` if there is no `at`.
-fn split_at_char(text: &str, at: char) -> (&str, Option<&str>) {
-    text.split_once(at).map_or((text, None), |(before, after)| (before, Some(after)))
+/// Splits at the first `separator`. The second part is `None` without a separator.
+fn split_at_char(text: &str, separator: char) -> (&str, Option<&str>) {
+    text.split_once(separator).map_or((text, None), |(before, after)| (before, Some(after)))
 }
 
-/// Returns the names of a query's parameters, encoded as those of a request are.
+/// Returns the names of a query's parameters, encoded as in the query of a request.
 fn parameter_names(query: &str) -> Vec<Box<str>> {
     let query = &*encode_query(query);
     let parameters = query.split('&').filter(|parameter| !parameter.is_empty());
@@ -198,11 +198,11 @@ fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
     let Some(scheme) = ["https://", "http://"].into_iter().find(|scheme| lower.starts_with(scheme)) else {
         return Err("the destination is neither an address like /guides/start nor begins with https://".to_owned());
     };
-    let end = destination[scheme.len()..].find(['/', '?', '#']).map_or(destination.len(), |at| at + scheme.len());
+    let end = destination[scheme.len()..].find(['/', '?', '#']).map_or(destination.len(), |end| end + scheme.len());
     let authority = &destination[scheme.len()..end];
-    let varies = authority.match_indices(':').any(|(at, _)| name_len(&authority[at + 1..]) > 0);
-    if varies || authority.contains('*') {
-        return Err("what a reader asks for cannot decide the host of a redirect".to_owned());
+    let has_capture = authority.match_indices(':').any(|(colon, _)| name_len(&authority[colon + 1..]) > 0);
+    if has_capture || authority.contains('*') {
+        return Err("the host of a redirect must not depend on the request".to_owned());
     }
     if authority.is_empty() || authority.contains(['@', '\\']) {
         return Err("the destination has no plain host name".to_owned());
@@ -210,39 +210,40 @@ fn split_origin(destination: &str) -> Result<(Option<Box<str>>, &str), String> {
     match Url::parse(&destination[..end]) {
         Ok(url) if url.has_host() => Ok((Some(url.origin().ascii_serialization().into()), &destination[end..])),
         Ok(_) => Err("the destination has no host".to_owned()),
-        Err(error) => Err(format!("the destination's host is not understood: {error}")),
+        Err(error) => Err(format!("the destination's host is not valid: {error}")),
     }
 }
 
 /// The parser of a destination.
 struct DestinationParser<'a> {
     names: &'a [Box<str>],
-    parts: usize,
+    capture_count: usize,
 }
 
 impl DestinationParser<'_> {
-    fn pieces(&mut self, text: &str) -> Result<Vec<DestinationPart>, String> {
-        let mut pieces = Vec::new();
-        let mut literal = 0;
-        let mut at = 0;
-        while let Some(found) = text[at..].find([':', '*']) {
-            let mark = at + found;
-            at = mark + 1;
-            let (name, end) = self.name(text, mark)?;
-            let Some(number) = name.and_then(|name| self.names.iter().position(|known| **known == *name)) else {
+    fn parse_parts(&mut self, text: &str) -> Result<Vec<DestinationPart>, String> {
+        let mut parts = Vec::new();
+        let mut literal_start = 0;
+        let mut position = 0;
+        while let Some(distance) = text[position..].find([':', '*']) {
+            let mark = position + distance;
+            position = mark + 1;
+            let (name, end) = self.parse_name(text, mark)?;
+            let Some(number) = name.and_then(|name| self.names.iter().position(|candidate| **candidate == *name))
+            else {
                 continue;
             };
-            pieces.extend(literal_part(&text[literal..mark]));
-            pieces.push(DestinationPart::Part(number));
-            self.parts += 1;
-            (literal, at) = (end, end);
+            parts.extend(literal_part(&text[literal_start..mark]));
+            parts.push(DestinationPart::Capture(number));
+            self.capture_count += 1;
+            (literal_start, position) = (end, end);
         }
-        pieces.extend(literal_part(&text[literal..]));
-        Ok(pieces)
+        parts.extend(literal_part(&text[literal_start..]));
+        Ok(parts)
     }
 
     /// Returns the name at a `:` or `*`, if it is one, and its end.
-    fn name<'t>(&self, text: &'t str, mark: usize) -> Result<(Option<&'t str>, usize), String> {
+    fn parse_name<'t>(&self, text: &'t str, mark: usize) -> Result<(Option<&'t str>, usize), String> {
         let rest = &text[mark..];
         if rest.starts_with('*') {
             // A `*` in a source has the name `*` or, as a whole segment, `splat`.
@@ -251,8 +252,8 @@ impl DestinationParser<'_> {
         }
         let name = &rest[1..=name_len(&rest[1..])];
         let end = mark + 1 + name.len();
-        if name.is_empty() || self.names.iter().any(|known| **known == *name) {
-            // `:slug*` in a destination is the same part as `:slug`.
+        if name.is_empty() || self.names.iter().any(|candidate| **candidate == *name) {
+            // `:slug*` in a destination is the same capture as `:slug`.
             let end = if text[end..].starts_with('*') && !name.is_empty() { end + 1 } else { end };
             return Ok(((!name.is_empty()).then_some(name), end));
         }
@@ -274,7 +275,7 @@ mod tests {
     use super::super::pattern::{Pattern, PatternDialect};
     use super::*;
 
-    fn led(source: &str, destination: &str, address: &str, query: Option<&str>) -> Option<String> {
+    fn location_for(source: &str, destination: &str, address: &str, query: Option<&str>) -> Option<String> {
         let dialect = if destination.contains('*') { PatternDialect::DocsJson } else { PatternDialect::Netlify };
         let pattern = Pattern::parse(source, dialect).unwrap();
         let target = RuleDestination::parse(destination, pattern.names()).unwrap();
@@ -301,7 +302,11 @@ mod tests {
             ("/a", "/é \"%20", "/a", "/docs/%C3%A9%20%22%20"),
             ("/a/*", "/:splat", "/a/\r\nb", "/docs/%0D%0Ab"),
         ] {
-            assert_eq!(led(source, destination, address, None).as_deref(), Some(expected), "{destination} {address}");
+            assert_eq!(
+                location_for(source, destination, address, None).as_deref(),
+                Some(expected),
+                "{destination} {address}"
+            );
         }
     }
 
@@ -314,7 +319,11 @@ mod tests {
             ("/a/*", "https://x.example/:splat", "/a/@evil.example", "https://x.example/@evil.example"),
             ("/a/*", "https://x.example?:splat", "/a/@evil.example/", "https://x.example/?%40evil.example/"),
         ] {
-            assert_eq!(led(source, destination, address, None).as_deref(), Some(expected), "{destination} {address}");
+            assert_eq!(
+                location_for(source, destination, address, None).as_deref(),
+                Some(expected),
+                "{destination} {address}"
+            );
         }
         let pattern = Pattern::parse("/a/*", PatternDialect::Netlify).unwrap();
         let target = RuleDestination::parse("/:splat", pattern.names()).unwrap();
@@ -353,7 +362,11 @@ mod tests {
             ("/b?", "x=1", "/docs/b?x=1"),
             ("https://x.example/b?x=2#c", "y=3", "https://x.example/b?x=2&y=3#c"),
         ] {
-            assert_eq!(led("/a", destination, "/a", Some(query)).as_deref(), Some(expected), "{destination} {query}");
+            assert_eq!(
+                location_for("/a", destination, "/a", Some(query)).as_deref(),
+                Some(expected),
+                "{destination} {query}"
+            );
         }
     }
 
@@ -377,7 +390,7 @@ mod tests {
     fn a_location_is_bounded_whatever_is_asked_for() {
         let destination = format!("/{}", ":splat".repeat(MAX_NAMED_CAPTURES));
         let long = format!("/a/{}", "x".repeat(60_000));
-        assert_eq!(led("/a/*", &destination, &long, None), None);
+        assert_eq!(location_for("/a/*", &destination, &long, None), None);
         assert!(RuleDestination::parse(&format!("{destination}:splat"), &["splat".into()]).is_err());
         assert!(RuleDestination::parse(&format!("/{}", "a".repeat(MAX_SOURCE_BYTES)), &[]).is_err());
     }
@@ -404,26 +417,28 @@ mod tests {
 
     #[test]
     fn a_destination_has_as_much_as_it_may_and_no_more() {
-        let is_read = |text: &str| RuleDestination::parse(text, &["splat".into()]).is_ok();
+        let is_valid = |text: &str| RuleDestination::parse(text, &["splat".into()]).is_ok();
         let query = |parameters: usize| format!("/?{}", "x=1&".repeat(parameters));
-        assert!(is_read(&query(MAX_QUERY_PARAMETERS)) && !is_read(&query(MAX_QUERY_PARAMETERS + 1)));
+        assert!(is_valid(&query(MAX_QUERY_PARAMETERS)) && !is_valid(&query(MAX_QUERY_PARAMETERS + 1)));
         let parts = |path: usize, query: usize, fragment: usize| {
             format!("/{}?{}#{}", ":splat".repeat(path), ":splat".repeat(query), ":splat".repeat(fragment))
         };
         assert!(
-            is_read(&parts(6, 5, 5))
-                && !is_read(&parts(7, 5, 5))
-                && !is_read(&parts(6, 6, 5))
-                && !is_read(&parts(6, 5, 6))
+            is_valid(&parts(6, 5, 5))
+                && !is_valid(&parts(7, 5, 5))
+                && !is_valid(&parts(6, 6, 5))
+                && !is_valid(&parts(6, 5, 6))
         );
         let long = |len: usize| format!("/{}", "a".repeat(len - 1));
-        assert!(is_read(&long(MAX_SOURCE_BYTES)) && !is_read(&long(MAX_SOURCE_BYTES + 1)));
-        let of = |len: usize| led("/a/*", "https://x.example/:splat", &format!("/a/{}", "x".repeat(len - 18)), None);
+        assert!(is_valid(&long(MAX_SOURCE_BYTES)) && !is_valid(&long(MAX_SOURCE_BYTES + 1)));
+        let location_of_len = |len: usize| {
+            location_for("/a/*", "https://x.example/:splat", &format!("/a/{}", "x".repeat(len - 18)), None)
+        };
         assert_eq!(
-            (of(MAX_LOCATION_BYTES).as_ref().map(String::len), of(MAX_LOCATION_BYTES + 1)),
+            (location_of_len(MAX_LOCATION_BYTES).as_ref().map(String::len), location_of_len(MAX_LOCATION_BYTES + 1)),
             (Some(MAX_LOCATION_BYTES), None)
         );
-        assert_eq!(led("/a", "/b", "/a", Some(&"x".repeat(MAX_LOCATION_BYTES))), None);
+        assert_eq!(location_for("/a", "/b", "/a", Some(&"x".repeat(MAX_LOCATION_BYTES))), None);
     }
 
     #[test]
@@ -441,7 +456,11 @@ mod tests {
             ),
             ("/a%2f \"<>\\^`{|}", "/docs/a%2f%20%22%3C%3E%5C%5E%60%7B%7C%7D"),
         ] {
-            assert_eq!(led("/*", destination, &format!("/{all}"), None).as_deref(), Some(expected), "{destination}");
+            assert_eq!(
+                location_for("/*", destination, &format!("/{all}"), None).as_deref(),
+                Some(expected),
+                "{destination}"
+            );
         }
         for (destination, query, expected) in [
             ("/b?own", "own=1&x&&y=2", "/docs/b?own&x&y=2"),

@@ -26,18 +26,18 @@ struct Redirect {
 }
 
 /// Reads the redirects of a file with this name. A file without `redirects` is accepted, because other programs also
-/// have a `docs.json`; with `must` it is a fault.
-pub fn read_redirects(text: &str, name: &str, must: bool, draft: &mut RuleDraft) {
+/// have a `docs.json`; with `is_required` it is a fault.
+pub fn read_redirects(text: &str, name: &str, is_required: bool, draft: &mut RuleDraft) {
     let text = text.trim_start_matches('\u{feff}').trim();
     let list = if text.starts_with('[') {
-        if !must {
+        if !is_required {
             return;
         }
         serde_json::from_str::<Vec<&RawValue>>(text)
     } else {
         match serde_json::from_str::<DocsJson<'_>>(text) {
             Ok(DocsJson { redirects: Some(list) }) => serde_json::from_str::<Vec<&RawValue>>(list.get()),
-            Ok(DocsJson { redirects: None }) if must => {
+            Ok(DocsJson { redirects: None }) if is_required => {
                 return draft.add_fault(name.to_owned(), "it has no redirects".to_owned());
             }
             Ok(DocsJson { redirects: None }) => return,
@@ -45,7 +45,7 @@ pub fn read_redirects(text: &str, name: &str, must: bool, draft: &mut RuleDraft)
         }
     };
     match list {
-        Err(error) => draft.add_fault(name.to_owned(), format!("its redirects are not understood: {error}")),
+        Err(error) => draft.add_fault(name.to_owned(), format!("its redirects cannot be parsed: {error}")),
         Ok(list) => {
             let before = draft.fault_count;
             for (number, item) in list.iter().enumerate() {
@@ -69,9 +69,9 @@ fn parse_redirect(item: &RawValue, place: String) -> Result<RedirectRule, String
 mod tests {
     use super::*;
 
-    fn read(text: &str, must: bool) -> (Vec<(String, u16)>, Vec<String>) {
+    fn read(text: &str, is_required: bool) -> (Vec<(String, u16)>, Vec<String>) {
         let mut draft = RuleDraft::default();
-        read_redirects(text, FILE_NAME, must, &mut draft);
+        read_redirects(text, FILE_NAME, is_required, &mut draft);
         let rules = draft.rules.iter().map(|rule| (rule.source.to_string(), rule.action.status()));
         (rules.collect(), draft.faults.iter().map(ToString::to_string).collect())
     }
@@ -97,6 +97,7 @@ mod tests {
         assert!(faults[0].starts_with("docs.json: redirects[0]: missing field `destination`"), "{faults:?}");
     }
 
+    // Regression: millions of invalid entries of a `docs.json` were read one by one.
     #[test]
     fn a_file_of_mistakes_is_not_read_to_its_end() {
         let wrong = "7,".repeat(3_000);
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_has_to_be_there_is_missed_and_what_is_broken_is_told() {
-        for (text, must, rules, faults) in [
+        for (text, is_required, rules, faults) in [
             ("\u{feff} {\"redirects\": [{\"source\": \"/a\", \"destination\": \"/b\"}]}", false, 1, 0),
             ("\u{feff}\n[{\"source\": \"/a\", \"destination\": \"/b\"}]", true, 1, 0),
             ("[{\"source\": \"/a\", \"destination\": \"/b\"}]", false, 0, 0),
@@ -129,7 +130,7 @@ mod tests {
             ("", false, 0, 1),
             ("7", true, 0, 1),
         ] {
-            let (read, wrong) = read(text, must);
+            let (read, wrong) = read(text, is_required);
             assert_eq!((read.len(), wrong.len()), (rules, faults), "{text}");
         }
     }

@@ -7,12 +7,13 @@ use super::rule_draft::RuleDraft;
 
 pub use crate::lookup::unserved_paths::{HEADERS_FILE, REDIRECTS_FILE};
 
-/// The maximum length of a line in bytes. A longer line is left out.
+/// The maximum length of a line in bytes. A longer line is ignored.
 const MAX_LINE_BYTES: usize = 5_000;
-/// The status of a redirect that names none.
+/// The status of a redirect without one.
 const DEFAULT_STATUS: u16 = 301;
 
-/// Reads the lines of a `_redirects`: `source destination [status][!]`. `name` is the name of the file in messages.
+/// Reads the lines of a `_redirects` file: `source destination [status][!]`. `name` is the name of the file in
+/// messages.
 pub fn read_redirects(text: &str, name: &str, draft: &mut RuleDraft) {
     let before = draft.fault_count;
     for (number, line) in (1..).zip(lines(text)) {
@@ -38,30 +39,30 @@ fn parse_redirect(line: &str, place: String) -> Result<RedirectRule, String> {
     let mut words = line.split_whitespace();
     let source = words.next().unwrap_or_default();
     let rest: Vec<&str> = words.collect();
-    let Some(at) = rest.iter().position(|word| word.starts_with('/') || word.contains("://")) else {
+    let Some(destination_index) = rest.iter().position(|word| word.starts_with('/') || word.contains("://")) else {
         return Err(match rest.first() {
             None => "the line has no destination: write it like /old /new 301".to_owned(),
-            Some(word) => format!("{word:?} is no destination: write it like /new or https://host/new"),
+            Some(word) => format!("{word:?} is not a destination: write it like /new or https://host/new"),
         });
     };
-    if at > 0 {
-        return Err(format!("conditions on the query ({}) are not understood", rest[0]));
+    if destination_index > 0 {
+        return Err(format!("conditions on the query ({}) are not supported", rest[0]));
     }
     let (mut action, mut force) = (RuleAction::from_status(DEFAULT_STATUS)?, false);
     for (number, word) in rest[1..].iter().enumerate() {
         let status = word.strip_suffix('!').unwrap_or(word);
         match status.parse::<u16>() {
             Ok(status) if number == 0 => (action, force) = (RuleAction::from_status(status)?, word.ends_with('!')),
-            _ => return Err(format!("conditions ({word}) are not understood")),
+            _ => return Err(format!("conditions ({word}) are not supported")),
         }
     }
     RedirectRule::new(place, source, rest[0], PatternDialect::Netlify, action, force)
 }
 
-/// Reads the blocks of a `_headers`: a line with a pattern, followed by indented lines `Name: value`, or `! Name` to
-/// remove a field.
+/// Reads the blocks of a `_headers` file: a line with a pattern, followed by indented lines `Name: value`, or `! Name`
+/// to remove a field.
 pub fn read_headers(text: &str, name: &str, draft: &mut RuleDraft) {
-    // `None` after a faulty pattern, whose lines are left out with it.
+    // `None` after a faulty pattern, whose lines are ignored.
     let mut block: Option<usize> = None;
     let before = draft.fault_count;
     for (number, line) in (1..).zip(lines(text)) {
@@ -82,21 +83,21 @@ pub fn read_headers(text: &str, name: &str, draft: &mut RuleDraft) {
                 .and_then(|pattern| draft.fields.add_block(pattern))
             {
                 Ok(number) => Some(number),
-                Err(what) => {
-                    draft.add_fault(place, what);
+                Err(message) => {
+                    draft.add_fault(place, message);
                     None
                 }
             };
             continue;
         }
         let Some(block) = block else { continue };
-        let taken = match trimmed.strip_prefix('!') {
+        let result = match trimmed.strip_prefix('!') {
             Some(name) => draft.fields.add_removal(block, name.trim()),
             None => header_fields::split_field(trimmed)
                 .and_then(|(name, value)| draft.fields.add_field(block, name, value, RuleOwner::Bundle)),
         };
-        if let Err(what) = taken {
-            draft.add_fault(place, what);
+        if let Err(message) = result {
+            draft.add_fault(place, message);
         }
     }
 }
@@ -116,14 +117,14 @@ mod tests {
             ("/a https://x.example/b", Ok((301, false))),
             ("/a /b#c 301", Ok((301, false))),
             ("/a", Err("no destination")),
-            ("/a b", Err("is no destination")),
+            ("/a b", Err("is not a destination")),
             ("/a id=:id /b", Err("conditions on the query")),
             ("/a /b 302 Country=de", Err("conditions (Country=de)")),
             ("/a /b 418", Err("the status 418")),
             ("/a /b 99999", Err("conditions")),
-            ("/a/* https://x.example/:splat 200", Err("not passed on")),
+            ("/a/* https://x.example/:splat 200", Err("cannot serve")),
             ("https://x.example/a /b", Err("names a host")),
-            ("a /b", Err("no address")),
+            ("a /b", Err("not an address")),
         ] {
             let mut draft = RuleDraft::default();
             read_redirects(line, REDIRECTS_FILE, &mut draft);
@@ -133,10 +134,10 @@ mod tests {
                     let rule = &draft.rules[0];
                     assert_eq!((rule.action.status(), rule.force), (status, force), "{line}");
                 }
-                Err(why) => {
+                Err(expected) => {
                     assert!(draft.rules.is_empty(), "{line}");
-                    let told = draft.faults[0].to_string();
-                    assert!(told.starts_with("_redirects:1: ") && told.contains(why), "{line}: {told}");
+                    let fault = draft.faults[0].to_string();
+                    assert!(fault.starts_with("_redirects:1: ") && fault.contains(expected), "{line}: {fault}");
                 }
             }
         }
@@ -151,7 +152,7 @@ mod tests {
     }
 
     /// The places of the faults, and the header fields for an address.
-    fn told(text: &str, address: &str) -> (Vec<String>, Vec<String>) {
+    fn read_fields(text: &str, address: &str) -> (Vec<String>, Vec<String>) {
         let mut draft = RuleDraft::default();
         read_headers(text, HEADERS_FILE, &mut draft);
         let mut map = http::HeaderMap::new();
@@ -177,9 +178,9 @@ mod tests {
             ("/a\n  Set-Cookie: a=b\n", &["_headers:2"], &none),
             ("/a\nX-A: 1\n  X-B: 1\n", &["_headers:2"], &none),
         ] {
-            let (wrong, said) = told(text, "/a");
+            let (found_faults, found_fields) = read_fields(text, "/a");
             assert_eq!(
-                (wrong, said),
+                (found_faults, found_fields),
                 (faults.iter().map(|&f| f.to_owned()).collect(), fields.iter().map(|&f| f.to_owned()).collect()),
                 "{text}"
             );
@@ -188,13 +189,13 @@ mod tests {
 
     #[test]
     fn a_line_counts_up_to_its_length() {
-        for (more, is_read) in [(0, true), (1, false)] {
-            let value = "x".repeat(MAX_LINE_BYTES + more - "  X-A: ".len());
-            let (faults, fields) = told(&format!("/a\n  X-A: {value}\n  X-B: 1\n"), "/a");
+        for (extra_bytes, is_read) in [(0, true), (1, false)] {
+            let value = "x".repeat(MAX_LINE_BYTES + extra_bytes - "  X-A: ".len());
+            let (faults, fields) = read_fields(&format!("/a\n  X-A: {value}\n  X-B: 1\n"), "/a");
             assert_eq!((faults.len(), fields.len()), if is_read { (0, 2) } else { (1, 1) });
             let mut draft = RuleDraft::default();
             read_redirects(
-                &format!("/a{}/b\n/c /d\n", " ".repeat(MAX_LINE_BYTES + more - 4)),
+                &format!("/a{}/b\n/c /d\n", " ".repeat(MAX_LINE_BYTES + extra_bytes - 4)),
                 REDIRECTS_FILE,
                 &mut draft,
             );

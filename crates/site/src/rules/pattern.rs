@@ -1,8 +1,9 @@
 //! The pattern of a rule: a source with `*` and `:name`.
 //!
 //! There are two dialects. In `_redirects` and `_headers` of hosting services, one `*` stands for everything that
-//! follows, slashes included. In a `docs.json`, `:name*` does, and a `*` after the beginning of a segment stands for
-//! the rest of that segment. In both, a match takes one pass over the address, without backtracking.
+//! follows, slashes included. In a `docs.json`, `:name*` stands for everything that follows, and a `*` after the
+//! beginning of a segment stands for the rest of that segment. In both, a match takes one pass over the address,
+//! without backtracking.
 
 use percent_encoding::percent_decode_str;
 
@@ -33,9 +34,9 @@ enum PatternToken {
 
 /// The part that stands for any number of segments, and the tokens after it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Tail {
-    /// Whether it stands for whole segments. Then the slash before it may be missing together with them.
-    is_whole: bool,
+struct PatternTail {
+    /// Whether it stands for whole segments. Then the slash before them may be missing if there are none.
+    is_whole_segments: bool,
     end: Vec<PatternToken>,
 }
 
@@ -43,7 +44,7 @@ struct Tail {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pattern {
     head: Vec<PatternToken>,
-    tail: Option<Tail>,
+    tail: Option<PatternTail>,
     names: Vec<Box<str>>,
 }
 
@@ -86,45 +87,45 @@ impl Pattern {
     /// Parses a source: an address of the site with its leading slash, percent-encoded where necessary.
     pub fn parse(source: &str, dialect: PatternDialect) -> Result<Pattern, String> {
         check_source(source)?;
-        let bare = if source == "/" { source } else { source.strip_suffix('/').unwrap_or(source) };
-        let mut reading = PatternParser::default();
+        let trimmed = if source == "/" { source } else { source.strip_suffix('/').unwrap_or(source) };
+        let mut parser = PatternParser::default();
         let mut head = None;
-        for segment in bare.split('/').skip(1) {
-            reading.literal.push(b'/');
-            let star = classify_segment(segment, dialect)?;
-            match star {
-                SegmentKind::None => reading.literal.extend(decode_literal(segment)?),
-                SegmentKind::Segment(name) => reading.capture(PatternToken::Segment, name),
+        for segment in trimmed.split('/').skip(1) {
+            parser.literal.push(b'/');
+            let kind = classify_segment(segment, dialect)?;
+            match kind {
+                SegmentKind::Literal => parser.literal.extend(decode_literal(segment)?),
+                SegmentKind::Segment(name) => parser.capture(PatternToken::Segment, name),
                 SegmentKind::Rest(before) => {
-                    reading.literal.extend(decode_literal(before)?);
-                    reading.capture(PatternToken::Rest, "*");
+                    parser.literal.extend(decode_literal(before)?);
+                    parser.capture(PatternToken::Rest, "*");
                 }
-                SegmentKind::All { before, after, name } => {
+                SegmentKind::AnySegments { before, after, name } => {
                     if head.is_some() {
                         return Err("only one * can stand for any number of segments".to_owned());
                     }
-                    let is_whole = before.is_empty() && after.is_empty();
-                    if is_whole {
-                        reading.literal.pop();
+                    let is_whole_segments = before.is_empty() && after.is_empty();
+                    if is_whole_segments {
+                        parser.literal.pop();
                     }
-                    reading.literal.extend(decode_literal(before)?);
-                    reading.flush();
-                    reading.names.push(name.into());
-                    head = Some((std::mem::take(&mut reading.tokens), is_whole));
-                    reading.literal.extend(decode_literal(after)?);
+                    parser.literal.extend(decode_literal(before)?);
+                    parser.flush();
+                    parser.names.push(name.into());
+                    head = Some((std::mem::take(&mut parser.tokens), is_whole_segments));
+                    parser.literal.extend(decode_literal(after)?);
                 }
             }
         }
-        reading.flush();
-        let PatternParser { tokens, names, .. } = reading;
+        parser.flush();
+        let PatternParser { tokens, names, .. } = parser;
         if names.len() > MAX_CAPTURES {
-            return Err(format!("at most {MAX_CAPTURES} parts of an address can be taken over"));
+            return Err(format!("a source can have at most {MAX_CAPTURES} parts with * or :name"));
         }
-        let Some((head, is_whole)) = head else { return Ok(Pattern { head: tokens, tail: None, names }) };
+        let Some((head, is_whole_segments)) = head else { return Ok(Pattern { head: tokens, tail: None, names }) };
         if tokens.contains(&PatternToken::Rest) {
             return Err("no other * can follow the one that stands for any number of segments".to_owned());
         }
-        Ok(Pattern { head, tail: Some(Tail { is_whole, end: tokens }), names })
+        Ok(Pattern { head, tail: Some(PatternTail { is_whole_segments, end: tokens }), names })
     }
 
     /// Returns the address, without a trailing slash, if the pattern matches only one.
@@ -144,8 +145,8 @@ impl Pattern {
     pub fn matches<'a>(&self, address: &'a [u8]) -> Option<Captures<'a>> {
         let mut captures = Captures::default();
         let mut number = 0;
-        let takes_end = self.tail.as_ref().is_some_and(|tail| tail.end.is_empty());
-        let mut rest = if takes_end { address } else { without_trailing_slash(address) };
+        let tail_ends_pattern = self.tail.as_ref().is_some_and(|tail| tail.end.is_empty());
+        let mut rest = if tail_ends_pattern { address } else { without_trailing_slash(address) };
         for token in &self.head {
             let end = match token {
                 PatternToken::Literal(literal) => {
@@ -160,10 +161,10 @@ impl Pattern {
             rest = &rest[end..];
         }
         let Some(tail) = &self.tail else { return rest.is_empty().then_some(captures) };
-        if tail.is_whole {
+        if tail.is_whole_segments {
             match rest.split_first() {
                 None if tail.end.is_empty() => return Some(captures),
-                Some((b'/', more)) => rest = more,
+                Some((b'/', after)) => rest = after,
                 _ => return None,
             }
         }
@@ -185,32 +186,36 @@ impl Pattern {
         Some(captures)
     }
 
-    /// Returns an address that matches the pattern, with `word` for each variable part.
-    pub fn example(&self, word: &str) -> Vec<u8> {
+    /// Returns an address that matches the pattern, with `filler` for each variable part.
+    pub fn example(&self, filler: &str) -> Vec<u8> {
         let mut address = Vec::new();
         let end = self.tail.iter().flat_map(|tail| &tail.end);
-        let put = |address: &mut Vec<u8>, token: &PatternToken| match token {
+        let append = |address: &mut Vec<u8>, token: &PatternToken| match token {
             PatternToken::Literal(literal) => address.extend_from_slice(literal),
-            PatternToken::Segment | PatternToken::Rest => address.extend_from_slice(word.as_bytes()),
+            PatternToken::Segment | PatternToken::Rest => address.extend_from_slice(filler.as_bytes()),
         };
-        self.head.iter().for_each(|token| put(&mut address, token));
+        self.head.iter().for_each(|token| append(&mut address, token));
         if let Some(tail) = &self.tail {
-            if tail.is_whole {
+            if tail.is_whole_segments {
                 address.push(b'/');
             }
-            address.extend_from_slice(word.as_bytes());
+            address.extend_from_slice(filler.as_bytes());
         }
-        end.for_each(|token| put(&mut address, token));
+        end.for_each(|token| append(&mut address, token));
         address
     }
 }
 
 /// The meaning of a segment of a source.
 enum SegmentKind<'a> {
-    None,
+    /// Fixed text.
+    Literal,
+    /// A capture of the whole segment, with this name.
     Segment(&'a str),
+    /// This text, then a capture of the rest of the segment.
     Rest(&'a str),
-    All { before: &'a str, after: &'a str, name: &'a str },
+    /// A capture of any number of segments, between two texts.
+    AnySegments { before: &'a str, after: &'a str, name: &'a str },
 }
 
 fn classify_segment(segment: &str, dialect: PatternDialect) -> Result<SegmentKind<'_>, String> {
@@ -219,18 +224,18 @@ fn classify_segment(segment: &str, dialect: PatternDialect) -> Result<SegmentKin
         if !name.is_empty() {
             return match &rest[name.len()..] {
                 "" => Ok(SegmentKind::Segment(name)),
-                "*" => Ok(SegmentKind::All { before: "", after: "", name }),
-                _ => Err(format!(":{name} stands for a whole segment: what follows it is not understood")),
+                "*" => Ok(SegmentKind::AnySegments { before: "", after: "", name }),
+                _ => Err(format!(":{name} stands for a whole segment; the text after it is not supported")),
             };
         }
     }
-    let Some((before, after)) = segment.split_once('*') else { return Ok(SegmentKind::None) };
+    let Some((before, after)) = segment.split_once('*') else { return Ok(SegmentKind::Literal) };
     match dialect {
-        _ if after.contains('*') => Err("one * a segment is understood".to_owned()),
-        _ if segment == "*" => Ok(SegmentKind::All { before, after, name: "splat" }),
-        PatternDialect::Netlify => Ok(SegmentKind::All { before, after, name: "splat" }),
+        _ if after.contains('*') => Err("a segment can have only one *".to_owned()),
+        _ if segment == "*" => Ok(SegmentKind::AnySegments { before, after, name: "splat" }),
+        PatternDialect::Netlify => Ok(SegmentKind::AnySegments { before, after, name: "splat" }),
         PatternDialect::DocsJson if after.is_empty() => Ok(SegmentKind::Rest(before)),
-        PatternDialect::DocsJson => Err("a * stands at the end of a segment".to_owned()),
+        PatternDialect::DocsJson => Err("a * must be at the end of a segment".to_owned()),
     }
 }
 
@@ -242,16 +247,16 @@ pub(super) fn name_len(text: &str) -> usize {
     text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len())
 }
 
-/// Checks that a source is an address, and one that a request can have.
+/// Checks that a source is an address that a request can have.
 fn check_source(source: &str) -> Result<(), String> {
     if source.len() > MAX_SOURCE_BYTES {
         return Err(format!("the source is longer than {MAX_SOURCE_BYTES} bytes"));
     }
     if source.contains("://") {
-        return Err("the source names a host: rules are about addresses of this site".to_owned());
+        return Err("the source names a host; rules apply to addresses of this site only".to_owned());
     }
     if !source.starts_with('/') {
-        return Err("the source is no address: write it like /guides/start".to_owned());
+        return Err("the source is not an address: write it like /guides/start".to_owned());
     }
     if source.contains(['?', '#']) {
         return Err("the source has a query or a fragment, which are not compared".to_owned());
@@ -260,11 +265,11 @@ fn check_source(source: &str) -> Result<(), String> {
         return Err("the source has a space or a control character: write it percent-encoded".to_owned());
     }
     if source.split('/').skip(1).any(|segment| matches!(segment, "." | "..")) {
-        return Err("no address has . or .. in it: this can never match".to_owned());
+        return Err("no address has . or .. in it: the source can never match".to_owned());
     }
     let path: Vec<u8> = percent_decode_str(&source[1..]).collect();
     if path.split(|&b| b == b'/').next() == Some(crate::lookup::unserved_paths::RESERVED_FOLDER) {
-        return Err("addresses below /_docwharf/ are docwharf's own: this can never match".to_owned());
+        return Err("addresses below /_docwharf/ are reserved for docwharf: the source can never match".to_owned());
     }
     Ok(())
 }
@@ -272,7 +277,7 @@ fn check_source(source: &str) -> Result<(), String> {
 fn decode_literal(text: &str) -> Result<Vec<u8>, String> {
     let bytes: Vec<u8> = percent_decode_str(text).collect();
     if bytes.iter().any(|&b| b < 0x20 || b == 0x7f) {
-        return Err("no address has control characters in it: this can never match".to_owned());
+        return Err("no address has control characters in it: the source can never match".to_owned());
     }
     Ok(bytes)
 }
@@ -280,7 +285,7 @@ fn decode_literal(text: &str) -> Result<Vec<u8>, String> {
 /// Returns an address without its trailing slash.
 pub fn without_trailing_slash(address: &[u8]) -> &[u8] {
     match address.strip_suffix(b"/") {
-        Some(bare) if !bare.is_empty() => bare,
+        Some(trimmed) if !trimmed.is_empty() => trimmed,
         _ => address,
     }
 }
@@ -294,11 +299,11 @@ fn first_segment_len(rest: &[u8]) -> usize {
 mod tests {
     use super::*;
 
-    fn parts(source: &str, dialect: PatternDialect, address: &str) -> Option<Vec<String>> {
+    fn capture_texts(source: &str, dialect: PatternDialect, address: &str) -> Option<Vec<String>> {
         let pattern = Pattern::parse(source, dialect).unwrap();
         let captures = pattern.matches(address.as_bytes())?;
-        let of = |n| String::from_utf8(captures.get(n).to_vec()).unwrap();
-        Some((0..pattern.names().len()).map(of).collect())
+        let text = |n| String::from_utf8(captures.get(n).to_vec()).unwrap();
+        Some((0..pattern.names().len()).map(text).collect())
     }
 
     #[test]
@@ -341,17 +346,17 @@ mod tests {
         ];
         for &(source, dialect, address, expected) in cases {
             let expected = expected.map(|parts| parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
-            let found = parts(source, dialect, address);
-            assert_eq!(found, expected, "{source} {address}");
+            let captures = capture_texts(source, dialect, address);
+            assert_eq!(captures, expected, "{source} {address}");
         }
     }
 
     #[test]
     fn what_can_be_no_source_says_why() {
         use PatternDialect::{DocsJson, Netlify};
-        for (source, dialect, why) in [
-            ("a", Netlify, "no address"),
-            ("", DocsJson, "no address"),
+        for (source, dialect, expected) in [
+            ("a", Netlify, "not an address"),
+            ("", DocsJson, "not an address"),
             ("https://x.example/a", Netlify, "names a host"),
             ("/a?b=c", DocsJson, "query"),
             ("/a#b", DocsJson, "fragment"),
@@ -360,15 +365,15 @@ mod tests {
             ("/_docwharf/search", DocsJson, "never match"),
             ("/%5Fdocwharf", DocsJson, "never match"),
             ("/*/*", Netlify, "only one *"),
-            ("/a**", Netlify, "one * a segment"),
+            ("/a**", Netlify, "only one *"),
             ("/*.css", DocsJson, "end of a segment"),
             ("/:slug(.*)", DocsJson, "whole segment"),
             ("/:slug?", DocsJson, "query"),
             ("/:a*/b-*", DocsJson, "no other *"),
             ("/:a/:b/:c/:d/:e/:f/:g/:h/:i", DocsJson, "at most 8"),
         ] {
-            let told = Pattern::parse(source, dialect).unwrap_err();
-            assert!(told.contains(why), "{source}: {told}");
+            let error = Pattern::parse(source, dialect).unwrap_err();
+            assert!(error.contains(expected), "{source}: {error}");
         }
         assert!(Pattern::parse(&format!("/{}", "a".repeat(MAX_SOURCE_BYTES)), DocsJson).is_err());
     }
@@ -396,9 +401,9 @@ mod tests {
             assert!(is_source("/:a/:b/:c/:d/:e/:f/:g/*", dialect) && !is_source("/:a/:b/:c/:d/:e/:f/:g/:h/*", dialect));
         }
         let eight = ["1", "2", "3", "4", "5", "6", "7", "8/9"].map(str::to_owned).to_vec();
-        assert_eq!(parts("/:a/:b/:c/:d/:e/:f/:g/*", Netlify, "/1/2/3/4/5/6/7/8/9"), Some(eight));
+        assert_eq!(capture_texts("/:a/:b/:c/:d/:e/:f/:g/*", Netlify, "/1/2/3/4/5/6/7/8/9"), Some(eight));
         let mixed = ["1", "2/3", "4", "5"].map(str::to_owned).to_vec();
-        assert_eq!(parts("/:a/:b*/:c/x/:d", DocsJson, "/1/2/3/4/x/5/"), Some(mixed));
+        assert_eq!(capture_texts("/:a/:b*/:c/x/:d", DocsJson, "/1/2/3/4/x/5/"), Some(mixed));
         for (source, dialect, expected) in [
             ("/a b", DocsJson, false),
             ("/a%20b", DocsJson, true),
@@ -456,7 +461,7 @@ mod tests {
         ];
         for (source, dialect, address, expected) in cases {
             let expected = expected.map(|parts| parts.iter().map(|&part| part.to_owned()).collect::<Vec<_>>());
-            assert_eq!(parts(source, dialect, address), expected, "{source} {address}");
+            assert_eq!(capture_texts(source, dialect, address), expected, "{source} {address}");
         }
     }
 }

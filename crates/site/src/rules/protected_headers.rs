@@ -7,13 +7,13 @@ use crate::external::address::{AddressTarget, classify_address};
 /// The directives of a Content-Security-Policy that send reports.
 const REPORT_DIRECTIVES: [&str; 2] = ["report-uri", "report-to"];
 
-/// The settings of the operator that a bundle must not undo.
+/// The settings of the operator that a bundle must not override.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the settings are independent
 pub struct ProtectedHeaders {
     /// The operator has set a referrer policy.
     pub has_referrer: bool,
-    /// The operator has set which sites may show pages in a frame.
+    /// The operator has decided which sites may show pages in a frame.
     pub has_frames: bool,
     /// Browsers must not connect to other origins.
     pub is_airgapped: bool,
@@ -30,8 +30,8 @@ impl ProtectedHeaders {
             "x-frame-options" => !self.has_frames,
             "link" => !self.is_airgapped || !links_to_other_origin(text),
             "cache-control" => !self.is_closed || !is_for_shared_caches(text),
-            // Some caches obey this field in place of Cache-Control, as they do the targeted fields of RFC 9213
-            // (`…-cache-control`).
+            // Some caches obey this field instead of Cache-Control, and the targeted fields of RFC 9213
+            // (`…-cache-control`), too.
             "surrogate-control" => !self.is_closed,
             name => !self.is_closed || !(name.ends_with("-cache-control") || name.starts_with("access-control-")),
         }
@@ -47,24 +47,27 @@ fn links_to_other_origin(text: &str) -> bool {
 /// Whether a `Cache-Control` value lets a shared cache store the response to a request with credentials (RFC 9111,
 /// 3.5).
 fn is_for_shared_caches(text: &str) -> bool {
-    const SHARED: [&str; 3] = ["public", "s-maxage", "must-revalidate"];
+    const SHARED_CACHE_DIRECTIVES: [&str; 3] = ["public", "s-maxage", "must-revalidate"];
     let words = text.split([',', ';', ' ', '\t', '=', '"']);
-    words.into_iter().any(|word| SHARED.iter().any(|shared| word.eq_ignore_ascii_case(shared)))
+    words.into_iter().any(|word| SHARED_CACHE_DIRECTIVES.iter().any(|shared| word.eq_ignore_ascii_case(shared)))
 }
 
 /// Removes the reporting directives from a list of policies; `None` if it has none. A comma ends a policy (CSP3,
 /// 2.2.2).
 pub(super) fn remove_report_directives(text: &str) -> Option<String> {
-    let reports = |directive: &str| {
+    let is_report_directive = |directive: &str| {
         let name = directive.split_ascii_whitespace().next().unwrap_or_default();
         REPORT_DIRECTIVES.iter().any(|report| name.eq_ignore_ascii_case(report))
     };
-    if !text.split([',', ';']).any(reports) {
+    if !text.split([',', ';']).any(is_report_directive) {
         return None;
     }
     let policies = text.split(',').map(|policy| {
-        let kept = policy.split(';').map(str::trim).filter(|directive| !directive.is_empty() && !reports(directive));
-        kept.collect::<Vec<_>>().join("; ")
+        let directives = policy
+            .split(';')
+            .map(str::trim)
+            .filter(|directive| !directive.is_empty() && !is_report_directive(directive));
+        directives.collect::<Vec<_>>().join("; ")
     });
     Some(policies.filter(|policy| !policy.is_empty()).collect::<Vec<_>>().join(", "))
 }
@@ -93,7 +96,7 @@ mod tests {
         let closed = ProtectedHeaders { is_closed: true, ..ProtectedHeaders::default() };
         let frames = ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() };
         let referrer = ProtectedHeaders { has_referrer: true, ..ProtectedHeaders::default() };
-        for (ground, name, value, may) in [
+        for (protected, name, value, is_allowed) in [
             (airgapped, "link", "</a.css>; rel=preload; as=style", true),
             (airgapped, "link", "<a.css>; rel=preload, <?x=http://y>; rel=next", true),
             (airgapped, "link", "<https://x.example>; rel=preconnect", false),
@@ -117,7 +120,11 @@ mod tests {
             (referrer, "access-control-allow-origin", "*", true),
         ] {
             let name = HeaderName::from_static(name);
-            assert_eq!(ground.allows(&name, &HeaderValue::from_static(value)), may, "{ground:?} {name}: {value}");
+            assert_eq!(
+                protected.allows(&name, &HeaderValue::from_static(value)),
+                is_allowed,
+                "{protected:?} {name}: {value}"
+            );
             assert!(ProtectedHeaders::default().allows(&name, &HeaderValue::from_static(value)), "{name}: {value}");
         }
     }

@@ -1,10 +1,10 @@
-//! Decides the response to an address from rules and files. Pure; the server and the checks of a site before it is
-//! served call it.
+//! Decides the response to an address from rules and files. It does no I/O. The server calls it, and the checks of a
+//! site before it is served.
 //!
 //! **Order of precedence.** The operator's rules, in their order, then the bundle's: `_redirects`, then `docs.json`.
-//! Where the site has something at the address, in any form, only forced rules (`force = true`, or `!`) are tried. The
-//! first rule that leads to something other than the address itself counts; a rewrite to a missing file has no effect.
-//! Then the files of the site.
+//! Where the site has a file or page at the address, in any form, only forced rules (`force = true`, or `!`) are tried.
+//! The first rule that leads to another address than the requested one applies; a rewrite to a missing file has no
+//! effect. Then the files of the site.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,7 +24,7 @@ use super::rule_set::RuleSet;
 /// The maximum length of an address for which rules are tried, in bytes: a thousand patterns that capture a longer one
 /// would occupy a thread for a third of a second.
 const MAX_ADDRESS_BYTES: usize = 4096;
-/// The number of redirects that are followed to find the end of an address; browsers give up at 20.
+/// The number of redirects that are followed to find the end of a chain; browsers stop at 20.
 const MAX_REDIRECTS: usize = 20;
 
 /// The response to an address.
@@ -32,22 +32,22 @@ const MAX_REDIRECTS: usize = 20;
 pub enum RouteResult {
     /// This file.
     File(usize),
-    /// This file because of a rule, with this status, 200 or 404.
+    /// A rule serves this file with this status, 200 or 404.
     Rewritten(usize, u16),
-    /// A redirect because of a rule: the status and the value of `Location`.
+    /// A rule redirects: the status and the value of `Location`.
     RuleRedirect(u16, String),
     /// A redirect to the canonical address of the same page: the value of `Location`.
     CanonicalRedirect(String),
-    /// Nothing: 404.
-    Nothing,
+    /// No file and no rule: 404.
+    NotFound,
 }
 
-/// The settings of a look-up.
+/// The settings of a lookup.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteSettings<'a> {
     /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: &'a str,
-    /// The answer to several addresses of one page.
+    /// The response to the several addresses of one page.
     pub slashes: Slashes,
     /// The operator's rules.
     pub rules: &'a RuleSet,
@@ -57,7 +57,7 @@ pub struct RouteSettings<'a> {
 /// takes less than a nanosecond. Threads share it.
 #[derive(Debug)]
 pub struct ComparisonBudget {
-    most: u64,
+    limit: u64,
     spent: AtomicU64,
 }
 
@@ -67,12 +67,12 @@ impl ComparisonBudget {
 
     /// Creates a budget of `bytes` compared bytes.
     pub fn new(bytes: u64) -> ComparisonBudget {
-        ComparisonBudget { most: bytes, spent: AtomicU64::new(0) }
+        ComparisonBudget { limit: bytes, spent: AtomicU64::new(0) }
     }
 
-    /// Whether the budget is spent. Results from then on are not valid.
+    /// Whether the budget is spent. Later results are not valid.
     pub fn is_spent(&self) -> bool {
-        self.spent.load(Ordering::Relaxed) >= self.most
+        self.spent.load(Ordering::Relaxed) >= self.limit
     }
 
     /// Spends the cost of matching `patterns` patterns against an address.
@@ -86,7 +86,7 @@ impl ComparisonBudget {
     }
 
     fn spend(&self, bytes: usize) {
-        // Callers check `is_spent` after each step, so the sum never comes near the maximum of a u64.
+        // Callers check `is_spent` after each step, so the sum never reaches the maximum of a u64.
         self.spent.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 }
@@ -94,52 +94,52 @@ impl ComparisonBudget {
 /// Returns the response to a decoded address of the site with its leading slash.
 pub fn route_address(
     site: &impl SiteFiles,
-    ask: &RouteSettings<'_>,
+    settings: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
 ) -> RouteResult {
-    route_within(site, ask, address, query, None)
+    route_with_budget(site, settings, address, query, None)
 }
 
-/// As [`route_address`], with a budget for the comparisons.
-pub(super) fn route_within(
+/// Does what [`route_address`] does, with a budget for the comparisons.
+pub(super) fn route_with_budget(
     site: &impl SiteFiles,
-    ask: &RouteSettings<'_>,
+    settings: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
     budget: Option<&ComparisonBudget>,
 ) -> RouteResult {
-    let found = resolve_address(site, &address[1..], ask.slashes);
-    // Encoded as it goes into a `Location`, or is compared with one.
+    let resolved = resolve_address(site, &address[1..], settings.slashes);
+    // The query is encoded as in a `Location`, with which it is compared.
     let query = query.map(encode_query);
     let query = query.as_deref();
-    let has = found != LookupResult::Nothing;
-    // docwharf's own routes have no rules. An address with a `.` or `..` has none either: a captured one could leave
+    let has_file = resolved != LookupResult::NotFound;
+    // docwharf's own routes have no rules. An address with a `.` or `..` has none either: captured dots could leave
     // the folder to which a rule leads.
-    let may_ask = !ask.rules.is_empty_where(has) || !site.rules().is_empty_where(has);
-    if may_ask && may_match_rules(address) {
-        for rules in [ask.rules, site.rules()] {
+    let may_apply = !settings.rules.is_empty_for(has_file) || !site.rules().is_empty_for(has_file);
+    if may_apply && may_match_rules(address) {
+        for rules in [settings.rules, site.rules()] {
             if let Some(budget) = budget {
-                budget.spend_matches(rules.pattern_count(has), address);
+                budget.spend_matches(rules.pattern_count(has_file), address);
             }
-            let moved = rules.find_first(address, has, |rule, captures| {
+            let result = rules.find_first(address, has_file, |rule, captures| {
                 if let Some(budget) = budget {
                     budget.spend_follow();
                 }
-                follow_rule(site, ask, address, query, rule, &captures)
+                follow_rule(site, settings, address, query, rule, &captures)
             });
-            if let Some(moved) = moved {
-                return moved;
+            if let Some(result) = result {
+                return result;
             }
         }
     }
-    match found {
+    match resolved {
         LookupResult::File(file) => RouteResult::File(file),
         LookupResult::Redirect(path) => RouteResult::CanonicalRedirect(append_query(
-            format!("{}{}", ask.base_path, percent_encode(&path, encode_sets::LOCATION_PATH)),
+            format!("{}{}", settings.base_path, percent_encode(&path, encode_sets::LOCATION_PATH)),
             query,
         )),
-        LookupResult::Nothing => RouteResult::Nothing,
+        LookupResult::NotFound => RouteResult::NotFound,
     }
 }
 
@@ -154,7 +154,7 @@ fn may_match_rules(address: &[u8]) -> bool {
 /// Follows one rule that matches the address; `None` if it has no effect.
 pub(super) fn follow_rule(
     site: &impl SiteFiles,
-    ask: &RouteSettings<'_>,
+    settings: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
     rule: &RedirectRule,
@@ -162,23 +162,24 @@ pub(super) fn follow_rule(
 ) -> Option<RouteResult> {
     match rule.action {
         RuleAction::Rewrite(status) => {
-            let to = rule.target.address(captures);
-            let to = to.strip_prefix(b"/").unwrap_or(&to);
-            match resolve_address(site, to, Slashes::Serve) {
+            let target = rule.target.address(captures);
+            let target = target.strip_prefix(b"/").unwrap_or(&target);
+            match resolve_address(site, target, Slashes::Serve) {
                 LookupResult::File(file) => Some(RouteResult::Rewritten(file, status)),
                 _ => None,
             }
         }
         RuleAction::Redirect(status) => {
-            let location = rule.target.location(captures, ask.base_path, query)?;
-            let is_itself = !rule.target.is_elsewhere() && leads_back(&location, ask.base_path, address, query);
+            let location = rule.target.location(captures, settings.base_path, query)?;
+            let is_itself =
+                !rule.target.is_on_other_host() && redirects_to_itself(&location, settings.base_path, address, query);
             (!is_itself).then_some(RouteResult::RuleRedirect(status, location))
         }
     }
 }
 
 /// Whether a redirect within the site leads to the requested address and query.
-fn leads_back(location: &str, base_path: &str, address: &[u8], query: Option<&str>) -> bool {
+fn redirects_to_itself(location: &str, base_path: &str, address: &[u8], query: Option<&str>) -> bool {
     let location = location.split('#').next().unwrap_or_default();
     let (path, to_query) = location.split_once('?').map_or((location, None), |(path, query)| (path, Some(query)));
     let path = &path[base_path.len() - 1..];
@@ -199,39 +200,39 @@ pub enum RedirectEnd {
     /// A file, answered with 200.
     File,
     /// Another host.
-    Elsewhere,
+    OtherHost,
     /// A 404 at this decoded address.
-    Dead(Vec<u8>),
+    NotFound(Vec<u8>),
     /// A loop: the addresses of the chain.
     Loop(Vec<Vec<u8>>),
 }
 
-/// Follows a decoded address of the site, with its leading slash, through all redirects. The result is not valid once
-/// the budget is spent.
+/// Follows a decoded address of the site, with its leading slash, through all redirects. The result is not valid
+/// after the budget is spent.
 pub fn follow_to_end(
     site: &impl SiteFiles,
-    ask: &RouteSettings<'_>,
+    settings: &RouteSettings<'_>,
     address: &[u8],
     query: Option<&str>,
     budget: Option<&ComparisonBudget>,
 ) -> RedirectEnd {
-    let mut way: Vec<(Vec<u8>, Option<String>)> = Vec::new();
-    let mut at = (address.to_vec(), query.map(str::to_owned));
+    let mut chain: Vec<(Vec<u8>, Option<String>)> = Vec::new();
+    let mut current = (address.to_vec(), query.map(str::to_owned));
     loop {
-        let location = match route_within(site, ask, &at.0, at.1.as_deref(), budget) {
+        let location = match route_with_budget(site, settings, &current.0, current.1.as_deref(), budget) {
             _ if budget.is_some_and(ComparisonBudget::is_spent) => return RedirectEnd::File,
             RouteResult::File(_) | RouteResult::Rewritten(_, 200) => return RedirectEnd::File,
-            RouteResult::Nothing | RouteResult::Rewritten(..) => return RedirectEnd::Dead(at.0),
+            RouteResult::NotFound | RouteResult::Rewritten(..) => return RedirectEnd::NotFound(current.0),
             RouteResult::RuleRedirect(_, location) | RouteResult::CanonicalRedirect(location) => location,
         };
-        let Some(inside) = location.strip_prefix(ask.base_path) else { return RedirectEnd::Elsewhere };
-        let inside = inside.split('#').next().unwrap_or_default();
-        let (path, query) = inside.split_once('?').map_or((inside, None), |(path, query)| (path, Some(query)));
+        let Some(relative) = location.strip_prefix(settings.base_path) else { return RedirectEnd::OtherHost };
+        let relative = relative.split('#').next().unwrap_or_default();
+        let (path, query) = relative.split_once('?').map_or((relative, None), |(path, query)| (path, Some(query)));
         let next = std::iter::once(b'/').chain(percent_decode_str(path)).collect();
-        way.push(std::mem::replace(&mut at, (next, query.map(str::to_owned))));
-        if way.contains(&at) || way.len() >= MAX_REDIRECTS {
-            way.push(at);
-            return RedirectEnd::Loop(way.into_iter().map(|(address, _)| address).collect());
+        chain.push(std::mem::replace(&mut current, (next, query.map(str::to_owned))));
+        if chain.contains(&current) || chain.len() >= MAX_REDIRECTS {
+            chain.push(current);
+            return RedirectEnd::Loop(chain.into_iter().map(|(address, _)| address).collect());
         }
     }
 }
@@ -241,7 +242,7 @@ mod tests {
     use super::super::{RuleDraft, netlify_files};
     use super::*;
     use crate::sealed_version::SealedVersion;
-    use crate::sealed_version::made::sealed;
+    use crate::sealed_version::test_versions::version_with_files;
 
     fn rules(text: &str) -> RuleSet {
         let mut draft = RuleDraft::default();
@@ -250,20 +251,20 @@ mod tests {
         RuleSet::new(draft)
     }
 
-    fn told(site: &SealedVersion, route: RouteResult) -> String {
+    fn describe_route(site: &SealedVersion, route: RouteResult) -> String {
         let name = |file: usize| String::from_utf8(site.index().path(file).to_vec()).unwrap();
         match route {
             RouteResult::File(file) => name(file),
             RouteResult::Rewritten(file, status) => format!("{status} {}", name(file)),
             RouteResult::RuleRedirect(status, location) => format!("{status} to {location}"),
-            RouteResult::CanonicalRedirect(location) => format!("home {location}"),
-            RouteResult::Nothing => "nothing".to_owned(),
+            RouteResult::CanonicalRedirect(location) => format!("canonical {location}"),
+            RouteResult::NotFound => "nothing".to_owned(),
         }
     }
 
     #[test]
     fn files_come_before_rules_that_are_not_forced_and_the_operators_rules_before_the_sites() {
-        let site = sealed(&[
+        let site = version_with_files(&[
             ("index.html", "home"),
             ("a/index.html", "a"),
             ("b.html", "b"),
@@ -276,8 +277,8 @@ mod tests {
             ),
             (".env", ""),
         ]);
-        let own = rules("/n /own\n/b /own\n/b.html /own 307!\n/q /own?x=1 302\n/self /self\n");
-        let ask = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &own };
+        let operator_rules = rules("/n /own\n/b /own\n/b.html /own 307!\n/q /own?x=1 302\n/self /self\n");
+        let settings = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &operator_rules };
         for (address, query, expected) in [
             ("/", None, "index.html"),
             ("/n", None, "301 to /docs/own"),
@@ -286,11 +287,11 @@ mod tests {
             ("/b", None, "301 to /docs/site"),
             ("/b.html", None, "307 to /docs/own"),
             ("/b/", None, "301 to /docs/site"),
-            ("/b/index.html", Some("x=|"), "home /docs/b?x=%7C"),
-            ("/a", None, "home /docs/a/"),
-            ("/a", Some("x"), "home /docs/a/?x"),
+            ("/b/index.html", Some("x=|"), "canonical /docs/b?x=%7C"),
+            ("/a", None, "canonical /docs/a/"),
+            ("/a", Some("x"), "canonical /docs/a/?x"),
             ("/a/", None, "a/index.html"),
-            ("/c d/", None, "home /docs/c%20d"),
+            ("/c d/", None, "canonical /docs/c%20d"),
             ("/w", Some("x"), "200 b.html"),
             ("/w4", None, "404 b.html"),
             // A rewrite to a missing file has no effect; the next rule is tried.
@@ -313,28 +314,32 @@ mod tests {
             ("/none", None, "nothing"),
         ] {
             assert_eq!(
-                told(&site, route_address(&site, &ask, address.as_bytes(), query)),
+                describe_route(&site, route_address(&site, &settings, address.as_bytes(), query)),
                 expected,
                 "{address} {query:?}"
             );
         }
-        let serve = RouteSettings { slashes: Slashes::Serve, ..ask };
-        assert_eq!(told(&site, route_address(&site, &serve, b"/a", None)), "a/index.html");
+        let serve = RouteSettings { slashes: Slashes::Serve, ..settings };
+        assert_eq!(describe_route(&site, route_address(&site, &serve, b"/a", None)), "a/index.html");
     }
 
     #[test]
     fn rules_are_asked_for_addresses_up_to_a_length() {
-        let own = rules("/x/* /b 302\n");
-        let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
-        let site = sealed(&[("index.html", "")]);
+        let operator_rules = rules("/x/* /b 302\n");
+        let settings = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &operator_rules };
+        let site = version_with_files(&[("index.html", "")]);
         let long = |len: usize| format!("/x/{}", "y".repeat(len - 3));
-        let of = |len: usize| told(&site, route_address(&site, &ask, long(len).as_bytes(), None));
-        assert_eq!((of(MAX_ADDRESS_BYTES).as_str(), of(MAX_ADDRESS_BYTES + 1).as_str()), ("302 to /b", "nothing"));
+        let describe_len =
+            |len: usize| describe_route(&site, route_address(&site, &settings, long(len).as_bytes(), None));
+        assert_eq!(
+            (describe_len(MAX_ADDRESS_BYTES).as_str(), describe_len(MAX_ADDRESS_BYTES + 1).as_str()),
+            ("302 to /b", "nothing")
+        );
     }
 
     #[test]
     fn an_address_is_followed_to_its_end_by_redirects_and_pages() {
-        let site = sealed(&[
+        let site = version_with_files(&[
             ("index.html", ""),
             ("a/index.html", ""),
             ("404.html", ""),
@@ -344,10 +349,10 @@ mod tests {
                             /app/* /index.html 200\n/en/* /404.html 404\n/q /q?x=1\n/enc /n%20o\n",
             ),
         ]);
-        let none = RuleSet::default();
+        let no_rules = RuleSet::default();
         for base_path in ["/", "/docs/"] {
-            let ask = RouteSettings { base_path, slashes: Slashes::Redirect, rules: &none };
-            let end = |address: &str| follow_to_end(&site, &ask, address.as_bytes(), None, None);
+            let settings = RouteSettings { base_path, slashes: Slashes::Redirect, rules: &no_rules };
+            let end = |address: &str| follow_to_end(&site, &settings, address.as_bytes(), None, None);
             for address in ["/", "/a", "/a/", "/one", "/two", "/app/x", "/a/index.html"] {
                 assert_eq!(end(address), RedirectEnd::File, "{address}");
             }
@@ -359,16 +364,19 @@ mod tests {
                 ("/enc", "/n o"),
                 ("/.env", "/.env"),
             ] {
-                assert_eq!(end(address), RedirectEnd::Dead(last.as_bytes().to_vec()), "{address}");
+                assert_eq!(end(address), RedirectEnd::NotFound(last.as_bytes().to_vec()), "{address}");
             }
-            assert_eq!(end("/out"), RedirectEnd::Elsewhere);
-            let way = ["/l2", "/l3", "/l1", "/l2"].map(|step| step.as_bytes().to_vec()).to_vec();
-            assert_eq!(end("/l2"), RedirectEnd::Loop(way));
-            assert!(matches!(end("/grow/a"), RedirectEnd::Loop(way) if way.len() == MAX_REDIRECTS + 1));
-            assert_eq!(follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(0))), RedirectEnd::File);
+            assert_eq!(end("/out"), RedirectEnd::OtherHost);
+            let chain = ["/l2", "/l3", "/l1", "/l2"].map(|step| step.as_bytes().to_vec()).to_vec();
+            assert_eq!(end("/l2"), RedirectEnd::Loop(chain));
+            assert!(matches!(end("/grow/a"), RedirectEnd::Loop(chain) if chain.len() == MAX_REDIRECTS + 1));
+            assert_eq!(
+                follow_to_end(&site, &settings, b"/none", None, Some(&ComparisonBudget::new(0))),
+                RedirectEnd::File
+            );
             assert!(matches!(
-                follow_to_end(&site, &ask, b"/none", None, Some(&ComparisonBudget::new(1 << 30))),
-                RedirectEnd::Dead(_)
+                follow_to_end(&site, &settings, b"/none", None, Some(&ComparisonBudget::new(1 << 30))),
+                RedirectEnd::NotFound(_)
             ));
         }
     }
@@ -377,10 +385,10 @@ mod tests {
     fn as_many_redirects_are_followed_as_browsers_do() {
         for (hops, is_followed) in [(MAX_REDIRECTS - 1, true), (MAX_REDIRECTS, false)] {
             let lines: Vec<String> = (0..hops).map(|n| format!("/{n} /{}\n", n + 1)).collect();
-            let (own, last) = (rules(&lines.concat()), format!("{hops}.html"));
-            let site = sealed(&[(last.as_str(), "")]);
-            let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
-            assert_eq!(follow_to_end(&site, &ask, b"/0", None, None) == RedirectEnd::File, is_followed, "{hops}");
+            let (operator_rules, last) = (rules(&lines.concat()), format!("{hops}.html"));
+            let site = version_with_files(&[(last.as_str(), "")]);
+            let settings = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &operator_rules };
+            assert_eq!(follow_to_end(&site, &settings, b"/0", None, None) == RedirectEnd::File, is_followed, "{hops}");
         }
     }
 
@@ -398,11 +406,11 @@ mod tests {
         budget.spend_matches(0, b"/x");
         assert!(!budget.is_spent() && ComparisonBudget::new(0).is_spent());
         // Each rule that is matched against an address has a cost, and each that is followed.
-        let (site, own) = (sealed(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
-        let ask = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &own };
+        let (site, operator_rules) = (version_with_files(&[("index.html", "")]), rules("/x/* /b\n/y/* /b\n"));
+        let settings = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &operator_rules };
         for (address, cost) in [("/x", 2 * 34 + ComparisonBudget::FOLLOW_COST_BYTES), ("/z", 2 * 34), ("/", 0)] {
             let budget = ComparisonBudget::new(u64::MAX);
-            route_within(&site, &ask, address.as_bytes(), None, Some(&budget));
+            route_with_budget(&site, &settings, address.as_bytes(), None, Some(&budget));
             assert_eq!(budget.spent.load(Ordering::Relaxed), cost as u64, "{address}");
         }
     }

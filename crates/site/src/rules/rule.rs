@@ -33,7 +33,7 @@ impl RuleAction {
 /// A redirect or rewrite.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedirectRule {
-    /// The place where the rule is written, for messages.
+    /// The file and line of the rule, for messages.
     pub place: Box<str>,
     /// The source, as written.
     pub source: Box<str>,
@@ -61,9 +61,9 @@ impl RedirectRule {
     ) -> Result<RedirectRule, String> {
         let pattern = Pattern::parse(source, dialect)?;
         let target = RuleDestination::parse(destination, pattern.names())?;
-        if matches!(action, RuleAction::Rewrite(_)) && target.is_elsewhere() {
+        if matches!(action, RuleAction::Rewrite(_)) && target.is_on_other_host() {
             return Err(
-                "another host's answers are not passed on: redirect to it instead (301, 302, 307, 308)".to_owned()
+                "docwharf cannot serve a file of another host: redirect to it instead (301, 302, 307, 308)".to_owned()
             );
         }
         let (source, destination) = (source.into(), destination.into());

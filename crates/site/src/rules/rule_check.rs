@@ -1,11 +1,11 @@
 //! Checks rules against a site: finds loops, missing targets and rules that never apply.
 //!
 //! A rule about one address is followed to its end. A rule about many addresses is followed for an example in which the
-//! variable parts are a word that no site contains; its target counts as missing if the site has nothing below the
+//! variable parts are a text that no site contains; its target counts as missing if the site has nothing below the
 //! fixed part of the destination. Doubtful cases are not reported.
 //!
 //! Each rule is compared with those before it, which a bundle can make arbitrarily slow. The number of comparisons is
-//! therefore bounded, and the result says how many rules were not checked.
+//! therefore bounded, and the report has the number of rules that were not checked.
 
 use std::collections::HashMap;
 
@@ -15,11 +15,11 @@ use docwharf_base::error_chain::QuotedName;
 
 use super::pattern::Captures;
 use super::route::{
-    ComparisonBudget, RedirectEnd, RouteResult, RouteSettings, follow_rule, follow_to_end, route_within,
+    ComparisonBudget, RedirectEnd, RouteResult, RouteSettings, follow_rule, follow_to_end, route_with_budget,
 };
 use super::rule::{RedirectRule, RuleAction};
 
-/// A placeholder for a variable part: U+10FFFF is a noncharacter and occurs in no address of a site.
+/// A placeholder for a variable part: U+10FFFF is a noncharacter, so that no address of a site contains it.
 const PLACEHOLDER: &str = "\u{10ffff}";
 /// A second placeholder, which differs from the first and contains a slash.
 const OTHER_PLACEHOLDER: &str = "\u{10ffff}/\u{10ffff}\u{10ffff}";
@@ -30,16 +30,16 @@ const MAX_COMPARED_BYTES: u64 = 1 << 32;
 /// The maximum number of addresses of a loop in a message.
 const MAX_LOOP_STEPS: usize = 6;
 
-/// The kind of a finding.
+/// The kind of a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleProblemKind {
-    /// The rule is invalid and was left out.
+    /// The rule is invalid and is ignored.
     Invalid,
-    /// The rule leads back to its own address, or on without end.
+    /// The rule leads back to its own address, or its redirects never end.
     Loop,
     /// The rule leads to a 404.
     Dead,
-    /// The rule never applies, because earlier rules or a file of the site answer first.
+    /// The rule never applies, because earlier rules or a file of the site apply first.
     Shadowed,
     /// The rule never applies, because it leads to its own address.
     Never,
@@ -61,7 +61,7 @@ impl RuleProblemKind {
 /// A problem of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleProblem {
-    /// The place where the rule is written.
+    /// The file and line of the rule.
     pub place: String,
     /// The kind of problem.
     pub kind: RuleProblemKind,
@@ -69,8 +69,8 @@ pub struct RuleProblem {
     pub source: String,
     /// The destination as written; empty for an invalid rule.
     pub destination: String,
-    /// The problem in words.
-    pub what: String,
+    /// The description of the problem.
+    pub message: String,
 }
 
 /// The result of a check.
@@ -104,41 +104,47 @@ impl<'a> EarlierRules<'a> {
         let mut exact = exact.into_iter().flatten().copied().peekable();
         let mut patterns = self.patterns.iter().copied().peekable();
         std::iter::from_fn(move || match (exact.peek(), patterns.peek()) {
-            (Some(one), Some(other)) if one > other => patterns.next(),
+            (Some(exact), Some(pattern)) if exact > pattern => patterns.next(),
             (Some(_), _) => exact.next(),
             (None, _) => patterns.next(),
         })
     }
 }
 
-/// Checks the operator's rules and the site's. `below` returns whether the site has a file below a decoded address,
-/// which begins and ends with a slash.
-pub fn check_rules(site: &impl SiteFiles, ask: &RouteSettings<'_>, below: &dyn Fn(&[u8]) -> bool) -> RuleCheckReport {
+/// Checks the operator's rules and the site's. `has_files_below` returns whether the site has a file below a decoded
+/// address, which begins and ends with a slash.
+pub fn check_rules(
+    site: &impl SiteFiles,
+    settings: &RouteSettings<'_>,
+    has_files_below: &dyn Fn(&[u8]) -> bool,
+) -> RuleCheckReport {
     let mut findings = Vec::new();
-    for rules in [ask.rules, site.rules()] {
+    for rules in [settings.rules, site.rules()] {
         findings.extend(rules.faults.iter().map(|fault| RuleProblem {
             place: fault.place.clone(),
             kind: RuleProblemKind::Invalid,
             source: String::new(),
             destination: String::new(),
-            what: fault.what.clone(),
+            message: fault.message.clone(),
         }));
     }
-    let all: Vec<&RedirectRule> = ask.rules.list().iter().chain(site.rules().list()).collect();
+    let rules_in_order: Vec<&RedirectRule> = settings.rules.list().iter().chain(site.rules().list()).collect();
     let (mut earlier, budget) = (EarlierRules::default(), ComparisonBudget::new(MAX_COMPARED_BYTES));
-    for (number, &rule) in all.iter().enumerate() {
-        let look = RuleChecker { site, ask, budget: &budget };
-        let found = look.find_shadowing(&all, &earlier, rule).or_else(|| look.check_target(rule, below));
+    for (number, &rule) in rules_in_order.iter().enumerate() {
+        let checker = RuleChecker { site, settings, budget: &budget };
+        let problem = checker
+            .find_shadowing(&rules_in_order, &earlier, rule)
+            .or_else(|| checker.check_target(rule, has_files_below));
         if budget.is_spent() {
-            return RuleCheckReport { findings, unchecked: all.len() - number };
+            return RuleCheckReport { findings, unchecked: rules_in_order.len() - number };
         }
         earlier.add(number, rule);
-        findings.extend(found.map(|(kind, what)| RuleProblem {
+        findings.extend(problem.map(|(kind, message)| RuleProblem {
             place: rule.place.to_string(),
             kind,
             source: rule.source.to_string(),
             destination: rule.destination.to_string(),
-            what,
+            message,
         }));
     }
     RuleCheckReport { findings, unchecked: 0 }
@@ -147,12 +153,12 @@ pub fn check_rules(site: &impl SiteFiles, ask: &RouteSettings<'_>, below: &dyn F
 /// The inputs of the check of one rule.
 struct RuleChecker<'a, F> {
     site: &'a F,
-    ask: &'a RouteSettings<'a>,
+    settings: &'a RouteSettings<'a>,
     budget: &'a ComparisonBudget,
 }
 
 impl<F: SiteFiles> RuleChecker<'_, F> {
-    /// Returns the problem if a file or an earlier rule always answers first.
+    /// Returns the problem if a file or an earlier rule always applies first.
     fn find_shadowing(
         &self,
         all: &[&RedirectRule],
@@ -160,16 +166,16 @@ impl<F: SiteFiles> RuleChecker<'_, F> {
         rule: &RedirectRule,
     ) -> Option<(RuleProblemKind, String)> {
         if let (Some(address), false) = (rule.pattern.exact(), rule.force)
-            && resolve_address(self.site, &address[1..], self.ask.slashes) != LookupResult::Nothing
+            && resolve_address(self.site, &address[1..], self.settings.slashes) != LookupResult::NotFound
         {
-            let how =
-                "force = true in the configuration, or a ! behind the status in _redirects, would put the rule first";
+            let remedy = "to apply the rule first, set force = true in the configuration, or write ! after the status in \
+                          _redirects";
             return Some((
                 RuleProblemKind::Shadowed,
-                format!("the site has a page or file there, which is served; {how}"),
+                format!("the site has a page or file at this address, which is served; {remedy}"),
             ));
         }
-        let mut examples = [PLACEHOLDER, OTHER_PLACEHOLDER, ""].map(|word| rule.pattern.example(word)).to_vec();
+        let mut examples = [PLACEHOLDER, OTHER_PLACEHOLDER, ""].map(|filler| rule.pattern.example(filler)).to_vec();
         examples.retain(|example| rule.pattern.matches(example).is_some());
         examples.dedup();
         let covers = |earlier: &RedirectRule| {
@@ -187,71 +193,76 @@ impl<F: SiteFiles> RuleChecker<'_, F> {
     /// Whether a rule that matches an address has an effect there.
     fn applies(&self, rule: &RedirectRule, captures: &Captures<'_>, address: &[u8]) -> bool {
         self.budget.spend_follow();
-        follow_rule(self.site, self.ask, address, None, rule, captures).is_some()
+        follow_rule(self.site, self.settings, address, None, rule, captures).is_some()
     }
 
     /// Follows a rule and returns the problem with its target, if any.
-    fn check_target(&self, rule: &RedirectRule, below: &dyn Fn(&[u8]) -> bool) -> Option<(RuleProblemKind, String)> {
-        let RuleChecker { site, ask, budget } = *self;
+    fn check_target(
+        &self,
+        rule: &RedirectRule,
+        has_files_below: &dyn Fn(&[u8]) -> bool,
+    ) -> Option<(RuleProblemKind, String)> {
+        let RuleChecker { site, settings, budget } = *self;
         let example = rule.pattern.example(PLACEHOLDER);
         let captures = rule.pattern.matches(&example)?;
-        let to = rule.target.address(&captures);
+        let target = rule.target.address(&captures);
         if let RuleAction::Rewrite(_) = rule.action {
             let is_missing = match rule.target.fixed_folder() {
-                None => !matches!(resolve_address(site, &to[1..], Slashes::Serve), LookupResult::File(_)),
-                Some(fixed) => !below(&fixed),
+                None => !matches!(resolve_address(site, &target[1..], Slashes::Serve), LookupResult::File(_)),
+                Some(fixed) => !has_files_below(&fixed),
             };
-            return is_missing.then(|| missing_target_problem(rule, &to));
+            return is_missing.then(|| missing_target_problem(rule, &target));
         }
-        if rule.target.is_elsewhere() {
+        if rule.target.is_on_other_host() {
             return None;
         }
         if !self.applies(rule, &captures, &example) {
-            return Some((RuleProblemKind::Never, "it leads to the address that it is about".to_owned()));
+            return Some((RuleProblemKind::Never, "it leads to its own address".to_owned()));
         }
         // Follows the target through all rules, including this one.
         let query = None;
-        match follow_to_end(site, ask, &to, query, Some(budget)) {
-            RedirectEnd::File | RedirectEnd::Elsewhere => None,
-            RedirectEnd::Loop(way) => Some((RuleProblemKind::Loop, describe_loop(&example, &way))),
-            RedirectEnd::Dead(_) => {
+        match follow_to_end(site, settings, &target, query, Some(budget)) {
+            RedirectEnd::File | RedirectEnd::OtherHost => None,
+            RedirectEnd::Loop(chain) => Some((RuleProblemKind::Loop, describe_loop(&example, &chain))),
+            RedirectEnd::NotFound(_) => {
                 let is_dead = match rule.target.fixed_folder() {
                     None => true,
                     // Another rule may match addresses below the fixed part.
                     Some(fixed) => {
-                        !below(&fixed) && route_within(site, ask, &to, query, Some(budget)) == RouteResult::Nothing
+                        !has_files_below(&fixed)
+                            && route_with_budget(site, settings, &target, query, Some(budget)) == RouteResult::NotFound
                     }
                 };
-                is_dead.then(|| missing_target_problem(rule, &to))
+                is_dead.then(|| missing_target_problem(rule, &target))
             }
         }
     }
 }
 
-fn missing_target_problem(rule: &RedirectRule, to: &[u8]) -> (RuleProblemKind, String) {
+fn missing_target_problem(rule: &RedirectRule, target: &[u8]) -> (RuleProblemKind, String) {
     match rule.target.fixed_folder() {
-        None => (RuleProblemKind::Dead, format!("{} is a 404", show_address(to))),
-        Some(fixed) => (RuleProblemKind::Dead, format!("the site has nothing below {}", show_address(&fixed))),
+        None => (RuleProblemKind::Dead, format!("{} is a 404", format_address(target))),
+        Some(fixed) => (RuleProblemKind::Dead, format!("the site has nothing below {}", format_address(&fixed))),
     }
 }
 
 /// Describes the addresses of a loop, up to the first repetition.
-fn describe_loop(first: &[u8], way: &[Vec<u8>]) -> String {
-    let mut steps: Vec<&[u8]> = vec![first];
-    for step in way {
-        let is_known = steps.contains(&step.as_slice());
+fn describe_loop(start: &[u8], chain: &[Vec<u8>]) -> String {
+    let mut steps: Vec<&[u8]> = vec![start];
+    for step in chain {
+        let is_repeated = steps.contains(&step.as_slice());
         steps.push(step);
-        if is_known {
+        if is_repeated {
             break;
         }
     }
-    let more = if steps.len() > MAX_LOOP_STEPS { " → …" } else { "" };
-    let steps: Vec<String> = steps.into_iter().take(MAX_LOOP_STEPS).map(show_address).collect();
-    steps.join(" → ") + more
+    let ellipsis = if steps.len() > MAX_LOOP_STEPS { " → …" } else { "" };
+    let steps: Vec<String> = steps.into_iter().take(MAX_LOOP_STEPS).map(format_address).collect();
+    steps.join(" → ") + ellipsis
 }
 
 /// Formats an address for messages, with `*` for the variable parts.
-fn show_address(address: &[u8]) -> String {
+fn format_address(address: &[u8]) -> String {
     let text = QuotedName(address).to_string().replace(PLACEHOLDER, "*");
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(&text).to_owned()
 }
@@ -260,24 +271,26 @@ fn show_address(address: &[u8]) -> String {
 mod tests {
     use super::super::{RuleDraft, RuleSet, netlify_files};
     use super::*;
-    use crate::sealed_version::made::sealed;
+    use crate::sealed_version::test_versions::version_with_files;
 
-    /// The findings about the operator's rules and the site's, as lines `place kind`.
-    fn found(own: &str, lines: &str) -> (Vec<String>, Vec<RuleProblem>) {
+    /// Checks the operator's rules and the site's. Returns the findings as lines `place kind`, and the findings
+    /// themselves.
+    fn check(operator_rules: &str, lines: &str) -> (Vec<String>, Vec<RuleProblem>) {
         let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
         let mut files = pages.map(|name| (name, "x")).to_vec();
         files.push(("_redirects", lines));
-        let site = sealed(&files);
+        let site = version_with_files(&files);
         let mut draft = RuleDraft::default();
-        netlify_files::read_redirects(own, "own", &mut draft);
+        netlify_files::read_redirects(operator_rules, "own", &mut draft);
         let rules = RuleSet::new(draft);
-        let ask = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &rules };
-        let below =
-            |folder: &[u8]| site.index().first_from(&folder[1..]).is_some_and(|path| path.starts_with(&folder[1..]));
-        let checked = check_rules(&site, &ask, &below);
-        assert_eq!(checked.unchecked, 0);
+        let settings = RouteSettings { base_path: "/docs/", slashes: Slashes::Redirect, rules: &rules };
+        let has_files_below = |folder: &[u8]| {
+            site.index().first_path_from(&folder[1..]).is_some_and(|path| path.starts_with(&folder[1..]))
+        };
+        let report = check_rules(&site, &settings, &has_files_below);
+        assert_eq!(report.unchecked, 0);
         let short = |finding: &RuleProblem| format!("{} {}", finding.place, finding.kind.name());
-        (checked.findings.iter().map(short).collect(), checked.findings)
+        (report.findings.iter().map(short).collect(), report.findings)
     }
 
     #[test]
@@ -325,17 +338,17 @@ mod tests {
             ("/bad\n/old /a.css\n", "bad /a.css\n", &["own:1 invalid", "_redirects:1 invalid"]),
             ("/a.css /a.css 301!\n", "", &["own:1 never"]),
         ];
-        for (own, lines, expected) in cases {
-            assert_eq!(found(own, lines).0, expected, "{own} {lines}");
+        for (operator_rules, lines, expected) in cases {
+            assert_eq!(check(operator_rules, lines).0, expected, "{operator_rules} {lines}");
         }
     }
 
     #[test]
     fn the_words_say_which_rule_and_which_way() {
-        for (lines, words) in [
+        for (lines, expected) in [
             ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
             ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),
-            ("/dir /a.css\n", "the site has a page or file there"),
+            ("/dir /a.css\n", "the site has a page or file at this address"),
             ("/old /none\n", "/none is a 404"),
             ("/old/* /none/of/:splat\n", "the site has nothing below /none/of/"),
             ("/app/* /none-:splat 200\n/a /b\n", "/b is a 404"),
@@ -344,14 +357,14 @@ mod tests {
             ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /6\n/6 /1\n", "/6 → /1 → /2 → /3 → /4 → /5 → …"),
             ("/x/* /x/x/:splat\n", "/x/* → /x/x/* → /x/x/x/* → /x/x/x/x/* → /x/x/x/x/x/* → /x/x/x/x/x/x/* → …"),
         ] {
-            let findings = found("", lines).1;
+            let findings = check("", lines).1;
             let last = findings.last().unwrap();
-            let is_cut = last.what.contains('…') == words.contains('…');
-            assert!(last.what.starts_with(words) && is_cut, "{lines}: {}", last.what);
+            let is_shortened = last.message.contains('…') == expected.contains('…');
+            assert!(last.message.starts_with(expected) && is_shortened, "{lines}: {}", last.message);
         }
-        let finding = &found("", "/old /none?x\n").1[0];
+        let finding = &check("", "/old /none?x\n").1[0];
         assert_eq!((&*finding.source, &*finding.destination), ("/old", "/none?x"));
-        let finding = &found("", "/old\n").1[0];
+        let finding = &check("", "/old\n").1[0];
         assert_eq!((&*finding.source, &*finding.destination), ("", ""));
     }
 }

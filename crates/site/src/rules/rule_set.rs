@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use docwharf_base::model::digest::Digest;
 
-use super::header_fields::Fields;
+use super::header_fields::HeaderFieldRules;
 use super::pattern::{Captures, Pattern, without_trailing_slash};
 use super::rule::RedirectRule;
 use super::rule_draft::{RuleDraft, RuleFault};
@@ -17,7 +17,7 @@ pub struct RuleSet {
     forced: RuleTable,
     all: RuleTable,
     /// The header fields.
-    pub fields: Fields,
+    pub fields: HeaderFieldRules,
     /// The faults of the rules that were left out.
     pub faults: Vec<RuleFault>,
     /// A digest of all valid rules; `None` without rules.
@@ -63,51 +63,52 @@ impl RuleSet {
         &self.list
     }
 
-    /// Returns how many of the rules that apply are about more than one address; `has` as in [`RuleSet::find_first`].
-    pub fn pattern_count(&self, has: bool) -> usize {
-        if has { self.forced.patterns.len() } else { self.all.patterns.len() }
+    /// Returns how many of the rules that apply are about more than one address; `has_file` as in
+    /// [`RuleSet::find_first`].
+    pub fn pattern_count(&self, has_file: bool) -> usize {
+        if has_file { self.forced.patterns.len() } else { self.all.patterns.len() }
     }
 
-    /// Whether no rule can apply; `has` as in [`RuleSet::find_first`].
-    pub fn is_empty_where(&self, has: bool) -> bool {
-        let table = if has { &self.forced } else { &self.all };
+    /// Whether no rule can apply; `has_file` as in [`RuleSet::find_first`].
+    pub fn is_empty_for(&self, has_file: bool) -> bool {
+        let table = if has_file { &self.forced } else { &self.all };
         table.exact.is_empty() && table.patterns.is_empty()
     }
 
-    /// Returns the first result of `take` among the rules that match a decoded address with its leading slash. If `has`
-    /// is set, the site has something at the address, and only forced rules are tried.
+    /// Returns the first result of `try_rule` among the rules that match a decoded address with its leading slash. If
+    /// `has_file` is set, the site has a file or page at the address, and only forced rules are tried.
     pub fn find_first<'a, T>(
         &self,
         address: &'a [u8],
-        has: bool,
-        mut take: impl FnMut(&RedirectRule, Captures<'a>) -> Option<T>,
+        has_file: bool,
+        mut try_rule: impl FnMut(&RedirectRule, Captures<'a>) -> Option<T>,
     ) -> Option<T> {
-        if self.is_empty_where(has) {
+        if self.is_empty_for(has_file) {
             return None;
         }
-        let table = if has { &self.forced } else { &self.all };
+        let table = if has_file { &self.forced } else { &self.all };
         let exact = table.exact.get(without_trailing_slash(address)).copied();
         let mut patterns = table.patterns.iter().copied().peekable();
-        let mut ask = |number: u32| {
+        let mut try_number = |number: u32| {
             let rule = &self.list[number as usize];
-            rule.pattern.matches(address).and_then(|captures| take(rule, captures))
+            rule.pattern.matches(address).and_then(|captures| try_rule(rule, captures))
         };
         if let Some(exact) = exact {
             while let Some(number) = patterns.next_if(|&number| number < exact) {
-                if let Some(taken) = ask(number) {
-                    return Some(taken);
+                if let Some(result) = try_number(number) {
+                    return Some(result);
                 }
             }
-            if let Some(taken) = ask(exact) {
-                return Some(taken);
+            if let Some(result) = try_number(exact) {
+                return Some(result);
             }
         }
-        patterns.find_map(ask)
+        patterns.find_map(try_number)
     }
 }
 
-/// Returns a digest of the meaning of the rules, independent of their place.
-fn digest_rules(rules: &[RedirectRule], fields: &Fields) -> Digest {
+/// Returns a digest of the meaning of the rules, independent of the file that they are from.
+fn digest_rules(rules: &[RedirectRule], fields: &HeaderFieldRules) -> Digest {
     let mut text = format!("{fields:?}");
     for rule in rules {
         // The same source may be a different pattern in another dialect, so the pattern is included. A source that is
@@ -117,7 +118,7 @@ fn digest_rules(rules: &[RedirectRule], fields: &Fields) -> Digest {
             let _ = write!(text, " {:?}", rule.pattern);
         }
     }
-    Digest::of(text.as_bytes())
+    Digest::compute(text.as_bytes())
 }
 
 /// Rules are equal if they have the same meaning.
@@ -133,8 +134,8 @@ impl Eq for RuleSet {}
 /// text.
 impl fmt::Debug for RuleSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digest = self.digest.as_ref().map(Digest::hex);
-        f.debug_struct("Rules").field("digest", &digest).finish_non_exhaustive()
+        let digest = self.digest.as_ref().map(Digest::to_hex);
+        f.debug_struct("RuleSet").field("digest", &digest).finish_non_exhaustive()
     }
 }
 
@@ -155,17 +156,17 @@ mod tests {
 
     #[test]
     fn rules_are_asked_in_their_order_until_one_leads_somewhere() {
-        let some = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
-        let asked = |address: &str, has: bool, wanted: &str| {
-            let mut all = Vec::new();
-            let taken = some.find_first(address.as_bytes(), has, |rule, _| {
-                all.push(rule.destination.to_string());
-                (*rule.destination == *wanted).then(|| rule.destination.to_string())
+        let rule_set = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
+        let tried_rules = |address: &str, has_file: bool, accepted: &str| {
+            let mut tried = Vec::new();
+            let result = rule_set.find_first(address.as_bytes(), has_file, |rule, _| {
+                tried.push(rule.destination.to_string());
+                (*rule.destination == *accepted).then(|| rule.destination.to_string())
             });
-            assert_eq!(taken.as_deref(), all.last().map(String::as_str).filter(|last| *last == wanted));
-            all.concat()
+            assert_eq!(result.as_deref(), tried.last().map(String::as_str).filter(|last| *last == accepted));
+            tried.concat()
         };
-        for (address, has, wanted, expected) in [
+        for (address, has_file, accepted, expected) in [
             ("/x/a", false, "", "/1/2/4!/7"),
             ("/x/a/", false, "", "/1/2/4!/7"),
             ("/x/a", false, "/1", "/1"),
@@ -178,10 +179,10 @@ mod tests {
             ("/z", true, "", ""),
             ("/a/b", false, "", ""),
         ] {
-            assert_eq!(asked(address, has, wanted), expected, "{address} {has} {wanted}");
+            assert_eq!(tried_rules(address, has_file, accepted), expected, "{address} {has_file} {accepted}");
         }
-        assert_eq!((some.list().len(), some.pattern_count(false), some.pattern_count(true)), (7, 4, 1));
-        assert!(!some.is_empty_where(false) && !some.is_empty_where(true));
+        assert_eq!((rule_set.list().len(), rule_set.pattern_count(false), rule_set.pattern_count(true)), (7, 4, 1));
+        assert!(!rule_set.is_empty_for(false) && !rule_set.is_empty_for(true));
         for (text, expected) in [
             ("", (true, true)),
             ("/a /b\n", (false, true)),
@@ -189,14 +190,14 @@ mod tests {
             ("/a /b 301!\n", (false, false)),
             ("/a/* /b 301!\n", (false, false)),
         ] {
-            assert_eq!((rules(text).is_empty_where(false), rules(text).is_empty_where(true)), expected, "{text}");
+            assert_eq!((rules(text).is_empty_for(false), rules(text).is_empty_for(true)), expected, "{text}");
         }
     }
 
     #[test]
     fn rules_are_the_same_if_they_mean_the_same() {
-        let one = rules("/a /b\n/c/* /d/:splat 302\n");
-        assert!(one == rules("# moved\n\n/a   /b 301\n/c/* /d/:splat 302\n/wrong\n"));
+        let rule_set = rules("/a /b\n/c/* /d/:splat 302\n");
+        assert!(rule_set == rules("# moved\n\n/a   /b 301\n/c/* /d/:splat 302\n/wrong\n"));
         assert_eq!(RuleSet::default(), rules("/wrong\n"));
         let docs = |text: &str| {
             let mut draft = RuleDraft::default();
@@ -206,13 +207,13 @@ mod tests {
         // The same source has another meaning in another dialect.
         assert!(docs(r#"[{"source": "/c-*", "destination": "/d"}]"#) != rules("/c-* /d 308\n"));
         assert!(docs(r#"[{"source": "/c", "destination": "/d"}]"#) == rules("/c /d 308\n"));
-        let mut ruled = draft("/a /b\n/c/* /d/:splat 302\n");
-        netlify_files::read_headers("/a\n X-A: 1\n", netlify_files::HEADERS_FILE, &mut ruled);
+        let mut with_fields = draft("/a /b\n/c/* /d/:splat 302\n");
+        netlify_files::read_headers("/a\n X-A: 1\n", netlify_files::HEADERS_FILE, &mut with_fields);
         let mut fields = RuleDraft::default();
         netlify_files::read_headers("/a\n X-A: 1\n", netlify_files::HEADERS_FILE, &mut fields);
         let others = [
             RuleSet::default(),
-            RuleSet::new(ruled),
+            RuleSet::new(with_fields),
             RuleSet::new(fields),
             rules("/c/* /d/:splat 302\n/a /b\n"),
             rules("/a /b\n"),
@@ -222,7 +223,7 @@ mod tests {
             rules("/e /b\n/c/* /d/:splat 302\n"),
         ];
         for (number, other) in others.iter().enumerate() {
-            assert!(one != *other && format!("{one:?}") != format!("{other:?}"), "{number}");
+            assert!(rule_set != *other && format!("{rule_set:?}") != format!("{other:?}"), "{number}");
         }
     }
 }

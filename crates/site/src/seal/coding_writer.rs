@@ -5,25 +5,25 @@ use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-use crate::coding_file::{CodingRecord, encode_head, head_len};
+use crate::coding_file::{CodingRecord, compute_head_len, encode_head};
 use crate::index::{EntryCompression, ImageIndex, IndexEntry};
 use crate::media_types::is_archive;
-use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, EncoderEffort, choose_effort};
+use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, EncoderLevel, choose_encoder_level};
 use docwharf_base::codec::gzip;
-use docwharf_base::codec::inflate::{Inflate, InflateStatus};
+use docwharf_base::codec::inflate::{InflateStatus, Inflater};
 use docwharf_base::model::site_path::is_hidden;
 use docwharf_base::model::version::VersionId;
 
-/// The maximum size of a content that is compressed, in bytes. Larger ones are rarely requested, take up to a minute
+/// The maximum size of a file that is compressed, in bytes. Larger files are rarely requested, take up to a minute
 /// each, and would have to be held in memory.
 const MAX_CONTENT_BYTES: u64 = 64 << 20;
-/// The minimum size of a content that is compressed, in bytes. Less cannot save much: the header of the response is
-/// several times that.
+/// The minimum size of a file that is compressed, in bytes. A smaller file cannot save much: the header of the response
+/// is several times its size.
 const MIN_CONTENT_BYTES: u64 = 64;
 
-/// Whether a file of the site is compressed: text that is sent with gzip.
+/// Whether a file of the site gets a compressed body: text that is sent with gzip.
 fn is_compressed(path: &[u8], entry: &IndexEntry) -> bool {
-    entry.coding == EntryCompression::Deflate
+    entry.compression == EntryCompression::Deflate
         && (MIN_CONTENT_BYTES..=MAX_CONTENT_BYTES).contains(&entry.len)
         && !is_archive(path)
         && !is_hidden(path)
@@ -32,76 +32,77 @@ fn is_compressed(path: &[u8], entry: &IndexEntry) -> bool {
 /// Returns the maximum size of a coding file of this version, in bytes: no body is larger than the gzip form that it
 /// replaces.
 pub fn max_coding_len(index: &ImageIndex) -> u64 {
-    head_len(index.len()) + compressed_files(index).map(|(_, entry)| gzip_len(&entry)).sum::<u64>()
+    compute_head_len(index.len()) + compressed_files(index).map(|(_, entry)| gzip_len(&entry)).sum::<u64>()
 }
 
 fn compressed_files(index: &ImageIndex) -> impl Iterator<Item = (usize, IndexEntry)> {
-    let all = (0..index.len()).map(|file| (file, index.entry(file)));
-    all.filter(|(file, entry)| is_compressed(index.path(*file), entry))
+    let entries = (0..index.len()).map(|file| (file, index.entry(file)));
+    entries.filter(|(file, entry)| is_compressed(index.path(*file), entry))
 }
 
 /// Returns the length of the gzip form.
 fn gzip_len(entry: &IndexEntry) -> u64 {
-    (gzip::GZIP_HEADER.len() + gzip::TRAILER_BYTES) as u64 + entry.coded_len
+    (gzip::GZIP_HEADER.len() + gzip::GZIP_TRAILER_BYTES) as u64 + entry.compressed_len
 }
 
-/// Writes the coding file of version `id` to `out`, which is empty. `image` and `index` are those of the version;
-/// `spent` returns the processor time so far. A content that does not inflate to what was sealed is left out.
+/// Writes the coding file of version `id` to `output`, which is empty. `image` and `index` are those of the version;
+/// `processor_time` returns the processor time so far. A file whose content does not match its record is left out.
 pub fn write_coding_file(
     coding: ContentCoding,
     id: VersionId,
     image: &File,
     index: &ImageIndex,
-    mut out: &File,
-    spent: impl Fn() -> Duration,
+    mut output: &File,
+    processor_time: impl Fn() -> Duration,
 ) -> io::Result<()> {
     let content = compressed_files(index).map(|(_, entry)| entry.len).sum();
-    let effort = choose_effort(coding, content);
+    let level = choose_encoder_level(coding, content);
     let mut records = vec![CodingRecord::default(); index.len()];
-    let mut at = head_len(index.len());
-    out.seek(SeekFrom::Start(at))?;
-    let mut bodies = BufWriter::with_capacity(256 << 10, out);
-    let mut inflate = Inflate::new();
+    let mut offset = compute_head_len(index.len());
+    output.seek(SeekFrom::Start(offset))?;
+    let mut bodies = BufWriter::with_capacity(256 << 10, output);
+    let mut inflate = Inflater::new();
     for (file, entry) in compressed_files(index) {
-        let Some(body) = compress_text(coding, effort, image, &entry, &mut inflate)? else { continue };
+        let Some(body) = compress_text(coding, level, image, &entry, &mut inflate)? else { continue };
         bodies.write_all(&body)?;
         let len = body.len() as u64;
-        records[file] = CodingRecord { offset: at, len, crc: crc32fast::hash(&body) };
-        at += len;
+        records[file] = CodingRecord { offset, len, crc: crc32fast::hash(&body) };
+        offset += len;
     }
     bodies.flush()?;
     drop(bodies);
-    let millis = u64::try_from(spent().as_millis()).unwrap_or(u64::MAX);
-    out.write_all_at(&encode_head(coding, id, &records, millis), 0)
+    let millis = u64::try_from(processor_time().as_millis()).unwrap_or(u64::MAX);
+    output.write_all_at(&encode_head(coding, id, &records, millis), 0)
 }
 
 /// Compresses one text; `None` if the result is not smaller than with gzip.
 fn compress_text(
     coding: ContentCoding,
-    effort: EncoderEffort,
+    level: EncoderLevel,
     image: &File,
     entry: &IndexEntry,
-    inflate: &mut Inflate,
+    inflate: &mut Inflater,
 ) -> io::Result<Option<Vec<u8>>> {
-    let mut coded = vec![0; entry.coded_len as usize];
-    image.read_exact_at(&mut coded, entry.offset)?;
-    let mut encoder = ContentEncoder::new(coding, effort, entry.len)?;
-    let (mut crc, mut len, mut at) = (crc32fast::Hasher::new(), 0, 0);
+    let mut compressed = vec![0; entry.compressed_len as usize];
+    image.read_exact_at(&mut compressed, entry.offset)?;
+    let mut encoder = ContentEncoder::new(coding, level, entry.len)?;
+    let (mut crc, mut len, mut input_start) = (crc32fast::Hasher::new(), 0, 0);
     inflate.reset();
     loop {
-        let Ok(step) = inflate.run(&coded[at..], true) else { return Ok(None) };
-        at += step.consumed;
+        let Ok(step) = inflate.run(&compressed[input_start..], true) else { return Ok(None) };
+        input_start += step.consumed;
         let piece = inflate.output();
         crc.update(piece);
         len += piece.len() as u64;
         // The image is damaged. Without this check the encoder would receive more bytes than it was created for, and
-        // fail with an error of its own.
+        // fail with a different error.
         if len > entry.len {
             return Ok(None);
         }
         encoder.write(piece)?;
-        let stands_still = step.consumed == 0 && piece.is_empty();
-        if encoder.encoded_len() as u64 >= gzip_len(entry) || (stands_still && step.status != InflateStatus::Done) {
+        let makes_no_progress = step.consumed == 0 && piece.is_empty();
+        if encoder.encoded_len() as u64 >= gzip_len(entry) || (makes_no_progress && step.status != InflateStatus::Done)
+        {
             return Ok(None);
         }
         if step.status == InflateStatus::Done {

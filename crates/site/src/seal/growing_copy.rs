@@ -11,17 +11,17 @@ const COPY_STEP_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Copies the first `end` bytes and reports the progress to `growth`.
 pub(super) fn copy_growing(from: &File, to: &File, end: u64, growth: &WriteProgress) -> io::Result<()> {
-    let mut at = 0;
-    while at < end {
-        let step = (at + COPY_STEP_BYTES).min(end);
-        if let Err(error) = copy_range(from, to, at, step) {
-            growth.give_up();
+    let mut offset = 0;
+    while offset < end {
+        let step = (offset + COPY_STEP_BYTES).min(end);
+        if let Err(error) = copy_range(from, to, offset, step) {
+            growth.mark_failed();
             return Err(error);
         }
-        at = step;
-        growth.set_len(at);
+        offset = step;
+        growth.set_len(offset);
     }
-    // The bytes behind `end` were copied before.
+    // The bytes after `end` were copied before.
     growth.set_len(u64::MAX);
     Ok(())
 }
@@ -30,23 +30,23 @@ pub(super) fn copy_growing(from: &File, to: &File, end: u64, growth: &WriteProgr
 /// kernel where the file system supports it, otherwise with a buffer. If `from` has become shorter, a hole remains,
 /// which verification notices.
 pub(super) fn copy_range(from: &File, to: &File, start: u64, end: u64) -> io::Result<()> {
-    let mut at = start;
-    while at < end {
-        let (mut read, mut write) = (at, at);
-        let most = usize::try_from(end - at).unwrap_or(usize::MAX);
-        match rustix::fs::copy_file_range(from, Some(&mut read), to, Some(&mut write), most) {
+    let mut offset = start;
+    while offset < end {
+        let (mut read_offset, mut write_offset) = (offset, offset);
+        let max_len = usize::try_from(end - offset).unwrap_or(usize::MAX);
+        match rustix::fs::copy_file_range(from, Some(&mut read_offset), to, Some(&mut write_offset), max_len) {
             Ok(0) | Err(_) => break,
-            Ok(n) => at += n as u64,
+            Ok(n) => offset += n as u64,
         }
     }
     let mut buffer = Vec::new();
-    while at < end {
-        buffer.resize((end - at).min(256 * 1024) as usize, 0);
-        match from.read_at(&mut buffer, at)? {
+    while offset < end {
+        buffer.resize((end - offset).min(256 * 1024) as usize, 0);
+        match from.read_at(&mut buffer, offset)? {
             0 => break,
             n => {
-                to.write_all_at(&buffer[..n], at)?;
-                at += n as u64;
+                to.write_all_at(&buffer[..n], offset)?;
+                offset += n as u64;
             }
         }
     }

@@ -1,18 +1,17 @@
 //! Verifies and seals bundles: a bundle becomes a sealed image and the records of its index, or is refused.
 //!
-//! A ZIP is copied first and verified from the copy, all its members in parallel. If it fits, the copy *is* the image
-//! (`adopt`). Any other bundle is decoded by one thread and compressed by others into a new image (`rewrite`). Either
-//! way the archive is read to its last byte before the result is visible to others.
+//! A ZIP is copied first and verified from the copy, all its entries in parallel. If it is suitable, the copy becomes
+//! the image (`adopt`). Any other bundle is decoded by one thread and compressed by others into a new image
+//! (`rewrite`). In both cases the archive is read to its last byte before the result is visible to others.
 
-// Other users may write to these folders: by the time that a path is opened it may lead elsewhere. See
+// Other users may write to these folders: by the time a path is opened, it may lead to another file. See
 // `crates/base/src/directory`.
 #![deny(clippy::disallowed_methods)]
 
 mod adopt;
 pub mod coding_writer;
 mod growing_copy;
-#[path = "image_target.rs"]
-mod image_space;
+mod image_target;
 mod new_image;
 #[allow(clippy::disallowed_methods)] // the user names the target
 pub mod pack;
@@ -26,8 +25,8 @@ pub mod unpack;
 mod verified_bundle;
 mod verify;
 
-pub use image_space::{FilePlace, IMAGE_FILE_NAME, ImageSpace};
-pub use seal_bundle::{seal, seal_arriving, seal_opened};
+pub use image_target::{FileLocation, IMAGE_FILE_NAME, ImageTarget};
+pub use seal_bundle::{seal, seal_growing_archive, seal_opened};
 pub use seal_error::SealError;
 pub use seal_options::{SealOptions, SealProgress};
 pub use verified_bundle::{SealedBundle, VerifiedBundle};

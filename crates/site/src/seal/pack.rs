@@ -1,4 +1,4 @@
-//! Packs folders into bundles. The same folder gives the same bytes on every machine and at any time.
+//! Packs folders into bundles. One folder always results in the same bytes, on every machine and at any time.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -9,7 +9,7 @@ use crate::bundle::bundle_reader::{BundleKind, BundleReader};
 use crate::bundle::folder::FolderReader;
 use docwharf_base::model::site_path::SitePath;
 
-use super::image_space::ImageSpace;
+use super::image_target::ImageTarget;
 use super::seal_bundle::seal;
 use super::seal_error::SealError;
 use super::seal_options::{SealOptions, SealProgress};
@@ -28,9 +28,9 @@ pub enum PackError {
     /// The folder is refused as a site, or cannot be read.
     #[error(transparent)]
     Seal(#[from] SealError),
-    /// The name of the target ends with none of the supported extensions.
-    #[error("{} does not say what to make; let it end with .zip, .tar, .tar.gz, .tgz or .tar.zst", .0.display())]
-    NoKind(PathBuf),
+    /// The name of the target does not end with a supported extension.
+    #[error("cannot tell the format of {}; its name must end with .zip, .tar, .tar.gz, .tgz or .tar.zst", .0.display())]
+    UnknownExtension(PathBuf),
     /// The bundle cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
@@ -41,18 +41,18 @@ pub enum PackError {
         source: io::Error,
     },
     /// The bundle that was written differs from the folder that was read before.
-    #[error("{} changed while it was packed; pack it again when it is quiet", .0.display())]
+    #[error("{} changed while it was packed; pack it again when nothing writes to it", .0.display())]
     Changed(PathBuf),
 }
 
 fn kind_by_extension(name: &Path) -> Option<BundleKind> {
     let name = name.file_name()?.to_str()?.to_ascii_lowercase();
-    let ends = |end: &str| name.ends_with(end);
+    let has_extension = |extension: &str| name.ends_with(extension);
     match () {
-        () if ends(".zip") => Some(BundleKind::Zip),
-        () if ends(".tar") => Some(BundleKind::Tar),
-        () if ends(".tar.gz") || ends(".tgz") => Some(BundleKind::TarGz),
-        () if ends(".tar.zst") => Some(BundleKind::TarZst),
+        () if has_extension(".zip") => Some(BundleKind::Zip),
+        () if has_extension(".tar") => Some(BundleKind::Tar),
+        () if has_extension(".tar.gz") || has_extension(".tgz") => Some(BundleKind::TarGz),
+        () if has_extension(".tar.zst") => Some(BundleKind::TarZst),
         () => None,
     }
 }
@@ -60,85 +60,91 @@ fn kind_by_extension(name: &Path) -> Option<BundleKind> {
 /// The progress of each of the three passes of packing.
 #[derive(Debug, Default)]
 pub struct PackProgress {
-    /// Verifying the folder.
+    /// The first pass: verifies the folder.
     pub reading: SealProgress,
-    /// Writing the bundle.
+    /// The second pass: writes the bundle.
     pub writing: SealProgress,
-    /// Verifying the bundle that was written.
-    pub proving: SealProgress,
+    /// The third pass: verifies the bundle that was written.
+    pub verifying: SealProgress,
 }
 
-/// Packs the site in `folder` into `to`, whose extension selects the kind, and verifies the result. `meter` shows the
-/// progress of the first pass.
-pub fn pack(folder: &Path, to: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, PackError> {
-    pack_measured(folder, to, effort, [meter, &SealProgress::default(), &SealProgress::default()])
+/// Packs the site in `folder` into `to`, whose extension selects the format, and verifies the result. `progress` is
+/// that of the first pass.
+pub fn pack(
+    folder: &Path,
+    to: &Path,
+    options: &SealOptions,
+    progress: &SealProgress,
+) -> Result<VerifiedBundle, PackError> {
+    pack_in_passes(folder, to, options, [progress, &SealProgress::default(), &SealProgress::default()])
 }
 
-/// As [`pack`], with the progress of all its passes.
+/// Packs a site as [`pack`] does, and reports the progress of all passes.
 pub fn pack_with_progress(
     folder: &Path,
     to: &Path,
-    effort: &SealOptions,
+    options: &SealOptions,
     passes: &PackProgress,
 ) -> Result<VerifiedBundle, PackError> {
-    pack_measured(folder, to, effort, [&passes.reading, &passes.writing, &passes.proving])
+    pack_in_passes(folder, to, options, [&passes.reading, &passes.writing, &passes.verifying])
 }
 
-fn pack_measured(
+fn pack_in_passes(
     folder: &Path,
     to: &Path,
-    effort: &SealOptions,
-    [reading, writing, proving]: [&SealProgress; 3],
+    options: &SealOptions,
+    [reading, writing, verifying]: [&SealProgress; 3],
 ) -> Result<VerifiedBundle, PackError> {
-    let kind = kind_by_extension(to).ok_or_else(|| PackError::NoKind(to.to_owned()))?;
-    let write = |source| PackError::Write { path: to.to_owned(), source };
+    let kind = kind_by_extension(to).ok_or_else(|| PackError::UnknownExtension(to.to_owned()))?;
+    let write_error = |source| PackError::Write { path: to.to_owned(), source };
     let parent = match to.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let read = verify(folder, effort, reading)?;
-    let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write)?;
+    let folder_content = verify(folder, options, reading)?;
+    let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write_error)?;
     if kind == BundleKind::Zip {
-        let effort = SealOptions { level: GZIP_LEVEL, ..*effort };
-        let sealing = seal(folder, &ImageSpace::Unlinked(parent.to_owned()), &effort, writing)?;
-        let mut image = sealing.image.into_file();
-        io::Seek::rewind(&mut image).and_then(|()| io::copy(&mut image, output.as_file_mut())).map_err(write)?;
+        let options = SealOptions { level: GZIP_LEVEL, ..*options };
+        let sealed = seal(folder, &ImageTarget::Unlinked(parent.to_owned()), &options, writing)?;
+        let mut image = sealed.image.into_file();
+        io::Seek::rewind(&mut image).and_then(|()| io::copy(&mut image, output.as_file_mut())).map_err(write_error)?;
     } else {
-        let items = FolderReader::open(folder, &effort.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
-        write_tar(items, kind, output.as_file_mut(), writing).map_err(write)?;
+        let reader =
+            FolderReader::open(folder, &options.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
+        write_tar(reader, kind, output.as_file_mut(), writing).map_err(write_error)?;
     }
-    output.as_file().sync_all().map_err(write)?;
-    let proven = verify(output.path(), effort, proving)?;
-    if proven.id != read.id {
+    output.as_file().sync_all().map_err(write_error)?;
+    let verified = verify(output.path(), options, verifying)?;
+    if verified.id != folder_content.id {
         return Err(PackError::Changed(folder.to_owned()));
     }
-    output.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(write)?;
-    output.persist(to).map_err(|error| write(error.error))?;
-    Ok(VerifiedBundle { warnings: read.warnings, ..proven })
+    output.as_file().set_permissions(std::fs::Permissions::from_mode(0o644)).map_err(write_error)?;
+    output.persist(to).map_err(|error| write_error(error.error))?;
+    Ok(VerifiedBundle { warnings: folder_content.warnings, ..verified })
 }
 
-fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, meter: &SealProgress) -> io::Result<()> {
-    let mut out: Box<dyn FinishWriter> = match kind {
+fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, progress: &SealProgress) -> io::Result<()> {
+    let mut output: Box<dyn FinishWriter> = match kind {
         BundleKind::TarGz => {
             Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
         }
         BundleKind::TarZst => Box::new(zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?),
         _ => Box::new(BufWriter::new(file)),
     };
-    while let Some(head) = folder.next_entry().map_err(io::Error::other)? {
-        let Some(path) = head.path else { continue };
-        write_header(&mut *out, &path, head.size)?;
+    while let Some(entry) = folder.next_entry().map_err(io::Error::other)? {
+        let Some(path) = entry.path else { continue };
+        write_header(&mut *output, &path, entry.size)?;
         folder
             .read_content(&mut |bytes| {
-                out.write_all(bytes).map_err(crate::bundle::bundle_reader::BundleReadError::Sink)
+                output.write_all(bytes).map_err(crate::bundle::bundle_reader::BundleReadError::Sink)
             })
             .map_err(io::Error::other)?;
-        let padding = head.size.next_multiple_of(TAR_BLOCK_BYTES as u64) - head.size;
-        out.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize])?;
-        meter.add(head.size);
+        let padding = entry.size.next_multiple_of(TAR_BLOCK_BYTES as u64) - entry.size;
+        output.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize])?;
+        progress.add(entry.size);
     }
-    out.write_all(&[0; 2 * TAR_BLOCK_BYTES])?;
-    out.finish()
+    output.write_all(&[0; 2 * TAR_BLOCK_BYTES])?;
+    output.finish()
 }
 
 /// A writer that must be finished to be complete.
@@ -166,33 +172,33 @@ impl<W: Write> FinishWriter for BufWriter<W> {
 
 /// Writes a ustar header whose values do not differ between machines, preceded by a PAX header if the path or the size
 /// does not fit (POSIX.1-2017, pax, "ustar Interchange Format").
-fn write_header(out: &mut dyn Write, path: &SitePath, size: u64) -> io::Result<()> {
+fn write_header(output: &mut dyn Write, path: &SitePath, size: u64) -> io::Result<()> {
     const MAX_USTAR_SIZE: u64 = 0o77_777_777_777;
     let path = path.as_bytes();
     let mut records = Vec::new();
     if path.len() > 100 {
-        pax_record(&mut records, b"path", path);
+        append_pax_record(&mut records, b"path", path);
     }
     if size > MAX_USTAR_SIZE {
-        pax_record(&mut records, b"size", size.to_string().as_bytes());
+        append_pax_record(&mut records, b"size", size.to_string().as_bytes());
     }
     if !records.is_empty() {
-        out.write_all(&ustar_header(b"././@PaxHeader", records.len() as u64, b'x'))?;
+        output.write_all(&ustar_header(b"././@PaxHeader", records.len() as u64, b'x'))?;
         let padding = records.len().next_multiple_of(TAR_BLOCK_BYTES) - records.len();
-        out.write_all(&records)?;
-        out.write_all(&[0; TAR_BLOCK_BYTES][..padding])?;
+        output.write_all(&records)?;
+        output.write_all(&[0; TAR_BLOCK_BYTES][..padding])?;
     }
-    out.write_all(&ustar_header(&path[..path.len().min(100)], size.min(MAX_USTAR_SIZE), b'0'))
+    output.write_all(&ustar_header(&path[..path.len().min(100)], size.min(MAX_USTAR_SIZE), b'0'))
 }
 
 /// Appends a PAX record, `LENGTH KEY=VALUE\n`, whose length includes its own digits.
-fn pax_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    let rest = key.len() + value.len() + 3;
-    let mut length = rest + 1;
-    while length != rest + length.to_string().len() {
-        length = rest + length.to_string().len();
+fn append_pax_record(records: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    let fixed_len = key.len() + value.len() + 3;
+    let mut record_len = fixed_len + 1;
+    while record_len != fixed_len + record_len.to_string().len() {
+        record_len = fixed_len + record_len.to_string().len();
     }
-    records.extend_from_slice(length.to_string().as_bytes());
+    records.extend_from_slice(record_len.to_string().as_bytes());
     records.push(b' ');
     records.extend_from_slice(key);
     records.push(b'=');

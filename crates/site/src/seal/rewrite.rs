@@ -4,7 +4,7 @@
 //! Small files are collected in batches, and each batch has a sequence number. A worker that has finished a batch
 //! stores it with the other finished ones and appends those whose number is next, so no worker waits for a slower one,
 //! and the image is the same however the threads are scheduled. A large file is written in pieces by the reading thread
-//! when its number is next. Memory is bounded by the batches in flight, whose buffers are reused.
+//! when its number is next. Memory is bounded by the number of unfinished batches, whose buffers are reused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use crate::bundle::bundle_reader::{BundleEntry, BundleEntryKind, BundleReadError, BundleReader};
 use crate::bundle::refusal::BundleFault;
-use crate::image::{ImageMember, ImageWriter};
+use crate::image::{ImageEntry, ImageWriter};
 use crate::index::{EntryCompression, IndexEntry};
 use crate::media_types::is_compressible;
 use docwharf_base::codec::deflate::Deflater;
@@ -36,6 +36,7 @@ const MAX_EARLY_BATCHES: usize = 6;
 /// The number of written bytes after which a background sync starts, so that the last sync has little left to write.
 const SYNC_INTERVAL_BYTES: u64 = 16 * 1024 * 1024;
 
+/// A file of a batch: its path, and the range of its content in [`FileBatch::content`].
 struct BatchFile {
     path: SitePath,
     start: usize,
@@ -43,9 +44,10 @@ struct BatchFile {
     modified: i64,
 }
 
+/// Small files that one worker compresses together.
 #[derive(Default)]
 struct FileBatch {
-    turn: u64,
+    number: u64,
     content: Vec<u8>,
     files: Vec<BatchFile>,
 }
@@ -53,27 +55,29 @@ struct FileBatch {
 /// A compressed batch that waits to be appended to the image.
 struct FinishedBatch {
     block: Vec<u8>,
-    members: Vec<ImageMember>,
-    records: Vec<(SitePath, IndexEntry)>,
+    image_entries: Vec<ImageEntry>,
+    index_entries: Vec<(SitePath, IndexEntry)>,
 }
 
 /// The state that the threads share.
 struct RewriteShared {
     state: Mutex<RewriteState>,
-    turned: Condvar,
+    /// It is notified when [`RewriteState::next_number`] changes.
+    advanced: Condvar,
 }
 
 struct RewriteState {
     /// The sequence number that is appended next.
-    turn: u64,
+    next_number: u64,
     /// The batches that were finished early, by sequence number.
     early: BTreeMap<u64, FinishedBatch>,
     /// Buffers of appended batches, for reuse.
     spare: Vec<Vec<u8>>,
     writer: Option<ImageWriter>,
     files: Vec<(SitePath, IndexEntry)>,
-    failed: Option<io::Error>,
-    synced: u64,
+    error: Option<io::Error>,
+    /// The length of the image at the last background sync.
+    synced_len: u64,
 }
 
 impl RewriteShared {
@@ -81,65 +85,65 @@ impl RewriteShared {
         self.state.lock()
     }
 
-    /// Waits until everything before `turn` has been appended.
-    fn await_turn(&self, turn: u64) -> MutexGuard<'_, RewriteState> {
-        self.turned.wait_while(self.lock(), |state| state.turn != turn)
+    /// Waits until everything before `number` has been appended.
+    fn wait_for_turn(&self, number: u64) -> MutexGuard<'_, RewriteState> {
+        self.advanced.wait_while(self.lock(), |state| state.next_number != number)
     }
 
     fn end_turn(&self, mut state: MutexGuard<'_, RewriteState>) {
-        state.turn += 1;
+        state.next_number += 1;
         drop(state);
-        self.turned.notify_all();
+        self.advanced.notify_all();
     }
 }
 
-/// Reads every entry and, with a `writer`, writes its image; without one, only verifies.
+/// Reads every entry and verifies it. With a `writer`, it also writes the image.
 pub(super) fn rewrite_image(
     entries: &mut dyn BundleReader,
     writer: Option<ImageWriter>,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<(GatheredEntries, Option<ImageWriter>), BundleReadError> {
-    let syncing = match &writer {
-        Some(writer) if effort.durable => Some(writer.file().try_clone().map_err(BundleReadError::Sink)?),
+    let sync_file = match &writer {
+        Some(writer) if options.durable => Some(writer.file().try_clone().map_err(BundleReadError::Sink)?),
         _ => None,
     };
     let state = RewriteState {
-        turn: 0,
+        next_number: 0,
         early: BTreeMap::new(),
         spare: Vec::new(),
         writer,
         files: Vec::new(),
-        failed: None,
-        synced: 0,
+        error: None,
+        synced_len: 0,
     };
-    let shared = RewriteShared { state: Mutex::new(state), turned: Condvar::new() };
-    let level = effort.level;
+    let shared = RewriteShared { state: Mutex::new(state), advanced: Condvar::new() };
+    let level = options.level;
     let folders = std::thread::scope(|scope| {
-        let (send, receive) = sync_channel::<FileBatch>(MAX_WAITING_BATCHES);
-        let receive = Arc::new(Mutex::new(receive));
-        let (nudge, nudged) = sync_channel::<()>(1);
-        if let Some(file) = syncing {
+        let (batch_sender, batch_receiver) = sync_channel::<FileBatch>(MAX_WAITING_BATCHES);
+        let batch_receiver = Arc::new(Mutex::new(batch_receiver));
+        let (sync_sender, sync_receiver) = sync_channel::<()>(1);
+        if let Some(file) = sync_file {
             // An error is reported again by the sync at the end.
-            scope.spawn(move || nudged.iter().for_each(|()| drop(file.sync_data())));
+            scope.spawn(move || sync_receiver.iter().for_each(|()| drop(file.sync_data())));
         }
-        let workers: Vec<_> = (0..effort.threads.max(1))
+        let workers: Vec<_> = (0..options.threads.max(1))
             .map(|_| {
-                let nudge = nudge.clone();
-                let (shared, receive) = (&shared, Arc::clone(&receive));
-                scope.spawn(move || run_worker(&receive, shared, &nudge, level, meter))
+                let sync_sender = sync_sender.clone();
+                let (shared, batch_receiver) = (&shared, Arc::clone(&batch_receiver));
+                scope.spawn(move || run_worker(&batch_receiver, shared, &sync_sender, level, progress))
             })
             .collect();
-        drop(nudge);
+        drop(sync_sender);
         let mut reader = BatchReader {
             shared: &shared,
-            send,
+            batch_sender,
             batch: FileBatch::default(),
-            turn: 0,
+            next_number: 0,
             folders: Vec::new(),
-            known: HashMap::new(),
+            files_by_path: HashMap::new(),
             level,
-            meter,
+            progress,
         };
         let result = reader.read_entries(entries);
         let folders = std::mem::take(&mut reader.folders);
@@ -150,7 +154,7 @@ pub(super) fn rewrite_image(
         result.map(|()| folders)
     })?;
     let state = shared.state.into_inner();
-    match state.failed {
+    match state.error {
         Some(error) => Err(BundleReadError::Sink(error)),
         None => Ok((GatheredEntries { files: state.files, folders }, state.writer)),
     }
@@ -159,32 +163,35 @@ pub(super) fn rewrite_image(
 /// The state of the reading thread.
 struct BatchReader<'a> {
     shared: &'a RewriteShared,
-    send: SyncSender<FileBatch>,
+    batch_sender: SyncSender<FileBatch>,
     batch: FileBatch,
-    turn: u64,
+    /// The sequence number of the next batch or large file.
+    next_number: u64,
     folders: Vec<SitePath>,
     /// Earlier files by path. It is filled only when a hard link needs it.
-    known: HashMap<SitePath, usize>,
+    files_by_path: HashMap<SitePath, usize>,
     level: u32,
-    meter: &'a SealProgress,
+    progress: &'a SealProgress,
 }
 
 impl BatchReader<'_> {
     fn read_entries(&mut self, entries: &mut dyn BundleReader) -> Result<(), BundleReadError> {
-        while let Some(head) = entries.next_entry()? {
-            let Some(path) = head.path.clone() else {
+        while let Some(bundle_entry) = entries.next_entry()? {
+            let Some(path) = bundle_entry.path.clone() else {
                 continue;
             };
-            match &head.kind {
+            match &bundle_entry.kind {
                 BundleEntryKind::Folder => self.folders.push(path),
                 BundleEntryKind::HardLink(target) => self.copy_hard_link(path, target)?,
-                BundleEntryKind::File if head.size > LARGE_FILE_BYTES => self.write_large_file(entries, path, &head)?,
-                BundleEntryKind::File => self.add_small_file(entries, path, &head)?,
+                BundleEntryKind::File if bundle_entry.size > LARGE_FILE_BYTES => {
+                    self.write_large_file(entries, path, &bundle_entry)?;
+                }
+                BundleEntryKind::File => self.add_small_file(entries, path, &bundle_entry)?,
             }
         }
         self.flush()?;
         // The workers may still be appending the last batches, whose files belong to the result.
-        drop(self.shared.await_turn(self.turn));
+        drop(self.shared.wait_for_turn(self.next_number));
         Ok(())
     }
 
@@ -192,9 +199,9 @@ impl BatchReader<'_> {
         &mut self,
         entries: &mut dyn BundleReader,
         path: SitePath,
-        head: &BundleEntry,
+        bundle_entry: &BundleEntry,
     ) -> Result<(), BundleReadError> {
-        if self.batch.content.len() + head.size as usize > BATCH_BYTES && !self.batch.files.is_empty() {
+        if self.batch.content.len() + bundle_entry.size as usize > BATCH_BYTES && !self.batch.files.is_empty() {
             self.flush()?;
         }
         let start = self.batch.content.len();
@@ -204,7 +211,7 @@ impl BatchReader<'_> {
             Ok(())
         })?;
         let len = self.batch.content.len() - start;
-        self.batch.files.push(BatchFile { path, start, len, modified: head.modified });
+        self.batch.files.push(BatchFile { path, start, len, modified: bundle_entry.modified });
         Ok(())
     }
 
@@ -214,50 +221,50 @@ impl BatchReader<'_> {
         }
         let spare = self.shared.lock().spare.pop().unwrap_or_default();
         let mut batch = std::mem::replace(&mut self.batch, FileBatch { content: spare, ..FileBatch::default() });
-        batch.turn = self.take_turn();
-        if self.send.send(batch).is_err() {
-            // Workers end only after the channel is closed, or by a panic, which is passed on by `run`.
-            return Err(BundleReadError::Sink(io::Error::other("a worker thread died")));
+        batch.number = self.assign_number();
+        if self.batch_sender.send(batch).is_err() {
+            // Workers end only after the channel is closed, or by a panic, which [`rewrite_image`] continues.
+            return Err(BundleReadError::Sink(io::Error::other("a worker thread has stopped")));
         }
         self.stop_on_failure()
     }
 
-    fn take_turn(&mut self) -> u64 {
-        self.turn += 1;
-        self.turn - 1
+    fn assign_number(&mut self) -> u64 {
+        self.next_number += 1;
+        self.next_number - 1
     }
 
     fn stop_on_failure(&self) -> Result<(), BundleReadError> {
-        self.shared.lock().failed.take().map_or(Ok(()), |error| Err(BundleReadError::Sink(error)))
+        self.shared.lock().error.take().map_or(Ok(()), |error| Err(BundleReadError::Sink(error)))
     }
 
     fn write_large_file(
         &mut self,
         entries: &mut dyn BundleReader,
         path: SitePath,
-        head: &BundleEntry,
+        bundle_entry: &BundleEntry,
     ) -> Result<(), BundleReadError> {
         self.flush()?;
-        let turn = self.take_turn();
-        let mut state = self.shared.await_turn(turn);
-        let coding =
+        let number = self.assign_number();
+        let mut state = self.shared.wait_for_turn(number);
+        let compression =
             if is_compressible(path.as_bytes()) { EntryCompression::Deflate } else { EntryCompression::Stored };
-        let result = write_large(entries, &mut state, path, head, coding, self.level);
-        self.meter.add(head.size);
+        let result = rewrite_large_file(entries, &mut state, path, bundle_entry, compression, self.level);
+        self.progress.add(bundle_entry.size);
         self.shared.end_turn(state);
         result
     }
 
-    /// Writes a hard link as a copy of the earlier file, because ZIP members may not share bytes.
+    /// Writes a hard link as a copy of the earlier file, because ZIP entries may not share bytes.
     fn copy_hard_link(&mut self, path: SitePath, target: &SitePath) -> Result<(), BundleReadError> {
         self.flush()?;
-        let turn = self.take_turn();
-        let mut state = self.shared.await_turn(turn);
-        for (at, (path, _)) in state.files.iter().enumerate().skip(self.known.len()) {
-            self.known.insert(path.clone(), at);
+        let number = self.assign_number();
+        let mut state = self.shared.wait_for_turn(number);
+        for (index, (path, _)) in state.files.iter().enumerate().skip(self.files_by_path.len()) {
+            self.files_by_path.insert(path.clone(), index);
         }
-        let result = match self.known.get(target).map(|&at| state.files[at].1) {
-            Some(entry) => copy_member(&mut state, path, entry).map_err(BundleReadError::Sink),
+        let result = match self.files_by_path.get(target).map(|&index| state.files[index].1) {
+            Some(entry) => copy_earlier_file(&mut state, path, entry).map_err(BundleReadError::Sink),
             None => Err(BundleFault::BadHardLink(target.as_bytes().to_vec()).in_entry(path.as_bytes()).into()),
         };
         self.shared.end_turn(state);
@@ -265,21 +272,23 @@ impl BatchReader<'_> {
     }
 }
 
-fn write_large(
+fn rewrite_large_file(
     entries: &mut dyn BundleReader,
     state: &mut RewriteState,
     path: SitePath,
-    head: &BundleEntry,
-    coding: EntryCompression,
+    bundle_entry: &BundleEntry,
+    compression: EntryCompression,
     level: u32,
 ) -> Result<(), BundleReadError> {
     let mut content = Sha256Hasher::new();
-    let (mut crc, mut coded) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
+    let (mut crc, mut compressed_crc) = (crc32fast::Hasher::new(), crc32fast::Hasher::new());
     let mut deflater = Deflater::new(level);
-    let mut out = Vec::new();
+    let mut compressed = Vec::new();
     let RewriteState { writer, files, .. } = state;
-    let mut large = match writer {
-        Some(writer) => Some(writer.begin_large(path.as_bytes(), coding, head.size).map_err(BundleReadError::Sink)?),
+    let mut large_entry = match writer {
+        Some(writer) => Some(
+            writer.start_large_entry(path.as_bytes(), compression, bundle_entry.size).map_err(BundleReadError::Sink)?,
+        ),
         None => None,
     };
     entries.read_content(&mut |bytes| {
@@ -288,172 +297,174 @@ fn write_large(
         let Some(writer) = writer.as_mut() else {
             return Ok(());
         };
-        let bytes = if coding == EntryCompression::Deflate {
-            out.clear();
-            deflater.write(bytes, &mut out);
-            coded.update(&out);
-            &out
+        let bytes = if compression == EntryCompression::Deflate {
+            compressed.clear();
+            deflater.write(bytes, &mut compressed);
+            compressed_crc.update(&compressed);
+            &compressed
         } else {
             bytes
         };
-        writer.write_large(bytes).map_err(BundleReadError::Sink)
+        writer.append_large_content(bytes).map_err(BundleReadError::Sink)
     })?;
-    let mut entry = IndexEntry {
-        coding,
+    let mut index_entry = IndexEntry {
+        compression,
         offset: 0,
-        coded_len: head.size,
-        len: head.size,
+        compressed_len: bundle_entry.size,
+        len: bundle_entry.size,
         crc: crc.finalize(),
-        content: content.take(),
-        coded_crc: 0,
+        content: content.finalize_reset(),
+        compressed_crc: 0,
         last_header_bit: 0,
         spare_bits: 0,
-        modified: head.modified,
+        modified: bundle_entry.modified,
     };
-    if let (Some(writer), Some(large)) = (writer.as_mut(), large.take()) {
-        if coding == EntryCompression::Deflate {
-            out.clear();
-            let ending = deflater.finish(&mut out);
-            coded.update(&out);
-            entry.coded_crc = coded.finalize();
-            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
-            writer.write_large(&out).map_err(BundleReadError::Sink)?;
+    if let (Some(writer), Some(large_entry)) = (writer.as_mut(), large_entry.take()) {
+        if compression == EntryCompression::Deflate {
+            compressed.clear();
+            let ending = deflater.finish(&mut compressed);
+            compressed_crc.update(&compressed);
+            index_entry.compressed_crc = compressed_crc.finalize();
+            (index_entry.last_header_bit, index_entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            writer.append_large_content(&compressed).map_err(BundleReadError::Sink)?;
         }
-        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc).map_err(BundleReadError::Sink)?;
+        (index_entry.offset, index_entry.compressed_len) =
+            writer.finish_large_entry(large_entry, index_entry.crc).map_err(BundleReadError::Sink)?;
     }
-    files.push((path, entry));
+    files.push((path, index_entry));
     Ok(())
 }
 
-fn copy_member(state: &mut RewriteState, path: SitePath, mut entry: IndexEntry) -> io::Result<()> {
+fn copy_earlier_file(state: &mut RewriteState, path: SitePath, mut entry: IndexEntry) -> io::Result<()> {
     if let Some(writer) = &mut state.writer {
-        let large = writer.begin_large(path.as_bytes(), entry.coding, entry.len)?;
+        let large_entry = writer.start_large_entry(path.as_bytes(), entry.compression, entry.len)?;
         let mut buffer = vec![0; 256 * 1024];
-        let (mut at, mut left) = (entry.offset, entry.coded_len);
-        while left > 0 {
-            let n = left.min(buffer.len() as u64) as usize;
-            writer.file().read_exact_at(&mut buffer[..n], at)?;
-            writer.write_large(&buffer[..n])?;
-            at += n as u64;
-            left -= n as u64;
+        let (mut offset, mut remaining) = (entry.offset, entry.compressed_len);
+        while remaining > 0 {
+            let n = remaining.min(buffer.len() as u64) as usize;
+            writer.file().read_exact_at(&mut buffer[..n], offset)?;
+            writer.append_large_content(&buffer[..n])?;
+            offset += n as u64;
+            remaining -= n as u64;
         }
-        (entry.offset, entry.coded_len) = writer.end_large(large, entry.crc)?;
+        (entry.offset, entry.compressed_len) = writer.finish_large_entry(large_entry, entry.crc)?;
     }
     state.files.push((path, entry));
     Ok(())
 }
 
-/// Runs a worker, which hashes, compresses and appends.
+/// Runs a worker: it hashes and compresses batches, and appends them to the image.
 fn run_worker(
-    receive: &Mutex<Receiver<FileBatch>>,
+    batch_receiver: &Mutex<Receiver<FileBatch>>,
     shared: &RewriteShared,
-    nudge: &SyncSender<()>,
+    sync_sender: &SyncSender<()>,
     level: u32,
-    meter: &SealProgress,
+    progress: &SealProgress,
 ) {
     let mut deflater = Deflater::new(level);
     let mut hasher = Sha256Hasher::new();
-    let writing = shared.lock().writer.is_some();
+    let is_writing = shared.lock().writer.is_some();
     let mut block = Vec::new();
     loop {
-        let batch = receive.lock().recv();
-        let Ok(FileBatch { turn, mut content, files }) = batch else { return };
-        let mut members = Vec::with_capacity(files.len());
-        let mut records = Vec::with_capacity(files.len());
+        let batch = batch_receiver.lock().recv();
+        let Ok(FileBatch { number, mut content, files }) = batch else { return };
+        let mut image_entries = Vec::with_capacity(files.len());
+        let mut index_entries = Vec::with_capacity(files.len());
         for file in files {
             let bytes = &content[file.start..file.start + file.len];
-            meter.add(file.len as u64);
-            let (member, entry) = encode_file(&file, bytes, &mut block, writing.then_some(&mut deflater), &mut hasher);
-            members.extend(member);
-            records.push((file.path, entry));
+            progress.add(file.len as u64);
+            let (image_entry, entry) =
+                encode_file(&file, bytes, &mut block, is_writing.then_some(&mut deflater), &mut hasher);
+            image_entries.extend(image_entry);
+            index_entries.push((file.path, entry));
         }
         content.clear();
         // Waits while too many finished batches are stored; otherwise one slow batch would let the others fill the
         // memory. The worker whose batch is next never waits here.
-        let full = |state: &mut RewriteState| state.turn != turn && state.early.len() >= MAX_EARLY_BATCHES;
-        let mut state = shared.turned.wait_while(shared.lock(), full);
+        let full = |state: &mut RewriteState| state.next_number != number && state.early.len() >= MAX_EARLY_BATCHES;
+        let mut state = shared.advanced.wait_while(shared.lock(), full);
         state.spare.push(content);
-        state.early.insert(turn, FinishedBatch { block: std::mem::take(&mut block), members, records });
+        state.early.insert(number, FinishedBatch { block: std::mem::take(&mut block), image_entries, index_entries });
         loop {
-            let turn = state.turn;
-            let Some(finished) = state.early.remove(&turn) else { break };
-            block = append_batch(&mut state, finished, nudge);
-            state.turn += 1;
+            let number = state.next_number;
+            let Some(finished) = state.early.remove(&number) else { break };
+            block = append_batch(&mut state, finished, sync_sender);
+            state.next_number += 1;
         }
         drop(state);
-        shared.turned.notify_all();
+        shared.advanced.notify_all();
     }
 }
 
 /// Appends a batch to the image. Returns its buffer, empty.
-fn append_batch(state: &mut RewriteState, finished: FinishedBatch, nudge: &SyncSender<()>) -> Vec<u8> {
-    let FinishedBatch { mut block, members, mut records } = finished;
-    if state.failed.is_none()
+fn append_batch(state: &mut RewriteState, finished: FinishedBatch, sync_sender: &SyncSender<()>) -> Vec<u8> {
+    let FinishedBatch { mut block, image_entries, mut index_entries } = finished;
+    if state.error.is_none()
         && let Some(writer) = &mut state.writer
     {
         let base = writer.position();
-        match writer.append(&block, members.into_iter()) {
+        match writer.append(&block, image_entries.into_iter()) {
             Ok(()) => {}
-            Err(error) => state.failed = Some(error),
+            Err(error) => state.error = Some(error),
         }
-        for (_, entry) in &mut records {
+        for (_, entry) in &mut index_entries {
             entry.offset += base;
         }
-        if writer.position() - state.synced > SYNC_INTERVAL_BYTES {
-            state.synced = writer.position();
-            let _ = nudge.try_send(()); // ignored if the last sync is still running
+        if writer.position() - state.synced_len > SYNC_INTERVAL_BYTES {
+            state.synced_len = writer.position();
+            let _ = sync_sender.try_send(()); // ignored if the last sync is still running
         }
     }
-    state.files.append(&mut records);
+    state.files.append(&mut index_entries);
     block.clear();
     block
 }
 
-/// Encodes one small file into a block; without a `deflater` the file is only hashed.
+/// Encodes one small file into a block. Without a `deflater`, it only hashes the file.
 fn encode_file(
     file: &BatchFile,
     content: &[u8],
     block: &mut Vec<u8>,
     deflater: Option<&mut Deflater>,
     hasher: &mut Sha256Hasher,
-) -> (Option<ImageMember>, IndexEntry) {
+) -> (Option<ImageEntry>, IndexEntry) {
     hasher.update(content);
-    let mut entry = IndexEntry {
-        coding: EntryCompression::Stored,
+    let mut index_entry = IndexEntry {
+        compression: EntryCompression::Stored,
         offset: 0,
-        coded_len: content.len() as u64,
+        compressed_len: content.len() as u64,
         len: content.len() as u64,
         crc: crc32fast::hash(content),
-        content: hasher.take(),
-        coded_crc: 0,
+        content: hasher.finalize_reset(),
+        compressed_crc: 0,
         last_header_bit: 0,
         spare_bits: 0,
         modified: file.modified,
     };
     let Some(deflater) = deflater else {
-        return (None, entry);
+        return (None, index_entry);
     };
-    let mut coded = Vec::new();
+    let mut compressed = Vec::new();
     if is_compressible(file.path.as_bytes()) && !content.is_empty() {
-        let ending = deflater.encode_all(content, &mut coded);
-        if coded.len() < content.len() {
-            entry.coding = EntryCompression::Deflate;
-            entry.coded_len = coded.len() as u64;
-            (entry.last_header_bit, entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
-            entry.coded_crc = crc32fast::hash(&coded);
+        let ending = deflater.encode_all(content, &mut compressed);
+        if compressed.len() < content.len() {
+            index_entry.compression = EntryCompression::Deflate;
+            index_entry.compressed_len = compressed.len() as u64;
+            (index_entry.last_header_bit, index_entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            index_entry.compressed_crc = crc32fast::hash(&compressed);
         }
     }
-    let bytes = if entry.coding == EntryCompression::Deflate { &coded[..] } else { content };
-    let member = ImageMember {
+    let bytes = if index_entry.compression == EntryCompression::Deflate { &compressed[..] } else { content };
+    let image_entry = ImageEntry {
         name: file.path.as_bytes().into(),
-        coding: entry.coding,
-        crc: entry.crc,
-        coded_len: entry.coded_len,
-        len: entry.len,
-        header: block.len() as u64,
+        compression: index_entry.compression,
+        crc: index_entry.crc,
+        compressed_len: index_entry.compressed_len,
+        len: index_entry.len,
+        header_offset: block.len() as u64,
     };
-    member.write_local_header(block);
-    entry.offset = block.len() as u64;
+    image_entry.write_local_header(block);
+    index_entry.offset = block.len() as u64;
     block.extend_from_slice(bytes);
-    (Some(member), entry)
+    (Some(image_entry), index_entry)
 }

@@ -12,7 +12,7 @@ const FASTEST_LEVEL: u32 = 1;
 /// The limits and settings of sealing and verifying.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SealOptions {
-    /// The limits that an archive must keep.
+    /// The limits that an archive must not exceed.
     pub limits: BundleLimits,
     /// The number of threads that verify or compress, in addition to the one that reads.
     pub threads: usize,
@@ -21,7 +21,7 @@ pub struct SealOptions {
     /// zlib's level for files that are compressed, 1 to 9.
     pub level: u32,
     /// Whether the bundle belongs to the caller, is on the file system of the image, and may be moved. It is for the
-    /// caller, who then passes a `place` to [`seal_opened`](super::seal_opened); sealing itself does not read it.
+    /// caller, which then passes a `location` to [`seal_opened`](super::seal_opened); sealing itself does not read it.
     pub may_move: bool,
 }
 
@@ -35,14 +35,14 @@ impl SealOptions {
 /// The progress of sealing, for display by another thread.
 #[derive(Debug, Default)]
 pub struct SealProgress {
-    done: AtomicU64,
+    content_bytes: AtomicU64,
     files: AtomicU64,
 }
 
 impl SealProgress {
     /// Returns the number of bytes of content that were read.
     pub fn bytes(&self) -> u64 {
-        self.done.load(Ordering::Relaxed)
+        self.content_bytes.load(Ordering::Relaxed)
     }
 
     /// Returns the number of files that were read.
@@ -51,7 +51,7 @@ impl SealProgress {
     }
 
     pub(super) fn add(&self, bytes: u64) {
-        self.done.fetch_add(bytes, Ordering::Relaxed);
+        self.content_bytes.fetch_add(bytes, Ordering::Relaxed);
         self.files.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -13,7 +13,7 @@ use docwharf_base::directory::{Directory, FileAccess, FileId, FileRequirements};
 use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::model::digest::Digest;
 
-use super::image_space::{FilePlace, IMAGE_FILE_NAME, ImageSpace, RECEIVED_FILE_NAME};
+use super::image_target::{FileLocation, IMAGE_FILE_NAME, ImageTarget, RECEIVED_FILE_NAME};
 use super::new_image::write_new_image;
 use super::seal_error::SealError;
 use super::seal_options::{SealOptions, SealProgress};
@@ -24,46 +24,47 @@ use super::{adopt, growing_copy};
 pub(super) fn seal_zip(
     received: &File,
     path: &Path,
-    place: Option<FilePlace<'_>>,
-    space: &ImageSpace,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    location: Option<FileLocation<'_>>,
+    target: &ImageTarget,
+    options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<SealedBundle, SealError> {
-    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
-    let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let length = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
-    if length > effort.limits.archive {
-        return Err(lift(BundleFault::ArchiveTooLarge(effort.limits.archive).in_archive().into()));
+    let seal_error = |error: BundleReadError| SealError::from_read(error, path, target.path());
+    let write_error = |source| SealError::Write { path: target.path().to_owned(), source };
+    let archive_len = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
+    if archive_len > options.limits.archive {
+        return Err(seal_error(BundleFault::ArchiveTooLarge(options.limits.archive).in_archive().into()));
     }
-    let read = |source| SealError::Read { path: path.to_owned(), source };
-    let start = ZipArchive::find_directory_start(received.try_clone().map_err(read)?, path).map_err(lift)?;
-    if let (Some((directory, name)), ImageSpace::Dir(dir)) = (place, space)
+    let read_error = |source| SealError::Read { path: path.to_owned(), source };
+    let directory_offset =
+        ZipArchive::find_directory_offset(received.try_clone().map_err(read_error)?, path).map_err(seal_error)?;
+    if let (Some((directory, name)), ImageTarget::Dir(dir)) = (location, target)
         && directory.rename(name, dir, IMAGE_FILE_NAME).is_ok()
     {
-        let image = open_moved_image(dir, received).map_err(write)?;
-        return seal_moved_zip(image, path, space, effort, meter);
+        let image = open_moved_image(dir, received).map_err(write_error)?;
+        return seal_moved_zip(image, path, target, options, progress);
     }
-    let image = space.create(IMAGE_FILE_NAME)?;
-    // The copy is verified, because the copy is served, whatever happens to the original meanwhile. Its central
-    // directory is copied first; the members are verified while they are being copied.
-    growing_copy::copy_range(received, &image, start, length).map_err(write)?;
-    let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let image = target.create(IMAGE_FILE_NAME)?;
+    // The copy is verified, because the copy is served, even if the original changes meanwhile. Its central
+    // directory is copied first; the entries are verified while they are being copied.
+    growing_copy::copy_range(received, &image, directory_offset, archive_len).map_err(write_error)?;
+    let zip = ZipArchive::open(image.try_clone().map_err(write_error)?, path, &options.limits).map_err(seal_error)?;
     let (archive, zip) = if adopt::can_adopt(&zip) {
-        let received = adopt::ReceivedZip { from: received, to: &image, end: start };
-        let proved = adopt::verify_members(&zip, effort, meter, Some(&received)).map_err(lift)?;
-        if proved.exact {
-            let image_len = proved.archive.1;
-            let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
-            let proven = proven.map_err(|refusal| lift(refusal.into()))?;
-            let image = SealedFile::from_sealing(image, proven.id);
-            return Ok(SealedBundle { proven, image, image_len, adopted: true });
+        let received = adopt::ReceivedZip { from: received, to: &image, end: directory_offset };
+        let verified_zip = adopt::verify_entries(&zip, options, progress, Some(&received)).map_err(seal_error)?;
+        if verified_zip.all_end_at_declared_len {
+            let image_len = verified_zip.archive.1;
+            let verified = finish_verification(verified_zip.gathered, BundleKind::Zip, Some(verified_zip.archive));
+            let verified = verified.map_err(|refusal| seal_error(refusal.into()))?;
+            let image = SealedFile::from_sealing(image, verified.id);
+            return Ok(SealedBundle { verified, image, image_len, adopted: true });
         }
-        (proved.archive, zip)
+        (verified_zip.archive, zip)
     } else {
-        growing_copy::copy_range(received, &image, 0, start).map_err(write)?;
-        (adopt::digest_file(&image, &WriteProgress::complete()).map_err(write)?, zip)
+        growing_copy::copy_range(received, &image, 0, directory_offset).map_err(write_error)?;
+        (adopt::digest_file(&image, &WriteProgress::complete()).map_err(write_error)?, zip)
     };
-    rewrite_zip(zip, archive, path, space, effort, meter)
+    rewrite_zip(zip, archive, path, target, options, progress)
 }
 
 /// Opens the image that was `received` and has been moved into `dir`. The image must have no other name, so that no
@@ -74,61 +75,62 @@ fn open_moved_image(dir: &Directory, received: &File) -> io::Result<File> {
     if FileId::from_metadata(&image.metadata()?) == FileId::from_metadata(&received.metadata()?) {
         Ok(image)
     } else {
-        let why = "another process replaced the file while it was being stored; check who may write to the store, then try \
+        let message = "another process replaced the file while it was being stored; check who may write to the store, then try \
                    again";
-        Err(io::Error::other(why))
+        Err(io::Error::other(message))
     }
 }
 
-/// Verifies a moved ZIP in place: in `space`, under the image's name. No other process writes to it.
+/// Verifies a moved ZIP in place: in `target`, under the image's name. No other process writes to it.
 fn seal_moved_zip(
     image: File,
     path: &Path,
-    space: &ImageSpace,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    target: &ImageTarget,
+    options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<SealedBundle, SealError> {
-    let lift = |error: BundleReadError| SealError::from_read(error, path, space.path());
-    let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    let zip = ZipArchive::open(image.try_clone().map_err(write)?, path, &effort.limits).map_err(lift)?;
+    let seal_error = |error: BundleReadError| SealError::from_read(error, path, target.path());
+    let write_error = |source| SealError::Write { path: target.path().to_owned(), source };
+    let zip = ZipArchive::open(image.try_clone().map_err(write_error)?, path, &options.limits).map_err(seal_error)?;
     let mut archive = None;
     if adopt::can_adopt(&zip) {
-        let proved = adopt::verify_members(&zip, effort, meter, None).map_err(lift)?;
-        if proved.exact {
-            if effort.durable {
-                image.sync_all().map_err(write)?;
+        let verified_zip = adopt::verify_entries(&zip, options, progress, None).map_err(seal_error)?;
+        if verified_zip.all_end_at_declared_len {
+            if options.durable {
+                image.sync_all().map_err(write_error)?;
             }
-            let image_len = proved.archive.1;
-            let proven = finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive));
-            let proven = proven.map_err(|refusal| lift(refusal.into()))?;
-            let image = SealedFile::from_sealing(image, proven.id);
-            return Ok(SealedBundle { proven, image, image_len, adopted: true });
+            let image_len = verified_zip.archive.1;
+            let verified = finish_verification(verified_zip.gathered, BundleKind::Zip, Some(verified_zip.archive));
+            let verified = verified.map_err(|refusal| seal_error(refusal.into()))?;
+            let image = SealedFile::from_sealing(image, verified.id);
+            return Ok(SealedBundle { verified, image, image_len, adopted: true });
         }
-        archive = Some(proved.archive);
+        archive = Some(verified_zip.archive);
     }
     let archive = match archive {
         Some(archive) => archive,
-        None => adopt::digest_file(&image, &WriteProgress::complete()).map_err(write)?,
+        None => adopt::digest_file(&image, &WriteProgress::complete()).map_err(write_error)?,
     };
-    rewrite_zip(zip, archive, path, space, effort, meter)
+    rewrite_zip(zip, archive, path, target, options, progress)
 }
 
-/// Writes a new image from the ZIP in `space` that has the image's name.
+/// Writes a new image from the ZIP in `target` that has the image's name.
 fn rewrite_zip(
     zip: ZipArchive,
     archive: (Digest, u64),
     path: &Path,
-    space: &ImageSpace,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    target: &ImageTarget,
+    options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<SealedBundle, SealError> {
-    let write = |source| SealError::Write { path: space.path().to_owned(), source };
-    if let ImageSpace::Dir(dir) = space {
-        dir.rename(IMAGE_FILE_NAME, dir, RECEIVED_FILE_NAME).map_err(write)?;
+    let write_error = |source| SealError::Write { path: target.path().to_owned(), source };
+    if let ImageTarget::Dir(dir) = target {
+        dir.rename(IMAGE_FILE_NAME, dir, RECEIVED_FILE_NAME).map_err(write_error)?;
     }
-    let sealing = write_new_image(ZipReader::new(zip), BundleKind::Zip, |_| Some(archive), path, space, effort, meter)?;
-    if let ImageSpace::Dir(dir) = space {
-        dir.remove_file(RECEIVED_FILE_NAME).map_err(write)?;
+    let sealed =
+        write_new_image(ZipReader::new(zip), BundleKind::Zip, |_| Some(archive), path, target, options, progress)?;
+    if let ImageTarget::Dir(dir) = target {
+        dir.remove_file(RECEIVED_FILE_NAME).map_err(write_error)?;
     }
-    Ok(sealing)
+    Ok(sealed)
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use crate::extract::{self, FileTree};
 use crate::mapping;
-use docwharf_base::codec::inflate::Inflate;
+use docwharf_base::codec::inflate::Inflater;
 use docwharf_base::model::site_path::{SitePath, is_hidden};
 
-use super::image_space::ImageSpace;
+use super::image_target::ImageTarget;
 use super::seal_bundle::seal;
 use super::seal_error::SealError;
 use super::seal_options::{SealOptions, SealProgress};
@@ -27,7 +27,7 @@ pub enum UnpackError {
     #[error(transparent)]
     Seal(#[from] SealError),
     /// The target exists and is not an empty folder.
-    #[error("{} is not an empty folder; give one that is empty or absent", .0.display())]
+    #[error("{} is not an empty folder; name one that is empty or does not exist", .0.display())]
     NotEmpty(PathBuf),
     /// The target cannot be written.
     #[error("cannot write {}", path.display())]
@@ -44,14 +44,14 @@ fn write_error(path: &Path) -> impl FnOnce(io::Error) -> UnpackError + '_ {
     move |source| UnpackError::Write { path: path.to_owned(), source }
 }
 
-/// Verifies the bundle at `from` and writes its site to `to`, which must be absent or an empty folder; `raw` writes
-/// every accepted entry. After a failure `to` is as it was before.
+/// Verifies the bundle at `from` and writes its site to `to`, which must be absent or an empty folder. With `raw`, it
+/// writes every accepted entry. A failure leaves `to` unchanged.
 pub fn unpack(
     from: &Path,
     to: &Path,
     raw: bool,
-    effort: &SealOptions,
-    meter: &SealProgress,
+    options: &SealOptions,
+    progress: &SealProgress,
 ) -> Result<VerifiedBundle, UnpackError> {
     let exists = match fs::read_dir(to) {
         Ok(mut entries) => match entries.next() {
@@ -71,22 +71,24 @@ pub fn unpack(
         _ => Path::new("."),
     };
     // The image and the tree are written on the file system of the target, because they are renamed.
-    let beside = if exists { to } else { parent };
-    let SealedBundle { proven, image, .. } = seal(from, &ImageSpace::Unlinked(beside.to_owned()), effort, meter)?;
-    let tree = tempfile::Builder::new().prefix(".docwharf-").tempdir_in(beside).map_err(write_error(beside))?;
-    let image = mapping::map_image(image).map_err(write_error(beside))?;
-    let mut made = FileTree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
+    let work_parent = if exists { to } else { parent };
+    let SealedBundle { verified, image, .. } =
+        seal(from, &ImageTarget::Unlinked(work_parent.to_owned()), options, progress)?;
+    let tree =
+        tempfile::Builder::new().prefix(".docwharf-").tempdir_in(work_parent).map_err(write_error(work_parent))?;
+    let image = mapping::map_image(image).map_err(write_error(work_parent))?;
+    let mut file_tree = FileTree::new(File::open(tree.path()).map_err(write_error(tree.path()))?, None);
     if raw {
-        for folder in &proven.folders {
-            made.make_folder(folder).map_err(|e| write_error(&path_for_message(to, folder))(e.into()))?;
+        for folder in &verified.folders {
+            file_tree.create_folder(folder).map_err(|e| write_error(&path_for_message(to, folder))(e.into()))?;
         }
     }
-    let mut inflate = Inflate::new();
-    let files = if raw { &proven.raw_files } else { &proven.files };
+    let mut inflate = Inflater::new();
+    let files = if raw { &verified.raw_files } else { &verified.files };
     for (path, entry) in files.iter().filter(|(path, _)| raw || !is_hidden(path.as_bytes())) {
-        let coded = &image[entry.offset as usize..(entry.offset + entry.coded_len) as usize];
-        let mut file = made.create(path).map_err(|e| write_error(&path_for_message(to, path))(e.into()))?;
-        extract::write_content(&mut file, coded, entry, &mut inflate)
+        let compressed = &image[entry.offset as usize..(entry.offset + entry.compressed_len) as usize];
+        let mut file = file_tree.create(path).map_err(|e| write_error(&path_for_message(to, path))(e.into()))?;
+        extract::write_content(&mut file, compressed, entry, &mut inflate)
             .map_err(write_error(&path_for_message(to, path)))?;
     }
     if exists {
@@ -101,7 +103,7 @@ pub fn unpack(
             return Err(UnpackError::Write { path: to.to_owned(), source });
         }
     }
-    Ok(proven)
+    Ok(verified)
 }
 
 /// Returns a path for messages.

@@ -14,10 +14,10 @@ use docwharf_base::model::version::{VersionId, VersionManifest};
 pub struct VerifiedBundle {
     /// The id of the version that it contains.
     pub id: VersionId,
-    /// The kind of bundle.
+    /// The format of the bundle.
     pub kind: BundleKind,
-    /// Its layout, which says which entries are not part of the site.
-    pub flavor: SiteLayout,
+    /// The layout of the site in the bundle, which decides which entries are part of the site.
+    pub site_layout: SiteLayout,
     /// The site's files, in byte order of their paths.
     pub files: Vec<(SitePath, IndexEntry)>,
     /// All files, including those that are not part of the site, with their paths in the archive.
@@ -48,8 +48,8 @@ impl VerifiedBundle {
 #[derive(Debug)]
 pub struct SealedBundle {
     /// The verified bundle.
-    pub proven: VerifiedBundle,
-    /// The image, which is not written any more.
+    pub verified: VerifiedBundle,
+    /// The complete image, to which nothing is written any more.
     pub image: SealedFile,
     /// The length of the image in bytes.
     pub image_len: u64,
@@ -63,7 +63,7 @@ pub(super) struct GatheredEntries {
     pub(super) folders: Vec<SitePath>,
 }
 
-/// Checks the entries of a bundle together, and computes the id of its version. `archive` is the digest and the size of
+/// Checks all entries of a bundle together, and computes the id of its version. `archive` is the digest and the size of
 /// the archive; `None` for a folder or where they are not needed.
 pub(super) fn finish_verification(
     gathered: GatheredEntries,
@@ -74,17 +74,17 @@ pub(super) fn finish_verification(
     check_path_conflicts(raw_files.iter().map(|(path, _)| path), folders.iter())?;
     folders.sort_unstable();
     folders.dedup();
-    let flavor = SiteLayout::detect(raw_files.iter().map(|(path, _)| path))?;
+    let site_layout = SiteLayout::detect(raw_files.iter().map(|(path, _)| path))?;
     let mut files: Vec<(SitePath, IndexEntry)> =
-        raw_files.iter().filter_map(|(path, entry)| Some((flavor.site_path(path)?, *entry))).collect();
+        raw_files.iter().filter_map(|(path, entry)| Some((site_layout.site_path(path)?, *entry))).collect();
     files.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut manifest = VersionManifest::default();
     for (path, entry) in &files {
         manifest.add(&entry.content, entry.len, path.as_bytes());
     }
     let mut warnings = Vec::new();
-    if !flavor.has_root_index {
+    if !site_layout.has_root_index {
         warnings.push("there is no index.html at the root, so / will be 404".to_owned());
     }
-    Ok(VerifiedBundle { id: manifest.id(), kind, flavor, files, raw_files, folders, archive, warnings })
+    Ok(VerifiedBundle { id: manifest.id(), kind, site_layout, files, raw_files, folders, archive, warnings })
 }

@@ -17,25 +17,25 @@ use super::verified_bundle::{VerifiedBundle, finish_verification};
 use super::{adopt, rewrite};
 
 /// Verifies the bundle at `path` without writing anything.
-pub fn verify(path: &Path, effort: &SealOptions, meter: &SealProgress) -> Result<VerifiedBundle, SealError> {
-    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
-    let refuse = |refusal: BundleRefusal| lift(refusal.into());
+pub fn verify(path: &Path, options: &SealOptions, progress: &SealProgress) -> Result<VerifiedBundle, SealError> {
+    let seal_error = |error: BundleReadError| SealError::from_read(error, path, path);
+    let refuse = |refusal: BundleRefusal| seal_error(refusal.into());
     if is_dir(path)? {
-        let mut folder = FolderReader::open(path, &effort.limits).map_err(lift)?;
-        let (gathered, _) = rewrite::rewrite_image(&mut folder, None, effort, meter).map_err(lift)?;
-        let mut proven = finish_verification(gathered, BundleKind::Folder, None).map_err(refuse)?;
-        proven.warnings.extend(folder.warnings);
-        return Ok(proven);
+        let mut folder = FolderReader::open(path, &options.limits).map_err(seal_error)?;
+        let (gathered, _) = rewrite::rewrite_image(&mut folder, None, options, progress).map_err(seal_error)?;
+        let mut verified = finish_verification(gathered, BundleKind::Folder, None).map_err(refuse)?;
+        verified.warnings.extend(folder.warnings);
+        return Ok(verified);
     }
-    match open(path, &effort.limits).map_err(lift)? {
+    match open(path, &options.limits).map_err(seal_error)? {
         RecognizedArchive::Tar(kind, mut tar) => {
-            let (gathered, _) = rewrite::rewrite_image(&mut *tar, None, effort, meter).map_err(lift)?;
+            let (gathered, _) = rewrite::rewrite_image(&mut *tar, None, options, progress).map_err(seal_error)?;
             finish_verification(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
         }
         RecognizedArchive::Zip(file) => {
-            let zip = ZipArchive::open(file, path, &effort.limits).map_err(lift)?;
-            let proved = adopt::verify_members(&zip, effort, meter, None).map_err(lift)?;
-            finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(refuse)
+            let zip = ZipArchive::open(file, path, &options.limits).map_err(seal_error)?;
+            let verified_zip = adopt::verify_entries(&zip, options, progress, None).map_err(seal_error)?;
+            finish_verification(verified_zip.gathered, BundleKind::Zip, Some(verified_zip.archive)).map_err(refuse)
         }
     }
 }
@@ -46,26 +46,27 @@ const NO_LIMITS: BundleLimits =
     BundleLimits { entries: u64::MAX, unpacked: u64::MAX, archive: u64::MAX, entry: u64::MAX };
 
 /// Verifies a sealed image again.
-pub fn verify_image(path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
+pub fn verify_image(path: &Path, options: &SealOptions) -> Result<VerifiedBundle, SealError> {
     let file = regular_file::open(path).map_err(|source| SealError::Read { path: path.to_owned(), source })?;
-    verify_opened_image(file, path, effort)
+    verify_opened_image(file, path, options)
 }
 
 /// Verifies a sealed image that is open already. `path` is for messages.
-pub fn verify_opened_image(file: File, path: &Path, effort: &SealOptions) -> Result<VerifiedBundle, SealError> {
-    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
-    let zip = ZipArchive::open_image(file, path, &NO_LIMITS).map_err(lift)?;
-    let proved = adopt::verify_members(&zip, effort, &SealProgress::default(), None).map_err(lift)?;
-    finish_verification(proved.gathered, BundleKind::Zip, Some(proved.archive)).map_err(|refusal| lift(refusal.into()))
+pub fn verify_opened_image(file: File, path: &Path, options: &SealOptions) -> Result<VerifiedBundle, SealError> {
+    let seal_error = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(file, path, &NO_LIMITS).map_err(seal_error)?;
+    let verified_zip = adopt::verify_entries(&zip, options, &SealProgress::default(), None).map_err(seal_error)?;
+    finish_verification(verified_zip.gathered, BundleKind::Zip, Some(verified_zip.archive))
+        .map_err(|refusal| seal_error(refusal.into()))
 }
 
 /// Verifies a sealed image on the calling thread alone. `pace` is called with the size of each piece of content that
 /// was read, and may block to limit the speed. `path` is for messages.
 pub fn verify_slowly(image: File, path: &Path, pace: &mut dyn FnMut(u64)) -> Result<VerifiedBundle, SealError> {
-    let lift = |error: BundleReadError| SealError::from_read(error, path, path);
-    let zip = ZipArchive::open_image(image, path, &NO_LIMITS).map_err(lift)?;
-    let gathered = adopt::verify_members_slowly(&zip, pace).map_err(lift)?;
-    finish_verification(gathered, BundleKind::Zip, None).map_err(|refusal| lift(refusal.into()))
+    let seal_error = |error: BundleReadError| SealError::from_read(error, path, path);
+    let zip = ZipArchive::open_image(image, path, &NO_LIMITS).map_err(seal_error)?;
+    let gathered = adopt::verify_entries_slowly(&zip, pace).map_err(seal_error)?;
+    finish_verification(gathered, BundleKind::Zip, None).map_err(|refusal| seal_error(refusal.into()))
 }
 
 fn open(path: &Path, limits: &BundleLimits) -> Result<RecognizedArchive, BundleReadError> {

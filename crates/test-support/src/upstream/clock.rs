@@ -1,19 +1,19 @@
-//! Moments as an upstream writes them.
+//! Times as an upstream writes them.
 
 use std::time::{Duration, SystemTime};
 
-/// Returns the time so many seconds from now.
-pub(super) fn shifted(seconds: i64) -> SystemTime {
-    let by = Duration::from_secs(seconds.unsigned_abs());
-    if seconds < 0 { SystemTime::now() - by } else { SystemTime::now() + by }
+/// Returns the time this many seconds from now; a negative number is in the past.
+pub(super) fn seconds_from_now(seconds: i64) -> SystemTime {
+    let offset = Duration::from_secs(seconds.unsigned_abs());
+    if seconds < 0 { SystemTime::now() - offset } else { SystemTime::now() + offset }
 }
 
-/// A moment as the API writes it, so many seconds from now.
-pub fn stamp(seconds: i64) -> String {
-    jiff::Timestamp::try_from(shifted(seconds)).expect("a moment of our age").to_string()
+/// Formats the time this many seconds from now as RFC 3339, as the API does.
+pub fn rfc3339_in(seconds: i64) -> String {
+    jiff::Timestamp::try_from(seconds_from_now(seconds)).expect("a time that jiff supports").to_string()
 }
 
-/// A moment as HTTP writes it, so many seconds from now.
-pub fn http_date(seconds: i64) -> String {
-    httpdate::fmt_http_date(shifted(seconds))
+/// Formats the time this many seconds from now as an HTTP date.
+pub fn http_date_in(seconds: i64) -> String {
+    httpdate::fmt_http_date(seconds_from_now(seconds))
 }

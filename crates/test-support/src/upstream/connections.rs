@@ -1,4 +1,4 @@
-//! The connections of an upstream: one request, one answer each.
+//! The connections of an upstream: each has one request and one response.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 use socket2::Socket;
 
 use super::api::{self, Origins};
-use super::clock::shifted;
-use super::outgoing::Outgoing;
-use super::plan::Plan;
+use super::clock::seconds_from_now;
+use super::outgoing::OutgoingResponse;
 use super::reply::{Reply, ReplyKind};
-use super::request::{Call, Request, classify};
+use super::request::{Request, UpstreamCall, classify};
+use super::state::UpstreamState;
 
-/// Bytes that follow a body, again and again.
+/// Bytes that are sent behind a body, repeatedly.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
-/// A connection, with or without a layer of cryptography.
-pub trait Wire: Read + Write + Send {}
-impl<T: Read + Write + Send> Wire for T {}
+/// A connection, with or without TLS.
+pub trait ByteStream: Read + Write + Send {}
+impl<T: Read + Write + Send> ByteStream for T {}
 
-/// Makes a connection of a stream, if the other side plays along.
-pub type Wrap = Arc<dyn Fn(TcpStream) -> Option<Box<dyn Wire>> + Send + Sync>;
+/// Wraps an accepted TCP stream, for example in TLS. `None` if the handshake cannot start.
+pub type StreamWrapper = Arc<dyn Fn(TcpStream) -> Option<Box<dyn ByteStream>> + Send + Sync>;
 
-/// Accepts connections in a thread until the upstream goes.
-pub(super) fn serve(shared: &Arc<Shared>, socket: Socket) {
+/// Accepts connections in a thread until the upstream is dropped.
+pub(super) fn serve(shared: &Arc<SharedState>, socket: Socket) {
     socket.listen(128).expect("a bound socket can listen");
     let listener = TcpListener::from(socket);
     let shared = Arc::clone(shared);
@@ -42,28 +42,28 @@ pub(super) fn serve(shared: &Arc<Shared>, socket: Socket) {
                 let _ = stream.set_read_timeout(Some(Duration::from_millis(50)));
                 let _ = stream.set_write_timeout(Some(Duration::from_secs(30)));
                 let _ = stream.set_nodelay(true);
-                if let Some(mut wire) = (shared.wrap)(stream) {
-                    shared.converse(wire.as_mut());
+                if let Some(mut stream) = (shared.wrap)(stream) {
+                    shared.handle_connection(stream.as_mut());
                 }
             });
         }
     });
 }
 
-/// What the threads of an upstream share.
-pub(super) struct Shared {
-    pub(super) plan: Mutex<Plan>,
+/// The state that the threads of an upstream share.
+pub(super) struct SharedState {
+    pub(super) state: Mutex<UpstreamState>,
     pub(super) stop: AtomicBool,
     pub(super) connections: AtomicUsize,
-    /// Bytes of bodies that were written.
+    /// The number of bytes of bodies that were written.
     pub(super) sent: AtomicUsize,
     pub(super) api: SocketAddr,
     pub(super) bucket: SocketAddr,
     pub(super) scheme: &'static str,
-    pub(super) wrap: Wrap,
+    pub(super) wrap: StreamWrapper,
 }
 
-impl Shared {
+impl SharedState {
     /// The addresses that links lead to.
     pub(super) fn origins(&self) -> Origins {
         Origins { scheme: self.scheme, api: self.api, bucket: self.bucket }
@@ -71,21 +71,23 @@ impl Shared {
 
     /// Locks the state.
     #[track_caller]
-    pub(super) fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.plan.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, UpstreamState> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// One request, one answer, and the connection is closed.
-    fn converse(&self, wire: &mut dyn Wire) {
-        let Some(mut request) = self.receive(wire) else { return };
+    /// Reads one request, sends one response and closes the connection.
+    fn handle_connection(&self, stream: &mut dyn ByteStream) {
+        let Some(mut request) = self.receive(stream) else { return };
         request.call = classify(&request);
         let (reply, outgoing) = {
-            let mut plan = self.plan();
-            let reply = plan.scripted(request.call);
+            let mut state = self.state();
+            let reply = state.next_reply(request.call);
             let outgoing = match reply.kind {
-                ReplyKind::Silence | ReplyKind::Close => None,
-                ReplyKind::Honest => Some(api::answer(self.origins(), &mut plan, &request, reply.whole)),
-                ReplyKind::Made => Some(Outgoing { status: reply.status, fields: Vec::new(), body: Vec::new() }),
+                ReplyKind::NoReply | ReplyKind::Close => None,
+                ReplyKind::Normal => Some(api::respond(self.origins(), &mut state, &request, reply.ignores_range)),
+                ReplyKind::Scripted => {
+                    Some(OutgoingResponse { status: reply.status, fields: Vec::new(), body: Vec::new() })
+                }
             };
             let outgoing = outgoing.map(|mut outgoing| {
                 if reply.status != 0 {
@@ -94,7 +96,7 @@ impl Shared {
                 if let Some(body) = &reply.body {
                     outgoing.body.clone_from(body);
                 }
-                let now = shifted(plan.skew);
+                let now = seconds_from_now(state.skew);
                 outgoing.set("Date", Some(&httpdate::fmt_http_date(now)));
                 for (name, value) in &reply.fields {
                     outgoing.set(name, value.as_deref());
@@ -102,35 +104,35 @@ impl Shared {
                 outgoing
             });
             request.status = outgoing.as_ref().map_or(0, |outgoing| outgoing.status);
-            plan.log.push(request);
+            state.log.push(request);
             (reply, outgoing)
         };
         match outgoing {
-            Some(outgoing) => self.send(wire, outgoing, &reply),
-            None if reply.kind == ReplyKind::Silence => self.wait(wire),
+            Some(outgoing) => self.send(stream, outgoing, &reply),
+            None if reply.kind == ReplyKind::NoReply => self.wait_for_close(stream),
             None => {}
         }
     }
 
-    /// Waits until the other side has enough, or the upstream goes.
-    fn wait(&self, wire: &mut dyn Wire) {
+    /// Waits until the client closes the connection or the upstream is dropped.
+    fn wait_for_close(&self, stream: &mut dyn ByteStream) {
         let mut byte = [0; 256];
         while !self.stop.load(Ordering::SeqCst) {
-            match wire.read(&mut byte) {
+            match stream.read(&mut byte) {
                 Ok(0) => return,
                 Ok(_) => {}
-                Err(error) if is_time_out(&error) => {}
+                Err(error) if is_timeout(&error) => {}
                 Err(_) => return,
             }
         }
     }
 
-    fn send(&self, wire: &mut dyn Wire, mut outgoing: Outgoing, reply: &Reply) {
+    fn send(&self, stream: &mut dyn ByteStream, mut outgoing: OutgoingResponse, reply: &Reply) {
         use std::fmt::Write as _;
         let mut head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n", outgoing.status);
-        let bodiless = matches!(outgoing.status, 204 | 304);
-        let told = |name: &str| reply.fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
-        if !bodiless && !told("Content-Length") && !told("Transfer-Encoding") {
+        let has_no_body = matches!(outgoing.status, 204 | 304);
+        let is_scripted = |name: &str| reply.fields.iter().any(|(n, _)| n.eq_ignore_ascii_case(name));
+        if !has_no_body && !is_scripted("Content-Length") && !is_scripted("Transfer-Encoding") {
             let length = outgoing.body.len().to_string();
             outgoing.set("Content-Length", Some(&length));
         }
@@ -138,46 +140,46 @@ impl Shared {
             let _ = write!(head, "{name}: {value}\r\n");
         }
         head.push_str("\r\n");
-        let whole = if bodiless { &[][..] } else { &outgoing.body };
-        let most = reply.cut.or(reply.stall).unwrap_or(usize::MAX).min(whole.len());
-        let body = &whole[..most];
-        if wire.write_all(head.as_bytes()).is_err() {
+        let full_body = if has_no_body { &[][..] } else { &outgoing.body };
+        let sent_len = reply.cut.or(reply.stall).unwrap_or(usize::MAX).min(full_body.len());
+        let body = &full_body[..sent_len];
+        if stream.write_all(head.as_bytes()).is_err() {
             return;
         }
         let (pieces, pause) = reply.trickle.unwrap_or((1, Duration::ZERO));
         for piece in body.chunks(body.len().div_ceil(pieces).max(1)) {
-            if self.give(wire, piece).is_err() {
+            if self.send_body_part(stream, piece).is_err() {
                 return;
             }
             std::thread::sleep(pause);
         }
         for _ in 0..reply.zeros.div_ceil(ZEROS.len()) {
-            if self.give(wire, &ZEROS).is_err() {
+            if self.send_body_part(stream, &ZEROS).is_err() {
                 return;
             }
         }
-        let _ = wire.flush();
+        let _ = stream.flush();
         if reply.stall.is_some() {
-            self.wait(wire);
+            self.wait_for_close(stream);
         }
     }
 
-    /// Writes a part of a body, and counts what is taken of it.
-    fn give(&self, wire: &mut dyn Wire, bytes: &[u8]) -> std::io::Result<()> {
+    /// Writes a part of a body and counts the bytes that were written.
+    fn send_body_part(&self, stream: &mut dyn ByteStream, bytes: &[u8]) -> std::io::Result<()> {
         for part in bytes.chunks(ZEROS.len()) {
-            wire.write_all(part)?;
+            stream.write_all(part)?;
             self.sent.fetch_add(part.len(), Ordering::SeqCst);
         }
-        wire.flush()
+        stream.flush()
     }
 
-    fn receive(&self, wire: &mut dyn Wire) -> Option<Request> {
+    fn receive(&self, stream: &mut dyn ByteStream) -> Option<Request> {
         let mut bytes = Vec::new();
         let end = loop {
             if let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
                 break end;
             }
-            self.more(wire, &mut bytes)?;
+            self.read_more(stream, &mut bytes)?;
         };
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
         let mut lines = head.split("\r\n");
@@ -187,48 +189,55 @@ impl Shared {
             .filter_map(|line| line.split_once(':'))
             .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
             .collect();
-        let mut request =
-            Request { call: Call::Other, method, target, headers, body: Vec::new(), at: Instant::now(), status: 0 };
+        let mut request = Request {
+            call: UpstreamCall::Other,
+            method,
+            target,
+            headers,
+            body: Vec::new(),
+            received_at: Instant::now(),
+            status: 0,
+        };
         let mut body = bytes.split_off(end + 4);
         let field = |name: &str| {
             request.headers.iter().find(|(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.clone())
         };
         if field("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             while !body.ends_with(b"0\r\n\r\n") {
-                self.more(wire, &mut body)?;
+                self.read_more(stream, &mut body)?;
             }
-            body = unchunked(&body)?;
+            body = decode_chunked(&body)?;
         } else if let Some(length) = field("content-length") {
             let length: usize = length.parse().ok()?;
             while body.len() < length {
-                self.more(wire, &mut body)?;
+                self.read_more(stream, &mut body)?;
             }
         }
         request.body = body;
         Some(request)
     }
 
-    fn more(&self, wire: &mut dyn Wire, bytes: &mut Vec<u8>) -> Option<()> {
+    fn read_more(&self, stream: &mut dyn ByteStream, bytes: &mut Vec<u8>) -> Option<()> {
         let mut chunk = [0; 16 * 1024];
         loop {
-            match wire.read(&mut chunk) {
+            match stream.read(&mut chunk) {
                 Ok(0) => return None,
                 Ok(n) => {
                     bytes.extend_from_slice(&chunk[..n]);
                     return Some(());
                 }
-                Err(error) if is_time_out(&error) && !self.stop.load(Ordering::SeqCst) => {}
+                Err(error) if is_timeout(&error) && !self.stop.load(Ordering::SeqCst) => {}
                 Err(_) => return None,
             }
         }
     }
 }
 
-fn is_time_out(error: &std::io::Error) -> bool {
+fn is_timeout(error: &std::io::Error) -> bool {
     matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }
 
-fn unchunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
+fn decode_chunked(mut bytes: &[u8]) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     loop {
         let end = bytes.windows(2).position(|w| w == b"\r\n")?;

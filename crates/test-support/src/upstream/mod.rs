@@ -1,13 +1,13 @@
-//! An upstream for tests: the static-export API at one address, the bucket with its bundles at another, every request
-//! kept, and every answer open to a change of script.
+//! An upstream for tests: the static-export API at one address, and the bucket with the bundles at another. It records
+//! every request, and rules of a test can change every response.
 
 mod api;
 mod clock;
 mod connections;
 mod outgoing;
-mod plan;
 mod reply;
 pub(crate) mod request;
+mod state;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -17,57 +17,60 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use crate::studio::Studio;
+use crate::project_api::ProjectApi;
 
 pub use api::SIGNATURE;
-pub use clock::{http_date, stamp};
-use connections::{Shared, serve};
-pub use connections::{Wire, Wrap};
-use plan::Rule;
-pub use plan::{Coding, Plan};
-pub use reply::{Reply, answer, close, expired, honest, raw, redirect, silence, storage_error};
-pub use request::{Call, Request};
+pub use clock::{http_date_in, rfc3339_in};
+pub use connections::{ByteStream, StreamWrapper};
+use connections::{SharedState, serve};
+pub use reply::{
+    Reply, close_without_reply, error_reply, expired_link_reply, no_reply, normal_reply, raw_reply, redirect_reply,
+    storage_error,
+};
+pub use request::{Request, UpstreamCall};
+use state::Rule;
+pub use state::{BundleCoding, UpstreamState};
 
-/// The admin key that the API takes.
+/// The admin key that the API accepts.
 pub const KEY: &str = "dwk_5ecretAdminKeyThatNobodyMayPrint";
 /// The domain that is exported.
 pub const DOMAIN: &str = "docs.example.com";
 
-/// The running upstream; gone when dropped.
+/// A running upstream; stopped when dropped.
 pub struct Upstream {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     /// A bound socket that does not listen yet, so that connections to it are refused.
     closed: Mutex<Option<Socket>>,
 }
 
-/// A rule in the making.
+/// Builds a rule for the responses to one kind of call.
 #[must_use]
-pub struct On<'a> {
+pub struct RuleBuilder<'a> {
     upstream: &'a Upstream,
     rule: Rule,
 }
 
-impl On<'_> {
+impl RuleBuilder<'_> {
     /// Limits the rule to a number of calls.
     pub fn times(mut self, times: usize) -> Self {
         self.rule.times = times;
         self
     }
 
-    /// Delays the rule until a number of calls that no earlier rule took.
+    /// Skips this many calls before the rule applies. Calls to which an earlier rule responds do not count.
     pub fn after(mut self, skip: usize) -> Self {
         self.rule.skip = skip;
         self
     }
 
-    /// The rule is in force from now on, behind those before it.
-    pub fn gives(mut self, reply: Reply) {
+    /// Sets the response and adds the rule. Earlier rules have priority.
+    pub fn respond_with(mut self, reply: Reply) {
         self.rule.reply = reply;
-        self.upstream.plan().rules.push(self.rule);
+        self.upstream.state().rules.push(self.rule);
     }
 }
 
-fn bound() -> Socket {
+fn bind_socket() -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a free port");
     socket
@@ -78,23 +81,22 @@ fn address(socket: &Socket) -> SocketAddr {
 }
 
 impl Upstream {
-    /// An upstream whose next job will end with this bundle.
+    /// Starts an upstream with this bundle.
     pub fn new(bundle: Vec<u8>) -> Upstream {
         let upstream = Upstream::closed(bundle);
         upstream.open();
         upstream
     }
 
-    /// An upstream whose API refuses connections until it is opened.
+    /// Starts an upstream with an API that refuses connections until [`Upstream::open`].
     pub fn closed(bundle: Vec<u8>) -> Upstream {
         Upstream::build(bundle, "http", Arc::new(|stream| Some(Box::new(stream))))
     }
 
-    /// An upstream that speaks through the result of `wrap` for a connection, and refuses connections until it is
-    /// opened.
-    pub fn build(bundle: Vec<u8>, scheme: &'static str, wrap: Wrap) -> Upstream {
-        let (api, bucket) = (bound(), bound());
-        let plan = Plan {
+    /// Starts an upstream that wraps each connection with `wrap`. Its API refuses connections until [`Upstream::open`].
+    pub fn build(bundle: Vec<u8>, scheme: &'static str, wrap: StreamWrapper) -> Upstream {
+        let (api, bucket) = (bind_socket(), bind_socket());
+        let state = UpstreamState {
             key: KEY.to_owned(),
             bundle,
             etag: None,
@@ -108,7 +110,7 @@ impl Upstream {
             link_on_api: false,
             probe: b"<urlset></urlset>".to_vec(),
             pages: HashMap::new(),
-            studio: Studio::default(),
+            project_api: ProjectApi::default(),
             skew: 0,
             jobs: HashMap::new(),
             started: 0,
@@ -116,8 +118,8 @@ impl Upstream {
             rules: Vec::new(),
             log: Vec::new(),
         };
-        let shared = Arc::new(Shared {
-            plan: Mutex::new(plan),
+        let shared = Arc::new(SharedState {
+            state: Mutex::new(state),
             stop: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
@@ -130,113 +132,113 @@ impl Upstream {
         Upstream { shared, closed: Mutex::new(Some(api)) }
     }
 
-    /// Lets the API take connections.
+    /// Makes the API accept connections.
     pub fn open(&self) {
         let api = self.closed.lock().expect("no panic while locked").take().expect("not open yet");
         serve(&self.shared, api);
     }
 
-    /// Value for `api.baseUrl`.
-    pub fn base(&self) -> String {
-        format!("{}/v1", self.api())
+    /// Returns the value for `api.baseUrl`.
+    pub fn base_url(&self) -> String {
+        format!("{}/v1", self.api_origin())
     }
 
-    /// The API's origin.
-    pub fn api(&self) -> String {
+    /// Returns the origin (scheme, host and port) of the API.
+    pub fn api_origin(&self) -> String {
         format!("{}://{}", self.shared.scheme, self.shared.api)
     }
 
-    /// The bucket's origin.
-    pub fn bucket(&self) -> String {
+    /// Returns the origin (scheme, host and port) of the bucket.
+    pub fn bucket_origin(&self) -> String {
         format!("{}://{}", self.shared.scheme, self.shared.bucket)
     }
 
-    /// A page of the site as it is published, for probes.
-    pub fn probe(&self) -> String {
-        format!("{}/sitemap.xml", self.bucket())
+    /// Returns the URL of a page of the published site, for probes.
+    pub fn probe_url(&self) -> String {
+        format!("{}/sitemap.xml", self.bucket_origin())
     }
 
-    /// A fresh link to the bundle.
+    /// Makes a new link to the bundle.
     pub fn link(&self) -> String {
-        api::link(self.shared.origins(), &mut self.plan(), "by-hand")
+        api::make_link(self.shared.origins(), &mut self.state(), "by-hand")
     }
 
-    /// State of the upstream, to be read and changed.
+    /// Locks the state of the upstream, for reading and changing it.
     #[track_caller]
-    pub fn plan(&self) -> MutexGuard<'_, Plan> {
-        self.shared.plan()
+    pub fn state(&self) -> MutexGuard<'_, UpstreamState> {
+        self.shared.state()
     }
 
-    /// Sets the bundle with which jobs end.
+    /// Replaces the bundle.
     pub fn publish(&self, bundle: Vec<u8>) {
-        self.plan().bundle = bundle;
+        self.state().bundle = bundle;
     }
 
-    /// Sets the statuses that polls of each job give one after the other.
+    /// Sets the statuses that the polls of each job return, one after the other.
     pub fn statuses(&self, statuses: &[Value]) {
-        self.plan().statuses = statuses.to_vec();
+        self.state().statuses = statuses.to_vec();
     }
 
-    /// A job that another process started and that is done.
-    pub fn finished_job(&self, id: &str) {
-        self.plan().jobs.insert(id.to_owned(), usize::MAX / 2);
+    /// Adds a completed job that another process has started.
+    pub fn add_finished_job(&self, id: &str) {
+        self.state().jobs.insert(id.to_owned(), usize::MAX / 2);
     }
 
-    /// Whether a job has told the last of its statuses.
-    pub fn has_ended(&self, id: &str) -> bool {
-        let plan = self.plan();
-        plan.jobs.get(id).is_some_and(|polls| *polls >= plan.statuses.len())
+    /// Whether a poll has returned the last status of a job.
+    pub fn has_job_ended(&self, id: &str) -> bool {
+        let state = self.state();
+        state.jobs.get(id).is_some_and(|polls| *polls >= state.statuses.len())
     }
 
-    /// The jobs are gone.
-    pub fn forget_jobs(&self) {
-        self.plan().jobs.clear();
+    /// Removes all jobs.
+    pub fn remove_jobs(&self) {
+        self.state().jobs.clear();
     }
 
-    /// The next answers to such a call.
-    pub fn on(&self, call: Call) -> On<'_> {
-        On { upstream: self, rule: Rule { call, skip: 0, times: usize::MAX, reply: honest() } }
+    /// Starts a rule for the responses to this kind of call.
+    pub fn on(&self, call: UpstreamCall) -> RuleBuilder<'_> {
+        RuleBuilder { upstream: self, rule: Rule { call, skip: 0, times: usize::MAX, reply: normal_reply() } }
     }
 
     /// Removes all rules.
-    pub fn heal(&self) {
-        self.plan().rules.clear();
+    pub fn clear_rules(&self) {
+        self.state().rules.clear();
     }
 
-    /// Every request so far.
+    /// Returns every request so far.
     pub fn log(&self) -> Vec<Request> {
-        self.plan().log.clone()
+        self.state().log.clone()
     }
 
-    /// The requests of one kind.
-    pub fn calls(&self, call: Call) -> Vec<Request> {
-        self.plan().log.iter().filter(|request| request.call == call).cloned().collect()
+    /// Returns the requests of one kind.
+    pub fn calls(&self, call: UpstreamCall) -> Vec<Request> {
+        self.state().log.iter().filter(|request| request.call == call).cloned().collect()
     }
 
-    /// Number of requests of one kind.
-    pub fn count(&self, call: Call) -> usize {
-        self.plan().log.iter().filter(|request| request.call == call).count()
+    /// Returns the number of requests of one kind.
+    pub fn count(&self, call: UpstreamCall) -> usize {
+        self.state().log.iter().filter(|request| request.call == call).count()
     }
 
-    /// Number of connections, also without a request.
+    /// Returns the number of connections, also of those without a request.
     pub fn connections(&self) -> usize {
         self.shared.connections.load(Ordering::SeqCst)
     }
 
-    /// Bytes of bodies that have gone out; the kernel may hold some of them.
-    pub fn sent(&self) -> usize {
+    /// Returns the number of bytes of bodies that were written. Some of them may still be in the kernel.
+    pub fn sent_bytes(&self) -> usize {
         self.shared.sent.load(Ordering::SeqCst)
     }
 
-    /// The order of calls with what each was answered, for messages.
-    pub fn story(&self) -> String {
+    /// Lists the requests and the status of each response, for messages.
+    pub fn request_history(&self) -> String {
         use std::fmt::Write as _;
-        let mut told = String::new();
-        for request in &self.plan().log {
+        let mut text = String::new();
+        for request in &self.state().log {
             let Request { call, method, target, status, .. } = request;
-            let _ = write!(told, "\n  {call:?} {method} {target} → {status}");
+            let _ = write!(text, "\n  {call:?} {method} {target} → {status}");
         }
-        told
+        text
     }
 }
 

@@ -1,78 +1,78 @@
-//! Answers made by a test.
+//! Responses that a test defines.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// The way in which an answer is made.
+/// The kind of a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum ReplyKind {
-    /// The answer of the specification.
+    /// The normal response of the API or the storage service.
     #[default]
-    Honest,
-    /// An answer made by the test.
-    Made,
-    /// No answer, for as long as the other side waits.
-    Silence,
-    /// The connection is closed before an answer.
+    Normal,
+    /// A response that the test defines.
+    Scripted,
+    /// No response; the connection stays open until the client closes it.
+    NoReply,
+    /// The connection is closed without a response.
     Close,
 }
 
-/// An answer, or the honest one with changes.
+/// A response that the test defines, or changes of the normal response.
 #[derive(Debug, Clone, Default)]
 #[must_use]
 pub struct Reply {
     pub(super) kind: ReplyKind,
     pub(super) status: u16,
     pub(super) body: Option<Vec<u8>>,
-    /// `None` takes a field away.
+    /// `None` removes the field.
     pub(super) fields: Vec<(String, Option<String>)>,
-    pub(super) whole: bool,
+    pub(super) ignores_range: bool,
     pub(super) cut: Option<usize>,
     pub(super) stall: Option<usize>,
     pub(super) trickle: Option<(usize, Duration)>,
     pub(super) zeros: usize,
 }
 
-/// The honest answer, to be changed.
-pub fn honest() -> Reply {
+/// The normal response; the methods of [`Reply`] change it.
+pub fn normal_reply() -> Reply {
     Reply::default()
 }
 
-/// An error of this status with a JSON body, as the API writes them.
-pub fn answer(status: u16) -> Reply {
-    let reply = Reply { kind: ReplyKind::Made, status, ..Reply::default() };
+/// An error with this status and a JSON body, as the API sends it.
+pub fn error_reply(status: u16) -> Reply {
+    let reply = Reply { kind: ReplyKind::Scripted, status, ..Reply::default() };
     reply.json(&json!({"error": format!("scripted answer {status}")}))
 }
 
-/// Status 200 with this body.
-pub fn raw(kind: &str, body: impl AsRef<[u8]>) -> Reply {
-    Reply { kind: ReplyKind::Made, status: 200, ..Reply::default() }.body(kind, body)
+/// A response with status 200, this content type and this body.
+pub fn raw_reply(content_type: &str, body: impl AsRef<[u8]>) -> Reply {
+    Reply { kind: ReplyKind::Scripted, status: 200, ..Reply::default() }.body(content_type, body)
 }
 
-/// Reads the request and never answers.
-pub fn silence() -> Reply {
-    Reply { kind: ReplyKind::Silence, ..Reply::default() }
+/// Reads the request and never responds.
+pub fn no_reply() -> Reply {
+    Reply { kind: ReplyKind::NoReply, ..Reply::default() }
 }
 
-/// Closes the connection instead of an answer.
-pub fn close() -> Reply {
+/// Closes the connection without a response.
+pub fn close_without_reply() -> Reply {
     Reply { kind: ReplyKind::Close, ..Reply::default() }
 }
 
 /// A redirect to another location.
-pub fn redirect(status: u16, location: &str) -> Reply {
-    Reply { kind: ReplyKind::Made, status, body: Some(Vec::new()), ..Reply::default() }.header("Location", location)
+pub fn redirect_reply(status: u16, location: &str) -> Reply {
+    Reply { kind: ReplyKind::Scripted, status, body: Some(Vec::new()), ..Reply::default() }.header("Location", location)
 }
 
 /// An error of the storage service.
 pub fn storage_error(status: u16, code: &str, message: &str) -> Reply {
-    let reply = Reply { kind: ReplyKind::Made, status, ..Reply::default() };
+    let reply = Reply { kind: ReplyKind::Scripted, status, ..Reply::default() };
     reply.body("application/xml", storage_xml(code, message))
 }
 
-/// Answer of the storage service to a link that has expired.
-pub fn expired() -> Reply {
+/// The response of the storage service to a link that has expired.
+pub fn expired_link_reply() -> Reply {
     storage_error(403, "AccessDenied", "Request has expired")
 }
 
@@ -92,9 +92,9 @@ impl Reply {
     }
 
     /// Sets content type and body.
-    pub fn body(mut self, kind: &str, body: impl AsRef<[u8]>) -> Reply {
+    pub fn body(mut self, content_type: &str, body: impl AsRef<[u8]>) -> Reply {
         self.body = Some(body.as_ref().to_vec());
-        self.header("Content-Type", kind)
+        self.header("Content-Type", content_type)
     }
 
     /// Sets a JSON body.
@@ -102,43 +102,43 @@ impl Reply {
         self.body("application/json", body.to_string())
     }
 
-    /// Sets a field, in place of one of that name.
+    /// Sets a header field, or replaces the field of that name.
     pub fn header(mut self, name: &str, value: impl AsRef<str>) -> Reply {
         self.fields.push((name.to_owned(), Some(value.as_ref().to_owned())));
         self
     }
 
-    /// Takes a field away.
+    /// Removes a header field.
     pub fn without(mut self, name: &str) -> Reply {
         self.fields.push((name.to_owned(), None));
         self
     }
 
-    /// Answers a range with the whole.
+    /// Responds to a range request with the complete body.
     pub fn ignoring_range(mut self) -> Reply {
-        self.whole = true;
+        self.ignores_range = true;
         self
     }
 
-    /// Closes the connection after so many bytes of the body.
+    /// Closes the connection after this many bytes of the body.
     pub fn cut(mut self, bytes: usize) -> Reply {
         self.cut = Some(bytes);
         self
     }
 
-    /// Sends so many bytes of the body and then nothing more.
+    /// Sends this many bytes of the body and then nothing more.
     pub fn stall(mut self, bytes: usize) -> Reply {
         self.stall = Some(bytes);
         self
     }
 
-    /// Sends so many zeros behind the body, to the next 64 KiB, or as many as are taken.
+    /// Sends this many zeros behind the body, rounded up to 64 KiB, or until the client closes.
     pub fn zeros(mut self, bytes: usize) -> Reply {
         self.zeros = bytes;
         self
     }
 
-    /// Sends the body in so many pieces with a pause between them.
+    /// Sends the body in this many pieces with a pause after each.
     pub fn trickle(mut self, pieces: usize, pause: Duration) -> Reply {
         self.trickle = Some((pieces, pause));
         self

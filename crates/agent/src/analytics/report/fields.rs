@@ -1,4 +1,4 @@
-//! The fields of a report, as `--json` has them, and what it is made from.
+//! The fields of a report, as `--json` prints them, and the terms and parameters from which it is created.
 
 use serde::Serialize;
 
@@ -65,7 +65,7 @@ pub struct PeriodTotals {
     pub from: Option<String>,
     /// End, exclusive; none for now.
     pub to: Option<String>,
-    /// Number of searches: events, those for terms that were not read included.
+    /// Number of searches: events, including those for terms that were not read.
     pub total_searches: Option<u64>,
     /// Number of terms read.
     pub terms_read: usize,

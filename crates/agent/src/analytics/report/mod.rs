@@ -1,4 +1,5 @@
-//! The report of what readers search for and do not find in a period, and of the changes since the period before. Pure.
+//! The report of a period: what readers search for, which searches lead to no click, and the changes since the period
+//! before. Pure.
 //!
 //! Rates are in percent; shares are of all searches in the period. Both are rounded to a tenth. A number that the API
 //! does not send is none, never zero.
@@ -20,57 +21,59 @@ pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
     if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
 }
 
-fn trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, rules: &ReportRules) -> TermTrends {
-    let mut moved: Vec<(i64, ReportTerm)> = Vec::new();
+fn find_trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, rules: &ReportRules) -> TermTrends {
+    let mut changed: Vec<(i64, ReportTerm)> = Vec::new();
     let mut new = Vec::new();
     for row in &now.rows {
         let term = now.report_term(row, Some(before));
         match (&term.before, term.change, term.hits) {
-            (Some(_), Some(change), _) => moved.push((change, term)),
+            (Some(_), Some(change), _) => changed.push((change, term)),
             (None, _, Some(hits)) if hits > 0 && before.would_have_read(hits) => new.push(term),
             _ => {}
         }
     }
     let gone = before.rows.iter().filter(|row| now.find(&row.search.search_query).is_none());
     let gone = gone.filter(|row| row.hits.is_some_and(|hits| hits > 0 && now.would_have_read(hits)));
-    let gone = gone.map(|row| GoneTerm { search_query: row.search.search_query.clone(), before: row.before() });
+    let gone =
+        gone.map(|row| GoneTerm { search_query: row.search.search_query.clone(), before: row.previous_numbers() });
     let gone = gone.take(rules.top).collect();
     new.truncate(rules.top);
     // A stable sort: of equal changes, the more frequent term comes first.
-    let list = |moved: Vec<(i64, ReportTerm)>| moved.into_iter().take(rules.top).map(|(_, term)| term).collect();
+    let list = |terms: Vec<(i64, ReportTerm)>| terms.into_iter().take(rules.top).map(|(_, term)| term).collect();
     let (mut risen, mut fallen): (Vec<_>, Vec<_>) =
-        moved.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
+        changed.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
     risen.sort_by_key(|(change, _)| Reverse(*change));
     fallen.sort_by_key(|(change, _)| *change);
     TermTrends { risen: list(risen), fallen: list(fallen), new, gone }
 }
 
 impl SearchReport {
-    /// Creates a report of the terms read.
+    /// Creates a report of the terms of a period.
     pub fn new(
         project: &str,
         made_at: &str,
-        read: &PeriodTerms,
+        terms: &PeriodTerms,
         before: Option<&PeriodTerms>,
         rules: ReportRules,
     ) -> SearchReport {
-        let rates = [Some(read), before].into_iter().flatten().flat_map(|read| &read.page.searches);
+        let rates = [Some(terms), before].into_iter().flatten().flat_map(|terms| &terms.page.searches);
         let factor = percent_factor(rates.filter_map(|search| finite(search.ctr.as_ref())));
-        let now = PeriodRows::new(read, factor);
-        let before = before.map(|read| PeriodRows::new(read, factor));
+        let now = PeriodRows::new(terms, factor);
+        let before = before.map(|terms| PeriodRows::new(terms, factor));
         let previous = before.as_ref();
         let change = previous.map(|before| {
             let totals = now.totals.total_searches.zip(before.totals.total_searches);
             let rates = now.totals.click_through_rate.zip(before.totals.click_through_rate);
             TotalsChange {
-                searches: totals.map(|(now, then)| signed_difference(now, then)),
+                searches: totals.map(|(now, before)| signed_difference(now, before)),
                 percent: totals
-                    .filter(|(_, then)| *then > 0)
-                    .map(|(now, then)| round_to_tenth((now as f64 - then as f64) * 100.0 / then as f64)),
-                points: rates.map(|(now, then)| round_to_tenth(now - then)),
+                    .filter(|(_, before)| *before > 0)
+                    .map(|(now, before)| round_to_tenth((now as f64 - before as f64) * 100.0 / before as f64)),
+                points: rates.map(|(now, before)| round_to_tenth(now - before)),
             }
         });
-        let of = |is: &dyn Fn(&TermRow<'_>) -> bool| now.rows.iter().filter(|row| is(row)).collect();
+        let select =
+            |is_selected: &dyn Fn(&TermRow<'_>) -> bool| now.rows.iter().filter(|row| is_selected(row)).collect();
         SearchReport {
             schema_version: 1,
             project: project.to_owned(),
@@ -78,9 +81,9 @@ impl SearchReport {
             rules,
             change,
             top: now.rows.iter().take(rules.top).map(|row| now.report_term(row, previous)).collect(),
-            low_ctr: now.term_list(of(&|row| row.is_low(&rules)), previous, &rules),
-            unclicked: now.term_list(of(&|row| row.is_unclicked()), previous, &rules),
-            trends: previous.map(|before| trends(&now, before, &rules)),
+            low_ctr: now.term_list(select(&|row| row.has_low_rate(&rules)), previous, &rules),
+            unclicked: now.term_list(select(&|row| row.is_unclicked()), previous, &rules),
+            trends: previous.map(|before| find_trends(&now, before, &rules)),
             period: now.totals.clone(),
             previous: previous.map(|before| before.totals.clone()),
         }
@@ -111,10 +114,10 @@ mod tests {
     const RULES: ReportRules = ReportRules { top: 10, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
 
     fn search(term: &str, hits: Option<f64>, ctr: Option<f64>, page: Option<&str>) -> SearchTerm {
-        let whole = |n: f64| if n.fract() == 0.0 { Number::from(n as i64) } else { Number::from_f64(n).unwrap() };
+        let to_number = |n: f64| if n.fract() == 0.0 { Number::from(n as i64) } else { Number::from_f64(n).unwrap() };
         SearchTerm {
             search_query: term.to_owned(),
-            hits: hits.map(whole),
+            hits: hits.map(to_number),
             ctr: ctr.and_then(Number::from_f64),
             top_clicked_page: page.map(str::to_owned),
             last_searched_at: None,

@@ -1,4 +1,4 @@
-//! Tests of requests and responses without a server.
+//! Tests of requests and responses, without a server.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;
@@ -12,16 +12,16 @@ use super::*;
 const NOON: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
 const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
 
-/// Sends no request.
+/// A client that sends no request in these tests.
 static HTTP: LazyLock<reqwest::Client> =
     LazyLock::new(|| docwharf_base::net::client::build_client(&NetworkSettings::default()).unwrap());
 
 type Fields<'a> = &'a [(HeaderName, &'a str)];
 /// Known bundles, the If-None-Match of the request, the `ETag` of the 304, and the bundle that it means.
-type Asked<'a> = (&'a [&'a BundleValidator], Option<&'a str>, Option<&'a str>, Option<&'a BundleValidator>);
-/// Name of the case, header fields and body length of a response, the limit, the result, the bytes left, and the
-/// calls for free space.
-type Taken<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, RequestErrorCause>, u64, &'a [(u64, u64)]);
+type ConditionCase<'a> = (&'a [&'a BundleValidator], Option<&'a str>, Option<&'a str>, Option<&'a BundleValidator>);
+/// Name of the case, header fields and body length of a response, the limit, the result, the bytes received, and the
+/// calls that reserve disk space.
+type BodyCase<'a> = (&'a str, Fields<'a>, usize, u64, Result<u64, RequestErrorCause>, u64, &'a [(u64, u64)]);
 
 fn headers(fields: Fields<'_>) -> HeaderMap {
     fields.iter().map(|(name, value)| (name.clone(), HeaderValue::from_bytes(value.as_bytes()).unwrap())).collect()
@@ -34,34 +34,37 @@ fn response(status: u16, fields: Fields<'_>, body: &[u8]) -> reqwest::Response {
     response.into()
 }
 
-fn wait<T>(what: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 
 fn known(validator: &str, size: u64) -> BundleValidator {
     BundleValidator { validator: validator.to_owned(), size }
 }
 
-/// Creates a download with `have` of ten bytes received, under the tag "v".
-fn download(limit: u64, have: usize, known: Vec<BundleValidator>) -> (TempDir, Download) {
+/// Creates a download with `received` of ten bytes received, with the entity tag "v".
+fn download(limit: u64, received: usize, known: Vec<BundleValidator>) -> (TempDir, Download) {
     let dir = tempfile::tempdir().unwrap();
     let (http, network) = (HTTP.clone(), NetworkSettings::default());
     let progress = Arc::new(DownloadProgress::default());
     let directory = Directory::open(dir.path()).unwrap();
     let mut download = Download::new(http, network, progress, &directory, "source", limit, known);
-    if have > 0 {
+    if received > 0 {
         download.received_part.begin("source", Some("\"v\"".to_owned()), Some(10), false).unwrap();
-        download.received_part.append().unwrap().write_all(&vec![b'x'; have]).unwrap();
-        download.received_part.add_received(have as u64);
+        download.received_part.append().unwrap().write_all(&vec![b'x'; received]).unwrap();
+        download.received_part.add_received(received as u64);
     }
     (dir, download)
 }
 
-fn checked(download: &mut Download, answer: reqwest::Response) -> Result<Option<BundleValidator>, RequestErrorCause> {
-    match wait(download.check_response(answer, &Scrubber::default())) {
+fn check_response(
+    download: &mut Download,
+    response: reqwest::Response,
+) -> Result<Option<BundleValidator>, RequestErrorCause> {
+    match block_on(download.check_response(response, &SecretRedactor::default())) {
         Ok(DownloadResponse::Unchanged(known)) => Ok(Some(known)),
         Ok(DownloadResponse::Body(_)) => Ok(None),
-        Err(trouble) => Err(trouble.cause),
+        Err(request_error) => Err(request_error.cause),
     }
 }
 
@@ -81,10 +84,10 @@ fn a_part_is_continued_under_what_names_its_content_strongly() {
         (&[(LAST_MODIFIED, "noon"), (DATE, NOON)], Some("noon"), None),
         (&[], None, None),
     ];
-    for (fields, names, continues) in cases {
+    for (fields, validator_text, strong_text) in cases {
         let headers = headers(fields);
-        assert_eq!(validator(&headers).as_deref(), names, "{fields:?}");
-        assert_eq!(strong_validator(&headers).as_deref(), continues, "{fields:?}");
+        assert_eq!(validator(&headers).as_deref(), validator_text, "{fields:?}");
+        assert_eq!(strong_validator(&headers).as_deref(), strong_text, "{fields:?}");
     }
     for (text, bytes) in [("10", Some(10)), (" 10 ", Some(10)), ("-1", None), ("x", None), ("", None)] {
         assert_eq!(content_length(&headers(&[(CONTENT_LENGTH, text)])), bytes, "{text}");
@@ -95,7 +98,7 @@ fn a_part_is_continued_under_what_names_its_content_strongly() {
 #[test]
 fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
     let (a, b, dated) = (known("\"a\"", 1), known("\"b\"", 2), known(NOON, 3));
-    let cases: [Asked<'_>; 9] = [
+    let cases: [ConditionCase<'_>; 9] = [
         (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"b\""), Some(&b)),
         (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("W/\"a\""), Some(&a)),
         (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"c\""), None),
@@ -106,11 +109,11 @@ fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
         (&[&dated], None, None, None),
         (&[], None, None, None),
     ];
-    for (all, asked, tag, same) in cases {
+    for (all, condition, tag, unchanged) in cases {
         let (_dir, mut download) = download(9, 0, all.iter().map(|known| (*known).clone()).collect());
-        assert_eq!(download.if_none_match().as_deref(), asked);
+        assert_eq!(download.if_none_match().as_deref(), condition);
         let fields: Vec<_> = tag.map(|tag| (ETAG, tag)).into_iter().collect();
-        assert_eq!(download.find_unmodified(&headers(&fields)), same, "{tag:?} of {all:?}");
+        assert_eq!(download.find_unmodified(&headers(&fields)), unchanged, "{tag:?} of {all:?}");
         download.is_304_ambiguous = true;
         assert_eq!(download.if_none_match(), None);
     }
@@ -120,7 +123,7 @@ fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
 fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
     let rest = (CONTENT_RANGE, "bytes 5-9/10");
     let lost = Err(RequestErrorCause::NoResponse);
-    // With five of ten bytes received: the result, and how many bytes are left.
+    // With five of ten bytes received: the result, and the bytes received afterwards.
     let cases: [(u16, Fields<'_>, Result<(), RequestErrorCause>, u64); 19] = [
         (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
         (206, std::slice::from_ref(&rest), Ok(()), 5),
@@ -142,16 +145,16 @@ fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
         (404, &[(CONTENT_LENGTH, "21")], Err(RequestErrorCause::Status(404)), 5),
         (503, &[], Err(RequestErrorCause::Status(503)), 5),
     ];
-    for (status, fields, result, left) in cases {
+    for (status, fields, result, received) in cases {
         let (_dir, mut download) = download(20, 5, Vec::new());
-        let found = checked(&mut download, response(status, fields, b""));
-        assert_eq!((found, download.received()), (result.map(|()| None), left), "{status} {fields:?}");
+        let found = check_response(&mut download, response(status, fields, b""));
+        assert_eq!((found, download.received()), (result.map(|()| None), received), "{status} {fields:?}");
     }
     // With nothing received.
     for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
         let (_dir, mut download) = download(20, 0, Vec::new());
         let expected = if status == 206 { RequestErrorCause::NoResponse } else { RequestErrorCause::Status(416) };
-        assert_eq!(checked(&mut download, response(status, fields, b"")), Err(expected));
+        assert_eq!(check_response(&mut download, response(status, fields, b"")), Err(expected));
     }
 }
 
@@ -168,66 +171,86 @@ fn a_bundle_is_known_by_its_validator_and_its_length() {
         (&[(ETAG, "\"b\""), (CONTENT_LENGTH, "7")], None),
         (&[(CONTENT_LENGTH, "7")], None),
     ];
-    for (fields, same) in cases {
+    for (fields, unchanged) in cases {
         let (_dir, mut download) = download(20, 0, vec![dated.clone(), tagged.clone()]);
-        assert_eq!(checked(&mut download, response(200, fields, b"")), Ok(same.cloned()), "{fields:?}");
+        assert_eq!(check_response(&mut download, response(200, fields, b"")), Ok(unchanged.cloned()), "{fields:?}");
     }
     let (_dir, mut download) = download(6, 0, vec![tagged.clone()]);
-    let answer = response(200, &[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], b"");
-    assert_eq!(checked(&mut download, answer), Ok(Some(tagged)), "what is known is not taken, however large");
+    let known_response = response(200, &[(ETAG, "\"a\""), (CONTENT_LENGTH, "7")], b"");
+    assert_eq!(
+        check_response(&mut download, known_response),
+        Ok(Some(tagged)),
+        "a known bundle is not downloaded, however large it is"
+    );
     for (coding, encoded) in [("gzip", true), ("identity", false)] {
         let (_dir, mut download) = self::download(20, 0, Vec::new());
-        checked(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
+        check_response(&mut download, response(200, &[(CONTENT_ENCODING, coding)], b"")).unwrap();
         assert_eq!(download.received_part.finish().encoded, encoded, "{coding}");
     }
 }
 
-/// The result, the bytes received, and the calls for free space: whole size and bytes to come.
-type Took = (Result<u64, RequestErrorCause>, u64, Vec<(u64, u64)>);
+/// The result, the bytes received, and the calls that reserve disk space: size and remaining bytes.
+type ReceiveResult = (Result<u64, RequestErrorCause>, u64, Vec<(u64, u64)>);
 
-fn took(download: &mut Download, answer: reqwest::Response, has_room: bool) -> Took {
-    let asked = RefCell::new(Vec::new());
-    let room = |coming: &ExpectedBundle<'_>| {
-        asked.borrow_mut().push((coming.size, coming.remaining));
-        if has_room { Ok(()) } else { Err(RequestError::new(RequestErrorCause::Disk, "full")) }
+fn receive(download: &mut Download, response: reqwest::Response, has_space: bool) -> ReceiveResult {
+    let calls = RefCell::new(Vec::new());
+    let reserve_space = |expected: &ExpectedBundle<'_>| {
+        calls.borrow_mut().push((expected.size, expected.remaining));
+        if has_space { Ok(()) } else { Err(RequestError::new(RequestErrorCause::Disk, "full")) }
     };
     let url = SafeUrl::parse("https://bucket.example/").unwrap();
-    let result = wait(async {
-        match download.check_response(answer, &Scrubber::default()).await? {
-            DownloadResponse::Body(response) => download.receive_body(response, &url, &room).await,
+    let result = block_on(async {
+        match download.check_response(response, &SecretRedactor::default()).await? {
+            DownloadResponse::Body(response) => download.receive_body(response, &url, &reserve_space).await,
             DownloadResponse::Unchanged(known) => Ok(DownloadResult::Unchanged(known)),
         }
     });
     let result = match result {
-        Ok(DownloadResult::Received(arrived)) => Ok(std::fs::metadata(arrived.path).unwrap().len()),
+        Ok(DownloadResult::Received(bundle)) => Ok(std::fs::metadata(bundle.path).unwrap().len()),
         Ok(DownloadResult::Unchanged(known)) => panic!("{known:?}"),
-        Err(trouble) => Err(trouble.cause),
+        Err(request_error) => Err(request_error.cause),
     };
-    (result, download.received(), asked.into_inner())
+    (result, download.received(), calls.into_inner())
 }
 
 #[test]
 fn a_body_is_taken_to_its_announced_end_and_not_beyond_the_limit() {
-    let (ten, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
-    let cases: [Taken<'_>; 9] = [
-        ("whole", &[ten.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
-        ("over the limit", std::slice::from_ref(&ten), 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
-        ("cut", &[ten.clone(), tag], 6, 20, Err(RequestErrorCause::NoResponse), 6, &[(10, 10)]),
-        ("cut before the begin", std::slice::from_ref(&ten), 0, 20, Err(RequestErrorCause::NoResponse), 0, &[(10, 10)]),
-        ("longer than it says", std::slice::from_ref(&ten), 11, 20, Err(RequestErrorCause::NoResponse), 0, &[(10, 10)]),
-        ("of no length", &[], 10, 11, Ok(10), 10, &[]),
-        ("of no length, at the limit", &[], 10, 10, Ok(10), 10, &[]),
-        ("of no length, over the limit", &[], 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
-        ("of no length, empty", &[], 0, 9, Ok(0), 0, &[]),
+    let (length, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
+    let cases: [BodyCase<'_>; 9] = [
+        ("complete", &[length.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
+        ("over the limit", std::slice::from_ref(&length), 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
+        ("truncated", &[length.clone(), tag], 6, 20, Err(RequestErrorCause::NoResponse), 6, &[(10, 10)]),
+        (
+            "truncated before the first byte",
+            std::slice::from_ref(&length),
+            0,
+            20,
+            Err(RequestErrorCause::NoResponse),
+            0,
+            &[(10, 10)],
+        ),
+        (
+            "longer than announced",
+            std::slice::from_ref(&length),
+            11,
+            20,
+            Err(RequestErrorCause::NoResponse),
+            0,
+            &[(10, 10)],
+        ),
+        ("of unknown length", &[], 10, 11, Ok(10), 10, &[]),
+        ("of unknown length, at the limit", &[], 10, 10, Ok(10), 10, &[]),
+        ("of unknown length, over the limit", &[], 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
+        ("of unknown length, empty", &[], 0, 9, Ok(0), 0, &[]),
     ];
-    for (what, fields, bytes, limit, result, left, asked) in cases {
+    for (case, fields, bytes, limit, result, received, calls) in cases {
         let (_dir, mut download) = download(limit, 0, Vec::new());
-        let found = took(&mut download, response(200, fields, &vec![b'x'; bytes]), true);
-        assert_eq!(found, (result, left, asked.to_vec()), "{what}");
+        let found = receive(&mut download, response(200, fields, &vec![b'x'; bytes]), true);
+        assert_eq!(found, (result, received, calls.to_vec()), "{case}");
     }
     let (_dir, mut download) = download(10, 5, Vec::new());
     let rest = response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
-    assert_eq!(took(&mut download, rest, true), (Ok(10), 10, vec![(10, 5)]));
+    assert_eq!(receive(&mut download, rest, true), (Ok(10), 10, vec![(10, 5)]));
     assert_eq!((download.progress.received(), download.progress.total()), (10, 10));
     assert_eq!(std::fs::read(download.received_part.path()).unwrap(), b"xxxxxyyyyy");
     download.restart();
@@ -239,21 +262,21 @@ fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
     let disk = Err(RequestErrorCause::Disk);
     let (_dir, mut download) = download(20, 5, Vec::new());
     let rest = || response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
-    assert_eq!(took(&mut download, rest(), false), (disk, 5, vec![(10, 5)]));
-    assert_eq!(took(&mut download, rest(), true), (Ok(10), 10, vec![(10, 5)]));
+    assert_eq!(receive(&mut download, rest(), false), (disk, 5, vec![(10, 5)]));
+    assert_eq!(receive(&mut download, rest(), true), (Ok(10), 10, vec![(10, 5)]));
     let (dir, mut download) = self::download(20, 0, Vec::new());
-    let whole = response(200, &[(CONTENT_LENGTH, "5"), (ETAG, "\"w\"")], b"yyyyy");
-    assert_eq!(took(&mut download, whole, false), (disk, 0, vec![(5, 5)]));
+    let complete = response(200, &[(CONTENT_LENGTH, "5"), (ETAG, "\"w\"")], b"yyyyy");
+    assert_eq!(receive(&mut download, complete, false), (disk, 0, vec![(5, 5)]));
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     // Free space for a bundle of unknown length is checked as it grows.
     let bytes = vec![b'x'; SPACE_CHECK_BYTES as usize];
-    for (body, has_room, result, asked) in [
+    for (body, has_space, result, calls) in [
         (&bytes[1..], false, Ok(SPACE_CHECK_BYTES - 1), vec![]),
         (&bytes[..], true, Ok(SPACE_CHECK_BYTES), vec![(SPACE_CHECK_BYTES, 0)]),
         (&bytes[..], false, disk, vec![(SPACE_CHECK_BYTES, 0)]),
     ] {
         let (_dir, mut download) = self::download(u64::MAX, 0, Vec::new());
-        assert_eq!(took(&mut download, response(200, &[], body), has_room), (result, body.len() as u64, asked));
+        assert_eq!(receive(&mut download, response(200, &[], body), has_space), (result, body.len() as u64, calls));
     }
 }
 
@@ -261,9 +284,9 @@ fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
 fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
     let (_dir, mut download) = download(u64::MAX, 0, Vec::new());
     let bytes = vec![b'x'; PROGRESS_BYTES as usize];
-    for (body, has_moved) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {
-        took(&mut download, response(200, &[], body), true).0.unwrap();
-        assert_eq!((download.has_progressed(), download.has_progressed()), (has_moved, false), "{}", body.len());
+    for (body, has_progressed) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {
+        receive(&mut download, response(200, &[], body), true).0.unwrap();
+        assert_eq!((download.has_progressed(), download.has_progressed()), (has_progressed, false), "{}", body.len());
     }
     // Bytes that an earlier process has received are no progress.
     let (dir, mut earlier) = self::download(u64::MAX, 5, Vec::new());
@@ -271,7 +294,7 @@ fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
     earlier.known.push(known("\"a\"", 1));
     let Download { http, network, progress, known, .. } = earlier;
     let resumed = Download::new(http, network, progress, &directory, "source", 10, known);
-    assert_eq!((resumed.received(), resumed.furthest, resumed.counted_from, resumed.known.len()), (5, 5, 5, 1));
+    assert_eq!((resumed.received(), resumed.max_len, resumed.len_at_reset, resumed.known.len()), (5, 5, 5, 1));
     let other = resumed.http.clone();
     let other = Download::new(other, NetworkSettings::default(), Arc::default(), &directory, "other", 10, Vec::new());
     assert_eq!(other.received(), 0);

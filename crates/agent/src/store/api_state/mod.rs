@@ -2,10 +2,10 @@
 //! an unfinished query. It lies in `api/` in the store:
 //!
 //! - `budget.json` holds the times of requests; it is changed under `lock` and replaced as a whole (temporary file,
-//!   fsync, rename). A file that cannot be parsed is replaced by an empty one: a forgotten budget costs one 429, an
-//!   unreadable one would fail the command.
+//!   fsync, rename). A file that cannot be parsed is replaced by an empty one: a lost budget costs one 429, an error
+//!   would end the command.
 //! - `<name>.jsonl` is the spool of a query: one line with the query, then one line a page. Each page is fsynced before
-//!   the next is requested. A torn last line is dropped. The process that writes a spool holds a `flock` on it.
+//!   the next is requested. An incomplete last line is ignored. The process that writes a spool holds a `flock` on it.
 
 mod query_spool;
 mod request_budget;
@@ -25,12 +25,12 @@ use super::{StoreError, owner};
 
 pub use query_spool::{MAX_SPOOL_AGE, QuerySpool};
 use request_budget::BudgetFile;
-pub use request_budget::{Ledger, RateLimit, Wait};
+pub use request_budget::{BudgetWait, RateLimit, RequestTimes};
 
 /// Name of the directory in the store.
 const FOLDER: &str = "api";
 /// Name of the file with the budgets.
-const BOOK: &str = "budget.json";
+const BUDGET_FILE: &str = "budget.json";
 /// How long to wait for the lock, which is held only while a small file is written.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Upper bound of the size of the budget file in bytes; a real one has a few hundred.
@@ -56,67 +56,68 @@ impl ApiStateDirectory {
         // A directory that cannot be written to is an error now, before any request is sent.
         let lock = FileLock::acquire_in(&folder, "lock", LOCK_TIMEOUT);
         drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);
-        let asked = ApiStateDirectory { root, folder };
-        asked.sweep();
-        Ok(asked)
+        let api_state = ApiStateDirectory { root, folder };
+        api_state.remove_old_spools();
+        Ok(api_state)
     }
 
     /// Removes spools that no process has continued for [`MAX_SPOOL_AGE`].
-    fn sweep(&self) {
+    fn remove_old_spools(&self) {
         let Ok(entries) = self.folder.entries() else { return };
         for name in entries.flatten().map(|entry| entry.name) {
-            let is_reading = Path::new(&name).extension().is_some_and(|end| end == "jsonl");
+            let is_spool = Path::new(&name).extension().is_some_and(|extension| extension == "jsonl");
             let age = self.folder.metadata_of(&name).and_then(|metadata| metadata.modified()).ok();
             let age = age.and_then(|time| SystemTime::now().duration_since(time).ok());
-            if is_reading && age.is_some_and(|age| age > MAX_SPOOL_AGE) {
-                // A process that has just opened this spool loses the pages it keeps, but continues its query.
+            if is_spool && age.is_some_and(|age| age > MAX_SPOOL_AGE) {
+                // A process that has just opened this spool loses the stored pages, but continues its query.
                 let _ = self.folder.remove_file(&name);
             }
         }
     }
 
-    /// Reads the budget of this name as it was last stored; returns an empty one if that fails.
-    pub fn last(&self, name: &str) -> Ledger {
-        self.book().ok().and_then(|mut book| book.budgets.remove(name)).unwrap_or_default()
+    /// Reads the stored budget with this name; returns an empty one if that fails.
+    pub fn read_budget(&self, name: &str) -> RequestTimes {
+        self.read_budget_file().ok().and_then(|mut file| file.budgets.remove(name)).unwrap_or_default()
     }
 
     /// Reads the budget file. The owner of the store may be hostile: the read does not block on a pipe, follows no link
     /// and is bounded by [`MAX_BUDGET_BYTES`].
-    fn book(&self) -> io::Result<BudgetFile> {
+    fn read_budget_file(&self) -> io::Result<BudgetFile> {
         let mut bytes = Vec::new();
-        self.folder.file(BOOK)?.take(MAX_BUDGET_BYTES).read_to_end(&mut bytes)?;
+        self.folder.open_for_reading(BUDGET_FILE)?.take(MAX_BUDGET_BYTES).read_to_end(&mut bytes)?;
         Ok(serde_json::from_slice(&bytes).unwrap_or_else(|error| {
-            tracing::warn!("{} is damaged ({error}) and replaced", self.folder.path().join(BOOK).display());
+            tracing::warn!("{} is damaged ({error}) and is replaced", self.folder.path().join(BUDGET_FILE).display());
             BudgetFile::default()
         }))
     }
 
-    /// Changes the budget of this name under the lock.
-    pub fn with<T>(&self, name: &str, change: impl FnOnce(&mut Ledger) -> T) -> Result<T, StoreError> {
-        let (lock, book) = (self.folder.path().join("lock"), self.folder.path().join(BOOK));
-        let locked = FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock))?;
-        let _locked = locked.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
-        let mut budgets = match self.book() {
+    /// Changes the budget with this name under the lock.
+    pub fn change_budget<T>(&self, name: &str, change: impl FnOnce(&mut RequestTimes) -> T) -> Result<T, StoreError> {
+        let (lock_path, budget_path) = (self.folder.path().join("lock"), self.folder.path().join(BUDGET_FILE));
+        let lock =
+            FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock_path))?;
+        let _lock = lock.ok_or_else(|| StoreError::Locked { path: self.folder.path().to_owned() })?;
+        let mut budgets = match self.read_budget_file() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BudgetFile::default(),
-            other => other.map_err(StoreError::io("read", &book))?,
+            result => result.map_err(StoreError::io("read", &budget_path))?,
         };
-        let ledger = budgets.budgets.entry(name.to_owned()).or_default();
-        let before = ledger.clone();
-        let result = change(ledger);
-        if *ledger == before {
-            // Nothing to write: a waiting process polls each second.
+        let times = budgets.budgets.entry(name.to_owned()).or_default();
+        let before = times.clone();
+        let result = change(times);
+        if *times == before {
+            // Not written: a waiting process calls this each second.
             return Ok(result);
         }
-        let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &book)(e.into()))?;
-        self.folder.replace(BOOK, 0o644, &bytes).map_err(StoreError::io("write", &book))?;
+        let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &budget_path)(e.into()))?;
+        self.folder.replace(BUDGET_FILE, 0o644, &bytes).map_err(StoreError::io("write", &budget_path))?;
         self.hand_over();
         Ok(result)
     }
 
-    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`MAX_SPOOL_AGE`];
-    /// otherwise it begins anew with these notes. None if another process holds it.
-    pub fn reading(&self, name: &str, question: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
-        let spool = QuerySpool::open(&self.folder, name, question, notes)?;
+    /// Opens the spool with this name. It is continued if it belongs to `query` and is not older than
+    /// [`MAX_SPOOL_AGE`]; otherwise it is emptied and gets these notes. None if another process has locked it.
+    pub fn open_spool(&self, name: &str, query: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
+        let spool = QuerySpool::open(&self.folder, name, query, notes)?;
         if spool.is_some() {
             self.hand_over();
         }
@@ -125,7 +126,7 @@ impl ApiStateDirectory {
 
     fn hand_over(&self) {
         if let Err(error) = owner::hand_over(&self.root) {
-            tracing::warn!("cannot give {} to the owner of the store: {error}", self.folder.path().display());
+            tracing::warn!("cannot change the owner of {} to that of the store: {error}", self.folder.path().display());
         }
     }
 }

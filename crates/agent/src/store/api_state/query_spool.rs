@@ -12,7 +12,7 @@ use docwharf_base::directory::{Directory, FileAccess, FileId, FileRequirements};
 
 use crate::store::StoreError;
 
-/// Age after which an unfinished spool is removed: search terms of readers are not kept without need.
+/// Age after which an unfinished spool is removed: search terms of readers are not stored without need.
 pub const MAX_SPOOL_AGE: Duration = Duration::from_hours(24);
 
 /// The spool of an unfinished query.
@@ -27,49 +27,47 @@ pub struct QuerySpool {
 }
 
 impl QuerySpool {
-    /// Opens the spool of this name. It is continued if it is of `question` and not older than [`MAX_SPOOL_AGE`];
-    /// otherwise it begins anew with these notes. None if another process holds it.
+    /// Opens the spool with this name; see [`ApiStateDirectory::open_spool`](super::ApiStateDirectory::open_spool).
     pub(super) fn open(
         folder: &Directory,
         name: &str,
-        question: &Value,
+        query: &Value,
         notes: &Value,
     ) -> Result<Option<QuerySpool>, StoreError> {
-        let name_of_file = format!("{name}.jsonl");
-        let path = folder.path().join(&name_of_file);
+        let file_name = format!("{name}.jsonl");
+        let path = folder.path().join(&file_name);
         let io = |doing| StoreError::io(doing, &path);
-        let opened =
-            folder.open_file(&name_of_file, FileAccess::ReadWriteOrCreate(0o600), FileRequirements::SINGLE_NAME);
+        let opened = folder.open_file(&file_name, FileAccess::ReadWriteOrCreate(0o600), FileRequirements::SINGLE_NAME);
         let mut file = opened.map_err(io("open"))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
-            other => other.map_err(|errno| io("lock")(errno.into()))?,
+            result => result.map_err(|errno| io("lock")(errno.into()))?,
         }
         let opened = file.metadata().map_err(io("read"))?;
-        let named = folder.metadata_of(&name_of_file);
+        let named = folder.metadata_of(&file_name);
         if !named.is_ok_and(|named| FileId::from_metadata(&named) == FileId::from_metadata(&opened)) {
             // The process that held the lock has just finished and removed the file: this descriptor has no name any
             // more.
-            return QuerySpool::open(folder, name, question, notes);
+            return QuerySpool::open(folder, name, query, notes);
         }
         let age = file.metadata().and_then(|metadata| metadata.modified()).map_err(io("read"))?;
         let is_young = SystemTime::now().duration_since(age).unwrap_or_default() <= MAX_SPOOL_AGE;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(io("read"))?;
-        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |at| at + 1);
-        let lines = bytes[..whole].split(|&b| b == b'\n').filter(|line| !line.is_empty());
+        let complete_len = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |newline| newline + 1);
+        let lines = bytes[..complete_len].split(|&b| b == b'\n').filter(|line| !line.is_empty());
         let lines: Result<Vec<Value>, _> = lines.map(serde_json::from_slice).collect();
         let folder = folder.clone();
         let mut spool =
-            QuerySpool { file, folder, name: name_of_file, path: path.clone(), header: Value::Null, pages: Vec::new() };
+            QuerySpool { file, folder, name: file_name, path: path.clone(), header: Value::Null, pages: Vec::new() };
         match lines {
-            Ok(mut lines) if is_young && lines.first().is_some_and(|header| header["question"] == *question) => {
+            Ok(mut lines) if is_young && lines.first().is_some_and(|header| header["question"] == *query) => {
                 spool.header = lines.remove(0);
                 spool.pages = lines;
-                spool.file.set_len(whole as u64).map_err(io("write"))?;
+                spool.file.set_len(complete_len as u64).map_err(io("write"))?;
                 spool.file.seek(SeekFrom::End(0)).map_err(io("write"))?;
             }
-            _ => spool.begin(question, notes)?,
+            _ => spool.restart(query, notes)?,
         }
         Ok(Some(spool))
     }
@@ -84,29 +82,29 @@ impl QuerySpool {
         &self.header["notes"]
     }
 
-    /// Discards the stored pages and begins with `question`.
-    pub fn begin(&mut self, question: &Value, notes: &Value) -> Result<(), StoreError> {
+    /// Discards the stored pages and begins a spool of `query`.
+    pub fn restart(&mut self, query: &Value, notes: &Value) -> Result<(), StoreError> {
         self.pages.clear();
-        self.header = serde_json::json!({ "schemaVersion": 1, "question": question, "notes": notes });
+        self.header = serde_json::json!({ "schemaVersion": 1, "question": query, "notes": notes });
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(StoreError::io("write", &self.path))?;
         let header = self.header.clone();
-        self.line(&header)
+        self.write_line(&header)
     }
 
     /// Stores a page durably; it is not requested again.
-    pub fn push(&mut self, page: &Value) -> Result<(), StoreError> {
-        self.line(page)
+    pub fn push_page(&mut self, page: &Value) -> Result<(), StoreError> {
+        self.write_line(page)
     }
 
     /// Removes the spool, because the query is complete or is abandoned.
-    pub fn done(self) -> Result<(), StoreError> {
+    pub fn remove(self) -> Result<(), StoreError> {
         match self.folder.remove_file(&self.name) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &self.path)(error)),
             _ => Ok(()),
         }
     }
 
-    fn line(&mut self, value: &Value) -> Result<(), StoreError> {
+    fn write_line(&mut self, value: &Value) -> Result<(), StoreError> {
         let written = self.file.write_all(format!("{value}\n").as_bytes()).and_then(|()| self.file.sync_data());
         written.map_err(StoreError::io("write", &self.path))
     }
@@ -124,42 +122,44 @@ mod tests {
 
     const FIVE: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
 
+    // Regression: interrupted reports of searches stayed in the store for ever, and a report whose file another process
+    // had removed failed at its end.
     #[test]
     fn a_reading_goes_on_where_its_pages_end_and_a_torn_one_does_not_count() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = ApiStateDirectory::open(dir.path()).unwrap();
-        let question = json!({"from": null});
-        let open = |question: &Value| asked.reading("searches", question, &json!({"to": 7})).unwrap();
-        let mut spool = open(&question).unwrap();
-        assert!(open(&question).is_none(), "one process at a time");
-        spool.push(&json!({"page": 1})).unwrap();
-        spool.push(&json!({"page": 2})).unwrap();
+        let api_state = ApiStateDirectory::open(dir.path()).unwrap();
+        let query = json!({"from": null});
+        let open = |query: &Value| api_state.open_spool("searches", query, &json!({"to": 7})).unwrap();
+        let mut spool = open(&query).unwrap();
+        assert!(open(&query).is_none(), "one process at a time");
+        spool.push_page(&json!({"page": 1})).unwrap();
+        spool.push_page(&json!({"page": 2})).unwrap();
         spool.file.write_all(b"{\"page\"").unwrap();
         drop(spool);
-        let mut spool = open(&question).unwrap();
+        let mut spool = open(&query).unwrap();
         assert_eq!(spool.notes(), &json!({"to": 7}));
         assert_eq!(spool.pages(), [json!({"page": 1}), json!({"page": 2})]);
-        spool.push(&json!({"page": 3})).unwrap();
+        spool.push_page(&json!({"page": 3})).unwrap();
         drop(spool);
-        assert_eq!(open(&question).unwrap().pages().len(), 3);
+        assert_eq!(open(&query).unwrap().pages().len(), 3);
         assert!(open(&json!({"from": "2026-01-01"})).unwrap().pages().is_empty());
-        let spool = open(&question).unwrap();
+        let spool = open(&query).unwrap();
         let file = dir.path().join("api/searches.jsonl");
         std::fs::remove_file(&file).unwrap();
-        spool.done().expect("somebody else has removed it");
-        drop(open(&question).unwrap());
+        spool.remove().expect("a file that another process has removed is no error");
+        drop(open(&query).unwrap());
         let long_ago = SystemTime::now() - MAX_SPOOL_AGE - Duration::from_mins(1);
         File::options().write(true).open(&file).unwrap().set_modified(long_ago).unwrap();
         ApiStateDirectory::open(dir.path()).unwrap();
-        assert!(!file.exists(), "what nobody goes on with is not kept");
+        assert!(!file.exists(), "a spool that no process continues is removed");
     }
 
     #[test]
     fn a_reading_is_begun_anew_when_it_is_stale_or_damaged_and_a_file_that_is_none_stays() {
         let dir = tempfile::tempdir().unwrap();
-        let asked = ApiStateDirectory::open(dir.path()).unwrap();
-        let question = json!({"from": null});
-        let open = || asked.reading("searches", &question, &json!({"to": 7})).unwrap().unwrap();
+        let api_state = ApiStateDirectory::open(dir.path()).unwrap();
+        let query = json!({"from": null});
+        let open = || api_state.open_spool("searches", &query, &json!({"to": 7})).unwrap().unwrap();
         let file = dir.path().join("api/searches.jsonl");
         let set_age = |path: &Path, age: Duration| {
             File::options().append(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
@@ -168,20 +168,20 @@ mod tests {
         let young = MAX_SPOOL_AGE.checked_sub(minute).unwrap();
         for (age, pages) in [(young, 1), (MAX_SPOOL_AGE + minute, 0)] {
             let mut spool = open();
-            spool.begin(&question, &json!({})).unwrap();
+            spool.restart(&query, &json!({})).unwrap();
             assert!(spool.pages().is_empty());
-            spool.push(&json!({"page": 1})).unwrap();
+            spool.push_page(&json!({"page": 1})).unwrap();
             drop(spool);
             set_age(&file, age);
             assert_eq!(open().pages().len(), pages, "{age:?}");
         }
-        open().push(&json!({"page": 1})).unwrap();
+        open().push_page(&json!({"page": 1})).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();
-        std::fs::write(&file, format!("{text}torn in the middle\n{{}}\n")).unwrap();
+        std::fs::write(&file, format!("{text}an incomplete line\n{{}}\n")).unwrap();
         assert!(open().pages().is_empty());
-        open().done().unwrap();
+        open().remove().unwrap();
         assert!(!file.exists());
-        asked.with("x", |ledger| ledger.take(FIVE, 1_000)).unwrap().unwrap();
+        api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
         drop(open());
         set_age(&file, young);
         set_age(&dir.path().join("api/budget.json"), MAX_SPOOL_AGE * 2);

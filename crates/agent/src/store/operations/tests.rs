@@ -8,77 +8,77 @@ use crate::store::record::{ActivationHold, OfferedVersion};
 use docwharf_base::model::digest::Digest;
 
 fn id(n: u8) -> VersionId {
-    VersionId(Digest::of(&[n]))
+    VersionId(Digest::compute(&[n]))
 }
 
 /// Result of writing a record.
 #[derive(Clone, Copy, PartialEq)]
 enum Writes {
-    Well,
-    NotAtAll,
+    Success,
+    Failure,
     /// The record is in place, but may not survive a power cut.
-    NotDurably,
+    NotDurable,
 }
 
 /// Result of reading the record.
 #[derive(Clone, Copy, PartialEq)]
 enum Reads {
-    Well,
+    Success,
     Damaged,
     Later,
 }
 
-/// A store in memory, on a disk of `total` bytes. It has the versions 5 (the newest, active) to 1, each of 10
-/// bytes; version 4 is the previous one. The derived bytes belong to version 5.
-struct Memory {
+/// A store in memory, on a disk of `total` bytes. It has the versions 5 (the newest, active) to 1, each of 10 bytes;
+/// version 4 is the previous one. The derived bytes belong to version 5.
+struct MemoryStore {
     record: RefCell<StoreRecord>,
     versions: RefCell<Vec<u8>>,
     history: RefCell<Vec<HistoryEvent>>,
     writes: Cell<u32>,
-    kept_damaged: Cell<u32>,
+    damaged_copies: Cell<u32>,
     writing: Cell<Writes>,
     reading: Cell<Reads>,
     derived: Cell<u64>,
     total: Option<u64>,
-    still_read: u64,
+    mapped_removed_bytes: u64,
     /// Versions that are leased.
-    open: Vec<u8>,
+    leased: Vec<u8>,
 }
 
-fn five(total: Option<u64>) -> Memory {
+fn store_with_five_versions(total: Option<u64>) -> MemoryStore {
     let mut record = StoreRecord { newest: Some(id(5)), ..StoreRecord::default() };
     record.activate(id(4), "t");
     record.activate(id(5), "t");
-    Memory {
+    MemoryStore {
         record: RefCell::new(record),
         versions: RefCell::new(vec![5, 4, 3, 2, 1]),
         history: RefCell::default(),
         writes: Cell::default(),
-        kept_damaged: Cell::default(),
-        writing: Cell::new(Writes::Well),
-        reading: Cell::new(Reads::Well),
+        damaged_copies: Cell::default(),
+        writing: Cell::new(Writes::Success),
+        reading: Cell::new(Reads::Success),
         derived: Cell::default(),
         total,
-        still_read: 0,
-        open: Vec::new(),
+        mapped_removed_bytes: 0,
+        leased: Vec::new(),
     }
 }
 
-impl Memory {
+impl MemoryStore {
     fn failed(&self) -> StoreError {
         StoreError::Io { doing: "write", path: self.root().to_owned(), source: io::ErrorKind::StorageFull.into() }
     }
 
     fn numbers(&self, ids: &[VersionId]) -> Vec<u8> {
-        ids.iter().map(|&of| (1..=9).find(|&n| id(n) == of).unwrap()).collect()
+        ids.iter().map(|&version| (1..=9).find(|&n| id(n) == version).unwrap()).collect()
     }
 
-    fn told(&self) -> Vec<String> {
+    fn event_names(&self) -> Vec<String> {
         self.history.borrow().iter().map(|event| event.what.clone()).collect()
     }
 }
 
-impl StoreOperations for Memory {
+impl StoreOperations for MemoryStore {
     fn now(&self) -> i64 {
         0
     }
@@ -90,17 +90,17 @@ impl StoreOperations for Memory {
     fn record(&self) -> Result<StoreRecord, StoreError> {
         let path = self.root().join("state.json");
         match self.reading.get() {
-            Reads::Well => Ok(self.record.borrow().clone()),
-            Reads::Later => Err(StoreError::Later { path, found: 3 }),
+            Reads::Success => Ok(self.record.borrow().clone()),
+            Reads::Later => Err(StoreError::LaterRecord { path, found: 3 }),
             Reads::Damaged => {
                 let source = serde_json::from_str::<StoreRecord>("{").unwrap_err();
-                Err(StoreError::Damaged { path, source })
+                Err(StoreError::DamagedRecord { path, source })
             }
         }
     }
 
-    fn has(&self, of: VersionId) -> bool {
-        self.versions.borrow().iter().any(|&n| id(n) == of)
+    fn has(&self, version: VersionId) -> bool {
+        self.versions.borrow().iter().any(|&n| id(n) == version)
     }
 
     fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
@@ -116,53 +116,53 @@ impl StoreOperations for Memory {
         Ok(self.history.borrow().clone())
     }
 
-    fn is_suspect(&self, of: VersionId) -> bool {
-        of == id(2)
+    fn is_suspect(&self, version: VersionId) -> bool {
+        version == id(2)
     }
 
     fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
-        let derived = |of: VersionId| if of == id(5) { self.derived.get() } else { 0 };
+        let derived = |version: VersionId| if version == id(5) { self.derived.get() } else { 0 };
         versions.iter().map(|version| (version.id, version.bytes + derived(version.id))).collect()
     }
 
-    fn free(&self) -> Result<Option<u64>, StoreError> {
-        let taken = 10 * self.versions.borrow().len() as u64 + self.derived.get();
-        Ok(self.total.map(|total| total - taken))
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
+        let used = 10 * self.versions.borrow().len() as u64 + self.derived.get();
+        Ok(self.total.map(|total| total - used))
     }
 
-    fn give_up_derived(&self) -> bool {
+    fn remove_derived_files(&self) -> bool {
         self.derived.take() > 0
     }
 
-    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
-        work()
+    fn with_record_lock<T>(&self, action: impl FnOnce() -> T) -> T {
+        action()
     }
 
-    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
+    fn write_record(&self, record: &StoreRecord) -> Result<(), StoreError> {
         self.writes.set(self.writes.get() + 1);
-        if self.writing.get() != Writes::NotAtAll {
+        if self.writing.get() != Writes::Failure {
             *self.record.borrow_mut() = record.clone();
-            self.reading.set(Reads::Well);
+            self.reading.set(Reads::Success);
         }
-        if self.writing.get() == Writes::Well { Ok(()) } else { Err(self.failed()) }
+        if self.writing.get() == Writes::Success { Ok(()) } else { Err(self.failed()) }
     }
 
-    fn append(&self, event: &HistoryEvent) {
+    fn append_event(&self, event: &HistoryEvent) {
         self.history.borrow_mut().push(event.clone());
     }
 
-    fn receive(&self, _: VersionId, _: &Receipt) -> Result<(), StoreError> {
+    fn add_receipt(&self, _: VersionId, _: &Receipt) -> Result<(), StoreError> {
         Ok(())
     }
 
-    fn remove(&self, of: VersionId) -> Result<bool, StoreError> {
-        let is_open = self.open.iter().any(|&n| id(n) == of);
-        self.versions.borrow_mut().retain(|&n| is_open || id(n) != of);
-        Ok(!is_open)
+    fn remove(&self, version: VersionId) -> Result<bool, StoreError> {
+        let is_leased = self.leased.iter().any(|&n| id(n) == version);
+        self.versions.borrow_mut().retain(|&n| is_leased || id(n) != version);
+        Ok(!is_leased)
     }
 
-    fn withdraw(&self, of: VersionId) -> Result<(), StoreError> {
-        self.versions.borrow_mut().retain(|&n| id(n) != of);
+    fn withdraw(&self, version: VersionId) -> Result<(), StoreError> {
+        self.versions.borrow_mut().retain(|&n| id(n) != version);
         Ok(())
     }
 
@@ -170,13 +170,13 @@ impl StoreOperations for Memory {
         Ok(())
     }
 
-    fn keep_damaged(&self, _: &StoreError) -> Result<(), StoreError> {
-        self.kept_damaged.set(self.kept_damaged.get() + 1);
+    fn copy_damaged_record(&self, _: &StoreError) -> Result<(), StoreError> {
+        self.damaged_copies.set(self.damaged_copies.get() + 1);
         Ok(())
     }
 
-    fn still_read(&self) -> u64 {
-        self.still_read
+    fn mapped_removed_bytes(&self) -> u64 {
+        self.mapped_removed_bytes
     }
 }
 
@@ -186,10 +186,11 @@ struct Case {
     keep: usize,
     min_free: Option<u64>,
     max_bytes: Option<u64>,
-    wanted: (u64, u64),
+    /// Size of the version, and bytes still to be written.
+    request: (u64, u64),
     derived: u64,
-    still_read: u64,
-    open: &'static [u8],
+    mapped_removed_bytes: u64,
+    leased: &'static [u8],
 }
 
 const CASE: Case = Case {
@@ -197,99 +198,110 @@ const CASE: Case = Case {
     keep: 9,
     min_free: None,
     max_bytes: None,
-    wanted: (10, 10),
+    request: (10, 10),
     derived: 0,
-    still_read: 0,
-    open: &[],
+    mapped_removed_bytes: 0,
+    leased: &[],
 };
 
-/// Returns the removed versions and whether derived data is left, or why there is no space.
-fn made(case: &Case, change: impl FnOnce(&mut StoreRecord, &Memory)) -> Result<(Vec<u8>, bool), &'static str> {
-    let memory = Memory { still_read: case.still_read, open: case.open.to_vec(), ..five(Some(case.total)) };
+/// Frees space; returns the removed versions and whether derived data remains, or the reason why there is no space.
+fn free_space(
+    case: &Case,
+    change: impl FnOnce(&mut StoreRecord, &MemoryStore),
+) -> Result<(Vec<u8>, bool), &'static str> {
+    let memory = MemoryStore {
+        mapped_removed_bytes: case.mapped_removed_bytes,
+        leased: case.leased.to_vec(),
+        ..store_with_five_versions(Some(case.total))
+    };
     memory.derived.set(case.derived);
     let mut record = memory.record().unwrap();
     change(&mut record, &memory);
-    let allowance = SpaceLimits { keep: case.keep, max_bytes: case.max_bytes, min_free: case.min_free };
-    let wanted = SpaceRequest { whole: case.wanted.0, more: case.wanted.1 };
+    let limits = SpaceLimits { keep: case.keep, max_bytes: case.max_bytes, min_free: case.min_free };
+    let request = SpaceRequest { version_bytes: case.request.0, remaining_bytes: case.request.1 };
     let before = memory.versions.borrow().len();
-    let made = memory.make_room(&record, &allowance, wanted);
-    let gone = before - memory.versions.borrow().len();
-    assert_eq!(gone, made.as_ref().map_or(0, Vec::len), "nothing goes in vain or without being told of");
-    match made {
+    let result = memory.free_disk_space(&record, &limits, request);
+    let removed = before - memory.versions.borrow().len();
+    assert_eq!(
+        removed,
+        result.as_ref().map_or(0, Vec::len),
+        "each removed version is reported, and none is removed if the space does not suffice"
+    );
+    match result {
         Ok(removed) => Ok((memory.numbers(&removed), memory.derived.get() > 0)),
         Err(StoreError::NoSpace { needed, min_free, .. }) => {
-            assert_eq!((needed, min_free), (case.wanted.1, case.min_free.unwrap_or(0)));
+            assert_eq!((needed, min_free), (case.request.1, case.min_free.unwrap_or(0)));
             Err("no space")
         }
-        Err(StoreError::OverMost { .. }) => Err("over"),
-        Err(StoreError::StillRead { .. }) => Err("read"),
+        Err(StoreError::OverMaxBytes { .. }) => Err("over"),
+        Err(StoreError::RemovedVersionsInUse { .. }) => Err("in use"),
         Err(error) => panic!("{error}"),
     }
 }
 
 #[test]
 fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough() {
-    let none = || Ok((Vec::new(), false));
+    let no_removal = || Ok((Vec::new(), false));
     let derived = || Ok((Vec::new(), true));
-    let gone = |numbers: &[u8]| Ok((numbers.to_vec(), false));
+    let removed = |numbers: &[u8]| Ok((numbers.to_vec(), false));
     let min_free = |bytes| Some(bytes);
     let cases = [
-        (CASE, none()),
+        (CASE, no_removal()),
         (Case { total: 59, ..CASE }, Err("no space")),
-        (Case { total: 59, keep: 2, ..CASE }, gone(&[1])),
-        (Case { total: 59, keep: 1, wanted: (10, 19), ..CASE }, gone(&[1])),
-        (Case { total: 59, keep: 1, wanted: (10, 20), ..CASE }, gone(&[1, 2])),
-        (Case { total: 59, keep: 1, wanted: (10, 29), ..CASE }, gone(&[1, 2])),
-        (Case { total: 59, keep: 1, wanted: (10, 30), ..CASE }, Err("no space")),
+        (Case { total: 59, keep: 2, ..CASE }, removed(&[1])),
+        (Case { total: 59, keep: 1, request: (10, 19), ..CASE }, removed(&[1])),
+        (Case { total: 59, keep: 1, request: (10, 20), ..CASE }, removed(&[1, 2])),
+        (Case { total: 59, keep: 1, request: (10, 29), ..CASE }, removed(&[1, 2])),
+        (Case { total: 59, keep: 1, request: (10, 30), ..CASE }, Err("no space")),
         // With `min_free`, `keep` protects nothing.
-        (Case { min_free: min_free(0), ..CASE }, none()),
-        (Case { total: 59, min_free: min_free(0), ..CASE }, gone(&[1])),
-        (Case { min_free: min_free(1), ..CASE }, gone(&[1])),
-        (Case { total: 59, min_free: min_free(29), ..CASE }, gone(&[1, 2, 3])),
+        (Case { min_free: min_free(0), ..CASE }, no_removal()),
+        (Case { total: 59, min_free: min_free(0), ..CASE }, removed(&[1])),
+        (Case { min_free: min_free(1), ..CASE }, removed(&[1])),
+        (Case { total: 59, min_free: min_free(29), ..CASE }, removed(&[1, 2, 3])),
         (Case { total: 59, min_free: min_free(30), ..CASE }, Err("no space")),
         (Case { min_free: min_free(u64::MAX), ..CASE }, Err("no space")),
         // Derived data is removed before any version, and only if that helps.
         (Case { derived: 5, total: 65, ..CASE }, derived()),
-        (Case { derived: 5, total: 64, ..CASE }, none()),
-        (Case { derived: 5, total: 64, keep: 1, wanted: (10, 15), ..CASE }, gone(&[1])),
+        (Case { derived: 5, total: 64, ..CASE }, no_removal()),
+        (Case { derived: 5, total: 64, keep: 1, request: (10, 15), ..CASE }, removed(&[1])),
         // `max_bytes` must hold the new version and the active one, which becomes the previous one.
-        (Case { total: 999, max_bytes: Some(20), ..CASE }, none()),
+        (Case { total: 999, max_bytes: Some(20), ..CASE }, no_removal()),
         (Case { total: 999, max_bytes: Some(19), ..CASE }, Err("over")),
-        (Case { total: 999, max_bytes: Some(19), wanted: (0, 10), ..CASE }, none()),
-        (Case { total: 999, max_bytes: Some(25), still_read: 5, ..CASE }, none()),
-        (Case { total: 999, max_bytes: Some(24), still_read: 5, ..CASE }, Err("read")),
-        (Case { total: 999, max_bytes: Some(24), still_read: 5, wanted: (0, 10), ..CASE }, none()),
+        (Case { total: 999, max_bytes: Some(19), request: (0, 10), ..CASE }, no_removal()),
+        (Case { total: 999, max_bytes: Some(25), mapped_removed_bytes: 5, ..CASE }, no_removal()),
+        (Case { total: 999, max_bytes: Some(24), mapped_removed_bytes: 5, ..CASE }, Err("in use")),
+        (Case { total: 999, max_bytes: Some(24), mapped_removed_bytes: 5, request: (0, 10), ..CASE }, no_removal()),
         (Case { total: 999, max_bytes: Some(65), derived: 5, ..CASE }, derived()),
-        (Case { total: 999, max_bytes: Some(64), derived: 5, ..CASE }, none()),
-        (Case { total: 999, max_bytes: Some(69), derived: 5, still_read: 5, ..CASE }, none()),
+        (Case { total: 999, max_bytes: Some(64), derived: 5, ..CASE }, no_removal()),
+        (Case { total: 999, max_bytes: Some(69), derived: 5, mapped_removed_bytes: 5, ..CASE }, no_removal()),
         // A leased version is skipped.
-        (Case { total: 59, keep: 1, open: &[1], ..CASE }, gone(&[2])),
+        (Case { total: 59, keep: 1, leased: &[1], ..CASE }, removed(&[2])),
     ];
     for (n, (case, expected)) in cases.iter().enumerate() {
-        assert_eq!(made(case, |_, _| ()), *expected, "case {n}");
+        assert_eq!(free_space(case, |_, _| ()), *expected, "case {n}");
     }
-    let memory = five(None);
-    let wanted = SpaceRequest { whole: u64::MAX, more: u64::MAX };
-    assert_eq!(memory.make_room(&memory.record().unwrap(), &SpaceLimits::default(), wanted).unwrap(), []);
+    let memory = store_with_five_versions(None);
+    let request = SpaceRequest { version_bytes: u64::MAX, remaining_bytes: u64::MAX };
+    assert_eq!(memory.free_disk_space(&memory.record().unwrap(), &SpaceLimits::default(), request).unwrap(), []);
 }
 
 #[test]
 fn what_the_source_has_goes_last_and_what_a_person_has_chosen_meanwhile_does_not_go() {
-    let offered = |record: &mut StoreRecord, _: &Memory| {
+    let offered = |record: &mut StoreRecord, _: &MemoryStore| {
         record.offered = Some(OfferedVersion { source: "s".to_owned(), version: id(1) });
     };
-    let all = Case { total: 59, wanted: (10, 39), ..CASE };
-    assert_eq!(made(&Case { min_free: Some(0), wanted: (10, 29), ..all }, offered), Ok((vec![2, 3], false)));
-    assert_eq!(made(&Case { min_free: Some(0), ..all }, offered), Ok((vec![2, 3, 1], false)));
-    assert_eq!(made(&Case { keep: 0, ..all }, offered), Err("no space"));
-    let chosen = |_: &mut StoreRecord, memory: &Memory| memory.record.borrow_mut().previous = Some(id(1));
-    assert_eq!(made(&Case { total: 59, keep: 1, ..CASE }, chosen), Ok((vec![2], false)));
-    let held = |record: &mut StoreRecord, _: &Memory| {
+    let case = Case { total: 59, request: (10, 39), ..CASE };
+    assert_eq!(free_space(&Case { min_free: Some(0), request: (10, 29), ..case }, offered), Ok((vec![2, 3], false)));
+    assert_eq!(free_space(&Case { min_free: Some(0), ..case }, offered), Ok((vec![2, 3, 1], false)));
+    assert_eq!(free_space(&Case { keep: 0, ..case }, offered), Err("no space"));
+    let choose = |_: &mut StoreRecord, memory: &MemoryStore| memory.record.borrow_mut().previous = Some(id(1));
+    assert_eq!(free_space(&Case { total: 59, keep: 1, ..CASE }, choose), Ok((vec![2], false)));
+    let hold = |record: &mut StoreRecord, _: &MemoryStore| {
         record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
     };
     // Under a hold the previous version stays the previous one.
-    assert_eq!(made(&Case { total: 999, max_bytes: Some(29), ..CASE }, held), Err("over"));
-    assert_eq!(made(&Case { total: 999, max_bytes: Some(30), ..CASE }, held), Ok((Vec::new(), false)));
+    assert_eq!(free_space(&Case { total: 999, max_bytes: Some(29), ..CASE }, hold), Err("over"));
+    assert_eq!(free_space(&Case { total: 999, max_bytes: Some(30), ..CASE }, hold), Ok((Vec::new(), false)));
 }
 
 #[test]
@@ -306,64 +318,66 @@ fn the_oldest_beyond_what_is_allowed_are_pruned_and_those_that_are_needed_or_ope
         (9, Some(54), 0, 5, &[1]),
         (9, Some(0), 0, 5, &[1, 2, 3]),
     ];
-    for (keep, max_bytes, derived, still_read, expected) in cases {
-        let memory = Memory { still_read, ..five(None) };
+    for (keep, max_bytes, derived, mapped_removed_bytes, expected) in cases {
+        let memory = MemoryStore { mapped_removed_bytes, ..store_with_five_versions(None) };
         memory.derived.set(derived);
-        let allowance = SpaceLimits { keep, max_bytes, min_free: None };
-        let pruned = memory.prune(&memory.record().unwrap(), &allowance).unwrap();
+        let limits = SpaceLimits { keep, max_bytes, min_free: None };
+        let pruned = memory.prune(&memory.record().unwrap(), &limits).unwrap();
         let pruned: Vec<VersionId> = pruned.iter().map(|version| version.id).collect();
-        assert_eq!(memory.numbers(&pruned), expected, "{keep} {max_bytes:?} {derived} {still_read}");
+        assert_eq!(memory.numbers(&pruned), expected, "{keep} {max_bytes:?} {derived} {mapped_removed_bytes}");
         assert_eq!(memory.versions.borrow().len(), 5 - expected.len());
         assert_eq!(memory.derived.get(), 0);
     }
-    let memory = Memory { open: vec![2], ..five(None) };
+    let memory = MemoryStore { leased: vec![2], ..store_with_five_versions(None) };
     let record = memory.record().unwrap();
     memory.record.borrow_mut().previous = Some(id(1));
     memory.derived.set(5);
     let pruned = memory.prune(&record, &SpaceLimits::default()).unwrap();
     assert_eq!(pruned.iter().map(|version| version.id).collect::<Vec<_>>(), [id(3)]);
-    assert_eq!(memory.derived.get(), 5, "nothing is lacking");
-    assert!(memory.has_whole(id(1)) && !memory.has_whole(id(2)) && !memory.has_whole(id(3)));
+    assert_eq!(memory.derived.get(), 5, "the space suffices, so nothing is removed");
+    assert!(memory.has_undamaged(id(1)) && !memory.has_undamaged(id(2)) && !memory.has_undamaged(id(3)));
 }
 
 #[test]
 fn a_record_is_written_when_it_changes_and_what_people_said_meanwhile_stays_in_it() {
-    let memory = five(None);
+    let memory = store_with_five_versions(None);
     let mut syncing = memory.record().unwrap();
-    memory.save(&mut syncing).unwrap();
+    memory.save_sync_record(&mut syncing).unwrap();
     assert_eq!(memory.writes.get(), 0, "nothing has changed");
     let hold = ActivationHold { who: "me".to_owned(), when: String::new(), why: String::new() };
-    memory.change(|record| record.hold = Some(hold.clone())).unwrap();
-    memory.change(|_| ()).unwrap();
+    memory.change_record(|record| record.hold = Some(hold.clone())).unwrap();
+    memory.change_record(|_| ()).unwrap();
     assert_eq!(memory.writes.get(), 1);
     syncing.newest = Some(id(3));
-    assert!(memory.decide(&mut syncing, |record| record.hold.is_some()).unwrap());
+    assert!(memory.decide_and_save(&mut syncing, |record| record.hold.is_some()).unwrap());
     assert_eq!((memory.writes.get(), &memory.record().unwrap()), (2, &syncing));
     assert_eq!((&syncing.hold, syncing.newest), (&Some(hold), Some(id(3))));
-    // A damaged record is replaced and a copy of it is kept; a record of a later docwharf is left alone.
+    // A damaged record is replaced and copied; a record of a later docwharf is left unchanged.
     memory.reading.set(Reads::Damaged);
-    assert!(memory.change(|record| record.hold = None).is_err());
-    memory.save(&mut syncing).unwrap();
-    assert_eq!((memory.writes.get(), memory.kept_damaged.get(), &memory.record().unwrap()), (3, 1, &syncing));
+    assert!(memory.change_record(|record| record.hold = None).is_err());
+    memory.save_sync_record(&mut syncing).unwrap();
+    assert_eq!((memory.writes.get(), memory.damaged_copies.get(), &memory.record().unwrap()), (3, 1, &syncing));
     memory.reading.set(Reads::Later);
-    assert!(memory.save(&mut syncing).is_err() && memory.change(|record| record.hold = None).is_err());
-    assert_eq!((memory.writes.get(), memory.kept_damaged.get()), (3, 1));
-    memory.mend(&StoreRecord::default()).unwrap();
+    assert!(
+        memory.save_sync_record(&mut syncing).is_err() && memory.change_record(|record| record.hold = None).is_err()
+    );
+    assert_eq!((memory.writes.get(), memory.damaged_copies.get()), (3, 1));
+    memory.replace_record(&StoreRecord::default()).unwrap();
     assert_eq!((memory.writes.get(), memory.record().unwrap()), (4, StoreRecord::default()));
 }
 
 #[test]
 fn history_tells_what_a_person_has_changed_once_it_is_in_place() {
-    for (writes, changes, tells, is_told) in [
-        (Writes::Well, true, true, true),
-        (Writes::Well, true, false, false),
-        (Writes::Well, false, true, true),
-        (Writes::NotDurably, true, true, true),
-        (Writes::NotDurably, true, false, false),
-        (Writes::NotAtAll, true, true, false),
-        (Writes::NotAtAll, false, true, true),
+    for (writes, changes, has_event, is_appended) in [
+        (Writes::Success, true, true, true),
+        (Writes::Success, true, false, false),
+        (Writes::Success, false, true, true),
+        (Writes::NotDurable, true, true, true),
+        (Writes::NotDurable, true, false, false),
+        (Writes::Failure, true, true, false),
+        (Writes::Failure, false, true, true),
     ] {
-        let memory = five(None);
+        let memory = store_with_five_versions(None);
         memory.writing.set(writes);
         let change = |record: &mut StoreRecord| {
             if changes {
@@ -371,11 +385,11 @@ fn history_tells_what_a_person_has_changed_once_it_is_in_place() {
             }
             7
         };
-        let tell = |&seven: &i32| (tells && seven == 7).then(|| ("held", Some(id(1)), Some("why".to_owned())));
-        let result = memory.change_and_note("me", change, tell);
-        assert_eq!(result.ok(), (writes == Writes::Well || !changes).then_some(7));
-        let expected: &[&str] = if is_told { &["held"] } else { &[] };
-        assert_eq!(memory.told(), expected);
+        let event = |&seven: &i32| (has_event && seven == 7).then(|| ("held", Some(id(1)), Some("why".to_owned())));
+        let result = memory.change_record_and_note("me", change, event);
+        assert_eq!(result.ok(), (writes == Writes::Success || !changes).then_some(7));
+        let expected: &[&str] = if is_appended { &["held"] } else { &[] };
+        assert_eq!(memory.event_names(), expected);
         if let Some(event) = memory.history.borrow().first() {
             assert_eq!((event.who.as_str(), event.version, event.note.as_deref()), ("me", Some(id(1)), Some("why")));
             assert_eq!(event.time, "1970-01-01T00:00:00Z");

@@ -1,5 +1,5 @@
-//! `state.json`: the one record. It is written by rename and read as a whole. It never contains a link or the
-//! configured pin. `types` has its fields, `encoding` its text; the rules by which it changes are here.
+//! `state.json`: the record of a store. It is replaced by rename. It never contains a link or the configured pin.
+//! `types` has its fields, `encoding` its text; the rules by which it changes are here.
 
 mod encoding;
 mod types;
@@ -24,7 +24,7 @@ impl StoreRecord {
 
     /// The version that should be active: under a hold the active one, else the pinned one (if the label exists), else
     /// the newest.
-    pub fn due(&self, pin: Option<&str>) -> Option<VersionId> {
+    pub fn due_version(&self, pin: Option<&str>) -> Option<VersionId> {
         if self.hold.is_some() {
             return self.active;
         }
@@ -34,9 +34,9 @@ impl StoreRecord {
         }
     }
 
-    /// The version that is to be active next, if it is not active: the pinned one, else the newest. Under a hold it
-    /// waits.
-    pub fn waiting(&self, pin: Option<&str>) -> Option<VersionId> {
+    /// The version that waits to become active, if it is not active: the pinned one, else the newest. Under a hold it
+    /// waits, too.
+    pub fn waiting_version(&self, pin: Option<&str>) -> Option<VersionId> {
         let next = match pin {
             Some(label) => self.labels.get(label).map(|labelled| labelled.version),
             None => self.newest,
@@ -44,32 +44,32 @@ impl StoreRecord {
         next.filter(|&id| self.active != Some(id))
     }
 
-    /// Takes over from `now` the fields that people, and the daemon on their behalf, may change during a sync.
-    pub fn adopt_decisions(&mut self, now: &StoreRecord) {
-        self.active = now.active;
-        self.active_since.clone_from(&now.active_since);
-        self.previous = now.previous;
-        self.hold.clone_from(&now.hold);
-        self.config_error.clone_from(&now.config_error);
+    /// Copies from `stored` the fields that people, and the daemon on their behalf, may change during a sync.
+    pub fn adopt_decisions(&mut self, stored: &StoreRecord) {
+        self.active = stored.active;
+        self.active_since.clone_from(&stored.active_since);
+        self.previous = stored.previous;
+        self.hold.clone_from(&stored.hold);
+        self.config_error.clone_from(&stored.config_error);
         let time = |verdict: &Option<GateVerdict>| verdict.as_ref().map(|verdict| verdict.time.clone());
-        if time(&now.gate) > time(&self.gate) {
-            self.gate.clone_from(&now.gate);
+        if time(&stored.gate) > time(&self.gate) {
+            self.gate.clone_from(&stored.gate);
         }
     }
 
-    /// Makes the job at `source` the current one; a job at another source is set aside.
+    /// Makes the job at `source` the current one; a job at another source is stored in `jobs_elsewhere`.
     pub fn switch_job_source(&mut self, source: &str) {
         self.jobs_elsewhere.extend(self.job.take_if(|job| job.source != source));
         if self.job.is_none()
-            && let Some(at) = self.jobs_elsewhere.iter().position(|job| job.source == source)
+            && let Some(index) = self.jobs_elsewhere.iter().position(|job| job.source == source)
         {
-            self.job = Some(self.jobs_elsewhere.remove(at));
+            self.job = Some(self.jobs_elsewhere.remove(index));
         }
     }
 
     /// Records that a check of `source` has found `version`. If the source had another version before, this one becomes
-    /// the newest, also if the source goes back to an earlier one. If the source has not changed, a version imported
-    /// since stays the newest as long as it is stored, unless the source's version is `demanded`.
+    /// the newest, also if the source has returned to an earlier version. If the source has not changed, a version
+    /// imported since stays the newest as long as it is stored, unless the source's version is `demanded`.
     pub fn note_offered(
         &mut self,
         source: &str,
@@ -90,7 +90,7 @@ impl StoreRecord {
         self.offered.as_ref().map(|offered| offered.version)
     }
 
-    /// Whether pruning must keep this version, whatever `keep` says.
+    /// Whether pruning must not remove this version, independent of `keep`.
     pub fn protects(&self, id: VersionId) -> bool {
         self.active == Some(id)
             || self.previous == Some(id)
@@ -107,7 +107,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     fn id(n: u8) -> VersionId {
-        VersionId(Digest::of(&[n]))
+        VersionId(Digest::compute(&[n]))
     }
 
     #[test]
@@ -115,28 +115,28 @@ mod tests {
         let mut record = StoreRecord::default();
         record.activate(id(1), "t");
         record.newest = Some(id(2));
-        assert_eq!(record.due(None), Some(id(2)));
-        assert_eq!(record.due(Some("L")), Some(id(1)), "until the label is there, the active version stays");
+        assert_eq!(record.due_version(None), Some(id(2)));
+        assert_eq!(record.due_version(Some("L")), Some(id(1)), "until the label exists, the active version stays");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
-        assert_eq!(record.due(Some("L")), Some(id(3)));
+        assert_eq!(record.due_version(Some("L")), Some(id(3)));
         record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
-        assert_eq!(record.due(Some("L")), Some(id(1)));
+        assert_eq!(record.due_version(Some("L")), Some(id(1)));
     }
 
     #[test]
     fn what_waits_is_what_would_be_active_without_a_hold() {
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
-        assert_eq!(record.waiting(None), Some(id(2)), "nothing is active yet");
+        assert_eq!(record.waiting_version(None), Some(id(2)), "no version is active yet");
         record.activate(id(1), "t");
         record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
-        assert_eq!(record.waiting(None), Some(id(2)));
-        assert_eq!(record.waiting(Some("L")), None, "until the label is there, nothing waits");
+        assert_eq!(record.waiting_version(None), Some(id(2)));
+        assert_eq!(record.waiting_version(Some("L")), None, "until the label exists, no version waits");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
-        assert_eq!(record.waiting(Some("L")), Some(id(3)));
+        assert_eq!(record.waiting_version(Some("L")), Some(id(3)));
         record.activate(id(2), "t");
-        assert_eq!(record.waiting(None), None);
+        assert_eq!(record.waiting_version(None), None);
     }
 
     #[test]
@@ -147,32 +147,35 @@ mod tests {
         now.activate(id(1), "u");
         now.hold = Some(ActivationHold { who: "me".into(), when: "u".into(), why: "x".into() });
         syncing.adopt_decisions(&now);
-        assert_eq!((syncing.active, syncing.newest, syncing.due(None)), (Some(id(1)), Some(id(2)), Some(id(1))));
+        assert_eq!(
+            (syncing.active, syncing.newest, syncing.due_version(None)),
+            (Some(id(1)), Some(id(2)), Some(id(1)))
+        );
         assert_eq!(syncing.active_since.as_deref(), Some("u"));
     }
 
     #[test]
     fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
         let mut record = StoreRecord::default();
-        let look = |record: &mut StoreRecord, n| {
+        let check = |record: &mut StoreRecord, n| {
             record.note_offered("s", id(n), false, |_| true);
             record.newest
         };
-        assert_eq!(look(&mut record, 1), Some(id(1)));
-        assert_eq!(look(&mut record, 2), Some(id(2)));
-        assert_eq!(look(&mut record, 1), Some(id(1)), "the source goes back");
+        assert_eq!(check(&mut record, 1), Some(id(1)));
+        assert_eq!(check(&mut record, 2), Some(id(2)));
+        assert_eq!(check(&mut record, 1), Some(id(1)), "the source returns to an earlier version");
         record.newest = Some(id(9));
-        assert_eq!(look(&mut record, 1), Some(id(9)), "it has not changed since the import");
-        assert_eq!(look(&mut record, 2), Some(id(2)), "it has changed");
+        assert_eq!(check(&mut record, 1), Some(id(9)), "it has not changed since the import");
+        assert_eq!(check(&mut record, 2), Some(id(2)), "it has changed");
         record.newest = Some(id(9));
         record.note_offered("other", id(2), false, |_| true);
         assert_eq!(record.newest, Some(id(2)), "another source is configured");
         record.newest = Some(id(9));
         record.note_offered("other", id(2), false, |_| false);
-        assert_eq!(record.newest, Some(id(2)), "what was imported is not there any more");
+        assert_eq!(record.newest, Some(id(2)), "the imported version is not stored any more");
         record.newest = Some(id(9));
         record.note_offered("other", id(2), true, |_| true);
-        assert_eq!(record.newest, Some(id(2)), "a person wants what the source has");
+        assert_eq!(record.newest, Some(id(2)), "a person demands the source's version");
     }
 
     #[test]
@@ -184,6 +187,8 @@ mod tests {
         assert_eq!((record.active, record.previous), (Some(id(2)), Some(id(1))));
     }
 
+    // Regression: a source that was removed from the configuration and added again lost its running job, and a second
+    // one was started.
     #[test]
     fn a_source_that_comes_back_finds_its_job() {
         let job = |source: &str| {
@@ -203,14 +208,14 @@ mod tests {
     #[test]
     fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
         let mut record = StoreRecord { previous: Some(id(9)), ..StoreRecord::default() };
-        let told =
+        let fields =
             |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
         record.activate(id(1), "1");
-        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "nothing was active before");
+        assert_eq!(fields(&record), (Some(id(1)), "1".to_owned(), Some(id(9))), "no version was active before");
         record.activate(id(1), "2");
-        assert_eq!(told(&record), (Some(id(1)), "1".to_owned(), Some(id(9))));
+        assert_eq!(fields(&record), (Some(id(1)), "1".to_owned(), Some(id(9))));
         record.activate(id(2), "3");
-        assert_eq!(told(&record), (Some(id(2)), "3".to_owned(), Some(id(1))));
+        assert_eq!(fields(&record), (Some(id(2)), "3".to_owned(), Some(id(1))));
     }
 
     #[test]
@@ -226,8 +231,8 @@ mod tests {
         };
         assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
         assert_eq!((record.offered_version(), StoreRecord::default().offered_version()), (Some(id(5)), None));
-        assert_eq!(StoreRecord::default().due(None), None);
-        assert_eq!(StoreRecord { newest: None, ..record }.due(None), Some(id(1)), "nothing newer is there");
+        assert_eq!(StoreRecord::default().due_version(None), None);
+        assert_eq!(StoreRecord { newest: None, ..record }.due_version(None), Some(id(1)), "there is no newer version");
     }
 
     #[test]
@@ -249,15 +254,15 @@ mod tests {
             (Some("1"), None, Some("syncing")),
             (None, None, None),
         ];
-        for (ours, theirs, expected) in cases {
-            let gate = ours.map(|time| verdict(time, "syncing"));
+        for (own_time, stored_time, expected) in cases {
+            let gate = own_time.map(|time| verdict(time, "syncing"));
             let mut syncing =
                 StoreRecord { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..StoreRecord::default() };
             let config_error = Some("x".to_owned());
             let previous = Some(id(7));
-            let gate = theirs.map(|time| verdict(time, "now"));
+            let gate = stored_time.map(|time| verdict(time, "now"));
             syncing.adopt_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
-            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{ours:?}, {theirs:?}");
+            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{own_time:?}, {stored_time:?}");
             assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
             assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));
         }

@@ -10,7 +10,7 @@ use docwharf_base::model::version::VersionId;
 /// next write.
 pub const SCHEMA_VERSION: u32 = 2;
 
-/// The state of a store besides its versions.
+/// The state of a store besides its versions, as `state.json` has it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreRecord {
@@ -38,21 +38,21 @@ pub struct StoreRecord {
     #[serde(default)]
     pub labels: BTreeMap<String, LabelledVersion>,
     /// The bundle that was checked last.
-    #[serde(default)]
-    pub looked: Option<BundleCheck>,
+    #[serde(default, rename = "looked")]
+    pub last_check: Option<BundleCheck>,
     /// The last attempt to sync.
     #[serde(default)]
     pub last_attempt: Option<SyncAttempt>,
     /// Time of the last successful sync whose source or probes could be read, RFC 3339.
     #[serde(default)]
     pub last_good: Option<String>,
-    /// The last success of an export: the API gave a bundle that was accepted or is known already.
+    /// The last success of an export: the API returned a bundle that was accepted or is known already.
     #[serde(default)]
     pub last_success: Option<SourceEvent>,
-    /// The export job of the current source that has not yet given a bundle.
+    /// The export job of the current source, if it has not yet returned a bundle.
     #[serde(default)]
     pub job: Option<JobRecord>,
-    /// Export jobs at sources that are not configured now; such a source finds its job when it is configured again.
+    /// Export jobs at sources that are not configured now; such a job is continued when its source is configured again.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jobs_elsewhere: Vec<JobRecord>,
     /// The last start of an export job.
@@ -62,9 +62,9 @@ pub struct StoreRecord {
     #[serde(default)]
     pub probed: Option<SourceProbes>,
     /// Probes whose servers sent Retry-After, by key of the probe.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub busy: BTreeMap<String, ProbeBackOff>,
-    /// Digest of the bundle's link or path that failed while the store was empty; it is not tried again.
+    #[serde(default, rename = "busy", skip_serializing_if = "BTreeMap::is_empty")]
+    pub probe_back_offs: BTreeMap<String, ProbeBackOff>,
+    /// Digest of the bundle's link or path that failed while the store was empty; it is not downloaded again.
     #[serde(default)]
     pub tried_link: Option<String>,
     /// The error of a new configuration that was rejected on reload; the previous configuration is in force.
@@ -86,7 +86,7 @@ impl Default for StoreRecord {
             offered: None,
             hold: None,
             labels: BTreeMap::new(),
-            looked: None,
+            last_check: None,
             last_attempt: None,
             last_good: None,
             last_success: None,
@@ -94,7 +94,7 @@ impl Default for StoreRecord {
             jobs_elsewhere: Vec::new(),
             last_start: None,
             probed: None,
-            busy: BTreeMap::new(),
+            probe_back_offs: BTreeMap::new(),
             tried_link: None,
             config_error: None,
             gate: None,
@@ -113,7 +113,7 @@ pub struct GateVerdict {
     pub against: Option<VersionId>,
     /// A digest of the rules that were applied.
     pub rules: String,
-    /// The reason why the version does not become active by itself; none if it may.
+    /// The reason why the version does not become active automatically; none if it may.
     #[serde(default)]
     pub refused: Option<String>,
     /// Time of the verdict, RFC 3339.
@@ -138,7 +138,7 @@ pub struct ActivationHold {
     pub why: String,
 }
 
-/// The version that a label names.
+/// A version with a label.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelledVersion {
@@ -146,14 +146,14 @@ pub struct LabelledVersion {
     pub version: VersionId,
     /// The source of the version, without a link's query.
     pub source: String,
-    /// SHA-256 of the archive that the version came in.
+    /// SHA-256 of the archive that contained the version.
     #[serde(default)]
     pub sha256: Option<String>,
     /// Time at which the label was set, RFC 3339.
     pub time: String,
 }
 
-/// The last check of a bundle and its result.
+/// A check of a bundle and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleCheck {
@@ -167,7 +167,7 @@ pub struct BundleCheck {
     pub size: u64,
     /// Modification time of a file, in nanoseconds since 1970; 0 for a link.
     pub modified: i64,
-    /// The validator that a link's server sent.
+    /// The validator that the server of a link sent.
     #[serde(default)]
     pub validator: Option<String>,
     /// SHA-256 of the archive.
@@ -206,15 +206,15 @@ pub struct SyncAttempt {
     /// Failures in a row, including this one.
     #[serde(default)]
     pub failures: u32,
-    /// A digest of the sync's configuration: when it changes, failures are counted from zero.
-    #[serde(default)]
-    pub question: String,
+    /// A digest of the source and the demands on it: when it changes, failures are counted from zero.
+    #[serde(default, rename = "question")]
+    pub source_digest: String,
     /// Back-off in seconds until the next attempt.
     #[serde(default)]
     pub wait: u64,
 }
 
-/// An event of a source under a pin.
+/// An event of a source under a pin, such as the start of an export job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceEvent {
@@ -231,7 +231,7 @@ pub struct SourceEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobRecord {
-    /// The job's id, as the API gave it.
+    /// The job's id, as the API returned it.
     pub id: String,
     /// The source: base URL and domain.
     pub source: String,

@@ -27,14 +27,14 @@ impl fmt::Display for SiteAddress {
 
 impl SiteAddress {
     /// Creates an address without a query.
-    pub(super) fn of_path(path: &str) -> SiteAddress {
-        SiteAddress { path: normal(path), query: None }
+    pub(super) fn from_path(path: &str) -> SiteAddress {
+        SiteAddress { path: normalize_path(path), query: None }
     }
 
     /// Returns the request target of a URL.
-    fn of(url: &Url) -> SiteAddress {
+    fn from_url(url: &Url) -> SiteAddress {
         let query = url.query().filter(|query| !query.is_empty()).map(str::to_owned);
-        SiteAddress { path: normal(url.path()), query }
+        SiteAddress { path: normalize_path(url.path()), query }
     }
 
     /// Returns the length of path and query in bytes.
@@ -43,7 +43,7 @@ impl SiteAddress {
     }
 
     /// Returns the percent-decoded path with its leading slash.
-    pub(super) fn decoded(&self) -> Vec<u8> {
+    pub(super) fn decoded_path(&self) -> Vec<u8> {
         percent_encoding::percent_decode_str(&self.path).collect()
     }
 }
@@ -52,54 +52,54 @@ impl SiteAddress {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkTarget {
     /// This site.
-    Here {
+    SameSite {
         /// The address to request.
         address: SiteAddress,
         /// The fragment, without `#`.
         fragment: Option<String>,
-        /// Whether the link names the site's own host, which the copy will not have.
+        /// Whether the link contains the site's own host, which the copy will not have.
         is_absolute: bool,
     },
     /// Another origin, at this URL.
-    Elsewhere(Url),
+    OtherOrigin(Url),
     /// No target that is requested: a fragment of the same page, a script, a mail address, an invalid or too long link.
-    Nowhere,
+    Ignored,
 }
 
 /// Resolves the link `text` in a document at `base`, on the site of `start`.
 pub fn resolve_link(start: &Url, base: &Url, text: &str) -> LinkTarget {
     let text = text.trim_matches(|c: char| c.is_ascii_whitespace());
     if text.is_empty() || text.starts_with('#') {
-        return LinkTarget::Nowhere;
+        return LinkTarget::Ignored;
     }
-    let Ok(url) = base.join(text) else { return LinkTarget::Nowhere };
+    let Ok(url) = base.join(text) else { return LinkTarget::Ignored };
     if !matches!(url.scheme(), "http" | "https") {
-        return LinkTarget::Nowhere;
+        return LinkTarget::Ignored;
     }
     if url.origin() != start.origin() || !url.username().is_empty() || url.password().is_some() {
-        return LinkTarget::Elsewhere(url);
+        return LinkTarget::OtherOrigin(url);
     }
-    let address = SiteAddress::of(&url);
+    let address = SiteAddress::from_url(&url);
     if address.len() > MAX_ADDRESS_BYTES {
-        return LinkTarget::Nowhere;
+        return LinkTarget::Ignored;
     }
     // A link that is neither a path nor a query names a scheme or a host. Browsers treat a backslash as a slash.
     let is_absolute = Url::parse(text).is_ok() || text.replace('\\', "/").starts_with("//");
-    LinkTarget::Here { address, fragment: url.fragment().map(str::to_owned), is_absolute }
+    LinkTarget::SameSite { address, fragment: url.fragment().map(str::to_owned), is_absolute }
 }
 
 /// Normalises a path: decodes encoded letters, digits, `-`, `.`, `_`, `~`, and writes the hex digits of other codes in
 /// upper case.
-fn normal(path: &str) -> String {
+fn normalize_path(path: &str) -> String {
     let mut out = String::with_capacity(path.len());
     let mut rest = path;
-    while let Some(at) = rest.find('%') {
-        out.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 3).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
+    while let Some(position) = rest.find('%') {
+        out.push_str(&rest[..position]);
+        let code = rest.get(position + 1..position + 3).filter(|code| code.bytes().all(|b| b.is_ascii_hexdigit()));
         let Some(code) = code else {
-            // A percent sign that begins no code stands for itself.
+            // A percent sign that begins no code is an ordinary character.
             out.push_str("%25");
-            rest = &rest[at + 1..];
+            rest = &rest[position + 1..];
             continue;
         };
         let byte = u8::from_str_radix(code, 16).unwrap_or_default();
@@ -109,7 +109,7 @@ fn normal(path: &str) -> String {
             out.push('%');
             out.push_str(&code.to_ascii_uppercase());
         }
-        rest = &rest[at + 3..];
+        rest = &rest[position + 3..];
     }
     out.push_str(rest);
     out
@@ -122,15 +122,15 @@ mod tests {
     #[test]
     fn one_address_has_one_form() {
         for (path, expected) in [("/a", "/a"), ("/%61%2d%7E", "/a-~"), ("/caf%c3%a9", "/caf%C3%A9"), ("/5%", "/5%25")] {
-            assert_eq!(normal(path), expected, "{path}");
+            assert_eq!(normalize_path(path), expected, "{path}");
         }
     }
 
     #[test]
     fn only_the_same_scheme_host_and_port_are_the_site() {
         let start = Url::parse("http://docs.example:8080/guide/").unwrap();
-        let here = |text: &str| match resolve_link(&start, &start, text) {
-            LinkTarget::Here { address, fragment, is_absolute } => {
+        let resolve = |text: &str| match resolve_link(&start, &start, text) {
+            LinkTarget::SameSite { address, fragment, is_absolute } => {
                 let fragment = fragment.map_or_else(String::new, |text| format!("#{text}"));
                 Some(format!("{}{address}{fragment}", if is_absolute { "! " } else { "" }))
             }
@@ -153,7 +153,7 @@ mod tests {
             ("http://user@docs.example:8080/a", None),
             ("//other.example/a", None),
         ] {
-            assert_eq!(here(text).as_deref(), expected, "{text}");
+            assert_eq!(resolve(text).as_deref(), expected, "{text}");
         }
     }
 }

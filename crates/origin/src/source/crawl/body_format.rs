@@ -48,7 +48,7 @@ pub(super) enum BodyFormat {
 impl BodyFormat {
     /// Determines the format from the media type (in lower case, without parameters), the requested path, and the body
     /// if there is no media type.
-    pub(super) fn of(media_type: &str, path: &str, body: &[u8]) -> BodyFormat {
+    pub(super) fn detect(media_type: &str, path: &str, body: &[u8]) -> BodyFormat {
         let name = path.rsplit('/').next().unwrap_or_default();
         match media_type {
             "text/html" | "application/xhtml+xml" => BodyFormat::Page,
@@ -72,51 +72,51 @@ fn is_html(body: &[u8]) -> bool {
         .any(|word| text.get(..word.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(word.as_bytes())))
 }
 
-/// Returns the style sheet with the replacements that `meet` returned; `None` if it returned none.
-pub(super) fn style(text: &str, meet: &mut AddressVisitor<'_>) -> Option<String> {
+/// Returns the style sheet with the replacements that `visit` returned; `None` if it returned none.
+pub(super) fn rewrite_style(text: &str, visit: &mut AddressVisitor<'_>) -> Option<String> {
     let (mut out, mut end) = (String::new(), 0);
-    css::find_addresses(text, &mut |place, address| {
-        if let Some(new) = meet(AddressPurpose::Asset, address) {
-            let _ = write!(out, "{}{new}", &text[end..place.start]);
-            end = place.end;
+    css::find_addresses(text, &mut |range, address| {
+        if let Some(new) = visit(AddressPurpose::Asset, address) {
+            let _ = write!(out, "{}{new}", &text[end..range.start]);
+            end = range.end;
         }
     });
     (end > 0).then(|| out + &text[end..])
 }
 
-/// Returns the manifest (W3C Web Application Manifest) with the replacements that `meet` returned; `None` if it
+/// Returns the manifest (W3C Web Application Manifest) with the replacements that `visit` returned; `None` if it
 /// returned none or `text` is not a JSON object.
-pub(super) fn manifest(text: &str, meet: &mut AddressVisitor<'_>) -> Option<String> {
-    let mut whole: Value = serde_json::from_str(text).ok()?;
-    let mut is_new = false;
-    let mut put = |of: Option<&mut Value>, how: AddressPurpose| {
-        if let Some(Value::String(text)) = of
-            && let Some(new) = meet(how, text)
+pub(super) fn rewrite_manifest(text: &str, visit: &mut AddressVisitor<'_>) -> Option<String> {
+    let mut manifest: Value = serde_json::from_str(text).ok()?;
+    let mut is_changed = false;
+    let mut rewrite = |value: Option<&mut Value>, purpose: AddressPurpose| {
+        if let Some(Value::String(text)) = value
+            && let Some(new) = visit(purpose, text)
         {
             *text = new;
-            is_new = true;
+            is_changed = true;
         }
     };
-    let members = whole.as_object_mut()?;
-    put(members.get_mut("start_url"), AddressPurpose::Link);
+    let members = manifest.as_object_mut()?;
+    rewrite(members.get_mut("start_url"), AddressPurpose::Link);
     for name in ["icons", "screenshots"] {
-        images(members.get_mut(name), &mut put);
+        rewrite_images(members.get_mut(name), &mut rewrite);
     }
     for shortcut in members.get_mut("shortcuts").and_then(Value::as_array_mut).into_iter().flatten() {
-        put(shortcut.get_mut("url"), AddressPurpose::Link);
-        images(shortcut.get_mut("icons"), &mut put);
+        rewrite(shortcut.get_mut("url"), AddressPurpose::Link);
+        rewrite_images(shortcut.get_mut("icons"), &mut rewrite);
     }
-    is_new.then(|| whole.to_string())
+    is_changed.then(|| manifest.to_string())
 }
 
-fn images(list: Option<&mut Value>, put: &mut impl FnMut(Option<&mut Value>, AddressPurpose)) {
+fn rewrite_images(list: Option<&mut Value>, rewrite: &mut impl FnMut(Option<&mut Value>, AddressPurpose)) {
     for image in list.and_then(Value::as_array_mut).into_iter().flatten() {
-        put(image.get_mut("src"), AddressPurpose::Asset);
+        rewrite(image.get_mut("src"), AddressPurpose::Asset);
     }
 }
 
 /// Returns the byte range of `part` within `whole`; `part` must be a slice of `whole`.
-pub(super) fn part_of(whole: &str, part: &str) -> Range<usize> {
+pub(super) fn byte_range_of(whole: &str, part: &str) -> Range<usize> {
     let start = part.as_ptr() as usize - whole.as_ptr() as usize;
     start..start + part.len()
 }
@@ -132,22 +132,22 @@ mod tests {
 
     #[test]
     fn styles_and_manifests_are_changed_where_they_name_something() {
-        let mut met = Vec::new();
-        let mut meet = |how: AddressPurpose, text: &str| {
-            met.push(format!("{how:?} {text}"));
+        let mut visited = Vec::new();
+        let mut visit = |purpose: AddressPurpose, text: &str| {
+            visited.push(format!("{purpose:?} {text}"));
             text.starts_with('x').then(|| "/new".to_owned())
         };
         let css = "@import 'x.css'; a { b: url(y) url( \"x y\" ) } /* url(x) */ c { d: url(\\78) }";
-        let new = style(css, &mut meet).unwrap();
+        let new = rewrite_style(css, &mut visit).unwrap();
         assert_eq!(new, "@import '/new'; a { b: url(y) url( \"/new\" ) } /* url(x) */ c { d: url(/new) }");
         let json = r#"{"icons":[{"src":"x.png"},{"src":"y.png"}],"start_url":"/","shortcuts":[{"url":"/s","icons":[{"src":"x"}]}]}"#;
-        let new = manifest(json, &mut meet).unwrap();
+        let new = rewrite_manifest(json, &mut visit).unwrap();
         assert!(new.contains(r#"[{"src":"/new"},{"src":"y.png"}]"#), "{new}");
         assert_eq!(
-            met.join("|"),
+            visited.join("|"),
             "Asset x.css|Asset y|Asset x y|Asset x|Link /|Asset x.png|Asset y.png|Link /s|Asset x"
         );
-        assert_eq!(manifest("[1]", &mut |_, _| None), None);
+        assert_eq!(rewrite_manifest("[1]", &mut |_, _| None), None);
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             ("application/json", "/a.json", "", BodyFormat::Other),
             ("application/xml", "/a", "", BodyFormat::Xml),
         ] {
-            assert_eq!(BodyFormat::of(media_type, path, body.as_bytes()), expected, "{media_type} {path}");
+            assert_eq!(BodyFormat::detect(media_type, path, body.as_bytes()), expected, "{media_type} {path}");
         }
     }
 }

@@ -24,148 +24,151 @@ use super::results::{
 };
 use super::robots::Robots;
 use super::spool::BodySpool;
-use super::{Crawl, CrawlError, SharedResource, script, sitemap};
+use super::{CrawlError, CrawlSource, SharedResource, script, sitemap};
 
 /// Maximum size of all bodies together, in bytes.
 const MAX_SITE_BYTES: u64 = 8 << 30;
-/// Maximum length of all addresses together, in bytes: they are kept in memory, some of them three times.
-const ADDRESS_BYTES: u64 = 32 << 20;
+/// Maximum length of all addresses together, in bytes: they are in memory, some of them three times.
+const MAX_ADDRESS_BYTES: u64 = 32 << 20;
 /// Interval at which the crawl checks whether it was cancelled or its time is over.
-const TICK: Duration = Duration::from_millis(100);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Files that sites have without linking to them.
-const WELL_KNOWN: [&str; 4] = ["/sitemap.xml", "/llms.txt", "/llms-full.txt", "/favicon.ico"];
-const ROBOTS: &str = "/robots.txt";
+const WELL_KNOWN_PATHS: [&str; 4] = ["/sitemap.xml", "/llms.txt", "/llms-full.txt", "/favicon.ico"];
+const ROBOTS_PATH: &str = "/robots.txt";
 
 /// Crawls the site; with `paths`, only these pages and what they need.
 pub(super) async fn crawl_site(
-    crawl: &Crawl,
+    source: &CrawlSource,
     paths: Option<&[String]>,
-    into: &Path,
+    target: &Path,
     deadline: CrawlDeadline<'_>,
 ) -> Result<CrawlResults, CrawlError> {
-    let spool = BodySpool::new(into).map_err(|source| CrawlError::Write { path: into.to_owned(), source })?;
-    let found = CrawlResults {
-        met: BTreeMap::new(),
-        wanted: BTreeMap::new(),
+    let spool = BodySpool::new(target).map_err(|source| CrawlError::Write { path: target.to_owned(), source })?;
+    let results = CrawlResults {
+        outcomes: BTreeMap::new(),
+        purposes: BTreeMap::new(),
         spool,
-        foreign: (0, None),
+        foreign_sitemap_links: (0, None),
         forbidden: ForbiddenLinks::default(),
     };
-    let mut walk = Crawler {
-        crawl,
-        into,
+    let mut crawler = Crawler {
+        source,
+        target,
         deadline,
-        found,
+        results,
         fetcher: Arc::new(Fetcher::new()?),
         robots: Robots::default(),
-        only: paths.is_some(),
+        only_requested: paths.is_some(),
         queue: VecDeque::new(),
         queued_pages: 0,
-        needed: Vec::new(),
+        newly_required: Vec::new(),
         tasks: JoinSet::new(),
         pages: HashSet::new(),
-        asked: 0,
-        guessed: 0,
+        required_count: 0,
+        guess_count: 0,
         address_bytes: 0,
     };
-    walk.queue_request(SiteAddress::of_path(ROBOTS), false, AddressPurpose::Guess, None)?;
-    walk.run().await?;
-    let sitemaps = std::mem::take(&mut walk.robots.sitemaps);
-    let start = LinkTarget::of(crawl, crawl.start.as_str());
-    let given: Vec<LinkTarget> = match paths {
+    crawler.queue_request(SiteAddress::from_path(ROBOTS_PATH), false, AddressPurpose::Guess, None)?;
+    crawler.run().await?;
+    let sitemaps = std::mem::take(&mut crawler.robots.sitemaps);
+    let start = LinkTarget::from_start_page(source, source.start.as_str());
+    let start_targets: Vec<LinkTarget> = match paths {
         None => vec![start],
-        Some(paths) => {
-            paths.iter().map(|path| LinkTarget::of(crawl, &format!("/{}", path.trim_start_matches('/')))).collect()
-        }
+        Some(paths) => paths
+            .iter()
+            .map(|path| LinkTarget::from_start_page(source, &format!("/{}", path.trim_start_matches('/'))))
+            .collect(),
     };
-    for leads in given {
-        if let LinkTarget::Here { address, .. } = leads {
-            walk.queue_request(address, false, AddressPurpose::Link, None)?;
+    for target in start_targets {
+        if let LinkTarget::SameSite { address, .. } = target {
+            crawler.queue_request(address, false, AddressPurpose::Link, None)?;
         }
     }
-    for path in WELL_KNOWN.into_iter().chain([NOT_FOUND_PATH]) {
-        walk.queue_request(SiteAddress::of_path(path), false, AddressPurpose::Guess, None)?;
+    for path in WELL_KNOWN_PATHS.into_iter().chain([NOT_FOUND_PATH]) {
+        crawler.queue_request(SiteAddress::from_path(path), false, AddressPurpose::Guess, None)?;
     }
     for text in sitemaps {
-        walk.queue_target(&LinkTarget::of(crawl, &text), AddressPurpose::Guess, None)?;
+        crawler.queue_target(&LinkTarget::from_start_page(source, &text), AddressPurpose::Guess, None)?;
     }
-    walk.run().await?;
-    Ok(walk.found)
+    crawler.run().await?;
+    Ok(crawler.results)
 }
 
 impl LinkTarget {
     /// Resolves a link relative to the start page.
-    fn of(crawl: &Crawl, text: &str) -> LinkTarget {
-        resolve_link(&crawl.start, &crawl.start, text)
+    fn from_start_page(source: &CrawlSource, text: &str) -> LinkTarget {
+        resolve_link(&source.start, &source.start, text)
     }
 }
 
 struct Crawler<'a> {
-    crawl: &'a Crawl,
-    into: &'a Path,
+    source: &'a CrawlSource,
+    target: &'a Path,
     deadline: CrawlDeadline<'a>,
-    found: CrawlResults,
+    results: CrawlResults,
     fetcher: Arc<Fetcher>,
     robots: Robots,
     /// Whether only the requested pages are crawled, and not the pages that they link to.
-    only: bool,
+    only_requested: bool,
     queue: VecDeque<CrawlRequest>,
     /// Number of requests in `queue` that are not for payloads.
     queued_pages: usize,
-    /// Requests that were guesses and have now been named for this purpose. They are handled one after the other in a
-    /// loop and not where the purpose is found, because handling one may add another, any number of times.
-    needed: Vec<(CrawlRequest, AddressPurpose)>,
+    /// Requests for guessed addresses that are now required for this purpose. A loop handles them one after the other.
+    /// Handling one may add another, any number of times, so a recursive call would use too much of the stack.
+    newly_required: Vec<(CrawlRequest, AddressPurpose)>,
     tasks: JoinSet<(CrawlRequest, Vec<String>, Result<CrawlResponse, RequestError>)>,
     /// Pages by name and content; each of them will be one file.
     pages: HashSet<(Vec<u8>, Digest)>,
-    asked: u64,
-    guessed: u64,
+    /// Number of addresses that pages need or link to.
+    required_count: u64,
+    /// Number of addresses that are only guesses.
+    guess_count: u64,
     address_bytes: u64,
 }
 
 impl Crawler<'_> {
     /// Sends requests until none is left.
     async fn run(&mut self) -> Result<(), CrawlError> {
-        let mut tick = tokio::time::interval(TICK);
+        let mut tick = tokio::time::interval(CANCEL_CHECK_INTERVAL);
         loop {
-            while let Some((ask, how)) = self.needed.pop() {
+            while let Some((request, purpose)) = self.newly_required.pop() {
                 self.deadline.check()?;
-                self.need(&ask, how)?;
+                self.handle_newly_required(&request, purpose)?;
             }
-            while self.tasks.len() < self.crawl.parallel.max(1)
-                && let Some(ask) = self.queue.pop_front()
+            while self.tasks.len() < self.source.max_concurrent_requests.max(1)
+                && let Some(request) = self.queue.pop_front()
             {
-                self.queued_pages -= usize::from(!ask.is_payload);
-                self.ask(ask);
+                self.queued_pages -= usize::from(!request.is_payload);
+                self.send_request(request);
             }
-            self.deadline.hold()?;
+            self.deadline.check_and_count()?;
             if self.tasks.is_empty() {
                 return Ok(());
             }
             tokio::select! {
-                Some(done) = self.tasks.join_next() => {
-                    let (ask, said, answer) = done.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
-                    for line in said {
-                        self.deadline.watch.log_line(line);
+                Some(task_result) = self.tasks.join_next() => {
+                    let (request, log_lines, response) = task_result.map_err(|error| CrawlError::Runtime(std::io::Error::other(error)))?;
+                    for line in log_lines {
+                        self.deadline.context.log_line(line);
                     }
-                    self.take(ask, answer)?;
+                    self.record_response(request, response)?;
                 }
                 _ = tick.tick() => {}
             }
         }
     }
 
-    fn ask(&mut self, ask: CrawlRequest) {
-        let (fetcher, url) = (Arc::clone(&self.fetcher), self.url(&ask.address));
+    fn send_request(&mut self, request: CrawlRequest) {
+        let (fetcher, url) = (Arc::clone(&self.fetcher), self.url(&request.address));
         self.tasks.spawn(async move {
-            let mut said = Vec::new();
-            let answer = fetcher.get(&url, ask.is_payload, &mut said).await;
-            (ask, said, answer)
+            let mut log_lines = Vec::new();
+            let response = fetcher.get(&url, request.is_payload, &mut log_lines).await;
+            (request, log_lines, response)
         });
     }
 
     fn url(&self, address: &SiteAddress) -> Url {
-        let mut url = self.crawl.start.clone();
+        let mut url = self.source.start.clone();
         url.set_fragment(None);
         url.set_path(&address.path);
         url.set_query(address.query.as_deref());
@@ -177,200 +180,220 @@ impl Crawler<'_> {
         &mut self,
         address: SiteAddress,
         is_payload: bool,
-        how: AddressPurpose,
-        by: Option<&Arc<SiteAddress>>,
+        purpose: AddressPurpose,
+        named_by: Option<&Arc<SiteAddress>>,
     ) -> Result<(), CrawlError> {
-        let ask = CrawlRequest { address, is_payload };
-        if let Some(known) = self.found.wanted.get_mut(&ask) {
-            let before = known.how;
-            if how > AddressPurpose::Guess || before == AddressPurpose::Guess {
-                let is_first = before == AddressPurpose::Guess && how > AddressPurpose::Guess;
-                known.by = if is_first { by.cloned() } else { known.by.take().min(by.cloned()) };
+        let request = CrawlRequest { address, is_payload };
+        if let Some(request_purpose) = self.results.purposes.get_mut(&request) {
+            let before = request_purpose.purpose;
+            if purpose > AddressPurpose::Guess || before == AddressPurpose::Guess {
+                let is_first = before == AddressPurpose::Guess && purpose > AddressPurpose::Guess;
+                request_purpose.named_by =
+                    if is_first { named_by.cloned() } else { request_purpose.named_by.take().min(named_by.cloned()) };
             }
-            known.how = before.max(how);
-            if before == AddressPurpose::Guess && how > AddressPurpose::Guess {
-                self.needed.push((ask, how));
+            request_purpose.purpose = before.max(purpose);
+            if before == AddressPurpose::Guess && purpose > AddressPurpose::Guess {
+                self.newly_required.push((request, purpose));
             }
             return Ok(());
         }
-        let is_allowed =
-            !self.crawl.robots || ask.address.path == ROBOTS || self.robots.allows(&ask.address.to_string());
+        let is_allowed = !self.source.obeys_robots
+            || request.address.path == ROBOTS_PATH
+            || self.robots.allows(&request.address.to_string());
         if !is_allowed {
-            if how > AddressPurpose::Guess {
-                self.found.forbidden.note(ask.address, by);
+            if purpose > AddressPurpose::Guess {
+                self.results.forbidden.record(request.address, named_by);
             }
             return Ok(());
         }
-        self.count(&ask, how)?;
-        self.address_bytes += ask.address.len() as u64;
-        if self.address_bytes > ADDRESS_BYTES {
-            return Err(CrawlError::AddressBytes { limit: ADDRESS_BYTES });
+        self.count_address(&request, purpose)?;
+        self.address_bytes += request.address.len() as u64;
+        if self.address_bytes > MAX_ADDRESS_BYTES {
+            return Err(CrawlError::AddressBytes { limit: MAX_ADDRESS_BYTES });
         }
-        let known = self.found.wanted.len() as u64 + 1;
-        let held = self.deadline.watch.hold_share(SharedResource::CrawlAddresses, known);
-        held.map_err(CrawlError::share(SharedResource::CrawlAddresses))?;
-        self.found.wanted.insert(ask.clone(), RequestPurpose { how, by: by.cloned() });
+        let address_count = self.results.purposes.len() as u64 + 1;
+        let held = self.deadline.context.hold_share(SharedResource::CrawlAddresses, address_count);
+        held.map_err(CrawlError::share_error(SharedResource::CrawlAddresses))?;
+        self.results.purposes.insert(request.clone(), RequestPurpose { purpose, named_by: named_by.cloned() });
         self.queued_pages += usize::from(!is_payload);
-        self.queue.push_back(ask);
+        self.queue.push_back(request);
         Ok(())
     }
 
-    fn count(&mut self, ask: &CrawlRequest, how: AddressPurpose) -> Result<(), CrawlError> {
-        let count = if how == AddressPurpose::Guess { &mut self.guessed } else { &mut self.asked };
+    /// Counts an address; fails if the limit is exceeded.
+    fn count_address(&mut self, request: &CrawlRequest, purpose: AddressPurpose) -> Result<(), CrawlError> {
+        let count = if purpose == AddressPurpose::Guess { &mut self.guess_count } else { &mut self.required_count };
         *count += 1;
         // Each page may also have a payload.
-        let most = if how == AddressPurpose::Guess {
-            self.crawl.most.saturating_mul(2).saturating_add(16)
+        let max_count = if purpose == AddressPurpose::Guess {
+            self.source.max_files.saturating_mul(2).saturating_add(16)
         } else {
-            self.crawl.most
+            self.source.max_files
         };
-        if *count > most {
-            return Err(CrawlError::TooMany { most: self.crawl.most, address: ask.address.to_string() });
+        if *count > max_count {
+            return Err(CrawlError::TooMany { max_files: self.source.max_files, address: request.address.to_string() });
         }
         Ok(())
     }
 
     /// Handles an address that was a guess and is now needed.
-    fn need(&mut self, ask: &CrawlRequest, how: AddressPurpose) -> Result<(), CrawlError> {
-        self.count(ask, how)?;
-        match self.found.met.get(ask) {
-            Some(CrawlOutcome::Failed(trouble)) => {
-                Err(CrawlError::Fetch { url: self.url(&ask.address), source: trouble.clone() })
+    fn handle_newly_required(&mut self, request: &CrawlRequest, purpose: AddressPurpose) -> Result<(), CrawlError> {
+        self.count_address(request, purpose)?;
+        match self.results.outcomes.get(request) {
+            Some(CrawlOutcome::Failed(error)) => {
+                Err(CrawlError::Fetch { url: self.url(&request.address), source: error.clone() })
             }
-            Some(CrawlOutcome::Moved(_, LinkTarget::Here { address, .. })) => {
+            Some(CrawlOutcome::Redirected(_, LinkTarget::SameSite { address, .. })) => {
                 let to = address.clone();
-                self.queue_request(to, false, how, Some(&Arc::new(ask.address.clone())))
+                self.queue_request(to, false, purpose, Some(&Arc::new(request.address.clone())))
             }
             Some(CrawlOutcome::FetchedBody(body)) if !body.is_read => {
-                let place = body.place;
-                let text = self.found.spool.get(place).map_err(|source| self.write(source))?;
-                self.read(ask, &text)
+                let range = body.range;
+                let text = self.results.spool.read(range).map_err(|source| self.write_error(source))?;
+                self.queue_addresses_in(request, &text)
             }
             _ => Ok(()),
         }
     }
 
-    fn write(&self, source: std::io::Error) -> CrawlError {
-        CrawlError::Write { path: self.into.to_owned(), source }
+    fn write_error(&self, source: std::io::Error) -> CrawlError {
+        CrawlError::Write { path: self.target.to_owned(), source }
     }
 
     /// Records a response.
-    fn take(&mut self, ask: CrawlRequest, answer: Result<CrawlResponse, RequestError>) -> Result<(), CrawlError> {
-        let how = self.found.wanted.get(&ask).map_or(AddressPurpose::Guess, |wanted| wanted.how);
-        let answer = match answer {
-            Ok(answer) => answer,
+    fn record_response(
+        &mut self,
+        request: CrawlRequest,
+        response: Result<CrawlResponse, RequestError>,
+    ) -> Result<(), CrawlError> {
+        let purpose = self.results.purposes.get(&request).map_or(AddressPurpose::Guess, |known| known.purpose);
+        let response = match response {
+            Ok(response) => response,
             Err(source)
-                if how > AddressPurpose::Guess
-                    || ask.address.path == ROBOTS
+                if purpose > AddressPurpose::Guess
+                    || request.address.path == ROBOTS_PATH
                     || source.cause == RequestErrorCause::NotConnected =>
             {
-                return Err(CrawlError::Fetch { url: self.url(&ask.address), source });
+                return Err(CrawlError::Fetch { url: self.url(&request.address), source });
             }
-            Err(trouble) => {
-                self.found.met.insert(ask, CrawlOutcome::Failed(trouble));
+            Err(error) => {
+                self.results.outcomes.insert(request, CrawlOutcome::Failed(error));
                 return Ok(());
             }
         };
-        let is_nowhere = ask.address.path == NOT_FOUND_PATH && answer.status == 404;
-        match (answer.status, &answer.location) {
-            (200..=299, _) => self.keep(&ask, answer, how),
-            _ if is_nowhere => self.keep(&ask, answer, AddressPurpose::Asset),
+        let is_not_found_page = request.address.path == NOT_FOUND_PATH && response.status == 404;
+        match (response.status, &response.location) {
+            (200..=299, _) => self.record_body(&request, response, purpose),
+            _ if is_not_found_page => self.record_body(&request, response, AddressPurpose::Asset),
             (301 | 302 | 303 | 307 | 308, Some(location)) => {
-                let to = resolve_link(&self.crawl.start, &self.url(&ask.address), location);
-                self.found.met.insert(ask.clone(), CrawlOutcome::Moved(answer.status, to.clone()));
+                let to = resolve_link(&self.source.start, &self.url(&request.address), location);
+                self.results.outcomes.insert(request.clone(), CrawlOutcome::Redirected(response.status, to.clone()));
                 // Follow the redirect for the same purpose.
                 match to {
-                    LinkTarget::Here { address, .. } if !ask.is_payload => {
-                        self.queue_request(address, false, how, Some(&Arc::new(ask.address)))
+                    LinkTarget::SameSite { address, .. } if !request.is_payload => {
+                        self.queue_request(address, false, purpose, Some(&Arc::new(request.address)))
                     }
                     _ => Ok(()),
                 }
             }
             (status, _) => {
-                self.found.met.insert(ask, CrawlOutcome::Missing(status));
+                self.results.outcomes.insert(request, CrawlOutcome::Missing(status));
                 Ok(())
             }
         }
     }
 
-    fn keep(&mut self, ask: &CrawlRequest, answer: CrawlResponse, how: AddressPurpose) -> Result<(), CrawlError> {
-        let CrawlResponse { status, media_type, charset, body, .. } = answer;
-        if self.found.spool.len + body.len() as u64 > MAX_SITE_BYTES {
+    /// Stores the body of a response and queues the addresses in it.
+    fn record_body(
+        &mut self,
+        request: &CrawlRequest,
+        response: CrawlResponse,
+        purpose: AddressPurpose,
+    ) -> Result<(), CrawlError> {
+        let CrawlResponse { status, media_type, charset, body, .. } = response;
+        if self.results.spool.len + body.len() as u64 > MAX_SITE_BYTES {
             return Err(CrawlError::TooLarge { limit: MAX_SITE_BYTES });
         }
-        if ask.address.path == ROBOTS && self.crawl.robots {
+        if request.address.path == ROBOTS_PATH && self.source.obeys_robots {
             self.robots = Robots::parse(&body);
         }
-        let sort = BodyFormat::of(&media_type, &ask.address.path, &body);
-        let place = self.found.spool.put(&body).map_err(|source| self.write(source))?;
-        let varies = matches!(sort, BodyFormat::Style | BodyFormat::Manifest);
+        let format = BodyFormat::detect(&media_type, &request.address.path, &body);
+        let range = self.results.spool.append(&body).map_err(|source| self.write_error(source))?;
+        let varies = matches!(format, BodyFormat::Style | BodyFormat::Manifest);
         // Servers look for the 404 page under this name.
-        let named =
-            if ask.address.path == NOT_FOUND_PATH { SiteAddress::of_path("/404.html") } else { ask.address.clone() };
-        let item = NamingCandidate::new(named, sort == BodyFormat::Page, &media_type, Digest::of(&body), varies);
+        let address = if request.address.path == NOT_FOUND_PATH {
+            SiteAddress::from_path("/404.html")
+        } else {
+            request.address.clone()
+        };
+        let naming =
+            NamingCandidate::new(address, format == BodyFormat::Page, &media_type, Digest::compute(&body), varies);
         let charset =
             charset.filter(|name| !matches!(name.as_str(), "utf-8" | "utf8" | "us-ascii") && !body.is_ascii());
         let is_text = charset.is_none() && std::str::from_utf8(&body).is_ok();
-        let is_guess = how == AddressPurpose::Guess && sort == BodyFormat::Page;
-        let kept = FetchedBody { sort, place, item, is_text, charset, is_missing: status == 404, is_read: false };
-        self.found.met.insert(ask.clone(), CrawlOutcome::FetchedBody(kept));
-        // Some servers answer a request for a missing file with a page.
-        if is_guess { Ok(()) } else { self.read(ask, &body) }
+        let is_guessed_page = purpose == AddressPurpose::Guess && format == BodyFormat::Page;
+        let fetched =
+            FetchedBody { format, range, naming, is_text, charset, is_missing: status == 404, is_read: false };
+        self.results.outcomes.insert(request.clone(), CrawlOutcome::FetchedBody(fetched));
+        // Some servers respond to a request for a missing file with a page.
+        if is_guessed_page { Ok(()) } else { self.queue_addresses_in(request, &body) }
     }
 
-    /// Queues the addresses that a body names.
-    fn read(&mut self, ask: &CrawlRequest, body: &[u8]) -> Result<(), CrawlError> {
-        let Some(CrawlOutcome::FetchedBody(kept)) = self.found.met.get_mut(ask) else { return Ok(()) };
-        kept.is_read = true;
-        let sort = kept.sort;
-        if sort == BodyFormat::Page
-            && !ask.is_payload
-            && self.pages.insert((kept.item.preferred.clone(), kept.item.digest))
+    /// Queues the addresses in a body.
+    fn queue_addresses_in(&mut self, request: &CrawlRequest, body: &[u8]) -> Result<(), CrawlError> {
+        let Some(CrawlOutcome::FetchedBody(fetched)) = self.results.outcomes.get_mut(request) else { return Ok(()) };
+        fetched.is_read = true;
+        let format = fetched.format;
+        if format == BodyFormat::Page
+            && !request.is_payload
+            && self.pages.insert((fetched.naming.preferred_name.clone(), fetched.naming.digest))
         {
-            self.deadline.watch.count_page();
+            self.deadline.context.count_page();
         }
-        let base = if ask.address.path == NOT_FOUND_PATH { SiteAddress::of_path("/") } else { ask.address.clone() };
-        let by = Arc::new(ask.address.clone());
-        let (crawl, deadline) = (self.crawl, self.deadline);
-        let mut resolver = Resolver::new(&crawl.start, self.url(&base));
+        let base =
+            if request.address.path == NOT_FOUND_PATH { SiteAddress::from_path("/") } else { request.address.clone() };
+        let named_by = Arc::new(request.address.clone());
+        let (source, deadline) = (self.source, self.deadline);
+        let mut resolver = Resolver::new(&source.start, self.url(&base));
         // Each address is handled as it is found: all addresses of a body may take much more memory than the body.
-        let mut taken = Ok(());
+        let mut result = Ok(());
         let text = String::from_utf8_lossy(body);
-        visit_addresses(sort, &ask.address.path, &text, body, &|| deadline.is_over(), &mut |how, text| {
-            if taken.is_ok()
-                && let Some(leads) = resolver.leads(how, text)
+        visit_addresses(format, &request.address.path, &text, body, &|| deadline.must_end(), &mut |purpose, text| {
+            if result.is_ok()
+                && let Some(target) = resolver.resolve(purpose, text)
             {
-                taken = self.queue_target(&leads, how, Some(&by));
+                result = self.queue_target(&target, purpose, Some(&named_by));
             }
         });
-        taken?;
-        if sort == BodyFormat::Xml {
-            self.queue_sitemap(body, &by)?;
+        result?;
+        if format == BodyFormat::Xml {
+            self.queue_sitemap(body, &named_by)?;
         }
-        if sort == BodyFormat::Page && !ask.is_payload {
-            self.queue_next_data(&by, &text)?;
+        if format == BodyFormat::Page && !request.is_payload {
+            self.queue_next_data(&named_by, &text)?;
         }
-        let to_come = self.queued_pages + self.tasks.len();
-        self.deadline.watch.set_known_pages((self.pages.len() + to_come) as u64);
+        let pending = self.queued_pages + self.tasks.len();
+        self.deadline.context.set_known_pages((self.pages.len() + pending) as u64);
         Ok(())
     }
 
     /// Queues the addresses that a sitemap lists.
-    fn queue_sitemap(&mut self, body: &[u8], by: &Arc<SiteAddress>) -> Result<(), CrawlError> {
-        let mut taken = Ok(());
-        sitemap::addresses(body, &mut |address| {
-            if taken.is_err() {
+    fn queue_sitemap(&mut self, body: &[u8], named_by: &Arc<SiteAddress>) -> Result<(), CrawlError> {
+        let mut result = Ok(());
+        sitemap::visit_sitemap_addresses(body, &mut |address| {
+            if result.is_err() {
                 return;
             }
-            let leads = LinkTarget::of(self.crawl, address);
-            if let LinkTarget::Elsewhere(url) = &leads {
-                self.found.foreign.0 += 1;
-                let least = self.found.foreign.1.take().map_or(url.clone(), |other| other.min(url.clone()));
-                self.found.foreign.1 = Some(least);
+            let target = LinkTarget::from_start_page(self.source, address);
+            if let LinkTarget::OtherOrigin(url) = &target {
+                self.results.foreign_sitemap_links.0 += 1;
+                let smallest =
+                    self.results.foreign_sitemap_links.1.take().map_or(url.clone(), |other| other.min(url.clone()));
+                self.results.foreign_sitemap_links.1 = Some(smallest);
             }
-            taken = self.queue_target(&leads, AddressPurpose::Link, Some(by));
+            result = self.queue_target(&target, AddressPurpose::Link, Some(named_by));
         });
-        taken
+        result
     }
 
     /// Queues the data that Next.js clients request when they navigate to a page without loading it.
@@ -382,8 +405,10 @@ impl Crawler<'_> {
             let payload = SiteAddress { query: Some("_rsc".to_owned()), path: address.path.clone() };
             self.queue_request(payload, true, AddressPurpose::Guess, Some(address))?;
         }
-        match script::data_of(&address.path, text) {
-            Some(data) => self.queue_request(SiteAddress::of_path(&data), false, AddressPurpose::Guess, Some(address)),
+        match script::next_data_address(&address.path, text) {
+            Some(data) => {
+                self.queue_request(SiteAddress::from_path(&data), false, AddressPurpose::Guess, Some(address))
+            }
             None => Ok(()),
         }
     }
@@ -391,28 +416,28 @@ impl Crawler<'_> {
     /// Queues the target of a link, if it is on this site.
     fn queue_target(
         &mut self,
-        leads: &LinkTarget,
-        how: AddressPurpose,
-        by: Option<&Arc<SiteAddress>>,
+        target: &LinkTarget,
+        purpose: AddressPurpose,
+        named_by: Option<&Arc<SiteAddress>>,
     ) -> Result<(), CrawlError> {
         self.deadline.check()?;
-        let LinkTarget::Here { address, .. } = leads else { return Ok(()) };
-        if how < AddressPurpose::Guess {
+        let LinkTarget::SameSite { address, .. } = target else { return Ok(()) };
+        if purpose < AddressPurpose::Guess {
             return Ok(());
         }
         // With `paths`, downloads that a page links to belong to it; other pages do not.
         let is_download = media_type(address.path.as_bytes()).is_some() && !is_page(address.path.as_bytes());
-        if self.only && how == AddressPurpose::Link && by.is_some() && !is_download {
+        if self.only_requested && purpose == AddressPurpose::Link && named_by.is_some() && !is_download {
             return Ok(());
         }
-        self.queue_request(address.clone(), false, how, by)?;
+        self.queue_request(address.clone(), false, purpose, named_by)?;
         // Also fetch the original of an image that the Next.js optimizer resizes.
         if address.path.ends_with("/_next/image") {
             let query = address.query.as_deref().unwrap_or_default();
             let pairs = url::form_urlencoded::parse(query.as_bytes());
-            for (_, picture) in pairs.filter(|(name, _)| name == "url") {
-                if let LinkTarget::Here { address, .. } = LinkTarget::of(self.crawl, &picture) {
-                    self.queue_request(address, false, AddressPurpose::Guess, by)?;
+            for (_, image) in pairs.filter(|(name, _)| name == "url") {
+                if let LinkTarget::SameSite { address, .. } = LinkTarget::from_start_page(self.source, &image) {
+                    self.queue_request(address, false, AddressPurpose::Guess, named_by)?;
                 }
             }
         }

@@ -8,34 +8,36 @@ use super::{CrawlError, JobContext, SharedResource};
 /// server has sent checks it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CrawlDeadline<'a> {
-    pub(super) watch: &'a JobContext,
-    time: Duration,
-    began: Instant,
+    pub(super) context: &'a JobContext,
+    max_duration: Duration,
+    started: Instant,
 }
 
 impl<'a> CrawlDeadline<'a> {
-    pub(super) fn new(watch: &'a JobContext, time: Duration) -> CrawlDeadline<'a> {
-        CrawlDeadline { watch, time, began: Instant::now() }
+    pub(super) fn new(context: &'a JobContext, max_duration: Duration) -> CrawlDeadline<'a> {
+        CrawlDeadline { context, max_duration, started: Instant::now() }
     }
 
     /// Whether the crawl has to end.
-    pub(super) fn is_over(&self) -> bool {
-        self.watch.is_over() || self.began.elapsed() >= self.time
+    pub(super) fn must_end(&self) -> bool {
+        self.context.is_cancelled() || self.started.elapsed() >= self.max_duration
     }
 
     /// Does [`CrawlDeadline::check`], and also counts the time so far as crawl time of the organization. Must be called
     /// several times a second.
-    pub(super) fn hold(&self) -> Result<(), CrawlError> {
+    pub(super) fn check_and_count(&self) -> Result<(), CrawlError> {
         self.check()?;
-        let time = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.watch.hold_share(SharedResource::CrawlTime, time).map_err(CrawlError::share(SharedResource::CrawlTime))
+        let elapsed = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.context
+            .hold_share(SharedResource::CrawlTime, elapsed)
+            .map_err(CrawlError::share_error(SharedResource::CrawlTime))
     }
 
     /// Fails if the crawl was cancelled or its time is over.
     pub(super) fn check(&self) -> Result<(), CrawlError> {
         match () {
-            () if self.watch.is_over() => Err(CrawlError::Stopped),
-            () if self.is_over() => Err(CrawlError::Time { time: self.time }),
+            () if self.context.is_cancelled() => Err(CrawlError::Cancelled),
+            () if self.must_end() => Err(CrawlError::Time { time: self.max_duration }),
             () => Ok(()),
         }
     }

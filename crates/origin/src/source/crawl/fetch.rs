@@ -1,4 +1,5 @@
-//! Sends one request and reads its response: retried after temporary failures, limited in size, silence and slowness.
+//! Sends one request and reads its response. Temporary failures are retried. Size, idle time and total time are
+//! limited.
 
 use std::io::Read;
 use std::sync::Arc;
@@ -13,16 +14,16 @@ use url::Url;
 use docwharf_base::backoff;
 use docwharf_base::net::NetworkSettings;
 use docwharf_base::net::client::{ClientError, build_client};
-use docwharf_base::net::request_error::{RequestError, RequestErrorCause, retry_after};
+use docwharf_base::net::request_error::{RequestError, RequestErrorCause, parse_retry_after};
 use docwharf_base::net::retry::{CallAttempts, CallKind};
 use docwharf_base::secret::SafeUrl;
 
 /// Maximum size of a body in bytes; a larger one is refused.
 pub(super) const MAX_BODY_BYTES: usize = 64 << 20;
 
-/// Maximum size of a small body in bytes; any number of small bodies is held at a time.
-const SMALL: usize = 1 << 20;
-/// Maximum number of larger bodies held at a time; each takes up to twice [`LARGEST`] while it is decoded.
+/// Maximum size of a small body in bytes; the number of small bodies in memory is not limited.
+const MAX_SMALL_BODY_BYTES: usize = 1 << 20;
+/// Maximum number of larger bodies in memory at a time; each takes up to twice [`MAX_BODY_BYTES`] while it is decoded.
 const MAX_LARGE_BODIES: usize = 2;
 /// Minimum average rate of a body in bytes per second; one idle timeout is added to the time that this allows.
 const MIN_BYTES_PER_SECOND: u64 = 1024;
@@ -40,122 +41,137 @@ pub(super) struct CrawlResponse {
     pub(super) location: Option<String>,
     /// Body without content coding.
     pub(super) body: Vec<u8>,
-    /// Permit to hold this body, if it is large.
-    _large: Option<OwnedSemaphorePermit>,
+    /// Permit to have this body in memory, if it is large.
+    _large_permit: Option<OwnedSemaphorePermit>,
 }
 
 /// HTTP client of a crawl.
 #[derive(Debug)]
 pub(super) struct Fetcher {
     client: reqwest::Client,
-    patience: NetworkSettings,
-    large: Arc<Semaphore>,
+    network: NetworkSettings,
+    large_permits: Arc<Semaphore>,
 }
 
 impl Fetcher {
     pub(super) fn new() -> Result<Fetcher, ClientError> {
-        let patience = NetworkSettings::default();
-        Ok(Fetcher { client: build_client(&patience)?, patience, large: Arc::new(Semaphore::new(MAX_LARGE_BODIES)) })
+        let network = NetworkSettings::default();
+        Ok(Fetcher {
+            client: build_client(&network)?,
+            network,
+            large_permits: Arc::new(Semaphore::new(MAX_LARGE_BODIES)),
+        })
     }
 
     /// Sends a GET, with retries, and returns the response. `is_payload` adds the header field that a Next.js client
-    /// sends when it navigates to a page. Failed attempts are appended to `said`.
+    /// sends when it navigates to a page. Failed attempts are appended to `log_lines`.
     pub(super) async fn get(
         &self,
         url: &Url,
         is_payload: bool,
-        said: &mut Vec<String>,
+        log_lines: &mut Vec<String>,
     ) -> Result<CrawlResponse, RequestError> {
         let mut attempts = CallAttempts::default();
         loop {
-            let trouble = match self.once(url, is_payload).await {
-                Ok(answer) => return Ok(answer),
-                Err(trouble) => trouble,
+            let error = match self.send_once(url, is_payload).await {
+                Ok(response) => return Ok(response),
+                Err(error) => error,
             };
-            let Some(pause) = attempts.next_pause(CallKind::Read, &trouble, backoff::random_fraction()) else {
-                return Err(trouble);
+            let Some(pause) = attempts.next_pause(CallKind::Read, &error, backoff::random_fraction()) else {
+                return Err(error);
             };
-            said.push(format!("{url}: {trouble}; asked again in {} ms", pause.as_millis()));
+            log_lines.push(format!("{url}: {error}; next attempt in {} ms", pause.as_millis()));
             sleep(pause).await;
         }
     }
 
-    async fn once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, RequestError> {
-        let shown =
-            SafeUrl::parse(url.as_str()).map_err(|why| RequestError::new(RequestErrorCause::RefusedRedirect, why))?;
-        let late = |_| RequestError::new(RequestErrorCause::NoResponse, "no answer in time");
+    async fn send_once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, RequestError> {
+        let safe_url = SafeUrl::parse(url.as_str())
+            .map_err(|reason| RequestError::new(RequestErrorCause::RefusedRedirect, reason))?;
+        let timeout_error = |_| RequestError::new(RequestErrorCause::NoResponse, "no response in time");
         let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
         if is_payload {
             request = request.header("RSC", "1");
         }
-        let answer = timeout(self.patience.call_timeout, request.send()).await.map_err(late)?;
-        let mut answer = answer.map_err(|error| RequestError::from_client(error, &shown))?;
-        let status = answer.status().as_u16();
-        let headers = answer.headers().clone();
+        let response = timeout(self.network.call_timeout, request.send()).await.map_err(timeout_error)?;
+        let mut response = response.map_err(|error| RequestError::from_client(error, &safe_url))?;
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         if matches!(status, 408 | 429 | 500..) {
-            let mut trouble =
-                RequestError::new(RequestErrorCause::Status(status), format!("it answers {}", answer.status()));
-            trouble.retry_after = retry_after(&headers, SystemTime::now());
-            return Err(trouble);
+            let mut error = RequestError::new(
+                RequestErrorCause::Status(status),
+                format!("the response has status {}", response.status()),
+            );
+            error.retry_after = parse_retry_after(&headers, SystemTime::now());
+            return Err(error);
         }
-        let (body, mut large) = self.body(&mut answer, &shown).await?;
-        if large.is_none() && headers.contains_key(CONTENT_ENCODING) {
+        let (body, mut permit) = self.read_body(&mut response, &safe_url).await?;
+        if permit.is_none() && headers.contains_key(CONTENT_ENCODING) {
             // A small encoded body may decode to a large one.
-            large = self.large().await;
+            permit = self.acquire_large_permit().await;
         }
         let value = |name| headers.get(name).and_then(|value: &http::HeaderValue| value.to_str().ok());
-        let (media_type, charset) = value(CONTENT_TYPE).map(content_type).unwrap_or_default();
+        let (media_type, charset) = value(CONTENT_TYPE).map(parse_content_type).unwrap_or_default();
         let is_redirect = (300..400).contains(&status);
         let location = value(LOCATION).filter(|_| is_redirect).map(str::to_owned);
-        Ok(CrawlResponse { status, media_type, charset, location, body: decoded(&headers, body)?, _large: large })
+        Ok(CrawlResponse {
+            status,
+            media_type,
+            charset,
+            location,
+            body: decode_body(&headers, body)?,
+            _large_permit: permit,
+        })
     }
 
-    /// Reads the body as it was sent, with the permit to hold it if it is large.
-    async fn body(
+    /// Reads the body as it was sent, with the permit for it if it is large.
+    async fn read_body(
         &self,
-        answer: &mut reqwest::Response,
-        shown: &SafeUrl,
+        response: &mut reqwest::Response,
+        safe_url: &SafeUrl,
     ) -> Result<(Vec<u8>, Option<OwnedSemaphorePermit>), RequestError> {
-        let (mut body, mut large) = (Vec::new(), None);
+        let (mut body, mut permit) = (Vec::new(), None);
         // Time spent waiting for the server; waiting for a permit does not count.
         let mut waited = Duration::ZERO;
         loop {
-            let began = Instant::now();
-            let Some(piece) = read(self.left(waited, body.len()), answer, shown).await? else { break };
-            waited += began.elapsed();
-            if body.len() + piece.len() > MAX_BODY_BYTES {
+            let started = Instant::now();
+            let Some(chunk) = read_chunk(self.remaining_time(waited, body.len()), response, safe_url).await? else {
+                break;
+            };
+            waited += started.elapsed();
+            if body.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }
-            if large.is_none() && body.len() + piece.len() > SMALL {
-                large = self.large().await;
+            if permit.is_none() && body.len() + chunk.len() > MAX_SMALL_BODY_BYTES {
+                permit = self.acquire_large_permit().await;
             }
-            body.extend_from_slice(&piece);
+            body.extend_from_slice(&chunk);
         }
-        Ok((body, large))
+        Ok((body, permit))
     }
 
-    /// Waits for a permit to hold one more large body. The semaphore is never closed, so a permit always comes.
-    async fn large(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.large).acquire_owned().await.ok()
+    /// Waits for a permit for one more large body in memory. The semaphore is never closed, so this always returns one.
+    async fn acquire_large_permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.large_permits).acquire_owned().await.ok()
     }
 
     /// Returns the timeout for the next piece, after waiting `waited` for `bytes` of the body so far.
-    fn left(&self, waited: Duration, bytes: usize) -> Duration {
-        let whole = self.patience.idle_timeout + Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND);
-        whole.saturating_sub(waited).min(self.patience.idle_timeout)
+    fn remaining_time(&self, waited: Duration, bytes: usize) -> Duration {
+        let total = self.network.idle_timeout + Duration::from_secs(bytes as u64 / MIN_BYTES_PER_SECOND);
+        total.saturating_sub(waited).min(self.network.idle_timeout)
     }
 }
 
-async fn read(
+async fn read_chunk(
     idle: Duration,
-    answer: &mut reqwest::Response,
-    shown: &SafeUrl,
+    response: &mut reqwest::Response,
+    safe_url: &SafeUrl,
 ) -> Result<Option<bytes::Bytes>, RequestError> {
-    let piece = timeout(idle, answer.chunk()).await;
-    let piece = piece.map_err(|_| {
-        RequestError::new(RequestErrorCause::NoResponse, "the answer stopped in the middle, or came too slowly")
+    let chunk = timeout(idle, response.chunk()).await;
+    let chunk = chunk.map_err(|_| {
+        RequestError::new(RequestErrorCause::NoResponse, "the response stopped before its end, or was sent too slowly")
     })?;
-    piece.map_err(|error| RequestError::from_client(error, shown))
+    chunk.map_err(|error| RequestError::from_client(error, safe_url))
 }
 
 fn too_large() -> RequestError {
@@ -163,7 +179,7 @@ fn too_large() -> RequestError {
 }
 
 /// Returns the media type and the charset of a `Content-Type`, in lower case.
-fn content_type(text: &str) -> (String, Option<String>) {
+fn parse_content_type(text: &str) -> (String, Option<String>) {
     let mut parts = text.split(';');
     let media_type = parts.next().unwrap_or_default().trim().to_ascii_lowercase();
     let charset = parts.find_map(|part| {
@@ -174,23 +190,23 @@ fn content_type(text: &str) -> (String, Option<String>) {
 }
 
 /// Removes content codings, which some servers apply although the request does not accept them.
-fn decoded(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
+fn decode_body(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, RequestError> {
     let values = headers.get_all(CONTENT_ENCODING).into_iter().filter_map(|value| value.to_str().ok());
     let codings: Vec<String> =
         values.flat_map(|value| value.split(',')).map(|c| c.trim().to_ascii_lowercase()).collect();
     codings.iter().rev().try_fold(body, |body, coding| {
         let mut out = Vec::new();
-        let most = MAX_BODY_BYTES as u64 + 1;
-        let done = match coding.as_str() {
+        let max_bytes = MAX_BODY_BYTES as u64 + 1;
+        let result = match coding.as_str() {
             "" | "identity" => return Ok(body),
-            "gzip" | "x-gzip" => MultiGzDecoder::new(&body[..]).take(most).read_to_end(&mut out),
-            "deflate" => ZlibDecoder::new(&body[..]).take(most).read_to_end(&mut out),
+            "gzip" | "x-gzip" => MultiGzDecoder::new(&body[..]).take(max_bytes).read_to_end(&mut out),
+            "deflate" => ZlibDecoder::new(&body[..]).take(max_bytes).read_to_end(&mut out),
             other => {
-                let what = format!("it is encoded as {other:?}, which was not asked for");
-                return Err(RequestError::new(RequestErrorCause::TooLarge, what));
+                let message = format!("it is encoded as {other:?}, which was not requested");
+                return Err(RequestError::new(RequestErrorCause::TooLarge, message));
             }
         };
-        done.map_err(|error| {
+        result.map_err(|error| {
             RequestError::new(RequestErrorCause::NoResponse, format!("its {coding} coding is damaged: {error}"))
         })?;
         if out.len() > MAX_BODY_BYTES { Err(too_large()) } else { Ok(out) }
@@ -209,10 +225,11 @@ mod tests {
             ("image/png", "image/png", None),
             ("", "", None),
         ] {
-            assert_eq!(content_type(text), (media_type.to_owned(), charset.map(str::to_owned)), "{text}");
+            assert_eq!(parse_content_type(text), (media_type.to_owned(), charset.map(str::to_owned)), "{text}");
         }
     }
 
+    // Regression: a body that arrived one byte at a time was read without end.
     #[test]
     fn a_body_that_drips_is_given_up_and_one_that_is_merely_slow_is_not() {
         let fetcher = Fetcher::new().unwrap();
@@ -220,7 +237,8 @@ mod tests {
             let (mut waited, step) = (0u16, 10u16);
             while waited < 10_000 {
                 let bytes = rate * usize::from(waited);
-                if fetcher.left(Duration::from_secs(waited.into()), bytes) < Duration::from_secs(step.into()) {
+                if fetcher.remaining_time(Duration::from_secs(waited.into()), bytes) < Duration::from_secs(step.into())
+                {
                     return Some(waited);
                 }
                 waited += step;
@@ -238,14 +256,14 @@ mod tests {
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(b"text").unwrap();
         let coded = encoder.finish().unwrap();
-        let with = |coding: &str, body: &[u8]| {
+        let decode = |coding: &str, body: &[u8]| {
             let mut headers = HeaderMap::new();
             headers.insert(CONTENT_ENCODING, coding.parse().unwrap());
-            decoded(&headers, body.to_vec()).map_err(|trouble| trouble.to_string())
+            decode_body(&headers, body.to_vec()).map_err(|error| error.to_string())
         };
-        assert_eq!(with("gzip", &coded).unwrap(), b"text");
-        assert_eq!(with("identity", b"text").unwrap(), b"text");
-        assert!(with("br", b"x").unwrap_err().contains("\"br\""));
-        assert!(with("gzip", b"text").unwrap_err().contains("damaged"));
+        assert_eq!(decode("gzip", &coded).unwrap(), b"text");
+        assert_eq!(decode("identity", b"text").unwrap(), b"text");
+        assert!(decode("br", b"x").unwrap_err().contains("\"br\""));
+        assert!(decode("gzip", b"text").unwrap_err().contains("damaged"));
     }
 }

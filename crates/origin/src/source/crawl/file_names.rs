@@ -17,8 +17,8 @@ use docwharf_site::rules::netlify_files::{HEADERS_FILE, REDIRECTS_FILE};
 
 use super::address::SiteAddress;
 
-/// Bytes that are kept of a path component that is too long for a file name.
-const KEPT: usize = 100;
+/// Length in bytes to which a path component is cut if it is too long for a file name.
+const TRUNCATED_COMPONENT_BYTES: usize = 100;
 /// Extensions of programs that produce responses; they do not tell the type of the response.
 const SERVER_PROGRAM_EXTENSIONS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp", "jspx", "cgi", "do", "pl"];
 
@@ -26,8 +26,8 @@ const SERVER_PROGRAM_EXTENSIONS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp
 #[derive(Debug, Clone)]
 pub(super) struct NamingCandidate {
     pub(super) address: SiteAddress,
-    /// The name that it gets if no other body has a better claim to it.
-    pub(super) preferred: Vec<u8>,
+    /// The name that it gets unless a body with an earlier [`Rank`] gets it.
+    pub(super) preferred_name: Vec<u8>,
     /// How directly the address corresponds to the preferred name.
     pub(super) rank: Rank,
     pub(super) digest: Digest,
@@ -56,69 +56,72 @@ impl NamingCandidate {
         digest: Digest,
         varies: bool,
     ) -> NamingCandidate {
-        let (preferred, is_altered) = preferred(&address, is_html, media_type);
+        let (preferred_name, is_altered) = choose_preferred_name(&address, is_html, media_type);
         let rank = match () {
             () if is_altered => Rank::Altered,
             () if address.query.is_some() => Rank::Query,
-            () if (address.decoded()[1..] == preferred[..]) != is_html => Rank::Plain,
+            () if (address.decoded_path()[1..] == preferred_name[..]) != is_html => Rank::Plain,
             () => Rank::Other,
         };
-        NamingCandidate { address, preferred, rank, digest, varies }
+        NamingCandidate { address, preferred_name, rank, digest, varies }
     }
 }
 
-/// Returns the name of each item, in the order of the items.
-pub(super) fn assign(items: &[NamingCandidate]) -> Vec<Vec<u8>> {
-    let salt = salt(items);
+/// Returns the name of each candidate, in the order of the candidates.
+pub(super) fn assign_names(candidates: &[NamingCandidate]) -> Vec<Vec<u8>> {
+    let assets_digest = compute_assets_digest(candidates);
     let mut groups: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
-    for (at, item) in items.iter().enumerate() {
-        groups.entry(&item.preferred).or_default().push(at);
+    for (index, candidate) in candidates.iter().enumerate() {
+        groups.entry(&candidate.preferred_name).or_default().push(index);
     }
-    let mut names = vec![Vec::new(); items.len()];
-    for (preferred, group) in &groups {
-        let owner = owner(items, group);
-        for &at in group {
-            let item = &items[at];
-            let is_own = owner == Some(&item.digest) && item.rank != Rank::Altered;
-            names[at] = if is_own { preferred.to_vec() } else { unlike(item, &salt) };
+    let mut names = vec![Vec::new(); candidates.len()];
+    for (preferred_name, group) in &groups {
+        let owner = find_owner(candidates, group);
+        for &index in group {
+            let candidate = &candidates[index];
+            let is_own = owner == Some(&candidate.digest) && candidate.rank != Rank::Altered;
+            names[index] = if is_own { preferred_name.to_vec() } else { name_with_digest(candidate, &assets_digest) };
         }
     }
     // A file cannot have the path of a folder that other files need. Its new name contains a digest, so no other path
     // begins with it.
-    let folders: BTreeSet<Vec<u8>> = names.iter().flat_map(|name| above(name)).map(<[u8]>::to_vec).collect();
-    for (at, name) in names.iter_mut().enumerate() {
+    let folders: BTreeSet<Vec<u8>> = names.iter().flat_map(|name| parent_folders(name)).map(<[u8]>::to_vec).collect();
+    for (index, name) in names.iter_mut().enumerate() {
         if folders.contains(name) {
-            *name = unlike(&items[at], &salt);
+            *name = name_with_digest(&candidates[index], &assets_digest);
         }
     }
     names
 }
 
 /// Returns the digest of the content that gets the preferred name of a group, if any does.
-fn owner<'a>(items: &'a [NamingCandidate], group: &[usize]) -> Option<&'a Digest> {
-    let best = group.iter().map(|&at| &items[at]).min_by_key(|item| (item.rank, &item.address))?;
+fn find_owner<'a>(candidates: &'a [NamingCandidate], group: &[usize]) -> Option<&'a Digest> {
+    let best =
+        group.iter().map(|&index| &candidates[index]).min_by_key(|candidate| (candidate.rank, &candidate.address))?;
     match best.rank {
         Rank::Plain | Rank::Other => Some(&best.digest),
         // The response does not depend on the query.
-        Rank::Query if group.iter().all(|&at| items[at].digest == best.digest) => Some(&best.digest),
+        Rank::Query if group.iter().all(|&index| candidates[index].digest == best.digest) => Some(&best.digest),
         Rank::Query | Rank::Altered => None,
     }
 }
 
 /// Returns a digest that changes with any file that a style sheet or manifest may name.
-fn salt(items: &[NamingCandidate]) -> String {
-    let assets = items.iter().filter(|item| !is_page(&item.preferred));
-    let mut all: Vec<String> = assets.map(|item| format!("{} {}\n", item.digest.hex(), item.address)).collect();
+fn compute_assets_digest(candidates: &[NamingCandidate]) -> String {
+    let assets = candidates.iter().filter(|candidate| !is_page(&candidate.preferred_name));
+    let mut all: Vec<String> =
+        assets.map(|candidate| format!("{} {}\n", candidate.digest.to_hex(), candidate.address)).collect();
     all.sort_unstable();
-    Digest::of(all.concat().as_bytes()).hex()
+    Digest::compute(all.concat().as_bytes()).to_hex()
 }
 
 /// Returns the preferred name with a part of a digest before its extension.
-fn unlike(item: &NamingCandidate, salt: &str) -> Vec<u8> {
-    let salt = if item.varies { salt } else { "" };
-    let altered = if item.rank == Rank::Altered { item.address.to_string() } else { String::new() };
-    let digest = Digest::of(format!("{} {salt} {altered}", item.digest.hex()).as_bytes()).hex();
-    let name = &item.preferred;
+fn name_with_digest(candidate: &NamingCandidate, assets_digest: &str) -> Vec<u8> {
+    let assets_digest = if candidate.varies { assets_digest } else { "" };
+    let altered = if candidate.rank == Rank::Altered { candidate.address.to_string() } else { String::new() };
+    let digest =
+        Digest::compute(format!("{} {assets_digest} {altered}", candidate.digest.to_hex()).as_bytes()).to_hex();
+    let name = &candidate.preferred_name;
     let start = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
     let dot =
         name[start..].iter().rposition(|&b| b == b'.').filter(|&dot| dot > 0).map_or(name.len(), |dot| start + dot);
@@ -126,20 +129,20 @@ fn unlike(item: &NamingCandidate, salt: &str) -> Vec<u8> {
 }
 
 /// Returns the folders that contain a file.
-fn above(name: &[u8]) -> impl Iterator<Item = &[u8]> {
-    name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(at, _)| &name[..at])
+fn parent_folders(name: &[u8]) -> impl Iterator<Item = &[u8]> {
+    name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(index, _)| &name[..index])
 }
 
 /// Returns the preferred name of an address, and whether the address had to be changed to become a legal name.
-fn preferred(address: &SiteAddress, is_html: bool, media_type: &str) -> (Vec<u8>, bool) {
+fn choose_preferred_name(address: &SiteAddress, is_html: bool, media_type: &str) -> (Vec<u8>, bool) {
     let mut is_altered = false;
     let mut parts = Vec::new();
     let path = &address.path[1..];
     let (path, is_folder) = path.strip_suffix('/').map_or((path, path.is_empty()), |path| (path, true));
     for written in path.split('/').filter(|_| !path.is_empty()) {
-        let decoded: Vec<u8> = percent_encoding::percent_decode_str(written).collect();
-        let part = legal(&decoded);
-        is_altered |= part != decoded || part.is_empty();
+        let decoded_path: Vec<u8> = percent_encoding::percent_decode_str(written).collect();
+        let part = legal_component(&decoded_path);
+        is_altered |= part != decoded_path || part.is_empty();
         if !part.is_empty() {
             parts.push(part);
         }
@@ -157,7 +160,7 @@ fn preferred(address: &SiteAddress, is_html: bool, media_type: &str) -> (Vec<u8>
         let start = if name.starts_with(RESERVED_FOLDER) || name.get(1) == Some(&b':') {
             0
         } else {
-            name.iter().rposition(|&b| b == b'/').map_or(0, |at| at + 1)
+            name.iter().rposition(|&b| b == b'/').map_or(0, |index| index + 1)
         };
         name.insert(start, b'-');
     }
@@ -165,7 +168,7 @@ fn preferred(address: &SiteAddress, is_html: bool, media_type: &str) -> (Vec<u8>
 }
 
 /// Returns a legal form of a path component: not hidden, and without characters that a server rejects in an address.
-fn legal(part: &[u8]) -> Vec<u8> {
+fn legal_component(part: &[u8]) -> Vec<u8> {
     let mut out: Vec<u8> =
         part.iter().map(|&b| if b < 0x20 || matches!(b, b'/' | b'\\' | 0x7f) { b'-' } else { b }).collect();
     if out.starts_with(b".") && out != b".well-known" {
@@ -176,7 +179,7 @@ fn legal(part: &[u8]) -> Vec<u8> {
     }
     // Leave space for an extension and a digest.
     if out.len() > MAX_COMPONENT_BYTES - 40 {
-        out.truncate(KEPT);
+        out.truncate(TRUNCATED_COMPONENT_BYTES);
     }
     out
 }
@@ -188,22 +191,22 @@ fn is_served(name: &[u8]) -> bool {
     let Ok(Some(path)) = SitePath::parse(name, true) else { return false };
     // Launchers and files that operating systems leave behind are not content (docs/design/archives.md, rule 12).
     let index = SitePath::parse(b"index.html", false).ok().flatten();
-    let is_content = SiteLayout::detect(index.iter()).is_ok_and(|flavor| flavor.site_path(&path).is_some());
+    let is_content = SiteLayout::detect(index.iter()).is_ok_and(|site_layout| site_layout.site_path(&path).is_some());
     !reserved && !is_hidden(name) && is_content
 }
 
 /// Returns the extension that a name needs so that a static file server knows its type; `None` if it needs none.
-fn missing_extension(name: &[u8], is_html: bool, kind: &str) -> Option<&'static str> {
+fn missing_extension(name: &[u8], is_html: bool, media_type_text: &str) -> Option<&'static str> {
     if is_html {
         return (!is_page(name)).then_some("html");
     }
-    let says = extension(name).filter(|extension| !SERVER_PROGRAM_EXTENSIONS.contains(&extension.as_str()));
-    let is_known = says.is_some() && media_type(name).is_some() && !is_page(name);
-    if is_known { None } else { extension_of(kind) }
+    let name_extension = extension(name).filter(|extension| !SERVER_PROGRAM_EXTENSIONS.contains(&extension.as_str()));
+    let is_known = name_extension.is_some() && media_type(name).is_some() && !is_page(name);
+    if is_known { None } else { extension_of(media_type_text) }
 }
 
-fn extension_of(kind: &str) -> Option<&'static str> {
-    Some(match kind {
+fn extension_of(media_type_text: &str) -> Option<&'static str> {
+    Some(match media_type_text {
         "text/css" => "css",
         "text/javascript" | "application/javascript" | "application/x-javascript" => "js",
         "application/json" => "json",
@@ -238,27 +241,27 @@ fn extension_of(kind: &str) -> Option<&'static str> {
 mod tests {
     use super::*;
 
-    fn item(address: &str, kind: &str, content: &str) -> NamingCandidate {
+    fn candidate(address: &str, media_type: &str, content: &str) -> NamingCandidate {
         let (path, query) = address.split_once('?').map_or((address, None), |(path, query)| (path, Some(query)));
-        let address = SiteAddress { query: query.map(str::to_owned), ..SiteAddress::of_path(path) };
-        NamingCandidate::new(address, kind == "text/html", kind, Digest::of(content.as_bytes()), false)
+        let address = SiteAddress { query: query.map(str::to_owned), ..SiteAddress::from_path(path) };
+        NamingCandidate::new(address, media_type == "text/html", media_type, Digest::compute(content.as_bytes()), false)
     }
 
     /// Digests are shown as `#`.
-    fn named(items: &[(&str, &str, &str)]) -> Vec<String> {
-        let items: Vec<NamingCandidate> =
-            items.iter().map(|(address, kind, content)| item(address, kind, content)).collect();
+    fn named(candidates: &[(&str, &str, &str)]) -> Vec<String> {
+        let candidates: Vec<NamingCandidate> =
+            candidates.iter().map(|(address, media_type, content)| candidate(address, media_type, content)).collect();
         let shown = |name: &[u8]| {
             let text = String::from_utf8(name.to_vec()).unwrap();
             let is_digest = |part: &str| part.len() == 16 && part.bytes().all(|b| b.is_ascii_hexdigit());
             text.split('.').map(|part| if is_digest(part) { "#" } else { part }).collect::<Vec<_>>().join(".")
         };
-        assign(&items).iter().map(|name| shown(name)).collect()
+        assign_names(&candidates).iter().map(|name| shown(name)).collect()
     }
 
     #[test]
     fn an_address_alone_has_its_natural_name() {
-        for (address, kind, name) in [
+        for (address, media_type, name) in [
             ("/", "text/html", "index.html"),
             ("/a/b", "text/html", "a/b.html"),
             ("/a/b/", "text/html", "a/b/index.html"),
@@ -275,13 +278,13 @@ mod tests {
             ("/LICENSE", "application/octet-stream", "LICENSE"),
             ("/.well-known/x.txt", "text/plain", ".well-known/x.txt"),
         ] {
-            assert_eq!(named(&[(address, kind, "x")]), [name], "{address}");
+            assert_eq!(named(&[(address, media_type, "x")]), [name], "{address}");
         }
     }
 
     #[test]
     fn what_can_be_no_name_gets_one_that_is_served() {
-        for (address, kind, name) in [
+        for (address, media_type, name) in [
             ("/.env", "text/plain", "-env.#.txt"),
             ("/_docwharf/x", "text/html", "-_docwharf/x.#.html"),
             ("/_redirects", "text/plain", "_redirects.txt"),
@@ -291,7 +294,7 @@ mod tests {
             ("/a//b", "text/html", "a/b.#.html"),
             ("/C:/a", "text/html", "-C:/a.#.html"),
         ] {
-            let names = named(&[(address, kind, "x")]);
+            let names = named(&[(address, media_type, "x")]);
             assert_eq!(names, [name], "{address}");
             assert!(is_served(names[0].replace('#', "0123456789abcdef").as_bytes()), "{names:?}");
         }

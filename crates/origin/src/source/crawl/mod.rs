@@ -1,9 +1,9 @@
 //! Copies a running site to static files.
 //!
-//! [`walk`] requests the start page and follows links, sitemaps and the assets that pages need, until every known
-//! address has been requested. Bodies lie in one unnamed file meanwhile. Only then are files named ([`names`]) and
-//! written ([`copy`]), because whether an address needs another name than its own depends on all other addresses. The
-//! folder is therefore the same whatever the order of the responses.
+//! [`crawler`] requests the start page and follows links, sitemaps and the assets that pages need, until every known
+//! address has been requested. Meanwhile the bodies are in one unnamed file. Only then are files named ([`file_names`])
+//! and written ([`site_copy`]), because the name of a file depends on all addresses. The folder is therefore the same
+//! whatever the order of the responses.
 //!
 //! Which links must be rewritten depends on how the copy will be served, so the decision uses [`docwharf_site::lookup`]
 //! itself. An address that leads to its file there stays unchanged in pages. Other links are rewritten: absolute links
@@ -13,7 +13,7 @@
 //! Next.js: a client of `next start` requests `/page?_rsc=…` with the header field `RSC: 1` when a reader navigates to
 //! a page, and accepts only `text/x-component`. A static file server answers with the page itself. The client then
 //! loads that page as a browser does, which works without the Next.js server and without a failed request. Payloads are
-//! stored under the names that a static export uses (`page.txt`) all the same, and every chunk that is named anywhere
+//! stored under the names that a static export uses (`page.txt`) nevertheless, and every chunk that is named anywhere
 //! is fetched ([`script`]). The images of the image optimizer become files, and the setting for sites without an
 //! optimizer (`images.unoptimized`) is switched on in the scripts. Payloads are not rewritten, so links with a query
 //! that React renders again lead to the address without the query.
@@ -48,19 +48,19 @@ use docwharf_base::runtime;
 use super::{JobContext, LimitReached, SharedResource};
 use deadline::CrawlDeadline;
 
-/// Settings of a crawl of a running site.
+/// A running site, and how it is crawled.
 #[derive(Debug, Clone)]
-pub struct Crawl {
+pub struct CrawlSource {
     /// URL of the start page.
     pub start: Url,
     /// Maximum number of concurrent requests.
-    pub parallel: usize,
+    pub max_concurrent_requests: usize,
     /// Whether the crawl obeys robots.txt (RFC 9309).
-    pub robots: bool,
+    pub obeys_robots: bool,
     /// Maximum number of pages and assets; more are an error.
-    pub most: u64,
+    pub max_files: u64,
     /// Maximum duration of the crawl.
-    pub time: Duration,
+    pub max_duration: Duration,
 }
 
 /// Result of a crawl.
@@ -80,13 +80,13 @@ pub struct Crawled {
 #[derive(Debug, thiserror::Error)]
 pub enum CrawlError {
     /// The start address is not an http or https URL with a host and without credentials.
-    #[error("cannot crawl {0}: give an http or https address without user name and password")]
+    #[error("cannot crawl {0}: use an http or https address without user name and password")]
     Start(Url),
     /// The HTTP client cannot be created.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// A page or asset could not be fetched. An incomplete copy is worse than none.
-    #[error("cannot fetch {url}; nothing is exported until it answers")]
+    #[error("cannot fetch {url}; exports fail until the site returns it")]
     Fetch {
         /// The requested URL.
         url: Url,
@@ -96,11 +96,11 @@ pub enum CrawlError {
     },
     /// The site has more pages and assets than the limit.
     #[error(
-        "there are more than {most} pages and assets, {address} among the last: if the site is not endless there (a calendar, a search), raise the limit; otherwise disallow it in robots.txt"
+        "there are more than {max_files} pages and assets; one of the last is {address}: if it belongs to an endless part of the site (a calendar, a search), disallow that part in robots.txt; otherwise raise the limit"
     )]
     TooMany {
         /// The limit.
-        most: u64,
+        max_files: u64,
         /// One address beyond the limit.
         address: String,
     },
@@ -112,19 +112,19 @@ pub enum CrawlError {
     },
     /// The crawl exceeded its time limit.
     #[error(
-        "the crawl was ended after {}: the site answers too slowly for its size, or has no end; allow a longer time, or disallow a part of it in robots.txt", format_seconds(*time)
+        "the crawl was ended after {}: the site responds too slowly for its size, or is endless; allow more time, or disallow a part of the site in robots.txt", format_seconds(*time)
     )]
     Time {
         /// The time limit.
         time: Duration,
     },
     /// The crawl, together with all others, exceeds a limit.
-    #[error("the crawl was ended: {}; start it again later, or raise that limit", why.describe("crawls", *resource))]
+    #[error("the crawl was ended: {}; start it again later, or raise that limit", reason.describe("crawls", *resource))]
     Share {
         /// The exhausted resource.
         resource: SharedResource,
         /// The reached limit: that of the organization, or that of all together.
-        why: LimitReached,
+        reason: LimitReached,
     },
     /// The site is larger than a crawl may be.
     #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
@@ -132,17 +132,17 @@ pub enum CrawlError {
         /// The limit in bytes.
         limit: u64,
     },
-    /// No response is a page.
-    #[error("{url} gives no page to begin with: {why}")]
+    /// The response of the start page is not a page.
+    #[error("{url} is not a page at which a crawl can start: {reason}")]
     NoPage {
         /// URL of the start page.
         url: Url,
         /// The first warning, or that the response is not HTML.
-        why: String,
+        reason: String,
     },
     /// The crawl was cancelled.
-    #[error("the crawl was stopped")]
-    Stopped,
+    #[error("the crawl was cancelled")]
+    Cancelled,
     /// The copy cannot be written.
     #[error("cannot write to {}", path.display())]
     Write {
@@ -158,29 +158,34 @@ pub enum CrawlError {
 }
 
 impl CrawlError {
-    fn share(resource: SharedResource) -> impl FnOnce(LimitReached) -> CrawlError {
-        move |why| CrawlError::Share { resource, why }
+    fn share_error(resource: SharedResource) -> impl FnOnce(LimitReached) -> CrawlError {
+        move |reason| CrawlError::Share { resource, reason }
     }
 }
 
-/// Copies a running site to static files in the folder `into`, which must be empty or not exist. With `paths`, copies
+/// Copies a running site to static files in the folder `target`, which must be empty or not exist. With `paths`, copies
 /// only these pages and the assets that they need, whatever they link to. Blocks; must not be called from within an
 /// async runtime.
-pub fn crawl(crawl: &Crawl, paths: Option<&[String]>, into: &Path, watch: &JobContext) -> Result<Crawled, CrawlError> {
-    let has_credentials = !crawl.start.username().is_empty() || crawl.start.password().is_some();
-    if !matches!(crawl.start.scheme(), "http" | "https") || !crawl.start.has_host() || has_credentials {
-        let mut shown = crawl.start.clone();
+pub fn crawl(
+    source: &CrawlSource,
+    paths: Option<&[String]>,
+    target: &Path,
+    context: &JobContext,
+) -> Result<Crawled, CrawlError> {
+    let has_credentials = !source.start.username().is_empty() || source.start.password().is_some();
+    if !matches!(source.start.scheme(), "http" | "https") || !source.start.has_host() || has_credentials {
+        let mut redacted = source.start.clone();
         // Both calls fail only for a URL without a host, which has no credentials to hide.
-        let _ = (shown.set_username(""), shown.set_password(None));
-        return Err(CrawlError::Start(shown));
+        let _ = (redacted.set_username(""), redacted.set_password(None));
+        return Err(CrawlError::Start(redacted));
     }
-    let write = |source| CrawlError::Write { path: into.to_owned(), source };
-    std::fs::create_dir_all(into).map_err(write)?;
-    if std::fs::read_dir(into).map_err(write)?.next().is_some() {
-        return Err(write(io::Error::other("the folder is not empty")));
+    let write_error = |error| CrawlError::Write { path: target.to_owned(), source: error };
+    std::fs::create_dir_all(target).map_err(write_error)?;
+    if std::fs::read_dir(target).map_err(write_error)?.next().is_some() {
+        return Err(write_error(io::Error::other("the folder is not empty")));
     }
     let runtime = runtime::build_runtime(&mut Builder::new_current_thread()).map_err(CrawlError::Runtime)?;
-    let deadline = CrawlDeadline::new(watch, crawl.time);
-    let found = runtime.block_on(crawler::crawl_site(crawl, paths, into, deadline))?;
-    site_copy::write_copy(crawl, &found, into, deadline)
+    let deadline = CrawlDeadline::new(context, source.max_duration);
+    let results = runtime.block_on(crawler::crawl_site(source, paths, target, deadline))?;
+    site_copy::write_copy(source, &results, target, deadline)
 }

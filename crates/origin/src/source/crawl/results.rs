@@ -12,7 +12,7 @@ use super::body_format::{AddressPurpose, BodyFormat};
 use super::file_names::NamingCandidate;
 use super::spool::{BodySpool, SpoolRange};
 
-/// Path that no site has a page at; its response is the site's 404 page.
+/// Path at which no site has a page. The response to it is the site's 404 page.
 pub(super) const NOT_FOUND_PATH: &str = "/docwharf-asks-for-a-page-that-is-not-there";
 
 /// A request: an address as a browser requests it, or as a Next.js client does.
@@ -27,7 +27,7 @@ pub(super) struct CrawlRequest {
 pub(super) enum CrawlOutcome {
     FetchedBody(FetchedBody),
     /// A redirect with this status, to this target.
-    Moved(u16, LinkTarget),
+    Redirected(u16, LinkTarget),
     /// No content, with this status.
     Missing(u16),
     /// No usable response for an address that is not required.
@@ -37,10 +37,10 @@ pub(super) enum CrawlOutcome {
 /// A response with content.
 #[derive(Debug)]
 pub(super) struct FetchedBody {
-    pub(super) sort: BodyFormat,
-    pub(super) place: SpoolRange,
+    pub(super) format: BodyFormat,
+    pub(super) range: SpoolRange,
     /// Input for choosing its file name.
-    pub(super) item: NamingCandidate,
+    pub(super) naming: NamingCandidate,
     /// Whether it is UTF-8 text and can be rewritten.
     pub(super) is_text: bool,
     /// Charset of the header field, if it is not UTF-8 and the body is not ASCII.
@@ -54,12 +54,12 @@ pub(super) struct FetchedBody {
 /// Purpose of a request, and the first address (in address order) that names it.
 #[derive(Debug)]
 pub(super) struct RequestPurpose {
-    pub(super) how: AddressPurpose,
-    pub(super) by: Option<Arc<SiteAddress>>,
+    pub(super) purpose: AddressPurpose,
+    pub(super) named_by: Option<Arc<SiteAddress>>,
 }
 
 /// Links to addresses that robots.txt disallows. A site may have any number of them, so only the first few in the order
-/// of addresses are kept; these do not depend on the order in which pages arrive.
+/// of addresses are stored; these do not depend on the order in which pages arrive.
 #[derive(Debug, Default)]
 pub(super) struct ForbiddenLinks {
     /// Disallowed addresses, each with the first page that links to it.
@@ -69,16 +69,16 @@ pub(super) struct ForbiddenLinks {
 }
 
 impl ForbiddenLinks {
-    /// Maximum number of addresses kept.
-    const KEPT: usize = 20;
+    /// Maximum number of addresses in `first`.
+    const MAX_LISTED_ADDRESSES: usize = 20;
 
-    pub(super) fn note(&mut self, address: SiteAddress, by: Option<&Arc<SiteAddress>>) {
+    pub(super) fn record(&mut self, address: SiteAddress, named_by: Option<&Arc<SiteAddress>>) {
         self.count += 1;
         match self.first.get_mut(&address) {
-            Some(known) => *known = known.take().min(by.cloned()),
-            None => drop(self.first.insert(address, by.cloned())),
+            Some(first_page) => *first_page = first_page.take().min(named_by.cloned()),
+            None => drop(self.first.insert(address, named_by.cloned())),
         }
-        if self.first.len() > Self::KEPT {
+        if self.first.len() > Self::MAX_LISTED_ADDRESSES {
             self.first.pop_last();
         }
     }
@@ -87,11 +87,13 @@ impl ForbiddenLinks {
 /// Everything that a crawl has found.
 #[derive(Debug)]
 pub(super) struct CrawlResults {
-    pub(super) met: BTreeMap<CrawlRequest, CrawlOutcome>,
-    pub(super) wanted: BTreeMap<CrawlRequest, RequestPurpose>,
+    /// The outcome of each request that has ended.
+    pub(super) outcomes: BTreeMap<CrawlRequest, CrawlOutcome>,
+    /// The purpose of each request.
+    pub(super) purposes: BTreeMap<CrawlRequest, RequestPurpose>,
     pub(super) spool: BodySpool,
-    /// Number of sitemap addresses of other origins, and the least of these URLs.
-    pub(super) foreign: (u64, Option<Url>),
+    /// Number of sitemap addresses of other origins, and the first of these URLs in the order of characters.
+    pub(super) foreign_sitemap_links: (u64, Option<Url>),
     pub(super) forbidden: ForbiddenLinks,
 }
 
@@ -101,17 +103,17 @@ mod tests {
 
     #[test]
     fn the_first_forbidden_links_are_kept_whatever_their_order_and_all_are_counted() {
-        let address = |n: usize| SiteAddress::of_path(&format!("/{n:02}"));
-        let page = |path: &str| Arc::new(SiteAddress::of_path(path));
+        let address = |n: usize| SiteAddress::from_path(&format!("/{n:02}"));
+        let page = |path: &str| Arc::new(SiteAddress::from_path(path));
         let numbers: Vec<usize> = (0..25).collect();
         let (mut upward, mut downward) = (ForbiddenLinks::default(), ForbiddenLinks::default());
         for n in &numbers {
-            upward.note(address(*n), Some(&page("/a")));
-            upward.note(address(*n), Some(&page("/b")));
+            upward.record(address(*n), Some(&page("/a")));
+            upward.record(address(*n), Some(&page("/b")));
         }
         for n in numbers.iter().rev() {
-            downward.note(address(*n), Some(&page("/b")));
-            downward.note(address(*n), Some(&page("/a")));
+            downward.record(address(*n), Some(&page("/b")));
+            downward.record(address(*n), Some(&page("/a")));
         }
         assert_eq!((upward.count, downward.count), (50, 50));
         assert_eq!(upward.first, downward.first);

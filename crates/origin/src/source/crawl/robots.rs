@@ -3,11 +3,12 @@
 /// Maximum size of robots.txt that is parsed, in bytes; the rest is ignored. RFC 9309, 2.5, requires at least 500 KiB.
 const MAX_ROBOTS_BYTES: usize = 512 << 10;
 /// Product token of this crawler.
-const NAME: &str = "docwharf";
+const PRODUCT_TOKEN: &str = "docwharf";
 
 /// The rules of a robots.txt that apply to this crawler.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Robots {
+    /// Whether the rule is `Allow`, and its pattern.
     rules: Vec<(bool, String)>,
     /// URLs of the sitemaps that it names, as written.
     pub sitemaps: Vec<String>,
@@ -18,62 +19,62 @@ impl Robots {
     pub fn parse(body: &[u8]) -> Robots {
         let text = String::from_utf8_lossy(&body[..body.len().min(MAX_ROBOTS_BYTES)]);
         let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-        let (mut ours, mut everybody, mut sitemaps) = (None::<Vec<_>>, Vec::new(), Vec::new());
+        let (mut own_rules, mut general_rules, mut sitemaps) = (None::<Vec<_>>, Vec::new(), Vec::new());
         // Whether the current group applies to this crawler, and whether it applies to `*`. Consecutive `user-agent`
         // lines share a group.
-        let (mut is_ours, mut is_all, mut in_names) = (false, false, false);
+        let (mut is_own_group, mut is_general_group, mut in_user_agents) = (false, false, false);
         for line in text.split(['\n', '\r']) {
             let line = line.split('#').next().unwrap_or_default();
             let Some((field, value)) = line.split_once(':') else { continue };
             let value = value.trim();
             match field.trim().to_ascii_lowercase().as_str() {
                 "user-agent" => {
-                    if !in_names {
-                        (is_ours, is_all) = (false, false);
+                    if !in_user_agents {
+                        (is_own_group, is_general_group) = (false, false);
                     }
-                    in_names = true;
+                    in_user_agents = true;
                     // A product may be followed by a version, which is not part of its name.
                     let name = value.split(['/', ' ']).next().unwrap_or_default();
-                    if name.eq_ignore_ascii_case(NAME) {
-                        is_ours = true;
-                        ours.get_or_insert_default();
+                    if name.eq_ignore_ascii_case(PRODUCT_TOKEN) {
+                        is_own_group = true;
+                        own_rules.get_or_insert_default();
                     }
-                    is_all |= value == "*";
+                    is_general_group |= value == "*";
                 }
                 field @ ("allow" | "disallow") => {
-                    in_names = false;
+                    in_user_agents = false;
                     if value.is_empty() {
                         continue;
                     }
-                    let rule = (field == "allow", normal(value));
-                    if is_ours {
-                        ours.get_or_insert_default().push(rule.clone());
+                    let rule = (field == "allow", normalize_address(value));
+                    if is_own_group {
+                        own_rules.get_or_insert_default().push(rule.clone());
                     }
-                    if is_all {
-                        everybody.push(rule);
+                    if is_general_group {
+                        general_rules.push(rule);
                     }
                 }
                 "sitemap" => sitemaps.push(value.to_owned()),
                 _ => {}
             }
         }
-        Robots { rules: ours.unwrap_or(everybody), sitemaps }
+        Robots { rules: own_rules.unwrap_or(general_rules), sitemaps }
     }
 
     /// Whether an address may be requested. The longest matching rule decides; of two equally long ones, `Allow` wins.
     pub fn allows(&self, address: &str) -> bool {
-        let address = normal(address);
-        let matching = self.rules.iter().filter(|(_, pattern)| matches(pattern.as_bytes(), address.as_bytes()));
+        let address = normalize_address(address);
+        let matching = self.rules.iter().filter(|(_, pattern)| matches_pattern(pattern.as_bytes(), address.as_bytes()));
         matching.max_by_key(|(allow, pattern)| (pattern.len(), *allow)).is_none_or(|(allow, _)| *allow)
     }
 }
 
 /// Normalises an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): codes in upper case, and only where they are needed.
-fn normal(text: &str) -> String {
+fn normalize_address(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_bytes();
-    while let Some((&first, behind)) = rest.split_first() {
-        let code = (first == b'%').then(|| code(behind)).flatten();
+    while let Some((&first, after)) = rest.split_first() {
+        let code = (first == b'%').then(|| decode_hex(after)).flatten();
         let byte = code.unwrap_or(first);
         let is_unreserved = byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
         if is_unreserved || (code.is_none() && byte.is_ascii_graphic()) {
@@ -81,36 +82,39 @@ fn normal(text: &str) -> String {
         } else {
             out.push_str(percent_encoding::percent_encode_byte(byte));
         }
-        rest = if code.is_some() { &behind[2..] } else { behind };
+        rest = if code.is_some() { &after[2..] } else { after };
     }
     out
 }
 
 /// Returns the byte that two hexadecimal digits encode.
-fn code(digits: &[u8]) -> Option<u8> {
-    let digit = |at: usize| digits.get(at).and_then(|&digit| char::from(digit).to_digit(16));
+fn decode_hex(digits: &[u8]) -> Option<u8> {
+    let digit = |index: usize| digits.get(index).and_then(|&digit| char::from(digit).to_digit(16));
     u8::try_from(digit(0)? << 4 | digit(1)?).ok()
 }
 
 /// Whether a pattern matches the beginning of an address, or all of it if the pattern ends in `$`; `*` matches any
 /// characters. Backtracks to the last `*` only, so that no pattern is slow.
-fn matches(pattern: &[u8], address: &[u8]) -> bool {
-    let (pattern, is_whole) = pattern.strip_suffix(b"$").map_or((pattern, false), |pattern| (pattern, true));
-    let (mut at, mut from) = (0, 0);
+fn matches_pattern(pattern: &[u8], address: &[u8]) -> bool {
+    let (pattern, must_match_end) = pattern.strip_suffix(b"$").map_or((pattern, false), |pattern| (pattern, true));
+    let (mut pattern_position, mut address_position) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     loop {
-        if at == pattern.len() && (!is_whole || from == address.len()) {
+        if pattern_position == pattern.len() && (!must_match_end || address_position == address.len()) {
             return true;
         }
-        if pattern.get(at) == Some(&b'*') {
-            star = Some((at, from));
-            at += 1;
-        } else if at < pattern.len() && address.get(from) == Some(&pattern[at]) {
-            (at, from) = (at + 1, from + 1);
+        if pattern.get(pattern_position) == Some(&b'*') {
+            star = Some((pattern_position, address_position));
+            pattern_position += 1;
+        } else if pattern_position < pattern.len() && address.get(address_position) == Some(&pattern[pattern_position])
+        {
+            (pattern_position, address_position) = (pattern_position + 1, address_position + 1);
         } else {
-            let Some((back, taken)) = star.filter(|(_, taken)| *taken < address.len()) else { return false };
-            star = Some((back, taken + 1));
-            (at, from) = (back + 1, taken + 1);
+            let Some((star_position, star_end)) = star.filter(|(_, star_end)| *star_end < address.len()) else {
+                return false;
+            };
+            star = Some((star_position, star_end + 1));
+            (pattern_position, address_position) = (star_position + 1, star_end + 1);
         }
     }
 }
@@ -175,7 +179,7 @@ mod tests {
         assert!(!Robots::parse(b"User-agent: *\nDisallow: /").allows("/x"));
         assert!(
             Robots::parse(b"User-agent: docwharf\nDisallow:\n\nUser-agent: *\nDisallow: /").allows("/x"),
-            "nothing is"
+            "an empty Disallow allows everything"
         );
         // An empty line ends no group.
         assert!(!Robots::parse(b"User-agent: docwharf\n\nUser-agent: x\nDisallow: /").allows("/x"));
@@ -184,7 +188,11 @@ mod tests {
 
     #[test]
     fn stars_are_not_slow() {
-        assert!(!matches("*a".repeat(500).as_bytes(), "b".repeat(2000).as_bytes()));
-        assert!(matches(b"/*/*/c$", b"/a/b/c/c") && !matches(b"/*/c$", b"/a/c/d") && matches(b"*", b""));
+        assert!(!matches_pattern("*a".repeat(500).as_bytes(), "b".repeat(2000).as_bytes()));
+        assert!(
+            matches_pattern(b"/*/*/c$", b"/a/b/c/c")
+                && !matches_pattern(b"/*/c$", b"/a/c/d")
+                && matches_pattern(b"*", b"")
+        );
     }
 }

@@ -7,21 +7,21 @@ use docwharf_site::external::character_references::resolve_references;
 /// Maximum bytes of an element up to the end of its address; a longer one is ignored.
 const MAX_LOC_BYTES: usize = 8 << 10;
 
-/// Calls `tell` for each address in an XML document, if that is a sitemap or a sitemap index: pages, or further
+/// Calls `visit` for each address in an XML document, if that is a sitemap or a sitemap index: pages, or further
 /// sitemaps.
-pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
+pub fn visit_sitemap_addresses(body: &[u8], visit: &mut dyn FnMut(&str)) {
     let text = String::from_utf8_lossy(body);
     let mut is_sitemap = false;
     let mut rest = &*text;
-    while let Some(at) = rest.find('<') {
-        rest = &rest[at..];
+    while let Some(position) = rest.find('<') {
+        rest = &rest[position..];
         if let Some(comment) = rest.strip_prefix("<!--") {
-            rest = comment.split_once("-->").map_or("", |(_, behind)| behind);
+            rest = comment.split_once("-->").map_or("", |(_, after)| after);
             continue;
         }
         let end = rest.find('>').map_or(rest.len(), |end| end + 1);
-        let (tag, behind) = rest.split_at(end);
-        rest = behind;
+        let (tag, after) = rest.split_at(end);
+        rest = after;
         if tag.starts_with("<?") || tag.starts_with("<!") || tag.starts_with("</") {
             continue;
         }
@@ -32,8 +32,8 @@ pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
             _ if !is_sitemap => return,
             // `image:loc` and similar elements do not name pages, but they do name addresses of the site.
             Some("loc") => {
-                if let Some(address) = content(&rest[..rest.floor_char_boundary(MAX_LOC_BYTES)]) {
-                    tell(&address);
+                if let Some(address) = element_text(&rest[..rest.floor_char_boundary(MAX_LOC_BYTES)]) {
+                    visit(&address);
                 }
             }
             _ => {}
@@ -42,7 +42,7 @@ pub fn addresses(body: &[u8], tell: &mut dyn FnMut(&str)) {
 }
 
 /// Returns the text up to the end of its element.
-fn content(rest: &str) -> Option<Cow<'_, str>> {
+fn element_text(rest: &str) -> Option<Cow<'_, str>> {
     if let Some(data) = rest.trim_start().strip_prefix("<![CDATA[") {
         return Some(data.split_once("]]>")?.0.trim().into());
     }
@@ -58,7 +58,7 @@ mod tests {
     fn addresses_are_found_in_sitemaps_and_nowhere_else() {
         let read = |text: &str| {
             let mut all = Vec::new();
-            addresses(text.as_bytes(), &mut |address| all.push(address.to_owned()));
+            visit_sitemap_addresses(text.as_bytes(), &mut |address| all.push(address.to_owned()));
             all
         };
         let text = "<?xml version='1.0'?><!-- <urlset> --><s:urlset xmlns:s='x'><s:url><s:loc> http://a/b?c=1&amp;d </s:loc>\
@@ -76,7 +76,7 @@ mod tests {
     fn an_element_without_end_is_looked_through_once_and_not_for_each_of_its_beginnings() {
         let text = format!("<urlset>{}]]>", "<loc><![CDATA[".repeat(2 << 16));
         let mut bytes = 0;
-        addresses(text.as_bytes(), &mut |address| bytes += address.len());
+        visit_sitemap_addresses(text.as_bytes(), &mut |address| bytes += address.len());
         assert!(bytes < MAX_LOC_BYTES * MAX_LOC_BYTES, "{bytes} of a text of {}", text.len());
     }
 }

@@ -25,16 +25,16 @@ impl BodySpool {
         Ok(BodySpool { file: tempfile::tempfile_in(folder)?, len: 0 })
     }
 
-    pub(super) fn put(&mut self, body: &[u8]) -> io::Result<SpoolRange> {
-        let place = SpoolRange { start: self.len, len: body.len() };
-        self.file.write_all_at(body, place.start)?;
+    pub(super) fn append(&mut self, body: &[u8]) -> io::Result<SpoolRange> {
+        let range = SpoolRange { start: self.len, len: body.len() };
+        self.file.write_all_at(body, range.start)?;
         self.len += body.len() as u64;
-        Ok(place)
+        Ok(range)
     }
 
-    pub(super) fn get(&self, place: SpoolRange) -> io::Result<Vec<u8>> {
-        let mut body = vec![0; place.len];
-        self.file.read_exact_at(&mut body, place.start)?;
+    pub(super) fn read(&self, range: SpoolRange) -> io::Result<Vec<u8>> {
+        let mut body = vec![0; range.len];
+        self.file.read_exact_at(&mut body, range.start)?;
         Ok(body)
     }
 }

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode_str;
 use url::Url;
 
-use docwharf_base::secret::{Scrubber, Secret};
+use docwharf_base::secret::{Secret, SecretRedactor};
 
 use super::GitError;
 
@@ -25,48 +25,48 @@ pub(super) struct RepositoryAddress {
     /// The address that git gets: without credentials, except for a plain user name of ssh.
     pub(super) plain: String,
     /// The redacted address, for messages.
-    pub(super) shown: String,
+    pub(super) redacted: String,
     pub(super) credentials: Option<GitCredentials>,
-    scrubber: Scrubber,
+    redactor: SecretRedactor,
 }
 
 impl RepositoryAddress {
     /// Parses the configured address.
-    pub(super) fn read(repository: &str) -> Result<RepositoryAddress, GitError> {
-        let shown = redact(repository);
-        split(repository)
+    pub(super) fn parse(repository: &str) -> Result<RepositoryAddress, GitError> {
+        let redacted = redact(repository);
+        split_credentials(repository)
             .map(|(plain, credentials)| {
-                let mut scrubber = Scrubber::default();
+                let mut redactor = SecretRedactor::default();
                 if let Some(GitCredentials { user, password, .. }) = &credentials {
-                    scrubber.hide(password);
+                    redactor.hide(password);
                     // Some servers accept a token as the user name.
-                    scrubber.hide(user);
+                    redactor.hide(user);
                 }
-                RepositoryAddress { plain, shown: shown.clone(), credentials, scrubber }
+                RepositoryAddress { plain, redacted: redacted.clone(), credentials, redactor }
             })
-            .map_err(|why| GitError::Repository { repository: shown, why })
+            .map_err(|reason| GitError::Repository { repository: redacted, reason })
     }
 
     /// Removes secrets from the output of git.
-    pub(super) fn scrub(&self, text: &str) -> String {
-        redact(&self.scrubber.scrub(text))
+    pub(super) fn redact(&self, text: &str) -> String {
+        redact(&self.redactor.redact(text))
     }
 }
 
-/// Separates the address that git gets from the credentials that it gets apart.
-fn split(repository: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
+/// Separates the address that git gets from the credentials.
+fn split_credentials(repository: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
     if repository.is_empty() {
         return Err("it is empty");
     }
     if repository.starts_with('-') {
-        return Err("it begins with a hyphen, like an option");
+        return Err("it begins with a hyphen, like a command line option");
     }
     if repository.contains(char::is_control) {
-        return Err("it has a control character in it");
+        return Err("it contains a control character");
     }
     let before_colon = repository.split(':').next().unwrap_or_default();
     if repository[before_colon.len()..].starts_with("::") && before_colon.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        return Err("its protocol may run programs; https, http, ssh, git, file, host:path and paths are taken");
+        return Err("its protocol may run programs; allowed are https, http, ssh, git, file, host:path and paths");
     }
     if let Some((scheme, rest)) = repository.split_once("://") {
         return split_url(repository, scheme, rest);
@@ -80,29 +80,34 @@ fn split(repository: &str) -> Result<(String, Option<GitCredentials>), &'static 
     Ok((path.into_os_string().into_string().map_err(|_| "the path is not UTF-8")?, None))
 }
 
-fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
+/// Separates a URL from its credentials. `rest` is the part of the URL after `://`.
+fn split_url(url_text: &str, scheme: &str, rest: &str) -> Result<(String, Option<GitCredentials>), &'static str> {
     if !PROTOCOLS.contains(&scheme) {
-        return Err("its protocol is not taken; https, http, ssh, git, file, host:path and paths are");
+        return Err("its protocol is not supported; allowed are https, http, ssh, git, file, host:path and paths");
     }
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let Some((user_info, host)) = rest[..end].rsplit_once('@') else {
-        return Ok((whole.to_owned(), None));
+        return Ok((url_text.to_owned(), None));
     };
     if !scheme.starts_with("http") {
         let is_user_only = !user_info.contains(':');
-        return if is_user_only { Ok((whole.to_owned(), None)) } else { Err("only http takes a password in the URL") };
+        return if is_user_only {
+            Ok((url_text.to_owned(), None))
+        } else {
+            Err("only an http or https URL may contain a password")
+        };
     }
     if host.is_empty() {
         // A WHATWG URL parser takes the first path segment as the host.
-        return Err("it names no host");
+        return Err("it has no host");
     }
     let plain = format!("{scheme}://{host}{}", &rest[end..]);
-    let url = Url::parse(&plain).map_err(|_| "it is no URL")?;
+    let url = Url::parse(&plain).map_err(|_| "it is not a URL")?;
     let (user, password) = user_info.split_once(':').unwrap_or((user_info, ""));
     let decode = |text: &str| match percent_decode_str(text).decode_utf8() {
         // The credential helper protocol of git is line-based (gitcredentials(7)).
         Ok(text) if !text.contains(char::is_control) => Ok(Secret::new(text.into_owned())),
-        _ => Err("user or password are not UTF-8, or have a control character in them"),
+        _ => Err("the user or the password is not UTF-8 or contains a control character"),
     };
     let origin = url.origin().ascii_serialization();
     Ok((plain, Some(GitCredentials { origin, user: decode(user)?, password: decode(password)? })))
@@ -110,30 +115,30 @@ fn split_url(whole: &str, scheme: &str, rest: &str) -> Result<(String, Option<Gi
 
 /// Returns the text with the user info and the query of each URL replaced by `***`. The user name `git` is not secret.
 pub(super) fn redact(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
+    let mut redacted = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (before, after) = rest.split_at(at + 3);
-        shown.push_str(before);
+    while let Some(position) = rest.find("://") {
+        let (before, after) = rest.split_at(position + 3);
+        redacted.push_str(before);
         let is_end = |c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '<' | '>' | '`');
         let url = &after[..after.find(is_end).unwrap_or(after.len())];
-        // A password may contain an unescaped `/`, `?` or `#`; then only the last `@` tells where it ends. Removing too
+        // A password may contain an unescaped `/`, `?` or `#`; then only the last `@` shows where it ends. Removing too
         // much is better than removing too little.
         let user_info = url.rfind('@').unwrap_or(0);
         if user_info > 0 && &url[..user_info] != "git" {
-            shown.push_str("***");
+            redacted.push_str("***");
             rest = &after[user_info..];
         } else {
             rest = after;
         }
-        let left = &after[after.len() - rest.len()..url.len()];
-        if let Some(query) = left.find('?') {
-            shown.push_str(&left[..=query]);
-            shown.push_str("***");
+        let remaining = &after[after.len() - rest.len()..url.len()];
+        if let Some(query) = remaining.find('?') {
+            redacted.push_str(&remaining[..=query]);
+            redacted.push_str("***");
             rest = &after[url.len()..];
         }
     }
-    shown + rest
+    redacted + rest
 }
 
 #[cfg(test)]
@@ -142,20 +147,20 @@ mod tests {
 
     #[test]
     fn what_git_is_given_has_no_password() {
-        let address = RepositoryAddress::read("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
+        let address = RepositoryAddress::parse("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
         assert_eq!(address.plain, "https://Host.example:8443/a/b.git");
         let credentials = address.credentials.as_ref().unwrap();
         assert_eq!(credentials.origin, "https://host.example:8443");
         assert_eq!((credentials.user.expose(), credentials.password.expose()), ("user", "p@ss:w0rd"));
         assert!(!format!("{address:?}").contains("w0rd"), "{address:?}");
-        let token = RepositoryAddress::read("https://ghp_0123456789@host.example/a.git").unwrap();
+        let token = RepositoryAddress::parse("https://ghp_0123456789@host.example/a.git").unwrap();
         assert_eq!(token.plain, "https://host.example/a.git");
-        assert_eq!(token.scrub("bad token ghp_0123456789!"), "bad token ***!");
+        assert_eq!(token.redact("bad token ghp_0123456789!"), "bad token ***!");
     }
 
     #[test]
     fn what_people_see_has_no_password() {
-        let shown = [
+        let cases = [
             ("https://u:hunter22@host/a.git", "https://***@host/a.git"),
             ("see https://tok@host/a and http://x:y@z/b.", "see https://***@host/a and http://***@z/b."),
             ("https://u:p/a?s#s@host/a", "https://***@host/a"),
@@ -167,7 +172,7 @@ mod tests {
             ("'https://u:p@host/'", "'https://***@host/'"),
             ("://@", "://@"),
         ];
-        for (text, expected) in shown {
+        for (text, expected) in cases {
             assert_eq!(redact(text), expected);
         }
     }
@@ -184,10 +189,10 @@ mod tests {
             "/srv/a:b",
             "./c:d",
         ] {
-            assert!(RepositoryAddress::read(good).is_ok(), "{good}");
+            assert!(RepositoryAddress::parse(good).is_ok(), "{good}");
         }
-        assert!(RepositoryAddress::read("a/b").unwrap().plain.ends_with("/a/b"));
-        assert!(RepositoryAddress::read("a/b").unwrap().plain.starts_with('/'));
+        assert!(RepositoryAddress::parse("a/b").unwrap().plain.ends_with("/a/b"));
+        assert!(RepositoryAddress::parse("a/b").unwrap().plain.starts_with('/'));
         let bad = [
             "",
             "-x",
@@ -203,7 +208,7 @@ mod tests {
             "https://u@/a",
         ];
         for text in bad {
-            let error = RepositoryAddress::read(text).unwrap_err().to_string();
+            let error = RepositoryAddress::parse(text).unwrap_err().to_string();
             assert!(error.starts_with("cannot use the repository ") && !error.contains("hunter22"), "{error}");
         }
     }

@@ -11,13 +11,13 @@ use std::process::Command;
 use docwharf_base::error_chain::OneLine;
 
 use super::address::{GitCredentials, PROTOCOLS, RepositoryAddress};
-use super::process::{ProgramLimits, ProgramResult, ProgramStop, run};
-use super::{Git, GitAuthor, GitCommit, GitError, NAMES, is_branch_name};
+use super::process::{ProgramLimits, ProgramResult, ProgramStop, run_program};
+use super::{GitAuthor, GitCommit, GitError, GitSource, MAX_LISTED_FILES, is_branch_name};
 
-/// Local reference of the fetched branch: its own name may be too long for a file.
-const HEAD: &str = "refs/heads/head";
+/// Local reference of the fetched branch. The branch's own name may be too long for a file.
+const FETCHED_REF: &str = "refs/heads/head";
 /// Maximum length of a commit message in bytes; the rest is left out.
-const MESSAGE: usize = 16 * 1024;
+const MAX_MESSAGE_BYTES: usize = 16 * 1024;
 /// Environment variables that git inherits: where its programs are, how it reaches the network and which certificates
 /// it trusts.
 const INHERITED_VARIABLES: [&str; 14] = [
@@ -72,79 +72,79 @@ const CONFIGURATION: &str = r#"[core]
     allow = never
 "#;
 /// Credential helper: prints user name and password when git calls it with the argument `get`.
-const HELPER: &str = r#"!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \"$DOCWHARF_USER\" \"$DOCWHARF_PASSWORD\"; }; f"#;
+const CREDENTIAL_HELPER: &str = r#"!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \"$DOCWHARF_USER\" \"$DOCWHARF_PASSWORD\"; }; f"#;
 
 /// Head commit of a branch that was checked out.
 #[derive(Debug)]
 pub(super) struct BranchHead {
     pub(super) commit: GitCommit,
     /// Commit time in seconds since 1970.
-    pub(super) made: i64,
+    pub(super) committed_at: i64,
 }
 
-/// Runs the `git` program for one repository.
+/// Client of one repository, which runs the `git` program.
 #[derive(Debug)]
 pub(super) struct GitClient<'a> {
-    git: &'a Git,
+    git: &'a GitSource,
     address: &'a RepositoryAddress,
     /// Folder with the configuration of git.
     home: PathBuf,
     /// Folder for fetched objects (`GIT_DIR`).
     repository: PathBuf,
-    bounds: &'a ProgramLimits<'a>,
+    limits: &'a ProgramLimits<'a>,
 }
 
 impl<'a> GitClient<'a> {
     /// Writes the configuration. `home` must not exist yet.
     pub(super) fn new(
-        git: &'a Git,
+        git: &'a GitSource,
         address: &'a RepositoryAddress,
         home: PathBuf,
-        bounds: &'a ProgramLimits<'a>,
+        limits: &'a ProgramLimits<'a>,
     ) -> Result<GitClient<'a>, GitError> {
-        fs::DirBuilder::new().mode(0o700).create(&home).map_err(GitError::io("make", &home))?;
+        fs::DirBuilder::new().mode(0o700).create(&home).map_err(GitError::io_error("make", &home))?;
         let file = home.join(".gitconfig");
-        fs::write(&file, configuration(address.credentials.as_ref())).map_err(GitError::io("write", &file))?;
-        Ok(GitClient { git, address, home, repository: bounds.space.join("git"), bounds })
+        fs::write(&file, configuration(address.credentials.as_ref())).map_err(GitError::io_error("write", &file))?;
+        Ok(GitClient { git, address, home, repository: limits.space.join("git"), limits })
     }
 
     /// Returns the current branches of the repository, each with its commit id.
-    pub(super) fn branches(&self) -> Result<BTreeMap<String, String>, GitError> {
-        let place = self.address.plain.as_str();
-        let listed = self.run("list the branches of", &["ls-remote", "--heads", "--refs", "--", place], None)?;
-        let listed = String::from_utf8_lossy(&listed);
-        let branch = |line: &str| {
+    pub(super) fn list_branches(&self) -> Result<BTreeMap<String, String>, GitError> {
+        let repository = self.address.plain.as_str();
+        let output = self.run("list the branches of", &["ls-remote", "--heads", "--refs", "--", repository], None)?;
+        let output = String::from_utf8_lossy(&output);
+        let parse_line = |line: &str| {
             let (sha, name) = line.split_once('\t')?;
             let name = name.strip_prefix("refs/heads/")?;
             is_branch_name(name).then(|| (name.to_owned(), sha.to_owned()))
         };
-        Ok(listed.lines().filter_map(branch).collect())
+        Ok(output.lines().filter_map(parse_line).collect())
     }
 
     /// Fetches the head of a branch and writes its files to `site`, which must not exist yet.
     pub(super) fn check_out(&self, branch: &str, site: &Path) -> Result<BranchHead, GitError> {
-        fs::create_dir(site).map_err(GitError::io("make", site))?;
-        self.run("prepare a folder for", &["init", "--quiet", "--template="], Some(site))?;
+        fs::create_dir(site).map_err(GitError::io_error("make", site))?;
+        self.run("create a local repository for", &["init", "--quiet", "--template="], Some(site))?;
         self.fetch(branch, site)?;
-        let head = self.head(branch, site)?;
-        self.run("check out", &["checkout", "--quiet", "--force", "--detach", HEAD, "--"], Some(site))?;
+        let head = self.read_head(branch, site)?;
+        self.run("check out", &["checkout", "--quiet", "--force", "--detach", FETCHED_REF, "--"], Some(site))?;
         let short = head.commit.sha.get(..12).unwrap_or_default();
-        self.bounds.watch.log_line(format!("{branch} is at {short}: {}", subject(&head.commit.message)));
+        self.limits.context.log_line(format!("{branch} is at {short}: {}", subject(&head.commit.message)));
         Ok(head)
     }
 
     /// Removes the folders with objects and configuration.
-    pub(super) fn remove(&self) -> Result<(), GitError> {
+    pub(super) fn remove_folders(&self) -> Result<(), GitError> {
         for folder in [&self.repository, &self.home] {
-            fs::remove_dir_all(folder).map_err(GitError::io("remove", folder))?;
+            fs::remove_dir_all(folder).map_err(GitError::io_error("remove", folder))?;
         }
         Ok(())
     }
 
     /// Fetches the newest commit and its parents, without any further history.
     fn fetch(&self, branch: &str, site: &Path) -> Result<(), GitError> {
-        let refs = format!("+refs/heads/{branch}:{HEAD}");
-        let place = self.address.plain.as_str();
+        let refs = format!("+refs/heads/{branch}:{FETCHED_REF}");
+        let repository = self.address.plain.as_str();
         let arguments = [
             "fetch",
             "--quiet",
@@ -153,75 +153,79 @@ impl<'a> GitClient<'a> {
             "--no-recurse-submodules",
             "--update-head-ok",
             "--",
-            place,
+            repository,
             &refs,
         ];
-        let failed = match self.run("fetch from", &arguments, Some(site)) {
-            Err(failed @ GitError::Git { .. }) => failed,
+        let fetch_error = match self.run("fetch from", &arguments, Some(site)) {
+            Err(error @ GitError::Git { .. }) => error,
             other => return other.map(drop),
         };
         // The message for a missing branch differs between versions of git.
-        match self.branches() {
-            // A repository without any branch is more likely being set up again.
+        match self.list_branches() {
+            // A repository without any branch is more likely being set up again than missing this one.
             Ok(branches) if !branches.is_empty() && !branches.contains_key(branch) => {
-                Err(GitError::NoBranch { repository: self.address.shown.clone(), branch: branch.to_owned() })
+                Err(GitError::NoBranch { repository: self.address.redacted.clone(), branch: branch.to_owned() })
             }
-            _ => Err(failed),
+            _ => Err(fetch_error),
         }
     }
 
-    fn head(&self, branch: &str, site: &Path) -> Result<BranchHead, GitError> {
+    /// Reads the fetched commit and the files that it changes.
+    fn read_head(&self, branch: &str, site: &Path) -> Result<BranchHead, GitError> {
         let format = "--format=%H%x00%P%x00%an%x00%ae%x00%ct%x00%B";
-        let told = self.run("read the head of", &["log", "-1", "--no-color", format, HEAD, "--"], Some(site))?;
-        let told = String::from_utf8_lossy(&told);
-        let mut fields = told.splitn(6, '\0');
-        let mut field = || fields.next().unwrap_or_default();
-        let [sha, parents, name, email, made, message] = [field(), field(), field(), field(), field(), field()];
+        let output =
+            self.run("read the head of", &["log", "-1", "--no-color", format, FETCHED_REF, "--"], Some(site))?;
+        let output = String::from_utf8_lossy(&output);
+        let mut fields = output.splitn(6, '\0');
+        let mut next_field = || fields.next().unwrap_or_default();
+        let [sha, parents, name, email, committed_at, message] = std::array::from_fn(|_| next_field());
         let author = (!name.is_empty() || !email.is_empty())
-            .then(|| GitAuthor { name: cut(name, 256).to_owned(), email: cut(email, 256).to_owned() });
+            .then(|| GitAuthor { name: truncate(name, 256).to_owned(), email: truncate(email, 256).to_owned() });
         let mut commit = GitCommit {
             sha: sha.to_owned(),
             branch: branch.to_owned(),
-            message: cut(message.trim_end(), MESSAGE).to_owned(),
+            message: truncate(message.trim_end(), MAX_MESSAGE_BYTES).to_owned(),
             author,
             added: Vec::new(),
             modified: Vec::new(),
             removed: Vec::new(),
         };
-        let compare = ["diff-tree", "-r", "-z", "--no-commit-id", "--name-status", "--no-renames", "--no-ext-diff"];
-        let compare = match parents.split(' ').next() {
-            Some(parent) if !parent.is_empty() => [&compare[..], &[parent, sha, "--"]].concat(),
-            _ => [&compare[..], &["--root", sha, "--"]].concat(),
+        let diff_tree = ["diff-tree", "-r", "-z", "--no-commit-id", "--name-status", "--no-renames", "--no-ext-diff"];
+        let arguments = match parents.split(' ').next() {
+            Some(parent) if !parent.is_empty() => [&diff_tree[..], &[parent, sha, "--"]].concat(),
+            _ => [&diff_tree[..], &["--root", sha, "--"]].concat(),
         };
-        take_names(&self.run("compare the head of", &compare, Some(site))?, &mut commit);
-        Ok(BranchHead { commit, made: made.parse().unwrap_or_default() })
+        add_file_names(&self.run("compare the head of", &arguments, Some(site))?, &mut commit);
+        Ok(BranchHead { commit, committed_at: committed_at.parse().unwrap_or_default() })
     }
 
     /// Runs git and returns its standard output; its standard error goes to the log.
     fn run(&self, doing: &'static str, arguments: &[&str], site: Option<&Path>) -> Result<Vec<u8>, GitError> {
-        let watch = self.bounds.watch;
-        watch.log_line(format!("$ git {}", OneLine(&self.address.scrub(&arguments.join(" ")))));
-        let mut command = self.command();
+        let context = self.limits.context;
+        context.log_line(format!("$ git {}", OneLine(&self.address.redact(&arguments.join(" ")))));
+        let mut command = self.git_command();
         if let Some(site) = site {
             command.env("GIT_DIR", &self.repository).env("GIT_WORK_TREE", site).current_dir(site);
         }
-        let ended =
-            run(command.args(arguments), true, self.bounds, &mut |line| watch.log_line(self.address.scrub(line)));
-        let ProgramResult { status, output, last } = match ended {
-            Err(ProgramStop::Start(_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
+        let result = run_program(command.args(arguments), true, self.limits, &mut |line| {
+            context.log_line(self.address.redact(line));
+        });
+        let ProgramResult { status, output, last_lines } = match result {
+            Err(ProgramStop::StartFailed(_, error)) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(GitError::NotInstalled);
             }
-            other => other.map_err(|cut| GitError::cut("git", self.git, cut))?,
+            result => result.map_err(|stop| GitError::from_stop("git", self.git, stop))?,
         };
         if status.success() {
             return Ok(output);
         }
-        watch.log_line(format!("git ended with {status}"));
-        let said = if last.is_empty() { status.to_string() } else { self.address.scrub(&last) };
-        Err(GitError::Git { doing, repository: self.address.shown.clone(), said })
+        context.log_line(format!("git ended with {status}"));
+        let output = if last_lines.is_empty() { status.to_string() } else { self.address.redact(&last_lines) };
+        Err(GitError::Git { doing, repository: self.address.redacted.clone(), output })
     }
 
-    fn command(&self) -> Command {
+    /// Returns the command `git` with a clean environment.
+    fn git_command(&self) -> Command {
         let mut command = Command::new("git");
         command.env_clear().current_dir(&self.home);
         for name in INHERITED_VARIABLES {
@@ -229,15 +233,15 @@ impl<'a> GitClient<'a> {
                 command.env(name, value);
             }
         }
-        let set = |text: &'static str| OsStr::new(text);
+        let value = |text: &'static str| OsStr::new(text);
         command
             .env("HOME", &self.home)
             .env("GIT_CONFIG_GLOBAL", self.home.join(".gitconfig"))
-            .envs([("GIT_CONFIG_NOSYSTEM", set("1")), ("GIT_ATTR_NOSYSTEM", set("1"))])
+            .envs([("GIT_CONFIG_NOSYSTEM", value("1")), ("GIT_ATTR_NOSYSTEM", value("1"))])
             .env("GIT_ALLOW_PROTOCOL", PROTOCOLS.join(":"))
-            // No user is there to answer a prompt.
-            .envs([("GIT_TERMINAL_PROMPT", set("0")), ("GIT_ASKPASS", set("")), ("SSH_ASKPASS", set(""))])
-            .envs([("GIT_SSH_COMMAND", set("ssh -o BatchMode=yes")), ("GIT_LFS_SKIP_SMUDGE", set("1"))])
+            // No user can answer a prompt.
+            .envs([("GIT_TERMINAL_PROMPT", value("0")), ("GIT_ASKPASS", value("")), ("SSH_ASKPASS", value(""))])
+            .envs([("GIT_SSH_COMMAND", value("ssh -o BatchMode=yes")), ("GIT_LFS_SKIP_SMUDGE", value("1"))])
             .env("LC_ALL", "C");
         if let Some(GitCredentials { user, password, .. }) = &self.address.credentials {
             command.env("DOCWHARF_USER", user.expose()).env("DOCWHARF_PASSWORD", password.expose());
@@ -255,21 +259,21 @@ fn configuration(credentials: Option<&GitCredentials>) -> String {
     if let Some(GitCredentials { origin, .. }) = credentials {
         // The helper is set for this origin only, so no other host gets the credentials, whatever the redirects. An
         // origin contains neither quotes nor backslashes.
-        let _ = write!(text, "[credential \"{origin}\"]\n    helper = \"{HELPER}\"\n");
+        let _ = write!(text, "[credential \"{origin}\"]\n    helper = \"{CREDENTIAL_HELPER}\"\n");
     }
     text
 }
 
 /// Adds the file names that `diff-tree -z --name-status` prints to a commit.
-fn take_names(told: &[u8], commit: &mut GitCommit) {
-    let mut fields = told.split(|byte| *byte == 0);
+fn add_file_names(output: &[u8], commit: &mut GitCommit) {
+    let mut fields = output.split(|byte| *byte == 0);
     while let (Some(status), Some(name)) = (fields.next(), fields.next()) {
         let names = match status.first() {
             Some(b'A') => &mut commit.added,
             Some(b'D') => &mut commit.removed,
             _ => &mut commit.modified,
         };
-        if names.len() < NAMES {
+        if names.len() < MAX_LISTED_FILES {
             names.push(String::from_utf8_lossy(name).into_owned());
         }
     }
@@ -277,12 +281,12 @@ fn take_names(told: &[u8], commit: &mut GitCommit) {
 
 /// Returns the first line of a message, shortened for the log.
 fn subject(message: &str) -> String {
-    OneLine(cut(message.lines().next().unwrap_or_default(), 200)).to_string()
+    OneLine(truncate(message.lines().next().unwrap_or_default(), 200)).to_string()
 }
 
-/// Returns at most `most` bytes of a text.
-fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
+/// Returns at most `max_bytes` bytes of a text.
+fn truncate(text: &str, max_bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(max_bytes)]
 }
 
 #[cfg(test)]
@@ -303,23 +307,23 @@ mod tests {
 
     #[test]
     fn names_of_files_are_told_by_what_became_of_them() {
-        let mut told = commit();
-        take_names("A\0a\nb\0M\0ü\0D\0c\0T\0link\0".as_bytes(), &mut told);
+        let mut changed = commit();
+        add_file_names("A\0a\nb\0M\0ü\0D\0c\0T\0link\0".as_bytes(), &mut changed);
         let expected = GitCommit {
             added: vec!["a\nb".into()],
             modified: vec!["ü".into(), "link".into()],
             removed: vec!["c".into()],
             ..commit()
         };
-        assert_eq!(told, expected);
+        assert_eq!(changed, expected);
         let many = (0..5000).map(|n| format!("A\0{n}\0")).collect::<Vec<_>>().concat();
-        take_names(many.as_bytes(), &mut told);
-        assert_eq!(told.added.len(), NAMES);
+        add_file_names(many.as_bytes(), &mut changed);
+        assert_eq!(changed.added.len(), MAX_LISTED_FILES);
     }
 
     #[test]
     fn only_the_host_of_the_url_is_told_the_password_and_the_file_does_not_hold_it() {
-        let address = RepositoryAddress::read("https://user:hunter22@host.example/a").unwrap();
+        let address = RepositoryAddress::parse("https://user:hunter22@host.example/a").unwrap();
         let text = configuration(address.credentials.as_ref());
         assert!(text.contains("[credential \"https://host.example\"]") && !text.contains("hunter22"), "{text}");
         assert!(!configuration(None).contains("DOCWHARF"));

@@ -33,7 +33,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use docwharf_base::model::units::show_size;
+use docwharf_base::model::units::format_size;
 
 use super::{JobContext, LimitReached, SharedResource};
 
@@ -46,13 +46,13 @@ pub use branch::is_branch_name;
 pub use sandbox::Sandbox;
 
 /// Maximum number of file names that a commit lists for each kind of change.
-const NAMES: usize = 1000;
+const MAX_LISTED_FILES: usize = 1000;
 /// Timeout for listing the branches of a repository.
-const LISTING: Duration = Duration::from_mins(1);
+const LIST_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// A repository, and how a site is built from a branch of it.
 #[derive(Clone)]
-pub struct Git {
+pub struct GitSource {
     /// A URL or a path.
     pub repository: String,
     /// The branch that exports are built from.
@@ -61,42 +61,42 @@ pub struct Git {
     pub build: Option<String>,
     /// The folder of the checkout that is the site after the build; without it, the checkout itself.
     pub output: Option<PathBuf>,
-    /// Folders that precede those of the system on the PATH of the build. In a sandbox they are read-only at the same
-    /// path. They are meant for tools that are installed outside `/usr`. Absolute paths.
+    /// Absolute paths of folders with tools that are installed outside `/usr`. They precede the folders of the system
+    /// on the PATH of the build. In a sandbox they are read-only at the same path.
     pub tools: Vec<PathBuf>,
-    /// Whether the build may use the network; without bubblewrap and namespaces it cannot be prevented.
-    pub network: bool,
-    /// Whether the build may run as this process's user if no sandbox is available.
-    pub allow_untrusted: bool,
+    /// Whether the build may use the network. Only the sandboxes with bubblewrap or namespaces can prevent it.
+    pub allows_network: bool,
+    /// Whether the build may run without a sandbox, as this process's user, if no sandbox is available.
+    pub allows_no_sandbox: bool,
     /// Maximum time of cloning and building together.
-    pub time: Duration,
+    pub max_duration: Duration,
     /// Maximum size of a checkout with its build, in bytes.
-    pub size: u64,
+    pub max_bytes: u64,
     /// Maximum memory of all processes of a build together, and of each of them, in bytes.
-    pub memory: u64,
+    pub max_memory_bytes: u64,
     /// Maximum number of processes of a build at a time.
-    pub processes: u64,
+    pub max_processes: u64,
 }
 
-impl fmt::Debug for Git {
+impl fmt::Debug for GitSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Git")
+        f.debug_struct("GitSource")
             .field("repository", &address::redact(&self.repository))
             .field("branch", &self.branch)
             .field("build", &self.build)
             .field("output", &self.output)
             .field("tools", &self.tools)
-            .field("network", &self.network)
-            .field("allow_untrusted", &self.allow_untrusted)
-            .field("time", &self.time)
-            .field("size", &self.size)
-            .field("memory", &self.memory)
-            .field("processes", &self.processes)
+            .field("allows_network", &self.allows_network)
+            .field("allows_no_sandbox", &self.allows_no_sandbox)
+            .field("max_duration", &self.max_duration)
+            .field("max_bytes", &self.max_bytes)
+            .field("max_memory_bytes", &self.max_memory_bytes)
+            .field("max_processes", &self.max_processes)
             .finish()
     }
 }
 
-/// Author of a commit, as the commit names them.
+/// Author of a commit, as the commit states it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GitAuthor {
     /// The name.
@@ -114,7 +114,7 @@ pub struct GitCommit {
     pub branch: String,
     /// Its subject and body, cut if long.
     pub message: String,
-    /// Its author, if it names one.
+    /// Its author, if it has one.
     pub author: Option<GitAuthor>,
     /// Files that its first parent does not have; at most the first 1000, as in the lists below.
     pub added: Vec<String>,
@@ -137,18 +137,18 @@ pub struct BuiltSite {
 #[derive(Debug, thiserror::Error)]
 pub enum GitError {
     /// The `git` program is not installed.
-    #[error("cannot run git: it is not on the PATH; install it (the package is called git everywhere)")]
+    #[error("cannot run git: it is not on the PATH; install the package git")]
     NotInstalled,
     /// The address of the repository is not accepted.
-    #[error("cannot use the repository {repository}: {why}")]
+    #[error("cannot use the repository {repository}: {reason}")]
     Repository {
         /// The redacted address of the repository.
         repository: String,
         /// The reason.
-        why: &'static str,
+        reason: &'static str,
     },
     /// No branch can have this name.
-    #[error("{0:?} is no name that a branch can have")]
+    #[error("{0:?} is not a valid name of a branch")]
     BranchName(String),
     /// The repository has no such branch.
     #[error("{repository} has no branch {branch:?}")]
@@ -159,27 +159,27 @@ pub enum GitError {
         branch: String,
     },
     /// The `git` program failed.
-    #[error("cannot {doing} {repository}: git says: {said}")]
+    #[error("cannot {doing} {repository}: git printed: {output}")]
     Git {
         /// The attempted operation.
         doing: &'static str,
         /// The redacted address of the repository.
         repository: String,
         /// Its last lines of output.
-        said: String,
+        output: String,
     },
     /// The build command failed.
-    #[error("the build {build:?} failed: {how}{}{said}", if said.is_empty() { "" } else { "; it ends with: " })]
+    #[error("the build {build:?} failed: {exit}{}{output}", if output.is_empty() { "" } else { "; its last output: " })]
     Build {
         /// The command.
         build: String,
         /// Its exit code or signal.
-        how: String,
+        exit: String,
         /// Its last lines of output.
-        said: String,
+        output: String,
     },
     /// Cloning and building took longer than allowed.
-    #[error("{doing} was ended: cloning and building took longer than {} s together; give it more time", time.as_secs())]
+    #[error("{doing} was ended: cloning and building took longer than {} s together; allow more time (buildTime)", time.as_secs())]
     Time {
         /// The operation that was running.
         doing: &'static str,
@@ -187,7 +187,7 @@ pub enum GitError {
         time: Duration,
     },
     /// Checkout and build took more space than allowed.
-    #[error("{doing} was ended: checkout and build take more than {}; allow a larger size", show_size(*size))]
+    #[error("{doing} was ended: checkout and build take more than {}; allow a larger size (buildSize)", format_size(*size))]
     Size {
         /// The operation that was running.
         doing: &'static str,
@@ -195,7 +195,7 @@ pub enum GitError {
         size: u64,
     },
     /// The processes took more memory than allowed.
-    #[error("{doing} was ended: its processes take more than {} of memory; make it take less, or allow more (limits.organization.buildMemory)", show_size(*memory))]
+    #[error("{doing} was ended: its processes use more than {} of memory; reduce that, or raise the limit (limits.organization.buildMemory)", format_size(*memory))]
     Memory {
         /// The operation that was running.
         doing: &'static str,
@@ -204,7 +204,7 @@ pub enum GitError {
     },
     /// The build started more processes than allowed.
     #[error(
-        "{doing} was ended: it has more than {processes} processes; make it start fewer, or allow more (limits.organization.buildProcesses)"
+        "{doing} was ended: it has more than {processes} processes; reduce that, or raise the limit (limits.organization.buildProcesses)"
     )]
     Processes {
         /// The operation that was running.
@@ -213,18 +213,18 @@ pub enum GitError {
         processes: u64,
     },
     /// The build, together with all others, exceeds a limit.
-    #[error("{doing} was ended: {}; start it again later, or raise that limit", why.describe("builds", *resource))]
+    #[error("{doing} was ended: {}; start it again later, or raise that limit", reason.describe("builds", *resource))]
     Share {
         /// The operation that was running.
         doing: &'static str,
         /// The exhausted resource.
         resource: SharedResource,
         /// The reached limit: that of the organization, or that of all together.
-        why: LimitReached,
+        reason: LimitReached,
     },
     /// The size of the written files cannot be measured.
-    #[error("{doing} was ended: what it has written cannot be measured because {} cannot be read", path.display())]
-    Hidden {
+    #[error("{doing} was ended: the size of its files cannot be measured because {} cannot be read", path.display())]
+    Unmeasurable {
         /// The operation that was running.
         doing: &'static str,
         /// The path that cannot be read.
@@ -235,20 +235,20 @@ pub enum GitError {
     },
     /// The operation was cancelled.
     #[error("{0} was cancelled")]
-    Over(&'static str),
+    Cancelled(&'static str),
     /// No sandbox is usable, and the configuration does not allow a build without one.
     #[error(
-        "there is no sandbox for the build ({0}); install bubblewrap, or set allowUntrusted = true if whoever may push to \
-             the repository may also do all that this process may"
+        "there is no sandbox for the build ({0}); install bubblewrap, or set allowUntrusted = true if every user who may \
+             push to the repository may also do everything that this process may do"
     )]
     NoSandbox(String),
     /// The folder of the site is missing, or is not a folder within the checkout.
-    #[error("the site should be in the folder {:?} of the checkout, and {why}", output.display().to_string())]
+    #[error("cannot use the folder {:?} of the checkout as the site: {reason}", output.display().to_string())]
     Output {
         /// The configured folder.
         output: PathBuf,
         /// The reason.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A file or program cannot be used.
     #[error("cannot {doing} {}", path.display())]
@@ -264,78 +264,83 @@ pub enum GitError {
 }
 
 impl GitError {
-    fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> GitError {
+    fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> GitError {
         let path = path.to_owned();
         move |source| GitError::Io { doing, path, source }
     }
 
     /// Converts the reason why a program was ended to an error.
-    fn cut(doing: &'static str, git: &Git, cut: ProgramStop) -> GitError {
-        match cut {
-            ProgramStop::Over => GitError::Over(doing),
-            ProgramStop::Time => GitError::Time { doing, time: git.time },
-            ProgramStop::Size => GitError::Size { doing, size: git.size },
-            ProgramStop::Memory => GitError::Memory { doing, memory: git.memory },
-            ProgramStop::Processes => GitError::Processes { doing, processes: git.processes },
-            ProgramStop::Share(resource, why) => GitError::Share { doing, resource, why },
-            ProgramStop::Hidden(path, source) => GitError::Hidden { doing, path, source },
-            ProgramStop::Start(program, source) => GitError::Io { doing: "run", path: program, source },
+    fn from_stop(doing: &'static str, git: &GitSource, stop: ProgramStop) -> GitError {
+        match stop {
+            ProgramStop::Cancelled => GitError::Cancelled(doing),
+            ProgramStop::Time => GitError::Time { doing, time: git.max_duration },
+            ProgramStop::Size => GitError::Size { doing, size: git.max_bytes },
+            ProgramStop::Memory => GitError::Memory { doing, memory: git.max_memory_bytes },
+            ProgramStop::Processes => GitError::Processes { doing, processes: git.max_processes },
+            ProgramStop::Share(resource, reason) => GitError::Share { doing, resource, reason },
+            ProgramStop::Unmeasurable(path, source) => GitError::Unmeasurable { doing, path, source },
+            ProgramStop::StartFailed(program, source) => GitError::Io { doing: "run", path: program, source },
         }
     }
 }
 
-/// Builds a site from the head of a branch. Blocks for at most `git.time` plus the time to remove files. `space` is an
-/// empty folder that the caller removes. `watch` gets the log, and can cancel the build.
-pub fn build_site(git: &Git, branch: &str, space: &Path, watch: &JobContext) -> Result<BuiltSite, GitError> {
-    make_among(&Sandbox::ALL, git, branch, space, watch)
+/// Builds a site from the head of a branch. Blocks for at most `git.max_duration` plus the time to remove files.
+/// `space` is an empty folder that the caller removes. `context` gets the log, and can cancel the build.
+pub fn build_site(git: &GitSource, branch: &str, space: &Path, context: &JobContext) -> Result<BuiltSite, GitError> {
+    build_site_in(&Sandbox::ALL, git, branch, space, context)
 }
 
-/// Does [`make`] in the first usable one of these sandboxes.
-pub fn make_among(
+/// Does the same as [`build_site`], with the first usable one of these sandboxes.
+pub fn build_site_in(
     sandboxes: &[Sandbox],
-    git: &Git,
+    git: &GitSource,
     branch: &str,
     space: &Path,
-    watch: &JobContext,
+    context: &JobContext,
 ) -> Result<BuiltSite, GitError> {
-    let space = space.canonicalize().map_err(GitError::io("find", space))?;
-    let bounds = ProgramLimits::new(git, watch, git.time, &space);
+    let space = space.canonicalize().map_err(GitError::io_error("find", space))?;
+    let limits = ProgramLimits::new(git, context, git.max_duration, &space);
     if !is_branch_name(branch) {
         return Err(GitError::BranchName(branch.to_owned()));
     }
     let site = space.join("site");
-    let commit = check_out(git, branch, &site, &bounds)?;
+    let head = check_out(git, branch, &site, &limits)?;
     if let Some(build) = &git.build {
-        let cell = BuildEnvironment::new(git, &site, &bounds)?;
-        let chosen = cell.choose(sandboxes)?;
-        cell.build(chosen, build, commit.made)?;
-        cell.sweep()?;
+        let environment = BuildEnvironment::new(git, &site, &limits)?;
+        let sandbox = environment.choose(sandboxes)?;
+        environment.run_build(sandbox, build, head.committed_at)?;
+        environment.remove_build_folders()?;
     }
     let site = site_folder::open(&site, git.output.as_deref())?;
-    site_folder::remove_unpublishable(&site, watch)?;
-    Ok(BuiltSite { site: site.path().to_owned(), commit: commit.commit })
+    site_folder::remove_unpublishable(&site, context)?;
+    Ok(BuiltSite { site: site.path().to_owned(), commit: head.commit })
 }
 
-/// Checks out a branch; afterwards only its files remain.
-fn check_out(git: &Git, branch: &str, site: &Path, bounds: &ProgramLimits<'_>) -> Result<client::BranchHead, GitError> {
-    let address = RepositoryAddress::read(&git.repository)?;
-    let home = bounds.space.join("git-home");
-    let client = GitClient::new(git, &address, home, bounds)?;
+/// Checks out a branch, and removes the data of git.
+fn check_out(
+    git: &GitSource,
+    branch: &str,
+    site: &Path,
+    limits: &ProgramLimits<'_>,
+) -> Result<client::BranchHead, GitError> {
+    let address = RepositoryAddress::parse(&git.repository)?;
+    let home = limits.space.join("git-home");
+    let client = GitClient::new(git, &address, home, limits)?;
     let head = client.check_out(branch, site)?;
-    client.remove()?;
+    client.remove_folders()?;
     Ok(head)
 }
 
-/// Kills processes that builds in the spaces below this folder have left, after the process that started them was
+/// Kills the remaining processes of builds in the spaces below this folder, after the process that started them was
 /// killed. No build may be running there.
 pub fn kill_leftover_builds(folder: &Path) {
-    process::kill_left(folder);
+    process::kill_leftover_processes(folder);
 }
 
 /// Returns the branches of a repository, each with its commit id.
-pub fn branches(git: &Git, watch: &JobContext) -> Result<BTreeMap<String, String>, GitError> {
-    let address = RepositoryAddress::read(&git.repository)?;
-    let space = tempfile::tempdir().map_err(GitError::io("make a folder in", &std::env::temp_dir()))?;
-    let bounds = ProgramLimits::new(git, watch, git.time.min(LISTING), space.path());
-    GitClient::new(git, &address, space.path().join("git-home"), &bounds)?.branches()
+pub fn list_branches(git: &GitSource, context: &JobContext) -> Result<BTreeMap<String, String>, GitError> {
+    let address = RepositoryAddress::parse(&git.repository)?;
+    let space = tempfile::tempdir().map_err(GitError::io_error("create a folder in", &std::env::temp_dir()))?;
+    let limits = ProgramLimits::new(git, context, git.max_duration.min(LIST_TIMEOUT), space.path());
+    GitClient::new(git, &address, space.path().join("git-home"), &limits)?.list_branches()
 }

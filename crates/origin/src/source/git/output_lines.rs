@@ -5,39 +5,39 @@ use docwharf_base::error_chain::is_printable;
 /// Maximum length of a line in bytes; the rest is left out.
 const MAX_LINE_BYTES: usize = 4096;
 /// Maximum number of raw bytes read of one line: escape sequences take some of them.
-const RAW: usize = 4 * MAX_LINE_BYTES;
+const MAX_RAW_LINE_BYTES: usize = 4 * MAX_LINE_BYTES;
 
 /// Splits bytes into lines as they arrive.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct OutputLines {
     line: Vec<u8>,
 }
 
-impl Lines {
-    /// Calls `hear` for each line that ends within `bytes`. A carriage return ends a line too, because progress output
-    /// overwrites itself.
-    pub(super) fn push(&mut self, bytes: &[u8], hear: &mut dyn FnMut(String)) {
+impl OutputLines {
+    /// Calls `receive_line` for each line that ends within `bytes`. A carriage return ends a line too, because progress
+    /// output overwrites itself.
+    pub(super) fn push(&mut self, bytes: &[u8], receive_line: &mut dyn FnMut(String)) {
         for piece in bytes.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-            let room = RAW.saturating_sub(self.line.len());
-            self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+            let capacity = MAX_RAW_LINE_BYTES.saturating_sub(self.line.len());
+            self.line.extend_from_slice(&piece[..piece.len().min(capacity)]);
             if piece.ends_with(b"\n") || piece.ends_with(b"\r") {
-                self.end(hear);
+                self.end(receive_line);
             }
         }
     }
 
-    /// Calls `hear` for a last line without a line end. Empty lines are skipped.
-    pub(super) fn end(&mut self, hear: &mut dyn FnMut(String)) {
-        let line = clean(&self.line);
+    /// Calls `receive_line` for a last line without a line end. Empty lines are skipped.
+    pub(super) fn end(&mut self, receive_line: &mut dyn FnMut(String)) {
+        let line = remove_control_characters(&self.line);
         self.line.clear();
         if !line.trim().is_empty() {
-            hear(line);
+            receive_line(line);
         }
     }
 }
 
 /// Returns the text of a line without terminal escape sequences (ECMA-48) and other control characters.
-fn clean(raw: &[u8]) -> String {
+fn remove_control_characters(raw: &[u8]) -> String {
     let text = String::from_utf8_lossy(raw);
     let mut line = String::with_capacity(text.len().min(MAX_LINE_BYTES));
     let mut chars = text.chars();
@@ -96,13 +96,13 @@ mod tests {
     use super::*;
 
     fn lines(pieces: &[&[u8]]) -> Vec<String> {
-        let mut heard = Vec::new();
-        let mut lines = Lines::default();
+        let mut received = Vec::new();
+        let mut lines = OutputLines::default();
         for piece in pieces {
-            lines.push(piece, &mut |line| heard.push(line));
+            lines.push(piece, &mut |line| received.push(line));
         }
-        lines.end(&mut |line| heard.push(line));
-        heard
+        lines.end(&mut |line| received.push(line));
+        received
     }
 
     #[test]
@@ -120,10 +120,12 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_takes_no_more_than_four_kib() {
-        let heard = lines(&[&vec![b'x'; 1 << 20], b"\nnext\n"]);
-        assert_eq!(heard.len(), 2);
-        assert!(heard[0].len() <= MAX_LINE_BYTES && heard[0].len() > MAX_LINE_BYTES - 8 && heard[0].ends_with('…'));
-        assert_eq!(heard[1], "next");
+        let received = lines(&[&vec![b'x'; 1 << 20], b"\nnext\n"]);
+        assert_eq!(received.len(), 2);
+        assert!(
+            received[0].len() <= MAX_LINE_BYTES && received[0].len() > MAX_LINE_BYTES - 8 && received[0].ends_with('…')
+        );
+        assert_eq!(received[1], "next");
         // Escape sequences alone do not push the text of the next line away.
         assert_eq!(lines(&[&b"\x1b[1m".repeat(10_000), b"\nnext"]), ["next"]);
     }

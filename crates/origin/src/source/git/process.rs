@@ -14,33 +14,33 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use super::super::{JobContext, LimitReached, SharedResource};
-use super::Git;
-use super::output_lines::Lines;
-use super::process_memory::memory_of;
+use super::GitSource;
+use super::output_lines::OutputLines;
+use super::process_memory::measure_memory;
 
 /// Interval at which the end of a program, cancellation and the deadline are checked.
-const TICK: Duration = Duration::from_millis(20);
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum interval between two measurements of the folder.
-const MEASURE: Duration = Duration::from_millis(200);
-/// Measuring takes at most one part in this many of the time.
-const MEASURE_PART: u32 = 10;
+const MIN_MEASURE_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause after a measurement is this many times as long as the measurement, or [`MIN_MEASURE_INTERVAL`] if longer.
+const MEASURE_TIME_DIVISOR: u32 = 10;
 /// Timeout for the rest of the output, once all processes that could write it are dead.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum size that counts for an entry, in bytes: the number of empty files is limited too.
-const ENTRY: u64 = 512;
-/// Maximum number of bytes of standard output that are kept; the rest is left out.
-const KEPT: usize = 32 << 20;
+const MIN_ENTRY_BYTES: u64 = 512;
+/// Maximum number of bytes of standard output that are stored; the rest is discarded.
+const MAX_OUTPUT_BYTES: usize = 32 << 20;
 /// Number of processes of a sandbox that do not count: bubblewrap's two, or `unshare` and the shell that is process 1.
-const HELPERS: u64 = 3;
+const SANDBOX_PROCESSES: u64 = 3;
 /// Number of last output lines that an error quotes.
-const LAST: usize = 4;
+const QUOTED_LINES: usize = 4;
 
 /// Limits of the programs of one checkout or build.
 #[derive(Debug)]
 pub(super) struct ProgramLimits<'a> {
-    pub(super) watch: &'a JobContext,
+    pub(super) context: &'a JobContext,
     /// Deadline of all programs together.
-    pub(super) until: Instant,
+    pub(super) deadline: Instant,
     /// The folder that everything is written to, canonical. A process with a `HOME` in it was started by this build.
     pub(super) space: &'a Path,
     /// Maximum size of the folder in bytes.
@@ -55,7 +55,7 @@ pub(super) struct ProgramLimits<'a> {
 #[derive(Debug)]
 pub(super) enum ProgramStop {
     /// It was cancelled.
-    Over,
+    Cancelled,
     /// The deadline has passed.
     Time,
     /// It wrote more than the size limit.
@@ -67,24 +67,24 @@ pub(super) enum ProgramStop {
     /// Its organization, or all together, reached the limit of a shared resource.
     Share(SharedResource, LimitReached),
     /// It wrote files that cannot be measured.
-    Hidden(PathBuf, io::Error),
+    Unmeasurable(PathBuf, io::Error),
     /// It did not start, or its status cannot be read.
-    Start(PathBuf, io::Error),
+    StartFailed(PathBuf, io::Error),
 }
 
-/// Result of a program that ended by itself.
+/// Result of a program that was not ended by a limit.
 #[derive(Debug)]
 pub(super) struct ProgramResult {
     pub(super) status: ExitStatus,
     /// Its standard output, if that was requested.
     pub(super) output: Vec<u8>,
     /// Its last lines of output.
-    pub(super) last: String,
+    pub(super) last_lines: String,
 }
 
 impl ProgramResult {
-    /// Describes how it ended.
-    pub(super) fn how(&self) -> String {
+    /// Describes the exit status.
+    pub(super) fn describe_exit(&self) -> String {
         use std::os::unix::process::ExitStatusExt;
         match (self.status.code(), self.status.signal()) {
             (Some(code), _) => format!("exit code {code}"),
@@ -94,201 +94,210 @@ impl ProgramResult {
     }
 }
 
-/// Output of a running program.
-enum Heard {
+/// A piece of output of a running program.
+enum ProgramOutput {
     Line(String),
     Bytes(Vec<u8>),
 }
 
 impl<'a> ProgramLimits<'a> {
     /// Returns the limits of a project; the deadline is `time` from now.
-    pub(super) fn new(git: &Git, watch: &'a JobContext, time: Duration, space: &'a Path) -> ProgramLimits<'a> {
-        let &Git { size, memory, processes, .. } = git;
-        ProgramLimits { watch, until: Instant::now() + time, space, size, memory, processes }
+    pub(super) fn new(git: &GitSource, context: &'a JobContext, time: Duration, space: &'a Path) -> ProgramLimits<'a> {
+        ProgramLimits {
+            context,
+            deadline: Instant::now() + time,
+            space,
+            size: git.max_bytes,
+            memory: git.max_memory_bytes,
+            processes: git.max_processes,
+        }
     }
 
     /// Fails if the job was cancelled or the deadline has passed.
-    fn look(&self) -> Result<(), ProgramStop> {
-        if self.watch.is_over() {
-            return Err(ProgramStop::Over);
+    fn check_time(&self) -> Result<(), ProgramStop> {
+        if self.context.is_cancelled() {
+            return Err(ProgramStop::Cancelled);
         }
-        if Instant::now() >= self.until {
+        if Instant::now() >= self.deadline {
             return Err(ProgramStop::Time);
         }
         Ok(())
     }
 
     /// Measures the folder; fails if it is over a limit.
-    fn measure(&self) -> Result<(), ProgramStop> {
-        let mut left = self.size;
+    fn measure_folder(&self) -> Result<(), ProgramStop> {
+        let mut remaining = self.size;
         let mut folders = vec![self.space.to_owned()];
         while let Some(folder) = folders.pop() {
             let entries = match fs::read_dir(&folder) {
-                Err(error) if is_gone(&error) => continue,
-                other => other.map_err(|error| ProgramStop::Hidden(folder.clone(), error))?,
+                Err(error) if is_removed_error(&error) => continue,
+                other => other.map_err(|error| ProgramStop::Unmeasurable(folder.clone(), error))?,
             };
             for entry in entries {
-                let entry = entry.map_err(|error| ProgramStop::Hidden(folder.clone(), error))?;
+                let entry = entry.map_err(|error| ProgramStop::Unmeasurable(folder.clone(), error))?;
                 let metadata = match entry.metadata() {
-                    Err(error) if is_gone(&error) => continue,
-                    other => other.map_err(|error| ProgramStop::Hidden(entry.path(), error))?,
+                    Err(error) if is_removed_error(&error) => continue,
+                    other => other.map_err(|error| ProgramStop::Unmeasurable(entry.path(), error))?,
                 };
-                // A sparse file takes little space here, and its full size once it is packed.
-                let taken = metadata.len().max(metadata.blocks() * 512).max(ENTRY);
-                left = left.checked_sub(taken).ok_or(ProgramStop::Size)?;
+                // A sparse file takes little space in the checkout, but its full size once it is packed.
+                let bytes = metadata.len().max(metadata.blocks() * 512).max(MIN_ENTRY_BYTES);
+                remaining = remaining.checked_sub(bytes).ok_or(ProgramStop::Size)?;
                 if metadata.is_dir() {
                     folders.push(entry.path());
                 }
             }
         }
-        self.hold(SharedResource::BuildDisk, self.size - left)
+        self.hold_share(SharedResource::BuildDisk, self.size - remaining)
     }
 
     /// Measures these processes; fails if their number or memory is over a limit.
     fn measure_processes(&self, processes: &[Pid]) -> Result<(), ProgramStop> {
-        let count = (processes.len() as u64).saturating_sub(HELPERS);
+        let count = (processes.len() as u64).saturating_sub(SANDBOX_PROCESSES);
         if count > self.processes {
             return Err(ProgramStop::Processes);
         }
-        let memory = memory_of(processes);
+        let memory = measure_memory(processes);
         if memory > self.memory {
             return Err(ProgramStop::Memory);
         }
-        self.hold(SharedResource::BuildProcesses, count)?;
-        self.hold(SharedResource::BuildMemory, memory)
+        self.hold_share(SharedResource::BuildProcesses, count)?;
+        self.hold_share(SharedResource::BuildMemory, memory)
     }
 
-    fn hold(&self, resource: SharedResource, amount: u64) -> Result<(), ProgramStop> {
-        self.watch.hold_share(resource, amount).map_err(|why| ProgramStop::Share(resource, why))
+    fn hold_share(&self, resource: SharedResource, amount: u64) -> Result<(), ProgramStop> {
+        self.context.hold_share(resource, amount).map_err(|reason| ProgramStop::Share(resource, reason))
     }
 }
 
 /// Whether an error means that a file was removed meanwhile.
-pub(super) fn is_gone(error: &io::Error) -> bool {
+pub(super) fn is_removed_error(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Runs a program until it ends or reaches a limit. With `wants_output` its standard output is kept; otherwise it goes
-/// to `hear` line by line, like its standard error. No process that it started is alive when this returns, except those
-/// that hide on purpose (see [`Family`]).
-pub(super) fn run(
+/// Runs a program until it ends or reaches a limit. With `wants_output` its standard output is collected; otherwise it
+/// is passed to `log_line` line by line, like its standard error. No process that it started is alive when this
+/// returns, except those that hide on purpose (see [`ProcessTree`]).
+pub(super) fn run_program(
     command: &mut Command,
     wants_output: bool,
-    bounds: &ProgramLimits<'_>,
-    hear: &mut dyn FnMut(&str),
+    limits: &ProgramLimits<'_>,
+    log_line: &mut dyn FnMut(&str),
 ) -> Result<ProgramResult, ProgramStop> {
-    bounds.look()?;
+    limits.check_time()?;
     let program = PathBuf::from(command.get_program());
-    let (mut family, heard) =
-        start(command, wants_output, bounds).map_err(|error| ProgramStop::Start(program, error))?;
-    let mut ended = ProgramResult { status: ExitStatus::default(), output: Vec::new(), last: String::new() };
-    let mut last: Vec<String> = Vec::new();
-    let mut take = |heard: Heard| match heard {
-        Heard::Line(line) => {
-            hear(&line);
-            if last.len() == LAST {
-                last.remove(0);
+    let (mut process_tree, output) =
+        start_program(command, wants_output, limits).map_err(|error| ProgramStop::StartFailed(program, error))?;
+    let mut result = ProgramResult { status: ExitStatus::default(), output: Vec::new(), last_lines: String::new() };
+    let mut last_lines: Vec<String> = Vec::new();
+    let mut receive = |piece: ProgramOutput| match piece {
+        ProgramOutput::Line(line) => {
+            log_line(&line);
+            if last_lines.len() == QUOTED_LINES {
+                last_lines.remove(0);
             }
-            last.push(line);
+            last_lines.push(line);
         }
-        Heard::Bytes(bytes) => {
-            let room = KEPT.saturating_sub(ended.output.len());
-            ended.output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        ProgramOutput::Bytes(bytes) => {
+            let capacity = MAX_OUTPUT_BYTES.saturating_sub(result.output.len());
+            result.output.extend_from_slice(&bytes[..bytes.len().min(capacity)]);
         }
     };
-    let cut = attend(&family, &heard, bounds, &mut take);
-    ended.status = family.end().map_err(|error| ProgramStop::Start(PathBuf::from(command.get_program()), error))?;
-    let late = Instant::now() + OUTPUT_TIMEOUT;
-    while let Some(left) = late.checked_duration_since(Instant::now())
-        && let Ok(more) = heard.recv_timeout(left)
+    let supervised = supervise(&process_tree, &output, limits, &mut receive);
+    result.status =
+        process_tree.end().map_err(|error| ProgramStop::StartFailed(PathBuf::from(command.get_program()), error))?;
+    let output_deadline = Instant::now() + OUTPUT_TIMEOUT;
+    while let Some(remaining) = output_deadline.checked_duration_since(Instant::now())
+        && let Ok(piece) = output.recv_timeout(remaining)
     {
-        take(more);
+        receive(piece);
     }
-    cut?;
-    bounds.measure()?;
-    ended.last = last.join(" | ");
-    Ok(ended)
+    supervised?;
+    limits.measure_folder()?;
+    result.last_lines = last_lines.join(" | ");
+    Ok(result)
 }
 
 /// Starts a program, and threads that read its output. The threads end when no process is left that could write.
-fn start(
+fn start_program(
     command: &mut Command,
     wants_output: bool,
-    bounds: &ProgramLimits<'_>,
-) -> io::Result<(ProcessTree, Receiver<Heard>)> {
+    limits: &ProgramLimits<'_>,
+) -> io::Result<(ProcessTree, Receiver<ProgramOutput>)> {
     // Bounded: a program that writes faster than its output is read has to wait.
-    let (sender, heard) = mpsc::sync_channel(64);
-    let (lines, errors) = io::pipe()?;
+    let (sender, receiver) = mpsc::sync_channel(64);
+    let (error_reader, error_writer) = io::pipe()?;
     if wants_output {
-        let (bytes, output) = io::pipe()?;
-        command.stdout(output);
-        read(bytes, sender.clone(), |bytes, sender| sender.send(Heard::Bytes(bytes.to_vec())).is_ok())?;
+        let (output_reader, output_writer) = io::pipe()?;
+        command.stdout(output_writer);
+        read_pipe(output_reader, sender.clone(), |bytes, sender| {
+            sender.send(ProgramOutput::Bytes(bytes.to_vec())).is_ok()
+        })?;
     } else {
-        command.stdout(errors.try_clone()?);
+        command.stdout(error_writer.try_clone()?);
     }
-    let mut cutter = Lines::default();
-    read(lines, sender, move |bytes, sender| {
-        let mut is_heard = true;
-        let mut hear = |line| is_heard &= sender.send(Heard::Line(line)).is_ok();
+    let mut lines = OutputLines::default();
+    read_pipe(error_reader, sender, move |bytes, sender| {
+        let mut is_received = true;
+        let mut send_line = |line| is_received &= sender.send(ProgramOutput::Line(line)).is_ok();
         if bytes.is_empty() {
-            cutter.end(&mut hear);
+            lines.end(&mut send_line);
         } else {
-            cutter.push(bytes, &mut hear);
+            lines.push(bytes, &mut send_line);
         }
-        is_heard
+        is_received
     })?;
-    let child = command.stdin(Stdio::null()).stderr(errors).process_group(0).spawn();
-    // Otherwise the command keeps the pipes open, and the threads running.
+    let child = command.stdin(Stdio::null()).stderr(error_writer).process_group(0).spawn();
+    // Otherwise the command would keep the pipes open, and the threads running.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((ProcessTree { child: child?, space: bounds.space.to_owned(), is_over: false }, heard))
+    Ok((ProcessTree { child: child?, space: limits.space.to_owned(), is_ended: false }, receiver))
 }
 
-/// Reads a pipe on a thread and passes each piece to `hand_on`, at the end an empty one. Stops if `hand_on` returns
-/// false.
-fn read(
+/// Reads a pipe on a thread and passes each piece to `pass_on`, and an empty piece at the end. Stops if `pass_on`
+/// returns false.
+fn read_pipe(
     mut pipe: PipeReader,
-    sender: SyncSender<Heard>,
-    mut hand_on: impl FnMut(&[u8], &SyncSender<Heard>) -> bool + Send + 'static,
+    sender: SyncSender<ProgramOutput>,
+    mut pass_on: impl FnMut(&[u8], &SyncSender<ProgramOutput>) -> bool + Send + 'static,
 ) -> io::Result<()> {
-    let turn = move || {
+    let read_to_end = move || {
         let mut buffer = vec![0; 16 * 1024];
         loop {
             let n = match pipe.read(&mut buffer) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                other => other.unwrap_or(0),
+                result => result.unwrap_or(0),
             };
-            if !hand_on(&buffer[..n], &sender) || n == 0 {
+            if !pass_on(&buffer[..n], &sender) || n == 0 {
                 return;
             }
         }
     };
-    std::thread::Builder::new().name("output".to_owned()).spawn(turn).map(drop)
+    std::thread::Builder::new().name("output".to_owned()).spawn(read_to_end).map(drop)
 }
 
 /// Receives the output and checks the limits until the program ends or reaches one.
-fn attend(
-    family: &ProcessTree,
-    heard: &Receiver<Heard>,
-    bounds: &ProgramLimits<'_>,
-    take: &mut dyn FnMut(Heard),
+fn supervise(
+    process_tree: &ProcessTree,
+    output: &Receiver<ProgramOutput>,
+    limits: &ProgramLimits<'_>,
+    receive: &mut dyn FnMut(ProgramOutput),
 ) -> Result<(), ProgramStop> {
-    let mut next = Instant::now() + MEASURE;
+    let mut next_measurement = Instant::now() + MIN_MEASURE_INTERVAL;
     loop {
-        match heard.recv_timeout(TICK) {
-            Ok(more) => take(more),
+        match output.recv_timeout(CHECK_INTERVAL) {
+            Ok(piece) => receive(piece),
             Err(RecvTimeoutError::Timeout) => {}
             // A program may close its output and continue.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(CHECK_INTERVAL),
         }
-        bounds.look()?;
-        if family.has_ended() {
+        limits.check_time()?;
+        if process_tree.has_ended() {
             return Ok(());
         }
-        let began = Instant::now();
-        if began >= next {
-            bounds.measure_processes(&family.living())?;
-            bounds.measure()?;
-            next = Instant::now() + MEASURE.max(began.elapsed() * MEASURE_PART);
+        let started = Instant::now();
+        if started >= next_measurement {
+            limits.measure_processes(&process_tree.living_processes())?;
+            limits.measure_folder()?;
+            next_measurement = Instant::now() + MIN_MEASURE_INTERVAL.max(started.elapsed() * MEASURE_TIME_DIVISOR);
         }
     }
 }
@@ -297,12 +306,12 @@ fn attend(
 ///
 /// A process can leave its process group, so `/proc` is searched as well: for the session, for children of known
 /// processes, and for a `HOME` in the folder of the build. A process that has changed all of these on purpose is not
-/// found. Only a sandbox with a PID namespace of its own leaves no process behind in any case.
+/// found. Only a sandbox with a separate PID namespace leaves no process behind in any case.
 #[derive(Debug)]
 struct ProcessTree {
     child: Child,
     space: PathBuf,
-    is_over: bool,
+    is_ended: bool,
 }
 
 impl ProcessTree {
@@ -319,56 +328,56 @@ impl ProcessTree {
     /// Kills the remaining processes and returns the exit status of the program.
     fn end(&mut self) -> io::Result<ExitStatus> {
         /// Maximum number of rounds: a process that is being killed may have started another just before.
-        const ROUNDS: u32 = 200;
+        const MAX_KILL_ROUNDS: u32 = 200;
         if let Some(id) = self.id() {
             // Fails if the group has no process any more.
             let _ = kill_process_group(id, Signal::KILL);
-            for _ in 0..ROUNDS {
-                let left = self.left(id);
-                if left.is_empty() {
+            for _ in 0..MAX_KILL_ROUNDS {
+                let remaining = self.related_processes(id);
+                if remaining.is_empty() {
                     break;
                 }
-                for id in left {
+                for id in remaining {
                     let _ = kill_process(id, Signal::KILL);
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
-        self.is_over = true;
+        self.is_ended = true;
         self.child.wait()
     }
 
     /// Returns the ids of all processes that are alive.
-    fn living(&self) -> Vec<Pid> {
-        self.id().map(|id| self.left(id)).unwrap_or_default()
+    fn living_processes(&self) -> Vec<Pid> {
+        self.id().map(|id| self.related_processes(id)).unwrap_or_default()
     }
 
     /// Returns the ids of the living processes that descend from `first` or belong to the build.
-    fn left(&self, first: Pid) -> Vec<Pid> {
-        let everybody: Vec<Stat> = processes();
-        let mut ours = BTreeSet::from([first.as_raw_nonzero().get()]);
+    fn related_processes(&self, first: Pid) -> Vec<Pid> {
+        let all: Vec<ProcessStat> = list_processes();
+        let mut related = BTreeSet::from([first.as_raw_nonzero().get()]);
         loop {
-            let before = ours.len();
-            for stat in everybody.iter().filter(|stat| stat.id != std::process::id().cast_signed()) {
-                let is_related = [stat.parent, stat.group, stat.session].iter().any(|id| ours.contains(id));
-                if !ours.contains(&stat.id) && (is_related || lives_in(stat.id, &self.space)) {
-                    ours.insert(stat.id);
+            let before = related.len();
+            for stat in all.iter().filter(|stat| stat.id != std::process::id().cast_signed()) {
+                let is_related = [stat.parent, stat.group, stat.session].iter().any(|id| related.contains(id));
+                if !related.contains(&stat.id) && (is_related || has_home_in(stat.id, &self.space)) {
+                    related.insert(stat.id);
                 }
             }
-            if ours.len() == before {
+            if related.len() == before {
                 break;
             }
         }
-        let is_left = |stat: &&Stat| ours.contains(&stat.id) && !stat.is_dead;
-        everybody.iter().filter(is_left).filter_map(|stat| Pid::from_raw(stat.id)).collect()
+        let is_living = |stat: &&ProcessStat| related.contains(&stat.id) && !stat.is_dead;
+        all.iter().filter(is_living).filter_map(|stat| Pid::from_raw(stat.id)).collect()
     }
 }
 
-/// Kills every process that was started with a `HOME` below this folder: builds of an origin process that was killed,
-/// where their sandbox does not end them. No build may be running there.
-pub(super) fn kill_left(folder: &Path) {
+/// Kills every process that was started with a `HOME` below this folder. These are builds of an origin process that was
+/// killed, if their sandbox did not end them. No build may be running there.
+pub(super) fn kill_leftover_processes(folder: &Path) {
     let Ok(folder) = folder.canonicalize() else { return };
-    for stat in processes().iter().filter(|stat| !stat.is_dead && lives_in(stat.id, &folder)) {
+    for stat in list_processes().iter().filter(|stat| !stat.is_dead && has_home_in(stat.id, &folder)) {
         if let Some(id) = Pid::from_raw(stat.id).filter(|_| stat.id != std::process::id().cast_signed()) {
             let _ = kill_process(id, Signal::KILL);
         }
@@ -377,8 +386,8 @@ pub(super) fn kill_left(folder: &Path) {
 
 impl Drop for ProcessTree {
     fn drop(&mut self) {
-        if !self.is_over {
-            // No caller is left to get the status.
+        if !self.is_ended {
+            // The status is not needed any more.
             let _ = self.end();
         }
     }
@@ -386,7 +395,7 @@ impl Drop for ProcessTree {
 
 /// Fields of `/proc/<id>/stat` (`proc_pid_stat(5)`).
 #[derive(Debug, PartialEq, Eq)]
-struct Stat {
+struct ProcessStat {
     id: i32,
     is_dead: bool,
     parent: i32,
@@ -394,28 +403,31 @@ struct Stat {
     session: i32,
 }
 
-impl Stat {
-    fn read(text: &str) -> Option<Stat> {
+impl ProcessStat {
+    fn parse(text: &str) -> Option<ProcessStat> {
         let id = text.split(' ').next()?.parse().ok()?;
         // The name is in parentheses and may contain any characters.
         let mut fields = text.rsplit_once(") ")?.1.split(' ');
         let is_dead = matches!(fields.next()?, "Z" | "X" | "x");
         let mut number = || fields.next()?.parse().ok();
-        Some(Stat { id, is_dead, parent: number()?, group: number()?, session: number()? })
+        Some(ProcessStat { id, is_dead, parent: number()?, group: number()?, session: number()? })
     }
 }
 
-fn processes() -> Vec<Stat> {
+/// Lists all processes of this machine.
+fn list_processes() -> Vec<ProcessStat> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let names = entries.flatten().map(|entry| entry.path()).filter(|path| {
+    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| {
         let name = path.file_name().map(OsStrExt::as_bytes).unwrap_or_default();
         name.iter().all(u8::is_ascii_digit)
     });
-    names.filter_map(|path| Stat::read(&String::from_utf8_lossy(&fs::read(path.join("stat")).ok()?))).collect()
+    folders
+        .filter_map(|path| ProcessStat::parse(&String::from_utf8_lossy(&fs::read(path.join("stat")).ok()?)))
+        .collect()
 }
 
 /// Whether a process was started with a `HOME` in this folder.
-fn lives_in(id: i32, space: &Path) -> bool {
+fn has_home_in(id: i32, space: &Path) -> bool {
     let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
     let home = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"HOME="));
     home.is_some_and(|home| Path::new(std::ffi::OsStr::from_bytes(home)).starts_with(space))
@@ -427,9 +439,9 @@ mod tests {
 
     #[test]
     fn a_process_is_read_whatever_it_calls_itself() {
-        let read = Stat::read("17 (a) Z 1 (b) S 5 16 15 0 -1 4194304").unwrap();
-        assert_eq!(read, Stat { id: 17, is_dead: false, parent: 5, group: 16, session: 15 });
-        assert!(Stat::read("18 (x) Z 5 16 15 0").unwrap().is_dead);
-        assert_eq!(Stat::read("garbage"), None);
+        let stat = ProcessStat::parse("17 (a) Z 1 (b) S 5 16 15 0 -1 4194304").unwrap();
+        assert_eq!(stat, ProcessStat { id: 17, is_dead: false, parent: 5, group: 16, session: 15 });
+        assert!(ProcessStat::parse("18 (x) Z 5 16 15 0").unwrap().is_dead);
+        assert_eq!(ProcessStat::parse("garbage"), None);
     }
 }

@@ -1,17 +1,17 @@
 //! Sandboxes for build commands.
 //!
-//! | | own user | own processes | own files | own network |
+//! | | other user | separate processes | separate files | separate network |
 //! |---|---|---|---|---|
 //! | [`Sandbox::Bubblewrap`] | if run by root | yes | yes: the system read-only, the checkout, nothing else | yes |
 //! | [`Sandbox::Namespaces`] | yes | yes | no: all files that any user may read | yes |
-//! | [`Sandbox::User`] | yes | no | no | no |
-//! | [`Sandbox::Nothing`] | no | no | no | no |
+//! | [`Sandbox::OtherUser`] | yes | no | no | no |
+//! | [`Sandbox::None`] | no | no | no | no |
 //!
 //! A sandbox is tried to find out whether it is available, with the same arguments that the build gets: containers
 //! forbid different parts. All but the last also set `PR_SET_NO_NEW_PRIVS` and drop all capabilities.
 //!
-//! **The end of the origin.** Each build is killed when the thread that waits for it ends, however the origin ends. In
-//! the first two sandboxes a build cannot prevent this: process 1 of its PID namespace belongs to root or to
+//! **The end of the origin.** Each build is killed when the thread that waits for it ends, even if the origin is
+//! killed. In the first two sandboxes a build cannot prevent this: process 1 of its PID namespace belongs to root or to
 //! bubblewrap, and all others end with it. In the other two the signal reaches the first process alone, which may have
 //! disabled it.
 //!
@@ -22,28 +22,29 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::OneLine;
 
 use super::address::redact;
-use super::process::{ProgramLimits, ProgramStop, run};
-use super::{Git, GitError};
+use super::process::{ProgramLimits, ProgramStop, run_program};
+use super::{GitError, GitSource};
 
 /// User id of the unprivileged user of all systems; builds run as this user if the origin runs as root.
-const NOBODY: &str = "65534";
-const NOBODY_ID: u32 = 65534;
+const UNPRIVILEGED_USER: &str = "65534";
+const UNPRIVILEGED_USER_ID: u32 = 65534;
 /// Timeout for trying a sandbox.
-const TRIAL: Duration = Duration::from_secs(10);
+const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
 /// PATH of the system's programs in a build.
-const SYSTEM: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Folders of the system. Those that are symbolic links are symbolic links in the sandbox, too.
-const FOLDERS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+const SYSTEM_FOLDERS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
 /// Entries of `/etc` that programs need; none of them is secret.
-const SETTINGS: [&str; 18] = [
+const ETC_ENTRIES: [&str; 18] = [
     "alternatives",
     "ca-certificates",
     "fonts",
@@ -64,19 +65,19 @@ const SETTINGS: [&str; 18] = [
     "timezone",
 ];
 /// Entries of `/etc` that only builds with network access need.
-const NETWORK: [&str; 3] = ["hosts", "resolv.conf", "services"];
+const NETWORK_ETC_ENTRIES: [&str; 3] = ["hosts", "resolv.conf", "services"];
 /// World-writable folders, each with the name of the folder in the build's space that replaces it.
-const SHARED: [(&str, &str); 4] =
+const WORLD_WRITABLE_FOLDERS: [(&str, &str); 4] =
     [("/tmp", "tmp"), ("/var/tmp", "var-tmp"), ("/dev/shm", "shm"), ("/run/lock", "lock")];
 /// Shell script that runs its arguments as the first candidate of the kernel's out-of-memory killer. Its first argument
 /// is the process id of the origin. If the parent is another process by now, the origin died before the parent-death
 /// signal was set (`PR_SET_PDEATHSIG`), and the script ends.
-const START: &str = "test \"$PPID\" = \"$1\" || exit 125; shift; \
+const START_SCRIPT: &str = "test \"$PPID\" = \"$1\" || exit 125; shift; \
                      { echo 1000 > /proc/self/oom_score_adj; } 2>/dev/null; exec \"$@\"";
-/// Shell script of process 1 in the namespaces. That process stays root's, so that the build cannot keep it from ending
-/// with the origin. Its arguments are the program that mounts, the checkout, and pairs of folders of which the first is
-/// bound onto the second, up to a `--`.
-const PRIVATE: &str = "mount=$1; site=$2; shift 2; while test \"$1\" != --; do \
+/// Shell script of process 1 in the namespaces. That process runs as root, so that the build cannot prevent its end at
+/// the end of the origin. Its arguments are the program that mounts, the checkout, and pairs of folders of which the
+/// first is bound onto the second, up to a `--`.
+const PRIVATE_FOLDERS_SCRIPT: &str = "mount=$1; site=$2; shift 2; while test \"$1\" != --; do \
                        \"$mount\" -o rbind \"$1\" \"$2\" || exit 125; shift 2; done; shift; \
                        cd \"$site\" || exit 125; \"$@\"; exit $?";
 /// Shell script that sets limits and then runs the build: no core dumps, a number of open files and of processes, the
@@ -84,30 +85,30 @@ const PRIVATE: &str = "mount=$1; site=$2; shift 2; while test \"$1\" != --; do \
 /// runtimes reserve much more of it than they use. The kernel counts processes for each user, so this limit is that of
 /// all builds; that of one build is checked in [`super::process`]. The letter of the option for processes depends on
 /// the shell.
-const LIMITS: &str = "ulimit -c 0 2>/dev/null; ulimit -n 4096 2>/dev/null; ulimit -f \"$2\" 2>/dev/null; \
+const LIMITS_SCRIPT: &str = "ulimit -c 0 2>/dev/null; ulimit -n 4096 2>/dev/null; ulimit -f \"$2\" 2>/dev/null; \
                       ulimit -d \"$3\" 2>/dev/null; \
                       ulimit -u \"$4\" 2>/dev/null || ulimit -p \"$4\" 2>/dev/null; exec /bin/sh -c \"$1\"";
-/// Maximum number of processes of all builds together, whatever else is allowed.
-const ALL_PROCESSES: u64 = 4096;
+/// Maximum number of processes of all builds together, which the kernel enforces.
+const MAX_PROCESSES_OF_ALL_BUILDS: u64 = 4096;
 /// Shell script that checks that the checkout is there and that a file can be written.
-const TRY: &str = "cd \"$1\" && : > \"$2/probe\" && rm \"$2/probe\"";
+const TRIAL_SCRIPT: &str = "cd \"$1\" && : > \"$2/probe\" && rm \"$2/probe\"";
 
 /// Isolation of a build.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sandbox {
     /// The `bwrap` program.
     Bubblewrap,
-    /// Another user, with processes and a network of its own; only root can use it.
+    /// Another user, with separate processes and a separate network; only root can use it.
     Namespaces,
     /// Another user; only root can use it.
-    User,
+    OtherUser,
     /// No isolation, which the configuration has to allow.
-    Nothing,
+    None,
 }
 
 impl Sandbox {
     /// All sandboxes, the strongest first.
-    pub const ALL: [Sandbox; 4] = [Sandbox::Bubblewrap, Sandbox::Namespaces, Sandbox::User, Sandbox::Nothing];
+    pub const ALL: [Sandbox; 4] = [Sandbox::Bubblewrap, Sandbox::Namespaces, Sandbox::OtherUser, Sandbox::None];
 }
 
 impl fmt::Display for Sandbox {
@@ -115,8 +116,8 @@ impl fmt::Display for Sandbox {
         f.write_str(match self {
             Sandbox::Bubblewrap => "bubblewrap",
             Sandbox::Namespaces => "another user with namespaces",
-            Sandbox::User => "another user",
-            Sandbox::Nothing => "no sandbox",
+            Sandbox::OtherUser => "another user",
+            Sandbox::None => "no sandbox",
         })
     }
 }
@@ -124,9 +125,9 @@ impl fmt::Display for Sandbox {
 /// Environment of one build.
 #[derive(Debug)]
 pub(super) struct BuildEnvironment<'a> {
-    git: &'a Git,
+    git: &'a GitSource,
     site: &'a Path,
-    bounds: &'a ProgramLimits<'a>,
+    limits: &'a ProgramLimits<'a>,
     is_root: bool,
 }
 
@@ -141,240 +142,253 @@ impl<'a> BuildEnvironment<'a> {
     /// Creates the folders of the build beside the checkout, and gives them and the checkout to the user that will run
     /// it.
     pub(super) fn new(
-        git: &'a Git,
+        git: &'a GitSource,
         site: &'a Path,
-        bounds: &'a ProgramLimits<'a>,
+        limits: &'a ProgramLimits<'a>,
     ) -> Result<BuildEnvironment<'a>, GitError> {
-        let cell = BuildEnvironment { git, site, bounds, is_root: rustix::process::geteuid().is_root() };
-        for folder in cell.beside() {
-            fs::DirBuilder::new().mode(0o700).create(&folder).map_err(GitError::io("make", &folder))?;
-            if cell.is_root {
-                hand_over(&folder)?;
+        let environment = BuildEnvironment { git, site, limits, is_root: rustix::process::geteuid().is_root() };
+        for folder in environment.build_folders() {
+            fs::DirBuilder::new().mode(0o700).create(&folder).map_err(GitError::io_error("create", &folder))?;
+            if environment.is_root {
+                change_owner(&folder)?;
             }
         }
-        if cell.is_root {
-            hand_over(site)?;
+        if environment.is_root {
+            change_owner(site)?;
             // The user of the build may traverse this folder, but not list it.
-            let passable = fs::Permissions::from_mode(0o711);
-            fs::set_permissions(bounds.space, passable).map_err(GitError::io("open", bounds.space))?;
+            let permissions = fs::Permissions::from_mode(0o711);
+            fs::set_permissions(limits.space, permissions)
+                .map_err(GitError::io_error("set the permissions of", limits.space))?;
         }
-        Ok(cell)
+        Ok(environment)
     }
 
-    fn beside(&self) -> impl Iterator<Item = PathBuf> {
-        ["home"].into_iter().chain(SHARED.map(|(_, name)| name)).map(|name| self.bounds.space.join(name))
+    /// Returns the paths of the folders of the build beside the checkout.
+    fn build_folders(&self) -> impl Iterator<Item = PathBuf> {
+        ["home"]
+            .into_iter()
+            .chain(WORLD_WRITABLE_FOLDERS.map(|(_, name)| name))
+            .map(|name| self.limits.space.join(name))
     }
 
     /// Removes the folders of the build beside the checkout.
-    pub(super) fn sweep(&self) -> Result<(), GitError> {
-        for folder in self.beside() {
-            fs::remove_dir_all(&folder).map_err(GitError::io("remove", &folder))?;
+    pub(super) fn remove_build_folders(&self) -> Result<(), GitError> {
+        for folder in self.build_folders() {
+            fs::remove_dir_all(&folder).map_err(GitError::io_error("remove", &folder))?;
         }
         Ok(())
     }
 
     /// Returns the first of these sandboxes that works here.
-    pub(super) fn choose(&self, among: &[Sandbox]) -> Result<Sandbox, GitError> {
+    pub(super) fn choose(&self, candidates: &[Sandbox]) -> Result<Sandbox, GitError> {
         let mut reasons = Vec::new();
-        for &sandbox in among {
-            match self.is_usable(sandbox)? {
+        for &sandbox in candidates {
+            match self.try_sandbox(sandbox)? {
                 None => return Ok(sandbox),
-                Some(why) => reasons.push(format!("{sandbox}: {why}")),
+                Some(reason) => reasons.push(format!("{sandbox}: {reason}")),
             }
         }
         Err(GitError::NoSandbox(reasons.join("; ")))
     }
 
-    /// Returns why a sandbox cannot be used; `None` if it can.
-    fn is_usable(&self, sandbox: Sandbox) -> Result<Option<String>, GitError> {
-        if sandbox == Sandbox::Nothing {
-            return Ok((!self.git.allow_untrusted).then(|| "it is not allowed".to_owned()));
+    /// Tries a sandbox. Returns the reason if it cannot be used, and `None` if it can.
+    fn try_sandbox(&self, sandbox: Sandbox) -> Result<Option<String>, GitError> {
+        if sandbox == Sandbox::None {
+            return Ok((!self.git.allows_no_sandbox).then(|| "it is not allowed".to_owned()));
         }
-        let seen = self.seen(sandbox);
-        let inner = [OsStr::new(TRY), OsStr::new("sh"), seen.site.as_os_str(), seen.tmp.as_os_str()];
-        let mut command = match self.command(sandbox, &inner) {
+        let paths = self.sandbox_paths(sandbox);
+        let script = [OsStr::new(TRIAL_SCRIPT), OsStr::new("sh"), paths.site.as_os_str(), paths.tmp.as_os_str()];
+        let mut command = match self.sandbox_command(sandbox, &script) {
             Ok(command) => command,
-            Err(why) => return Ok(Some(why)),
+            Err(reason) => return Ok(Some(reason)),
         };
-        let mine = self.bounds;
-        let bounds = ProgramLimits { until: mine.until.min(Instant::now() + TRIAL), ..*mine };
-        let ended = run(&mut command, false, &bounds, &mut |_| {});
-        match ended {
-            Ok(ended) if ended.status.success() => Ok(None),
-            Ok(ended) => Ok(Some(format!("{} ({})", OneLine(&ended.last), ended.how()))),
-            Err(ProgramStop::Time) if Instant::now() < mine.until => Ok(Some("it takes too long".to_owned())),
-            Err(ProgramStop::Start(_, error)) => Ok(Some(error.to_string())),
-            Err(cut) => Err(GitError::cut("trying a sandbox", self.git, cut)),
+        let build_limits = self.limits;
+        let deadline = build_limits.deadline.min(Instant::now() + TRIAL_TIMEOUT);
+        let trial_limits = ProgramLimits { deadline, ..*build_limits };
+        match run_program(&mut command, false, &trial_limits, &mut |_| {}) {
+            Ok(result) if result.status.success() => Ok(None),
+            Ok(result) => Ok(Some(format!("{} ({})", OneLine(&result.last_lines), result.describe_exit()))),
+            Err(ProgramStop::Time) if Instant::now() < build_limits.deadline => {
+                Ok(Some("it takes too long".to_owned()))
+            }
+            Err(ProgramStop::StartFailed(_, error)) => Ok(Some(error.to_string())),
+            Err(stop) => Err(GitError::from_stop("the trial of a sandbox", self.git, stop)),
         }
     }
 
-    /// Runs the build command in a sandbox. `made` is the commit time in seconds since 1970, for `SOURCE_DATE_EPOCH`.
-    pub(super) fn build(&self, sandbox: Sandbox, build: &str, made: i64) -> Result<(), GitError> {
-        let watch = self.bounds.watch;
-        watch.log_line(format!("the build has {}", self.words(sandbox)));
-        watch.log_line(format!("$ {}", OneLine(&redact(build))));
-        // The limit of one file is above that of all files together. So a file that is just too large is found by the
-        // measurement and not by the shell.
-        let blocks = (self.git.size / 512).saturating_add(4096);
-        let numbers = [blocks, (self.git.memory >> 10).max(1), ALL_PROCESSES].map(|n| OsString::from(n.to_string()));
+    /// Runs the build command in a sandbox. `committed_at` is the commit time in seconds since 1970, for
+    /// `SOURCE_DATE_EPOCH`.
+    pub(super) fn run_build(&self, sandbox: Sandbox, build: &str, committed_at: i64) -> Result<(), GitError> {
+        let context = self.limits.context;
+        context.log_line(format!("the build has {}", self.describe(sandbox)));
+        context.log_line(format!("$ {}", OneLine(&redact(build))));
+        // The limit for one file is above the limit for all files together. So the measurement, and not the shell,
+        // reports a file that is just too large.
+        let blocks = (self.git.max_bytes / 512).saturating_add(4096);
+        let numbers = [blocks, (self.git.max_memory_bytes >> 10).max(1), MAX_PROCESSES_OF_ALL_BUILDS]
+            .map(|n| OsString::from(n.to_string()));
         let [blocks, memory, processes] = &numbers;
-        let inner = [OsStr::new(LIMITS), OsStr::new("sh"), OsStr::new(build), blocks, memory, processes];
-        let mut command = self.command(sandbox, &inner).map_err(GitError::NoSandbox)?;
-        command.env("SOURCE_DATE_EPOCH", made.to_string());
-        let began = Instant::now();
-        let ended = run(&mut command, false, self.bounds, &mut |line| watch.log_line(redact(line)));
-        let ended = ended.map_err(|cut| GitError::cut("the build", self.git, cut));
-        let ended = ended.inspect_err(|error| watch.log_line(error.to_string()))?;
-        let how = ended.how();
-        watch.log_line(format!("the build ended after {:.1} s with {how}", began.elapsed().as_secs_f64()));
-        if ended.status.code() == Some(127) {
-            watch.log_line(
-                "exit code 127 mostly means that a command is not found; tools outside /usr have to be named",
+        let script = [OsStr::new(LIMITS_SCRIPT), OsStr::new("sh"), OsStr::new(build), blocks, memory, processes];
+        let mut command = self.sandbox_command(sandbox, &script).map_err(GitError::NoSandbox)?;
+        command.env("SOURCE_DATE_EPOCH", committed_at.to_string());
+        let started = Instant::now();
+        let result = run_program(&mut command, false, self.limits, &mut |line| context.log_line(redact(line)));
+        let result = result.map_err(|stop| GitError::from_stop("the build", self.git, stop));
+        let result = result.inspect_err(|error| context.log_line(error.to_string()))?;
+        let exit = result.describe_exit();
+        context.log_line(format!("the build ended after {:.1} s with {exit}", started.elapsed().as_secs_f64()));
+        if result.status.code() == Some(127) {
+            context.log_line(
+                "exit code 127 usually means that a command was not found; folders with tools outside /usr must be listed in tools",
             );
         }
-        if ended.status.success() {
+        if result.status.success() {
             return Ok(());
         }
-        Err(GitError::Build { build: redact(build), how, said: redact(&ended.last) })
+        Err(GitError::Build { build: redact(build), exit, output: redact(&result.last_lines) })
     }
 
     /// Describes a sandbox for the log.
-    fn words(&self, sandbox: Sandbox) -> String {
-        let user = if self.is_root { format!(" as user {NOBODY}") } else { String::new() };
-        let network = match (sandbox, self.git.network) {
+    fn describe(&self, sandbox: Sandbox) -> String {
+        let user = if self.is_root { format!(" as user {UNPRIVILEGED_USER}") } else { String::new() };
+        let network = match (sandbox, self.git.allows_network) {
             (_, true) => "with the network",
             (Sandbox::Bubblewrap | Sandbox::Namespaces, false) => "without network",
-            (Sandbox::User | Sandbox::Nothing, false) => "with the network, which it cannot be kept from",
+            (Sandbox::OtherUser | Sandbox::None, false) => "with the network, which this sandbox cannot prevent",
         };
         match sandbox {
             Sandbox::Bubblewrap => format!("the sandbox of bubblewrap{user}, {network}"),
-            Sandbox::Namespaces => format!("processes of its own{user}, {network}"),
-            Sandbox::User => format!("no sandbox but that it runs{user}, {network}"),
-            Sandbox::Nothing => format!("no sandbox, as the configuration allows, {network}"),
+            Sandbox::Namespaces => format!("separate processes{user}, {network}"),
+            Sandbox::OtherUser => format!("no sandbox, but runs{user}, {network}"),
+            Sandbox::None => format!("no sandbox, as the configuration allows, {network}"),
         }
     }
 
-    fn seen(&self, sandbox: Sandbox) -> SandboxPaths {
+    /// Returns the paths of folders as the build sees them in a sandbox.
+    fn sandbox_paths(&self, sandbox: Sandbox) -> SandboxPaths {
         if sandbox == Sandbox::Bubblewrap {
             return SandboxPaths { site: "/build".into(), home: "/home/build".into(), tmp: "/tmp".into() };
         }
-        let space = self.bounds.space;
+        let space = self.limits.space;
         SandboxPaths { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
     }
 
     /// Returns the command that runs `sh -c` with these arguments in a sandbox, or why there is none.
-    fn command(&self, sandbox: Sandbox, inner: &[&OsStr]) -> Result<Command, String> {
-        let mut words = started();
-        words.extend(match sandbox {
-            Sandbox::Bubblewrap => self.bubblewrap()?,
-            Sandbox::Namespaces => self.namespaces()?,
+    fn sandbox_command(&self, sandbox: Sandbox, script: &[&OsStr]) -> Result<Command, String> {
+        let mut arguments = start_arguments();
+        arguments.extend(match sandbox {
+            Sandbox::Bubblewrap => self.bubblewrap_arguments()?,
+            Sandbox::Namespaces => self.namespace_arguments()?,
             // A change of the user clears the parent-death signal (prctl(2)), so it is set again.
-            Sandbox::User => self.nobody(&["--pdeathsig", "KILL"])?,
-            Sandbox::Nothing => Vec::new(),
+            Sandbox::OtherUser => self.unprivileged_arguments(&["--pdeathsig", "KILL"])?,
+            Sandbox::None => Vec::new(),
         });
-        words.extend(["/bin/sh", "-c"].map(OsString::from));
-        let mut command = Command::new(&words[0]);
-        let seen = self.seen(sandbox);
-        let tools = self.git.tools.iter().map(|tool| tool.as_os_str()).chain([OsStr::new(SYSTEM)]);
+        arguments.extend(["/bin/sh", "-c"].map(OsString::from));
+        let mut command = Command::new(&arguments[0]);
+        let paths = self.sandbox_paths(sandbox);
+        let tools = self.git.tools.iter().map(|tool| tool.as_os_str()).chain([OsStr::new(SYSTEM_PATH)]);
         command
-            .args(&words[1..])
-            .args(inner)
+            .args(&arguments[1..])
+            .args(script)
             .current_dir(self.site)
             .env_clear()
             .env("PATH", tools.collect::<Vec<_>>().join(OsStr::new(":")))
-            .env("HOME", seen.home)
-            .env("TMPDIR", seen.tmp)
+            .env("HOME", paths.home)
+            .env("TMPDIR", paths.tmp)
             .envs([("LANG", "C.UTF-8"), ("CI", "true"), ("TERM", "dumb")]);
         Ok(command)
     }
 
-    /// Returns the words that run a command with its own processes and its own world-writable folders.
-    fn namespaces(&self) -> Result<Vec<OsString>, String> {
-        let setpriv = self.nobody(&[])?;
-        let mut words = vec![find("unshare")?];
-        words.extend(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"].map(OsString::from));
-        words.extend((!self.git.network).then(|| OsString::from("--net")));
-        words.extend(["--", "/bin/sh", "-c", PRIVATE, "sh"].map(OsString::from));
-        words.extend([find("mount")?, self.site.into()]);
-        words.extend(self.private_folders()?.into_iter().flatten().map(PathBuf::into_os_string));
-        words.push("--".into());
-        Ok([words, setpriv].concat())
+    /// Returns the arguments that run a command with its own processes and its own world-writable folders.
+    fn namespace_arguments(&self) -> Result<Vec<OsString>, String> {
+        let setpriv = self.unprivileged_arguments(&[])?;
+        let mut arguments = vec![find_program("unshare")?];
+        arguments.extend(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"].map(OsString::from));
+        arguments.extend((!self.git.allows_network).then(|| OsString::from("--net")));
+        arguments.extend(["--", "/bin/sh", "-c", PRIVATE_FOLDERS_SCRIPT, "sh"].map(OsString::from));
+        arguments.extend([find_program("mount")?, self.site.into()]);
+        arguments.extend(self.private_folders()?.into_iter().flatten().map(PathBuf::into_os_string));
+        arguments.push("--".into());
+        Ok([arguments, setpriv].concat())
     }
 
-    /// Returns the pairs of folders to bind, in this order: the build's space and the tools, where they lie in a folder
-    /// that is covered; then the folders of the space that cover the world-writable ones.
+    /// Returns the pairs of folders to bind. The first pairs keep the build's space and the tools visible if they are
+    /// in a world-writable folder. The last pairs bind folders of the space onto the world-writable ones.
     fn private_folders(&self) -> Result<Vec<[PathBuf; 2]>, String> {
-        let (mut kept, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
-        for (shared, name) in SHARED {
+        let (mut visible, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
+        for (shared, name) in WORLD_WRITABLE_FOLDERS {
             let Ok(shared) = fs::canonicalize(shared) else { continue };
             if !shared.is_dir() || covered.contains(&shared) {
                 continue;
             }
-            let ours = self.bounds.space.join(name);
+            let replacement = self.limits.space.join(name);
             let tools =
                 self.git.tools.iter().filter_map(|tool| fs::canonicalize(tool).ok()).filter(|tool| tool.is_dir());
-            for needed in tools.chain([self.bounds.space.to_owned()]) {
+            for needed in tools.chain([self.limits.space.to_owned()]) {
                 let Ok(inside) = needed.strip_prefix(&shared) else { continue };
-                let to = ours.join(inside);
-                fs::create_dir_all(&to).map_err(|error| format!("cannot make {}: {error}", to.display()))?;
-                kept.push([needed, to]);
+                let to = replacement.join(inside);
+                fs::create_dir_all(&to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
+                visible.push([needed, to]);
             }
-            covers.push([ours, shared.clone()]);
+            covers.push([replacement, shared.clone()]);
             covered.push(shared);
         }
-        Ok([kept, covers].concat())
+        Ok([visible, covers].concat())
     }
 
-    /// Returns the words that run a command as the unprivileged user, for good.
-    fn nobody(&self, more: &[&str]) -> Result<Vec<OsString>, String> {
+    /// Returns the arguments that run a command as the unprivileged user, without a means to become another user.
+    fn unprivileged_arguments(&self, more: &[&str]) -> Result<Vec<OsString>, String> {
         if !self.is_root {
-            return Err("only root can".to_owned());
+            return Err("only root can use it".to_owned());
         }
-        let mut words = vec![find("setpriv")?];
-        words.extend(["--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--no-new-privs"].map(OsString::from));
-        words.extend(["--inh-caps=-all", "--bounding-set=-all"].map(OsString::from));
-        words.extend(more.iter().map(OsString::from));
-        words.push("--".into());
-        Ok(words)
+        let mut arguments = vec![find_program("setpriv")?];
+        arguments.extend(
+            ["--reuid", UNPRIVILEGED_USER, "--regid", UNPRIVILEGED_USER, "--clear-groups", "--no-new-privs"]
+                .map(OsString::from),
+        );
+        arguments.extend(["--inh-caps=-all", "--bounding-set=-all"].map(OsString::from));
+        arguments.extend(more.iter().map(OsString::from));
+        arguments.push("--".into());
+        Ok(arguments)
     }
 
-    /// Returns the words that run a command in bubblewrap: the system read-only, the checkout, and nothing else.
-    fn bubblewrap(&self) -> Result<Vec<OsString>, String> {
-        let mut words = vec![find("bwrap")?];
-        let mut add = |arguments: &[&OsStr]| words.extend(arguments.iter().map(OsString::from));
+    /// Returns the arguments that run a command in bubblewrap: the system read-only, the checkout, and nothing else.
+    fn bubblewrap_arguments(&self) -> Result<Vec<OsString>, String> {
+        let mut arguments = vec![find_program("bwrap")?];
+        let mut add = |more: &[&OsStr]| arguments.extend(more.iter().map(OsString::from));
         for flag in ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"] {
             add(&[flag.as_ref()]);
         }
-        if !self.git.network {
+        if !self.git.allows_network {
             add(&["--unshare-net".as_ref()]);
         }
-        for folder in FOLDERS {
+        for folder in SYSTEM_FOLDERS {
             match fs::read_link(folder) {
                 Ok(target) => add(&["--symlink".as_ref(), target.as_os_str(), folder.as_ref()]),
                 Err(_) => add(&["--ro-bind-try".as_ref(), folder.as_ref(), folder.as_ref()]),
             }
         }
-        let network: &[&str] = if self.git.network { &NETWORK } else { &[] };
-        for name in SETTINGS.iter().chain(network) {
+        let network: &[&str] = if self.git.allows_network { &NETWORK_ETC_ENTRIES } else { &[] };
+        for name in ETC_ENTRIES.iter().chain(network) {
             let path = Path::new("/etc").join(name);
             add(&["--ro-bind-try".as_ref(), path.as_os_str(), path.as_os_str()]);
         }
         add(&["--proc", "/proc", "--dev", "/dev"].map(OsStr::new));
-        let seen = self.seen(Sandbox::Bubblewrap);
+        let paths = self.sandbox_paths(Sandbox::Bubblewrap);
         for folder in ["/home", "/var", "/run"] {
             add(&["--dir", folder].map(OsStr::new));
         }
         // `/dev/shm` is bound to the build's space too, so that it counts like any file.
-        let space = self.bounds.space;
-        let shared = SHARED.map(|(folder, name)| (space.join(name), PathBuf::from(folder)));
-        let own = [(space.join("home"), seen.home), (self.site.to_owned(), seen.site)];
+        let space = self.limits.space;
+        let shared = WORLD_WRITABLE_FOLDERS.map(|(folder, name)| (space.join(name), PathBuf::from(folder)));
+        let own = [(space.join("home"), paths.home), (self.site.to_owned(), paths.site)];
         for (from, to) in shared.into_iter().chain(own) {
             add(&["--bind".as_ref(), from.as_os_str(), to.as_os_str()]);
         }
         // After the build's own folders: one of them may be above a tool, as `/tmp` is.
         for tool in &self.git.tools {
-            for above in above(tool) {
-                add(&["--dir".as_ref(), above.as_os_str()]);
+            for parent in parent_folders(tool) {
+                add(&["--dir".as_ref(), parent.as_os_str()]);
             }
             add(&["--ro-bind-try".as_ref(), tool.as_os_str(), tool.as_os_str()]);
         }
@@ -387,61 +401,54 @@ impl<'a> BuildEnvironment<'a> {
                 add(&["--cap-add".as_ref(), capability.as_ref()]);
             }
             add(&["--".as_ref()]);
-            return Ok([words, self.nobody(&[])?].concat());
+            return Ok([arguments, self.unprivileged_arguments(&[])?].concat());
         }
         add(&["--unshare-user", "--"].map(OsStr::new));
-        Ok(words)
+        Ok(arguments)
     }
 }
 
-/// Returns the first words of each command. With them it ends with the origin, is the first candidate of the
+/// Returns the first arguments of each command. With them it ends with the origin, is the first candidate of the
 /// out-of-memory killer, and has the lowest priority, as far as this machine has the programs for that.
-fn started() -> Vec<OsString> {
-    let mut words = Vec::new();
+fn start_arguments() -> Vec<OsString> {
+    let mut arguments = Vec::new();
     // The `setpriv` of busybox has no `--pdeathsig`. Bubblewrap sets the signal itself, too.
-    let is_whole = |program: &OsString| fs::canonicalize(program).is_ok_and(|path| !path.ends_with("busybox"));
-    if let Some(setpriv) = find("setpriv").ok().filter(is_whole) {
-        words.push(setpriv);
-        words.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
+    let is_util_linux = |program: &OsString| fs::canonicalize(program).is_ok_and(|path| !path.ends_with("busybox"));
+    if let Some(setpriv) = find_program("setpriv").ok().filter(is_util_linux) {
+        arguments.push(setpriv);
+        arguments.extend(["--pdeathsig", "KILL", "--"].map(OsString::from));
     }
-    words.extend(["/bin/sh", "-c", START, "sh"].map(OsString::from));
-    words.push(std::process::id().to_string().into());
-    for (program, arguments) in [("nice", ["-n", "19"]), ("ionice", ["-c", "3"])] {
-        if let Ok(program) = find(program) {
-            words.push(program);
-            words.extend(arguments.map(OsString::from));
+    arguments.extend(["/bin/sh", "-c", START_SCRIPT, "sh"].map(OsString::from));
+    arguments.push(std::process::id().to_string().into());
+    for (program, options) in [("nice", ["-n", "19"]), ("ionice", ["-c", "3"])] {
+        if let Ok(program) = find_program(program) {
+            arguments.push(program);
+            arguments.extend(options.map(OsString::from));
         }
     }
-    words
+    arguments
 }
 
-/// Gives a tree to the unprivileged user. The owner of a symbolic link is changed, not that of its target.
-fn hand_over(root: &Path) -> Result<(), GitError> {
-    let mut found = vec![root.to_owned()];
-    while let Some(path) = found.pop() {
-        lchown(&path, Some(NOBODY_ID), Some(NOBODY_ID)).map_err(GitError::io("change the owner of", &path))?;
-        if fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir()) {
-            for entry in fs::read_dir(&path).map_err(GitError::io("read", &path))? {
-                found.push(entry.map_err(GitError::io("read", &path))?.path());
-            }
-        }
-    }
-    Ok(())
+/// Makes the unprivileged user the owner of a tree. A build of another project may run as that user at the same time.
+fn change_owner(root: &Path) -> Result<(), GitError> {
+    let directory = Directory::open_no_follow(root).map_err(GitError::io_error("open", root))?;
+    let result = directory.set_owner_of_tree(UNPRIVILEGED_USER_ID, UNPRIVILEGED_USER_ID);
+    result.map_err(GitError::io_error("change the owner of", root))
 }
 
-/// Returns the folders above a tool, the highest first. Those that bubblewrap creates by itself are accessible to root
-/// only.
-fn above(tool: &Path) -> Vec<&Path> {
-    let is_ours =
-        |folder: &&Path| folder.parent().is_some() && !FOLDERS.iter().any(|system| folder.starts_with(system));
-    let mut above: Vec<&Path> = tool.ancestors().skip(1).filter(is_ours).collect();
-    above.reverse();
-    above
+/// Returns the parent folders of a tool, the highest first. Folders that bubblewrap creates automatically are
+/// accessible to root only.
+fn parent_folders(tool: &Path) -> Vec<&Path> {
+    let is_needed =
+        |folder: &&Path| folder.parent().is_some() && !SYSTEM_FOLDERS.iter().any(|system| folder.starts_with(system));
+    let mut parents: Vec<&Path> = tool.ancestors().skip(1).filter(is_needed).collect();
+    parents.reverse();
+    parents
 }
 
 /// Returns the full path of a program on the PATH of this process.
-fn find(name: &str) -> Result<OsString, String> {
-    let path = std::env::var_os("PATH").unwrap_or_else(|| SYSTEM.into());
+fn find_program(name: &str) -> Result<OsString, String> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| SYSTEM_PATH.into());
     let is_program =
         |file: &PathBuf| fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0);
     let found = std::env::split_paths(&path).map(|folder| folder.join(name)).find(is_program);

@@ -1,4 +1,4 @@
-//! Finds the folder of a checkout that is the site, and removes what must not be published.
+//! Finds the folder of a checkout that is the site, and removes files that must not be published.
 //!
 //! The user of the build may write to the checkout, and a process of it may have outlived the build. So the folder is
 //! opened once, and everything below it is listed and removed through descriptors: a name that becomes a link between
@@ -10,98 +10,101 @@
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind, LinkError};
+use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind, SymlinkError};
 use docwharf_base::error_chain::QuotedName;
 
 use super::super::JobContext;
 use super::GitError;
 
 /// Maximum number of removed links that are logged one by one.
-const NAMED: u64 = 20;
+const MAX_LOGGED_LINKS: u64 = 20;
 /// Bytes of the longest path that Linux accepts, including its NUL (`PATH_MAX`). A longer one can be opened only
 /// component by component, which takes ever longer with the depth of the tree.
 const MAX_PATH_BYTES: usize = 4096;
 
-/// Opens the folder of the checkout that is the site. Its path has no links.
+/// Opens the folder of the checkout that is the site. The path of the result has no links.
 pub(super) fn open(checkout: &Path, output: Option<&Path>) -> Result<Directory, GitError> {
-    let opened = Directory::open_unlinked(checkout).map_err(GitError::io("open", checkout))?;
+    let opened = Directory::open_no_follow(checkout).map_err(GitError::io_error("open", checkout))?;
     let Some(output) = output else { return Ok(opened) };
-    let fail = |why| GitError::Output { output: output.to_owned(), why };
+    let fail = |reason| GitError::Output { output: output.to_owned(), reason };
     let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if !output.components().all(is_inside) {
-        return Err(fail("this name leads out of the checkout"));
+        return Err(fail("the path leads out of the checkout"));
     }
-    let site = opened.resolve(output).map_err(|error| match error {
-        LinkError::Outside => fail("a link there leads out of the checkout"),
-        LinkError::Loop => fail("links there lead round in a loop"),
-        LinkError::Nowhere(error) if super::process::is_gone(&error) => fail("there is nothing of that name"),
-        LinkError::Nowhere(error) => GitError::io("look at", &checkout.join(output))(error),
+    let site = opened.resolve_links(output).map_err(|error| match error {
+        SymlinkError::Outside => fail("a link in the path leads out of the checkout"),
+        SymlinkError::Loop => fail("the links in the path form a loop"),
+        SymlinkError::Unreadable(error) if super::process::is_removed_error(&error) => fail("it does not exist"),
+        SymlinkError::Unreadable(error) => GitError::io_error("read the metadata of", &checkout.join(output))(error),
     })?;
-    opened.directory(&site).map_err(|error| match error.kind() {
-        io::ErrorKind::NotADirectory => fail("it is no folder"),
-        _ => GitError::io("open", &checkout.join(&site))(error),
+    opened.open_directory(&site).map_err(|error| match error.kind() {
+        io::ErrorKind::NotADirectory => fail("it is not a folder"),
+        _ => GitError::io_error("open", &checkout.join(&site))(error),
     })
 }
 
-/// Removes symbolic links that lead out of the site, and everything that is called `.git`. Users with push access
-/// choose the targets of links, and readers must not see files of this machine.
-pub(super) fn remove_unpublishable(site: &Directory, watch: &JobContext) -> Result<(), GitError> {
-    let mut removal = UnpublishableRemoval { site, watch, left_out: 0, folders: vec![PathBuf::new()] };
+/// Removes symbolic links that lead out of the site, and every file or folder with the name `.git`. Users with push
+/// access choose the targets of links, and readers must not see files of this machine.
+pub(super) fn remove_unpublishable(site: &Directory, context: &JobContext) -> Result<(), GitError> {
+    let mut removal = UnpublishableRemoval { site, context, removed_links: 0, folders: vec![PathBuf::new()] };
     while let Some(path) = removal.folders.pop() {
         let folder = open_below(site, &path)?;
         let listed = list(&folder)?;
         removal.remove_from(&folder, &path, &listed)?;
     }
-    if removal.left_out > NAMED {
-        watch.log_line(format!("{} more links are left out", removal.left_out - NAMED));
+    if removal.removed_links > MAX_LOGGED_LINKS {
+        context.log_line(format!("{} more links are left out", removal.removed_links - MAX_LOGGED_LINKS));
     }
     Ok(())
 }
 
 fn open_below(site: &Directory, path: &Path) -> Result<Directory, GitError> {
     let is_short = path.as_os_str().len() < MAX_PATH_BYTES;
-    let opened = if is_short { site.directory(path) } else { Err(rustix::io::Errno::NAMETOOLONG.into()) };
-    opened.map_err(GitError::io("read", &site.path().join(path)))
+    let opened = if is_short { site.open_directory(path) } else { Err(rustix::io::Errno::NAMETOOLONG.into()) };
+    opened.map_err(GitError::io_error("read", &site.path().join(path)))
 }
 
 fn list(folder: &Directory) -> Result<Vec<DirectoryEntry>, GitError> {
     let entries = folder.entries().and_then(Iterator::collect);
-    entries.map_err(GitError::io("read", folder.path()))
+    entries.map_err(GitError::io_error("read", folder.path()))
 }
 
-/// The removal of what must not be published, under way.
+/// State of the removal of files that must not be published.
 struct UnpublishableRemoval<'a> {
     site: &'a Directory,
-    watch: &'a JobContext,
+    context: &'a JobContext,
     /// The number of removed links.
-    left_out: u64,
-    /// Folders that are still to be read, by their paths below the site.
+    removed_links: u64,
+    /// Folders that are still to be read, as paths below the site.
     folders: Vec<PathBuf>,
 }
 
 impl UnpublishableRemoval<'_> {
-    /// Removes listed entries from `folder`, which is `path` below the site, and notes the folders among the others.
+    /// Removes listed entries from `folder`, which is `path` below the site, and adds the remaining folders to
+    /// `folders`.
     fn remove_from(&mut self, folder: &Directory, path: &Path, listed: &[DirectoryEntry]) -> Result<(), GitError> {
         for DirectoryEntry { name, kind } in listed {
             let path = path.join(name);
-            let failed = |error| GitError::io("remove", &self.site.path().join(&path))(error);
+            let failed = |error| GitError::io_error("remove", &self.site.path().join(&path))(error);
             if name == ".git" {
                 folder.remove_all(name).map_err(failed)?;
             } else if *kind == EntryKind::Directory {
                 self.folders.push(path);
-            } else if *kind == EntryKind::Link && self.site.resolve(&path).is_err() {
+            } else if *kind == EntryKind::Link && self.site.resolve_links(&path).is_err() {
                 folder.remove_file(name).map_err(failed)?;
-                self.log_left_out(&path);
+                self.log_removed_link(&path);
             }
         }
         Ok(())
     }
 
-    fn log_left_out(&mut self, path: &Path) {
-        self.left_out += 1;
-        if self.left_out <= NAMED {
+    fn log_removed_link(&mut self, path: &Path) {
+        self.removed_links += 1;
+        if self.removed_links <= MAX_LOGGED_LINKS {
             let name = QuotedName(path.as_os_str().as_encoded_bytes());
-            self.watch.log_line(format!("{name} is left out: it is a link that leads nowhere, or out of the site"));
+            self.context.log_line(format!(
+                "{name} is left out: it is a link to a missing file, or a link that leads out of the site"
+            ));
         }
     }
 }
@@ -136,11 +139,14 @@ mod tests {
             .all(|folder| folder.join(".git/config").exists() && folder.join("link").is_symlink())
     }
 
+    // Regression: an origin, as root, removed `.git` and links of a checkout by path, where the user of a build that
+    // outlived its end could replace a folder with a link.
     #[test]
     fn a_folder_that_becomes_a_link_after_it_was_listed_leads_to_nothing_that_is_removed() {
         let (_dir, path, another) = site_and_another();
-        let (site, watch) = (open(&path, None).unwrap(), JobContext::default());
-        let mut removal = UnpublishableRemoval { site: &site, watch: &watch, left_out: 0, folders: Vec::new() };
+        let (site, context) = (open(&path, None).unwrap(), JobContext::default());
+        let mut removal =
+            UnpublishableRemoval { site: &site, context: &context, removed_links: 0, folders: Vec::new() };
         let a = open_below(&site, Path::new("a")).unwrap();
         let listed = list(&a).unwrap();
         // The user of the build exchanges the folder that has been listed, and the site itself.
@@ -154,7 +160,7 @@ mod tests {
         assert!(matches!(below, GitError::Io { doing: "read", .. }), "{below}");
         fs::rename(&path, path.with_file_name("moved")).unwrap();
         symlink(path.parent().unwrap(), &path).unwrap();
-        remove_unpublishable(&site, &watch).unwrap();
+        remove_unpublishable(&site, &context).unwrap();
         assert!(is_whole(&another));
         assert!(!path.with_file_name("moved").join("was/b/.git").exists());
         assert!(!path.with_file_name("moved").join("a").is_symlink(), "it leads out of the site");
@@ -163,8 +169,9 @@ mod tests {
     #[test]
     fn a_listed_folder_that_becomes_a_link_is_removed_as_a_link() {
         let (_dir, path, another) = site_and_another();
-        let (site, watch) = (open(&path, None).unwrap(), JobContext::default());
-        let mut removal = UnpublishableRemoval { site: &site, watch: &watch, left_out: 0, folders: Vec::new() };
+        let (site, context) = (open(&path, None).unwrap(), JobContext::default());
+        let mut removal =
+            UnpublishableRemoval { site: &site, context: &context, removed_links: 0, folders: Vec::new() };
         let a = open_below(&site, Path::new("a")).unwrap();
         let listed = list(&a).unwrap();
         fs::rename(path.join("a/.git"), path.join("a/was")).unwrap();

@@ -4,12 +4,12 @@ use super::fields::DecodedFields;
 use super::huffman;
 use super::table::DynamicTable;
 
-/// A field block that cannot be decoded. It is a connection error, because later blocks cannot be decoded either (RFC
-/// 9113, section 4.3).
+/// The error for a field block that cannot be decoded. It is a connection error, because later blocks cannot be decoded
+/// either (RFC 9113, section 4.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HpackError;
 
-/// The decoder of a connection; it has to decode all field blocks in order.
+/// The decoder of a connection. It has to decode all field blocks in order.
 #[derive(Debug, Default)]
 pub struct HpackDecoder {
     table: DynamicTable,
@@ -45,11 +45,11 @@ fn decode_integer(block: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
 
 /// Decodes a string literal (RFC 7541, section 5.2) and appends it to `out`.
 fn decode_string(block: &mut &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
-    let is_coded = block.first().is_some_and(|first| first & 0x80 != 0);
+    let is_huffman = block.first().is_some_and(|first| first & 0x80 != 0);
     let len = decode_integer(block, 7)?;
     let (text, rest) = block.split_at_checked(len).ok_or(HpackError)?;
     *block = rest;
-    if !is_coded {
+    if !is_huffman {
         out.extend_from_slice(text);
     } else if !huffman::decode(text, out) {
         return Err(HpackError);
@@ -65,53 +65,59 @@ impl HpackDecoder {
         while let Some(&first) = block.first() {
             if first & 0xe0 == 0x20 {
                 // A size update is allowed only at the start of a block (RFC 7541, section 4.2).
-                let most = decode_integer(&mut block, 5)?;
-                if !may_resize || !self.table.resize(most) {
+                let max_size = decode_integer(&mut block, 5)?;
+                if !may_resize || !self.table.resize(max_size) {
                     return Err(HpackError);
                 }
                 continue;
             }
             may_resize = false;
             if first & 0x80 != 0 {
-                self.indexed_field(decode_integer(&mut block, 7)?, fields)?;
+                self.decode_indexed_field(decode_integer(&mut block, 7)?, fields)?;
             } else if first & 0x40 != 0 {
-                self.literal_field(&mut block, 6, fields)?;
+                self.decode_literal_field(&mut block, 6, fields)?;
             } else {
-                self.literal_field(&mut block, 4, fields)?;
+                self.decode_literal_field(&mut block, 4, fields)?;
             }
         }
         Ok(())
     }
 
-    /// Adds an indexed field.
-    fn indexed_field(&self, number: usize, fields: &mut DecodedFields) -> Result<(), HpackError> {
+    /// Decodes an indexed field (RFC 7541, section 6.1).
+    fn decode_indexed_field(&self, index: usize, fields: &mut DecodedFields) -> Result<(), HpackError> {
         if fields.is_too_large() {
-            // One byte can stand for a field of four thousand bytes, and these fields are dropped anyway.
-            return self.table.has(number).then_some(()).ok_or(HpackError);
+            // One byte can stand for a field of four thousand bytes. These fields are dropped, so they are not copied.
+            return self.table.has(index).then_some(()).ok_or(HpackError);
         }
-        let (name, value) = self.table.get(number).ok_or(HpackError)?;
-        let (text, begin) = fields.begin();
+        let (name, value) = self.table.get(index).ok_or(HpackError)?;
+        let (text, begin) = fields.begin_field();
         text.extend_from_slice(name);
         text.extend_from_slice(value);
-        fields.end(begin, begin + name.len());
+        fields.end_field(begin, begin + name.len());
         Ok(())
     }
 
-    /// Adds a literal field. A name index with a prefix of six bits means that the field is added to the dynamic table.
-    fn literal_field(&mut self, block: &mut &[u8], bits: u32, fields: &mut DecodedFields) -> Result<(), HpackError> {
-        let name = decode_integer(block, bits)?;
-        let (text, begin) = fields.begin();
-        if name == 0 {
+    /// Decodes a literal field (RFC 7541, section 6.2). A name index with a prefix of six bits means that the field is
+    /// added to the dynamic table.
+    fn decode_literal_field(
+        &mut self,
+        block: &mut &[u8],
+        bits: u32,
+        fields: &mut DecodedFields,
+    ) -> Result<(), HpackError> {
+        let name_index = decode_integer(block, bits)?;
+        let (text, begin) = fields.begin_field();
+        if name_index == 0 {
             decode_string(block, text)?;
         } else {
-            text.extend_from_slice(self.table.get(name).ok_or(HpackError)?.0);
+            text.extend_from_slice(self.table.get(name_index).ok_or(HpackError)?.0);
         }
-        let value = text.len();
+        let value_offset = text.len();
         decode_string(block, text)?;
         if bits == 6 {
-            self.table.insert(&text[begin..], value - begin);
+            self.table.insert(&text[begin..], value_offset - begin);
         }
-        fields.end(begin, value);
+        fields.end_field(begin, value_offset);
         Ok(())
     }
 }
@@ -123,7 +129,7 @@ mod tests {
     fn decoded(decoder: &mut HpackDecoder, hex: &str) -> Option<String> {
         let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
         let block: Vec<u8> =
-            digits.chunks(2).map(|two| u8::from_str_radix(std::str::from_utf8(two).unwrap(), 16).unwrap()).collect();
+            digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect();
         let mut fields = DecodedFields::default();
         decoder.decode(&block, &mut fields).ok()?;
         let lines = fields
@@ -132,7 +138,7 @@ mod tests {
         Some(lines.collect::<Vec<_>>().join("\n"))
     }
 
-    const ASKED: [&str; 3] = [
+    const REQUESTS: [&str; 3] = [
         ":method: GET\n:scheme: http\n:path: /\n:authority: www.example.com",
         ":method: GET\n:scheme: http\n:path: /\n:authority: www.example.com\ncache-control: no-cache",
         ":method: GET\n:scheme: https\n:path: /index.html\n:authority: www.example.com\ncustom-key: custom-value",
@@ -152,7 +158,7 @@ mod tests {
         ];
         for blocks in [plain, coded] {
             let mut decoder = HpackDecoder::default();
-            for (block, expected) in blocks.iter().zip(ASKED) {
+            for (block, expected) in blocks.iter().zip(REQUESTS) {
                 assert_eq!(decoded(&mut decoder, block).as_deref(), Some(expected));
             }
         }
@@ -167,24 +173,24 @@ mod tests {
         assert_eq!(decoded(&mut decoder, first), Some(format!(":status: 302\n{all}")));
         assert_eq!(decoded(&mut decoder, "4803 3330 37c1 c0bf"), Some(format!(":status: 307\n{all}")));
         assert_eq!(decoder.table.get(65).map(|(name, _)| name), Some(&b"cache-control"[..]));
-        assert_eq!(decoder.table.get(66), None, "the first has gone for the last");
+        assert_eq!(decoder.table.get(66), None, "the oldest entry was evicted");
     }
 
     #[test]
     fn what_cannot_be_decoded_is_no_block() {
         for wrong in [
-            "80",                       // number 0
-            "be",                       // nothing has this number
-            "ffffffff7f",               // nor this
-            "ffffffffffffffffffffff01", // a number without an end
-            "00",                       // a name that is not there
-            "0001",                     // nor this one
-            "000161",                   // a value that is not there
-            "00016105",                 // nor this one
-            "7f",                       // half a number
-            "0f",                       // and another one
-            "8220",                     // a size in the middle
-            "3fe21f",                   // a size of 4,097
+            "80",                       // index 0
+            "be",                       // an index without an entry
+            "ffffffff7f",               // a large index without an entry
+            "ffffffffffffffffffffff01", // an integer that is too large
+            "00",                       // no name
+            "0001",                     // a name that is cut
+            "000161",                   // no value
+            "00016105",                 // a value that is cut
+            "7f",                       // an integer that is cut
+            "0f",                       // another integer that is cut
+            "8220",                     // a size update after a field
+            "3fe21f",                   // a table size of 4,097
             "000161 81ff",              // padding of a whole byte
             "000161 8100",              // padding that is not ones
         ] {
@@ -200,9 +206,12 @@ mod tests {
         block.extend_from_slice(&[0xbe; 10_000]);
         let (mut decoder, mut fields) = (HpackDecoder::default(), DecodedFields::default());
         decoder.decode(&block, &mut fields).unwrap();
-        let kept: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
-        assert!(fields.is_too_large() && kept < super::super::fields::MAX_FIELD_LIST_BYTES);
-        assert!(decoder.decode(&[0xbf], &mut fields).is_err(), "a number that nothing has, behind the limit, too");
+        let stored: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        assert!(fields.is_too_large() && stored < super::super::fields::MAX_FIELD_LIST_BYTES);
+        assert!(
+            decoder.decode(&[0xbf], &mut fields).is_err(),
+            "an index without an entry is an error above the limit as well"
+        );
         fields.clear();
         decoder.decode(&[0xbe], &mut fields).unwrap();
         assert!(!fields.is_too_large());

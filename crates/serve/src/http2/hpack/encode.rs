@@ -6,15 +6,15 @@ use http::StatusCode;
 use super::huffman;
 use super::table::STATIC_TABLE;
 
-/// The dynamic table size update to 0 (RFC 7541, section 6.3) at the start of a connection's first block. After it the
-/// table size that the peer allows, and changes of it, do not matter.
+/// The dynamic table size update to 0 (RFC 7541, section 6.3) at the start of a connection's first block. After it, the
+/// table size that the peer allows does not matter.
 pub const TABLE_SIZE_ZERO: u8 = 0x20;
 
-/// Appends the `:status` field, which comes first, to `out`.
+/// Appends the `:status` field, which must be the first one, to `out`.
 pub fn append_status(status: StatusCode, out: &mut Vec<u8>) {
     let text = status.as_str();
-    if let Some(at) = STATIC_TABLE.iter().position(|known| *known == (":status", text)) {
-        out.push(0x80 | (at + 1) as u8);
+    if let Some(position) = STATIC_TABLE.iter().position(|entry| *entry == (":status", text)) {
+        out.push(0x80 | (position + 1) as u8);
     } else {
         append_field(":status", text.as_bytes(), out);
     }
@@ -22,8 +22,8 @@ pub fn append_status(status: StatusCode, out: &mut Vec<u8>) {
 
 /// Appends a field to `out`.
 pub fn append_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
-    if let Some(at) = STATIC_TABLE.iter().position(|(known, _)| *known == name) {
-        append_integer(at + 1, 4, 0, out);
+    if let Some(position) = STATIC_TABLE.iter().position(|(entry_name, _)| *entry_name == name) {
+        append_integer(position + 1, 4, 0, out);
     } else {
         out.push(0);
         append_string(name.as_bytes(), out);

@@ -17,7 +17,7 @@ const SYMBOLS: usize = 257;
 /// The EOS symbol.
 const EOS: u16 = 256;
 const MAX_CODE_BITS: usize = 30;
-/// The longest code, in bits, that one table look-up decodes.
+/// The longest code, in bits, that one table lookup decodes.
 const LOOKUP_BITS: usize = 8;
 
 struct HuffmanCode {
@@ -25,37 +25,37 @@ struct HuffmanCode {
     /// The symbols in the order of their codes.
     symbols: [u16; SYMBOLS],
     /// For each length, the first code that is longer, aligned to the top of 32 bits.
-    beyond: [u64; MAX_CODE_BITS + 1],
+    longer_from: [u64; MAX_CODE_BITS + 1],
     /// For each length, its first code, and the number of symbols with shorter codes.
     first: [(u32, u32); MAX_CODE_BITS + 1],
     /// The symbol for each value of the first bits, and the length of its code; the length is 0 if the code is longer.
-    quick: [(u8, u8); 1 << LOOKUP_BITS],
+    lookup: [(u8, u8); 1 << LOOKUP_BITS],
 }
 
-static CODE: HuffmanCode = code();
+static CODE: HuffmanCode = build_code();
 
-const fn code() -> HuffmanCode {
-    let mut all = HuffmanCode {
+const fn build_code() -> HuffmanCode {
+    let mut code = HuffmanCode {
         codes: [0; SYMBOLS],
         symbols: [0; SYMBOLS],
-        beyond: [0; MAX_CODE_BITS + 1],
+        longer_from: [0; MAX_CODE_BITS + 1],
         first: [(0, 0); MAX_CODE_BITS + 1],
-        quick: [(0, 0); 1 << LOOKUP_BITS],
+        lookup: [(0, 0); 1 << LOOKUP_BITS],
     };
     let (mut next, mut count, mut length) = (0u32, 0usize, 1usize);
     while length <= MAX_CODE_BITS {
         next <<= 1;
-        all.first[length] = (next, count as u32);
+        code.first[length] = (next, count as u32);
         let mut symbol = 0;
         while symbol < SYMBOLS {
             if LENGTHS[symbol] as usize == length {
-                all.codes[symbol] = next;
-                all.symbols[count] = symbol as u16;
+                code.codes[symbol] = next;
+                code.symbols[count] = symbol as u16;
                 if length <= LOOKUP_BITS {
                     let from = (next as usize) << (LOOKUP_BITS - length);
                     let mut at = from;
                     while at < from + (1 << (LOOKUP_BITS - length)) {
-                        all.quick[at] = (symbol as u8, length as u8);
+                        code.lookup[at] = (symbol as u8, length as u8);
                         at += 1;
                     }
                 }
@@ -64,19 +64,19 @@ const fn code() -> HuffmanCode {
             }
             symbol += 1;
         }
-        all.beyond[length] = (next as u64) << (32 - length);
+        code.longer_from[length] = (next as u64) << (32 - length);
         length += 1;
     }
-    all
+    code
 }
 
 /// Returns the symbol at the start of these 32 bits, and the length of its code.
-fn symbol(bits: u32) -> (u16, usize) {
-    let (symbol, length) = CODE.quick[(bits >> (32 - LOOKUP_BITS)) as usize];
+fn decode_symbol(bits: u32) -> (u16, usize) {
+    let (symbol, length) = CODE.lookup[(bits >> (32 - LOOKUP_BITS)) as usize];
     if length > 0 {
         return (u16::from(symbol), usize::from(length));
     }
-    let longer = (LOOKUP_BITS + 1..MAX_CODE_BITS).find(|&length| u64::from(bits) < CODE.beyond[length]);
+    let longer = (LOOKUP_BITS + 1..MAX_CODE_BITS).find(|&length| u64::from(bits) < CODE.longer_from[length]);
     let length = longer.unwrap_or(MAX_CODE_BITS);
     let (first, shorter) = CODE.first[length];
     (CODE.symbols[(shorter + (bits >> (32 - length)) - first) as usize], length)
@@ -84,33 +84,33 @@ fn symbol(bits: u32) -> (u16, usize) {
 
 /// Decodes `coded` and appends the result to `out`; false if the coding is wrong (RFC 7541, section 5.2).
 pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> bool {
-    let (mut bits, mut have, mut rest) = (0u64, 0usize, coded);
+    let (mut bits, mut bit_count, mut rest) = (0u64, 0usize, coded);
     loop {
-        while have <= 56
+        while bit_count <= 56
             && let Some((&byte, more)) = rest.split_first()
         {
             bits = bits << 8 | u64::from(byte);
-            have += 8;
+            bit_count += 8;
             rest = more;
         }
-        if have == 0 {
+        if bit_count == 0 {
             return true;
         }
         // The bits after the end are ones, as in the padding.
-        let top = match have {
-            32.. => (bits >> (have - 32)) as u32,
-            _ => (bits << (32 - have)) as u32 | u32::MAX >> have,
+        let top = match bit_count {
+            32.. => (bits >> (bit_count - 32)) as u32,
+            _ => (bits << (32 - bit_count)) as u32 | u32::MAX >> bit_count,
         };
-        let (symbol, length) = symbol(top);
-        if length > have {
+        let (symbol, length) = decode_symbol(top);
+        if length > bit_count {
             // Padding is shorter than a byte and consists of ones.
-            return have < 8 && bits & ((1 << have) - 1) == (1 << have) - 1;
+            return bit_count < 8 && bits & ((1 << bit_count) - 1) == (1 << bit_count) - 1;
         }
         if symbol == EOS {
             return false;
         }
         out.push(symbol as u8);
-        have -= length;
+        bit_count -= length;
     }
 }
 
@@ -121,18 +121,18 @@ pub(super) fn encoded_len(text: &[u8]) -> usize {
 
 /// Encodes `text` and appends the result to `out`.
 pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
-    let (mut bits, mut have) = (0u64, 0u32);
+    let (mut bits, mut bit_count) = (0u64, 0u32);
     for &byte in text {
         let length = u32::from(LENGTHS[usize::from(byte)]);
         bits = bits << length | u64::from(CODE.codes[usize::from(byte)]);
-        have += length;
-        while have >= 8 {
-            have -= 8;
-            out.push((bits >> have) as u8);
+        bit_count += length;
+        while bit_count >= 8 {
+            bit_count -= 8;
+            out.push((bits >> bit_count) as u8);
         }
     }
-    if have > 0 {
-        out.push((bits << (8 - have)) as u8 | (0xff >> have));
+    if bit_count > 0 {
+        out.push((bits << (8 - bit_count)) as u8 | (0xff >> bit_count));
     }
 }
 

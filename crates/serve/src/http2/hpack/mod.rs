@@ -10,4 +10,4 @@ mod table;
 
 pub use decode::{HpackDecoder, HpackError};
 pub use fields::DecodedFields;
-pub(super) use fields::MAX_FIELD_LIST_BYTES as MOST_FIELDS;
+pub(super) use fields::MAX_FIELD_LIST_BYTES;

@@ -1,33 +1,35 @@
 use super::super::TurnBudget;
 use super::super::hpack::encode;
-use super::super::tests::{begun, faults, frame, replies, request};
+use super::super::tests::{frame, opened_connection, queued_errors, queued_frames, request};
 use super::*;
 use crate::body::ResponseBody;
 
-const WHOLE: u8 = frame::END_STREAM | frame::END_HEADERS;
+/// The flags of a request in one frame, without a body.
+const END_OF_REQUEST: u8 = frame::END_STREAM | frame::END_HEADERS;
 const PADDED: u8 = 0x8;
 const WITH_PRIORITY: u8 = 0x20;
 
-/// A connection with two pending responses. The request of stream 1 still has to send a body of `length` bytes,
-/// that of stream 5 has ended, and stream 3 was never used.
-fn busy(length: u64) -> Http2Connection {
-    let mut two = begun();
-    two.newest_stream = 5;
-    two.uploads.begin(1, Some(length));
-    two.streams.begin(1, None, Some(ResponseBody::full(vec![7; 100_000]).into()), true);
-    two.streams.begin(5, None, Some(ResponseBody::full("x").into()), false);
-    two
+/// Creates a connection with two pending responses. The body of the request on stream 1, of `length` bytes, is not
+/// received yet; the request on stream 5 has ended; stream 3 was never used.
+fn connection_with_responses(length: u64) -> Http2Connection {
+    let mut connection = opened_connection();
+    connection.newest_stream = 5;
+    connection.uploads.add(1, Some(length));
+    connection.streams.start_body(1, None, Some(ResponseBody::full(vec![7; 100_000]).into()), true);
+    connection.streams.start_body(5, None, Some(ResponseBody::full("x").into()), false);
+    connection
 }
 
-/// Makes `two` handle all of `bytes`, in as many turns as needed.
-fn feed(two: &mut Http2Connection, bytes: &[u8]) {
-    two.receive(bytes);
-    while two.is_behind {
-        (two.turn, two.is_turn_over) = (TurnBudget::new(), false);
-        two.receive(&[]);
+/// Passes all of `bytes` to the connection, in as many turns as needed.
+fn receive_all(connection: &mut Http2Connection, bytes: &[u8]) {
+    connection.receive(bytes);
+    while connection.has_unhandled_frames {
+        (connection.turn_budget, connection.is_turn_over) = (TurnBudget::new(), false);
+        connection.receive(&[]);
     }
 }
 
+/// Encodes a field block.
 fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -36,6 +38,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     block
 }
 
+/// Encodes one setting of a SETTINGS frame.
 fn setting(name: u8, value: u32) -> Vec<u8> {
     [&[0, name], &value.to_be_bytes()[..]].concat()
 }
@@ -90,23 +93,31 @@ fn each_fault_of_a_connection_ends_it_with_its_code() {
         ),
         ("DATA with too much padding", ErrorCode::Protocol, frame(DATA, PADDED, 1, &[3, 1, 2])),
         ("DATA without the length of its padding", ErrorCode::FrameSize, frame(DATA, PADDED, 1, &[])),
-        ("HEADERS with too much padding", ErrorCode::Protocol, frame(HEADERS, WHOLE | PADDED, 7, &[200, 0x82])),
+        (
+            "HEADERS with too much padding",
+            ErrorCode::Protocol,
+            frame(HEADERS, END_OF_REQUEST | PADDED, 7, &[200, 0x82]),
+        ),
         (
             "HEADERS without all of its priority",
             ErrorCode::FrameSize,
-            frame(HEADERS, WHOLE | WITH_PRIORITY, 7, &good[..4]),
+            frame(HEADERS, END_OF_REQUEST | WITH_PRIORITY, 7, &good[..4]),
         ),
-        ("HEADERS of the connection", ErrorCode::Protocol, begin(WHOLE, 0)),
-        ("HEADERS of an even stream", ErrorCode::Protocol, begin(WHOLE, 8)),
-        ("HEADERS after END_STREAM", ErrorCode::StreamClosed, begin(WHOLE, 5)),
-        ("fields that cannot be decoded", ErrorCode::Compression, frame(HEADERS, WHOLE, 7, &[0x80])),
-        ("CONTINUATION of nothing", ErrorCode::Protocol, frame(CONTINUATION, frame::END_HEADERS, 1, &good)),
+        ("HEADERS of the connection", ErrorCode::Protocol, begin(END_OF_REQUEST, 0)),
+        ("HEADERS of an even stream", ErrorCode::Protocol, begin(END_OF_REQUEST, 8)),
+        ("HEADERS after END_STREAM", ErrorCode::StreamClosed, begin(END_OF_REQUEST, 5)),
+        ("fields that cannot be decoded", ErrorCode::Compression, frame(HEADERS, END_OF_REQUEST, 7, &[0x80])),
+        ("CONTINUATION without HEADERS", ErrorCode::Protocol, frame(CONTINUATION, frame::END_HEADERS, 1, &good)),
         (
             "CONTINUATION of another stream",
             ErrorCode::Protocol,
             [begin(frame::END_STREAM, 7), frame(CONTINUATION, frame::END_HEADERS, 9, &[])].concat(),
         ),
-        ("HEADERS within a block", ErrorCode::Protocol, [begin(frame::END_STREAM, 7), begin(WHOLE, 7)].concat()),
+        (
+            "HEADERS within a block",
+            ErrorCode::Protocol,
+            [begin(frame::END_STREAM, 7), begin(END_OF_REQUEST, 7)].concat(),
+        ),
         (
             "an unknown frame within a block",
             ErrorCode::Protocol,
@@ -114,34 +125,34 @@ fn each_fault_of_a_connection_ends_it_with_its_code() {
         ),
         ("a frame of 2^14 + 1 bytes", ErrorCode::FrameSize, frame(0x7f, 0, 0, &[0; 16_385])),
     ];
-    for (what, code, mut bytes) in cases {
-        let mut two = busy(10);
+    for (case, code, mut bytes) in cases {
+        let mut connection = connection_with_responses(10);
         // Frames after the error are ignored.
         bytes.extend(frame(PING, 0, 0, b"12345678"));
-        feed(&mut two, &bytes);
-        assert_eq!(faults(&two), [(GOAWAY, 5, code as u32)], "{what}");
-        assert!(two.end == ShutdownState::Failed && two.streams.len() == 0, "{what}");
-        assert!(!replies(&two).iter().any(|reply| reply.0 == PING), "{what}");
+        receive_all(&mut connection, &bytes);
+        assert_eq!(queued_errors(&connection), [(GOAWAY, 5, code as u32)], "{case}");
+        assert!(connection.shutdown == ShutdownState::Failed && connection.streams.len() == 0, "{case}");
+        assert!(!queued_frames(&connection).iter().any(|frame| frame.0 == PING), "{case}");
     }
 }
 
 #[test]
 fn a_stream_that_was_passed_over_is_not_begun_later() {
-    let mut two = busy(10);
-    feed(&mut two, &request(3));
+    let mut connection = connection_with_responses(10);
+    receive_all(&mut connection, &request(3));
     // The stream was never open and is closed; either code is right (RFC 9113, sections 5.1 and 5.1.1).
-    assert!(matches!(faults(&two)[..], [(frame::GOAWAY, 5, 1 | 5)]), "{:?}", faults(&two));
-    assert!(!replies(&two).iter().any(|reply| reply.0 == frame::HEADERS));
+    assert!(matches!(queued_errors(&connection)[..], [(frame::GOAWAY, 5, 1 | 5)]), "{:?}", queued_errors(&connection));
+    assert!(!queued_frames(&connection).iter().any(|frame| frame.0 == frame::HEADERS));
 }
 
 #[test]
 fn each_fault_of_a_stream_resets_that_stream_only() {
     let trailers = block(&[("x-checksum", "abc")]);
-    let wider = |by: u32| frame(frame::WINDOW_UPDATE, 0, 1, &by.to_be_bytes());
-    for (what, code, bytes) in [
-        ("WINDOW_UPDATE by 0", ErrorCode::Protocol, wider(0)),
-        ("WINDOW_UPDATE by the reserved bit", ErrorCode::Protocol, wider(1 << 31)),
-        ("a window of 2^31", ErrorCode::FlowControl, wider(0x7fff_0001)),
+    let window_update = |increment: u32| frame(frame::WINDOW_UPDATE, 0, 1, &increment.to_be_bytes());
+    for (case, code, bytes) in [
+        ("WINDOW_UPDATE by 0", ErrorCode::Protocol, window_update(0)),
+        ("WINDOW_UPDATE by the reserved bit", ErrorCode::Protocol, window_update(1 << 31)),
+        ("a window of 2^31", ErrorCode::FlowControl, window_update(0x7fff_0001)),
         ("PRIORITY of 4 bytes", ErrorCode::FrameSize, frame(frame::PRIORITY, 0, 1, &[0; 4])),
         ("PRIORITY of 6 bytes", ErrorCode::FrameSize, frame(frame::PRIORITY, 0, 1, &[0; 6])),
         ("a body that is too long", ErrorCode::Protocol, frame(frame::DATA, 0, 1, &[0; 11])),
@@ -149,60 +160,61 @@ fn each_fault_of_a_stream_resets_that_stream_only() {
         ("no body", ErrorCode::Protocol, frame(frame::DATA, frame::END_STREAM, 1, &[])),
         ("trailers that do not end it", ErrorCode::Protocol, frame(frame::HEADERS, frame::END_HEADERS, 1, &trailers)),
     ] {
-        let mut two = busy(10);
-        feed(&mut two, &[bytes, frame(frame::PING, 0, 0, b"12345678")].concat());
-        assert_eq!(faults(&two), [(frame::RST_STREAM, 1, code as u32)], "{what}");
-        assert_eq!(two.streams.len(), 1, "{what}: the other answer is still sent");
-        let last = replies(&two).pop();
-        assert_eq!(last, Some((frame::PING, frame::ACK, 0, b"12345678".to_vec())), "{what}");
+        let mut connection = connection_with_responses(10);
+        receive_all(&mut connection, &[bytes, frame(frame::PING, 0, 0, b"12345678")].concat());
+        assert_eq!(queued_errors(&connection), [(frame::RST_STREAM, 1, code as u32)], "{case}");
+        assert_eq!(connection.streams.len(), 1, "{case}: the other response is still sent");
+        let last = queued_frames(&connection).pop();
+        assert_eq!(last, Some((frame::PING, frame::ACK, 0, b"12345678".to_vec())), "{case}");
     }
-    for bytes in [wider(0x7fff_0000), frame(frame::DATA, frame::END_STREAM, 1, &[0; 10])] {
-        let mut two = busy(10);
-        feed(&mut two, &bytes);
-        assert_eq!((faults(&two), two.streams.len()), (vec![], 2));
+    for bytes in [window_update(0x7fff_0000), frame(frame::DATA, frame::END_STREAM, 1, &[0; 10])] {
+        let mut connection = connection_with_responses(10);
+        receive_all(&mut connection, &bytes);
+        assert_eq!((queued_errors(&connection), connection.streams.len()), (vec![], 2));
     }
 }
 
 #[test]
 fn what_was_on_its_way_when_a_stream_was_reset_is_no_fault() {
-    let mut two = busy(10);
+    let mut connection = connection_with_responses(10);
     let body = frame(frame::DATA, frame::END_STREAM, 1, &[0; 10]);
-    let late = [frame(frame::WINDOW_UPDATE, 0, 1, &[0; 4]), frame(frame::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]), body];
-    feed(&mut two, &late.concat());
-    assert_eq!(faults(&two), [(frame::RST_STREAM, 1, ErrorCode::Protocol as u32)]);
-    // A malformed request is reset as well, and its body comes nevertheless.
-    let mut two = busy(10);
+    let late_frames =
+        [frame(frame::WINDOW_UPDATE, 0, 1, &[0; 4]), frame(frame::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]), body];
+    receive_all(&mut connection, &late_frames.concat());
+    assert_eq!(queued_errors(&connection), [(frame::RST_STREAM, 1, ErrorCode::Protocol as u32)]);
+    // The stream of a malformed request is reset as well, and its body still arrives.
+    let mut connection = connection_with_responses(10);
     let fields = block(&[(":method", "POST"), (":path", "/")]);
-    let late =
+    let late_frames =
         [frame(frame::HEADERS, frame::END_HEADERS, 7, &fields), frame(frame::DATA, frame::END_STREAM, 7, b"abc")];
-    feed(&mut two, &late.concat());
-    assert_eq!(faults(&two), [(frame::RST_STREAM, 7, ErrorCode::Protocol as u32)]);
+    receive_all(&mut connection, &late_frames.concat());
+    assert_eq!(queued_errors(&connection), [(frame::RST_STREAM, 7, ErrorCode::Protocol as u32)]);
 }
 
 #[test]
 fn a_malformed_request_is_an_error_of_its_stream() {
-    let usual = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
-    let faults_of = |fields: &[(&str, &str)]| {
-        let mut two = busy(10);
-        feed(&mut two, &frame(frame::HEADERS, WHOLE, 7, &block(fields)));
-        let is_answered = replies(&two).iter().any(|reply| (reply.0, reply.2) == (frame::HEADERS, 7));
-        assert_eq!(is_answered, faults(&two).is_empty(), "{fields:?}");
-        faults(&two)
+    let valid_fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
+    let errors_of = |fields: &[(&str, &str)]| {
+        let mut connection = connection_with_responses(10);
+        receive_all(&mut connection, &frame(frame::HEADERS, END_OF_REQUEST, 7, &block(fields)));
+        let is_answered = queued_frames(&connection).iter().any(|frame| (frame.0, frame.2) == (frame::HEADERS, 7));
+        assert_eq!(is_answered, queued_errors(&connection).is_empty(), "{fields:?}");
+        queued_errors(&connection)
     };
     let malformed = [(frame::RST_STREAM, 7, ErrorCode::Protocol as u32)];
     for missing in 0..3 {
-        let mut fields = usual.to_vec();
+        let mut fields = valid_fields.to_vec();
         let name = fields.remove(missing).0;
-        assert_eq!(faults_of(&fields), malformed, "without {name}");
+        assert_eq!(errors_of(&fields), malformed, "without {name}");
     }
-    for field in usual {
-        assert_eq!(faults_of(&[&usual[..], &[field]].concat()), malformed, "{field:?} twice");
-        let mut fields = usual.to_vec();
-        fields.retain(|other| *other != field);
+    for field in valid_fields {
+        assert_eq!(errors_of(&[&valid_fields[..], &[field]].concat()), malformed, "{field:?} twice");
+        let mut fields = valid_fields.to_vec();
+        fields.retain(|present| *present != field);
         fields.extend([("accept", "*/*"), field]);
-        assert_eq!(faults_of(&fields), malformed, "{field:?} behind another field");
+        assert_eq!(errors_of(&fields), malformed, "{field:?} after a regular field");
     }
-    for (field, is_good) in [
+    for (field, is_valid) in [
         ((":status", "200"), false),
         ((":unknown", "a"), false),
         ((":protocol", "websocket"), false),
@@ -224,11 +236,11 @@ fn a_malformed_request_is_an_error_of_its_stream() {
         (("cookie", "a=b"), true),
         (("x-upgrade", "h2c"), true),
     ] {
-        let expected = if is_good { &[][..] } else { &malformed };
-        assert_eq!(faults_of(&[&usual[..], &[field]].concat()), expected, "{field:?}");
+        let expected = if is_valid { &[][..] } else { &malformed };
+        assert_eq!(errors_of(&[&valid_fields[..], &[field]].concat()), expected, "{field:?}");
     }
     let cookies = [("cookie", "a=b"), ("cookie", "c=d")];
-    assert_eq!(faults_of(&[&usual[..], &cookies].concat()), [], "cookies may come one by one");
+    assert_eq!(errors_of(&[&valid_fields[..], &cookies].concat()), [], "several cookie fields are allowed");
 }
 
 #[test]
@@ -237,8 +249,8 @@ fn each_frame_has_the_reply_that_it_asks_for() {
     let several = [setting(1, 0), setting(2, 1), setting(4, 0x7fff_0000), setting(5, 16_384), setting(99, 1)].concat();
     let fields = &request(7)[frame::HEADER_BYTES..];
     // The stream depends on itself, which is no longer an error (RFC 9113, section 5.3.2).
-    let itself = [&[0, 0, 0, 7, 16], fields].concat();
-    for (what, bytes, expected) in [
+    let self_dependent = [&[0, 0, 0, 7, 16], fields].concat();
+    for (case, bytes, expected) in [
         ("SETTINGS", frame(frame::SETTINGS, 0, 0, &several), vec![acknowledged]),
         ("SETTINGS with ACK", frame(frame::SETTINGS, frame::ACK, 0, &[]), vec![]),
         ("PING", frame(frame::PING, 0xfe, 0, b"12345678"), vec![(frame::PING, frame::ACK, 0, b"12345678".to_vec())]),
@@ -249,72 +261,72 @@ fn each_frame_has_the_reply_that_it_asks_for() {
         ("an unknown frame", frame(0x7f, 0xff, 8, &[0; 16_384]), vec![]),
         ("empty DATA", frame(frame::DATA, 0, 1, &[]), vec![]),
     ] {
-        let mut two = busy(10);
-        feed(&mut two, &bytes);
-        assert_eq!(replies(&two)[2..], expected, "{what}");
+        let mut connection = connection_with_responses(10);
+        receive_all(&mut connection, &bytes);
+        assert_eq!(queued_frames(&connection)[2..], expected, "{case}");
     }
-    let mut two = busy(10);
-    feed(&mut two, &frame(frame::HEADERS, WHOLE | WITH_PRIORITY, 7, &itself));
-    assert!(matches!(replies(&two)[2..], [(frame::HEADERS, _, 7, _)]));
+    let mut connection = connection_with_responses(10);
+    receive_all(&mut connection, &frame(frame::HEADERS, END_OF_REQUEST | WITH_PRIORITY, 7, &self_dependent));
+    assert!(matches!(queued_frames(&connection)[2..], [(frame::HEADERS, _, 7, _)]));
 }
 
 #[test]
 fn the_129th_answer_is_refused_and_its_fields_and_body_are_taken_all_the_same() {
-    let mut two = begun();
-    two.newest_stream = 255;
+    let mut connection = opened_connection();
+    connection.newest_stream = 255;
     for id in (1..MAX_STREAMS as u32 * 2 - 1).step_by(2) {
-        two.streams.begin(id, None, Some(ResponseBody::full("x").into()), false);
+        connection.streams.start_body(id, None, Some(ResponseBody::full("x").into()), false);
     }
     // `:authority: x`, which is added to the dynamic table.
-    let kept = [0x82, 0x86, 0x84, 0x41, 1, b'x'];
-    two.streams.begin(255, None, Some(ResponseBody::full("x").into()), false);
+    let fields = [0x82, 0x86, 0x84, 0x41, 1, b'x'];
+    connection.streams.start_body(255, None, Some(ResponseBody::full("x").into()), false);
     let frames =
-        [frame(frame::HEADERS, frame::END_HEADERS, 257, &kept), frame(frame::DATA, frame::END_STREAM, 257, b"abc")];
-    feed(&mut two, &frames.concat());
+        [frame(frame::HEADERS, frame::END_HEADERS, 257, &fields), frame(frame::DATA, frame::END_STREAM, 257, b"abc")];
+    receive_all(&mut connection, &frames.concat());
     let refused = vec![(frame::RST_STREAM, 257, ErrorCode::RefusedStream as u32)];
-    assert_eq!((faults(&two), two.streams.len()), (refused.clone(), MAX_STREAMS));
+    assert_eq!((queued_errors(&connection), connection.streams.len()), (refused.clone(), MAX_STREAMS));
     // One response is dropped, and the next request is answered.
-    assert!(two.streams.remove(255));
-    feed(&mut two, &frame(frame::HEADERS, WHOLE, 259, &[0x82, 0x86, 0x84, 0xbe]));
-    assert_eq!(faults(&two), refused);
-    assert!(matches!(replies(&two).last(), Some((frame::HEADERS, _, 259, _))));
+    assert!(connection.streams.remove(255));
+    receive_all(&mut connection, &frame(frame::HEADERS, END_OF_REQUEST, 259, &[0x82, 0x86, 0x84, 0xbe]));
+    assert_eq!(queued_errors(&connection), refused);
+    assert!(matches!(queued_frames(&connection).last(), Some((frame::HEADERS, _, 259, _))));
 }
 
 #[test]
 fn a_block_of_fields_has_at_most_128_kib() {
-    // The block cannot be decoded, which shows whether decoding was tried.
+    // The block cannot be decoded: the error code shows whether decoding was tried.
     let mut block = vec![0x80];
     for (len, expected) in
         [(MAX_BLOCK_BYTES, ErrorCode::Compression), (MAX_BLOCK_BYTES + 1, ErrorCode::EnhanceYourCalm)]
     {
         block.resize(len, 0);
-        let mut two = begun();
+        let mut connection = opened_connection();
         let count = block.chunks(frame::MAX_PAYLOAD_BYTES).count();
         for (n, part) in block.chunks(frame::MAX_PAYLOAD_BYTES).enumerate() {
             let kind = if n == 0 { frame::HEADERS } else { frame::CONTINUATION };
             let flags = if n + 1 == count { frame::END_HEADERS } else { 0 };
-            feed(&mut two, &frame(kind, flags, 1, part));
+            receive_all(&mut connection, &frame(kind, flags, 1, part));
         }
-        assert_eq!(faults(&two), [(frame::GOAWAY, 0, expected as u32)], "{len} bytes");
+        assert_eq!(queued_errors(&connection), [(frame::GOAWAY, 0, expected as u32)], "{len} bytes");
     }
 }
 
 #[test]
 fn windows_are_given_back_with_padding_and_a_streams_own_once_it_is_answered() {
-    let mut two = busy(40_000);
+    let mut connection = connection_with_responses(40_000);
     let mut padded = vec![0; 16_384];
     padded[0] = 255;
-    let widened = |two: &Http2Connection| {
-        let frames = replies(two).into_iter().filter(|reply| reply.0 == frame::WINDOW_UPDATE);
-        frames.map(|(_, _, id, by)| (id, read_be(&by))).collect::<Vec<_>>()
+    let increments = |connection: &Http2Connection| {
+        let frames = queued_frames(connection).into_iter().filter(|frame| frame.0 == frame::WINDOW_UPDATE);
+        frames.map(|(_, _, id, increment)| (id, read_be(&increment))).collect::<Vec<_>>()
     };
-    feed(&mut two, &frame(frame::DATA, PADDED, 1, &padded));
-    assert_eq!(widened(&two), []);
-    feed(&mut two, &frame(frame::DATA, 0, 1, &[0; 16_384]));
-    assert_eq!(widened(&two), [(0, 32_768)]);
-    two.has_answered_upload(1);
-    assert_eq!(widened(&two), [(0, 32_768), (1, 32_768)]);
+    receive_all(&mut connection, &frame(frame::DATA, PADDED, 1, &padded));
+    assert_eq!(increments(&connection), []);
+    receive_all(&mut connection, &frame(frame::DATA, 0, 1, &[0; 16_384]));
+    assert_eq!(increments(&connection), [(0, 32_768)]);
+    connection.handle_answered_upload(1);
+    assert_eq!(increments(&connection), [(0, 32_768), (1, 32_768)]);
     // 256 bytes were padding.
-    feed(&mut two, &frame(frame::DATA, frame::END_STREAM, 1, &[0; 40_000 - 32_768 + 256]));
-    assert_eq!((widened(&two).len(), faults(&two)), (2, vec![]));
+    receive_all(&mut connection, &frame(frame::DATA, frame::END_STREAM, 1, &[0; 40_000 - 32_768 + 256]));
+    assert_eq!((increments(&connection).len(), queued_errors(&connection)), (2, vec![]));
 }

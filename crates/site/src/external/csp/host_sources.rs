@@ -17,25 +17,29 @@ const STYLE_SHEET_COMPANIONS: [(&str, &str); 3] = [
 ];
 
 /// Returns the host and scheme sources that a site needs for one kind of resource.
-pub(super) fn sources_of_kind(site: &SiteFacts, kind: ResourceKind) -> Vec<String> {
-    let of = |kind: ResourceKind| site.origins.iter().filter(move |(one, _)| *one == kind).map(|(_, origin)| origin);
-    let mut found: BTreeSet<String> = of(kind).filter_map(ExternalOrigin::as_csp_source).map(str::to_owned).collect();
-    let runs_others = of(ResourceKind::Script).next().is_some() || site.too_many.contains(&ResourceKind::Script);
-    let mut is_many = site.too_many.contains(&kind);
+pub(super) fn list_sources(site: &SiteFacts, kind: ResourceKind) -> Vec<String> {
+    let origins_of = |kind: ResourceKind| {
+        site.origins.iter().filter(move |(origin_kind, _)| *origin_kind == kind).map(|(_, origin)| origin)
+    };
+    let mut sources: BTreeSet<String> =
+        origins_of(kind).filter_map(ExternalOrigin::as_csp_source).map(str::to_owned).collect();
+    let runs_external_scripts =
+        origins_of(ResourceKind::Script).next().is_some() || site.unlisted_kinds.contains(&ResourceKind::Script);
+    let mut has_too_many_origins = site.unlisted_kinds.contains(&kind);
     if matches!(kind, ResourceKind::Font | ResourceKind::Image) {
         // External style sheets load fonts and images, mostly from their own origin.
-        is_many |= site.too_many.contains(&ResourceKind::Style);
-        for origin in of(ResourceKind::Style) {
-            found.extend(origin.as_csp_source().map(str::to_owned));
+        has_too_many_origins |= site.unlisted_kinds.contains(&ResourceKind::Style);
+        for origin in origins_of(ResourceKind::Style) {
+            sources.extend(origin.as_csp_source().map(str::to_owned));
             let companion = STYLE_SHEET_COMPANIONS.iter().find(|(host, _)| *host == origin.host());
-            found.extend(companion.map(|(_, other)| (*other).to_owned()));
+            sources.extend(companion.map(|(_, origin)| (*origin).to_owned()));
         }
     }
-    let length: usize = found.iter().map(|one| one.len() + 1).sum();
-    let is_vague = is_many || length > MAX_SOURCES_BYTES;
+    let length: usize = sources.iter().map(|source| source.len() + 1).sum();
+    let allows_schemes = has_too_many_origins || length > MAX_SOURCES_BYTES;
     // The resources that an external script loads are not known here, so their schemes are allowed. The origins of
-    // scripts themselves stay listed.
-    let is_brought = runs_others
+    // scripts are still listed.
+    let scripts_may_load_it = runs_external_scripts
         && matches!(
             kind,
             ResourceKind::Style
@@ -45,18 +49,18 @@ pub(super) fn sources_of_kind(site: &SiteFacts, kind: ResourceKind) -> Vec<Strin
                 | ResourceKind::Frame
                 | ResourceKind::Connect
         );
-    if is_vague || is_brought {
-        found.retain(|one| !is_vague && !one.starts_with("https:") && !one.starts_with("wss:"));
-        found.insert("https:".to_owned());
-        if is_vague {
-            found.insert("http:".to_owned());
+    if allows_schemes || scripts_may_load_it {
+        sources.retain(|source| !allows_schemes && !source.starts_with("https:") && !source.starts_with("wss:"));
+        sources.insert("https:".to_owned());
+        if allows_schemes {
+            sources.insert("http:".to_owned());
         }
         if kind == ResourceKind::Connect {
-            found.insert("wss:".to_owned());
-            if is_vague {
-                found.insert("ws:".to_owned());
+            sources.insert("wss:".to_owned());
+            if allows_schemes {
+                sources.insert("ws:".to_owned());
             }
         }
     }
-    found.into_iter().collect()
+    sources.into_iter().collect()
 }

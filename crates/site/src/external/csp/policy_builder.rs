@@ -11,51 +11,67 @@ use super::super::content_fact::{ContentFact, FactSink, ResourceKind};
 use super::super::source_format::SourceFormat;
 use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
-/// The number of digests that are kept of one page. A header with more would be too long for clients.
+/// The number of digests that are stored of one page. A header with more would be too long for clients.
 const MAX_DIGESTS_PER_PAGE: usize = 1200;
-/// The number of different digests that are kept of a whole site. Each takes 32 bytes, and as much again while they are
-/// collected.
+/// The number of different digests that are stored of a whole site. Each takes 32 bytes, and as much again while they
+/// are collected.
 const MAX_SITE_DIGESTS: usize = 1 << 20;
-/// The number of 4-byte words that are kept for the lists of all pages together.
+/// The number of 4-byte words that are stored for the lists of all pages together.
 const MAX_SET_WORDS: usize = 8 << 20;
-/// The number of origins that are kept of a whole site for one kind. If there are more, only that fact is kept.
+/// The number of origins that are stored of a whole site for one kind. If there are more, only that fact is stored.
 const MAX_ORIGINS_PER_KIND: usize = 256;
 
 /// The facts collected so far, shared by all threads.
 #[derive(Debug)]
 pub(super) struct PolicyBuilder {
-    known: HashMap<Digest, u32>,
+    digest_numbers: HashMap<Digest, u32>,
     digests: Vec<Digest>,
     sets: HashMap<InlineCodeSet, u32>,
-    files: Vec<u32>,
-    words: usize,
+    set_numbers: Vec<u32>,
+    stored_words: usize,
     site: SiteFacts,
 }
 
 impl PolicyBuilder {
     pub(super) fn new(files: usize) -> PolicyBuilder {
-        let (known, digests, sets) = (HashMap::new(), Vec::new(), HashMap::new());
-        PolicyBuilder { known, digests, sets, files: vec![NO_SET; files], words: 0, site: SiteFacts::default() }
+        let (digest_numbers, digests, sets) = (HashMap::new(), Vec::new(), HashMap::new());
+        PolicyBuilder {
+            digest_numbers,
+            digests,
+            sets,
+            set_numbers: vec![NO_SET; files],
+            stored_words: 0,
+            site: SiteFacts::default(),
+        }
     }
 
-    /// Returns the collected policies. Sets and digests are renumbered by their first occurrence, so that the result
-    /// does not depend on the timing of threads.
-    pub(super) fn policies(self) -> SitePolicies {
-        let PolicyBuilder { known, digests: found, sets: numbered, mut files, site, .. } = self;
-        let mut by_number: Vec<Option<InlineCodeSet>> = numbered.iter().map(|_| None).collect();
-        drop(known);
-        for (set, number) in numbered {
+    /// Computes the policies from the collected facts. Sets and digests are renumbered by their first occurrence, so
+    /// that the result does not depend on the timing of threads.
+    pub(super) fn build(self) -> SitePolicies {
+        let PolicyBuilder {
+            digest_numbers,
+            digests: unordered_digests,
+            sets: numbers_by_set,
+            mut set_numbers,
+            site,
+            ..
+        } = self;
+        let mut by_number: Vec<Option<InlineCodeSet>> = numbers_by_set.iter().map(|_| None).collect();
+        drop(digest_numbers);
+        for (set, number) in numbers_by_set {
             by_number[number as usize] = Some(set);
         }
-        let (mut sets, mut digests) = (Vec::with_capacity(by_number.len()), Vec::with_capacity(found.len()));
-        let (mut set_places, mut digest_places) = (vec![NO_SET; by_number.len()], vec![NO_SET; found.len()]);
-        for file in files.iter_mut().filter(|file| **file != NO_SET) {
+        let (mut sets, mut digests) =
+            (Vec::with_capacity(by_number.len()), Vec::with_capacity(unordered_digests.len()));
+        let (mut set_places, mut digest_places) =
+            (vec![NO_SET; by_number.len()], vec![NO_SET; unordered_digests.len()]);
+        for file in set_numbers.iter_mut().filter(|file| **file != NO_SET) {
             if let Some(mut set) = by_number[*file as usize].take() {
                 for number in set.scripts.iter_mut().chain(&mut set.styles) {
                     let place = &mut digest_places[*number as usize];
                     if *place == NO_SET {
                         *place = digests.len() as u32;
-                        digests.push(found[*number as usize]);
+                        digests.push(unordered_digests[*number as usize]);
                     }
                     *number = *place;
                 }
@@ -64,21 +80,21 @@ impl PolicyBuilder {
             }
             *file = set_places[*file as usize];
         }
-        SitePolicies { files, sets, digests, site }
+        SitePolicies { set_numbers, sets, digests, site }
     }
 
-    /// Returns the numbers of `digests`; `None` once there are too many.
-    fn numbers(&mut self, digests: &[Digest]) -> Option<Box<[u32]>> {
-        if self.words + digests.len() > MAX_SET_WORDS {
+    /// Returns the numbers of `digests`; `None` if there are too many.
+    fn number_digests(&mut self, digests: &[Digest]) -> Option<Box<[u32]>> {
+        if self.stored_words + digests.len() > MAX_SET_WORDS {
             return None;
         }
         let mut numbers = Vec::with_capacity(digests.len());
         for digest in digests {
             let next = self.digests.len();
-            let number = *self.known.entry(*digest).or_insert(next as u32);
+            let number = *self.digest_numbers.entry(*digest).or_insert(next as u32);
             if number as usize == next {
                 if next >= MAX_SITE_DIGESTS {
-                    self.known.remove(digest);
+                    self.digest_numbers.remove(digest);
                     return None;
                 }
                 self.digests.push(*digest);
@@ -90,24 +106,22 @@ impl PolicyBuilder {
         Some(numbers.into())
     }
 
-    fn put(&mut self, file: usize, page: &PageFacts) {
-        let runs = page.runs || !page.scripts.is_empty() || page.has_handlers || page.loose_script;
+    fn add_page(&mut self, file: usize, page: &PageFacts) {
+        let runs_scripts =
+            page.runs_scripts || !page.scripts.is_empty() || page.has_handlers || page.script_hashes_unknown;
         // The styles that a script adds to a page are not known here, and scripts often add styles.
-        let (loose_script, loose_style) = (page.loose_script, page.loose_style || runs);
-        let mut set = InlineCodeSet {
-            runs,
-            script_hashes_unknown: loose_script,
-            style_hashes_unknown: loose_style,
-            ..InlineCodeSet::default()
-        };
+        let (script_hashes_unknown, style_hashes_unknown) =
+            (page.script_hashes_unknown, page.style_hashes_unknown || runs_scripts);
+        let mut set =
+            InlineCodeSet { runs_scripts, script_hashes_unknown, style_hashes_unknown, ..InlineCodeSet::default() };
         if !set.script_hashes_unknown {
-            match self.numbers(&page.scripts) {
+            match self.number_digests(&page.scripts) {
                 Some(numbers) => (set.scripts, set.has_handlers) = (numbers, page.has_handlers),
                 None => set.script_hashes_unknown = true,
             }
         }
         if !set.style_hashes_unknown {
-            match self.numbers(&page.styles) {
+            match self.number_digests(&page.styles) {
                 Some(numbers) => (set.styles, set.has_style_attributes) = (numbers, page.has_style_attributes),
                 None => set.style_hashes_unknown = true,
             }
@@ -116,23 +130,23 @@ impl PolicyBuilder {
         let size = set.scripts.len() + set.styles.len() + 4;
         let number = *self.sets.entry(set).or_insert(next);
         if number == next {
-            self.words += size;
+            self.stored_words += size;
         }
-        self.files[file] = number;
+        self.set_numbers[file] = number;
     }
 }
 
 /// The facts about the current page.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the facts are independent
 #[derive(Debug, Default)]
 struct PageFacts {
     scripts: Vec<Digest>,
     styles: Vec<Digest>,
-    runs: bool,
+    runs_scripts: bool,
     has_handlers: bool,
     has_style_attributes: bool,
-    loose_script: bool,
-    loose_style: bool,
+    script_hashes_unknown: bool,
+    style_hashes_unknown: bool,
 }
 
 /// The sink of one thread.
@@ -151,14 +165,14 @@ impl<'a> PolicySink<'a> {
 
     /// Merges the facts that this thread has collected about the site into the shared ones.
     pub(super) fn finish(self) {
-        let mut all = self.builder.lock();
-        let SiteFacts { origins, too_many: many, evaluates, wasm, data_scripts, data_styles } = self.site;
-        let site = &mut all.site;
-        site.evaluates |= evaluates;
-        site.wasm |= wasm;
+        let mut builder = self.builder.lock();
+        let SiteFacts { origins, unlisted_kinds, uses_eval, uses_wasm, data_scripts, data_styles } = self.site;
+        let site = &mut builder.site;
+        site.uses_eval |= uses_eval;
+        site.uses_wasm |= uses_wasm;
         site.data_scripts |= data_scripts;
         site.data_styles |= data_styles;
-        for kind in many {
+        for kind in unlisted_kinds {
             mark_too_many(site, kind);
         }
         for (kind, origin) in origins {
@@ -166,8 +180,8 @@ impl<'a> PolicySink<'a> {
         }
     }
 
-    fn address(&mut self, kind: ResourceKind, text: &str) {
-        match self.base.leads(kind, text) {
+    fn record_address(&mut self, kind: ResourceKind, text: &str) {
+        match self.base.classify(kind, text) {
             AddressTarget::External(origin) if kind != ResourceKind::Hint && kind != ResourceKind::Refresh => {
                 add_origin(&mut self.site, kind, origin);
             }
@@ -180,52 +194,52 @@ impl<'a> PolicySink<'a> {
 
 /// Adds an origin. The final set does not depend on the order of the calls or on the number of threads.
 fn add_origin(site: &mut SiteFacts, kind: ResourceKind, origin: ExternalOrigin) {
-    if origin.as_csp_source().is_none() || site.too_many.contains(&kind) {
+    if origin.as_csp_source().is_none() || site.unlisted_kinds.contains(&kind) {
         return;
     }
     if site.origins.insert((kind, origin))
-        && site.origins.iter().filter(|(one, _)| *one == kind).count() > MAX_ORIGINS_PER_KIND
+        && site.origins.iter().filter(|(origin_kind, _)| *origin_kind == kind).count() > MAX_ORIGINS_PER_KIND
     {
         mark_too_many(site, kind);
     }
 }
 
 fn mark_too_many(site: &mut SiteFacts, kind: ResourceKind) {
-    site.too_many.insert(kind);
-    site.origins.retain(|(one, _)| *one != kind);
+    site.unlisted_kinds.insert(kind);
+    site.origins.retain(|(origin_kind, _)| *origin_kind != kind);
 }
 
 impl FactSink for PolicySink<'_> {
     fn record(&mut self, fact: ContentFact<'_>) {
         let page = &mut self.page;
         match fact {
-            ContentFact::Address(kind, text) => self.address(kind, text),
-            ContentFact::Script(digest) => add_digest(&mut page.scripts, digest, &mut page.loose_script),
-            ContentFact::Handler(digest) => {
+            ContentFact::Address(kind, text) => self.record_address(kind, text),
+            ContentFact::InlineScript(digest) => add_digest(&mut page.scripts, digest, &mut page.script_hashes_unknown),
+            ContentFact::EventHandler(digest) => {
                 page.has_handlers = true;
-                add_digest(&mut page.scripts, digest, &mut page.loose_script);
+                add_digest(&mut page.scripts, digest, &mut page.script_hashes_unknown);
             }
-            ContentFact::Style(digest) => add_digest(&mut page.styles, digest, &mut page.loose_style),
+            ContentFact::InlineStyle(digest) => add_digest(&mut page.styles, digest, &mut page.style_hashes_unknown),
             ContentFact::StyleAttribute(digest) => {
                 page.has_style_attributes = true;
-                add_digest(&mut page.styles, digest, &mut page.loose_style);
+                add_digest(&mut page.styles, digest, &mut page.style_hashes_unknown);
             }
-            ContentFact::Runs => page.runs = true,
-            ContentFact::CodeInAddress | ContentFact::Unsure => page.loose_script = true,
-            ContentFact::UnsureStyle => page.loose_style = true,
-            ContentFact::Evaluates => self.site.evaluates = true,
-            ContentFact::Wasm => self.site.wasm = true,
-            ContentFact::Enters => self.base.enter(),
-            ContentFact::Leaves => self.base.leave(),
-            ContentFact::ServiceWorker | ContentFact::Mention(_) => {}
+            ContentFact::ScriptFile => page.runs_scripts = true,
+            ContentFact::JavaScriptAddress | ContentFact::UncertainScript => page.script_hashes_unknown = true,
+            ContentFact::UncertainStyle => page.style_hashes_unknown = true,
+            ContentFact::UsesEval => self.site.uses_eval = true,
+            ContentFact::UsesWasm => self.site.uses_wasm = true,
+            ContentFact::NestedPageStart => self.base.enter_nested_page(),
+            ContentFact::NestedPageEnd => self.base.leave_nested_page(),
+            ContentFact::ServiceWorker | ContentFact::MentionedAddress(_) => {}
         }
     }
 
-    fn end_file(&mut self, file: usize, sort: SourceFormat) {
+    fn end_file(&mut self, file: usize, format: SourceFormat) {
         let page = std::mem::take(&mut self.page);
         self.base = BaseAddress::default();
-        if sort == SourceFormat::Html {
-            self.builder.lock().put(file, &page);
+        if format == SourceFormat::Html {
+            self.builder.lock().add_page(file, &page);
         }
     }
 }
@@ -245,17 +259,18 @@ fn add_digest(digests: &mut Vec<Digest>, digest: Digest, too_many: &mut bool) {
 mod tests {
     use super::*;
 
+    // Regression: the order in which threads ended decided which origins were in the policy.
     #[test]
     fn in_whatever_order_threads_end_the_policies_are_the_same() {
         const FILES: usize = 600;
-        let collected = |threads: usize, is_backwards: bool| {
+        let collect = |threads: usize, is_backwards: bool| {
             let builder = Mutex::new(PolicyBuilder::new(FILES));
             let mut collectors: Vec<PolicySink<'_>> = (0..threads).map(|_| PolicySink::new(&builder)).collect();
             for n in 0..FILES {
                 let file = if is_backwards { FILES - 1 - n } else { n };
                 let collector = &mut collectors[n % threads];
-                collector.record(ContentFact::Script(Digest::of(b"of all")));
-                collector.record(ContentFact::Script(Digest::of(&[(file / 2) as u8])));
+                collector.record(ContentFact::InlineScript(Digest::compute(b"of all")));
+                collector.record(ContentFact::InlineScript(Digest::compute(&[(file / 2) as u8])));
                 collector.record(ContentFact::Address(ResourceKind::Image, &format!("https://i{file}.example/")));
                 collector.record(ContentFact::Address(
                     ResourceKind::Media,
@@ -270,15 +285,18 @@ mod tests {
                 collectors.reverse();
             }
             collectors.into_iter().for_each(PolicySink::finish);
-            builder.into_inner().policies()
+            builder.into_inner().build()
         };
-        let one = collected(1, false);
-        assert_eq!(one.site.too_many, [ResourceKind::Image].into());
-        assert_eq!(one.site.origins.iter().filter(|(kind, _)| *kind == ResourceKind::Script).count(), 6);
-        assert_eq!(one.site.origins.len(), 6 + MAX_ORIGINS_PER_KIND);
-        assert_eq!((one.files[0], one.files[599], one.digests[0]), (0, 43, Digest::of(b"of all")));
+        let reference = collect(1, false);
+        assert_eq!(reference.site.unlisted_kinds, [ResourceKind::Image].into());
+        assert_eq!(reference.site.origins.iter().filter(|(kind, _)| *kind == ResourceKind::Script).count(), 6);
+        assert_eq!(reference.site.origins.len(), 6 + MAX_ORIGINS_PER_KIND);
+        assert_eq!(
+            (reference.set_numbers[0], reference.set_numbers[599], reference.digests[0]),
+            (0, 43, Digest::compute(b"of all"))
+        );
         for (threads, is_backwards) in [(1, true), (3, false), (7, true)] {
-            assert_eq!(collected(threads, is_backwards), one, "{threads} {is_backwards}");
+            assert_eq!(collect(threads, is_backwards), reference, "{threads} {is_backwards}");
         }
     }
 
@@ -290,76 +308,83 @@ mod tests {
         }
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().policies();
+        let policies = builder.into_inner().build();
         (policies.sets[0].clone(), policies.site)
     }
 
     #[test]
     fn each_thing_that_a_page_says_decides_what_its_policy_names() {
-        let digest = || Digest::of(b"x");
+        let digest = || Digest::compute(b"x");
         let nothing = InlineCodeSet::default();
-        let runs = InlineCodeSet { runs: true, style_hashes_unknown: true, ..InlineCodeSet::default() };
-        let one: Box<[u32]> = [0].into();
+        let runs = InlineCodeSet { runs_scripts: true, style_hashes_unknown: true, ..InlineCodeSet::default() };
+        let first_digest: Box<[u32]> = [0].into();
         for (facts, expected) in [
             (vec![], nothing.clone()),
             (vec![ContentFact::Address(ResourceKind::Script, "a.js")], nothing.clone()),
-            (vec![ContentFact::Runs], runs.clone()),
-            (vec![ContentFact::Script(digest())], InlineCodeSet { scripts: one.clone(), ..runs.clone() }),
+            (vec![ContentFact::ScriptFile], runs.clone()),
             (
-                vec![ContentFact::Script(digest()), ContentFact::Script(digest())],
-                InlineCodeSet { scripts: one.clone(), ..runs.clone() },
+                vec![ContentFact::InlineScript(digest())],
+                InlineCodeSet { scripts: first_digest.clone(), ..runs.clone() },
             ),
             (
-                vec![ContentFact::Handler(digest())],
-                InlineCodeSet { scripts: one.clone(), has_handlers: true, ..runs.clone() },
+                vec![ContentFact::InlineScript(digest()), ContentFact::InlineScript(digest())],
+                InlineCodeSet { scripts: first_digest.clone(), ..runs.clone() },
             ),
             (
-                vec![ContentFact::Script(digest()), ContentFact::CodeInAddress],
+                vec![ContentFact::EventHandler(digest())],
+                InlineCodeSet { scripts: first_digest.clone(), has_handlers: true, ..runs.clone() },
+            ),
+            (
+                vec![ContentFact::InlineScript(digest()), ContentFact::JavaScriptAddress],
                 InlineCodeSet { script_hashes_unknown: true, ..runs.clone() },
             ),
             (
-                vec![ContentFact::Unsure, ContentFact::Handler(digest())],
+                vec![ContentFact::UncertainScript, ContentFact::EventHandler(digest())],
                 InlineCodeSet { script_hashes_unknown: true, ..runs.clone() },
             ),
-            (vec![ContentFact::Style(digest())], InlineCodeSet { styles: one.clone(), ..nothing.clone() }),
+            (
+                vec![ContentFact::InlineStyle(digest())],
+                InlineCodeSet { styles: first_digest.clone(), ..nothing.clone() },
+            ),
             (
                 vec![ContentFact::StyleAttribute(digest())],
-                InlineCodeSet { styles: one.clone(), has_style_attributes: true, ..nothing.clone() },
+                InlineCodeSet { styles: first_digest.clone(), has_style_attributes: true, ..nothing.clone() },
             ),
             (
-                vec![ContentFact::Style(digest()), ContentFact::UnsureStyle],
+                vec![ContentFact::InlineStyle(digest()), ContentFact::UncertainStyle],
                 InlineCodeSet { style_hashes_unknown: true, ..nothing.clone() },
             ),
-            (vec![ContentFact::Style(digest()), ContentFact::Runs], runs.clone()),
+            (vec![ContentFact::InlineStyle(digest()), ContentFact::ScriptFile], runs.clone()),
             (
                 vec![
-                    ContentFact::Evaluates,
-                    ContentFact::Wasm,
+                    ContentFact::UsesEval,
+                    ContentFact::UsesWasm,
                     ContentFact::ServiceWorker,
-                    ContentFact::Mention("//x.example"),
+                    ContentFact::MentionedAddress("//x.example"),
                 ],
                 nothing.clone(),
             ),
         ] {
-            let told = format!("{facts:?}");
-            assert_eq!(page_of(facts).0, expected, "{told}");
+            let description = format!("{facts:?}");
+            assert_eq!(page_of(facts).0, expected, "{description}");
         }
-        let many =
-            |number: u32| (0..number).map(|n| ContentFact::Script(Digest::of(&n.to_le_bytes()))).collect::<Vec<_>>();
-        let most = MAX_DIGESTS_PER_PAGE as u32;
+        let many = |number: u32| {
+            (0..number).map(|n| ContentFact::InlineScript(Digest::compute(&n.to_le_bytes()))).collect::<Vec<_>>()
+        };
+        let max_digests = MAX_DIGESTS_PER_PAGE as u32;
         assert_eq!(
-            (page_of(many(most)).0.scripts.len(), page_of(many(most)).0.script_hashes_unknown),
+            (page_of(many(max_digests)).0.scripts.len(), page_of(many(max_digests)).0.script_hashes_unknown),
             (MAX_DIGESTS_PER_PAGE, false)
         );
         assert_eq!(
-            (page_of(many(most + 1)).0.scripts.len(), page_of(many(most + 1)).0.script_hashes_unknown),
+            (page_of(many(max_digests + 1)).0.scripts.len(), page_of(many(max_digests + 1)).0.script_hashes_unknown),
             (0, true)
         );
     }
 
     #[test]
     fn origins_are_those_that_are_fetched_from_each_page_by_its_own_base() {
-        let of = |facts: Vec<ContentFact<'_>>| {
+        let list_origins = |facts: Vec<ContentFact<'_>>| {
             let origins = page_of(facts).1.origins.into_iter();
             origins.map(|(kind, origin)| format!("{} {}", kind.name(), origin.as_str())).collect::<Vec<_>>()
         };
@@ -386,23 +411,23 @@ mod tests {
             ),
             (vec![image("//[::1]/")], &[]),
             (
-                vec![base("//b.example/"), ContentFact::Enters, image("x"), ContentFact::Leaves],
+                vec![base("//b.example/"), ContentFact::NestedPageStart, image("x"), ContentFact::NestedPageEnd],
                 &["image //b.example", "base //b.example"],
             ),
             (
                 vec![
-                    ContentFact::Enters,
+                    ContentFact::NestedPageStart,
                     base("//b.example/"),
                     image("x"),
-                    ContentFact::Leaves,
+                    ContentFact::NestedPageEnd,
                     ContentFact::Address(ResourceKind::Font, "y"),
                 ],
                 &["image //b.example", "base //b.example"],
             ),
-            (vec![ContentFact::Leaves, image("x")], &[]),
+            (vec![ContentFact::NestedPageEnd, image("x")], &[]),
         ] {
-            let told = format!("{facts:?}");
-            assert_eq!(of(facts), expected, "{told}");
+            let description = format!("{facts:?}");
+            assert_eq!(list_origins(facts), expected, "{description}");
         }
         for (kind, scripts, styles) in [
             (ResourceKind::Script, true, false),
@@ -412,19 +437,22 @@ mod tests {
             let site = page_of(vec![ContentFact::Address(kind, "data:,x")]).1;
             assert_eq!((site.data_scripts, site.data_styles), (scripts, styles), "{kind:?}");
         }
-        let site = page_of(vec![ContentFact::Evaluates]).1;
-        assert_eq!((site.evaluates, site.wasm, page_of(vec![ContentFact::Wasm]).1.wasm), (true, false, true));
+        let site = page_of(vec![ContentFact::UsesEval]).1;
+        assert_eq!(
+            (site.uses_eval, site.uses_wasm, page_of(vec![ContentFact::UsesWasm]).1.uses_wasm),
+            (true, false, true)
+        );
         // A base address ends with its page, and a file that is not a page has no policy.
         let builder = Mutex::new(PolicyBuilder::new(2));
         let mut collector = PolicySink::new(&builder);
         collector.record(base("//b.example/"));
-        collector.record(ContentFact::Runs);
+        collector.record(ContentFact::ScriptFile);
         collector.end_file(1, SourceFormat::Script);
         collector.record(image("x"));
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().policies();
-        assert_eq!((policies.files, policies.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
+        let policies = builder.into_inner().build();
+        assert_eq!((policies.set_numbers, policies.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
         assert_eq!(policies.site.origins.len(), 1);
     }
 
@@ -434,7 +462,7 @@ mod tests {
             let texts: Vec<String> = (0..number).map(|n| format!("//h{n}.example")).collect();
             let site = page_of(texts.iter().map(|text| ContentFact::Address(ResourceKind::Image, text)).collect()).1;
             assert_eq!(
-                (site.origins.len(), site.too_many.contains(&ResourceKind::Image)),
+                (site.origins.len(), site.unlisted_kinds.contains(&ResourceKind::Image)),
                 (if is_many { 0 } else { number }, is_many)
             );
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::content_fact::ResourceKind;
-use super::host_sources::sources_of_kind;
+use super::host_sources::list_sources;
 use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 /// The length of one hash source in a policy in bytes: `'sha256-`, 44 characters of Base64, `'` and a space.
@@ -21,7 +21,7 @@ pub enum CspPreset {
 }
 
 impl CspPreset {
-    /// The name of the preset in the configuration.
+    /// Returns the name of the preset in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             CspPreset::Report => "report",
@@ -38,7 +38,7 @@ pub struct CspRules {
     pub preset: CspPreset,
     /// The value of the `frame-ancestors` directive; `None` omits it.
     pub ancestors: Option<&'static str>,
-    /// The largest length of a policy in bytes. A policy that would be longer omits hash sources.
+    /// The maximum length of a policy in bytes. A policy that would be longer omits hash sources.
     pub max_bytes: usize,
 }
 
@@ -48,44 +48,44 @@ pub struct PolicyStatistics {
     /// The number of pages.
     pub pages: u64,
     /// The number of pages that allow all inline scripts because their hashes are not certain.
-    pub unsure: u64,
-    /// The number of pages that allow all inline scripts because their policy would be longer than the rules allow.
-    pub long: u64,
+    pub uncertain: u64,
+    /// The number of pages that allow all inline scripts because their policy would exceed [`CspRules::max_bytes`].
+    pub too_long: u64,
     /// The length of the longest policy in bytes.
-    pub longest: usize,
+    pub longest_bytes: usize,
     /// The length of the policies of all pages together in bytes.
-    pub total: u64,
+    pub total_bytes: u64,
 }
 
 /// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on
 /// the site, has one.
 pub fn provisional_policy(rules: &CspRules) -> Option<String> {
     let unknown =
-        SiteFacts { evaluates: true, wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };
+        SiteFacts { uses_eval: true, uses_wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };
     (rules.preset == CspPreset::Airgap).then(|| PolicyTemplate::new(rules, &unknown).without_hashes())
 }
 
 impl SitePolicies {
-    /// Makes the template of all policies of this site.
+    /// Creates the template of all policies of this site.
     pub fn template(&self, rules: &CspRules) -> PolicyTemplate {
         PolicyTemplate::new(rules, &self.site)
     }
 
     /// Renders the policy of the pages with this set.
-    pub fn render(&self, frame: &PolicyTemplate, set: u32) -> String {
-        let Some(set) = self.sets.get(set as usize) else { return frame.without_hashes() };
-        let (scripts, styles) = frame.hashed(set);
-        let mut text = String::with_capacity(frame.len(set, scripts, styles));
-        text.push_str(&frame.start);
-        self.sources(&mut text, scripts.then_some(&*set.scripts), set.has_handlers);
-        text.push_str(&frame.middle);
-        self.sources(&mut text, styles.then_some(&*set.styles), set.has_style_attributes);
-        text.push_str(&frame.end);
+    pub fn render(&self, template: &PolicyTemplate, set: u32) -> String {
+        let Some(set) = self.sets.get(set as usize) else { return template.without_hashes() };
+        let (scripts, styles) = template.select_hashes(set);
+        let mut text = String::with_capacity(template.policy_len(set, scripts, styles));
+        text.push_str(&template.start);
+        self.append_inline_sources(&mut text, scripts.then_some(&*set.scripts), set.has_handlers);
+        text.push_str(&template.middle);
+        self.append_inline_sources(&mut text, styles.then_some(&*set.styles), set.has_style_attributes);
+        text.push_str(&template.end);
         text
     }
 
-    fn sources(&self, text: &mut String, named: Option<&[u32]>, in_attributes: bool) {
-        let Some(numbers) = named else {
+    fn append_inline_sources(&self, text: &mut String, numbers: Option<&[u32]>, in_attributes: bool) {
+        let Some(numbers) = numbers else {
             text.push_str(UNSAFE_INLINE);
             return;
         };
@@ -94,33 +94,34 @@ impl SitePolicies {
         }
         for &number in numbers {
             text.push_str(" 'sha256-");
-            base64(text, &self.digests[number as usize].0);
+            append_base64(text, &self.digests[number as usize].0);
             text.push('\'');
         }
     }
 
     /// Computes statistics of the policies under these rules.
-    pub fn survey(&self, rules: &CspRules) -> PolicyStatistics {
-        let frame = self.template(rules);
-        let mut survey = PolicyStatistics::default();
-        for set in self.files.iter().filter(|&&set| set != NO_SET) {
+    pub fn compute_statistics(&self, rules: &CspRules) -> PolicyStatistics {
+        let template = self.template(rules);
+        let mut statistics = PolicyStatistics::default();
+        for set in self.set_numbers.iter().filter(|&&set| set != NO_SET) {
             let set = &self.sets[*set as usize];
-            let (scripts, styles) = frame.hashed(set);
-            let len = frame.len(set, scripts, styles);
-            survey.pages += 1;
-            survey.unsure += u64::from(set.script_hashes_unknown);
-            survey.long += u64::from(!scripts && !set.script_hashes_unknown);
-            survey.longest = survey.longest.max(len);
-            survey.total += len as u64;
+            let (scripts, styles) = template.select_hashes(set);
+            let len = template.policy_len(set, scripts, styles);
+            statistics.pages += 1;
+            statistics.uncertain += u64::from(set.script_hashes_unknown);
+            statistics.too_long += u64::from(!scripts && !set.script_hashes_unknown);
+            statistics.longest_bytes = statistics.longest_bytes.max(len);
+            statistics.total_bytes += len as u64;
         }
-        survey
+        statistics
     }
 }
 
 const UNSAFE_INLINE: &str = " 'unsafe-inline'";
 const UNSAFE_HASHES: &str = " 'unsafe-hashes'";
 
-/// The template of all policies of a site under one set of rules, with two gaps for the hash sources of a page.
+/// The template of all policies of a site under one set of rules, without the hash sources of a page, which are
+/// inserted in two positions.
 #[derive(Debug, Clone)]
 pub struct PolicyTemplate {
     start: String,
@@ -131,23 +132,23 @@ pub struct PolicyTemplate {
 
 impl PolicyTemplate {
     fn new(rules: &CspRules, site: &SiteFacts) -> PolicyTemplate {
-        let of = |kind: ResourceKind| {
-            if rules.preset == CspPreset::Airgap { Vec::new() } else { sources_of_kind(site, kind) }
+        let sources_of = |kind: ResourceKind| {
+            if rules.preset == CspPreset::Airgap { Vec::new() } else { list_sources(site, kind) }
         };
-        let list = |sources: Vec<String>| sources.into_iter().fold(String::new(), |all, one| all + " " + &one);
+        let join = |sources: Vec<String>| sources.into_iter().fold(String::new(), |text, source| text + " " + &source);
         let mut middle = String::new();
-        if site.evaluates {
+        if site.uses_eval {
             middle.push_str(" 'unsafe-eval'");
-        } else if site.wasm {
+        } else if site.uses_wasm {
             middle.push_str(" 'wasm-unsafe-eval'");
         }
         if site.data_scripts {
             middle.push_str(" data:");
         }
-        middle.push_str(&list(of(ResourceKind::Script)));
+        middle.push_str(&join(sources_of(ResourceKind::Script)));
         middle.push_str("; style-src 'self'");
         let mut end = if site.data_styles { " data:".to_owned() } else { String::new() };
-        end.push_str(&list(of(ResourceKind::Style)));
+        end.push_str(&join(sources_of(ResourceKind::Style)));
         // A directive that is omitted falls back to `default-src`. `data:` and `blob:` are not external origins.
         for (kind, directive) in [
             (ResourceKind::Image, "img-src"),
@@ -158,15 +159,15 @@ impl PolicyTemplate {
             (ResourceKind::Object, "object-src"),
             (ResourceKind::Manifest, "manifest-src"),
         ] {
-            let sources = of(kind);
+            let sources = sources_of(kind);
             if !sources.is_empty() {
-                let _ = write!(end, "; {directive} 'self' data: blob:{}", list(sources));
+                let _ = write!(end, "; {directive} 'self' data: blob:{}", join(sources));
             }
         }
         // Without `worker-src` workers fall back to `script-src`, and many are created from a blob.
-        let _ = write!(end, "; worker-src 'self' blob:{}", list(of(ResourceKind::Worker)));
-        let _ = write!(end, "; base-uri 'self'{}", list(of(ResourceKind::Base)));
-        let _ = write!(end, "; form-action 'self'{}", list(of(ResourceKind::Form)));
+        let _ = write!(end, "; worker-src 'self' blob:{}", join(sources_of(ResourceKind::Worker)));
+        let _ = write!(end, "; base-uri 'self'{}", join(sources_of(ResourceKind::Base)));
+        let _ = write!(end, "; form-action 'self'{}", join(sources_of(ResourceKind::Form)));
         if let Some(ancestors) = rules.ancestors {
             let _ = write!(end, "; frame-ancestors {ancestors}");
         }
@@ -178,7 +179,7 @@ impl PolicyTemplate {
         }
     }
 
-    /// The policy without hash sources, for files that are not pages and for pages that are not known.
+    /// Returns the policy without hash sources, for files that are not pages and for unknown pages.
     pub fn without_hashes(&self) -> String {
         [&self.start, UNSAFE_INLINE, &self.middle, UNSAFE_INLINE, &self.end].concat()
     }
@@ -186,33 +187,33 @@ impl PolicyTemplate {
     /// Decides whether the scripts and the styles of a page are allowed by hash: only if their hashes are certain and
     /// the policy does not become too long. Hashes of styles are omitted first, because other directives limit the
     /// effect of styles.
-    fn hashed(&self, set: &InlineCodeSet) -> (bool, bool) {
+    fn select_hashes(&self, set: &InlineCodeSet) -> (bool, bool) {
         let (scripts, styles) = (!set.script_hashes_unknown, !set.style_hashes_unknown);
-        let fits = |&(scripts, styles): &(bool, bool)| self.len(set, scripts, styles) <= self.max_bytes;
+        let fits = |&(scripts, styles): &(bool, bool)| self.policy_len(set, scripts, styles) <= self.max_bytes;
         [(scripts, styles), (scripts, false), (false, styles)].into_iter().find(fits).unwrap_or((false, false))
     }
 
-    fn len(&self, set: &InlineCodeSet, scripts: bool, styles: bool) -> usize {
-        let gap = |named: bool, in_attributes: bool, count: usize| {
+    fn policy_len(&self, set: &InlineCodeSet, scripts: bool, styles: bool) -> usize {
+        let inline_len = |has_hashes: bool, in_attributes: bool, count: usize| {
             let attributes = if in_attributes { UNSAFE_HASHES.len() } else { 0 };
-            if named { attributes + count * HASH_SOURCE_BYTES } else { UNSAFE_INLINE.len() }
+            if has_hashes { attributes + count * HASH_SOURCE_BYTES } else { UNSAFE_INLINE.len() }
         };
         self.start.len()
-            + gap(scripts, set.has_handlers, set.scripts.len())
+            + inline_len(scripts, set.has_handlers, set.scripts.len())
             + self.middle.len()
-            + gap(styles, set.has_style_attributes, set.styles.len())
+            + inline_len(styles, set.has_style_attributes, set.styles.len())
             + self.end.len()
     }
 }
 
 /// Appends `bytes` in Base64 with padding (RFC 4648, section 4).
-fn base64(out: &mut String, bytes: &[u8]) {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+fn append_base64(output: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for group in bytes.chunks(3) {
         let word = group.iter().fold(0u32, |word, &byte| word << 8 | u32::from(byte)) << (8 * (3 - group.len()));
-        for place in 0..4 {
-            let letter = LETTERS[(word >> (18 - 6 * place)) as usize & 63];
-            out.push(if place <= group.len() { char::from(letter) } else { '=' });
+        for position in 0..4 {
+            let digit = DIGITS[(word >> (18 - 6 * position)) as usize & 63];
+            output.push(if position <= group.len() { char::from(digit) } else { '=' });
         }
     }
 }
@@ -233,22 +234,22 @@ mod tests {
     }
 
     fn directive(policy: &str, name: &str) -> String {
-        let mut all = policy.split("; ");
-        all.find_map(|one| one.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default().to_owned()
+        let mut directives = policy.split("; ");
+        directives.find_map(|directive| directive.strip_prefix(name)?.strip_prefix(' ')).unwrap_or_default().to_owned()
     }
 
     #[test]
     fn base64_is_that_of_the_rfc() {
         for (text, expected) in [("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
-            let mut out = String::new();
-            base64(&mut out, text.as_bytes());
-            assert_eq!(out, expected);
+            let mut output = String::new();
+            append_base64(&mut output, text.as_bytes());
+            assert_eq!(output, expected);
         }
     }
 
     #[test]
     fn a_policy_is_as_long_as_was_reckoned_and_falls_back_when_it_is_too_long() {
-        let digests: Vec<Digest> = (0..100u8).map(|n| Digest::of(&[n])).collect();
+        let digests: Vec<Digest> = (0..100u8).map(|n| Digest::compute(&[n])).collect();
         let set = |scripts: u32, styles: u32| InlineCodeSet {
             scripts: (0..scripts).collect(),
             styles: (0..styles).collect(),
@@ -263,38 +264,48 @@ mod tests {
             set(99, 1),
             InlineCodeSet { script_hashes_unknown: true, ..set(2, 0) },
         ];
-        let policies = SitePolicies { files: vec![0, NO_SET, 1, 2, 3, 4], sets, digests, site: SiteFacts::default() };
-        let frame = policies.template(&RULES);
+        let policies =
+            SitePolicies { set_numbers: vec![0, NO_SET, 1, 2, 3, 4], sets, digests, site: SiteFacts::default() };
+        let template = policies.template(&RULES);
         for number in 0..policies.sets.len() as u32 {
             let set = &policies.sets[number as usize];
-            let (scripts, styles) = frame.hashed(set);
-            let text = policies.render(&frame, number);
-            assert_eq!(text.len(), frame.len(set, scripts, styles), "{text}");
+            let (scripts, styles) = template.select_hashes(set);
+            let text = policies.render(&template, number);
+            assert_eq!(text.len(), template.policy_len(set, scripts, styles), "{text}");
             assert!(text.len() <= RULES.max_bytes);
         }
-        let of = |number: u32| {
-            let text = policies.render(&frame, number);
+        let script_and_style_sources = |number: u32| {
+            let text = policies.render(&template, number);
             (directive(&text, "script-src"), directive(&text, "style-src"))
         };
-        assert_eq!(of(0), ("'self'".into(), "'self' 'unsafe-hashes'".into()));
-        assert!(of(1).0.starts_with("'self' 'unsafe-hashes' 'sha256-") && of(1).1.contains("sha256"));
-        assert!(of(2).0.contains("sha256") && of(2).1 == "'self' 'unsafe-inline'");
-        assert!(of(3).0 == "'self' 'unsafe-inline'" && of(3).1.contains("sha256"));
-        assert_eq!(of(4).0, "'self' 'unsafe-inline'");
-        let survey = policies.survey(&RULES);
-        assert_eq!((survey.pages, survey.unsure, survey.long), (5, 1, 1));
+        assert_eq!(script_and_style_sources(0), ("'self'".into(), "'self' 'unsafe-hashes'".into()));
+        assert!(
+            script_and_style_sources(1).0.starts_with("'self' 'unsafe-hashes' 'sha256-")
+                && script_and_style_sources(1).1.contains("sha256")
+        );
+        assert!(
+            script_and_style_sources(2).0.contains("sha256")
+                && script_and_style_sources(2).1 == "'self' 'unsafe-inline'"
+        );
+        assert!(
+            script_and_style_sources(3).0 == "'self' 'unsafe-inline'"
+                && script_and_style_sources(3).1.contains("sha256")
+        );
+        assert_eq!(script_and_style_sources(4).0, "'self' 'unsafe-inline'");
+        let statistics = policies.compute_statistics(&RULES);
+        assert_eq!((statistics.pages, statistics.uncertain, statistics.too_long), (5, 1, 1));
         assert_eq!(policies.set(1), None);
     }
 
     #[test]
     fn connected_allows_what_is_used_and_airgap_nothing() {
-        let used = site(&[
+        let used_sources = site(&[
             (ResourceKind::Style, "https://fonts.googleapis.com"),
             (ResourceKind::Image, "//img.example"),
             (ResourceKind::Connect, "https://api.example"),
             (ResourceKind::Form, "https://form.example"),
         ]);
-        let policy = PolicyTemplate::new(&RULES, &used).without_hashes();
+        let policy = PolicyTemplate::new(&RULES, &used_sources).without_hashes();
         assert_eq!(directive(&policy, "style-src"), "'self' 'unsafe-inline' https://fonts.googleapis.com");
         assert_eq!(
             directive(&policy, "font-src"),
@@ -304,7 +315,8 @@ mod tests {
         assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: https://api.example");
         assert_eq!(directive(&policy, "form-action"), "'self' https://form.example");
         assert_eq!(directive(&policy, "frame-ancestors"), "'self'");
-        let airgap = PolicyTemplate::new(&CspRules { preset: CspPreset::Airgap, ..RULES }, &used).without_hashes();
+        let airgap =
+            PolicyTemplate::new(&CspRules { preset: CspPreset::Airgap, ..RULES }, &used_sources).without_hashes();
         assert!(!airgap.contains("example") && !airgap.contains("http"), "{airgap}");
     }
 
@@ -327,13 +339,14 @@ mod tests {
         assert!(!policy.contains("http") && policy.contains("'unsafe-inline'"), "{policy}");
     }
 
+    // Regression: the policy refused `ws:` when a site named too many WebSocket hosts.
     #[test]
     fn a_site_with_more_origins_than_fit_allows_whole_schemes() {
         let many: Vec<String> = (0..40).map(|n| format!("https://host-number-{n:03}.example")).collect();
         let many: Vec<(ResourceKind, &str)> = many.iter().map(|text| (ResourceKind::Image, text.as_str())).collect();
         let policy = PolicyTemplate::new(&RULES, &site(&many)).without_hashes();
         assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http: https:");
-        let many = |kind: ResourceKind| SiteFacts { too_many: [kind].into(), ..SiteFacts::default() };
+        let many = |kind: ResourceKind| SiteFacts { unlisted_kinds: [kind].into(), ..SiteFacts::default() };
         let policy = PolicyTemplate::new(&RULES, &many(ResourceKind::Style)).without_hashes();
         assert_eq!(directive(&policy, "font-src"), "'self' data: blob: http: https:");
         assert_eq!(
@@ -350,15 +363,15 @@ mod tests {
 
     #[test]
     fn styles_are_given_up_before_scripts_and_neither_at_the_bound() {
-        let frame = PolicyTemplate::new(&RULES, &SiteFacts::default());
-        let bare = frame.len(&InlineCodeSet::default(), true, true);
+        let template = PolicyTemplate::new(&RULES, &SiteFacts::default());
+        let base_len = template.policy_len(&InlineCodeSet::default(), true, true);
         let set = |scripts: u32, styles: u32| InlineCodeSet {
             scripts: (0..scripts).collect(),
             styles: (0..styles).collect(),
             ..InlineCodeSet::default()
         };
-        let most = |bytes: usize| PolicyTemplate { max_bytes: bytes, ..frame.clone() };
-        for (scripts, styles, room, expected) in [
+        let with_max_bytes = |bytes: usize| PolicyTemplate { max_bytes: bytes, ..template.clone() };
+        for (scripts, styles, extra_bytes, expected) in [
             (20, 20, 40 * HASH_SOURCE_BYTES, (true, true)),
             (20, 20, 40 * HASH_SOURCE_BYTES - 1, (true, false)),
             (20, 20, 20 * HASH_SOURCE_BYTES + UNSAFE_INLINE.len(), (true, false)),
@@ -367,12 +380,19 @@ mod tests {
             (20, 21, 20 * HASH_SOURCE_BYTES + UNSAFE_INLINE.len(), (true, false)),
             (0, 0, 0, (true, true)),
         ] {
-            assert_eq!(most(bare + room).hashed(&set(scripts, styles)), expected, "{scripts} {styles} {room}");
+            assert_eq!(
+                with_max_bytes(base_len + extra_bytes).select_hashes(&set(scripts, styles)),
+                expected,
+                "{scripts} {styles} {extra_bytes}"
+            );
         }
-        let loose = InlineCodeSet { script_hashes_unknown: true, ..set(0, 1) };
-        assert_eq!(most(1 << 20).hashed(&loose), (false, true));
-        assert_eq!(most(1 << 20).hashed(&InlineCodeSet { style_hashes_unknown: true, ..set(1, 0) }), (true, false));
-        assert_eq!(most(bare).hashed(&loose), (false, false));
+        let with_unknown_hashes = InlineCodeSet { script_hashes_unknown: true, ..set(0, 1) };
+        assert_eq!(with_max_bytes(1 << 20).select_hashes(&with_unknown_hashes), (false, true));
+        assert_eq!(
+            with_max_bytes(1 << 20).select_hashes(&InlineCodeSet { style_hashes_unknown: true, ..set(1, 0) }),
+            (true, false)
+        );
+        assert_eq!(with_max_bytes(base_len).select_hashes(&with_unknown_hashes), (false, false));
     }
 
     #[test]
@@ -391,17 +411,17 @@ mod tests {
             (ResourceKind::Base, "base-uri"),
             (ResourceKind::Form, "form-action"),
         ] {
-            let used = site(&[(kind, "https://used.example")]);
+            let used_sources = site(&[(kind, "https://used.example")]);
             for (preset, expected) in
                 [(CspPreset::Connected, true), (CspPreset::Report, true), (CspPreset::Airgap, false)]
             {
-                let policy = PolicyTemplate::new(&CspRules { preset, ..RULES }, &used).without_hashes();
+                let policy = PolicyTemplate::new(&CspRules { preset, ..RULES }, &used_sources).without_hashes();
                 assert_eq!(directive(&policy, name).ends_with(" https://used.example"), expected, "{name}: {policy}");
             }
         }
         for (site, scripts, styles) in [
-            (SiteFacts { evaluates: true, wasm: true, ..SiteFacts::default() }, " 'unsafe-eval'", ""),
-            (SiteFacts { wasm: true, ..SiteFacts::default() }, " 'wasm-unsafe-eval'", ""),
+            (SiteFacts { uses_eval: true, uses_wasm: true, ..SiteFacts::default() }, " 'unsafe-eval'", ""),
+            (SiteFacts { uses_wasm: true, ..SiteFacts::default() }, " 'wasm-unsafe-eval'", ""),
             (SiteFacts { data_scripts: true, ..SiteFacts::default() }, " data:", ""),
             (SiteFacts { data_styles: true, ..SiteFacts::default() }, "", " data:"),
             (SiteFacts::default(), "", ""),
@@ -416,11 +436,11 @@ mod tests {
     }
 
     /// The origins that a page names, a kind, and the sources that the page needs for this kind.
-    type Brought<'a> = (&'a [(ResourceKind, &'a str)], ResourceKind, &'a [&'a str]);
+    type SourcesCase<'a> = (&'a [(ResourceKind, &'a str)], ResourceKind, &'a [&'a str]);
 
     #[test]
     fn what_is_brought_along_is_allowed_where_it_may_come_from() {
-        let cases: [Brought<'_>; 14] = [
+        let cases: [SourcesCase<'_>; 14] = [
             (
                 &[(ResourceKind::Style, "https://use.typekit.net")],
                 ResourceKind::Font,
@@ -453,13 +473,13 @@ mod tests {
             (&[(ResourceKind::Image, "https://[::1]")], ResourceKind::Image, &[]),
         ];
         for (origins, kind, expected) in cases {
-            assert_eq!(sources_of_kind(&site(origins), kind), expected, "{origins:?}");
+            assert_eq!(list_sources(&site(origins), kind), expected, "{origins:?}");
         }
         // The limit counts the space before each source.
         for (length, is_named) in [(MAX_SOURCES_BYTES - 1, true), (MAX_SOURCES_BYTES, false)] {
             let origin = format!("https://{}", "a".repeat(length - "https://".len()));
-            let found = sources_of_kind(&site(&[(ResourceKind::Image, &origin)]), ResourceKind::Image);
-            assert_eq!(found == [origin], is_named, "{length}");
+            let sources = list_sources(&site(&[(ResourceKind::Image, &origin)]), ResourceKind::Image);
+            assert_eq!(sources == [origin], is_named, "{length}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The facts about a site from which its policies are made.
+//! The facts about a site from which its policies are computed.
 
 use std::collections::BTreeSet;
 
@@ -11,17 +11,17 @@ use super::super::content_fact::ResourceKind;
 pub(super) const NO_SET: u32 = u32::MAX;
 
 /// The facts about a whole site.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the facts are independent
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SiteFacts {
     /// The external origins, by the purpose of the requests.
     pub origins: BTreeSet<(ResourceKind, ExternalOrigin)>,
-    /// The purposes for which there are too many origins. No origin is kept for these.
-    pub too_many: BTreeSet<ResourceKind>,
+    /// The purposes for which there are too many origins. Their origins are not stored.
+    pub unlisted_kinds: BTreeSet<ResourceKind>,
     /// Whether a script evaluates text as code.
-    pub evaluates: bool,
+    pub uses_eval: bool,
     /// Whether a script runs WebAssembly.
-    pub wasm: bool,
+    pub uses_wasm: bool,
     /// Whether a script is loaded from a `data:` address.
     pub data_scripts: bool,
     /// Whether a style sheet is loaded from a `data:` address.
@@ -29,15 +29,15 @@ pub struct SiteFacts {
 }
 
 /// The inline code of a page. The numbers are indices of digests. Pages with equal inline code share a set.
-#[allow(clippy::struct_excessive_bools)] // each is a fact of its own
+#[allow(clippy::struct_excessive_bools)] // the facts are independent
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct InlineCodeSet {
     /// The inline scripts and event handlers.
     pub scripts: Box<[u32]>,
     /// The inline styles and `style` attributes.
     pub styles: Box<[u32]>,
-    /// Whether any script runs.
-    pub runs: bool,
+    /// Whether the page runs a script.
+    pub runs_scripts: bool,
     /// Whether there are event handler attributes.
     pub has_handlers: bool,
     /// Whether there are `style` attributes.
@@ -48,11 +48,11 @@ pub struct InlineCodeSet {
     pub style_hashes_unknown: bool,
 }
 
-/// The facts about one version from which its policies are made.
+/// The facts about one version from which its policies are computed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SitePolicies {
     /// The set number of each file; [`NO_SET`] for a file that is not a page.
-    pub(super) files: Vec<u32>,
+    pub(super) set_numbers: Vec<u32>,
     pub(super) sets: Vec<InlineCodeSet>,
     pub(super) digests: Vec<Digest>,
     /// The facts about the whole site.
@@ -62,10 +62,10 @@ pub struct SitePolicies {
 impl SitePolicies {
     /// Returns the set number of a page; `None` for a file that is not a page.
     pub fn set(&self, file: usize) -> Option<u32> {
-        self.files.get(file).copied().filter(|&set| set != NO_SET)
+        self.set_numbers.get(file).copied().filter(|&set| set != NO_SET)
     }
 
-    /// The number of different policies.
+    /// Returns the number of different policies.
     pub fn distinct_count(&self) -> usize {
         self.sets.len()
     }

@@ -1,26 +1,26 @@
 use super::*;
 
-fn found(html: &str, piece: usize) -> Vec<String> {
-    let mut all = Vec::new();
-    let mut feed = |take: &mut dyn FnMut(&[u8]) -> bool| {
-        let _ = html.as_bytes().chunks(piece).all(take);
+fn read_facts(html: &str, piece: usize) -> Vec<String> {
+    let mut facts = Vec::new();
+    let mut feed = |sink: &mut dyn FnMut(&[u8]) -> bool| {
+        let _ = html.as_bytes().chunks(piece).all(sink);
     };
     read_page(&mut feed, &mut |fact| {
-        all.push(match fact {
+        facts.push(match fact {
             ContentFact::Address(kind, text) => format!("{} {text}", kind.name()),
-            ContentFact::Mention(text) => format!("? {text}"),
-            ContentFact::Script(digest) => format!("script {}", &digest.hex()[..8]),
-            ContentFact::Handler(digest) => format!("handler {}", &digest.hex()[..8]),
-            ContentFact::Style(digest) => format!("style {}", &digest.hex()[..8]),
-            ContentFact::StyleAttribute(digest) => format!("style= {}", &digest.hex()[..8]),
+            ContentFact::MentionedAddress(text) => format!("? {text}"),
+            ContentFact::InlineScript(digest) => format!("script {}", &digest.to_hex()[..8]),
+            ContentFact::EventHandler(digest) => format!("handler {}", &digest.to_hex()[..8]),
+            ContentFact::InlineStyle(digest) => format!("style {}", &digest.to_hex()[..8]),
+            ContentFact::StyleAttribute(digest) => format!("style= {}", &digest.to_hex()[..8]),
             other => format!("{other:?}"),
         });
     });
-    all
+    facts
 }
 
-fn short(text: &str) -> String {
-    Digest::of(text.as_bytes()).hex()[..8].to_owned()
+fn short_digest(text: &str) -> String {
+    Digest::compute(text.as_bytes()).to_hex()[..8].to_owned()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn addresses_are_told_by_what_browsers_take_them_for() {
         "hint //c.example",
         "image i.ico",
         "manifest m.json",
-        "Runs",
+        "ScriptFile",
         "script s.js",
         "image i.png",
         "image i1.png",
@@ -55,10 +55,10 @@ fn addresses_are_told_by_what_browsers_take_them_for() {
         "image n.png",
         "image s.png",
         "refresh https://next.example/",
-        "CodeInAddress",
+        "JavaScriptAddress",
     ];
-    assert_eq!(found(html, 7), expected);
-    assert_eq!(found(html, 1 << 20), expected);
+    assert_eq!(read_facts(html, 7), expected);
+    assert_eq!(read_facts(html, 1 << 20), expected);
 }
 
 #[test]
@@ -67,13 +67,13 @@ fn what_stands_in_a_page_is_named_as_a_browser_names_it() {
             <style>p{}\r\n</style><p style=\"a:&quot;b&quot;\r\n\" ONCLICK='go(1 && 2)'>x</p><script type=text/plain>no</script>";
     for piece in [1, 3, 1 << 20] {
         assert_eq!(
-            found(html, piece),
+            read_facts(html, piece),
             [
-                format!("script {}", short("a\n<!-- <script> b</script> -->\nc\u{fffd}")),
-                format!("script {}", short("é")),
-                format!("style {}", short("p{}\n")),
-                format!("style= {}", short("a:\"b\"\n")),
-                format!("handler {}", short("go(1 && 2)")),
+                format!("script {}", short_digest("a\n<!-- <script> b</script> -->\nc\u{fffd}")),
+                format!("script {}", short_digest("é")),
+                format!("style {}", short_digest("p{}\n")),
+                format!("style= {}", short_digest("a:\"b\"\n")),
+                format!("handler {}", short_digest("go(1 && 2)")),
             ],
             "{piece}"
         );
@@ -83,42 +83,57 @@ fn what_stands_in_a_page_is_named_as_a_browser_names_it() {
 #[test]
 fn pages_in_attributes_are_read_and_doubts_are_told() {
     let html = "<iframe srcdoc=\"<script>in()</script>&lt;img src='https://i.example/'>\"></iframe>";
-    let script = format!("script {}", short("in()"));
-    assert_eq!(found(html, 99), ["Enters", &script, "image https://i.example/", "Leaves"]);
+    let script = format!("script {}", short_digest("in()"));
+    assert_eq!(read_facts(html, 99), ["NestedPageStart", &script, "image https://i.example/", "NestedPageEnd"]);
     for html in [
         "<p onclick='a(&notin;)'>",
         "<svg><script>a &amp; b</script></svg>",
         "<svg><script><![CDATA[a]]></script></svg>",
     ] {
-        assert_eq!(found(html, 99), ["Unsure"], "{html}");
+        assert_eq!(read_facts(html, 99), ["UncertainScript"], "{html}");
     }
-    assert_eq!(found("\u{feff}<script>a</script>", 99), [format!("script {}", short("a"))]);
+    assert_eq!(read_facts("\u{feff}<script>a</script>", 99), [format!("script {}", short_digest("a"))]);
     let mut deep = "<script>x</script>".to_owned();
     for _ in 0..10 {
         deep = format!("<iframe srcdoc=\"{}\"></iframe>", deep.replace('&', "&amp;").replace('"', "&quot;"));
     }
-    assert_eq!(found(&deep, 1 << 20), ["Enters", "Enters", "Enters", "Unsure", "Leaves", "Leaves", "Leaves"]);
+    assert_eq!(
+        read_facts(&deep, 1 << 20),
+        [
+            "NestedPageStart",
+            "NestedPageStart",
+            "NestedPageStart",
+            "UncertainScript",
+            "NestedPageEnd",
+            "NestedPageEnd",
+            "NestedPageEnd"
+        ]
+    );
 }
 
 #[test]
 fn what_comments_cut_into_parts_is_doubted_and_nothing_else_is() {
     let style = "<svg><style>a<![CDATA[b]]></style></svg><script>c</script>";
     assert_eq!(
-        found(style, 99),
-        [format!("style {}", short("a")), "UnsureStyle".to_owned(), format!("script {}", short("c"))]
+        read_facts(style, 99),
+        [format!("style {}", short_digest("a")), "UncertainStyle".to_owned(), format!("script {}", short_digest("c"))]
     );
     for html in ["<svg><script>a<!-- x -->b</script></svg>", "<svg><script>a<b/>c</script></svg>"] {
-        assert_eq!(found(html, 99), [format!("script {}", short("a")), "Unsure".to_owned()], "{html}");
+        assert_eq!(
+            read_facts(html, 99),
+            [format!("script {}", short_digest("a")), "UncertainScript".to_owned()],
+            "{html}"
+        );
     }
-    assert_eq!(found("<svg><script href=x.js>a<!-- x -->b</script>c</svg>", 99), ["Runs", "script x.js"]);
+    assert_eq!(read_facts("<svg><script href=x.js>a<!-- x -->b</script>c</svg>", 99), ["ScriptFile", "script x.js"]);
 }
 
 #[test]
 fn a_hostile_page_ends_in_doubt_and_bounded_memory() {
     let html = "<div><p>".repeat(2_000_000);
-    assert_eq!(found(&html, 65536), ["Unsure"]);
+    assert_eq!(read_facts(&html, 65536), ["UncertainScript"]);
     let html = format!("<script>{}</script>", "x".repeat(64 << 20));
-    assert_eq!(found(&html, 65536).len(), 1);
+    assert_eq!(read_facts(&html, 65536).len(), 1);
 }
 
 #[test]
@@ -147,14 +162,14 @@ fn each_attribute_that_names_something_is_told_with_what_it_is_for() {
         ("<meta http-equiv=refresh content=1>", &[]),
         ("<a href=https://x.example/ ping='a  b'>x</a>", &["connect a", "connect b"]),
         ("<a href='javascript:void(0)'>x</a>", &[]),
-        ("<area href='javascript:go()'>", &["CodeInAddress"]),
-        ("<svg><a xlink:href='javascript:go()'>x</a></svg>", &["CodeInAddress"]),
-        ("<iframe src='javascript:go()'></iframe>", &["CodeInAddress"]),
+        ("<area href='javascript:go()'>", &["JavaScriptAddress"]),
+        ("<svg><a xlink:href='javascript:go()'>x</a></svg>", &["JavaScriptAddress"]),
+        ("<iframe src='javascript:go()'></iframe>", &["JavaScriptAddress"]),
         ("<form action='javascript:;'></form>", &[]),
         ("<p src=a href=b data=c>", &[]),
-        ("<a href='java&#115;cript:go()'>x</a>", &["CodeInAddress"]),
+        ("<a href='java&#115;cript:go()'>x</a>", &["JavaScriptAddress"]),
     ] {
-        assert_eq!(found(html, 99), expected, "{html}");
+        assert_eq!(read_facts(html, 99), expected, "{html}");
     }
 }
 
@@ -193,39 +208,41 @@ fn what_a_link_is_for_is_told_by_its_words() {
         ("", "", ""),
     ] {
         let html = format!("<link rel='{rel}' as='{destination}' href=a imagesrcset='b 2x'>");
-        assert_eq!(found(&html, 99).concat(), expected, "{html}");
+        assert_eq!(read_facts(&html, 99).concat(), expected, "{html}");
     }
-    assert_eq!(found("<link href=a>", 99), [""; 0]);
+    assert_eq!(read_facts("<link href=a>", 99), [""; 0]);
 }
 
 #[test]
 fn scripts_run_by_their_type_and_are_named_or_come_from_a_file() {
-    let named = format!("script {}", short("x"));
+    let script_digest = format!("script {}", short_digest("x"));
     for (html, expected) in [
-        ("<script>x</script>", &[&*named][..]),
-        ("<script type=''>x</script>", &[&*named]),
-        ("<script type=' Text/JavaScript '>x</script>", &[&*named]),
-        ("<script type=module>x</script>", &[&*named]),
+        ("<script>x</script>", &[&*script_digest][..]),
+        ("<script type=''>x</script>", &[&*script_digest]),
+        ("<script type=' Text/JavaScript '>x</script>", &[&*script_digest]),
+        ("<script type=module>x</script>", &[&*script_digest]),
         ("<script type=application/json>x</script>", &[]),
         ("<script type='text/javascript;charset=utf-8'>x</script>", &[]),
         ("<script type=text/plain language=javascript>x</script>", &[]),
-        ("<script language=JavaScript1.2>x</script>", &[&*named]),
+        ("<script language=JavaScript1.2>x</script>", &[&*script_digest]),
         ("<script language=vbscript>x</script>", &[]),
-        ("<script language=''>x</script>", &[&*named]),
-        ("<script src=a>x</script>", &["Runs", "script a"]),
+        ("<script language=''>x</script>", &[&*script_digest]),
+        ("<script src=a>x</script>", &["ScriptFile", "script a"]),
         ("<script type=text/plain src=a>x</script>", &["script a"]),
         ("<script type=importmap>{\"imports\": {\"a\": \"//x.example\"}}</script>", &["script //x.example"]),
-        ("<script type=ImportMap src=a></script>", &["Runs", "script a"]),
+        ("<script type=ImportMap src=a></script>", &["ScriptFile", "script a"]),
         ("<style></style><script></script>", &[]),
         ("<noscript><img src=a></noscript>", &["image a"]),
     ] {
-        let told: Vec<String> =
-            found(html, 99).into_iter().filter(|fact| !html.contains("=importmap") || !is_named(fact)).collect();
-        assert_eq!(told, expected, "{html}");
+        let facts: Vec<String> = read_facts(html, 99)
+            .into_iter()
+            .filter(|fact| !html.contains("=importmap") || !is_script_digest(fact))
+            .collect();
+        assert_eq!(facts, expected, "{html}");
     }
 }
 
-fn is_named(fact: &str) -> bool {
+fn is_script_digest(fact: &str) -> bool {
     fact.strip_prefix("script ")
         .is_some_and(|digits| digits.len() == 8 && digits.bytes().all(|b| b.is_ascii_hexdigit()))
 }
@@ -233,26 +250,29 @@ fn is_named(fact: &str) -> bool {
 #[test]
 fn a_page_in_another_encoding_or_with_references_that_are_not_known_is_doubted() {
     let read_bytes = |bytes: &[u8]| {
-        let mut all = Vec::new();
+        let mut facts = Vec::new();
         read_page(
-            &mut |take| {
-                take(bytes);
+            &mut |sink| {
+                sink(bytes);
             },
-            &mut |fact| all.push(format!("{fact:?}")),
+            &mut |fact| facts.push(format!("{fact:?}")),
         );
-        all
+        facts
     };
-    assert_eq!(read_bytes(b"\xff\xfe<img src=a>"), ["Unsure"]);
-    assert_eq!(read_bytes(b"\xfe\xff<img src=a>"), ["Unsure"]);
+    assert_eq!(read_bytes(b"\xff\xfe<img src=a>"), ["UncertainScript"]);
+    assert_eq!(read_bytes(b"\xfe\xff<img src=a>"), ["UncertainScript"]);
     assert_eq!(read_bytes(b"\xef\xbb\xbf<img src=a>"), ["Address(Image, \"a\")"]);
     assert_eq!(read_bytes(b" \xff\xfe<img src=a>"), ["Address(Image, \"a\")"]);
     for (html, expected) in [
-        ("<p style='background: url(a) &notin;'>", &["UnsureStyle", "image a"][..]),
-        ("<p onclick='fetch(\"//x.example\") &notin;'>", &["Unsure", "connect //x.example"]),
-        ("<iframe srcdoc='<img src=a> &notin;'></iframe>", &["Unsure", "Enters", "image a", "Leaves"]),
-        ("<svg><style>a &amp; b</style></svg>", &["UnsureStyle"]),
-        ("<svg><style>a<!-- --> b</style></svg>", &[&format!("style {}", short("a")), "UnsureStyle"]),
+        ("<p style='background: url(a) &notin;'>", &["UncertainStyle", "image a"][..]),
+        ("<p onclick='fetch(\"//x.example\") &notin;'>", &["UncertainScript", "connect //x.example"]),
+        (
+            "<iframe srcdoc='<img src=a> &notin;'></iframe>",
+            &["UncertainScript", "NestedPageStart", "image a", "NestedPageEnd"],
+        ),
+        ("<svg><style>a &amp; b</style></svg>", &["UncertainStyle"]),
+        ("<svg><style>a<!-- --> b</style></svg>", &[&format!("style {}", short_digest("a")), "UncertainStyle"]),
     ] {
-        assert_eq!(found(html, 99), expected, "{html}");
+        assert_eq!(read_facts(html, 99), expected, "{html}");
     }
 }

@@ -17,7 +17,7 @@ pub enum RuleOwner {
     Operator,
 }
 
-/// The fields that no rule sets or removes: framing, validators, and fields that the server computes.
+/// The fields that no rule can set or remove: framing, validators, and fields that the server computes.
 const SERVER_FIELDS: [HeaderName; 22] = [
     ACCEPT_RANGES,
     AGE,
@@ -42,8 +42,8 @@ const SERVER_FIELDS: [HeaderName; 22] = [
     UPGRADE,
     WWW_AUTHENTICATE,
 ];
-/// The fields that only the operator sets, because they affect the whole host or all clients of a shared cache, or send
-/// clients or reports elsewhere.
+/// The fields that only the operator can set, because they affect the whole host or all clients of a shared cache, or
+/// send clients or reports to other hosts.
 pub(super) const OPERATOR_FIELDS: [HeaderName; 9] = [
     HeaderName::from_static("alt-svc"),
     HeaderName::from_static("clear-site-data"),
@@ -65,7 +65,7 @@ pub(super) const FILE_FIELDS: [HeaderName; 6] =
 pub(super) fn parse_field_name(name: &str) -> Result<HeaderName, String> {
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a valid field name"))?;
     if SERVER_FIELDS.contains(&name) {
-        return Err(format!("{name} is the server's: no rule changes it"));
+        return Err(format!("{name} is set by the server: no rule can change it"));
     }
     Ok(name)
 }

@@ -1,4 +1,4 @@
-//! Merges the values that rules give a field into a response.
+//! Merges the values that rules set for a field into a response.
 
 use http::header::{
     CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY, LINK, SET_COOKIE, VARY, X_DNS_PREFETCH_CONTROL,
@@ -8,17 +8,17 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::field_names::RuleOwner;
 
-/// Merges `values`, which rules of one owner give the field `name`, into the fields of a response.
+/// Merges `values`, which rules of one owner set for the field `name`, into the fields of a response.
 pub(super) fn merge_field(headers: &mut HeaderMap, name: &HeaderName, values: &[&HeaderValue], owner: RuleOwner) {
     // A bundle must not loosen a restriction of the operator.
-    let is_lock = [X_FRAME_OPTIONS, X_DNS_PREFETCH_CONTROL].contains(name);
-    let is_shut = headers.get(name).is_some_and(|value| value == "DENY" || value == "off");
-    if owner == RuleOwner::Bundle && is_lock && is_shut {
+    let is_restriction = [X_FRAME_OPTIONS, X_DNS_PREFETCH_CONTROL].contains(name);
+    let is_restricted = headers.get(name).is_some_and(|value| value == "DENY" || value == "off");
+    if owner == RuleOwner::Bundle && is_restriction && is_restricted {
         return;
     }
     let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(name);
     if *name == SET_COOKIE || is_policy {
-        // Cookies cannot be joined. A browser enforces every policy (CSP3), so a bundle can forbid more and never less.
+        // Cookies cannot be joined. A browser enforces every policy (CSP3), so a bundle can only add restrictions.
         if owner == RuleOwner::Operator {
             headers.remove(name);
         }
@@ -26,21 +26,21 @@ pub(super) fn merge_field(headers: &mut HeaderMap, name: &HeaderName, values: &[
             headers.append(name, value.clone());
         }
     } else if *name == VARY {
-        // The response depends on the fields that docwharf lists, whatever a rule says, so values are only added.
-        let mut all: Vec<&str> = Vec::new();
-        let known: Vec<HeaderValue> = headers.get_all(VARY).iter().cloned().collect();
-        let items = known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok());
+        // The response always depends on the fields that docwharf lists, so values are only added.
+        let mut names: Vec<&str> = Vec::new();
+        let existing: Vec<HeaderValue> = headers.get_all(VARY).iter().cloned().collect();
+        let items = existing.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok());
         for item in items.flat_map(|text| text.split(',')).map(str::trim).filter(|item| !item.is_empty()) {
-            if !all.iter().any(|known| known.eq_ignore_ascii_case(item)) {
-                all.push(item);
+            if !names.iter().any(|name| name.eq_ignore_ascii_case(item)) {
+                names.push(item);
             }
         }
-        insert_joined(headers, name, &all.join(", "));
+        insert_joined(headers, name, &names.join(", "));
     } else if *name == LINK {
-        // docwharf's own link to the Markdown of a page stays beside the links of a rule.
-        let known: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
+        // docwharf's link to the Markdown of a page is sent in addition to the links of a rule.
+        let existing: Vec<HeaderValue> = headers.get_all(LINK).iter().cloned().collect();
         let texts: Vec<&str> =
-            known.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
+            existing.iter().chain(values.iter().copied()).filter_map(|value| value.to_str().ok()).collect();
         insert_joined(headers, name, &texts.join(", "));
     } else if let [value] = values {
         headers.insert(name, (*value).clone());

@@ -2,7 +2,7 @@ use super::super::pattern::PatternDialect;
 use super::super::{RuleDraft, netlify_files};
 use super::*;
 
-fn applied(text: &str, owner: RuleOwner, address: &str, status: u16, before: &[(&str, &str)]) -> Vec<String> {
+fn apply_rules(text: &str, owner: RuleOwner, address: &str, status: u16, before: &[(&str, &str)]) -> Vec<String> {
     let mut draft = RuleDraft::default();
     netlify_files::read_headers(text, netlify_files::HEADERS_FILE, &mut draft);
     assert_eq!(draft.faults, []);
@@ -10,47 +10,52 @@ fn applied(text: &str, owner: RuleOwner, address: &str, status: u16, before: &[(
     for (name, value) in before {
         headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
     }
-    let ground = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
-    draft.fields.apply(address.as_bytes(), ground, StatusCode::from_u16(status).unwrap(), &mut headers);
-    let mut told: Vec<String> =
+    let protected = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+    draft.fields.apply(address.as_bytes(), protected, StatusCode::from_u16(status).unwrap(), &mut headers);
+    let mut fields: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-    told.sort();
-    told
+    fields.sort();
+    fields
 }
 
 const RULES: &str = "# all\n/*\n  X-A: 1\n  Vary: Cookie, accept\n/guides/*\n  X-A: 2\n\tX-B: x: y\n  Cache-Control: max-age=5\n/guides/open\n  ! X-A\n";
 
 #[test]
 fn rules_about_one_address_add_up_and_one_can_take_away() {
-    let of = |address| applied(RULES, RuleOwner::Bundle, address, 200, &[("vary", "Accept"), ("x-a", "0")]);
-    assert_eq!(of("/"), ["vary: Accept, Cookie", "x-a: 1"]);
-    assert_eq!(of("/guides/x"), ["cache-control: max-age=5", "vary: Accept, Cookie", "x-a: 1, 2", "x-b: x: y"]);
-    assert_eq!(of("/guides/open")[2..], ["x-a: 0", "x-b: x: y"], "what docwharf says, a bundle does not take away");
-    assert_eq!(applied(RULES, RuleOwner::Operator, "/guides/open", 200, &[("x-a", "0")]).len(), 3);
+    let fields_for = |address| apply_rules(RULES, RuleOwner::Bundle, address, 200, &[("vary", "Accept"), ("x-a", "0")]);
+    assert_eq!(fields_for("/"), ["vary: Accept, Cookie", "x-a: 1"]);
+    assert_eq!(fields_for("/guides/x"), ["cache-control: max-age=5", "vary: Accept, Cookie", "x-a: 1, 2", "x-b: x: y"]);
+    assert_eq!(
+        fields_for("/guides/open")[2..],
+        ["x-a: 0", "x-b: x: y"],
+        "a bundle does not remove a field of docwharf"
+    );
+    assert_eq!(apply_rules(RULES, RuleOwner::Operator, "/guides/open", 200, &[("x-a", "0")]).len(), 3);
 }
 
 #[test]
 fn what_is_missing_and_what_has_moved_is_never_cached_as_a_file_is() {
     for (status, expected) in [(200, true), (206, true), (304, true), (404, false), (301, false), (412, false)] {
-        let told = applied(RULES, RuleOwner::Bundle, "/guides/x", status, &[("cache-control", "no-cache")]);
-        assert_eq!(told.contains(&"cache-control: max-age=5".to_owned()), expected, "{status}");
-        assert!(told.contains(&"x-b: x: y".to_owned()), "{status}");
+        let fields = apply_rules(RULES, RuleOwner::Bundle, "/guides/x", status, &[("cache-control", "no-cache")]);
+        assert_eq!(fields.contains(&"cache-control: max-age=5".to_owned()), expected, "{status}");
+        assert!(fields.contains(&"x-b: x: y".to_owned()), "{status}");
     }
-    let typed = |before: &[(&str, &str)]| applied("/*\n Content-Type: a/b\n", RuleOwner::Bundle, "/", 200, before);
-    assert_eq!(typed(&[("content-type", "text/html")]), ["content-type: a/b"]);
-    assert_eq!(typed(&[]), [""; 0]);
+    let with_content_type =
+        |before: &[(&str, &str)]| apply_rules("/*\n Content-Type: a/b\n", RuleOwner::Bundle, "/", 200, before);
+    assert_eq!(with_content_type(&[("content-type", "text/html")]), ["content-type: a/b"]);
+    assert_eq!(with_content_type(&[]), [""; 0]);
 }
 
 #[test]
 fn links_are_added_to_and_the_operator_can_take_them_away() {
     let rule = "/*\n Link: </b>\n Link: </c>\n";
-    assert_eq!(applied(rule, RuleOwner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
-    assert_eq!(applied("/*\n ! Link\n", RuleOwner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
+    assert_eq!(apply_rules(rule, RuleOwner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
+    assert_eq!(apply_rules("/*\n ! Link\n", RuleOwner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
 }
 
 #[test]
 fn a_bundle_forbids_more_and_never_less() {
-    let frames = |rule: &str, owner, before| applied(rule, owner, "/", 200, &[("x-frame-options", before)]);
+    let frames = |rule: &str, owner, before| apply_rules(rule, owner, "/", 200, &[("x-frame-options", before)]);
     let open = "/*\n X-Frame-Options: SAMEORIGIN\n";
     assert_eq!(frames(open, RuleOwner::Bundle, "DENY"), ["x-frame-options: DENY"]);
     assert_eq!(frames(open, RuleOwner::Operator, "DENY"), ["x-frame-options: SAMEORIGIN"]);
@@ -58,13 +63,13 @@ fn a_bundle_forbids_more_and_never_less() {
     assert_eq!(frames(shut, RuleOwner::Bundle, "SAMEORIGIN"), ["x-frame-options: DENY"]);
     let rule = "/*\n Content-Security-Policy: default-src *\n";
     let before = [("content-security-policy", "default-src 'self'")];
-    assert_eq!(applied(rule, RuleOwner::Bundle, "/", 200, &before).len(), 2);
-    assert_eq!(applied(rule, RuleOwner::Operator, "/", 200, &before), ["content-security-policy: default-src *"]);
+    assert_eq!(apply_rules(rule, RuleOwner::Bundle, "/", 200, &before).len(), 2);
+    assert_eq!(apply_rules(rule, RuleOwner::Operator, "/", 200, &before), ["content-security-policy: default-src *"]);
 }
 
 #[test]
 fn what_is_the_servers_is_refused_by_name() {
-    let mut fields = Fields::default();
+    let mut fields = HeaderFieldRules::default();
     let block = fields.add_block(Pattern::parse("/*", PatternDialect::Netlify).unwrap()).unwrap();
     for name in [
         "Content-Length",
@@ -138,7 +143,7 @@ fn pattern(source: &str) -> Pattern {
 
 #[test]
 fn as_many_patterns_fields_and_bytes_count_as_may() {
-    let mut fields = Fields::default();
+    let mut fields = HeaderFieldRules::default();
     for number in 0..MAX_PATTERNS {
         assert_eq!(fields.add_block(pattern("/a")), Ok(number));
     }
@@ -156,7 +161,7 @@ fn as_many_patterns_fields_and_bytes_count_as_may() {
     assert!(fields.add_field(7, "X", "1", RuleOwner::Operator).is_err() && fields.add_removal(7, "X").is_err());
     // Names count like values, and removals like fields.
     for (first, last, expected) in [(1, "", true), (1, "1", false), (0, "1", true)] {
-        let mut fields = Fields::default();
+        let mut fields = HeaderFieldRules::default();
         let block = fields.add_block(pattern("/a")).unwrap();
         fields.add_field(block, "XY", &"1".repeat(MAX_FIELD_BYTES - 10 + first), RuleOwner::Bundle).unwrap();
         fields.add_removal(block, "XYZ").unwrap();
@@ -166,7 +171,7 @@ fn as_many_patterns_fields_and_bytes_count_as_may() {
 
 #[test]
 fn a_bundle_says_of_a_field_what_it_may() {
-    for (name, value, owner, is_told, expected) in [
+    for (name, value, owner, is_refused, expected) in [
         ("X-Frame-Options", "deny", RuleOwner::Bundle, false, &["x-frame-options: deny"][..]),
         ("X-Frame-Options", "SameOrigin", RuleOwner::Bundle, false, &["x-frame-options: SameOrigin"]),
         ("X-Frame-Options", "ALLOWALL", RuleOwner::Bundle, true, &[]),
@@ -194,14 +199,14 @@ fn a_bundle_says_of_a_field_what_it_may() {
         ("Set-Cookie", "a=b", RuleOwner::Bundle, true, &[]),
         ("Set-Cookie", "a=b", RuleOwner::Operator, false, &["set-cookie: a=b"]),
     ] {
-        let mut fields = Fields::default();
+        let mut fields = HeaderFieldRules::default();
         let block = fields.add_block(pattern("/a")).unwrap();
-        assert_eq!(fields.add_field(block, name, value, owner).is_err(), is_told, "{name}: {value}");
+        assert_eq!(fields.add_field(block, name, value, owner).is_err(), is_refused, "{name}: {value}");
         let mut headers = HeaderMap::new();
         fields.apply(b"/a", None, StatusCode::OK, &mut headers);
-        let said: Vec<String> =
+        let fields: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        assert_eq!(said, expected, "{name}: {value}");
+        assert_eq!(fields, expected, "{name}: {value}");
     }
 }
 
@@ -211,12 +216,12 @@ fn what_is_said_of_a_file_goes_along_with_files_and_everything_else_always() {
     for name in names.into_iter().chain(["x-a", "vary", "referrer-policy"]) {
         for status in [200, 206, 304, 301, 308, 404, 412, 416] {
             let text = format!("/*\n {name}: new\n");
-            let told = applied(&text, RuleOwner::Operator, "/", status, &[("content-type", "old/type")]);
+            let fields = apply_rules(&text, RuleOwner::Operator, "/", status, &[("content-type", "old/type")]);
             let expected = !names.contains(&name) || matches!(status, 200 | 206 | 304);
-            assert_eq!(told.contains(&format!("{name}: new")), expected, "{name} {status}");
+            assert_eq!(fields.contains(&format!("{name}: new")), expected, "{name} {status}");
         }
     }
-    assert_eq!(applied("/*\n Cache-Control: new\n", RuleOwner::Bundle, "/", 304, &[]), ["cache-control: new"]);
+    assert_eq!(apply_rules("/*\n Cache-Control: new\n", RuleOwner::Bundle, "/", 304, &[]), ["cache-control: new"]);
 }
 
 #[test]
@@ -287,12 +292,12 @@ fn several_values_of_a_field_become_what_it_is_made_for() {
         for (name, value) in before {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let ground = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
-        draft.fields.apply(b"/", ground, StatusCode::OK, &mut headers);
-        let mut said: Vec<String> =
+        let protected = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+        draft.fields.apply(b"/", protected, StatusCode::OK, &mut headers);
+        let mut fields: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        said.sort();
-        assert_eq!(said, expected, "{rule} {owner:?}");
+        fields.sort();
+        assert_eq!(fields, expected, "{rule} {owner:?}");
     }
     assert!(split_field("no colon").is_err());
     assert_eq!(split_field(" X-A : b: c "), Ok(("X-A", "b: c")));
@@ -300,7 +305,7 @@ fn several_values_of_a_field_become_what_it_is_made_for() {
 
 #[test]
 fn the_types_that_rules_name_are_those_of_the_address() {
-    let mut fields = Fields::default();
+    let mut fields = HeaderFieldRules::default();
     for (source, name, value) in [
         ("/a/*", "Content-Type", "a/1"),
         ("/a/*", "X-A", "a/2"),
@@ -313,15 +318,15 @@ fn the_types_that_rules_name_are_those_of_the_address() {
     for (address, expected) in [("/a/x", &["a/1", "a/3"][..]), ("/b", &["a/3", "a/4"]), ("/c", &["a/3"])] {
         assert_eq!(fields.media_types(address.as_bytes()).collect::<Vec<_>>(), expected, "{address}");
     }
-    assert!(Fields::default().is_empty() && !fields.is_empty());
-    let ground = Some(ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() });
-    let mut ruled = Fields::default();
-    let block = ruled.add_block(pattern("/a")).unwrap();
-    ruled.add_field(block, "X-Frame-Options", "DENY", RuleOwner::Bundle).unwrap();
-    ruled.add_field(block, "X-A", "1", RuleOwner::Bundle).unwrap();
+    assert!(HeaderFieldRules::default().is_empty() && !fields.is_empty());
+    let protected = Some(ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() });
+    let mut rules = HeaderFieldRules::default();
+    let block = rules.add_block(pattern("/a")).unwrap();
+    rules.add_field(block, "X-Frame-Options", "DENY", RuleOwner::Bundle).unwrap();
+    rules.add_field(block, "X-A", "1", RuleOwner::Bundle).unwrap();
     let mut headers = HeaderMap::new();
-    ruled.apply(b"/a", ground, StatusCode::OK, &mut headers);
+    rules.apply(b"/a", protected, StatusCode::OK, &mut headers);
     assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-a"]);
-    ruled.apply(b"/b", None, StatusCode::OK, &mut headers);
+    rules.apply(b"/b", None, StatusCode::OK, &mut headers);
     assert_eq!(headers.len(), 1);
 }

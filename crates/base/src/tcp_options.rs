@@ -13,10 +13,10 @@ enum SocketOptionAccess {
     Set,
 }
 
-/// Makes the kernel hold back connections without data for about `most`; after that they are accepted as well
+/// Makes the kernel hold back connections without data for about `max_wait`; after that they are accepted as well
 /// (`TCP_DEFER_ACCEPT`, tcp(7)).
-pub fn set_defer_accept(listener: &impl AsFd, most: Duration) -> io::Result<()> {
-    let seconds = libc::c_int::try_from(most.as_secs()).unwrap_or(libc::c_int::MAX);
+pub fn set_defer_accept(listener: &impl AsFd, max_wait: Duration) -> io::Result<()> {
+    let seconds = libc::c_int::try_from(max_wait.as_secs()).unwrap_or(libc::c_int::MAX);
     access_tcp_option(listener, libc::TCP_DEFER_ACCEPT, &mut seconds.to_ne_bytes(), SocketOptionAccess::Set).map(drop)
 }
 
@@ -26,9 +26,9 @@ pub fn acknowledged_bytes(socket: &impl AsFd) -> io::Result<u64> {
     /// Offset of the field in `struct tcp_info` of linux/tcp.h: after 8 bytes, 24 fields of 32 bits and 2 of 64 bits.
     const BYTES_ACKED_OFFSET: usize = 8 + 24 * 4 + 2 * 8;
     let mut info = [0; BYTES_ACKED_OFFSET + 8];
-    let known = access_tcp_option(socket, libc::TCP_INFO, &mut info, SocketOptionAccess::Get)?;
+    let read_bytes = access_tcp_option(socket, libc::TCP_INFO, &mut info, SocketOptionAccess::Get)?;
     match info.last_chunk() {
-        Some(bytes) if known == info.len() => Ok(u64::from_ne_bytes(*bytes)),
+        Some(bytes) if read_bytes == info.len() => Ok(u64::from_ne_bytes(*bytes)),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
@@ -41,15 +41,15 @@ fn access_tcp_option(
     value: &mut [u8],
     access: SocketOptionAccess,
 ) -> io::Result<usize> {
-    let (fd, at) = (socket.as_fd().as_raw_fd(), value.as_mut_ptr().cast());
+    let (fd, pointer) = (socket.as_fd().as_raw_fd(), value.as_mut_ptr().cast());
     let mut len = libc::socklen_t::try_from(value.len()).map_err(io::Error::other)?;
     // SAFETY: the descriptor is open for as long as it is borrowed. The kernel reads or writes at most `len` bytes of
     // `value`, which has that many, and keeps no pointer.
-    let done = unsafe {
+    let status = unsafe {
         match access {
-            SocketOptionAccess::Set => libc::setsockopt(fd, libc::IPPROTO_TCP, name, at, len),
-            SocketOptionAccess::Get => libc::getsockopt(fd, libc::IPPROTO_TCP, name, at, &raw mut len),
+            SocketOptionAccess::Set => libc::setsockopt(fd, libc::IPPROTO_TCP, name, pointer, len),
+            SocketOptionAccess::Get => libc::getsockopt(fd, libc::IPPROTO_TCP, name, pointer, &raw mut len),
         }
     };
-    if done == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
+    if status == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }

@@ -1,23 +1,23 @@
-//! Where a server of a benchmark is set up: its folder, its ports, the version of its program.
+//! The setup of a server in a benchmark: its folder, its ports, the version of its program.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where a server is set up.
+/// The folders and ports of a server.
 #[derive(Debug)]
-pub(crate) struct Place {
-    /// Its own folder, for its configuration and whatever it writes.
+pub(crate) struct ServerSetup {
+    /// A folder for its configuration and all files that it writes.
     pub folder: PathBuf,
     /// The document root.
     pub root: PathBuf,
     pub port: u16,
-    /// For HTTP/2 in clear where that takes a port of its own.
+    /// The port for HTTP/2 in clear, if the server needs a separate one.
     pub h2_port: u16,
 }
 
-/// A port that nobody has just now.
+/// A port that is free at the moment.
 pub(crate) fn free_port() -> Result<u16, String> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     listener.map(|address| address.port()).map_err(|error| format!("cannot find a free port: {error}"))
@@ -27,7 +27,7 @@ pub(crate) fn local(port: u16) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, port).into()
 }
 
-impl Place {
+impl ServerSetup {
     pub(crate) fn new(folder: PathBuf, root: &Path) -> Result<Self, String> {
         fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         Ok(Self { folder, root: root.to_path_buf(), port: free_port()?, h2_port: free_port()? })
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// The version in what a program prints about it, on whichever stream: the first word that begins with a digit.
+/// The version of a program: the first word of its output, on either stream, that begins with a digit.
 pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).output().ok()?;
     let text = [output.stdout, output.stderr].concat();
@@ -51,7 +51,8 @@ pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
     Some(format!("{} {version}", program.file_name()?.to_str()?))
 }
 
-/// Started by root, they would become somebody else, who may not be let into the folders above the site.
-pub(crate) fn stay(line: &str) -> &str {
+/// The configuration line that keeps a server running as root, if root starts it: another user may have no access to
+/// the site.
+pub(crate) fn line_if_root(line: &str) -> &str {
     if rustix::process::geteuid().is_root() { line } else { "" }
 }

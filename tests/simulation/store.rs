@@ -1,4 +1,4 @@
-//! The simulated machine as the store's disk and the workshop in which bundles are sealed.
+//! The simulated machine as [`StoreOperations`] and [`SealOperations`]: the store and the sealing of bundles.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,12 +7,12 @@ use std::path::Path;
 use docwharf::bundle::refusal::{BundleFault, BundleRefusal};
 use docwharf::model::version::VersionId;
 use docwharf::seal::{SealError, SealOptions, SealProgress};
+use docwharf::store::incoming_version::CommitOutcome;
 use docwharf::store::operations::StoreOperations;
 use docwharf::store::record::{GateVerdict, StoreRecord};
 use docwharf::store::space::{SpaceRequest, VersionSize};
-use docwharf::store::version_stage::CommitOutcome;
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
-use docwharf::sync::incoming_bundle::{IncomingBundle, Occasion};
+use docwharf::sync::incoming_bundle::{ArrivalCause, IncomingBundle};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
 use docwharf::sync::{SyncError, SyncIntent};
 
@@ -20,12 +20,12 @@ use super::arrivals;
 use super::disk::Content;
 use super::sim::{Lease, Sim, archive_of, id_of};
 
-/// What a small file takes.
-const SMALL: u64 = 4096;
+/// Size of a small file in bytes.
+const SMALL_FILE_BYTES: u64 = 4096;
 
 impl Sim {
-    /// An error of the disk, if there is one now.
-    fn disk_fails(&self, bytes: u64) -> Option<io::Error> {
+    /// Returns an error of the disk, if there is one now.
+    fn disk_error(&self, bytes: u64) -> Option<io::Error> {
         self.with(|s| {
             if s.disk.free() < bytes {
                 return Some(io::ErrorKind::StorageFull.into());
@@ -35,29 +35,29 @@ impl Sim {
     }
 
     fn store_error(&self, doing: &'static str, source: io::Error) -> StoreError {
-        self.tell(|| format!("    cannot {doing}: {source}"));
+        self.log(|| format!("    cannot {doing}: {source}"));
         StoreError::Io { doing, path: self.root.clone(), source }
     }
 
     /// Whether a version has been damaged by the disk.
-    pub(crate) fn is_rotten(&self, id: VersionId) -> bool {
-        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.rotten))
+    pub(crate) fn is_damaged(&self, id: VersionId) -> bool {
+        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.damaged))
     }
 
-    /// The content of a file, wherever it lies; none if it is not whole.
+    /// Returns the content of a bundle; none if it is incomplete or damaged.
     pub(crate) fn content_at(&self, path: &Path) -> Option<Content> {
         self.with(|s| match &s.disk.partial {
             Some(partial) if path == Path::new("/store/downloads/x") => {
                 (!partial.damaged && partial.received == partial.content.bytes).then_some(partial.content)
             }
-            _ => s.disk.outside.get(path).map(|outside| outside.content),
+            _ => s.disk.bundle_files.get(path).map(|file| file.content),
         })
     }
 }
 
 impl StoreOperations for Sim {
     fn now(&self) -> i64 {
-        self.wall()
+        self.wall_clock()
     }
 
     fn root(&self) -> &Path {
@@ -65,13 +65,13 @@ impl StoreOperations for Sim {
     }
 
     fn record(&self) -> Result<StoreRecord, StoreError> {
-        if !self.with(|s| s.in_turn) {
+        if !self.with(|s| s.is_record_locked) {
             self.operation(|| "read the record".to_owned());
         }
         self.with(|s| {
-            if s.disk.garbled {
+            if s.disk.record_damaged {
                 let source = serde_json::from_str::<u8>("{").unwrap_err();
-                return Err(StoreError::Damaged { path: self.root.clone(), source });
+                return Err(StoreError::DamagedRecord { path: self.root.clone(), source });
             }
             Ok(s.disk.record.clone().unwrap_or_default())
         })
@@ -84,13 +84,13 @@ impl StoreOperations for Sim {
     fn versions(&self) -> Result<Vec<StoredVersion>, StoreError> {
         self.operation(|| "list versions".to_owned());
         self.with(|s| {
-            let mut all: Vec<_> = s.disk.versions.iter().collect();
-            all.sort_by_key(|(_, version)| std::cmp::Reverse(version.arrival));
+            let mut versions: Vec<_> = s.disk.versions.iter().collect();
+            versions.sort_by_key(|(_, version)| std::cmp::Reverse(version.arrival));
             let stored = |(&id, version): (&VersionId, &super::disk::Version)| {
                 let receipts = s.disk.receipts.get(&id).cloned().unwrap_or_default();
                 StoredVersion { id, bytes: version.content.bytes, receipts }
             };
-            Ok(all.into_iter().map(stored).collect())
+            Ok(versions.into_iter().map(stored).collect())
         })
     }
 
@@ -110,53 +110,53 @@ impl StoreOperations for Sim {
         versions.iter().map(|version| (version.id, version.bytes)).collect()
     }
 
-    fn free(&self) -> Result<Option<u64>, StoreError> {
+    fn free_bytes(&self) -> Result<Option<u64>, StoreError> {
         Ok(Some(self.with(|s| s.disk.free())))
     }
 
-    fn give_up_derived(&self) -> bool {
-        false // nothing is
+    fn remove_derived_files(&self) -> bool {
+        false // no file is derived
     }
 
-    fn with_record_lock<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.operation(|| "take the turn".to_owned());
-        let before = self.with(|s| std::mem::replace(&mut s.in_turn, true));
-        assert!(!before, "the turn is not taken twice");
-        let result = work();
-        self.with(|s| s.in_turn = false);
+    fn with_record_lock<T>(&self, action: impl FnOnce() -> T) -> T {
+        self.operation(|| "lock the record".to_owned());
+        let was_locked = self.with(|s| std::mem::replace(&mut s.is_record_locked, true));
+        assert!(!was_locked, "the record is not locked twice");
+        let result = action();
+        self.with(|s| s.is_record_locked = false);
         result
     }
 
-    fn write(&self, record: &StoreRecord) -> Result<(), StoreError> {
+    fn write_record(&self, record: &StoreRecord) -> Result<(), StoreError> {
         self.operation(|| {
             let short = |id: Option<VersionId>| id.map_or_else(|| "-".to_owned(), |id| id.short());
             let (hold, job) = (record.hold.is_some(), record.job.as_ref().map(|job| &job.id));
             let (active, newest) = (short(record.active), short(record.newest));
             format!("write the record: active {active}, newest {newest}, held {hold}, job {job:?}")
         });
-        if let Some(error) = self.disk_fails(SMALL) {
-            self.with(|s| s.rules.write_failed = true);
+        if let Some(error) = self.disk_error(SMALL_FILE_BYTES) {
+            self.with(|s| s.rules.record_write_failed = true);
             return Err(self.store_error("write the record", error));
         }
         let bytes = serde_json::to_vec(record).unwrap();
-        let read: StoreRecord = serde_json::from_slice(&bytes).unwrap();
-        if read != *record {
-            self.broken("a record is not what was written");
+        let decoded: StoreRecord = serde_json::from_slice(&bytes).unwrap();
+        if decoded != *record {
+            self.fail("a record changes when it is encoded and decoded");
         }
-        self.check_write(&read);
-        self.with(|s| s.disk.put_record(read));
-        if self.with(|s| s.disk.lost) {
-            // Made again from history, which knows what the operator has said last.
-            self.check_remembered();
+        self.check_write(&decoded);
+        self.with(|s| s.disk.put_record(decoded));
+        if self.with(|s| s.disk.record_lost) {
+            // The record was recovered from history, which has the last decision of the operator.
+            self.check_recovered_record();
             self.forget_jobs();
         }
-        self.check_standing();
+        self.check_invariants();
         if self.happens(self.with(|s| s.faults.crash)) {
             self.crash();
         }
         if self.happens(self.with(|s| s.faults.disk)) {
-            self.with(|s| (s.rules.write_failed, s.rules.unsynced) = (true, true));
-            // In its place, but nobody knows for how long.
+            self.with(|s| (s.rules.record_write_failed, s.rules.unsynced) = (true, true));
+            // The record is in place, but may not survive a power cut.
             return Err(self.store_error("sync the record", io::Error::other("EIO")));
         }
         self.with(|s| {
@@ -166,24 +166,24 @@ impl StoreOperations for Sim {
         Ok(())
     }
 
-    fn append(&self, event: &HistoryEvent) {
+    fn append_event(&self, event: &HistoryEvent) {
         self.operation(|| format!("history: {} {:?}", event.what, event.note));
-        let is_told = self.disk_fails(SMALL).is_none();
-        if is_told {
+        let is_written = self.disk_error(SMALL_FILE_BYTES).is_none();
+        if is_written {
             self.with(|s| s.disk.history.push(event.clone()));
         }
         if event.is_hold_decision() {
-            // The last word counts: one that was told makes good what was lost before.
-            self.with(|s| s.rules.untold = !is_told);
+            // The last decision counts: if it was written, earlier lost ones do not matter.
+            self.with(|s| s.rules.history_incomplete = !is_written);
         }
     }
 
-    fn receive(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
+    fn add_receipt(&self, id: VersionId, receipt: &Receipt) -> Result<(), StoreError> {
         self.operation(|| format!("receipt for {}", id.short()));
-        if let Some(error) = self.disk_fails(SMALL) {
+        if let Some(error) = self.disk_error(SMALL_FILE_BYTES) {
             return Err(self.store_error("write the receipt", error));
         }
-        self.with(|s| s.disk.file_receipt(id, receipt.clone()));
+        self.with(|s| s.disk.add_receipt(id, receipt.clone()));
         Ok(())
     }
 
@@ -193,56 +193,56 @@ impl StoreOperations for Sim {
             return Ok(false);
         }
         self.check_removal(id);
-        self.with(|s| s.disk.take_version(id));
+        self.with(|s| s.disk.remove_version(id));
         Ok(true)
     }
 
     fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
         self.operation(|| format!("withdraw {}", id.short()));
         self.check_withdrawal(id);
-        self.with(|s| s.disk.take_version(id));
+        self.with(|s| s.disk.remove_version(id));
         Ok(())
     }
 
     fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        self.operation(|| format!("{} is no longer doubted", id.short()));
-        if self.is_rotten(id) {
-            self.broken("a damaged version is no longer doubted");
+        self.operation(|| format!("{} is not marked as damaged any more", id.short()));
+        if self.is_damaged(id) {
+            self.fail("the mark of a damaged version is cleared");
         }
-        if let Some(error) = self.disk_fails(SMALL) {
-            return Err(self.store_error("write what is known of damage", error));
+        if let Some(error) = self.disk_error(SMALL_FILE_BYTES) {
+            return Err(self.store_error("clear a mark of damage", error));
         }
         self.with(|s| s.disk.versions.get_mut(&id).map(|version| version.suspect = false));
         Ok(())
     }
 
-    fn keep_damaged(&self, _: &StoreError) -> Result<(), StoreError> {
+    fn copy_damaged_record(&self, _: &StoreError) -> Result<(), StoreError> {
         Ok(())
     }
 }
 
-/// What the model is told of a bundle that has been proved.
+/// Converts a verified bundle to an arrival of the model.
 fn arrival_of(arrival: &IncomingBundle<'_>, content: Content) -> arrivals::Arrival {
     let (source, id) = (arrival.source.to_owned(), id_of(content));
-    match arrival.occasion {
-        Occasion::Import => arrivals::Arrival::Import(id),
-        occasion => arrivals::Arrival::Look { source, id, demanded: occasion == Occasion::Refresh },
+    match arrival.cause {
+        ArrivalCause::Import => arrivals::Arrival::Import(id),
+        cause => arrivals::Arrival::SourceCheck { source, id, demanded: cause == ArrivalCause::Refresh },
     }
 }
 
-/// A sealed bundle aside.
-pub(crate) struct Aside {
+/// A sealed bundle that is not committed yet.
+pub(crate) struct SimulatedIncomingVersion {
     content: Content,
     lease: Option<Lease>,
 }
 
 impl SealOperations for Sim {
     type Opened = Lease;
-    type Stage = Aside;
+    type Incoming = SimulatedIncomingVersion;
 
-    fn wanted(&self, arrival: &IncomingBundle<'_>, ours: bool) -> SpaceRequest {
+    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
         let size = self.content_at(arrival.path).map_or(0, |content| content.bytes);
-        SpaceRequest { whole: size, more: if ours { 0 } else { size } }
+        SpaceRequest { version_bytes: size, remaining_bytes: if may_move { 0 } else { size } }
     }
 
     fn seal(
@@ -250,52 +250,57 @@ impl SealOperations for Sim {
         arrival: &IncomingBundle<'_>,
         _: &SealOptions,
         _: &SealProgress,
-    ) -> Result<(BundleSummary, Aside), SyncError> {
-        self.operation(|| format!("prove {}", arrival.title));
-        self.pass(std::time::Duration::from_millis(1 + self.below(3000)));
+    ) -> Result<(BundleSummary, SimulatedIncomingVersion), SyncError> {
+        self.operation(|| format!("verify {}", arrival.title));
+        self.advance_clock(std::time::Duration::from_millis(1 + self.below(3000)));
         let refused = |fault| {
             let source = BundleRefusal { entry: None, fault };
             SyncError::Seal(SealError::Refused { path: arrival.title.into(), source })
         };
-        self.with(|s| s.rules.arrivals.prove(None));
+        self.with(|s| s.rules.arrivals.record_verification(None));
         let content = self.content_at(arrival.path).ok_or_else(|| refused(BundleFault::WrongCrc))?;
         if content.hostile {
             return Err(refused(BundleFault::Overlap));
         }
-        if let Some(source) = self.disk_fails(content.bytes) {
+        if let Some(source) = self.disk_error(content.bytes) {
             return Err(SyncError::Seal(SealError::Write { path: self.root.clone(), source }));
         }
-        self.with(|s| s.rules.arrivals.prove(Some(arrival_of(arrival, content))));
+        self.with(|s| s.rules.arrivals.record_verification(Some(arrival_of(arrival, content))));
         let archive = Some((archive_of(content), content.bytes));
         let (id, pages, bytes) = (id_of(content), content.pages, content.bytes);
-        let proved = BundleSummary { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
-        Ok((proved, Aside { content, lease: None }))
+        let summary = BundleSummary { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
+        Ok((summary, SimulatedIncomingVersion { content, lease: None }))
     }
 
-    fn commit(&self, aside: &mut Aside, _: &[VersionId], _: &SealOptions) -> Result<CommitOutcome, SyncError> {
-        let id = id_of(aside.content);
+    fn commit(
+        &self,
+        incoming: &mut SimulatedIncomingVersion,
+        _: &[VersionId],
+        _: &SealOptions,
+    ) -> Result<CommitOutcome, SyncError> {
+        let id = id_of(incoming.content);
         self.operation(|| format!("commit {}", id.short()));
-        aside.lease = Some(self.lease(id));
-        if self.has(id) && !self.is_rotten(id) {
-            return Ok(CommitOutcome::Known);
+        incoming.lease = Some(self.lease(id));
+        if self.has(id) && !self.is_damaged(id) {
+            return Ok(CommitOutcome::AlreadyStored);
         }
-        if let Some(error) = self.disk_fails(0) {
+        if let Some(error) = self.disk_error(0) {
             return Err(self.store_error("move into place", error).into());
         }
-        let is_there = self.has(id);
+        let is_stored = self.has(id);
         self.with(|s| {
-            if is_there {
-                s.disk.mend_version(id);
+            if is_stored {
+                s.disk.repair_version(id);
             } else {
-                s.disk.put_version(id, aside.content);
-                s.rules.brought = Some(id);
+                s.disk.put_version(id, incoming.content);
+                s.rules.ingested = Some(id);
             }
         });
         if self.happens(self.with(|s| s.faults.crash)) {
             self.crash();
         }
         self.with(|s| s.disk.sync_versions());
-        Ok(if is_there { CommitOutcome::Mended } else { CommitOutcome::New })
+        Ok(if is_stored { CommitOutcome::Repaired } else { CommitOutcome::New })
     }
 
     fn open(&self, id: VersionId, _: &SealOptions) -> Result<Lease, SyncError> {
@@ -303,10 +308,10 @@ impl SealOperations for Sim {
         if !self.has(id) {
             return Err(SyncError::Open { id, source: io::ErrorKind::NotFound.into() });
         }
-        if self.is_rotten(id) {
+        if self.is_damaged(id) {
             return Err(SyncError::DamagedVersion { id, source: None });
         }
-        // What is doubted is proved before it is served.
+        // A marked version is verified before it is opened.
         if self.is_suspect(id) {
             self.clear_suspect(id)?;
         }
@@ -319,20 +324,20 @@ impl SealOperations for Sim {
         id: VersionId,
         active: Option<VersionId>,
         _: Option<&GateVerdict>,
-        stop: &(dyn Fn() -> bool + Sync),
+        is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<GateVerdict, SyncError> {
-        let _version = self.open(id, &intent.effort)?;
+        let _version = self.open(id, &intent.seal_options)?;
         for _ in 0..=self.below(3) {
             self.operation(|| format!("the gate reads {}", id.short()));
-            self.pass(std::time::Duration::from_millis(500));
-            if stop() {
+            self.advance_clock(std::time::Duration::from_millis(500));
+            if is_cancelled() {
                 return Err(SyncError::Interrupted);
             }
         }
-        let least = intent.gate.min_pages.unwrap_or(0);
+        let min_pages = intent.gate.min_pages.unwrap_or(0);
         let pages = self.with(|s| s.disk.versions.get(&id).map_or(0, |version| version.content.pages));
-        let refused = (pages < least).then(|| format!("minPages: {pages}"));
-        let time = docwharf::model::units::show_unix(self.wall());
+        let refused = (pages < min_pages).then(|| format!("minPages: {pages}"));
+        let time = docwharf::model::units::format_unix_seconds(self.wall_clock());
         let (rules, addresses) = (intent.gate.rules(), String::new());
         Ok(GateVerdict { version: id, against: active, rules, refused, time, addresses, links: BTreeMap::new() })
     }

@@ -1,10 +1,11 @@
-//! Bytes read as decisions. Where they end every decision is zero, so that short inputs are simple things.
+//! The bytes of a fuzz input, read as a sequence of choices. After the end of the bytes each choice is zero, so a short
+//! input is a simple case.
 
-pub struct Recipe<'a>(&'a [u8]);
+pub struct FuzzInput<'a>(&'a [u8]);
 
-impl<'a> Recipe<'a> {
-    pub fn new(bytes: &'a [u8]) -> Recipe<'a> {
-        Recipe(bytes)
+impl<'a> FuzzInput<'a> {
+    pub fn new(bytes: &'a [u8]) -> FuzzInput<'a> {
+        FuzzInput(bytes)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -17,11 +18,11 @@ impl<'a> Recipe<'a> {
         first
     }
 
-    pub fn short(&mut self) -> u16 {
+    pub fn u16(&mut self) -> u16 {
         u16::from_le_bytes([self.byte(), self.byte()])
     }
 
-    pub fn long(&mut self) -> u64 {
+    pub fn u64(&mut self) -> u64 {
         (0..8).fold(0, |sum, _| sum << 8 | u64::from(self.byte()))
     }
 
@@ -35,18 +36,19 @@ impl<'a> Recipe<'a> {
         self.below(n) == n - 1
     }
 
-    pub fn one_of<T: Copy>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())]
+    /// One of the values.
+    pub fn one_of<T: Copy>(&mut self, values: &[T]) -> T {
+        values[self.below(values.len())]
     }
 
-    /// At most so many bytes as they are.
-    pub fn bytes(&mut self, most: usize) -> &'a [u8] {
-        let (taken, rest) = self.0.split_at(most.min(self.0.len()));
+    /// The next bytes, at most `max_len`.
+    pub fn bytes(&mut self, max_len: usize) -> &'a [u8] {
+        let (bytes, rest) = self.0.split_at(max_len.min(self.0.len()));
         self.0 = rest;
-        taken
+        bytes
     }
 
-    /// What is left.
+    /// All remaining bytes.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }

@@ -1,29 +1,29 @@
-//! docwharf: `run` on a store that has the version already, with every limit and the metrics on.
+//! docwharf: `run` on a store that has the version already, with all limits and with metrics.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::http::once;
-use crate::common::place::{Place, free_port, local};
-use crate::peers::Launch;
+use crate::common::http::get_once;
+use crate::common::server_setup::{ServerSetup, free_port, local};
+use crate::peers::LaunchCommand;
 use crate::site::run;
 
 pub(crate) const NAME: &str = "docwharf";
 /// An earlier docwharf, which is measured as a peer (`--before`).
-pub(crate) const BEFORE: &str = "docwharf-before";
+pub(crate) const EARLIER: &str = "docwharf-before";
 
-/// A program, and the store and configuration it works with.
+/// A docwharf program with its configuration and store.
 #[derive(Debug, Clone)]
-pub(crate) struct Ours {
+pub(crate) struct DocwharfSetup {
     pub program: PathBuf,
     config: PathBuf,
     admin: u16,
 }
 
-impl Ours {
-    /// A store below the place's folder, and a configuration that brings nothing in by itself.
-    pub(crate) fn set_up(program: &Path, place: &Place) -> Result<Self, String> {
-        let (store, inbox) = (place.folder.join("store"), place.folder.join("inbox"));
+impl DocwharfSetup {
+    /// Makes a store in the folder, and a configuration without a source.
+    pub(crate) fn set_up(program: &Path, setup: &ServerSetup) -> Result<Self, String> {
+        let (store, inbox) = (setup.folder.join("store"), setup.folder.join("inbox"));
         std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
         let admin = free_port()?;
         let text = format!(
@@ -31,21 +31,21 @@ impl Ours {
              [admin]\nlisten = \"127.0.0.1:{admin}\"\n[access]\nlog = \"off\"\n",
             store.display(),
             inbox.display(),
-            place.port,
+            setup.port,
         );
-        let config = PathBuf::from(place.write("docwharf.toml", &text)?);
+        let config = PathBuf::from(setup.write("docwharf.toml", &text)?);
         Ok(Self { program: program.to_path_buf(), config, admin })
     }
 
-    /// Bytes of inflated pages that the running server keeps, which is one bounded setting.
+    /// The size of the running server's cache of inflated pages, from its metrics.
     pub(crate) fn identity_cache(&self) -> Option<u64> {
-        let answer = once(local(self.admin), "/metrics", &[]).ok()?;
-        let text = String::from_utf8(answer.body).ok()?;
+        let response = get_once(local(self.admin), "/metrics", &[]).ok()?;
+        let text = String::from_utf8(response.body).ok()?;
         text.lines().find_map(|line| line.strip_prefix("docwharf_identity_cache_bytes ")?.parse().ok())
     }
 
-    /// A verb, to its end.
-    pub(crate) fn verb(&self, arguments: &[&str]) -> Result<String, String> {
+    /// Runs a command to its end.
+    pub(crate) fn run_command(&self, arguments: &[&str]) -> Result<String, String> {
         run(&mut self.command(arguments))
     }
 
@@ -55,9 +55,9 @@ impl Ours {
         command
     }
 
-    pub(crate) fn launch(&self, place: &Place) -> Launch {
+    pub(crate) fn launch(&self, setup: &ServerSetup) -> LaunchCommand {
         let words = [&self.program.display().to_string(), "--config", &self.config.display().to_string(), "run"];
         let command = words.iter().map(|word| (*word).to_owned()).collect();
-        Launch { command, variables: Vec::new(), h2_port: place.port, lacks: &[] }
+        LaunchCommand { command, variables: Vec::new(), h2_port: setup.port, missing_rows: &[] }
     }
 }
