@@ -41,6 +41,11 @@ const NOT_COMPARABLE: &[(&str, &str)] = &[
         "h2-goaway",
         "docwharf ends the connection at the first GOAWAY, the peers read on: the cost is that of connections",
     ),
+    (
+        "tls-renegotiation",
+        "docwharf ends the connection at the second attempt to renegotiate, nginx refuses each and reads on: the cost is \
+         that of handshakes",
+    ),
 ];
 
 fn not_comparable_reason(attack: &Attack) -> Option<&'static str> {

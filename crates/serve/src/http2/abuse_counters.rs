@@ -42,20 +42,26 @@ impl TokenBucket {
 
     /// Takes a token; false if there is none. Reads the clock only if no token is left, so that most frames do not read
     /// it. After a pause, up to twice the capacity can therefore be taken at once.
+    #[inline]
     fn take_token(&mut self, now: impl FnOnce() -> Instant) -> bool {
         if self.tokens == 0 {
-            let now = now();
-            let nanos = now.saturating_duration_since(self.refilled_until).as_nanos();
-            let refill = nanos * u128::from(self.per_second) / 1_000_000_000;
-            if refill == 0 {
-                return false;
-            }
+            self.refill(now());
+        }
+        let has_token = self.tokens > 0;
+        self.tokens -= u32::from(has_token);
+        has_token
+    }
+
+    /// Adds the tokens for the time since the last refill.
+    #[cold]
+    fn refill(&mut self, now: Instant) {
+        let nanos = now.saturating_duration_since(self.refilled_until).as_nanos();
+        let tokens = nanos * u128::from(self.per_second) / 1_000_000_000;
+        if tokens > 0 {
             // A fraction of a token is lost: less than one in a thousand at rates near the limit.
             self.refilled_until = now;
-            self.tokens = u32::try_from(refill).unwrap_or(u32::MAX).min(self.capacity);
+            self.tokens = u32::try_from(tokens).unwrap_or(u32::MAX).min(self.capacity);
         }
-        self.tokens -= 1;
-        true
     }
 
     /// Adds tokens, up to the capacity.

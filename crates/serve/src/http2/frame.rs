@@ -63,11 +63,11 @@ impl FrameHeader {
     /// Parses the frame at the start of `bytes`, and returns its header and payload; `None` if it is not complete.
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, Http2Error> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
-        let len = read_be(&[0, head[0], head[1], head[2]]) as usize;
+        let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         if len > MAX_PAYLOAD_BYTES {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
-        let stream = read_be(&head[5..]) & 0x7fff_ffff;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
         Ok(rest.get(..len).map(|payload| (FrameHeader { len, kind: head[3], flags: head[4], stream }, payload)))
     }
 

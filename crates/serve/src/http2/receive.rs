@@ -353,14 +353,14 @@ impl Http2Connection {
     }
 
     fn handle_window_update(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
-        if frame.len != 4 {
+        let Ok(increment) = payload.try_into().map(u32::from_be_bytes) else {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
-        }
+        };
         if frame.stream != 0 {
             self.check_stream_opened(frame.stream)?;
         }
         self.count_control_frame()?;
-        match (read_be(payload) & 0x7fff_ffff, frame.stream) {
+        match (increment & 0x7fff_ffff, frame.stream) {
             (0, 0) => Err(Http2Error::Connection(ErrorCode::Protocol)),
             (0, id) => Err(Http2Error::Stream(id, ErrorCode::Protocol)),
             (increment, id) => {
