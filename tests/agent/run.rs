@@ -1146,6 +1146,60 @@ fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_relaxed_gate_or
     }
 }
 
+// Regression: a source with probes went back to the bundle before the one that was kept back, which stayed the newest
+// version; `release`, a relaxed gate or `activate.mode = "auto"` activated it.
+#[test]
+fn a_version_that_was_withdrawn_under_a_running_run_with_probes_is_activated_by_nothing() {
+    let hold = ("gate.minPages", "1", "1");
+    let gate = ("gate.minPages", "2", "1");
+    let mode = ("activate.mode", "\"manual\"", "\"auto\"");
+    run_concurrently(&[hold, gate, mode], |&(key, strict, relaxed)| {
+        let (upstream, is_hold) = (upstream(), strict == relaxed);
+        let mut host = Host::new(&upstream)
+            .set("sync.probe", json!([upstream.probe_url()]).to_string())
+            .set("sync.interval", toml_string("100ms"));
+        assert_eq!(host.sync(), "activated");
+        let one = host.active();
+        host.change(key, strict);
+        let daemon = host.run_logged();
+        let newest = |host: &Host| host.status()["newest"].as_str().map(str::to_owned);
+        let publish = |bundle: Vec<u8>, probe: &[u8]| {
+            upstream.publish(bundle);
+            upstream.state().probe = probe.to_vec();
+        };
+        if is_hold {
+            host.ok(&["hold"]);
+        }
+        publish(bundle_of_one_page(), b"<urlset><url/></urlset>");
+        if is_hold {
+            // Under a hold, only a command starts an export.
+            host.expect_exit(7, &["sync"]);
+        }
+        until("the second version is the newest one", || newest(&host) != one);
+        let withdrawn = newest(&host);
+        assert_eq!((host.active(), front_page_title(&daemon).as_str()), (one.clone(), "one"), "{key}");
+        publish(bundle("one"), b"<urlset></urlset>");
+        if is_hold {
+            host.ok(&["sync"]);
+        }
+        until("the first version is the newest one again", || newest(&host) == one);
+        if !is_hold {
+            host.change(key, relaxed);
+            until("the change is noticed", || host.log().contains("the configuration, the key or a certificate"));
+        }
+        host.ok(&["release"]);
+        let probes = upstream.count(UpstreamCall::Probe);
+        until("many checks", || upstream.count(UpstreamCall::Probe) > probes + 8);
+        assert_eq!((host.active(), newest(&host)), (one.clone(), one.clone()), "{key}");
+        assert_eq!(front_page_title(&daemon), "one", "{key}");
+        let history = host.ok(&["history", "--json"]).json();
+        let mut events = history["events"].as_array().unwrap().iter();
+        let has_served =
+            events.any(|event| event["what"] == "activated" && event["version"].as_str() == withdrawn.as_deref());
+        assert!(!has_served, "{key}: {history}");
+    });
+}
+
 // Regression: the next check undid an import beside a link, and after an import beside a file `sync` ended with exit
 // code 7 for ever.
 #[test]

@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use serde_json::{Value, json};
-use support::http::{self, Response, request};
+use support::http::{self, PersistentConnection, Response, request};
 use support::{
     Daemon, ReservedPort, docwharf, run_docwharf, run_to_end, sample_text, temporary_folder, until, write_site,
 };
@@ -609,6 +611,67 @@ fn the_sitemap_changes_with_any_file() {
     let response = origin.get(target, &[]);
     assert_eq!(response.status, 503);
     assert!(!error_message(&response).contains(origin.dir.path().to_str().unwrap()), "{}", response.text());
+}
+
+/// Counts how often a folder is opened.
+struct FolderWatch(std::os::fd::OwnedFd);
+
+impl FolderWatch {
+    fn new(folder: &Path) -> FolderWatch {
+        let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
+        inotify::add_watch(&watch, folder, WatchFlags::OPEN | WatchFlags::ONLYDIR).unwrap();
+        FolderWatch(watch)
+    }
+
+    /// Returns how often the folder itself was opened since the last call.
+    fn count(&self) -> usize {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(&self.0, &mut buffer);
+        let mut count = 0;
+        while let Ok(event) = events.next() {
+            assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW), "too many events to count");
+            // An event of a file in the folder has its name.
+            count += usize::from(event.file_name().is_none() && event.events().contains(ReadFlags::OPEN));
+        }
+        count
+    }
+}
+
+// Regression: clients with many connections and no key kept agents from reading sitemaps.
+#[test]
+fn a_folder_is_listed_a_few_times_for_all_who_ask_for_its_sitemap_at_once_and_nobody_is_sent_away() {
+    const REQUESTS: usize = 100;
+    let dir = temporary_folder();
+    let site = dir.path().join("site");
+    write_site(&site, &small_site());
+    // Listing so many files takes longer than reading the requests.
+    for n in 0..20_000 {
+        std::fs::write(site.join(format!("{n}.txt")), "").unwrap();
+    }
+    let origin = OriginProcess::in_folder(dir, &[]);
+    let watch = FolderWatch::new(&origin.site());
+    let target = format!("/sites/{DOMAIN}/sitemap.xml");
+    let one = origin.get(&target, &[]);
+    let opened_each_time = watch.count();
+    assert!(one.status == 200 && opened_each_time > 0, "{opened_each_time}: {}", one.text());
+    // The requests wait in the kernel, so that the origin reads all of them at once.
+    origin.daemon.signal("STOP");
+    let mut connections: Vec<PersistentConnection> = (0..REQUESTS)
+        .map(|_| {
+            let mut connection = PersistentConnection::open(&origin.daemon.address);
+            connection.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n"));
+            connection
+        })
+        .collect();
+    origin.daemon.signal("CONT");
+    for connection in &mut connections {
+        let response = connection.response(false);
+        assert_eq!((response.status, response.body.len()), (200, one.body.len()), "{}", response.text());
+    }
+    // One for the first request, and one for those that arrived meanwhile. More are for requests that a busy machine reads
+    // late; without a shared result there are as many as requests.
+    let listings = watch.count() / opened_each_time;
+    assert!((1..10).contains(&listings), "{listings} listings for {REQUESTS} requests");
 }
 
 // ---------------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,9 @@
 //! The whole management API, tested with the real program: organizations, keys, jobs after a restart, searches,
 //! previews.
 
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
 use serde_json::{Value, json};
 use support::host::Host;
 use support::http::{get, request};
@@ -705,6 +708,48 @@ fn a_start_that_fails_takes_no_job_that_waits() {
     assert_eq!(origin.wait_for_job(&jobs[2])["status"], "completed");
 }
 
+// Regression: a user who could write to the folder of a project had any file of the origin exported, by exchanging a
+// listed file for a link.
+#[test]
+fn a_file_that_becomes_a_link_while_some_pages_are_exported_is_never_read_through_it() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    const SECRET: &str = "the secret of another organization";
+    let mut origin = TestOrigin::with_folder_project();
+    let [file, link] = ["site/a.css", "site/.link"].map(|name| origin.path(name));
+    // The file has the length of the secret, so that the length does not show the exchange.
+    std::fs::write(&file, "x".repeat(SECRET.len())).unwrap();
+    std::fs::write(origin.path("secret"), SECRET).unwrap();
+    std::os::unix::fs::symlink(origin.path("secret"), &link).unwrap();
+    origin.start();
+    let is_done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(std::sync::atomic::Ordering::Relaxed) {
+                renameat_with(CWD, &file, CWD, &link, RenameFlags::EXCHANGE).unwrap();
+                std::thread::sleep(std::time::Duration::from_micros(50));
+            }
+        });
+        let contents: Vec<Option<Vec<u8>>> = (0..40)
+            .map(|_| {
+                let job = origin.export(&json!({ "paths": ["/"] }));
+                let is_completed = origin.wait_for_job(&job)["status"] == "completed";
+                is_completed.then(|| support::http::gunzip(&get(origin.address(), &origin.link(&job)).body))
+            })
+            .collect();
+        is_done.store(true, std::sync::atomic::Ordering::Relaxed);
+        for content in contents.into_iter().flatten() {
+            let has_secret = content.windows(SECRET.len()).any(|window| window == SECRET.as_bytes());
+            assert!(!has_secret, "the secret was exported");
+        }
+    });
+    // Without exchanges, the export works.
+    if file.is_symlink() {
+        std::fs::rename(&link, &file).unwrap();
+    }
+    let bundle = origin.bundle(&origin.export(&json!({ "paths": ["/"] })));
+    assert_eq!(origin.files(&bundle), ["a.css", "index.html"]);
+}
+
 #[test]
 fn two_origins_do_not_work_in_one_folder() {
     let mut origin = TestOrigin::with_folder_project();
@@ -712,6 +757,20 @@ fn two_origins_do_not_work_in_one_folder() {
     let result = run_to_end(&mut origin.command(&["--listen", "127.0.0.1:0"])).expect(8);
     assert!(result.stderr.contains("another origin"), "{}", result.stderr);
     assert_eq!(result.stderr.lines().count(), 1, "{}", result.stderr);
+}
+
+// Regression: any local user could keep an origin from starting by a lock on a file that everybody could open.
+#[test]
+fn others_cannot_open_the_lock_of_an_origin_and_an_older_one_is_shut() {
+    let mut origin = TestOrigin::with_folder_project();
+    let lock = origin.path("state/lock");
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    origin.start();
+    assert_eq!(mode(&lock), 0o600);
+    origin.kill();
+    std::fs::set_permissions(&lock, PermissionsExt::from_mode(0o644)).unwrap();
+    origin.start();
+    assert_eq!(mode(&lock), 0o600, "an earlier docwharf made it readable by everybody");
 }
 
 #[test]

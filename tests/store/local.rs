@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::host::{
     Host, bundle, expect_plain_exit, front_page_title, run_concurrently, run_with_timeout, toml_string,
 };
-use support::upstream::{Upstream, UpstreamCall, error_reply};
+use support::upstream::{Upstream, UpstreamCall, error_reply, normal_reply};
 use support::{Daemon, http, read_tree, until};
 
 /// A host whose store has the version `old`, and whose source has the bundle `new`.
@@ -560,6 +560,82 @@ fn root_changes_no_file_of_its_own_through_the_links_of_another_users_store() {
         assert!(ended.code != Some(0) && ended.stderr.contains("named pipe"), "{name}: {ended:?}");
         std::fs::remove_file(store.join(name)).unwrap();
     }
+}
+
+// Regression: root, working in another user's store, wrote the inner archive of a download, receipts and replaced
+// indexes through links of that user.
+#[test]
+fn root_writes_no_inner_archive_receipt_or_index_through_the_links_of_another_users_store() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root works in other users' stores
+    }
+    let upstream = Upstream::new(bundle("old"));
+    let host = Host::linked(&upstream.link());
+    assert_eq!(host.sync(), "activated");
+    let (store, id) = (host.path("store"), host.active().unwrap());
+    let give_store_away = || {
+        assert!(Command::new("chown").args(["-R", "-h", "4711:4711"]).arg(&store).status().unwrap().success());
+    };
+    let (root_folder, root_file) = (host.path("root"), host.path("root/shadow"));
+    std::fs::create_dir(&root_folder).unwrap();
+    std::fs::write(&root_file, SECRET).unwrap();
+    std::fs::set_permissions(&root_file, PermissionsExt::from_mode(0o600)).unwrap();
+    let assert_untouched = |case: &str| {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = root_file.metadata().unwrap();
+        assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, 0), "{case}");
+        assert_eq!(std::fs::read_to_string(&root_file).unwrap(), SECRET, "{case}");
+        assert_eq!(std::fs::read_dir(&root_folder).unwrap().count(), 1, "{case}");
+    };
+    // The index is a link, and so is the temporary file of a new one.
+    let version = store.join("versions").join(&id);
+    std::fs::remove_file(version.join("index")).unwrap();
+    for name in ["index", ".index.new"] {
+        std::os::unix::fs::symlink(&root_file, version.join(name)).unwrap();
+    }
+    give_store_away();
+    assert_eq!(front_page_title(&host.run()), "old");
+    assert!(version.join("index").symlink_metadata().unwrap().is_file(), "the index was made again");
+    assert_untouched("an index");
+    // The receipts of a version are in another folder.
+    let receipts = store.join("receipts").join(&id);
+    std::fs::rename(&receipts, host.path("moved")).unwrap();
+    std::os::unix::fs::symlink(&root_folder, &receipts).unwrap();
+    give_store_away();
+    host.put("old.zip", bundle("old"));
+    host.expect_exit(8, &["import", host.path("old.zip").to_str().unwrap()]);
+    assert_untouched("a receipt");
+    // The link in the place of the inner archive is created again whenever it is removed.
+    std::fs::remove_file(&receipts).unwrap();
+    std::fs::rename(host.path("moved"), &receipts).unwrap();
+    give_store_away();
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopOnDrop(&stop);
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let _ = std::os::unix::fs::symlink(&root_file, store.join("downloads/bundle.inner"));
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        for n in 0..6 {
+            let mut layer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut layer, &bundle(&format!("version {n}"))).unwrap();
+            upstream.publish(layer.finish().unwrap());
+            upstream
+                .on(UpstreamCall::Download)
+                .times(1)
+                .respond_with(normal_reply().header("Content-Encoding", "gzip"));
+            let _ = run_with_timeout(&mut host.command(&["sync"]));
+            assert_untouched("an inner archive");
+        }
+    });
+    // Without the link, the inner archive is imported.
+    let _ = std::fs::remove_file(store.join("downloads/bundle.inner"));
+    upstream.on(UpstreamCall::Download).respond_with(normal_reply().header("Content-Encoding", "gzip"));
+    host.ok(&["sync"]);
+    assert_eq!(front_page_title(&host.run()), "version 5");
+    assert_untouched("the last inner archive");
 }
 
 /// A partial download may be a link or a hard link to any file. It is neither truncated nor continued.

@@ -363,6 +363,40 @@ fn bundles_are_bounded_for_each_organization_though_their_links_work_and_others_
     export_umbrella(&origin, &umbrella);
 }
 
+// Regression: each new link retained a bundle for longer, and links had no limit.
+#[test]
+fn a_new_link_retains_a_bundle_for_longer_and_a_link_that_is_refused_does_not() {
+    let (origin, _) = start_origin("[exports]\nkeep = 1\nlinkLifetime = \"1h\"\n[limits.organization]\nlinks = 2\n");
+    let database = rusqlite::Connection::open(origin.path("state/origin.db")).unwrap();
+    let export = || {
+        let job = origin.export(&json!({ "paths": ["/"] }));
+        assert_eq!(origin.wait_for_job(&job)["status"], "completed");
+        job
+    };
+    let job = export();
+    // As if the job had ended, and its last link had expired, long ago.
+    let age = || database.execute("UPDATE jobs SET updated = 1, promised = 1 WHERE id = ?", [&job]).unwrap();
+    let retained_until =
+        || -> i64 { database.query_row("SELECT promised FROM jobs WHERE id = ?", [&job], |row| row.get(0)).unwrap() };
+    let request_link = || origin.send_request(&origin.key, "POST", &format!("{JOBS_PATH}/{job}/bundle"), None);
+    let bundle_exists = || std::fs::exists(origin.path(&format!("state/bundles/{job}.tar.gz"))).unwrap();
+    for _ in 0..2 {
+        age();
+        let response = request_link();
+        assert_eq!(response.status, 200, "{}", response.text());
+        let expires: jiff::Timestamp = json_body(&response)["expiresAt"].as_str().unwrap().parse().unwrap();
+        assert_eq!(retained_until() / 1000, expires.as_second(), "the bundle is retained until the link expires");
+        export();
+        assert_eq!((origin.get(&format!("{JOBS_PATH}/{job}")).status, bundle_exists()), (200, true));
+    }
+    age();
+    assert_refused(&request_link(), "limits.organization.links");
+    assert_eq!(retained_until(), 1, "a link that is refused retains nothing");
+    export();
+    until("the bundle is removed", || !bundle_exists());
+    assert_eq!(origin.get(&format!("{JOBS_PATH}/{job}")).status, 404);
+}
+
 /// Exports the folder of umbrella, and creates a link to the bundle.
 #[track_caller]
 pub(super) fn export_umbrella(origin: &TestOrigin, umbrella: &str) {

@@ -54,6 +54,9 @@ fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
+    use std::os::unix::fs::{MetadataExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
     use flate2::Compression;
     use flate2::write::GzEncoder;
@@ -137,5 +140,57 @@ mod tests {
             unwrap_second_layer(&directory, 1 << 20).is_err(),
             "a file with a second name may belong to another user"
         );
+    }
+
+    // Regression: root, working in another user's store, wrote the inner archive through a link in its place.
+    #[test]
+    fn the_inner_archive_is_written_through_no_link_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let [downloads, elsewhere] = ["downloads", "elsewhere"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&downloads).unwrap();
+        std::fs::create_dir(&elsewhere).unwrap();
+        let (inner, victim) = (downloads.join(INNER_FILE), elsewhere.join("victim"));
+        std::fs::write(&victim, "secret").unwrap();
+        std::fs::write(downloads.join(PART_FILE), gzip(b"PK\x03\x04 new")).unwrap();
+        let directory = Directory::open(&downloads).unwrap();
+        let assert_untouched = |case: &str| {
+            assert_eq!(std::fs::read_to_string(&victim).unwrap(), "secret", "{case}");
+            assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1, "{case}");
+        };
+        let links: [(&str, &dyn Fn()); 3] = [
+            ("a link", &|| symlink(&victim, &inner).unwrap()),
+            ("a link to a missing file", &|| symlink(elsewhere.join("new"), &inner).unwrap()),
+            ("a hard link", &|| std::fs::hard_link(&victim, &inner).unwrap()),
+        ];
+        for (case, create_link) in links {
+            create_link();
+            assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()), "{case}");
+            let metadata = inner.symlink_metadata().unwrap();
+            assert!(metadata.is_file() && metadata.nlink() == 1, "{case}");
+            assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new", "{case}");
+            assert_untouched(case);
+            std::fs::remove_file(&inner).unwrap();
+        }
+        // The other user creates the link again at any moment.
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ = symlink(&victim, &inner);
+                }
+            });
+            for _ in 0..500 {
+                let _ = unwrap_second_layer(&directory, 1 << 20);
+            }
+            is_done.store(true, Ordering::Relaxed);
+        });
+        assert_untouched("a link at any moment");
+        // The path of the directory leads elsewhere, and so does its name for the inner archive.
+        let _ = std::fs::remove_file(&inner);
+        std::fs::rename(&downloads, dir.path().join("moved")).unwrap();
+        symlink(&elsewhere, &downloads).unwrap();
+        unwrap_second_layer(&directory, 1 << 20).unwrap();
+        assert!(dir.path().join("moved").join(INNER_FILE).is_file());
+        assert_untouched("a directory that is a link");
     }
 }

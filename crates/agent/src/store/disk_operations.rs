@@ -130,6 +130,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use docwharf_base::model::digest::Digest;
 
     // Regression: root, working in another user's store, changed the owner of the target when the damaged record was a
     // link.
@@ -147,5 +148,43 @@ mod tests {
         drop(writer);
         drop(StoreWriter::open(&root, Duration::ZERO).unwrap());
         assert_eq!(fs::read_to_string(&secret).unwrap(), "secret");
+    }
+
+    // Regression: root, working in another user's store, wrote receipts through links of that user.
+    #[test]
+    fn a_receipt_is_written_through_no_link_in_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let (root, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
+        let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+        let id = VersionId(Digest::compute(b"x"));
+        let receipt = Receipt {
+            time: "2026-11-21T10:00:00Z".to_owned(),
+            who: String::new(),
+            source: String::new(),
+            kind: String::new(),
+            archive_sha256: None,
+            archive_bytes: None,
+            label: None,
+            job: None,
+            validator: None,
+            sent_bytes: None,
+            found_by_check: false,
+        };
+        // A directory for the receipts of this version, so that a path through either link would lead to one.
+        fs::create_dir_all(elsewhere.join(id.to_string())).unwrap();
+        let (receipts, own) = (root.join("receipts"), root.join("receipts").join(id.to_string()));
+        symlink(elsewhere.join(id.to_string()), &own).unwrap();
+        let refused = writer.add_receipt(id, &receipt).unwrap_err();
+        assert!(refused.to_string().contains("store/receipts/"), "{refused}");
+        // Nor through a link in the place of `receipts` itself.
+        fs::remove_file(&own).unwrap();
+        fs::rename(&receipts, root.join("moved")).unwrap();
+        symlink(&elsewhere, &receipts).unwrap();
+        assert!(writer.add_receipt(id, &receipt).is_err());
+        assert_eq!(fs::read_dir(elsewhere.join(id.to_string())).unwrap().count(), 0);
+        fs::remove_file(&receipts).unwrap();
+        fs::rename(root.join("moved"), &receipts).unwrap();
+        writer.add_receipt(id, &receipt).unwrap();
+        assert_eq!(writer.store().receipts(id).len(), 1);
     }
 }

@@ -33,6 +33,55 @@ fn an_image_that_was_exchanged_for_a_link_changes_no_file_and_becomes_no_version
     assert!(!root.join("versions").join(id.to_string()).exists());
 }
 
+// Regression: root, working in another user's store, wrote a replaced index through links of that user.
+#[test]
+fn an_index_is_replaced_through_no_link_in_the_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let [root, elsewhere] = ["store", "elsewhere"].map(|name| dir.path().join(name));
+    let victim = elsewhere.join(INDEX);
+    fs::create_dir(&elsewhere).unwrap();
+    fs::write(&victim, "secret").unwrap();
+    fs::set_permissions(&victim, Permissions::from_mode(0o600)).unwrap();
+    let assert_untouched = |case: &str| {
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "secret", "{case}");
+        assert_eq!(victim.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{case}");
+        assert_eq!(fs::read_dir(&elsewhere).unwrap().count(), 1, "{case}");
+    };
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    let id = VersionId(Digest::compute(b"x"));
+    let version = root.join("versions").join(id.to_string());
+    fs::create_dir(&version).unwrap();
+    let link_symbolic = |name: &str| symlink(&victim, version.join(name)).unwrap();
+    let link_hard = |name: &str| fs::hard_link(&victim, version.join(name)).unwrap();
+    for (case, create_link) in [("links", &link_symbolic as &dyn Fn(&str)), ("hard links", &link_hard)] {
+        // The temporary file has the second name.
+        for name in [INDEX, ".index.new"] {
+            create_link(name);
+        }
+        writer.replace_index(id, b"new").unwrap();
+        assert_untouched(case);
+        let metadata = version.join(INDEX).symlink_metadata().unwrap();
+        assert!(metadata.is_file(), "{case}");
+        assert_eq!(metadata.permissions().mode() & 0o777, 0o440, "{case}");
+        assert_eq!(fs::read(version.join(INDEX)).unwrap(), b"new", "{case}");
+        assert_eq!(fs::read_dir(&version).unwrap().count(), 1, "{case}");
+        fs::remove_file(version.join(INDEX)).unwrap();
+    }
+    fs::rename(&version, root.join("moved")).unwrap();
+    symlink(&elsewhere, &version).unwrap();
+    let refused = writer.replace_index(id, b"new").unwrap_err();
+    assert!(refused.to_string().contains("store/versions/"), "{refused}");
+    assert_untouched("the version is a link");
+    fs::remove_file(&version).unwrap();
+    fs::rename(root.join("versions"), root.join("moved/versions")).unwrap();
+    let other = dir.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::rename(&elsewhere, other.join(id.to_string())).unwrap();
+    symlink(&other, root.join("versions")).unwrap();
+    assert!(writer.replace_index(id, b"new").is_err());
+    assert_eq!(fs::read_to_string(other.join(id.to_string()).join(INDEX)).unwrap(), "secret");
+}
+
 /// Watches the names that are moved into and out of a directory.
 fn watch_moves(directory: &Directory) -> OwnedFd {
     let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
