@@ -1,8 +1,9 @@
 //! Connections: framing, limits, HTTP/1.0, 1.1 and 2, many bad clients beside a good one, start and shutdown.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::h2::{self, Http2Client, StreamOutcome};
@@ -637,25 +638,25 @@ fn others_are_answered_beside_a_connection_that_pipelines_for_the_ends_of_large_
     let all: String = (0..PAGES).map(|n| request(n, "0-0") + &request(n, "1800000-1800000")).collect();
     let attacker = connect(&daemon.address);
     let mut reader = attacker.try_clone().expect("a socket can be shared");
-    let answers = std::sync::atomic::AtomicUsize::new(0);
+    let answers = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         // It ends when the connection is shut down.
         scope.spawn(|| while (&attacker).write_all(all.repeat(20).as_bytes()).is_ok() {});
         scope.spawn(|| {
             let mut chunk = [0; 4096];
             while let Ok(n @ 1..) = reader.read(&mut chunk) {
-                answers.fetch_add(n, std::sync::atomic::Ordering::Relaxed);
+                answers.fetch_add(n, Ordering::Relaxed);
             }
         });
-        until("the pipelining client gets responses", || answers.load(std::sync::atomic::Ordering::Relaxed) > 1000);
-        let before = answers.load(std::sync::atomic::Ordering::Relaxed);
+        until("the pipelining client gets responses", || answers.load(Ordering::Relaxed) > 1000);
+        let before = answers.load(Ordering::Relaxed);
         let slowest = (0..100).map(|_| {
             let started = Instant::now();
             assert_served(&daemon.address);
             started.elapsed()
         });
         let slowest = slowest.max();
-        let after = answers.load(std::sync::atomic::Ordering::Relaxed);
+        let after = answers.load(Ordering::Relaxed);
         attacker.shutdown(std::net::Shutdown::Both).expect("it is open");
         assert!(slowest < Some(Duration::from_secs(2)), "{slowest:?} for one response");
         assert!(after > before, "the pipelining client gets responses, too");
@@ -696,6 +697,66 @@ fn answers_that_nobody_takes_hold_no_more_memory_than_they_may_and_give_it_back(
     assert!(during < before + MAX_HELD_BYTES + (48 << 20), "{before} bytes and then {during}");
     drop((connections, plain));
     until("memory is returned to the system", || resident_bytes(&daemon) < before + (16 << 20));
+}
+
+/// Connects with a receive buffer that is as small as the kernel allows.
+fn connect_with_small_buffer(address: &str) -> TcpStream {
+    let address: SocketAddr = address.parse().expect("an address");
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
+    socket.set_recv_buffer_size(1).expect("an option can be set");
+    socket.connect(&address.into()).expect("the server accepts");
+    socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    socket.into()
+}
+
+// Regression: each body that was inflated while it was sent took half a megabyte, nothing bounded all such bodies
+// together, and the memory was not returned afterwards.
+#[test]
+fn hundreds_of_stalled_readers_of_one_large_text_hold_no_more_memory_than_they_may_and_give_it_back() {
+    const READERS: usize = 400;
+    // `server.heldBytes`, and the bytes that each body may hold beyond it.
+    const MAX_HELD_BYTES: usize = (8 << 20) + READERS * 4096;
+    let host = Host::bare()
+        .set("server.identityCache", host::toml_string("1MiB"))
+        .set("server.heldBytes", host::toml_string("8MiB"))
+        .set("admin.listen", host::toml_string("127.0.0.1:0"));
+    let large = deflated("large.txt", &sample_text(4 << 20));
+    host.put("bundle.zip", zip(&[large, deflated("index.html", "<p>home"), deflated("a.txt", "content of a")]));
+    host.ok(&["import", host.path("bundle.zip").to_str().expect("a plain path")]);
+    let daemon = host.run();
+    let admin = || host.status()["daemon"]["admin"][0].as_str().map(str::to_owned);
+    until("the admin listener is open", || admin().is_some());
+    let admin = admin().expect("it is open");
+    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
+    let held_bytes = || {
+        let metrics = get(admin, "/metrics").text();
+        let value = metrics.lines().find_map(|line| line.strip_prefix("docwharf_answers_held_bytes "));
+        value.expect("a metric").parse::<usize>().expect("a number")
+    };
+    assert_served(&daemon.address);
+    let before = resident_bytes(&daemon);
+    let readers: Vec<TcpStream> = (0..READERS)
+        .map(|_| {
+            let mut stream = connect_with_small_buffer(&daemon.address);
+            stream.write_all(b"GET /large.txt HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
+            stream
+        })
+        .collect();
+    for mut reader in &readers {
+        let mut start = [0; 15];
+        reader.read_exact(&mut start).expect("the response has begun");
+        assert_eq!(&start, b"HTTP/1.1 200 OK");
+    }
+    let (mut held, mut during) = (0, 0);
+    for _ in 0..20 {
+        assert_served(&daemon.address);
+        (held, during) = (held.max(held_bytes()), during.max(resident_bytes(&daemon)));
+    }
+    assert!((1 << 20..=MAX_HELD_BYTES).contains(&held), "{held} bytes held");
+    assert!(during < before + MAX_HELD_BYTES + (16 << 20), "{before} bytes and then {during}");
+    drop(readers);
+    until("nothing is held", || held_bytes() == 0);
+    until("memory is returned to the system", || resident_bytes(&daemon) < before + (8 << 20));
 }
 
 // Regression: two packets kept a connection open for ever: a part of the HTTP/2 preface behind a request had no

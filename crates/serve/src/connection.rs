@@ -426,3 +426,6 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
         .keep_alive_timeout(HEAD_TIMEOUT);
     builder
 }
+
+#[cfg(test)]
+mod tests;

@@ -132,6 +132,8 @@ mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
 
+    use socket2::{Domain, SockRef, Socket, Type};
+
     use super::*;
 
     /// Returns a stream, and its client, which reads only when the test does.
@@ -173,5 +175,49 @@ mod tests {
         assert!(stream.pending_write.is_none());
         drop(stream);
         let _ = reading.await;
+    }
+
+    // Regression: a client that read 2 KB/s was disconnected although it made progress.
+    #[tokio::test]
+    async fn a_reader_that_takes_a_few_kilobytes_within_each_time_limit_goes_on_and_is_cut_when_it_stops() {
+        const STALL_TIMEOUT: Duration = Duration::from_millis(30);
+        const READ_BYTES: usize = 8 * 1024;
+        /// As in [`crate::listener`]: below half of this the kernel reports the socket as writable again.
+        const MAX_UNSENT_BYTES: usize = 256 * 1024;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        SockRef::from(&listener).set_tcp_notsent_lowat(MAX_UNSENT_BYTES as u32).unwrap();
+        let reader = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        reader.set_recv_buffer_size(4096).unwrap();
+        reader.connect(&listener.local_addr().unwrap().into()).unwrap();
+        let mut reader = TcpStream::from(reader);
+        let (writer, _) = listener.accept().unwrap();
+        writer.set_nonblocking(true).unwrap();
+        let new_stream = StallTimeoutStream::new(writer.into(), None);
+        let mut stream = StallTimeoutStream { stall_timeout: STALL_TIMEOUT, ..new_stream };
+
+        let (mut started_at, mut last_acknowledged, mut read_bytes) = (None, None, 0);
+        poll_fn(|context| {
+            // Until the kernel accepts no more, nothing is read. Then the reader reads before each check of its
+            // progress, and the write stays pending.
+            if let Some(started_at) = started_at {
+                reader.read_exact(&mut [0; READ_BYTES]).unwrap();
+                read_bytes += READ_BYTES;
+                while acknowledged_bytes(stream.stream.socket()) == last_acknowledged {
+                    assert!(Instant::now() < started_at + Duration::from_secs(20), "the reader acknowledges");
+                }
+            }
+            last_acknowledged = acknowledged_bytes(stream.stream.socket());
+            while let Poll::Ready(written) = Pin::new(&mut stream).poll_write(context, &[b'x'; 16_384]) {
+                assert!(started_at.is_none(), "{written:?} after {read_bytes} bytes were read");
+                written.unwrap();
+            }
+            let started_at = *started_at.get_or_insert_with(Instant::now);
+            if started_at.elapsed() > 6 * STALL_TIMEOUT { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        // The old rule, by writability, would have cut the reader after the first time limit.
+        assert!(read_bytes < MAX_UNSENT_BYTES / 2, "{read_bytes} bytes make the socket writable");
+        let error = write(&mut stream, usize::MAX).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -51,8 +51,10 @@ pub(super) enum DeadlineAction {
 }
 
 /// The deadlines of a connection. None is set before the connection first has to wait.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Deadlines {
+    /// [`IDLE_TIMEOUT`], except in tests.
+    pub(super) idle_timeout: Duration,
     /// The deadline for the rest of a partial frame or block.
     partial_input_deadline: Option<Instant>,
     /// The deadline for any input.
@@ -63,6 +65,19 @@ pub(super) struct Deadlines {
     data_deadline: Option<(Instant, u64)>,
     /// The deadline for a request, and the newest stream when it was set.
     request_deadline: Option<(Instant, u32)>,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines {
+            idle_timeout: IDLE_TIMEOUT,
+            partial_input_deadline: None,
+            input_deadline: None,
+            has_sent_ping: false,
+            data_deadline: None,
+            request_deadline: None,
+        }
+    }
 }
 
 impl Deadlines {
@@ -78,7 +93,7 @@ impl Deadlines {
 
     /// Clears all deadlines.
     pub(super) fn clear(&mut self) {
-        *self = Deadlines::default();
+        *self = Deadlines { idle_timeout: self.idle_timeout, ..Deadlines::default() };
     }
 
     /// Sets and clears deadlines for the conditions that the connection now waits on. A deadline that is already set
@@ -101,7 +116,7 @@ impl Deadlines {
             .request_deadline
             .filter(|(_, newest_stream)| conditions.is_idle && *newest_stream == conditions.newest_stream);
         if conditions.is_idle {
-            self.request_deadline.get_or_insert((now + IDLE_TIMEOUT, conditions.newest_stream));
+            self.request_deadline.get_or_insert((now + self.idle_timeout, conditions.newest_stream));
         }
     }
 

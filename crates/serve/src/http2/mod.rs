@@ -203,6 +203,12 @@ impl Http2Connection {
         self.receive(bytes);
     }
 
+    /// Replaces the time after which the connection ends if it is idle.
+    #[cfg(test)]
+    pub(super) fn set_idle_timeout(&mut self, idle_timeout: Duration) {
+        self.deadlines.idle_timeout = idle_timeout;
+    }
+
     /// Returns the nearest deadline by which the peer must act.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let drain_deadline = if let ShutdownState::Draining(deadline) = self.shutdown { Some(deadline) } else { None };

@@ -434,3 +434,17 @@ fn copy_match<const WINDOW: usize>(window: &mut [u8; WINDOW], pos: usize, distan
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Regression: each body that was inflated while it was sent took half a megabyte.
+    #[test]
+    fn a_small_decoder_takes_76_kib_and_counts_as_that() {
+        let decoder = SmallInflater::new();
+        let allocated = size_of_val(&*decoder.window) + size_of_val(&*decoder.litlen) + size_of_val(&*decoder.dist);
+        assert_eq!(allocated, SMALL_INFLATER_BYTES);
+        assert_eq!((allocated + size_of_val(&decoder)).div_ceil(1024), 76, "SECURITY.md names this number");
+    }
+}
