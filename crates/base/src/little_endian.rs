@@ -1,7 +1,7 @@
 //! Little-endian numbers in a byte string, as ZIP archives, gzip headers and docwharf's own files have them.
 //!
-//! Each function reads the number that begins at byte `offset`. It panics if the bytes end before: the caller has checked
-//! the length of the record.
+//! Each function reads the number that begins at byte `offset`. It panics if the bytes end before, so the caller checks
+//! the length of the record first.
 
 /// Reads 16 bits at `offset`.
 #[inline]
