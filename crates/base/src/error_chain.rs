@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_all_its_causes_on_write_one_line() {
+    fn an_error_is_told_with_all_its_causes_on_one_line() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot {0}")]
         struct OperationError(&'static str, #[source] io::Error);
