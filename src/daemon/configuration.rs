@@ -20,6 +20,8 @@ use docwharf_agent::sync::scheduler::CheckTiming;
 use docwharf_agent::sync::{BundleLocation, SyncIntent};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::SiteSettings;
+use docwharf_serve::security_headers::ProtectionSettings;
+use docwharf_site::external::csp::CspRules;
 use docwharf_site::lookup::AddressSettings;
 
 use super::task::default_thread_count;
@@ -141,7 +143,7 @@ impl LiveConfiguration {
     }
 }
 
-/// The parts of a configuration that have changed and need more than being in force.
+/// The changes of a reload that need further steps.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ConfigChange {
     /// Whether anything that is in force now has changed.
@@ -160,7 +162,7 @@ impl ConfigChange {
         // Access control must not wait for a restart.
         let access_control = new.settings.access_control.clone();
         let settings = SiteSettings { access_control, ..old.settings.clone() };
-        let restart_keys = [
+        let other_keys = [
             ("store.path", new.store == old.store),
             ("store.scrub", new.scrub == old.scrub),
             ("server.listen", new.listen == old.listen),
@@ -169,9 +171,13 @@ impl ConfigChange {
             ("admin.listen", new.admin == old.admin),
             ("activate.listen", new.staged == old.staged),
             ("server.codings", new.codings == old.codings),
-            ("server or tls.hsts", new.settings == settings),
         ];
-        let restart_keys = restart_keys.into_iter().filter(|(_, is_same)| !is_same).map(|(key, _)| key).collect();
+        let restart_keys = other_keys
+            .into_iter()
+            .chain(compare_site_settings(&new.settings, &old.settings))
+            .filter(|(_, is_same)| !is_same)
+            .map(|(key, _)| key)
+            .collect();
         let addresses = AddressSettings { rules: Arc::clone(&new.rules), ..old.intent.gate.addresses.clone() };
         // Keys that need a restart keep their previous value, so that the next reload warns of them again.
         let mut config = Config {
@@ -196,6 +202,39 @@ impl ConfigChange {
         };
         (config, change)
     }
+}
+
+/// Compares the settings of the site that need a restart: each key, and whether its value is the same in both.
+fn compare_site_settings(new: &SiteSettings, old: &SiteSettings) -> [(&'static str, bool); 11] {
+    // Without `..`, so that a new setting cannot be forgotten here. Access control changes without a restart.
+    let SiteSettings {
+        base_path,
+        slashes,
+        identity_cache,
+        held_bytes,
+        asset_grace,
+        protection: ProtectionSettings { referrer, frames, csp },
+        access_control: _,
+        hsts,
+        http2,
+    } = new;
+    let old_csp = old.protection.csp.as_ref();
+    let preset = |rules: &CspRules| rules.preset;
+    // The size has an effect only with a policy. The third field of the rules follows from `server.frames`.
+    let is_same_size = csp.as_ref().zip(old_csp).is_none_or(|(new, old)| new.max_bytes == old.max_bytes);
+    [
+        ("server.basePath", *base_path == old.base_path),
+        ("server.slashes", *slashes == old.slashes),
+        ("server.identityCache", *identity_cache == old.identity_cache),
+        ("server.heldBytes", *held_bytes == old.held_bytes),
+        ("server.csp", csp.as_ref().map(preset) == old_csp.map(preset)),
+        ("server.cspSize", is_same_size),
+        ("server.frames", *frames == old.protection.frames),
+        ("server.referrerPolicy", *referrer == old.protection.referrer),
+        ("server.assetGrace", *asset_grace == old.asset_grace),
+        ("server.http2", *http2 == old.http2),
+        ("tls.hsts", *hsts == old.hsts),
+    ]
 }
 
 /// Returns the TLS addresses for a comparison; `None` without a certificate, which differs from no addresses.
@@ -261,7 +300,10 @@ mod tests {
             ("admin.listen", "[admin]\nlisten = \"127.0.0.1:1234\"\n"),
             ("activate.listen", "[activate]\nlisten = \"127.0.0.1:1234\"\n"),
             ("server.codings", "[server]\ncodings = []\n"),
-            ("server or tls.hsts", "[server]\nbasePath = \"/docs\"\n"),
+            ("server.basePath", "[server]\nbasePath = \"/docs\"\n"),
+            ("server.csp", "[server]\ncsp = \"report\"\n"),
+            ("server.frames", "[server]\nframes = \"none\"\n"),
+            ("tls.hsts", "[tls]\nhsts = \"1d\"\n"),
         ] {
             let old = config("");
             let (first, change) = ConfigChange::between(&old, config(text));
