@@ -157,19 +157,7 @@ mod tests {
         let (root, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
         let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
         let id = VersionId(Digest::compute(b"x"));
-        let receipt = Receipt {
-            time: "2026-11-21T10:00:00Z".to_owned(),
-            who: String::new(),
-            source: String::new(),
-            kind: String::new(),
-            archive_sha256: None,
-            archive_bytes: None,
-            label: None,
-            job: None,
-            validator: None,
-            sent_bytes: None,
-            found_by_check: false,
-        };
+        let receipt = Receipt::with_time("2026-11-21T10:00:00Z".to_owned());
         // A directory for the receipts of this version, so that a path through either link would lead to one.
         fs::create_dir_all(elsewhere.join(id.to_string())).unwrap();
         let (receipts, own) = (root.join("receipts"), root.join("receipts").join(id.to_string()));

@@ -316,19 +316,7 @@ mod tests {
         let time_at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");
         let seconds = |hour: u8| parse_time(&time_at(hour));
         let add_arrival = |n: u8, hour: u8| {
-            let receipt = Receipt {
-                time: time_at(hour),
-                who: String::new(),
-                source: String::new(),
-                kind: String::new(),
-                archive_sha256: None,
-                archive_bytes: None,
-                label: None,
-                job: None,
-                validator: None,
-                sent_bytes: None,
-                found_by_check: false,
-            };
+            let receipt = Receipt::with_time(time_at(hour));
             writer.add_receipt(id(n), &receipt).unwrap();
         };
         let write_times = |times: &[(u8, &str)]| {

@@ -181,6 +181,26 @@ pub struct Receipt {
     pub found_by_check: bool,
 }
 
+#[cfg(test)]
+impl Receipt {
+    /// Creates a receipt with the time of the arrival (RFC 3339) and without any other fact.
+    fn with_time(time: String) -> Receipt {
+        Receipt {
+            time,
+            who: String::new(),
+            source: String::new(),
+            kind: String::new(),
+            archive_sha256: None,
+            archive_bytes: None,
+            label: None,
+            job: None,
+            validator: None,
+            sent_bytes: None,
+            found_by_check: false,
+        }
+    }
+}
+
 /// A version in the store.
 #[derive(Debug, Clone)]
 pub struct StoredVersion {

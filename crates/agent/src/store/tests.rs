@@ -61,19 +61,7 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
     let (early, late, again, bare) = (id(b"a"), id(b"b"), id(b"c"), id(b"d"));
     let arrivals = [(early, 1), (late, 5), (again, 7), (again, 2), (early, 1)];
     for (version, minute) in arrivals {
-        let receipt = Receipt {
-            time: format!("2026-11-21T10:{minute:02}:00Z"),
-            who: String::new(),
-            source: String::new(),
-            kind: String::new(),
-            archive_sha256: None,
-            archive_bytes: None,
-            label: None,
-            job: None,
-            validator: None,
-            sent_bytes: None,
-            found_by_check: false,
-        };
+        let receipt = Receipt::with_time(format!("2026-11-21T10:{minute:02}:00Z"));
         writer.add_receipt(version, &receipt).unwrap();
     }
     for (n, version) in [early, late, again, bare].into_iter().enumerate() {
