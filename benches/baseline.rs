@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let is_selected =
         |scenario: &&Scenario| filters.is_empty() || filters.iter().any(|text| scenario.name.contains(text));
     println!("| scenario | required result | loop | docwharf |\n|---|---|---|---|");
-    let (mut count, mut loop_failures, mut docwharf_failures, mut unclear_count) = (0, 0, 0, 0);
+    let (mut count, mut loop_failures, mut docwharf_failures, mut failed_run_count) = (0, 0, 0, 0);
     for scenario in SCENARIOS.iter().filter(is_selected) {
         let (loop_verdict, docwharf_verdict) =
             (run_scenario(scenario, Updater::Loop), run_scenario(scenario, Updater::Docwharf));
@@ -55,12 +55,13 @@ fn main() -> ExitCode {
             cell(docwharf_verdict.as_ref())
         );
         count += 1;
-        unclear_count += u32::from(loop_verdict.is_none() || docwharf_verdict.is_none());
+        failed_run_count += u32::from(loop_verdict.is_none() || docwharf_verdict.is_none());
         loop_failures += u32::from(loop_verdict.is_some_and(|loop_verdict| !loop_verdict.is_expected));
         docwharf_failures += u32::from(docwharf_verdict.is_some_and(|docwharf_verdict| !docwharf_verdict.is_expected));
     }
     println!(
-        "\n{count} scenarios: the loop fails {loop_failures}, docwharf {docwharf_failures}; {unclear_count} could not be run"
+        "\n{count} scenarios: the loop fails {loop_failures}, docwharf {docwharf_failures}; {failed_run_count} could \
+         not be run"
     );
-    if docwharf_failures == 0 && unclear_count == 0 && count > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if docwharf_failures == 0 && failed_run_count == 0 && count > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -195,7 +195,7 @@ fn main() {
             let title = format!("{name}, {title}");
             compare(&title, &link, size, scratch.path(), rounds, ("docwharf sync", &docwharf_command), peers);
             if rate == "100" {
-                println!("the wire alone: {:.2} s", size as f64 / LIMITED_BYTES_PER_SECOND);
+                println!("the transfer alone at 100 Mbit/s: {:.2} s", size as f64 / LIMITED_BYTES_PER_SECOND);
             }
         }
     }

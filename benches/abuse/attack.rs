@@ -56,7 +56,8 @@ pub(crate) const MAX_CONNECTIONS: usize = 4000;
 pub(crate) struct AttackParameters {
     pub address: SocketAddr,
     pub seconds: f64,
-    /// Units a second of all connections together. `None` means unlimited.
+    /// The rate of all connections together, in units per second; a unit is a handshake or a complete request. `None`
+    /// means unlimited.
     pub rate: Option<f64>,
     /// The root certificate that TLS clients trust, PEM.
     pub root: PathBuf,

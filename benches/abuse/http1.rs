@@ -27,10 +27,12 @@ pub(crate) const ATTACKS: &[Attack] = &[
     unlimited("slow-bodies", "slow bodies, a byte a second", 1000, |s| Box::pin(slow_bodies(s))),
     Attack {
         has_small_buffer: true,
-        ..unlimited("slow-readers", "slow readers: 1 B/s, none", 500, |s| Box::pin(slow_readers(s)))
+        ..unlimited("slow-readers", "slow readers: half read 1 B/s, half read nothing", 500, |s| {
+            Box::pin(slow_readers(s))
+        })
     },
-    unlimited("idle", "connections that say nothing", 1000, |s| Box::pin(idle(s))),
-    unlimited("idle-4000", "4,000 connections that say nothing", 4000, |s| Box::pin(idle(s))),
+    unlimited("idle", "connections that send nothing", 1000, |s| Box::pin(idle(s))),
+    unlimited("idle-4000", "4,000 connections that send nothing", 4000, |s| Box::pin(idle(s))),
     unlimited("half-preface", "a request, then half an HTTP/2 preface", 1000, |s| Box::pin(half_preface(s))),
     unlimited("pipelined-heads", "pipelined HEADs, one connection", 1, |s| Box::pin(pipelined_heads(s))),
     unlimited("pipelined-pages", "pipelined large pages, `bytes=0-0`, one connection", 1, |s| {

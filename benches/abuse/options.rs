@@ -6,7 +6,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench abuse -- [OPTIONS]
   --only a,b          only these attacks; default: all, also those on an origin (--list prints them)
   --seconds S         of each attack (10)
   --peers a,b         some of: nginx h2o; - for none
-  --hour MINUTES      instead: all attacks in turn, first on `run` with a sync every minute, then on an origin
+  --hour MINUTES      all attacks in turn instead of each separately: for this time on `run` with a sync every minute,
+                      then for this time on an origin
   --program FILE      a docwharf to measure instead of the one built with this benchmark (not for the origin)
   --out FOLDER        the folder of results (target/bench); results that are not measured again stay
   --report            write the tables of BENCHMARKS.md afterwards; with `--only -` without measuring";

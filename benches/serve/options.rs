@@ -6,7 +6,8 @@ use crate::rows::Row;
 
 pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPTIONS]
   SITE, --site SITE   a folder with html/ and site.zip (`.ci/extra corpus` makes them); the site has the folder's name
-  --rows a,b          some of: hot gzip revalidate random random-gzip asset missing close h2 start swap memory
+  --rows a,b          some of the rows: hot gzip revalidate random random-gzip asset missing close h2;
+                      and of the other parts: start swap memory
   --peers a,b         some of: nginx nginx-small h2o lighttpd caddy static-web-server
   --without a,b       not these peers; any other peer that is not installed is an error
   --rounds N          interleaved rounds of the rows (5)

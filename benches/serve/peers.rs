@@ -1,5 +1,5 @@
-//! The peers with their configurations: one worker, no access log, no limit of connections, files compressed before,
-//! and entity tags and caches of open files where the server has them.
+//! The peers with their configurations: one worker, no access log, no limit of connections, files compressed in
+//! advance, and entity tags and caches of open files where the server has them.
 
 use std::path::Path;
 

@@ -69,7 +69,7 @@ pub fn make_site(files: &BTreeMap<Vec<u8>, Vec<u8>>, settings: SiteSettings) -> 
             crc: crc32fast::hash(content),
             content: content_digest,
             compressed_crc: 0,
-            last_header_bit: 0,
+            last_block_bit: 0,
             spare_bits: 0,
             modified: 1_000_000_000,
         };

@@ -37,7 +37,7 @@ pub fn config(data: &[u8]) {
         return;
     }
     let sources =
-        ConfigSources { flag: Some(PathBuf::from(file)), ignores_environment: true, ..ConfigSources::default() };
+        ConfigSources { config_path: Some(PathBuf::from(file)), ignores_environment: true, ..ConfigSources::default() };
     let config = match sources.check(&written) {
         Err(problems) => {
             assert!(!problems.is_empty());

@@ -178,8 +178,8 @@ pub fn accept_encoding(data: &[u8]) {
     };
     let offers = [
         (gzip, Some(2), ResponseForm::Gzip),
-        (brotli, len(ContentCoding::Brotli), ResponseForm::Dense(ContentCoding::Brotli)),
-        (zstd, len(ContentCoding::Zstd), ResponseForm::Dense(ContentCoding::Zstd)),
+        (brotli, len(ContentCoding::Brotli), ResponseForm::Precompressed(ContentCoding::Brotli)),
+        (zstd, len(ContentCoding::Zstd), ResponseForm::Precompressed(ContentCoding::Zstd)),
     ];
     let mut expected = (0, u64::MAX, ResponseForm::Identity);
     for (weight, len, form) in offers {

@@ -83,7 +83,7 @@ fn make_files(input: &mut FuzzInput<'_>) -> BTreeMap<Vec<u8>, IndexEntry> {
             crc: u32::from(input.u16()),
             content: Digest::compute(&path),
             compressed_crc: 7,
-            last_header_bit: 3,
+            last_block_bit: 3,
             spare_bits: input.byte() % 8,
             modified: input.u64().cast_signed(),
         };

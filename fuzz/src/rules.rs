@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use docwharf::site::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
 use docwharf::site::rules::pattern::{Pattern, PatternDialect};
-use docwharf::site::rules::protected_headers::ProtectedHeaders;
+use docwharf::site::rules::protected_headers::OperatorRestrictions;
 use docwharf::site::rules::route::{ComparisonBudget, RouteResult, RouteSettings, follow_to_end, route_address};
 use docwharf::site::rules::rule_check::check_rules;
 use docwharf::site::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
@@ -167,7 +167,7 @@ fn check_fields(rules: &RuleSet, address: &[u8]) {
         }
         rules.fields.apply(
             address,
-            Some(ProtectedHeaders::default()),
+            Some(OperatorRestrictions::default()),
             StatusCode::from_u16(status).expect("a status"),
             &mut headers,
         );

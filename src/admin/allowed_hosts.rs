@@ -21,7 +21,7 @@ impl AllowedHosts {
         // If the name of the machine is fully qualified, people type its first label.
         let label = machine.split('.').next().unwrap_or_default().to_owned();
         let names = configured.iter().cloned().chain([machine, label, "localhost".to_owned()]);
-        let names = names.map(|name| normalized(&name)).filter(|name| !name.is_empty()).collect();
+        let names = names.map(|name| normalize_host(&name)).filter(|name| !name.is_empty()).collect();
         AllowedHosts { names }
     }
 
@@ -34,7 +34,7 @@ impl AllowedHosts {
         };
         let Some(host) = named.as_ref().map(Authority::host) else { return false };
         let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        address.parse::<IpAddr>().is_ok() || self.names.contains(&normalized(host))
+        address.parse::<IpAddr>().is_ok() || self.names.contains(&normalize_host(host))
     }
 }
 
@@ -45,7 +45,7 @@ fn single_host(headers: &HeaderMap) -> Option<Authority> {
     if fields.next().is_some() { None } else { Authority::try_from(field.as_bytes()).ok() }
 }
 
-fn normalized(name: &str) -> String {
+fn normalize_host(name: &str) -> String {
     name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase()
 }
 

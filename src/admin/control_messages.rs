@@ -149,7 +149,7 @@ impl CommandResult {
             "schemaVersion": 1,
             "result": report.outcome.name(),
             "version": version,
-            "saw": report.saw,
+            "saw": report.check_summary,
             "pages": ingested.map(|ingested| ingested.pages),
             "bytes": ingested.map(|ingested| ingested.bytes),
             "archiveSha256": ingested.and_then(|ingested| ingested.sha256).map(|digest| digest.to_hex()),

@@ -106,11 +106,11 @@ pub struct DaemonState {
     /// The time at which the daemon started.
     pub started: SystemTime,
     /// The URLs of the site.
-    pub addresses: Vec<String>,
+    pub site_urls: Vec<String>,
     /// The URLs of the admin routes, besides the control socket.
-    pub admin: Vec<String>,
+    pub admin_urls: Vec<String>,
     /// The URLs of the version that waits to become active.
-    pub staged: Vec<String>,
+    pub staged_urls: Vec<String>,
     /// The TLS certificate in force, if connections are encrypted.
     pub tls: Option<Arc<ServerTls>>,
     snapshot: Mutex<DaemonSnapshot>,
@@ -121,13 +121,13 @@ impl DaemonState {
     /// Creates the state of a daemon that starts now, with the URLs of its listeners: for the site, for the admin
     /// routes, for the version that waits to become active.
     pub fn new(
-        addresses: Vec<String>,
-        admin: Vec<String>,
-        staged: Vec<String>,
+        site_urls: Vec<String>,
+        admin_urls: Vec<String>,
+        staged_urls: Vec<String>,
         tls: Option<Arc<ServerTls>>,
     ) -> DaemonState {
         let (snapshot, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
-        DaemonState { started: SystemTime::now(), addresses, admin, staged, tls, snapshot, hosts }
+        DaemonState { started: SystemTime::now(), site_urls, admin_urls, staged_urls, tls, snapshot, hosts }
     }
 
     /// Replaces the host names that the admin listener accepts, from the next request on.

@@ -15,7 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::waiting::{WaitingReason, find_staged_version};
+use docwharf_agent::sync::waiting::{WaitingReason, find_waiting_version};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
@@ -43,7 +43,7 @@ pub struct DaemonMetrics {
     last_success: SecondsGauge,
     next_check: SecondsGauge,
     failures: Gauge,
-    held: Gauge,
+    hold_active: Gauge,
     gate_refused: Gauge,
     published: Gauge,
     pinned: Gauge,
@@ -51,7 +51,7 @@ pub struct DaemonMetrics {
     config_ok: Gauge,
     store_bytes: Gauge,
     identity_cache: Gauge,
-    held_bytes: Gauge,
+    response_bytes: Gauge,
     store_versions: Gauge,
     store_free: Gauge,
     /// Without an inbox there is no value: a 0 would be an alert.
@@ -83,7 +83,7 @@ impl DaemonMetrics {
             last_success: SecondsGauge::default(),
             next_check: SecondsGauge::default(),
             failures: Gauge::default(),
-            held: Gauge::default(),
+            hold_active: Gauge::default(),
             gate_refused: Gauge::default(),
             published: Gauge::default(),
             pinned: Gauge::default(),
@@ -91,7 +91,7 @@ impl DaemonMetrics {
             config_ok: Gauge::default(),
             store_bytes: Gauge::default(),
             identity_cache: Gauge::default(),
-            held_bytes: Gauge::default(),
+            response_bytes: Gauge::default(),
             store_versions: Gauge::default(),
             store_free: Gauge::default(),
             inbox_ready: Family::default(),
@@ -123,7 +123,7 @@ impl DaemonMetrics {
         }
         for (name, help, gauge) in [
             ("consecutive_failures", "Checks of the source in a row that failed", &metrics.failures),
-            ("held", "Whether automatic activation is stopped", &metrics.held),
+            ("held", "Whether automatic activation is stopped", &metrics.hold_active),
             ("gate_refused", "Whether the gate refuses a version", &metrics.gate_refused),
             ("published", "Whether the served version is published as files", &metrics.published),
             ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
@@ -141,8 +141,13 @@ impl DaemonMetrics {
         }
         let help = "Files that have a Brotli or Zstandard form, once it has been made";
         r.register("coded_files", help, metrics.coded_files.clone());
-        r.register_with_unit("coded", "Size of these forms", Unit::Bytes, metrics.coded_bytes.clone());
-        let help = "Processor time that these forms took to make";
+        r.register_with_unit(
+            "coded",
+            "Size of the Brotli and Zstandard forms",
+            Unit::Bytes,
+            metrics.coded_bytes.clone(),
+        );
+        let help = "Processor time used to make the Brotli and Zstandard forms";
         r.register_with_unit("coded_processor", help, Unit::Seconds, metrics.coded_seconds.clone());
         let help = "Lines of the access log that could not be written";
         r.register("access_log_dropped_lines", help, metrics.log_dropped.clone());
@@ -156,7 +161,8 @@ impl DaemonMetrics {
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         let help = "Memory of responses that clients have not read yet, which server.heldBytes bounds";
-        r.register_with_unit("answers_held", help, Unit::Bytes, metrics.held_bytes.clone());
+        // The registry adds prefix and unit: `docwharf_answers_held_bytes`.
+        r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -191,7 +197,7 @@ impl DaemonMetrics {
             counter.inc_by(count.saturating_sub(counter.get()));
         }
         self.identity_cache.set(site.page_cache_bytes().cast_signed());
-        self.held_bytes.set(site.held_bytes().cast_signed());
+        self.response_bytes.set(site.held_bytes().cast_signed());
         let dropped = site.access_log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
         if let Some(tls) = &daemon_state.tls {
@@ -236,8 +242,8 @@ impl DaemonMetrics {
             self.last_success.set(time(record.last_good.as_deref()));
             let verified = record.active.and_then(|id| store.verified_at(id));
             self.active_verified.set(verified.map_or(0.0, |time| time as f64));
-            self.held.set(i64::from(record.hold.is_some()));
-            let reason = find_staged_version(&record, snapshot.intent.as_ref()).map(|staged| staged.reason);
+            self.hold_active.set(i64::from(record.hold.is_some()));
+            let reason = find_waiting_version(&record, snapshot.intent.as_ref()).map(|staged| staged.reason);
             self.gate_refused.set(i64::from(matches!(reason, Some(WaitingReason::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }

@@ -140,7 +140,7 @@ impl AdminService {
     /// Returns whether a version is published, if the site is served as files only; `true` if this daemon serves the
     /// site.
     fn is_published(&self) -> bool {
-        let publish = self.daemon_state.snapshot().publish.filter(|_| self.daemon_state.addresses.is_empty());
+        let publish = self.daemon_state.snapshot().publish.filter(|_| self.daemon_state.site_urls.is_empty());
         publish.is_none_or(|settings| published_version(&settings).is_some())
     }
 

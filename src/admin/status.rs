@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::record::{ActivationHold, StoreRecord, SyncAttempt};
 use docwharf_agent::store::{StoreError, VersionStore};
-use docwharf_agent::sync::waiting::{WaitingReason, find_staged_version, next_step_hint};
+use docwharf_agent::sync::waiting::{WaitingReason, find_waiting_version, next_step_hint};
 use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::clock::format_system_time;
@@ -230,7 +230,7 @@ pub struct PrecompressedCodingStatus {
     pub coding: String,
     /// The number of files that have this form; the others would not become smaller.
     pub files: u64,
-    /// The size of these forms in bytes.
+    /// The size of the forms in this coding, in bytes.
     pub bytes: u64,
     /// The processor time in seconds that the encoding took.
     pub seconds: f64,
@@ -304,9 +304,9 @@ impl StoreStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: format_system_time(daemon_state.started),
-            addresses: daemon_state.addresses.clone(),
-            admin: daemon_state.admin.clone(),
-            staged: daemon_state.staged.clone(),
+            addresses: daemon_state.site_urls.clone(),
+            admin: daemon_state.admin_urls.clone(),
+            staged: daemon_state.staged_urls.clone(),
             served: snapshot.served,
             doing: snapshot.progress.as_ref().map(|progress| progress.step()).filter(|what| !what.is_empty()),
             doing_error: snapshot.progress.as_ref().and_then(|progress| progress.error()),
@@ -342,7 +342,7 @@ impl StoreStatus {
             source: intent.and_then(source),
             next_check: snapshot.as_ref().and_then(|snapshot| snapshot.next_check).map(format_system_time),
             why: reason_for_no_update(&record, intent, inbox.as_ref()),
-            staged: find_staged_version(&record, intent).map(|staged| StagedStatus {
+            staged: find_waiting_version(&record, intent).map(|staged| StagedStatus {
                 version: staged.version,
                 waits: staged.reason.name().to_owned(),
                 next: next_step_hint(&staged),
@@ -393,7 +393,7 @@ fn reason_for_no_update(
     }
     let intent = intent?;
     if let Some(waiting) =
-        find_staged_version(record, Some(intent)).filter(|waiting| waiting.reason != WaitingReason::NextCheck)
+        find_waiting_version(record, Some(intent)).filter(|waiting| waiting.reason != WaitingReason::NextCheck)
     {
         let id = waiting.version.short();
         return Some(match &waiting.reason {

@@ -42,7 +42,7 @@ pub(super) struct GlobalOptions {
     /// Log more; twice: even more
     #[arg(long, short, global = true, action = clap::ArgAction::Count)]
     pub(super) verbose: u8,
-    /// When to use colour
+    /// Use of colour
     #[arg(long, global = true, value_name = "WHEN", value_parser = ["auto", "always", "never"], default_value = "auto")]
     pub(super) color: String,
 }
@@ -81,10 +81,14 @@ impl CommandContext {
     }
 
     pub(super) fn sources(&self) -> ConfigSources {
-        ConfigSources { flag: self.global.config.clone(), uses_unit: !self.is_service, ..ConfigSources::default() }
+        ConfigSources {
+            config_path: self.global.config.clone(),
+            uses_unit: !self.is_service,
+            ..ConfigSources::default()
+        }
     }
 
-    /// Returns the command that starts the daemon for this configuration, by its systemd unit if that is installed.
+    /// Returns the command that starts the daemon for this configuration, through the systemd unit if there is one.
     pub(super) fn start_command(&self) -> String {
         let (file, is_named) = self.sources().file();
         match ServiceUnit::for_configuration(&file) {

@@ -95,7 +95,7 @@ impl DemoCommand {
             .map_err(CommandFailure::local(format!("cannot write {}", config.display())))?;
         // Environment variables configure a real agent, not this one.
         let sources = ConfigSources {
-            flag: Some(config.clone()),
+            config_path: Some(config.clone()),
             ignores_environment: true,
             had_file: true,
             ..ConfigSources::default()

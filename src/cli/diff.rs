@@ -9,7 +9,7 @@ use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::stored_index;
-use docwharf_agent::sync::waiting::find_staged_version;
+use docwharf_agent::sync::waiting::find_waiting_version;
 use docwharf_base::error_chain::{OneLine, QuotedName};
 use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
@@ -91,7 +91,7 @@ fn waiting_or_newest(
     record: &StoreRecord,
     intent: Option<&SyncIntent>,
 ) -> Result<VersionId, CommandFailure> {
-    match find_staged_version(record, intent) {
+    match find_waiting_version(record, intent) {
         Some(staged) => Ok(staged.version),
         None => find_version(store, record, "newest"),
     }

@@ -100,11 +100,11 @@ fn store_exit_code(error: &StoreError) -> u8 {
 
 fn sync_exit_code(error: &SyncError) -> u8 {
     match error {
-        // Only the project id in the URLs of these two calls is configured. 404 means that it is wrong.
         SyncError::Missing { .. }
         | SyncError::IsFolder { .. }
-        | SyncError::Absent(_)
+        | SyncError::UnusableSetting(_)
         | SyncError::Client(_)
+        // In the URLs of `Preview` and `Searches`, only the project id is configured: a 404 means that it is wrong.
         | SyncError::Upstream {
             call: ApiCall::Preview | ApiCall::Searches,
             request_error: RequestError { cause: RequestErrorCause::Status(404), .. },
@@ -247,7 +247,7 @@ mod tests {
             (1, SyncError::Bug(text())),
             (2, SyncError::Missing { path: path(), source: io(NotFound) }),
             (2, SyncError::IsFolder { path: path() }),
-            (2, SyncError::Absent(text())),
+            (2, SyncError::UnusableSetting(text())),
             (2, SyncError::Client(ClientError::Read { path: path(), source: io(NotFound) })),
             (
                 4,

@@ -13,7 +13,7 @@ use docwharf_agent::api::responses::{ExportJob, PresignedLink};
 use docwharf_agent::fetch::{Download, DownloadResult, ExpectedBundle};
 use docwharf_agent::store::space::free_bytes;
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::error::{MAX_LINKS, is_dead_link};
+use docwharf_agent::sync::error::{MAX_LINKS, is_expired_link};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
@@ -237,13 +237,13 @@ impl<'a> ExportJobCalls<'a> {
                 }
                 Err(request_error) => request_error,
             };
-            if download.has_progressed() {
+            if download.take_progress() {
                 attempts.reset();
                 link_count = 1;
             }
-            if is_dead_link(&request_error) && link_count < MAX_LINKS {
+            if is_expired_link(&request_error) && link_count < MAX_LINKS {
                 if link_count > 1 {
-                    self.0.pause(backoff::pause_after_attempt(link_count - 1, backoff::random_fraction()))?;
+                    self.0.pause(backoff::wait_after_attempt(link_count - 1, backoff::random_fraction()))?;
                 }
                 link_count += 1;
                 link = self.link(id)?;

@@ -54,13 +54,13 @@ impl ImportBundleCommand {
                 StoreAccess::Writer(writer) => {
                     sync_context.progress.set_step("verifying the bundle");
                     let progress = &sync_context.progress.sealing;
-                    let (path, who) = (self.path.as_path(), current_user_name());
+                    let (path, author) = (self.path.as_path(), current_user_name());
                     let request = ImportRequest {
                         path,
                         file: None,
                         source: &source,
                         label: label.as_ref(),
-                        who: &who,
+                        author: &author,
                         force: self.force,
                     };
                     let report = import(&writer, &|| intent.clone(), request, progress)?;

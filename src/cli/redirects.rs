@@ -24,7 +24,7 @@ use super::serve::seal_unlinked;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum RedirectsCommand {
-    /// Find loops, dead targets and rules that never apply; exit code 1 if there are any
+    /// Find loops, missing targets and rules that never apply; exit code 1 if there are any
     Check(RedirectsCheckCommand),
 }
 
@@ -55,9 +55,9 @@ impl RedirectsCheckCommand {
         } else {
             let store = VersionStore::at(&context.store()?);
             let id = find_version(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
-            let doing = format!("cannot open version {}", id.short());
+            let message = format!("cannot open version {}", id.short());
             (
-                open::open_read_only(&store, id).map_err(CommandFailure::local(doing))?,
+                open::open_read_only(&store, id).map_err(CommandFailure::local(message))?,
                 context.config()?.intent.gate.addresses,
             )
         };

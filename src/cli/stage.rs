@@ -9,7 +9,7 @@ use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
 use docwharf_agent::sync::SyncIntent;
 use docwharf_agent::sync::open;
-use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, find_staged_version, next_step_hint};
+use docwharf_agent::sync::waiting::{WaitingReason, WaitingVersion, find_waiting_version, next_step_hint};
 use docwharf_base::model::version::VersionId;
 use docwharf_site::diff::count_pages;
 
@@ -29,7 +29,7 @@ impl StageCommand {
         let record = store.record()?;
         let active =
             record.active.map_or_else(|| "nothing is active".to_owned(), |id| format!("{} is active", id.short()));
-        let Some(waiting) = find_staged_version(&record, intent).filter(|staged| store.has(staged.version)) else {
+        let Some(waiting) = find_waiting_version(&record, intent).filter(|staged| store.has(staged.version)) else {
             let json =
                 json!({ "schemaVersion": 1, "staged": null, "active": record.active, "gate": null, "diff": null });
             return context.print_result(&json, &format!("nothing is staged; {active}\n"));

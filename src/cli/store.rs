@@ -52,9 +52,7 @@ impl StoreVerifyCommand {
             let verified = verify_version(&store, version.id, &seal_options);
             let verdict = match &verified {
                 Ok(true) => "ok".to_owned(),
-                Ok(false) => {
-                    "ok, but its index does not match: it is rebuilt when the version is served next".to_owned()
-                }
+                Ok(false) => "ok; the index does not match and is rebuilt when the version is served next".to_owned(),
                 Err(error) => OneLine(&ErrorChain(error).to_string()).to_string(),
             };
             let _ = writeln!(text, "{}  {:>8}  {verdict}", version.id.short(), format_size(version.bytes));

@@ -26,7 +26,7 @@ pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
 /// The default interval between checks of the source if each check starts an export job.
 pub(super) const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
 
-/// Checks the sections. With `addresses`, the gate resolves the addresses of required pages.
+/// Checks the keys that a sync needs. With `addresses`, the gate resolves the addresses of required pages.
 pub(super) fn check_intent(
     checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
@@ -129,17 +129,17 @@ fn check_api(
         warnings.push(ConfigProblem { place: place.clone(), message: format!("api.baseUrl: {message}") });
     };
     if !base.expose().path().trim_end_matches('/').ends_with("/v1") {
-        warn("it does not end in /v1, as addresses of the API do");
+        warn("the URL does not end in /v1, as URLs of the API do");
     }
     if !base.is_encrypted() && !base.is_loopback() {
         warn("plain http: the key can be read in transit");
     }
-    Some(ApiSource { base, domain, project, status_path, api_key: key_place(key_file, &raw.credentials) })
+    Some(ApiSource { base, domain, project, status_path, api_key: api_key_location(key_file, &raw.credentials) })
 }
 
-/// Returns the place of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
+/// Returns the location of the API key: the first that is set of `keyFile`, `$DOCWHARF_API_KEY` and the credential
 /// `api-key`.
-fn key_place(file: Option<PathBuf>, credentials: &SystemdCredentials) -> ApiKeyLocation {
+fn api_key_location(file: Option<PathBuf>, credentials: &SystemdCredentials) -> ApiKeyLocation {
     if let Some(path) = file {
         return ApiKeyLocation::File(path);
     }

@@ -31,7 +31,7 @@ pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSett
         &[("same", FramePolicy::SameOrigin), ("none", FramePolicy::Deny), ("any", FramePolicy::Any)],
     );
     let preset = checker.parsed("server.csp", parse_csp).flatten();
-    // Enough for a policy without hashes, and the most that servers and browsers accept.
+    // The minimum is enough for a policy without hashes; the maximum is what servers and browsers accept.
     let (min, max) = checker.number_bounds("server.cspSize");
     let size = checker.value("server.cspSize", |value| {
         let size = match value {

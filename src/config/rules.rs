@@ -164,7 +164,7 @@ fn read_redirect(row: &TableRow) -> Result<RedirectRule, Vec<ConfigProblem>> {
 fn read_headers(row: &TableRow, draft: &mut RuleDraft) -> Result<(), Vec<ConfigProblem>> {
     let mut reader = RowReader::new(row, "server.headers");
     let block = reader.text("source").and_then(|source| {
-        let block = Pattern::parse(source, PatternDialect::Netlify).and_then(|pattern| draft.fields.add_block(pattern));
+        let block = Pattern::parse(source, PatternDialect::Netlify).and_then(|pattern| draft.fields.add_rule(pattern));
         block.map_err(|why| reader.add_problem(&row.place, "source", &why)).ok()
     });
     let Some(block) = block else { return Err(reader.problems) };

@@ -187,8 +187,11 @@ mod tests {
         let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("c.toml"));
         raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
-        let sources =
-            ConfigSources { flag: Some("/etc/c.toml".into()), ignores_environment: true, ..ConfigSources::default() };
+        let sources = ConfigSources {
+            config_path: Some("/etc/c.toml".into()),
+            ignores_environment: true,
+            ..ConfigSources::default()
+        };
         let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
         as_toml(&values_in_force(&raw, &config, &sources.folder()))
     }

@@ -21,8 +21,8 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The sources of the configuration: a file and the environment.
 #[derive(Debug, Clone, Default)]
 pub struct ConfigSources {
-    /// `--config`
-    pub flag: Option<PathBuf>,
+    /// The path of `--config`, if it is given.
+    pub config_path: Option<PathBuf>,
     /// Whether the environment is ignored.
     pub ignores_environment: bool,
     /// Whether there was a file with content when the configuration was first read.
@@ -35,7 +35,7 @@ pub struct ConfigSources {
 impl ConfigSources {
     /// Returns the path of the file, and whether it was named explicitly.
     pub fn file(&self) -> (PathBuf, bool) {
-        let named = self.flag.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
+        let named = self.config_path.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
         let is_named = named.is_some();
         let path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
         // Absolute, so that the name of the source in receipts identifies the file.
@@ -109,7 +109,7 @@ impl ConfigSources {
     /// Reads file and environment as written.
     pub fn read(&self) -> Result<WrittenConfig, Vec<ConfigProblem>> {
         let (path, is_named) = self.file();
-        let path_text = self.flag.clone().unwrap_or_else(|| path.clone());
+        let path_text = self.config_path.clone().unwrap_or_else(|| path.clone());
         let mut raw = WrittenConfig::default();
         match regular_file::read_text(&path, MAX_FILE_BYTES) {
             Ok(text) => raw.read_toml(&text, &path_text),

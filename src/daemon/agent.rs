@@ -103,7 +103,7 @@ impl Agent {
             pending: PendingTasks::new(now),
             running: None,
             served: ServedVersion::new(store, site, state, served, publish),
-            staged: StagedVersion::new(staged, !daemon_state.staged.is_empty()),
+            staged: StagedVersion::new(staged, !daemon_state.staged_urls.is_empty()),
             inbox: InboxImporter::new(config.inbox.clone(), now),
             listeners: SiteListeners::new(tls, addresses),
             reporter: Reporter::new(daemon_state, metrics, notifier, describe),
@@ -250,7 +250,7 @@ impl Agent {
             self.reload_certificate();
         }
         if kinds.contains(&WatchedKind::Bundle) {
-            self.pending.wake(SyncTrigger::Interval);
+            self.pending.request_check_now(SyncTrigger::Interval);
         }
         if kinds.contains(&WatchedKind::Inbox) {
             self.scan_inbox();
@@ -312,7 +312,7 @@ impl Agent {
             VersionFault::WrongIndex(id) => self.served.reopen(id, intent).await,
         };
         if is_check_due {
-            self.pending.wake(SyncTrigger::Interval);
+            self.pending.request_check_now(SyncTrigger::Interval);
         }
     }
 

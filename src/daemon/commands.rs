@@ -55,7 +55,7 @@ impl Agent {
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &author)?;
             // Cancelled from the start: it ends as soon as the gate would have to read pages.
-            Ok((was_held, operator::activate_due(&*writer, &|| intent.clone(), &author, &|| true)))
+            Ok((was_held, operator::activate_target_version(&*writer, &|| intent.clone(), &author, &|| true)))
         });
         match done.await.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok((was_held, Err(SyncError::Interrupted))) => {
@@ -69,7 +69,7 @@ impl Agent {
             Err(error) => self.reporter.reply(vec![waiter], &Err(error)),
         }
         // Because of the hold, the daemon may not have fetched a newer version.
-        self.pending.wake(SyncTrigger::Changed);
+        self.pending.request_check_now(SyncTrigger::Changed);
     }
 
     /// Executes a command that needs no task, even while a sync runs.

@@ -285,7 +285,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, text).unwrap();
-        let sources = ConfigSources { flag: Some(path), ignores_environment: true, ..ConfigSources::default() };
+        let sources = ConfigSources { config_path: Some(path), ignores_environment: true, ..ConfigSources::default() };
         sources.load().unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
     }
 

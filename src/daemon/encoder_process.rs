@@ -1,11 +1,11 @@
 //! The encoder process: this program, started once more, which reads a sealed image, compresses its texts in one coding
 //! and ends.
 //!
-//! It is a process and not a thread for three reasons. An encoder needs tens of megabytes for a while, of which an
-//! allocator would never return some. A process can be suspended in the middle of a page while the site is under load.
-//! And if memory runs out, the kernel ends this process first. Whatever happens to this process, the site is served. It
-//! inherits two open files and nothing else: no configuration, no environment, no key. It ends with the thread that
-//! started it.
+//! It is a process and not a thread for three reasons. The encoder needs tens of megabytes, and an allocator would
+//! not return all of them to the system. A process can be suspended in the middle of a page while the site is under
+//! load. And if memory runs out, the kernel ends this process first. Whatever happens to this process, the site is
+//! served. It inherits two open files and nothing else: no configuration, no environment, no key. It ends with the
+//! thread that started it.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -42,9 +42,9 @@ impl TaskCommand {
     }
 }
 
-/// The demands on the next sync, which takes over all of them.
+/// The requests that the next sync fulfils, combined into one.
 #[derive(Debug)]
-struct SyncDemands<W> {
+struct CombinedSyncRequest<W> {
     /// Whether its version becomes active without the gate.
     skip_gate: bool,
     /// The user whose command requested it, if a command did.
@@ -53,9 +53,9 @@ struct SyncDemands<W> {
     waiters: Vec<W>,
 }
 
-impl<W> Default for SyncDemands<W> {
-    fn default() -> SyncDemands<W> {
-        SyncDemands { skip_gate: false, author: None, waiters: Vec::new() }
+impl<W> Default for CombinedSyncRequest<W> {
+    fn default() -> CombinedSyncRequest<W> {
+        CombinedSyncRequest { skip_gate: false, author: None, waiters: Vec::new() }
     }
 }
 
@@ -64,7 +64,7 @@ impl<W> Default for SyncDemands<W> {
 pub(super) struct PendingTasks<W> {
     /// When the source is checked next, and by which trigger.
     scheduler: SyncScheduler,
-    demands: SyncDemands<W>,
+    sync_request: CombinedSyncRequest<W>,
     /// Imports by command, which come before files in the inbox: the bundle, the author, and the client that waits.
     imports: VecDeque<(ImportCommand, String, W)>,
     /// Complete files in the inbox, to be imported.
@@ -78,7 +78,7 @@ impl<W> PendingTasks<W> {
     pub(super) fn new(now: Instant) -> PendingTasks<W> {
         PendingTasks {
             scheduler: SyncScheduler::new(now),
-            demands: SyncDemands::default(),
+            sync_request: CombinedSyncRequest::default(),
             imports: VecDeque::new(),
             inbox_files: VecDeque::new(),
             releases: VecDeque::new(),
@@ -98,15 +98,15 @@ impl<W> PendingTasks<W> {
 
     /// Requests a sync by command.
     pub(super) fn request_sync(&mut self, trigger: SyncTrigger, skip_gate: bool, author: String, waiter: W) {
-        self.demands.skip_gate |= skip_gate;
-        self.demands.author = Some(author);
-        self.demands.waiters.push(waiter);
+        self.sync_request.skip_gate |= skip_gate;
+        self.sync_request.author = Some(author);
+        self.sync_request.waiters.push(waiter);
         self.scheduler.request_check(trigger);
     }
 
     /// Requests a sync on SIGHUP.
     pub(super) fn request_sync_by_signal(&mut self) {
-        self.scheduler.request_check(SyncTrigger::Hook);
+        self.scheduler.request_check(SyncTrigger::Signal);
     }
 
     /// Requests the import of a bundle by command.
@@ -124,8 +124,8 @@ impl<W> PendingTasks<W> {
         self.inbox_files = files.into();
     }
 
-    /// Checks the source as soon as possible. A stronger pending trigger stays.
-    pub(super) fn wake(&mut self, trigger: SyncTrigger) {
+    /// Requests a check of the source as soon as possible. A stronger pending trigger stays.
+    pub(super) fn request_check_now(&mut self, trigger: SyncTrigger) {
         self.scheduler.wake(trigger);
     }
 
@@ -157,12 +157,12 @@ impl<W> PendingTasks<W> {
             return Some((AgentTask::Inbox(file), Vec::new()));
         }
         let trigger = self.scheduler.pending.take()?;
-        let SyncDemands { skip_gate, author, waiters } = std::mem::take(&mut self.demands);
+        let CombinedSyncRequest { skip_gate, author, waiters } = std::mem::take(&mut self.sync_request);
         Some((AgentTask::Sync { trigger, skip_gate, author }, waiters))
     }
 
-    /// Queues a sync again that was cancelled. Its demands stay: clients that wait for its result wait for the next
-    /// sync, whose author, if it has one, is the newer one.
+    /// Queues a cancelled sync again, combined with later requests: its clients wait for the result of the next sync.
+    /// The author of a later request, if there is one, is kept.
     pub(super) fn put_back_sync(
         &mut self,
         trigger: SyncTrigger,
@@ -170,13 +170,13 @@ impl<W> PendingTasks<W> {
         author: Option<String>,
         waiters: Vec<W>,
     ) {
-        self.demands.waiters.extend(waiters);
-        self.demands.skip_gate |= skip_gate;
-        self.demands.author = self.demands.author.take().or(author);
+        self.sync_request.waiters.extend(waiters);
+        self.sync_request.skip_gate |= skip_gate;
+        self.sync_request.author = self.sync_request.author.take().or(author);
         self.scheduler.wake(trigger);
     }
 
-    /// Queues a decision after a release again that was cancelled.
+    /// Queues a cancelled decision after a release again.
     pub(super) fn put_back_release(&mut self, was_held: bool, author: &str, waiters: Vec<W>) {
         self.releases.extend(waiters.into_iter().map(|waiter| (was_held, author.to_owned(), waiter)));
     }
@@ -286,8 +286,8 @@ mod tests {
         pending.request_sync(SyncTrigger::Refresh, true, "ann".to_owned(), 1);
         pending.request_sync(SyncTrigger::Command, false, "bob".to_owned(), 2);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![1, 2])));
-        // The sync has taken its demands: the next one does not skip the gate.
-        pending.wake(SyncTrigger::Interval);
+        // The sync has taken the combined request: the next one does not skip the gate.
+        pending.request_check_now(SyncTrigger::Interval);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Interval, false, None), vec![])));
     }
 
@@ -317,7 +317,7 @@ mod tests {
             (SyncTrigger::Changed, TaskKind::AutomaticSync),
             (SyncTrigger::Start, TaskKind::AutomaticSync),
             (SyncTrigger::Interval, TaskKind::AutomaticSync),
-            (SyncTrigger::Hook, TaskKind::AutomaticSync),
+            (SyncTrigger::Signal, TaskKind::AutomaticSync),
             (SyncTrigger::Command, TaskKind::CommandedSync),
             (SyncTrigger::Refresh, TaskKind::CommandedSync),
         ] {

@@ -1,4 +1,4 @@
-//! The life of a server: its runtime, and its end by a stop signal.
+//! The runtime of a server, and how a signal stops it.
 
 use std::io;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl StopSignals {
     }
 
     /// Waits for one of the signals.
-    pub(super) async fn stop(&mut self) {
+    pub(super) async fn wait_for_stop(&mut self) {
         tokio::select! {
             _ = self.term.recv() => {}
             _ = self.int.recv() => {}
@@ -58,7 +58,7 @@ async fn wait_for_hangup(signal: Option<&mut Signal>) {
     }
 }
 
-/// Runs `serve`: answers requests with `service` until a stop signal arrives.
+/// Implements the command `serve`: answers requests with `service` until a stop signal arrives.
 pub fn serve<A: RequestService>(service: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
     let runtime = build_runtime()?;
     let result = serve_in(&runtime, service, listeners, true);
@@ -81,7 +81,7 @@ pub(super) fn serve_in<A: RequestService>(
         tokio::pin!(server);
         tokio::select! {
             ended = &mut server => return server_result(ended),
-            () = signals.stop() => {}
+            () = signals.wait_for_stop() => {}
         }
         stop.send_replace(true);
         server_result(server.await)

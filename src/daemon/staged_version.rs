@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::waiting::find_staged_version;
+use docwharf_agent::sync::waiting::find_waiting_version;
 use docwharf_agent::sync::{SyncIntent, open};
 use docwharf_serve::Site;
 use docwharf_serve::access::{AccessControl, AccessPolicy};
@@ -30,7 +30,7 @@ impl StagedVersion {
             return;
         }
         let Ok(record) = store.record() else { return };
-        let waiting = find_staged_version(&record, Some(intent)).map(|staged| staged.version);
+        let waiting = find_waiting_version(&record, Some(intent)).map(|staged| staged.version);
         if waiting == self.site.current().map(|version| version.id) {
             return;
         }

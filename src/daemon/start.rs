@@ -173,7 +173,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     notifier.status("opening the store");
     let (writer, served) = tokio::select! {
         opened = opening => opened.map_err(|panic| DaemonError::EndedUnexpectedly(io::Error::other(panic)))??,
-        () = signals.stop() => return Ok(()),
+        () = signals.wait_for_stop() => return Ok(()),
         // Opening waits for the lock and may have to rebuild an index.
         never = notifier.extend_start_timeout() => match never {},
     };
@@ -186,7 +186,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
     // no daemon.
     let control = bind_control(writer.store().root());
-    announce(&daemon_state.addresses);
+    announce(&daemon_state.site_urls);
     notifier.ready();
     let opening_previous = OpeningGuard::start(&site);
     let (idle_sender, idle) = oneshot::channel();
@@ -250,7 +250,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     });
     tokio::select! {
         result = &mut server => return server_result(result),
-        () = signals.stop() => notifier.stopping(),
+        () = signals.wait_for_stop() => notifier.stopping(),
         result = agent.run(hangup, commands, faults) => {
             notifier.stopping();
             return result;
@@ -300,7 +300,7 @@ fn serve_admin(
         tasks.spawn(control.serve(Arc::clone(admin), stopped.clone()));
     }
     if !listeners.is_empty() {
-        for address in &admin.daemon_state.admin {
+        for address in &admin.daemon_state.admin_urls {
             tracing::info!("health, status and metrics are at {address}");
         }
         let server = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
@@ -324,7 +324,7 @@ fn serve_staged(
     if listeners.is_empty() {
         return;
     }
-    for address in &daemon_state.staged {
+    for address in &daemon_state.staged_urls {
         tracing::info!("a version that waits to become active is served at {address}");
     }
     let site = Arc::new(StagedSite(Arc::clone(staged)));

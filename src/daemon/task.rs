@@ -45,7 +45,7 @@ pub(super) enum AgentTask {
     Inbox(InboxFile),
     /// The import of a bundle by command, with the user who ran the command.
     Import(ImportCommand, String),
-    /// The decision after the end of a hold, for which the gate reads the version that is due.
+    /// The decision after the end of a hold, for which the gate reads the target version.
     Release {
         /// Whether there was a hold.
         was_held: bool,
@@ -187,26 +187,22 @@ fn run_task(
             inbox_file.open().map_err(unread).and_then(|file| {
                 let (file, author) = (Some(&file), sync_context.who.as_str());
                 let request =
-                    ImportRequest { path, file, source: &source, label: None, who: author, force: sync_context.force };
+                    ImportRequest { path, file, source: &source, label: None, author, force: sync_context.force };
                 import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
             })
         }
         AgentTask::Import(command, author) => {
             let label = command.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
             let (path, source) = (&command.path, &command.source);
-            let request = ImportRequest {
-                path,
-                file: None,
-                source,
-                label: label.as_ref(),
-                who: author,
-                force: sync_context.force,
-            };
+            let request =
+                ImportRequest { path, file: None, source, label: label.as_ref(), author, force: sync_context.force };
             import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
         }
         AgentTask::Release { author, .. } => {
-            sync_context.progress.set_step("reading the pages of the version that is due");
-            operator::activate_due(writer, &|| sync_context.in_force(intent), author, &|| sync_context.is_cancelled())
+            sync_context.progress.set_step("reading the pages of the target version");
+            operator::activate_target_version(writer, &|| sync_context.in_force(intent), author, &|| {
+                sync_context.is_cancelled()
+            })
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);

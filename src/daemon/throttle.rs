@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Share of one processor that the task may take on average, in percent.
 const MAX_CPU_PERCENT: u32 = 50;
-/// Length of a period of work before a rest; shorter periods cost more than they spare.
+/// Length of a period of work before a rest; shorter periods cost more than they save.
 const WORK_PERIOD: Duration = Duration::from_millis(100);
 /// Length of the window in which requests are counted.
 const REQUEST_WINDOW: Duration = Duration::from_millis(250);

@@ -1,4 +1,4 @@
-//! Checks the admin key: where it is, whether it can be used, which other users can read it. The key itself is never
+//! Checks the API key: where it is, whether it can be used, which other users can read it. The key itself is never
 //! shown.
 
 use std::os::unix::fs::PermissionsExt;

@@ -54,7 +54,7 @@ pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> V
     }
     checks.extend(permissions::check(root.as_deref(), sources, config.as_ref(), &subject));
     if let Some(config) = &config {
-        checks.extend(permissions::inbox(config, &subject));
+        checks.extend(permissions::check_inbox(config, &subject));
         checks.extend(certificate::check(config));
         checks.extend(ports::check(config, &subject));
     }

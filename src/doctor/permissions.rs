@@ -46,7 +46,7 @@ pub(super) fn check(
 }
 
 /// Checks the inbox folder.
-pub(super) fn inbox(config: &Config, subject: &CheckedUser) -> Option<DoctorCheck> {
+pub(super) fn check_inbox(config: &Config, subject: &CheckedUser) -> Option<DoctorCheck> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
     let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, subject) else {

@@ -136,7 +136,7 @@ fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
                 ended.stderr
             );
             let next_step_hint =
-                format!("`docwharf activate {}` lets it through, or --force with", &host.version_id("newest")[..12]);
+                format!("`docwharf activate {}` activates it, or use --force with", &host.version_id("newest")[..12]);
             assert!(ended.stderr.contains(&next_step_hint), "{}", ended.stderr);
             assert_eq!(ended.stderr.contains("nothing is served yet"), before.is_none(), "{}", ended.stderr);
             assert_eq!(host.version_id("active"), active_before, "{rule}");
@@ -164,10 +164,7 @@ fn a_refusal_is_told_in_status_and_once_in_history_and_pages_are_not_read_again(
     assert_eq!((&status["staged"]["version"], status["staged"]["waits"].as_str()), (&verdict["version"], Some("gate")));
     assert_eq!(status["lastAttempt"]["result"], "not activated");
     let text = host.expect_exit_one_line(0, &["status"]).stdout;
-    assert!(
-        text.contains("maxShrink: 6 pages instead of 10, 40 % fewer") && text.contains("lets it through"),
-        "{text}"
-    );
+    assert!(text.contains("maxShrink: 6 pages instead of 10, 40 % fewer") && text.contains("activates it"), "{text}");
     let kept_back = events_of_kind(&host, "kept back");
     assert_eq!(kept_back.len(), 1);
     assert!(kept_back[0]["note"].as_str().unwrap().starts_with("maxShrink: "));

@@ -87,7 +87,8 @@ fn is_tls_handshake(stream: &TcpStream) -> Option<bool> {
 
 /// An upstream whose ports accept both TLS and plain HTTP, so that a redirect can change the scheme alone.
 fn listen(authority: &CertificateAuthority, scheme: &'static str, connections: &Connections) -> Upstream {
-    let (connections, accept_tls) = (Arc::clone(connections), authority.wrap(&["127.0.0.1", "localhost"]));
+    let (connections, accept_tls) =
+        (Arc::clone(connections), authority.server_stream_wrapper(&["127.0.0.1", "localhost"]));
     let accept: StreamWrapper = Arc::new(move |stream: TcpStream| {
         let is_encrypted = is_tls_handshake(&stream)?;
         let (scheme, bytes) = (if is_encrypted { "https" } else { "http" }, Arc::default());

@@ -20,7 +20,11 @@ fn an_unknown_authority_is_refused_and_its_root_in_ca_file_is_the_way_in() {
     let host = host.set("api.caFile", toml_string("ca.pem"));
     host.put("ca.pem", authority.pem());
     assert_eq!(host.sync(), "activated");
-    assert_eq!(upstream.count(UpstreamCall::Download), 1, "the bucket is behind the same authority");
+    assert_eq!(
+        upstream.count(UpstreamCall::Download),
+        1,
+        "the storage service's certificate is from the same authority"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::verdict::{
+use crate::archive_checks::{
     Files, PAGE, assert_accepted, assert_one_line, assert_refused, every_kind, list_folder, run_bundle, verify_path,
     verify_with_limits,
 };

@@ -93,7 +93,7 @@ fn decode_in_pieces(
         match step.status {
             InflateStatus::Done => {
                 let bytes_consumed = inflate.bytes_consumed();
-                return Some((Decoded { content, bytes_consumed }, inflate.last_header_bit(), inflate.spare_bits()));
+                return Some((Decoded { content, bytes_consumed }, inflate.last_block_bit(), inflate.spare_bits()));
             }
             InflateStatus::WindowFull => {}
             InflateStatus::NeedInput => {
@@ -503,9 +503,9 @@ fn damaged_streams_get_zlibs_verdict() {
 }
 
 /// Returns the stream with one more block that contains `tail`, which begins at the end of the last block.
-fn append_block(compressed: &[u8], last_header_bit: u64, spare_bits: u8, tail: &[u8], stored: bool) -> Vec<u8> {
+fn append_block(compressed: &[u8], last_block_bit: u64, spare_bits: u8, tail: &[u8], stored: bool) -> Vec<u8> {
     let mut bits = BitWriter { bytes: compressed.to_vec(), used: compressed.len() as u64 * 8 - u64::from(spare_bits) };
-    let offset = last_header_bit as usize;
+    let offset = last_block_bit as usize;
     assert_eq!(bits.bytes[offset / 8] >> (offset % 8) & 1, 1, "the bit of a final block must be set");
     bits.bytes[offset / 8] &= !(1 << (offset % 8));
     if let Some(last) = bits.bytes.last_mut() {
@@ -577,9 +577,9 @@ fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
             );
             let (decoded, last, spare) =
                 decode_in_pieces(&mut inflate, &compressed, || compressed.len()).expect("good");
-            assert_eq!((last, spare), (ending.last_header_bit, ending.spare_bits), "{case}");
+            assert_eq!((last, spare), (ending.last_block_bit, ending.spare_bits), "{case}");
             assert_eq!(decoded.bytes_consumed, compressed.len() as u64, "{case}: no bytes follow the end");
-            let longer = append_block(&compressed, ending.last_header_bit, ending.spare_bits, b"tail", false);
+            let longer = append_block(&compressed, ending.last_block_bit, ending.spare_bits, b"tail", false);
             let read = decode_with_zlib(&longer).expect("zlib reads the continued stream");
             assert!(read.content == [&content[..], b"tail"].concat(), "{case}");
             // The result does not depend on content that this encoder has compressed before.

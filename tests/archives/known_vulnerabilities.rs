@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::verdict::{
+use crate::archive_checks::{
     assert_accepted, assert_one_line, assert_refused, expected_tree, list_folder, unpack_archive, write_bundle,
 };
 use support::tar::{self, TarEntry, entry, file, gzip, link, long_name, pax, pax_bytes, pax_record};

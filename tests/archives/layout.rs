@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use crate::verdict::{
+use crate::archive_checks::{
     Files, PAGE, as_tar, as_zip, assert_accepted, assert_one_line, assert_refused, every_kind, expected_tree,
     list_folder, run_bundle, unpack_archive, write_bundle,
 };
@@ -214,7 +214,7 @@ fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
             assert_eq!(unpacked, expected, "{case}");
             let raw_target = dir.path().join("raw");
             run_bundle("unpack", &[&file, &raw_target], &["--raw", "--quiet"]).expect(0);
-            assert_eq!(crate::verdict::read_files(&raw_target), expected_tree(&files), "{case}: raw");
+            assert_eq!(crate::archive_checks::read_files(&raw_target), expected_tree(&files), "{case}: raw");
         }
     }
 }

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use crate::verdict::{PAGE, as_tar, assert_refused, every_kind, verify_archive, verify_with_limits, write_bundle};
+use crate::archive_checks::{
+    PAGE, as_tar, assert_refused, every_kind, verify_archive, verify_with_limits, write_bundle,
+};
 use docwharf::model::limits::BundleLimits;
 use support::zip::{LAST_BLOCK, RawMember, archive, deflate_piece, extra, stored};
 use support::{docwharf, tar};
@@ -168,7 +170,7 @@ fn configured_limits_hold_for_every_kind() {
     let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let text = noise(5000);
-    let files: &crate::verdict::Files<'_> = &[PAGE, (b"a", &text), (b"b", &text)];
+    let files: &crate::archive_checks::Files<'_> = &[PAGE, (b"a", &text), (b"b", &text)];
     let total = (10_000 + PAGE.1.len()) as u64;
     for (kind, archive) in every_kind(files) {
         let fits = BundleLimits { entries: 3, unpacked: total, archive: archive.len() as u64, entry: 5000 };

@@ -1,5 +1,6 @@
 //! Archives: which bundles are accepted, which are refused, and how much memory and disk space reading them needs.
 
+mod archive_checks;
 mod audit;
 mod bounds;
 mod codec;
@@ -10,5 +11,4 @@ mod layout;
 mod limits;
 mod names;
 mod tar;
-mod verdict;
 mod zip;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use crate::verdict::{
+use crate::archive_checks::{
     Files, PAGE, as_tar, as_zip, assert_accepted, assert_one_line, assert_refused, every_kind, expected_tree,
     list_folder, read_files, run_bundle, unpack_archive, write_bundle,
 };

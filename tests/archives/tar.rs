@@ -1,6 +1,6 @@
 //! Tar in all its dialects, and the gzip and zstd streams that contain it.
 
-use crate::verdict::{PAGE, as_tar, assert_accepted, assert_refused, expected_tree, unpack_archive};
+use crate::archive_checks::{PAGE, as_tar, assert_accepted, assert_refused, expected_tree, unpack_archive};
 use support::tar::{
     TarEntry, blocks, entry, file, gzip, gzip_frame, link, long_name, pax, pax_bytes, pax_record, tar, zstd, zstd_raw,
     zstd_skippable, zstd_with_checksum,
@@ -417,7 +417,7 @@ fn a_hard_link_after_a_pax_header_or_long_link_finds_its_target() {
         entry("././@LongLink", b'K', &[target.as_bytes(), b"\0"].concat()),
         link("copy", b'1', "wrong"),
     ];
-    let files: &crate::verdict::Files<'_> = &[(target.as_bytes(), b"x"), (b"copy", b"x"), PAGE];
+    let files: &crate::archive_checks::Files<'_> = &[(target.as_bytes(), b"x"), (b"copy", b"x"), PAGE];
     assert_eq!(unpack_archive("GNU long link", &tar_with(entries), &[]), expected_tree(files));
     assert_eq!(assert_accepted("the same as files", &as_tar(files))["kind"], "tar");
 }

@@ -1,6 +1,6 @@
 //! ZIP: all headers of an archive agree, or the archive is refused.
 
-use crate::verdict::{assert_accepted, assert_refused, expected_tree, unpack_archive};
+use crate::archive_checks::{assert_accepted, assert_refused, expected_tree, unpack_archive};
 use support::zip::{Header, Member, RawArchive, RawMember, archive, deflate, deflated, extra, stored, zip};
 
 const TEXT: &str = "some text that is long enough to be worth compressing, long enough, long enough";

@@ -187,7 +187,7 @@ fn what_the_api_says_is_told_in_its_words() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     for (reply, status, words) in [
-        (error_reply(401), "error", &["does not accept the key", "scripted answer 401", "by a valid one"][..]),
+        (error_reply(401), "error", &["does not accept the key", "scripted reply 401", "by a valid one"][..]),
         (error_reply(403), "error", &["not for this", "read-only"]),
         (error_reply(503), "warning", &["try again later"]),
         (raw_reply("text/html", "<h1>Not found</h1>").status(404), "error", &["does not speak", "/v1"]),

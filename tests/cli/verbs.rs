@@ -476,9 +476,9 @@ fn the_admin_listener_tells_and_takes_no_orders() {
         "POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{command}",
         command.len()
     );
-    assert!(http::raw(&admin, request.as_bytes()).starts_with(b"HTTP/1.1 404"));
+    assert!(http::send_bytes(&admin, request.as_bytes()).starts_with(b"HTTP/1.1 404"));
     assert!(
-        http::raw(
+        http::send_bytes(
             &admin,
             b"POST /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
         )
@@ -502,7 +502,7 @@ fn reported_address(host: &Host, kind: &str) -> String {
 /// Returns the status code of a response to a request with this `Host`.
 fn status_for(address: &str, host: &str, path: &str) -> String {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    let answer = String::from_utf8_lossy(&http::raw(address, request.as_bytes())).into_owned();
+    let answer = String::from_utf8_lossy(&http::send_bytes(address, request.as_bytes())).into_owned();
     answer.split(' ').nth(1).expect("a status").to_owned()
 }
 

@@ -110,7 +110,7 @@ fn every_test_and_file_that_a_document_names_is_there() {
                 if is_file && !root().join(word).exists() {
                     problems.push(format!("{document}: there is no {word}"));
                 }
-                // A file in parentheses behind a test is the file of the test.
+                // A file in parentheses after a test is the file of the test.
                 if let Some((test, files)) = named.take().filter(|_| is_file && before == " (")
                     && !files.contains(&word)
                 {
@@ -361,17 +361,17 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "cancelled responses",
         &[
-            ("crates/serve/src/http2/abuse_counters.rs", "RESET_BURST"),
-            ("crates/serve/src/http2/abuse_counters.rs", "RESETS_PER_SECOND"),
+            ("crates/serve/src/http2/abuse_limits.rs", "RESET_BURST"),
+            ("crates/serve/src/http2/abuse_limits.rs", "RESETS_PER_SECOND"),
         ],
     ),
     (
         "control frames",
         &[
-            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_FRAME_BURST"),
-            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_FRAMES_PER_SECOND"),
-            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_FRAMES_PER_RESPONSE"),
-            ("crates/serve/src/http2/abuse_counters.rs", "CONTROL_FRAMES_PER_DATA_FRAME"),
+            ("crates/serve/src/http2/abuse_limits.rs", "CONTROL_FRAME_BURST"),
+            ("crates/serve/src/http2/abuse_limits.rs", "CONTROL_FRAMES_PER_SECOND"),
+            ("crates/serve/src/http2/abuse_limits.rs", "CONTROL_FRAMES_PER_RESPONSE"),
+            ("crates/serve/src/http2/abuse_limits.rs", "CONTROL_FRAMES_PER_DATA_FRAME"),
         ],
     ),
     (
@@ -386,9 +386,9 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "bodies of requests",
         &[
-            ("crates/serve/src/http2/uploads.rs", "MAX_DISCARDED_BODY_BYTES"),
-            ("crates/serve/src/http2/uploads.rs", "MAX_DISCARDED_BYTES"),
-            ("crates/serve/src/http2/uploads.rs", "DISCARDED_BYTES_PER_RESPONSE"),
+            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_DISCARDED_BODY_BYTES"),
+            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_DISCARDED_BYTES"),
+            ("crates/serve/src/http2/discarded_bodies.rs", "DISCARDED_BYTES_PER_RESPONSE"),
         ],
     ),
     ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "MAX_QUEUED_BYTES")]),
@@ -403,13 +403,13 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ("links issued", &[]),
     ("free space of the disk", &[("crates/origin/src/free_space.rs", "MAX_DEFAULT_RESERVED_BYTES")]),
     (
-        "queries of searches",
+        "running queries of searches",
         &[
             ("crates/origin/src/server.rs", "RUNNING_QUERY_LIMITS"),
-            ("crates/origin/src/server.rs", "WAITING_QUERY_LIMITS"),
             ("crates/origin/src/management.rs", "QUERY_WAIT_TIMEOUT"),
         ],
     ),
+    ("running and waiting queries of searches", &[("crates/origin/src/server.rs", "WAITING_QUERY_LIMITS")]),
     ("memory of a query", &[("crates/origin/src/analytics/query.rs", "QUERY_MEMORY_BYTES")]),
     ("batches of searches", &[("crates/origin/src/server.rs", "WAITING_BATCH_LIMITS")]),
     (

@@ -2,7 +2,7 @@
 
 #![allow(missing_docs)]
 
-mod circles;
+mod cycles;
 mod documents;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use docwharf::origin::source::JobContext;
-use docwharf::origin::source::crawl::{CrawlError, CrawlSource, Crawled, crawl};
+use docwharf::origin::source::crawl::{CrawlError, CrawlSource, CrawlSummary, crawl};
 
 use support::http::get;
 use support::{Daemon, ReservedPort, read_tree, temporary_folder, until};
@@ -141,7 +141,7 @@ fn crawl_source(url: &str) -> CrawlSource {
     }
 }
 
-fn crawl_into(url: &str, target: &Path) -> Crawled {
+fn crawl_into(url: &str, target: &Path) -> CrawlSummary {
     crawl(&crawl_source(url), None, target, &JobContext::default()).unwrap_or_else(|error| panic!("{error}: {error:?}"))
 }
 

@@ -396,7 +396,7 @@ fn what_is_asked_wrongly_is_refused_with_an_error_text() {
         "POST {JOBS_PATH} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {KEY}\r\n\
          Transfer-Encoding: chunked\r\n\r\n19\r\n{{\"domain\":\"docs.example\"}}\r\n0\r\n\r\n"
     );
-    assert_eq!(http::parse(&http::raw(&origin.daemon.address, chunked.as_bytes()), false).status, 202);
+    assert_eq!(http::parse(&http::send_bytes(&origin.daemon.address, chunked.as_bytes()), false).status, 202);
 }
 
 #[test]

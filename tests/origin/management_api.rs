@@ -475,7 +475,7 @@ fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
     wait_for_deployment(&origin, &id);
     let get_from_host = |host: &str, target: &str| {
         let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-        support::http::parse(&support::http::raw(origin.address(), text.as_bytes()), false)
+        support::http::parse(&support::http::send_bytes(origin.address(), text.as_bytes()), false)
     };
     assert_eq!(get_from_host(&format!("main.preview.acme.example:{port}"), "/").text(), "<p>home");
     assert_eq!(
@@ -647,7 +647,7 @@ fn a_request_without_a_host_or_with_two_is_refused() {
     origin.start();
     for hosts in ["", "Host: a\r\nHost: a\r\n", "Host: a b\r\n"] {
         let text = format!("GET /openapi.json HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
-        let response = support::http::parse(&support::http::raw(origin.address(), text.as_bytes()), false);
+        let response = support::http::parse(&support::http::send_bytes(origin.address(), text.as_bytes()), false);
         assert_eq!(response.status, 400, "{hosts:?}");
     }
 }
@@ -807,7 +807,7 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
         (&format!("[limits.organization]\nlinks = 0\n{FOLDER_PROJECT}"), "limits.organization.links: at least 1"),
         (
             &format!("[limits.organization]\nlinks = 9\n[limits.total]\nlinks = 5\n{FOLDER_PROJECT}"),
-            "origin.toml:4:1: limits.organization.links: it is more than the limit of all organizations together",
+            "origin.toml:4:1: limits.organization.links: the value is more than limits.total.links",
         ),
         (
             &format!("[exports]\nworkers = 1\n[limits.total]\nworkers = 3\n{FOLDER_PROJECT}"),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use support::h2::{self, Http2Client, StreamOutcome};
 use support::host::{self, Host};
-use support::http::{PersistentConnection, connect, get, parse, raw, request};
+use support::http::{PersistentConnection, connect, get, parse, request, send_bytes};
 use support::zip::{deflated, zip};
 use support::{Daemon, docwharf, run_docwharf, sample_text, temporary_folder, until, write_site};
 
@@ -875,7 +875,8 @@ fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
     let (_dir, daemon, _) = large_site();
     let request = b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n";
     let settings = h2::frame(h2::SETTINGS, 0, 0, &[]);
-    let mut answers = raw(&daemon.address, &[request, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat());
+    let mut answers =
+        send_bytes(&daemon.address, &[request, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat());
     let head_len = answers.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer") + 4;
     let rest = answers.split_off(head_len + "content of a".len());
     // RFC 9113, 3.3: after a request, the preface is an invalid HTTP/1.1 request.

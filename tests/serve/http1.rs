@@ -80,7 +80,7 @@ fn an_answer_is_the_same_the_first_time_and_later_and_whoever_reads_the_request(
                 assert_eq!(
                     without_date(&send(&mut fast_connection)),
                     without_date(&expected),
-                    "{request} (turn {attempt})"
+                    "{request} (attempt {attempt})"
                 );
             }
         }
@@ -102,7 +102,7 @@ fn an_answer_is_the_same_the_first_time_and_later_over_http_2() {
         for attempt in 0..3 {
             let response = client.get(target, fields);
             let expected_answer = StreamOutcome::Response { status: expected.status, body: expected.body.clone() };
-            assert!(response == expected_answer, "{target} {encoding:?} (turn {attempt})");
+            assert!(response == expected_answer, "{target} {encoding:?} (attempt {attempt})");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 
 use support::h2::{self, Http2Client, StreamOutcome};
-use support::http::{Response, connect, exchange, get, raw};
+use support::http::{Response, connect, exchange, get, send_bytes};
 use support::tls::{CertificateAuthority, tls_handshake};
 use support::{Daemon, temporary_folder, write_site};
 
@@ -114,7 +114,7 @@ fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() 
     };
     let expected = as_http_1(&serve_with_http2("own", &root, &options), &["http/1.1"]);
     let clear = serve_with_http2("off", &root, &[]);
-    assert_eq!(raw(&clear.address, &preface()), expected, "{:?}", String::from_utf8_lossy(&expected));
+    assert_eq!(send_bytes(&clear.address, &preface()), expected, "{:?}", String::from_utf8_lossy(&expected));
     assert_eq!(as_http_1(&secure, &[]), expected, "without ALPN");
     assert_eq!(get(&clear.address, "/").text(), "<p>home");
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustls::{ClientConfig, ProtocolVersion};
 use support::h2::{self, StreamOutcome};
 use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
-use support::http::{self, connect, get, parse, raw};
+use support::http::{self, connect, get, parse, send_bytes};
 use support::tls::{
     CertificateAuthority, IssuedCertificate, TlsClientStream, https_get, peer_certificate, tls_handshake,
 };
@@ -537,13 +537,13 @@ fn who_speaks_plain_http_to_the_tls_port_is_told_so_at_once() {
     for head in
         ["GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), format!("POST / HTTP/1.0\r\nX: {filler}\r\n\r\n{filler}")]
     {
-        let response = parse(&raw(&daemon.address, head.as_bytes()), false);
+        let response = parse(&send_bytes(&daemon.address, head.as_bytes()), false);
         assert_eq!(response.status, 400);
         assert!(response.text().contains("https://"), "{}", response.text());
     }
     // A connection that sends neither TLS nor HTTP is closed.
     for noise in [&b"\0\0\0\0"[..], b"SSH-2.0-x\r\n", &[0x80, 0x2e, 1, 0, 2], &[22, 9, 9, 0, 4, 99, 0, 0, 0]] {
-        raw(&daemon.address, noise);
+        send_bytes(&daemon.address, noise);
     }
     assert!(started.elapsed() < Duration::from_secs(8), "closed after {:?}", started.elapsed());
     assert_eq!(https_get(&daemon.address, &authority.client(&[]), NAME, "/a.txt", &[]).status, 200);

@@ -10,15 +10,15 @@ use super::sim::{Actor, Sim};
 /// A version that arrives, or that a check finds to be stored already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// A check of this source has found it; `demanded` by a person, whether or not the source has changed.
-    SourceCheck { source: String, id: VersionId, demanded: bool },
+    /// A check of this source has found the version; `is_refresh` if a person requested the source's version.
+    SourceCheck { source: String, id: VersionId, is_refresh: bool },
     /// It was imported.
     Import(VersionId),
 }
 
 /// The fields of the record that depend on arrivals.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Newest {
+struct ArrivalState {
     newest: Option<VersionId>,
     offered: Option<(String, VersionId)>,
 }
@@ -26,29 +26,29 @@ struct Newest {
 /// The expected state of these fields.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
-    current: Newest,
+    current: ArrivalState,
     /// The last arrival in the current task.
     pending: Option<Arrival>,
     /// Whether a bundle was refused in the current task: a file that is found afterwards is not accepted.
     is_refused: bool,
 }
 
-impl Newest {
-    fn from_record(record: Option<&StoreRecord>) -> Newest {
-        record.map_or_else(Newest::default, |record| Newest {
+impl ArrivalState {
+    fn from_record(record: Option<&StoreRecord>) -> ArrivalState {
+        record.map_or_else(ArrivalState::default, |record| ArrivalState {
             newest: record.newest,
             offered: record.offered.as_ref().map(|offered| (offered.source.clone(), offered.version)),
         })
     }
 
-    fn after(&self, arrival: &Arrival, is_stored: impl Fn(VersionId) -> bool) -> Newest {
+    fn after(&self, arrival: &Arrival, is_stored: impl Fn(VersionId) -> bool) -> ArrivalState {
         match arrival {
-            Arrival::Import(id) => Newest { newest: Some(*id), offered: self.offered.clone() },
-            Arrival::SourceCheck { source, id, demanded } => {
+            Arrival::Import(id) => ArrivalState { newest: Some(*id), offered: self.offered.clone() },
+            Arrival::SourceCheck { source, id, is_refresh } => {
                 let offered = Some((source.clone(), *id));
-                let is_unchanged = !demanded && self.offered == offered;
+                let is_unchanged = !is_refresh && self.offered == offered;
                 let newest = self.newest.filter(|&newest| is_unchanged && is_stored(newest)).or(Some(*id));
-                Newest { newest, offered }
+                ArrivalState { newest, offered }
             }
         }
     }
@@ -67,8 +67,8 @@ impl Arrivals {
     }
 
     /// Takes over the fields of the record after it was lost, or after a power cut has undone its last write.
-    pub(crate) fn accept(&mut self, record: Option<&StoreRecord>) {
-        self.current = Newest::from_record(record);
+    pub(crate) fn reset_to(&mut self, record: Option<&StoreRecord>) {
+        self.current = ArrivalState::from_record(record);
     }
 }
 
@@ -85,7 +85,7 @@ impl Sim {
             let before = arrivals.current.clone();
             let is_stored = |id| s.disk.versions.contains_key(&id);
             let after = pending.as_ref().map_or_else(|| before.clone(), |arrival| before.after(arrival, is_stored));
-            arrivals.accept(s.disk.record.as_ref());
+            arrivals.reset_to(s.disk.record.as_ref());
             let is_expected = arrivals.current == after || (!is_done && arrivals.current == before);
             (!is_expected)
                 .then(|| format!("{pending:?} has changed {before:?} to {:?}, not to {after:?}", arrivals.current))
@@ -102,7 +102,7 @@ impl Sim {
                 s.rules.arrivals.record_arrival(Arrival::SourceCheck {
                     source: source.to_owned(),
                     id,
-                    demanded: false,
+                    is_refresh: false,
                 });
             }
         });

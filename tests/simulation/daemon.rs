@@ -224,12 +224,14 @@ impl Sim {
                         file: None,
                         source: &source,
                         label: label.as_ref(),
-                        who: "importer",
+                        author: "importer",
                         force,
                     };
                     import(self, &|| self.in_force(), request, &SealProgress::default())
                 }
-                Task::Release => operator::activate_due(self, &|| self.in_force(), "operator", &is_cancelled),
+                Task::Release => {
+                    operator::activate_target_version(self, &|| self.in_force(), "operator", &is_cancelled)
+                }
             };
             // The version to serve is opened before the result is reported.
             let served = self.with(|s| s.daemon.served.as_ref().map(|(id, _)| *id));
@@ -239,7 +241,7 @@ impl Sim {
             (result, opened)
         });
         self.log(|| match &result {
-            Ok(report) => format!("--- {:?} {:?}", report.outcome, report.saw),
+            Ok(report) => format!("--- {:?} {:?}", report.outcome, report.check_summary),
             Err(error) => format!("--- {error}"),
         });
         self.check_given_up(&result, start);

@@ -43,7 +43,7 @@ pub(crate) struct Version {
 
 /// A partly downloaded bundle.
 #[derive(Debug, Clone)]
-pub(crate) struct Partial {
+pub(crate) struct PartialDownload {
     pub(crate) source: String,
     pub(crate) known: BundleValidator,
     pub(crate) content: Content,
@@ -80,7 +80,7 @@ pub(crate) struct Disk {
     pub(crate) versions: BTreeMap<VersionId, Version>,
     pub(crate) receipts: BTreeMap<VersionId, Vec<Receipt>>,
     pub(crate) history: Vec<HistoryEvent>,
-    pub(crate) partial: Option<Partial>,
+    pub(crate) partial: Option<PartialDownload>,
     pub(crate) bundle_files: BTreeMap<PathBuf, BundleFile>,
     /// Size of the disk, and the bytes that other programs use.
     pub(crate) capacity: u64,

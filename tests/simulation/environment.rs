@@ -24,7 +24,7 @@ use docwharf::sync::known_bundles::find_known_bundles;
 use docwharf::sync::plan::BundleFileState;
 use docwharf::sync::{SyncError, SyncIntent, disk_space};
 
-use super::disk::{Content, Partial};
+use super::disk::{Content, PartialDownload};
 use super::rules::Host;
 use super::sim::{Sim, archive_of, id_of};
 use super::upstream::State;
@@ -115,7 +115,7 @@ impl SimulatedEnvironment<'_> {
             let partial = partial.filter(|p| p.source == self.source && p.known.validator == validator);
             let known = BundleValidator { validator: validator.clone(), size: bytes };
             let source = self.source.clone();
-            let fresh = Partial { source, known, content, received: 0, resumed: false, damaged: false };
+            let fresh = PartialDownload { source, known, content, received: 0, resumed: false, damaged: false };
             s.disk.partial.insert(partial.unwrap_or(fresh)).received
         });
         self.reserve_bytes(record, SpaceRequest { version_bytes: bytes, remaining_bytes: bytes - received })?;
@@ -227,7 +227,11 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
     fn prepare_api(&mut self) -> Result<(), SyncError> {
         self.sim.operation(|| "read the key".to_owned());
         self.sim.with(|s| s.upstream.job_request = (s.elapsed, s.clock_advanced));
-        if self.sim.with(|s| s.daemon.has_key) { Ok(()) } else { Err(SyncError::Absent("no API key".to_owned())) }
+        if self.sim.with(|s| s.daemon.has_key) {
+            Ok(())
+        } else {
+            Err(SyncError::UnusableSetting("no API key".to_owned()))
+        }
     }
 
     fn start_job(&mut self) -> CallResult<String> {
@@ -285,7 +289,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         let response = match error {
             Some(error) => Err(error),
             None => self.sim.with(|s| {
-                let job = s.upstream.find_job(id).filter(|&job| s.upstream.jobs[job].end != State::Vanished);
+                let job = s.upstream.find_job(id).filter(|&job| s.upstream.jobs[job].end_state != State::Vanished);
                 let job = job.ok_or_else(|| RequestError::new(RequestErrorCause::Status(404), "404"))?;
                 let seconds = if s.faults.are_off { 3600 } else { s.random.below(200) };
                 s.upstream.links.push((job, s.elapsed + Duration::from_secs(seconds)));
@@ -343,7 +347,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         self.finish_call(host, response)
     }
 
-    fn has_progressed(&mut self) -> bool {
+    fn take_progress(&mut self) -> bool {
         let has_progressed = self.max_received >= self.received_at_reset + MIB;
         if has_progressed {
             self.received_at_reset = self.max_received;
@@ -373,7 +377,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         Ok(note_offered_again(self.sim, record, source, id, self.who)?)
     }
 
-    fn activate_due(
+    fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,
@@ -383,7 +387,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         let is_cancelled = move || flag.load(Ordering::Relaxed);
         let in_force = || self.sim.in_force();
         let request =
-            ActivationRequest { who: self.who, force: self.force, is_cancelled: &is_cancelled, in_force: &in_force };
+            ActivationRequest { author: self.who, force: self.force, is_cancelled: &is_cancelled, in_force: &in_force };
         activate_and_prune(self.sim, record, request, found, ingested)
     }
 }

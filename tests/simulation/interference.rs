@@ -199,7 +199,7 @@ impl Sim {
         self.with(|s| {
             let now = s.elapsed;
             if let Some(job) = s.upstream.jobs.iter_mut().rev().find(|job| job.state(now) != State::Failed) {
-                job.end = State::Vanished;
+                job.end_state = State::Vanished;
             }
         });
         self.log(|| "~~~ a job is removed".to_owned());
@@ -236,7 +236,7 @@ impl Sim {
     fn send_hook(&self) {
         self.log(|| "~~~ a hook".to_owned());
         self.with(|s| {
-            s.daemon.scheduler().request_check(SyncTrigger::Hook);
+            s.daemon.scheduler().request_check(SyncTrigger::Signal);
             s.rules.reset_waits();
         });
     }
@@ -340,14 +340,14 @@ impl Sim {
         self.serve_active();
     }
 
-    fn serve_chosen(&self, result: Result<operator::ChosenVersion<Sim>, SyncError>) -> Result<(), SyncError> {
+    fn serve_chosen(&self, result: Result<operator::ActivatedVersion<Sim>, SyncError>) -> Result<(), SyncError> {
         let (id, lease) = result?;
         let before = self.with(|s| s.daemon.served.replace((id, lease)));
         drop(before);
         Ok(())
     }
 
-    /// Releases, as `docwharf run` does: the version that is due is activated at once, unless the gate has to read
+    /// Releases, as `docwharf run` does: the target version is activated at once, unless the gate has to read
     /// pages.
     pub(crate) fn release(&self) -> Result<(), SyncError> {
         let intent = self.with(|s| s.daemon.config.clone());
@@ -358,7 +358,7 @@ impl Sim {
         });
         let result = released.and_then(|()| {
             self.acting(Actor::Releasing, || {
-                match operator::activate_due(self, &|| intent.clone(), "operator", &|| true) {
+                match operator::activate_target_version(self, &|| intent.clone(), "operator", &|| true) {
                     Err(SyncError::Interrupted) => Ok(true),
                     result => result.map(|_| false),
                 }

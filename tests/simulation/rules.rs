@@ -175,11 +175,14 @@ impl Sim {
 
     /// Records a call that has failed.
     pub(crate) fn record_call_error(&self, host: Host, error: &RequestError) {
-        let is_dead_link = matches!(error.cause, RequestErrorCause::Status(401 | 403 | 410)) && host != Host::Api;
+        let is_expired_link = matches!(error.cause, RequestErrorCause::Status(401 | 403 | 410)) && host != Host::Api;
         // A 404 is a normal response: the job does not exist.
         let is_unknown = error.cause == RequestErrorCause::Status(404);
-        let min_wait =
-            if is_dead_link || is_unknown || host == Host::Docs { Duration::ZERO } else { Duration::from_millis(500) };
+        let min_wait = if is_expired_link || is_unknown || host == Host::Docs {
+            Duration::ZERO
+        } else {
+            Duration::from_millis(500)
+        };
         let wait = error.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(min_wait);
         self.with(|s| s.rules.host_quiet_until.insert(host, s.elapsed + wait));
     }
@@ -380,7 +383,7 @@ impl Sim {
             let history_incomplete = s.rules.history_incomplete || std::mem::take(&mut s.rules.command_interrupted);
             s.rules.reset_waits();
             s.disk.record_lost = false;
-            s.rules.arrivals.accept(s.disk.record.as_ref());
+            s.rules.arrivals.reset_to(s.disk.record.as_ref());
             let now = s.hold_state();
             (std::mem::replace(&mut s.rules.hold_state, now), now, history_incomplete)
         });
@@ -408,7 +411,7 @@ impl Sim {
             // A write that could not be synced was reported as failed: it may be lost in a power cut.
             let is_unsynced = std::mem::take(&mut s.rules.unsynced);
             if is_unsynced {
-                s.rules.arrivals.accept(s.disk.record.as_ref());
+                s.rules.arrivals.reset_to(s.disk.record.as_ref());
             }
             let is_open = std::mem::take(&mut s.rules.command_running) || is_unsynced;
             (is_open, s.rules.hold_state)

@@ -226,7 +226,7 @@ fn arrival_of(arrival: &IncomingBundle<'_>, content: Content) -> arrivals::Arriv
     let (source, id) = (arrival.source.to_owned(), id_of(content));
     match arrival.cause {
         ArrivalCause::Import => arrivals::Arrival::Import(id),
-        cause => arrivals::Arrival::SourceCheck { source, id, demanded: cause == ArrivalCause::Refresh },
+        cause => arrivals::Arrival::SourceCheck { source, id, is_refresh: cause == ArrivalCause::Refresh },
     }
 }
 

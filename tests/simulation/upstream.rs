@@ -27,8 +27,8 @@ pub(crate) struct Job {
     pub(crate) content: Content,
     /// When the agent began to request the job.
     pub(crate) requested: Duration,
-    pub(crate) ends: Duration,
-    pub(crate) end: State,
+    pub(crate) ends_at: Duration,
+    pub(crate) end_state: State,
     /// Forward adjustments of the wall clock before the job was started.
     pub(crate) clock_advanced: i64,
     /// Whether the agent has received the job's id, and so must not start another job.
@@ -42,7 +42,7 @@ impl Job {
     }
 
     pub(crate) fn state(&self, now: Duration) -> State {
-        if self.end == State::Vanished || now >= self.ends { self.end } else { State::Working }
+        if self.end_state == State::Vanished || now >= self.ends_at { self.end_state } else { State::Working }
     }
 }
 
@@ -118,16 +118,16 @@ impl Upstream {
             _ if has_no_faults => 60,
             _ => random.below(20_000),
         });
-        let end = if !has_no_faults && random.happens(0.1) { State::Failed } else { State::Completed };
+        let end_state = if !has_no_faults && random.happens(0.1) { State::Failed } else { State::Completed };
         let id = format!("job/{}", self.jobs.len());
-        let ((requested, clock_advanced), ends) = (self.job_request, now + duration);
+        let ((requested, clock_advanced), ends_at) = (self.job_request, now + duration);
         self.jobs.push(Job {
             id,
             source: source.to_owned(),
             content,
             requested,
-            ends,
-            end,
+            ends_at,
+            end_state,
             clock_advanced,
             is_known_to_agent: false,
         });

@@ -303,21 +303,21 @@ fn a_named_pipe_in_the_place_of_a_bundle_or_the_configuration_is_an_error_at_onc
     for arguments in [&["bundle", "verify", path][..], &["import", path], &["serve", path, "--listen", "127.0.0.1:0"]] {
         let ended = run_with_timeout(&mut host.command(arguments));
         assert!(ended.code.is_some_and(|code| code != 0), "{arguments:?}: {ended:?}");
-        assert!(ended.stderr.contains("it is a named pipe"), "{arguments:?}: {}", ended.stderr);
+        assert!(ended.stderr.contains("found a named pipe"), "{arguments:?}: {}", ended.stderr);
     }
     let mut command = support::docwharf();
     let ended = run_with_timeout(command.args(["config", "check", "--config", path]));
-    assert!(ended.code == Some(2) && ended.stderr.contains("it is a named pipe"), "{ended:?}");
+    assert!(ended.code == Some(2) && ended.stderr.contains("found a named pipe"), "{ended:?}");
     // In `run` it is a failed check: the site stays, and a bundle that replaces the pipe is imported.
     std::fs::remove_file(host.path("bundle.zip")).unwrap();
     make_fifo(&host.path("bundle.zip"));
     let ended = expect_plain_exit(2, run_with_timeout(&mut host.command(&["sync"])));
-    assert!(ended.stderr.contains("it is a named pipe"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("found a named pipe"), "{}", ended.stderr);
     let mut daemon = host.run();
-    until("run has checked the pipe", || host.last_error().contains("it is a named pipe"));
+    until("run has checked the pipe", || host.last_error().contains("found a named pipe"));
     assert_eq!(front_page_title(&daemon), "old");
     let ended = run_with_timeout(&mut host.command(&["import", path]));
-    assert!(ended.stderr.contains("it is a named pipe"), "through the daemon: {ended:?}");
+    assert!(ended.stderr.contains("found a named pipe"), "through the daemon: {ended:?}");
     host.put("bundle.zip", bundle("new"));
     until("the bundle is imported", || front_page_title(&daemon) == "new");
     daemon.signal("TERM");

@@ -20,7 +20,8 @@ fn call_error(step: &Step) -> (i32, &'static str) {
     }
 }
 
-/// Runs the scenario with one interruption. Returns the exit code, if any, and the site served afterwards.
+/// Runs the scenario with one interruption. Returns the outcome as text: the exit code, if any, and the site
+/// served afterwards.
 fn interrupt(scenario: &Scenario, step: &Step, method: &str) -> String {
     let case = format!("{}: {method} {step}", scenario.name);
     let (number, message) = call_error(step);
@@ -152,10 +153,10 @@ fn an_import_interrupted_at_any_step_leaves_the_old_site_or_the_new_one() {
 
 #[test]
 fn what_is_there_is_there_after_an_import_or_a_sync_of_it_was_interrupted_at_any_step() {
-    for name in ["import of what a label keeps", "sync of what is there", "sync that goes back"] {
+    for name in ["import of a labelled version", "sync of stored content", "sync to an earlier bundle"] {
         all_steps(name, 2);
     }
-    for name in ["import of what is there", "import of what is active"] {
+    for name in ["import of stored content", "import of the active content"] {
         failing_steps(name, 2);
     }
 }
@@ -188,7 +189,7 @@ fn pruning_interrupted_at_any_step_takes_no_version_that_must_stay() {
 #[test]
 fn publishing_interrupted_at_any_step_leaves_one_whole_site_in_the_folder() {
     all_steps("publish", 2);
-    failing_steps("publish of what is there", 2);
+    failing_steps("publish of published content", 2);
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn print_table(name: &str, steps_and_end: &[Option<&Step>], outcomes: &[[String;
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
 fn the_power_goes_at_any_step_of_an_import_or_a_sync() {
     cut_at_all_steps(&["import", "import of a tar", "first sync", "sync", "sync of a job"], 2);
-    cut_at_all_steps(&["import of what a label keeps", "sync of what is there", "sync that goes back"], 2);
+    cut_at_all_steps(&["import of a labelled version", "sync of stored content", "sync to an earlier bundle"], 2);
 }
 
 #[test]

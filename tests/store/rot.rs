@@ -557,7 +557,7 @@ fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2
             );
         } else {
             let request = format!("GET /x.png HTTP/1.1\r\nHost: {}\r\n\r\n", daemon.address);
-            assert!(http::raw(&daemon.address, request.as_bytes()).len() < picture.len());
+            assert!(http::send_bytes(&daemon.address, request.as_bytes()).len() < picture.len());
         }
         until("the damage is found", || host.status()["damaged"] == json!(three));
         until("the previous version is served", || is_served(&daemon, "two"));

@@ -536,25 +536,26 @@ pub(crate) fn scenario(name: &str) -> Scenario {
             &IMPORT_TWO,
             action_of(&["import", "newer.zip", "--label", "L"]),
         ),
-        "import of what a label keeps" => {
+        "import of a labelled version" => {
             // Neither active nor previous: only its label retains it.
             let prepare: [&[&str]; 3] =
                 [&["import", "eldest.zip", "--label", "L"], IMPORT_TWO[1], &["import", "other.zip"]];
             let action = action_of(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("import of what a label keeps", host_keeping_none(), None, &prepare, action);
+            let scenario = Scenario::new("import of a labelled version", host_keeping_none(), None, &prepare, action);
             Scenario { max_versions: 3, ..scenario }
         }
-        "import of what is there" => {
+        "import of stored content" => {
             // The record does not name it, and `sync.keep` retains it.
             let prepare: [&[&str]; 3] = [IMPORT_TWO[0], IMPORT_TWO[1], &["import", "other.zip"]];
             let host = Host::bare().set("sync.keep", "1");
             let action = action_of(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("import of what is there", host, None, &prepare, action);
+            let scenario = Scenario::new("import of stored content", host, None, &prepare, action);
             Scenario { max_versions: 3, keeps_all_versions: true, ..scenario }
         }
-        "import of what is active" => {
+        "import of the active content" => {
             let action = action_of(&["import", "old.zip"]);
-            let scenario = Scenario::new("import of what is active", host_keeping_none(), None, &IMPORT_TWO, action);
+            let scenario =
+                Scenario::new("import of the active content", host_keeping_none(), None, &IMPORT_TWO, action);
             Scenario { keeps_all_versions: true, ..scenario }
         }
         "import of a tar" => Scenario::new(
@@ -577,20 +578,21 @@ pub(crate) fn scenario(name: &str) -> Scenario {
             upstream.publish(zip_bundle("newer"));
             Scenario { _upstream: Some(upstream), ..scenario }
         }
-        "sync of what is there" => {
+        "sync of stored content" => {
             // It was imported, so the sync finds out that the store has it only after the seal.
             let upstream = Upstream::new(zip_bundle("old"));
             let host = Host::linked(&upstream.link()).set("sync.keep", "0");
             let prepare: [&[&str]; 2] = [&["import", "eldest.zip"], &["sync"]];
-            let scenario = Scenario::new("sync of what is there", host, None, &prepare, action_of(&["sync"]));
+            let scenario = Scenario::new("sync of stored content", host, None, &prepare, action_of(&["sync"]));
             upstream.publish(zip_bundle("eldest"));
             Scenario { _upstream: Some(upstream), keeps_all_versions: true, ..scenario }
         }
-        "sync that goes back" => {
+        "sync to an earlier bundle" => {
             // The source had it before: its validator is known, and the store has the version.
             let upstream = Upstream::new(zip_bundle("eldest"));
             let host = Host::linked(&upstream.link()).set("sync.keep", "0");
-            let mut scenario = Scenario::new("sync that goes back", host, None, &[&["sync"]], action_of(&["sync"]));
+            let mut scenario =
+                Scenario::new("sync to an earlier bundle", host, None, &[&["sync"]], action_of(&["sync"]));
             upstream.publish(zip_bundle("old"));
             scenario.prepare(&[&["sync"]]);
             upstream.publish(zip_bundle("eldest"));
@@ -635,11 +637,11 @@ pub(crate) fn scenario(name: &str) -> Scenario {
             scenario.publishes = true;
             scenario
         }
-        "publish of what is there" => {
+        "publish of published content" => {
             // Its published folder exists as well.
             let host = host_keeping_none().set("publish.directory", toml_string("disk/www"));
             let action = action_of(&["import", "eldest.zip"]);
-            let scenario = Scenario::new("publish of what is there", host, None, &IMPORT_TWO, action);
+            let scenario = Scenario::new("publish of published content", host, None, &IMPORT_TWO, action);
             Scenario { publishes: true, keeps_all_versions: true, ..scenario }
         }
         "inbox" => {

@@ -13,7 +13,7 @@
 //! // An agent with `sync.schedule = "0 4 * * 1-5"` that checks on Friday evening checks again on Monday at four.
 //! let schedule = Schedule::parse("0 4 * * 1-5")?;
 //! let friday: jiff::Zoned = "2026-11-20T22:10:30+00:00[UTC]".parse()?;
-//! let wait = schedule.after(&friday).expect("there is a next working day");
+//! let wait = schedule.time_until_next(&friday).expect("there is a next working day");
 //! assert_eq!(wait.as_secs(), (2 * 24 + 5) * 3600 + 49 * 60 + 30);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -11,8 +11,8 @@ pub fn wait_after_failures(failures: u32) -> Duration {
     (FIRST_WAIT * 2u32.saturating_pow(doublings)).min(MAX_WAIT)
 }
 
-/// Returns the pause before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1.0. `random` is between 0 and 1.
-pub fn pause_after_attempt(n: u32, random: f64) -> Duration {
+/// Returns the wait before attempt `n` + 1 within a sync: 1, 2, 4, 8 s, times 0.5 to 1.0. `random` is between 0 and 1.
+pub fn wait_after_attempt(n: u32, random: f64) -> Duration {
     Duration::from_secs(1 << n.saturating_sub(1).min(3)).mul_f64(0.5 + random.clamp(0.0, 1.0) / 2.0)
 }
 
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn pauses_and_waits_lie_where_chance_puts_them_and_never_beyond() {
-        let millis = |n, random| pause_after_attempt(n, random).as_millis();
+        let millis = |n, random| wait_after_attempt(n, random).as_millis();
         for (n, max) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
             assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [max / 2, max * 3 / 4, max], "{n}");
             assert_eq!([-1.0, 2.0].map(|random| millis(n, random)), [max / 2, max], "{n}");

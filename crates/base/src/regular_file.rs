@@ -1,4 +1,4 @@
-//! Bounded reads of regular files that a user or the configuration has named. No read blocks: a named pipe without a
+//! Bounded reads of regular files that a user or the configuration has named. No read waits: a named pipe without a
 //! writer would delay a start for ever, and a device without an end would use up the memory.
 
 use std::fs::{File, FileType, OpenOptions};
@@ -32,7 +32,7 @@ pub fn not_regular_error(kind: FileType) -> io::Error {
         () if kind.is_symlink() => "a symbolic link",
         () => "a device",
     };
-    io::Error::other(format!("it is {kind_name}, and a regular file is needed"))
+    io::Error::other(format!("expected a regular file, found {kind_name}"))
 }
 
 /// Reads a regular file of at most `max_bytes` bytes.
@@ -40,14 +40,15 @@ pub fn read(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.take(max_bytes + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > max_bytes {
-        return Err(io::Error::other(format!("it is larger than {max_bytes} bytes")));
+        return Err(io::Error::other(format!("the file is larger than {max_bytes} bytes")));
     }
     Ok(bytes)
 }
 
 /// Reads a regular file of at most `max_bytes` bytes as UTF-8 text.
 pub fn read_text(path: &Path, max_bytes: u64) -> io::Result<String> {
-    String::from_utf8(read(path, max_bytes)?).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+    String::from_utf8(read(path, max_bytes)?)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "the file is not UTF-8"))
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
             .unwrap();
         let _socket = UnixListener::bind(path("socket")).unwrap();
         symlink("pipe", path("link")).unwrap();
-        for (path, what) in [
+        for (path, kind_name) in [
             (path("pipe"), "a named pipe"),
             (path("link"), "a named pipe"),
             (path("socket"), "a socket"),
@@ -92,7 +93,7 @@ mod tests {
             ("/dev/zero".into(), "a device"),
         ] {
             for error in [open(&path).unwrap_err(), read(&path, 9).unwrap_err(), read_text(&path, 9).unwrap_err()] {
-                assert_eq!(error.to_string(), format!("it is {what}, and a regular file is needed"));
+                assert_eq!(error.to_string(), format!("expected a regular file, found {kind_name}"));
             }
         }
         let link = std::fs::symlink_metadata(path("link")).unwrap().file_type();

@@ -47,8 +47,8 @@ impl OriginServer {
             let in_use = match resource {
                 SharedResource::WaitingJobs => count_in_state("queued"),
                 SharedResource::Workers => count_in_state("running"),
-                SharedResource::Events => self.event_budget.in_use(now),
-                SharedResource::Links => self.link_budget.in_use(now),
+                SharedResource::Events => self.event_rate_limiter.in_use(now),
+                SharedResource::Links => self.link_rate_limiter.in_use(now),
                 SharedResource::Rows => usage.rows,
                 SharedResource::DatabaseBytes => usage.file_bytes,
                 SharedResource::BundleBytes => bundles,

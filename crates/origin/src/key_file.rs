@@ -81,7 +81,10 @@ impl KeyFile {
             let result = read_key(&self.path);
             match &result {
                 Ok(_) => tracing::info!("read the admin key again from {}", self.path.display()),
-                Err(error) => tracing::error!("{}; all requests are refused until it can be read", ErrorChain(error)),
+                Err(error) => tracing::error!(
+                    "{}; all requests with a key are refused until the file can be read",
+                    ErrorChain(error)
+                ),
             }
             *last = (current_stamp, result.ok());
         }
@@ -89,8 +92,15 @@ impl KeyFile {
     }
 }
 
+/// A key file with the id of the organization to which the key belongs.
+#[derive(Debug)]
+pub(super) struct OrganizationKeyFile {
+    pub(super) organization: String,
+    pub(super) file: KeyFile,
+}
+
 /// Returns the stamp of a file, or `None` if there is no such file. A pipe can be read only once, so it has a constant
-/// stamp and counts as unchanged.
+/// stamp and is treated as unchanged.
 fn read_stamp(path: &Path) -> Option<KeyFileStamp> {
     let metadata: Metadata = std::fs::metadata(path).ok()?;
     if !metadata.is_file() {
@@ -118,11 +128,11 @@ fn read_key(path: &Path) -> Result<AdminKey, KeyFileError> {
 fn parse_key(bytes: &[u8]) -> Result<AdminKey, &'static str> {
     let key = bytes.trim_ascii();
     if bytes.len() as u64 > MAX_KEY_FILE_BYTES {
-        Err("it is longer than 4096 bytes")
+        Err("the file is longer than 4096 bytes")
     } else if key.is_empty() {
-        Err("it is empty")
+        Err("the file is empty")
     } else if key.iter().any(u8::is_ascii_control) {
-        Err("it contains control characters")
+        Err("the key contains control characters")
     } else {
         Ok(AdminKey(key.to_vec()))
     }

@@ -33,7 +33,7 @@
 //!         previews: false,
 //!     }],
 //! });
-//! // Clients authenticate with the key in this file.
+//! // The file with an additional API key of the organization, with the scope `write`.
 //! settings.key_file = Some(("acme".to_owned(), "key".into()));
 //!
 //! let origin = OriginServer::new(settings)?;

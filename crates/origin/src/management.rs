@@ -62,11 +62,11 @@ pub(super) fn check_before_body(
 ) -> Result<(), ErrorResponse> {
     let (budget, reason) = match operation {
         Operation::Ingest => (
-            &origin.ingest_budget,
+            &origin.ingest_rate_limiter,
             "an organization may send 10,000 batches an hour; put more searches into each batch, and try again later",
         ),
         Operation::StartPreview => {
-            (&origin.preview_budget, "an organization may request 5 previews a minute; try again later")
+            (&origin.preview_rate_limiter, "an organization may request 5 previews a minute; try again later")
         }
         _ => return Ok(()),
     };
@@ -156,7 +156,7 @@ fn create_link(origin: &OriginServer, job: &str, head: &Parts, client: &Authenti
         Err(reason) => return Err(Box::new(internal_error("look up a job", &ErrorChain(&reason)))),
     };
     let base_url = link_base_url(origin, head)?;
-    origin.link_budget.use_amount(&client.organization, 1, Instant::now()).map_err(|exceeded| {
+    origin.link_rate_limiter.use_amount(&client.organization, 1, Instant::now()).map_err(|exceeded| {
         origin.shares.pool(SharedResource::Links).count_refusal();
         let reason = match exceeded.limit {
             LimitReached::Organization => {
@@ -219,7 +219,7 @@ fn start_preview(
 }
 
 fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &AuthenticatedClient) -> Response<ApiBody> {
-    if let Err(wait) = origin.query_budget.use_one(&client.organization, Instant::now()) {
+    if let Err(wait) = origin.query_rate_limiter.use_one(&client.organization, Instant::now()) {
         let reason = "an organization may send 100 analytics queries an hour; try again later";
         return error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait);
     }

@@ -14,16 +14,16 @@ use super::shares::LimitReached;
 
 /// The number of entries of one organization that are recorded individually, at 40 bytes each.
 const MAX_EXACT_ENTRIES: usize = 1024;
-/// The fraction of the window that one combined entry covers, once an organization has [`MAX_EXACT_ENTRIES`] entries. A
-/// combined entry expires when the last use in it expires. So an organization has about `MAX_EXACT_ENTRIES + PARTS`
-/// entries at most, and never exceeds its limit in any window.
+/// The number of parts of a window. Once an organization has [`MAX_EXACT_ENTRIES`] entries, one combined entry covers
+/// the use within one part, and expires when the last use in it expires. So an organization has at most about
+/// `MAX_EXACT_ENTRIES + WINDOW_PARTS` entries, and never exceeds its limit in any window.
 const WINDOW_PARTS: u32 = 1024;
 
 /// A limit for each organization in a sliding window, and one for all organizations together.
 #[derive(Debug)]
 pub struct RateLimiter {
-    organization: u64,
-    total: u64,
+    per_organization_limit: u64,
+    total_limit: u64,
     /// The amount that an organization which has used something must leave for organizations that have used nothing.
     reserve: u64,
     window: Duration,
@@ -42,7 +42,7 @@ pub struct RateLimitExceeded {
 /// The use within the last window.
 #[derive(Debug, Default)]
 struct RateLimiterState {
-    /// The latest time that a caller has passed.
+    /// The latest `now` of any call.
     latest: Option<Instant>,
     /// The time at which organizations without recent use were last removed.
     last_sweep: Option<Instant>,
@@ -65,15 +65,15 @@ struct WindowUsageEntry {
 }
 
 impl RateLimiter {
-    /// Creates a limit of `organization` in any `window` for each organization, without a total limit.
-    pub fn new(organization: u32, window: Duration) -> RateLimiter {
-        RateLimiter::with_total(u64::from(organization), u64::MAX, 0, window)
+    /// Creates a limit of `limit` uses per organization within any `window`, without a total limit.
+    pub fn new(limit: u32, window: Duration) -> RateLimiter {
+        RateLimiter::with_total(u64::from(limit), u64::MAX, 0, window)
     }
 
-    /// Creates a limit of `organization` for each organization and of `total` for all together. An organization that
-    /// has used something must leave `reserve` of the total for the others.
-    pub fn with_total(organization: u64, total: u64, reserve: u64, window: Duration) -> RateLimiter {
-        RateLimiter { organization, total, reserve, window, state: Mutex::default() }
+    /// Creates a limit of `per_organization_limit` for each organization and of `total_limit` for all together. An
+    /// organization that has used something must leave `reserve` of the total for the others.
+    pub fn with_total(per_organization_limit: u64, total_limit: u64, reserve: u64, window: Duration) -> RateLimiter {
+        RateLimiter { per_organization_limit, total_limit, reserve, window, state: Mutex::default() }
     }
 
     /// Uses one unit of the limit of `organization`. The error is the time until a unit is available. A unit becomes
@@ -84,8 +84,8 @@ impl RateLimiter {
 
     /// Uses `amount` units of the limit of `organization`, all of them or none.
     ///
-    /// Threads may call this in another order than they read the clock. A `now` that is earlier than a previous one
-    /// counts as the latest time so far.
+    /// Threads may call this method in another order than they read the clock. A `now` that is earlier than a previous
+    /// one is replaced with the latest `now` so far.
     pub fn use_amount(&self, organization: &str, amount: u64, now: Instant) -> Result<(), RateLimitExceeded> {
         let state = &mut *self.state.lock();
         let now = state.latest.map_or(now, |latest| now.max(latest));
@@ -104,7 +104,8 @@ impl RateLimiter {
             }
             None => &no_usage,
         };
-        if let Some(excess) = own.sum.saturating_add(amount).checked_sub(self.organization).filter(|excess| *excess > 0)
+        if let Some(excess) =
+            own.sum.saturating_add(amount).checked_sub(self.per_organization_limit).filter(|excess| *excess > 0)
         {
             return Err(RateLimitExceeded {
                 limit: LimitReached::Organization,
@@ -113,7 +114,7 @@ impl RateLimiter {
         }
         let reserve = if own.sum > 0 { self.reserve } else { 0 };
         let required = state.total.sum.saturating_add(amount).saturating_add(reserve);
-        if let Some(excess) = required.checked_sub(self.total).filter(|excess| *excess > 0) {
+        if let Some(excess) = required.checked_sub(self.total_limit).filter(|excess| *excess > 0) {
             return Err(RateLimitExceeded {
                 limit: LimitReached::Total,
                 wait_time: state.total.wait_time(excess, now, self.window),
@@ -121,7 +122,7 @@ impl RateLimiter {
         }
         state.by_organization.entry(organization).or_default().push(amount, now, self.window);
         // The total is recorded only if there is a limit for it.
-        if self.total < u64::MAX {
+        if self.total_limit < u64::MAX {
             state.total.push(amount, now, self.window);
         }
         Ok(())
@@ -136,7 +137,7 @@ impl RateLimiter {
 }
 
 impl RateLimiterState {
-    /// Removes organizations without use in the last window. It does so once per window.
+    /// Removes organizations without use in the last window, at most once per window.
     fn remove_unused_organizations(&mut self, now: Instant, window: Duration) {
         let last_sweep = *self.last_sweep.get_or_insert(now);
         if now.saturating_duration_since(last_sweep) >= window {

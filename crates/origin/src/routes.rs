@@ -16,6 +16,7 @@ use docwharf_serve::peer::Peer;
 
 use super::api_keys::{self, AuthenticatedClient, Scope};
 use super::body::{ApiBody, OriginBody};
+use super::key_file::OrganizationKeyFile;
 use super::limits::SharedResource;
 use super::operations::{Operation, RouteMatch, find_route};
 use super::previews::{self, StartedDeployment};
@@ -239,7 +240,7 @@ impl OriginServer {
 
     /// Returns the client that this token belongs to; `None` if the token is not valid.
     fn find_key(&self, token: &[u8]) -> Result<Option<AuthenticatedClient>, Box<Response<ApiBody>>> {
-        if let Some((organization, file)) = &self.key_file {
+        if let Some(OrganizationKeyFile { organization, file }) = &self.key_file {
             match file.current_key() {
                 Some(key) if self.signer.is_equal(key.as_bytes(), token) => {
                     return Ok(Some(AuthenticatedClient { organization: organization.clone(), scope: Scope::Write }));

@@ -21,7 +21,7 @@ use super::database::Database;
 use super::domain::{Domain, PublicUrl};
 use super::error::OriginError;
 use super::exports::{BundleRetention, ExportJobs};
-use super::key_file::{KeyFile, KeyFileError};
+use super::key_file::{KeyFile, KeyFileError, OrganizationKeyFile};
 use super::limits::SharedResource;
 use super::metrics::OriginMetrics;
 use super::previews::{self, PreviewService};
@@ -70,7 +70,8 @@ pub struct OriginServer {
     pub(super) domains: BTreeMap<Domain, (String, String)>,
     /// The organization of each project.
     pub(super) owners: Arc<BTreeMap<String, String>>,
-    pub(super) key_file: Option<(String, KeyFile)>,
+    /// The file of the additional key, if one is configured.
+    pub(super) key_file: Option<OrganizationKeyFile>,
     pub(super) database: Arc<Database>,
     pub(super) link_lifetime: Duration,
     pub(super) public_url: Option<PublicUrl>,
@@ -81,12 +82,12 @@ pub struct OriginServer {
     pub(super) cursor_secret: [u8; 32],
     pub(super) exports: Arc<ExportJobs>,
     pub(super) previews: Arc<PreviewService>,
-    pub(super) preview_budget: RateLimiter,
-    pub(super) query_budget: RateLimiter,
+    pub(super) preview_rate_limiter: RateLimiter,
+    pub(super) query_rate_limiter: RateLimiter,
     /// The amount of each shared resource that organizations hold.
     pub(super) shares: Arc<ResourcePools>,
-    pub(super) link_budget: RateLimiter,
-    pub(super) event_budget: Arc<RateLimiter>,
+    pub(super) link_rate_limiter: RateLimiter,
+    pub(super) event_rate_limiter: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
     pub(super) min_free: Option<u64>,
     /// The time for which searches are stored.
@@ -100,7 +101,7 @@ pub struct OriginServer {
     pub(super) folder_sitemaps: BTreeMap<String, SharedFolderSitemap>,
     /// The branch heads of projects with a repository.
     pub(super) branch_heads: BTreeMap<String, CachedBranchHead>,
-    pub(super) ingest_budget: RateLimiter,
+    pub(super) ingest_rate_limiter: RateLimiter,
     /// Batches that wait for the disk.
     pub(super) ingests: Arc<ResourcePool>,
     pub(super) metrics: OriginMetrics,
@@ -129,7 +130,9 @@ impl OriginServer {
         }
         let key_file = settings
             .key_file
-            .map(|(organization, path)| Ok::<_, KeyFileError>((organization, KeyFile::open(path)?)))
+            .map(|(organization, path)| {
+                Ok::<_, KeyFileError>(OrganizationKeyFile { organization, file: KeyFile::open(path)? })
+            })
             .transpose()?;
         let system_error = |doing| move |source| OriginError::System { doing, source };
         let (folder, temporary) = match storage {
@@ -215,10 +218,10 @@ impl OriginServer {
             cursor_secret,
             exports,
             previews,
-            preview_budget: RateLimiter::new(PREVIEW_RATE_LIMIT.0, PREVIEW_RATE_LIMIT.1),
-            query_budget: RateLimiter::new(QUERY_RATE_LIMIT.0, QUERY_RATE_LIMIT.1),
-            link_budget: hourly(SharedResource::Links),
-            event_budget: Arc::new(hourly(SharedResource::Events)),
+            preview_rate_limiter: RateLimiter::new(PREVIEW_RATE_LIMIT.0, PREVIEW_RATE_LIMIT.1),
+            query_rate_limiter: RateLimiter::new(QUERY_RATE_LIMIT.0, QUERY_RATE_LIMIT.1),
+            link_rate_limiter: hourly(SharedResource::Links),
+            event_rate_limiter: Arc::new(hourly(SharedResource::Events)),
             min_free: settings.min_free,
             search_retention: settings.search_retention,
             waiting_queries: pool(WAITING_QUERY_LIMITS),
@@ -226,7 +229,7 @@ impl OriginServer {
             folder_sitemaps,
             sitemap_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SITEMAPS)),
             branch_heads,
-            ingest_budget: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
+            ingest_rate_limiter: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
             ingests: pool(WAITING_BATCH_LIMITS),
             shares,
             metrics: OriginMetrics::new(),
@@ -237,7 +240,7 @@ impl OriginServer {
 
     /// Returns the limits on the searches that an organization may add to the database.
     pub(super) fn ingest_limits(&self, organization: &str) -> IngestLimits {
-        let events = Some(Arc::clone(&self.event_budget));
+        let events = Some(Arc::clone(&self.event_rate_limiter));
         IngestLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
     }
 

@@ -43,9 +43,9 @@ pub(super) enum BodyLocation {
     StaticText(&'static [u8]),
     /// The body is a file of the served version, in a form that the image contains.
     File(usize, ResponseForm),
-    /// The body is a file of the served version in a dense coding. The CRC-32 is that of the coded bytes, because a
-    /// coding may be replaced while its version stays.
-    Dense(usize, ContentCoding, u32),
+    /// The body is a precompressed file of the served version. The CRC-32 is that of the coded bytes, because a coding
+    /// may be replaced while its version stays.
+    Precompressed(usize, ContentCoding, u32),
 }
 
 impl From<BodyChunk> for ResponseBody {

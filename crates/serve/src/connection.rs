@@ -218,7 +218,7 @@ where
             Protocol::Http1(_, connection, _) => connection.finish(),
             Protocol::Unknown(..) => {}
             Protocol::HyperHttp1(connection, _) => Pin::new(&mut **connection).graceful_shutdown(),
-            Protocol::Http2(_, connection) => connection.finish(),
+            Protocol::Http2(_, connection) => connection.begin_shutdown(),
             Protocol::HyperHttp2(connection) => connection.as_mut().graceful_shutdown(),
         }
     }

@@ -17,7 +17,7 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 
 use super::held_bytes::{HELD, HeldBytes, HeldBytesGuard};
 
-/// The divisor of the held bytes limit that gives the limit for decoders.
+/// Decoders may hold `server.heldBytes` divided by this number.
 const HELD_LIMIT_DIVISOR: u64 = 2;
 /// The number of decoders that are always allowed, even if responses hold more memory than the limit.
 const MIN_DECODERS: usize = 8;
@@ -91,7 +91,7 @@ impl DecoderPool {
     fn obtain_decoder(&self, slot: &Arc<DecoderSlot>) -> Option<LentDecoder> {
         let mut slots = self.lock_slots();
         let bytes = SMALL_INFLATER_BYTES as u64;
-        let hold = match self.held.try_hold_below(self.held.limit() / HELD_LIMIT_DIVISOR, bytes) {
+        let hold = match self.held.try_hold_up_to(self.held.limit() / HELD_LIMIT_DIVISOR, bytes) {
             None if slots.len() < MIN_DECODERS => Some(self.held.hold(bytes)),
             hold => hold,
         };
@@ -107,9 +107,9 @@ impl DecoderPool {
 /// Takes the decoder from the body that has used its own least recently.
 fn take_least_recently_used(slots: &mut Vec<Arc<DecoderSlot>>) -> Option<LentDecoder> {
     let now = now();
-    let idle = (0..slots.len()).filter(|&index| slots[index].can_be_taken(now));
-    let index = idle.min_by_key(|&index| slots[index].used_at.load(Ordering::Relaxed))?;
-    // A body that is using its decoder holds the lock, and is not idle.
+    let takeable = (0..slots.len()).filter(|&index| slots[index].can_be_taken(now));
+    let index = takeable.min_by_key(|&index| slots[index].used_at.load(Ordering::Relaxed))?;
+    // A body that is using its decoder holds the lock, and its decoder is not taken.
     let mut lent = slots[index].lent.try_lock()?.take()?;
     slots.swap_remove(index);
     lent.decoder.reset();

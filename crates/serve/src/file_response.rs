@@ -35,8 +35,8 @@ use super::request_context::RequestContext;
 use super::site::Site;
 
 /// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
-/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or dense form in
-/// which several ranges are served.
+/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or precompressed
+/// form in which several ranges are served.
 const MAX_RANGE_SOURCE_BYTES: u64 = 16 << 20;
 
 /// The response to a request for a file.
@@ -46,10 +46,10 @@ pub(super) struct FileResponse<'a> {
     file: usize,
     entry: IndexEntry,
     form: ResponseForm,
-    /// The body if the form is a dense coding; otherwise empty.
-    dense: Bytes,
-    /// The CRC-32 of `dense`.
-    dense_crc: u32,
+    /// The body if the form is precompressed; otherwise empty.
+    precompressed: Bytes,
+    /// The CRC-32 of `precompressed`.
+    precompressed_crc: u32,
     entity_tag: EntityTag,
     headers: &'a HeaderMap,
     is_head: bool,
@@ -84,7 +84,7 @@ impl<'a> FileResponse<'a> {
     pub(super) fn new(context: &'a RequestContext<'_>, version: &'a SealedVersion, file: usize) -> FileResponse<'a> {
         let (site, headers) = (context.site(), context.headers());
         let entry = version.entry(file);
-        let (form, dense, dense_crc) = match entry.compression {
+        let (form, precompressed, precompressed_crc) = match entry.compression {
             EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
             // An archive is sent without a content coding, although the image stores it compressed: some clients would
             // save the coded bytes under its name.
@@ -98,10 +98,12 @@ impl<'a> FileResponse<'a> {
         let entity_tag = match form {
             ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
             ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.compressed_crc))),
-            ResponseForm::Dense(ContentCoding::Brotli) => {
-                EntityTag::of_content(&entry.content, Some((b'b', dense_crc)))
+            ResponseForm::Precompressed(ContentCoding::Brotli) => {
+                EntityTag::of_content(&entry.content, Some((b'b', precompressed_crc)))
             }
-            ResponseForm::Dense(ContentCoding::Zstd) => EntityTag::of_content(&entry.content, Some((b'z', dense_crc))),
+            ResponseForm::Precompressed(ContentCoding::Zstd) => {
+                EntityTag::of_content(&entry.content, Some((b'z', precompressed_crc)))
+            }
         };
         FileResponse {
             site,
@@ -109,8 +111,8 @@ impl<'a> FileResponse<'a> {
             file,
             entry,
             form,
-            dense,
-            dense_crc,
+            precompressed,
+            precompressed_crc,
             entity_tag,
             headers,
             is_head: context.is_head(),
@@ -150,7 +152,7 @@ impl<'a> FileResponse<'a> {
         match self.form {
             ResponseForm::Identity => self.entry.len,
             ResponseForm::Gzip => gzip_len(&self.entry),
-            ResponseForm::Dense(_) => self.dense.len() as u64,
+            ResponseForm::Precompressed(_) => self.precompressed.len() as u64,
         }
     }
 
@@ -258,7 +260,9 @@ impl<'a> FileResponse<'a> {
             return body;
         }
         body.with_location(match self.form {
-            ResponseForm::Dense(coding) => BodyLocation::Dense(self.file, coding, self.dense_crc),
+            ResponseForm::Precompressed(coding) => {
+                BodyLocation::Precompressed(self.file, coding, self.precompressed_crc)
+            }
             form => BodyLocation::File(self.file, form),
         })
     }
@@ -277,7 +281,7 @@ impl<'a> FileResponse<'a> {
         let sealed_bytes = || self.version.compressed_bytes(&self.entry);
         match (self.form, self.entry.compression) {
             (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry)),
-            (ResponseForm::Dense(_), _) => BodySource::Available(self.dense.clone().into()),
+            (ResponseForm::Precompressed(_), _) => BodySource::Available(self.precompressed.clone().into()),
             (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(sealed_bytes().into()),
             (ResponseForm::Identity, EntryCompression::Deflate) => {
                 match self.site.page_cache.get(&self.entry.content) {

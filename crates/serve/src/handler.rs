@@ -24,11 +24,12 @@ use super::site::Site;
 /// Answers a request for a resource of the site that was received from `peer`; `None` if it was received through the
 /// control socket. The response is neither counted nor logged.
 pub fn handle<B>(site: &Site, request: &Request<B>, peer: Option<Peer>) -> Response<ResponseBody> {
-    respond(&RequestContext::new(site, request, peer))
+    response_for(&RequestContext::new(site, request, peer))
 }
 
-/// Answers a request for a resource of the site.
-pub(super) fn respond(context: &RequestContext<'_>) -> Response<ResponseBody> {
+/// Returns the response to a request for a resource of the site. [`super::respond`] calls it for the requests of
+/// connections, and counts and logs the response.
+pub(super) fn response_for(context: &RequestContext<'_>) -> Response<ResponseBody> {
     let mut response =
         check_access(context).or_else(|| check_request(context)).unwrap_or_else(|| respond_for_path(context));
     add_response_headers(context, &mut response);
@@ -44,10 +45,10 @@ pub(super) fn refuse(context: &RequestContext<'_>, refusal: Response<ResponseBod
 
 /// Returns the decoded path within the site if it may be that of an asset of a replaced version that is not open yet.
 /// That is possible only shortly after a start.
-pub(super) fn pending_asset(context: &RequestContext<'_>) -> Option<Vec<u8>> {
+pub(super) fn find_unopened_asset_path(context: &RequestContext<'_>) -> Option<Vec<u8>> {
     let BasePathMatch::Inside(path) = context.base_path_match() else { return None };
     let may_be_pending = matches!(context.method_class(), MethodClass::Get | MethodClass::Head)
-        && context.site().retained_versions.may_have_pending(path)
+        && context.site().retained_versions.may_be_in_unopened_version(path)
         && context.version()?.find(path).is_none()
         && check_access(context).is_none();
     may_be_pending.then(|| path.to_vec())
@@ -55,9 +56,9 @@ pub(super) fn pending_asset(context: &RequestContext<'_>) -> Option<Vec<u8>> {
 
 /// Answers a GET or HEAD request whose head is valid.
 fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
-    let (site, head) = (context.site(), context.is_head());
+    let (site, is_head) = (context.site(), context.is_head());
     let Some(version) = context.version() else {
-        return fixed_responses::no_version(head);
+        return fixed_responses::no_version(is_head);
     };
     // The query becomes part of Location. A field value is ASCII (RFC 9110, 5.5), but the parser accepts any UTF-8 in a
     // request line.
@@ -69,9 +70,11 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
         // Includes the slash that ends the base path, because paths in rules begin with one.
         BasePathMatch::Inside(_) => &decoded[base_path.len() - 1..],
         BasePathMatch::FrontPagePayload(payload) if version.is_next => payload,
-        BasePathMatch::Above => return fixed_responses::redirect(307, &append_query(base_path.clone(), query), head),
-        BasePathMatch::Outside if may_be_page(decoded) => return fixed_responses::page_not_found(head),
-        BasePathMatch::Outside | BasePathMatch::FrontPagePayload(_) => return fixed_responses::file_not_found(head),
+        BasePathMatch::Above => {
+            return fixed_responses::redirect(307, &append_query(base_path.clone(), query), is_head);
+        }
+        BasePathMatch::Outside if may_be_page(decoded) => return fixed_responses::page_not_found(is_head),
+        BasePathMatch::Outside | BasePathMatch::FrontPagePayload(_) => return fixed_responses::file_not_found(is_head),
     };
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
@@ -87,11 +90,11 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
         RouteResult::File(file) => FileResponse::negotiated(context, version, file).respond(),
         RouteResult::Rewritten(file, 200) => FileResponse::new(context, version, file).respond(),
         RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::new(context, version, file)),
-        RouteResult::RuleRedirect(status, location) => fixed_responses::redirect(status, &location, head),
-        RouteResult::CanonicalRedirect(location) => fixed_responses::redirect(307, &location, head),
+        RouteResult::RuleRedirect(status, location) => fixed_responses::redirect(status, &location, is_head),
+        RouteResult::CanonicalRedirect(location) => fixed_responses::redirect(307, &location, is_head),
         RouteResult::NotFound => match site.retained_versions.find(&path[1..]) {
             Some((retained, file)) => FileResponse::new(context, &retained, file).respond(),
-            None if is_payload_request(query) => fixed_responses::file_not_found(head),
+            None if is_payload_request(query) => fixed_responses::file_not_found(is_head),
             None => not_found(context, version, path),
         },
     }
@@ -102,8 +105,8 @@ fn is_payload_request(query: Option<&str>) -> bool {
     query.is_some_and(|query| query.split('&').any(|pair| pair.split('=').next() == Some("_rsc")))
 }
 
-/// Returns whether a missing path may have been a page: it has no extension, one of HTML, or one of no known media
-/// type.
+/// Returns whether a missing path may have been a page: it has no extension, the extension .html or .htm, or an
+/// extension without a known media type.
 fn may_be_page(path: &[u8]) -> bool {
     is_page(path) || media_type(path).is_none()
 }

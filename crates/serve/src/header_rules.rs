@@ -6,7 +6,7 @@ use docwharf_site::external::csp::CspPreset;
 use docwharf_site::lookup::SiteFiles;
 use docwharf_site::media_types::runs_scripts;
 use docwharf_site::rules::header_fields::HeaderFieldRules;
-use docwharf_site::rules::protected_headers::ProtectedHeaders;
+use docwharf_site::rules::protected_headers::OperatorRestrictions;
 
 use super::body::ResponseBody;
 use super::request_context::RequestContext;
@@ -15,7 +15,7 @@ use super::request_context::RequestContext;
 /// before its path matters gets none.
 pub(super) fn apply_bundle_rules(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
     if let Some(version) = context.version() {
-        apply_rules(context, &version.rules().fields, Some(protected_headers(context)), response);
+        apply_rules(context, &version.rules().fields, Some(operator_restrictions(context)), response);
     }
 }
 
@@ -29,7 +29,7 @@ pub(super) fn apply_operator_rules(context: &RequestContext<'_>, response: &mut 
 fn apply_rules(
     context: &RequestContext<'_>,
     rules: &HeaderFieldRules,
-    protected: Option<ProtectedHeaders>,
+    protected: Option<OperatorRestrictions>,
     response: &mut Response<ResponseBody>,
 ) {
     let status = response.status();
@@ -52,15 +52,15 @@ pub(super) fn may_run_scripts(context: &RequestContext<'_>) -> bool {
     bundle.media_types(path).chain(operator.fields.media_types(path)).any(runs_scripts)
 }
 
-/// Returns the fields that the bundle's rules must not change: the operator's settings take precedence over the bundle,
+/// Returns the settings that the bundle's rules must not override: the operator's settings take precedence over it,
 /// and the bundle over the defaults.
-fn protected_headers(context: &RequestContext<'_>) -> ProtectedHeaders {
+fn operator_restrictions(context: &RequestContext<'_>) -> OperatorRestrictions {
     let protection = &context.site().settings.protection;
-    ProtectedHeaders {
-        has_referrer: protection.referrer.is_some(),
-        has_frames: protection.frames.is_some(),
+    OperatorRestrictions {
+        sets_referrer_policy: protection.referrer.is_some(),
+        sets_frame_policy: protection.frames.is_some(),
         is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == CspPreset::Airgap),
-        is_closed: !context.access_control().access.is_open(),
+        restricts_access: !context.access_control().access.is_open(),
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of bytes that responses hold, and the limit from which on they hold less.
+/// The number of bytes that responses hold, and the limit beyond which they hold fewer bytes.
 #[derive(Debug)]
 pub struct HeldBytes {
     limit: AtomicU64,
@@ -62,9 +62,9 @@ impl HeldBytes {
         self.pages.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Records that the size of a cache has changed from `before` to `now` bytes of pages.
-    pub(super) fn replace_cached(&self, before: u64, now: u64) {
-        self.cached_pages.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+    /// Records that the size of a cache has changed from `old_bytes` to `new_bytes`.
+    pub(super) fn replace_cached(&self, old_bytes: u64, new_bytes: u64) {
+        self.cached_pages.fetch_add(new_bytes.wrapping_sub(old_bytes), Ordering::Relaxed);
     }
 
     /// Returns the number of bytes that may still be held.
@@ -81,11 +81,11 @@ impl HeldBytes {
 
     /// Counts `bytes` until the returned guard is dropped; `None` if that exceeds the limit.
     pub fn try_hold(&'static self, bytes: u64) -> Option<HeldBytesGuard> {
-        self.try_hold_below(self.limit(), bytes)
+        self.try_hold_up_to(self.limit(), bytes)
     }
 
     /// Counts `bytes` until the returned guard is dropped; `None` if the total would exceed `limit`.
-    pub fn try_hold_below(&'static self, limit: u64, bytes: u64) -> Option<HeldBytesGuard> {
+    pub fn try_hold_up_to(&'static self, limit: u64, bytes: u64) -> Option<HeldBytesGuard> {
         let limit = limit.saturating_sub(self.pages_held());
         let add = |held: u64| held.checked_add(bytes).filter(|&held| held <= limit);
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
@@ -123,7 +123,7 @@ mod tests {
         drop(first);
         drop(required);
         assert_eq!(COUNT.held(), 40);
-        assert!(COUNT.try_hold_below(50, 11).is_none() && COUNT.try_hold_below(51, 11).is_some());
+        assert!(COUNT.try_hold_up_to(50, 11).is_none() && COUNT.try_hold_up_to(51, 11).is_some());
         COUNT.set_limit(30);
         assert!(COUNT.remaining() == 0 && COUNT.try_hold(1).is_none(), "held bytes stay held");
         drop(second);
@@ -141,8 +141,8 @@ mod tests {
         COUNT.add_page(50);
         COUNT.replace_cached(60, 30);
         assert_eq!(COUNT.held(), 80);
-        assert!(COUNT.try_hold_below(90, 11).is_none() && COUNT.try_hold_below(90, 10).is_some());
-        // The figures of a cache may be late: the count saturates at zero.
+        assert!(COUNT.try_hold_up_to(90, 11).is_none() && COUNT.try_hold_up_to(90, 10).is_some());
+        // A cache may report its size after its pages were freed. The count then saturates at zero.
         COUNT.replace_cached(30, 500);
         assert_eq!((COUNT.held(), COUNT.remaining()), (0, 100));
         COUNT.replace_cached(500, 0);

@@ -11,8 +11,8 @@ use rustix::net::SendFlags;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The largest first read in bytes; most request heads are smaller.
-const MAX_FIRST_READ_BYTES: usize = 4096;
+/// The largest read in bytes before the socket is registered; most request heads are smaller.
+const MAX_UNREGISTERED_READ_BYTES: usize = 4096;
 
 /// A stream that can send a head and then bytes of a file without copying the file's bytes through user space.
 pub trait SendFile: AsyncWrite {
@@ -130,7 +130,7 @@ impl AsyncRead for LazyTcpStream {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let len = buffer.remaining().min(MAX_FIRST_READ_BYTES);
+        let len = buffer.remaining().min(MAX_UNREGISTERED_READ_BYTES);
         if let Some(read) = self.try_unregistered(|socket| socket.read(buffer.initialize_unfilled_to(len))) {
             return Poll::Ready(read.map(|n| buffer.advance(n)));
         }

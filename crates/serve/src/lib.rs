@@ -4,20 +4,20 @@
 //! A [`Site`] holds the version that is served and all other state that responses depend on: rules, access control,
 //! policies, precompressed files. Each of them can be replaced while the server runs; a request uses the version that
 //! was active when it began. [`listener`] accepts connections and passes their requests to the site. No request reaches
-//! the file system: every response comes from the memory-mapped image of a version.
+//! the file system: the body of a file comes from a memory-mapped sealed file, or from the cache of inflated files.
 //!
 //! # Path of a request
 //!
 //! The client is identified ([`peer`], [`cidr`]) and checked against the access policy ([`access`]). The request is
-//! then checked as HTTP requires ([`handler`]), its path is resolved to a file or a rule ([`docwharf_site::lookup`],
-//! [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
+//! then checked as HTTP requires (`request_checks`), its path is resolved to a file or a rule
+//! ([`docwharf_site::lookup`], [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The form ([`negotiate`],
 //! [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are chosen, and the body is
 //! created ([`body`]). Header fields that every response has are added in stages ([`security_headers`],
 //! [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`], [`access_log_line`],
-//! [`access_log`]). Most requests are simple ones; the heads of their responses come from a cache of rendered heads.
+//! [`access_log`]). The heads of responses to repeated plain requests come from `response_cache`.
 //!
-//! Below that are the threads that serve, the connections and their protocols ([`http1`] for HTTP/1.1, [`http2`] for
-//! HTTP/2) and their transport ([`tls`]).
+//! The transport layer has the serving threads, the connections, their protocols ([`http1`] for HTTP/1.1, [`http2`]
+//! for HTTP/2) and TLS ([`tls`]).
 //!
 //! # Example
 //!

@@ -25,14 +25,14 @@ use super::body::{BodyLocation, ResponseBody};
 use super::body_chunk::BodyChunk;
 use super::request_context::RequestContext;
 
-/// A response body, and the log entry to which its bytes are added if there is an access log.
+/// A response body, and the log entry that counts its sent bytes if there is an access log.
 #[derive(Debug)]
 pub struct LoggedBody {
     body: ResponseBody,
     log_line: Option<Arc<PendingLogLine>>,
 }
 
-/// A chunk of a body, and the log entry to which its bytes are added if there is an access log.
+/// A chunk of a body, and the log entry that counts its sent bytes if there is an access log.
 #[derive(Debug)]
 pub struct LoggedChunk {
     chunk: BodyChunk,
@@ -88,7 +88,7 @@ impl LoggedBody {
         response.map(|body| LoggedBody { body, log_line: Some(Arc::new(pending)) })
     }
 
-    /// Returns where the body is found again; `None` if the response is logged.
+    /// Returns the location from which the body of a cached response can be read; `None` if the response is logged.
     pub(super) fn location(&self) -> Option<&BodyLocation> {
         if self.log_line.is_none() { self.body.location() } else { None }
     }

@@ -12,8 +12,8 @@ pub enum ResponseForm {
     Identity,
     /// The sealed DEFLATE bytes as a gzip file.
     Gzip,
-    /// A denser coding, which is computed after the version was activated.
-    Dense(ContentCoding),
+    /// The Brotli or Zstandard bytes from the coding file, which is computed after the version was activated.
+    Precompressed(ContentCoding),
 }
 
 impl ResponseForm {
@@ -22,7 +22,7 @@ impl ResponseForm {
         match self {
             ResponseForm::Identity => None,
             ResponseForm::Gzip => Some("gzip"),
-            ResponseForm::Dense(coding) => Some(coding.token()),
+            ResponseForm::Precompressed(coding) => Some(coding.token()),
         }
     }
 }
@@ -62,26 +62,26 @@ impl AcceptedCodings {
     }
 
     /// Returns whether the client accepts a coding other than gzip and identity.
-    pub fn accepts_dense(self) -> bool {
+    pub fn accepts_precompressed(self) -> bool {
         self.brotli > 0 || self.zstd > 0
     }
 
-    /// Chooses between gzip, identity and the dense codings. `gzip` is the length of the gzip form in bytes; `len`
-    /// returns that of a dense form, or `None` if the file has no such form.
+    /// Chooses between gzip, identity and the precompressed codings. `gzip` is the length of the gzip form in bytes;
+    /// `len` returns that of a precompressed form, or `None` if the file has no such form.
     ///
     /// The coding with the highest weight is chosen. Browsers assign equal weights to all codings: then the shortest
     /// form is chosen, because the forms differ in nothing else, and of equally short ones the first of gzip, br, zstd.
     /// Identity is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It
     /// is also chosen if no acceptable form exists.
     pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> ResponseForm {
-        let dense = |coding: ContentCoding, weight: u16| {
+        let precompressed = |coding: ContentCoding, weight: u16| {
             let len = if weight > 0 { len(coding) } else { None };
-            len.map(|len| (weight, len, ResponseForm::Dense(coding)))
+            len.map(|len| (weight, len, ResponseForm::Precompressed(coding)))
         };
         let offers = [
             (self.gzip > 0).then_some((self.gzip, gzip, ResponseForm::Gzip)),
-            dense(ContentCoding::Brotli, self.brotli),
-            dense(ContentCoding::Zstd, self.zstd),
+            precompressed(ContentCoding::Brotli, self.brotli),
+            precompressed(ContentCoding::Zstd, self.zstd),
         ];
         let best = offers.into_iter().flatten().reduce(|best, next| {
             let is_better = next.0 > best.0 || (next.0 == best.0 && next.1 < best.1);
@@ -204,8 +204,8 @@ mod tests {
 
     #[test]
     fn of_the_highest_weight_the_form_with_the_fewest_bytes_goes_out() {
-        const BR: ResponseForm = ResponseForm::Dense(ContentCoding::Brotli);
-        const ZSTD: ResponseForm = ResponseForm::Dense(ContentCoding::Zstd);
+        const BR: ResponseForm = ResponseForm::Precompressed(ContentCoding::Brotli);
+        const ZSTD: ResponseForm = ResponseForm::Precompressed(ContentCoding::Zstd);
         for (fields, brotli, zstd, expected) in [
             (&["gzip, deflate, br, zstd"][..], Some(7), Some(8), BR),
             (&["gzip, deflate, br, zstd"], Some(8), Some(7), ZSTD),
@@ -236,8 +236,8 @@ mod tests {
             };
             assert_eq!(accepted(fields).choose(10, len), expected, "{fields:?}");
         }
-        assert!(accepted(&["zstd;q=0.1"]).accepts_dense());
-        assert!(!accepted(&["gzip, br;q=0"]).accepts_dense());
+        assert!(accepted(&["zstd;q=0.1"]).accepts_precompressed());
+        assert!(!accepted(&["gzip, br;q=0"]).accepts_precompressed());
     }
 
     #[test]

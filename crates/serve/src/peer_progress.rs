@@ -2,8 +2,8 @@
 //! [`super::stall_timeout`], so this definition applies to all of them.
 //!
 //! A peer makes progress when it acknowledges bytes. Writability of the socket shows less: with `TCP_NOTSENT_LOWAT` at
-//! 256 KiB the kernel reports it when half of that has been sent, which takes two minutes for a client that reads 1
-//! KB/s.
+//! 256 KiB the kernel reports a full socket as writable only when 128 KiB have been sent, which takes two minutes for
+//! a client that reads 1 KB/s.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -126,9 +126,9 @@ mod tests {
         let wait_until = |is_reached: &dyn Fn(u64) -> bool| {
             let deadline = Instant::now() + Duration::from_secs(20);
             loop {
-                let now = acknowledged_bytes(Ok(writer.as_fd())).expect("the kernel reports it");
-                if is_reached(now) || Instant::now() > deadline {
-                    return now;
+                let acknowledged = acknowledged_bytes(Ok(writer.as_fd())).expect("the kernel reports it");
+                if is_reached(acknowledged) || Instant::now() > deadline {
+                    return acknowledged;
                 }
             }
         };

@@ -13,7 +13,7 @@ use super::held_bytes::HELD;
 
 /// The interval of the checks.
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
-/// The smallest number of ended connections after which memory is returned, which costs milliseconds.
+/// The smallest number of ended connections after which memory is returned. Returning memory takes milliseconds.
 const MIN_ENDED_CONNECTIONS: usize = 32;
 /// The smallest number of freed held bytes after which memory is returned.
 const MIN_FREED_BYTES: u64 = 4 << 20;

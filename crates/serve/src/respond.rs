@@ -59,20 +59,20 @@ pub(super) fn respond_from_cache(site: &Site, lookup: &CacheLookup<'_>, out: &mu
 pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
     if site.is_opening()
-        && let Some(asset) = handler::pending_asset(&RequestContext::new(site, &request, Some(peer)))
+        && let Some(asset) = handler::find_unopened_asset_path(&RequestContext::new(site, &request, Some(peer)))
     {
         let site = Arc::clone(site);
         return SiteResponse::Deferred(Box::pin(async move {
             site.retained_versions.wait_for(&asset).await;
-            respond_with(&site, request, arrival, handler::respond)
+            respond_with(&site, request, arrival, handler::response_for)
         }));
     }
-    SiteResponse::Ready(ready(respond_with(site, request, arrival, handler::respond)))
+    SiteResponse::Ready(ready(respond_with(site, request, arrival, handler::response_for)))
 }
 
 /// Answers a request as [`respond`] does, but never waits for a replaced version.
 pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Response<LoggedBody> {
-    respond_with(site, request, Arrival::now(site, peer), handler::respond)
+    respond_with(site, request, Arrival::now(site, peer), handler::response_for)
 }
 
 /// Answers a request with `refusal`, or with 403 if the client may not read the site.

@@ -1,5 +1,5 @@
-//! The response cache: rendered response heads, each under a key of everything in the request that the response depends
-//! on. An entry is valid while nothing changes that responses depend on. Each thread has a separate cache.
+//! The response cache: rendered response heads. The key of an entry has every part of the request on which the response
+//! depends. An entry is valid until the site's state changes. Each thread has a separate cache.
 //!
 //! An entry has the head and the location of the body. It has no body bytes, so it keeps no replaced version and no
 //! inflated file in memory beyond `server.identityCache`. Each change of what responses depend on increments
@@ -55,8 +55,9 @@ struct ResponseCache {
     sets: Vec<[Option<CachedHead>; ENTRIES_PER_SET]>,
     /// The bytes of all keys and heads.
     bytes: usize,
-    /// The number of entries for which the cache was full.
-    rejected: usize,
+    /// The number of insertions for which the cache was full. Most of them are not stored; see
+    /// [`FULL_CACHE_ADMISSION_INTERVAL`].
+    insertions_when_full: usize,
 }
 
 /// The hashes of the keys in one set. They are stored apart from the entries, so that they share a cache line.
@@ -68,7 +69,7 @@ struct KeyHashes([u32; ENTRIES_PER_SET]);
 #[derive(Debug)]
 struct CachedHead {
     /// The key, then the head as it is sent, without its last fields.
-    text: Box<[u8]>,
+    key_and_head: Box<[u8]>,
     /// The length of the key in bytes.
     key_len: u16,
     status: StatusCode,
@@ -77,7 +78,7 @@ struct CachedHead {
 
 impl ResponseCache {
     const fn new() -> ResponseCache {
-        ResponseCache { state: None, hashes: Vec::new(), sets: Vec::new(), bytes: 0, rejected: 0 }
+        ResponseCache { state: None, hashes: Vec::new(), sets: Vec::new(), bytes: 0, insertions_when_full: 0 }
     }
 
     /// Empties the cache for another state.
@@ -124,10 +125,10 @@ impl ResponseCache {
                 return Some((set, index));
             }
             if is_full || self.hashes.len() == MAX_SETS {
-                self.rejected += 1;
-                let index = self.rejected / FULL_CACHE_ADMISSION_INTERVAL % ENTRIES_PER_SET;
+                self.insertions_when_full += 1;
+                let index = self.insertions_when_full / FULL_CACHE_ADMISSION_INTERVAL % ENTRIES_PER_SET;
                 let is_admitted =
-                    self.rejected.is_multiple_of(FULL_CACHE_ADMISSION_INTERVAL) && entries[index].is_some();
+                    self.insertions_when_full.is_multiple_of(FULL_CACHE_ADMISSION_INTERVAL) && entries[index].is_some();
                 return is_admitted.then_some((set, index));
             }
             self.grow();
@@ -135,10 +136,10 @@ impl ResponseCache {
     }
 
     fn insert(&mut self, hash: u32, (set, index): (usize, usize), entry: CachedHead) {
-        self.bytes += entry.text.len();
+        self.bytes += entry.key_and_head.len();
         self.hashes[set].0[index] = hash;
         if let Some(replaced) = self.sets[set][index].replace(entry) {
-            self.bytes -= replaced.text.len();
+            self.bytes -= replaced.key_and_head.len();
         }
     }
 
@@ -160,11 +161,11 @@ impl ResponseCache {
 
 impl CachedHead {
     fn key(&self) -> &[u8] {
-        &self.text[..usize::from(self.key_len)]
+        &self.key_and_head[..usize::from(self.key_len)]
     }
 
     fn head(&self) -> &[u8] {
-        &self.text[usize::from(self.key_len)..]
+        &self.key_and_head[usize::from(self.key_len)..]
     }
 }
 
@@ -193,13 +194,13 @@ impl SiteState {
     /// Returns the body of a cached response; `None` if it has to be inflated, or if another version is served now.
     fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
         let version = site.load_version();
-        let version = || version.as_ref().filter(|version| Some(version.opening) == self.opening);
+        let same_version = || version.as_ref().filter(|version| Some(version.opening) == self.opening);
         match *location {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
-            BodyLocation::File(file, form) => file_body::ready_body(site, version()?, file, form),
-            BodyLocation::Dense(file, coding, crc) => {
-                site.precompressed_body(version()?, file, coding, crc).map(BodyChunk::from)
+            BodyLocation::File(file, form) => file_body::ready_body(site, same_version()?, file, form),
+            BodyLocation::Precompressed(file, coding, crc) => {
+                site.precompressed_body(same_version()?, file, coding, crc).map(BodyChunk::from)
             }
         }
     }
@@ -284,7 +285,7 @@ fn store(
         }
         text.extend_from_slice(head);
         let key_len = key_len as u16;
-        cache.insert(hash, (set, index), CachedHead { text: text.into(), key_len, status, body_location });
+        cache.insert(hash, (set, index), CachedHead { key_and_head: text.into(), key_len, status, body_location });
     });
 }
 
@@ -315,8 +316,9 @@ mod tests {
         let cached_count = cached_count.count();
         assert!(cached_count > 2900, "{cached_count} of 3000");
         assert_eq!(THREAD_CACHE.with_borrow(|cache| cache.hashes.len()), MAX_SETS);
-        let texts = THREAD_CACHE
-            .with_borrow(|cache| cache.sets.iter().flatten().flatten().map(|entry| entry.text.len()).sum::<usize>());
+        let texts = THREAD_CACHE.with_borrow(|cache| {
+            cache.sets.iter().flatten().flatten().map(|entry| entry.key_and_head.len()).sum::<usize>()
+        });
         assert_eq!(THREAD_CACHE.with_borrow(|cache| cache.bytes), texts);
         let (next, key) = (SiteState { generation: 2, ..state }, CacheKey { target: "/", ..CacheKey::default() });
         store(next, &key, HeadFormat::Lines, StatusCode::OK, b"", BodyLocation::Empty);
@@ -426,7 +428,7 @@ mod tests {
             (BodyLocation::StaticText(b"a text"), Some(b"a text")),
             // Without a version there is no file.
             (BodyLocation::File(0, crate::negotiate::ResponseForm::Gzip), None),
-            (BodyLocation::Dense(0, docwharf_base::codec::content_coding::ContentCoding::Brotli, 5), None),
+            (BodyLocation::Precompressed(0, docwharf_base::codec::content_coding::ContentCoding::Brotli, 5), None),
         ] {
             let head = format!("{location:?}");
             store(state, &key, HeadFormat::Lines, StatusCode::NOT_FOUND, head.as_bytes(), location);

@@ -2,9 +2,10 @@
 //! version that the active version does not have. Assets whose name contains a hash of their content are served from
 //! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
-//! At a start, they are opened while the active version is served already ([`super::OpeningGuard`]). A page that was
-//! open before the start may request an asset at once: until all versions are open, a request for a possible asset of
-//! theirs waits for a limited time before it gets a 404 response.
+//! At the start of the daemon, the replaced versions are opened while the active version is served already
+//! ([`super::OpeningGuard`]). A page that was
+//! open before the start may request an asset at once: until all replaced versions are open, a request for a
+//! possible asset of one of them waits for a limited time before it gets a 404 response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +91,7 @@ impl RetainedVersions {
     }
 
     /// Returns whether a version that is not open yet may have a file at this decoded path, and no open one has.
-    pub fn may_have_pending(&self, path: &[u8]) -> bool {
+    pub fn may_be_in_unopened_version(&self, path: &[u8]) -> bool {
         self.is_opening() && cache_class(path) == CacheClass::Immutable && self.find(path).is_none()
     }
 
@@ -99,7 +100,7 @@ impl RetainedVersions {
         let mut opened = self.opened.subscribe();
         // The sender exists as long as `self`. A timeout is not an error: the request is then answered without the
         // version.
-        let _ = timeout(ASSET_WAIT_TIMEOUT, opened.wait_for(|()| !self.may_have_pending(path))).await;
+        let _ = timeout(ASSET_WAIT_TIMEOUT, opened.wait_for(|()| !self.may_be_in_unopened_version(path))).await;
     }
 
     /// Removes a version, because it is active again or is to be deleted.
@@ -162,12 +163,12 @@ mod tests {
     #[test]
     fn an_asset_is_waited_for_while_earlier_versions_are_opened_and_not_for_ever() {
         let site = Site::new(SiteSettings::default());
-        assert!(!site.retained_versions.may_have_pending(ASSET), "nothing is being opened");
+        assert!(!site.retained_versions.may_be_in_unopened_version(ASSET), "nothing is being opened");
         let opening = OpeningGuard::start(&site);
-        assert!(site.retained_versions.may_have_pending(ASSET));
+        assert!(site.retained_versions.may_be_in_unopened_version(ASSET));
         assert!(
-            !site.retained_versions.may_have_pending(b"/only-v1")
-                && !site.retained_versions.may_have_pending(b"/missing.txt"),
+            !site.retained_versions.may_be_in_unopened_version(b"/only-v1")
+                && !site.retained_versions.may_be_in_unopened_version(b"/missing.txt"),
             "these are not assets"
         );
         // No version with the asset is opened.
@@ -175,6 +176,6 @@ mod tests {
         let waiting = spawn_waiter(&site);
         drop(opening);
         waiting.join().unwrap();
-        assert!(!site.retained_versions.may_have_pending(ASSET));
+        assert!(!site.retained_versions.may_be_in_unopened_version(ASSET));
     }
 }

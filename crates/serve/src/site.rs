@@ -238,7 +238,8 @@ impl Site {
         self.invalidate_responses();
     }
 
-    /// Returns the body of a file of `version` in a dense coding, if that coding still has the bytes with this CRC-32.
+    /// Returns the body of a file of `version` in a precompressed coding, if that coding still has the bytes with
+    /// this CRC-32.
     pub(super) fn precompressed_body(
         &self,
         version: &SealedVersion,
@@ -252,7 +253,7 @@ impl Site {
     }
 
     /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
-    /// bytes. For a dense coding, also returns the body and its CRC-32.
+    /// bytes. For a precompressed coding, also returns the body and its CRC-32.
     pub(super) fn choose_form(
         &self,
         version: &SealedVersion,
@@ -260,13 +261,13 @@ impl Site {
         gzip: u64,
         accepted: AcceptedCodings,
     ) -> (ResponseForm, Bytes, u32) {
-        if accepted.accepts_dense() {
+        if accepted.accepts_precompressed() {
             let codings = self.precompressed.load();
             if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
-                && let ResponseForm::Dense(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
+                && let ResponseForm::Precompressed(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
                 && let Some((body, crc)) = codings.body(coding, file)
             {
-                return (ResponseForm::Dense(coding), body, crc);
+                return (ResponseForm::Precompressed(coding), body, crc);
             }
         }
         (accepted.choose(gzip, |_| None), Bytes::new(), 0)

@@ -7,7 +7,7 @@
 //! enough: tokio polls many woken tasks before it polls its driver (61 by default).
 //!
 //! Inflating is the most expensive work, so it also has a limit per thread ([`may_inflate`]). Otherwise a thousand
-//! connections that each request one large page would each get a whole turn of it.
+//! connections that each request one large page would each inflate for a whole turn.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -137,7 +137,7 @@ pub(super) async fn resume_queued() {
         poll_fn(|context| {
             THREAD_TURNS.with_borrow_mut(|thread| {
                 if thread.queue.is_empty() {
-                    // Inflating done meanwhile stayed within its limit, so it is reset.
+                    // No connection waits, so the inflate time is counted from zero.
                     thread.current = None;
                     thread.inflated = Duration::ZERO;
                     thread.resumer = Some(context.waker().clone());

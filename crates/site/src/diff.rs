@@ -126,7 +126,7 @@ mod tests {
                     crc: 0,
                     content: Digest::compute(text.as_bytes()),
                     compressed_crc: 0,
-                    last_header_bit: 0,
+                    last_block_bit: 0,
                     spare_bits: 0,
                     modified: 0,
                 };

@@ -281,7 +281,7 @@ mod tests {
                 crc: 0,
                 content: docwharf_base::model::digest::Digest::compute(b""),
                 compressed_crc: 0,
-                last_header_bit: 0,
+                last_block_bit: 0,
                 spare_bits: 0,
                 modified: 0,
             };

@@ -39,8 +39,7 @@ pub(super) fn build_path_table<'a>(paths: impl ExactSizeIterator<Item = &'a [u8]
 }
 
 /// Finds the pages that have Markdown, in order, each with its Markdown file: `x.md`, `x.html.md` or `x/index.md` for a
-/// page
-/// `x.html` or `x/index.html`. If there are several, the first one in this list counts.
+/// page `x.html` or `x/index.html`. If there are several, the first in this order is chosen.
 pub(super) fn find_markdown_pairs<'a>(
     paths: impl Iterator<Item = &'a [u8]>,
     find: impl Fn(&[u8]) -> Option<usize>,
@@ -50,7 +49,7 @@ pub(super) fn find_markdown_pairs<'a>(
         let Some(stem) = path.strip_suffix(b".md") else { continue };
         let page = |name: &[u8]| find(name).filter(|_| is_page(name));
         let joined = |end: &[u8]| page(&[stem, end].concat());
-        // The shorter the name, the more likely it is the general one.
+        // A lower rank is preferred: shorter names first.
         let (rank, page) = if let Some(page) = page(stem) {
             (1, page)
         } else if let Some(page) = joined(b".html").or_else(|| joined(b"/index.html")) {
@@ -79,7 +78,7 @@ mod tests {
         for (files, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (8, 16), (9, 32)] {
             assert_eq!(slot_count(files), expected, "{files}");
         }
-        // A hash that stores contain: with another bit order no stored index would match.
+        // Stored indexes contain these hashes: with another bit order no stored index would match.
         for (path, slot) in [("", 0xbfc1), ("a", 0x30c0), ("foobar", 0x2699)] {
             assert_eq!(first_slot(path.as_bytes(), 1 << 16), slot, "{path}");
         }

@@ -221,7 +221,7 @@ pub(super) mod test_versions {
                 crc: crc32fast::hash(text),
                 content,
                 compressed_crc: 0,
-                last_header_bit: 0,
+                last_block_bit: 0,
                 spare_bits: 0,
                 modified: 0,
             };

@@ -1,5 +1,6 @@
 //! A small file system for tests of a full disk: a tmpfs in a mount namespace that a helper process keeps open. Other
-//! processes reach it through the root of the helper process (`/proc/PID/root`). It ends with the helper process.
+//! processes reach it through the root of the helper process (`/proc/PID/root`). The file
+//! system is unmounted when the helper process ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -45,7 +46,7 @@ impl SmallDisk {
         SmallDisk { holder, root, _dir: dir }
     }
 
-    /// Returns the path of a file on it.
+    /// Returns the path of a file on the file system.
     pub fn path(&self, name: &str) -> PathBuf {
         self.root.join(name)
     }
@@ -56,7 +57,7 @@ impl SmallDisk {
         statistics.f_bavail * statistics.f_frsize
     }
 
-    /// Fills it until exactly `bytes` bytes are free.
+    /// Fills the file system until exactly `bytes` bytes are free.
     pub fn leave_free_bytes(&self, bytes: u64) {
         self.remove_fillers();
         let mut file = File::create(self.path("filler")).expect("there is space for a file name");
@@ -70,7 +71,7 @@ impl SmallDisk {
         assert_eq!(self.free_bytes(), bytes);
     }
 
-    /// Fills it to its last byte, also if another process writes at the same time.
+    /// Fills the file system to its last byte, also if another process writes at the same time.
     pub fn fill(&self) {
         self.remove_fillers();
         let mut file = File::create(self.path("filler")).expect("there is space for a file name");
@@ -96,7 +97,7 @@ impl SmallDisk {
         }
     }
 
-    /// Removes the files that fill it.
+    /// Removes the files that fill the file system.
     pub fn remove_fillers(&self) {
         let _ = std::fs::remove_file(self.path("filler"));
         let _ = std::fs::remove_dir_all(self.path("fillers"));

@@ -62,7 +62,7 @@ struct PartialResponse {
     has_ended: bool,
     /// The error code of a reset before the end of the response.
     reset: Option<u32>,
-    /// The error code of a reset behind the complete response.
+    /// The error code of a reset after the complete response.
     reset_after_end: Option<u32>,
     /// The increments of the stream's flow-control window that no test has read yet.
     granted: usize,
@@ -222,7 +222,7 @@ impl Http2Client {
         self.ping_acks
     }
 
-    /// The error code of a reset behind the complete response: the server reads no more of the request.
+    /// The error code of a reset after the complete response: the server reads no more of the request.
     pub fn reset_after_end(&self, stream: u32) -> Option<u32> {
         self.responses.get(&stream).and_then(|partial| partial.reset_after_end)
     }
@@ -279,7 +279,7 @@ impl Http2Client {
             RST_STREAM => {
                 let code = code(0);
                 let partial = self.responses.entry(stream).or_default();
-                // A reset behind a complete response means: send no more of the request (RFC 9113, 8.1).
+                // A reset after a complete response means: send no more of the request (RFC 9113, 8.1).
                 if partial.has_ended {
                     partial.reset_after_end = Some(code);
                 } else {
@@ -288,7 +288,7 @@ impl Http2Client {
             }
             HEADERS | CONTINUATION | DATA => {
                 let partial = self.responses.entry(stream).or_default();
-                assert!(!partial.has_ended, "a frame of type {kind} behind the end of stream {stream}");
+                assert!(!partial.has_ended, "a frame of type {kind} after the end of stream {stream}");
                 let mut rest = &payload[..];
                 if kind != CONTINUATION && flags & PADDED != 0 {
                     rest = &rest[1..rest.len() - usize::from(rest[0])];

@@ -108,7 +108,7 @@ impl Host {
             .set("network.idleTimeout", toml_string("5s"))
     }
 
-    /// Creates a host with this configuration behind `[store]` and `[server]`. `text` may begin with further keys of
+    /// Creates a host with this configuration after `[store]` and `[server]`. `text` may begin with further keys of
     /// `[server]`.
     pub fn configured(text: &str) -> Host {
         let host = Host { dir: temporary_folder(), settings: BTreeMap::new() };

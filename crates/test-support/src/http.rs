@@ -39,7 +39,7 @@ pub fn connect(address: &str) -> TcpStream {
 }
 
 /// Sends `bytes` on a new connection, leaves it open, and reads until the server closes it.
-pub fn raw(address: &str, bytes: &[u8]) -> Vec<u8> {
+pub fn send_bytes(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = connect(address);
     let _ = stream.write_all(bytes);
     let mut response = Vec::new();
@@ -65,7 +65,7 @@ pub fn request_and_close(address: &str, method: &str, target: &str, headers: &[&
     request(address, method, target, &[headers, &["Connection: close"]].concat())
 }
 
-/// Sends a request on a persistent connection and reads the response. Then it sends a second request: bytes behind the
+/// Sends a request on a persistent connection and reads the response. Then it sends a second request: bytes after the
 /// first response would be read as the beginning of the second one (RFC 9112, 6.3 and 9.3), which fails. `is_head`
 /// means that the request is a HEAD.
 #[track_caller]
@@ -79,7 +79,7 @@ pub fn exchange<S: Read + Write>(stream: S, request: &[u8], is_head: bool) -> Re
     }
     let remaining = connection.read_to_close();
     if !remaining.is_empty() {
-        assert!(!closes, "bytes behind the last response: {:?}", String::from_utf8_lossy(&remaining));
+        assert!(!closes, "bytes after the last response: {:?}", String::from_utf8_lossy(&remaining));
         parse(&remaining, false);
     }
     response
@@ -90,13 +90,13 @@ pub fn get(address: &str, target: &str) -> Response {
     request(address, "GET", target, &[])
 }
 
-/// Decodes a gzip body, which must have one member and nothing behind it.
+/// Decodes a gzip body, which must have one member and nothing after it.
 #[track_caller]
 pub fn gunzip(bytes: &[u8]) -> Vec<u8> {
     let mut decoder = flate2::bufread::GzDecoder::new(bytes);
     let mut out = Vec::new();
     decoder.read_to_end(&mut out).expect("a complete gzip member");
-    assert!(decoder.into_inner().is_empty(), "bytes behind the gzip member");
+    assert!(decoder.into_inner().is_empty(), "bytes after the gzip member");
     out
 }
 
@@ -226,7 +226,7 @@ pub fn parse(bytes: &[u8], is_head: bool) -> Response {
         .collect();
     let response = Response { status, headers, body: bytes[end + 4..].to_vec() };
     if is_head || matches!(status, 204 | 304) {
-        assert!(response.body.is_empty(), "bytes behind the head of a response without a body: {response:?}");
+        assert!(response.body.is_empty(), "bytes after the head of a response without a body: {response:?}");
     } else if let Some(length) = response.header("content-length") {
         assert_eq!(response.body.len().to_string(), length, "body and Content-Length differ: {text}");
     }

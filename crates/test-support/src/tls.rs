@@ -1,4 +1,4 @@
-//! A private certificate authority, an upstream with a certificate of it, and a client that trusts it.
+//! A private certificate authority, an upstream with a certificate from this authority, and a client that trusts it.
 
 use std::io;
 use std::net::TcpStream;
@@ -51,7 +51,7 @@ impl CertificateAuthority {
 
     /// Starts an upstream over TLS with a certificate for this name.
     pub fn upstream(&self, name: &str, bundle: Vec<u8>) -> Upstream {
-        let upstream = Upstream::build(bundle, "https", self.wrap(&[name]));
+        let upstream = Upstream::build(bundle, "https", self.server_stream_wrapper(&[name]));
         upstream.open();
         upstream
     }
@@ -64,7 +64,7 @@ impl CertificateAuthority {
     }
 
     /// Returns a wrapper for the server side of TLS, with a certificate for these names.
-    pub fn wrap(&self, names: &[&str]) -> StreamWrapper {
+    pub fn server_stream_wrapper(&self, names: &[&str]) -> StreamWrapper {
         tls_wrapper(&self.issue(names))
     }
 

@@ -28,7 +28,7 @@ pub(super) const SERVER: Section = Section {
             name: "server.slashes",
             value_type: ValueType::Word(&["auto", "serve", "redirect"]),
             default: "\"auto\"",
-            help: "the response at the other addresses of a page",
+            help: "the response at an address of a page that is not its canonical one",
             comment: "The response at the several addresses of a page: \"serve\" serves the page at each, \
                       \"redirect\" redirects to the one at which relative links work, \"auto\" decides by \
                       the site.",
@@ -46,10 +46,10 @@ pub(super) const SERVER: Section = Section {
             name: "server.heldBytes",
             value_type: ANY_SIZE,
             default: "\"64MiB\"",
-            help: "further memory for unread responses: inflated pages, parts of them, decoders",
-            comment: "Further memory for responses that clients have not read yet: inflated pages and \
-                      parts of them, in total. Beyond it, pages are inflated in smaller pieces, as \
-                      clients read them.",
+            help: "memory besides `server.identityCache` for responses that clients have not read yet",
+            comment: "Memory, besides identityCache, for responses that clients have not read yet: \
+                      inflated pages and parts of them, in total. Beyond it, pages are inflated in \
+                      smaller pieces, as clients read them.",
             ..KEY
         },
         ConfigKey {
@@ -107,10 +107,11 @@ pub(super) const SERVER: Section = Section {
                 "unsafe-url",
             ]),
             default: "\"strict-origin-when-cross-origin\"",
-            help: "what other sites learn of the page a reader comes from",
-            comment: "What other sites learn of the page that a reader comes from; \"off\" leaves it to \
-                      the browser. If these two keys are not set, the same values apply, but a bundle's \
-                      _headers may change them (for frames: only forbid them altogether).",
+            help: "the Referrer-Policy: how much of a page's address other sites get",
+            comment: "The Referrer-Policy: how much of the address of a page other sites get when a \
+                      reader leaves it; \"off\" leaves that to the browser. If frames or \
+                      referrerPolicy is not set, its default applies, but a bundle's _headers may \
+                      change it (frames: only to forbid them altogether).",
             ..KEY
         },
         ConfigKey {
@@ -127,10 +128,10 @@ pub(super) const SERVER: Section = Section {
             name: "server.http2",
             value_type: ValueType::Word(&["own", "hyper", "off"]),
             default: "\"own\"",
-            help: "what serves HTTP/2: docwharf itself, the library hyper, or nothing (HTTP/1.1 only)",
-            comment: "What serves HTTP/2: \"own\" (docwharf's own implementation), \"hyper\" (that of the \
-                      library hyper, in case of a fault in docwharf's own; slower, and with its limits \
-                      instead of those in SECURITY.md), or \"off\" (HTTP/1.1 only).",
+            help: "implementation of HTTP/2: docwharf's own, that of the library hyper, or none (HTTP/1.1 only)",
+            comment: "The implementation of HTTP/2: \"own\" (docwharf's), \"hyper\" (that of the \
+                      library hyper, in case of a fault in docwharf's own; slower, and with its \
+                      limits instead of those in SECURITY.md), or \"off\" (HTTP/1.1 only).",
             ..KEY
         },
         ConfigKey {
@@ -174,7 +175,7 @@ pub(super) const TLS: Section = Section {
             name: "tls.keyFile",
             value_type: ValueType::Path,
             example: "\"tls/privkey.pem\"",
-            help: "its key, PEM; else the systemd credential `tls-key`",
+            help: "the certificate's private key, PEM; else the systemd credential `tls-key`",
             ..KEY
         },
         ConfigKey {
@@ -216,9 +217,9 @@ pub(super) const ACCESS: Section = Section {
             value_type: ValueType::Text,
             example: "\"X-Forwarded-User\"",
             help: "the header field in which a trusted proxy names the user who has signed in",
-            comment: "The header field in which a proxy names the user who has signed in. It counts only \
-                      from server.trustedProxies. The proxy must remove it from the requests of clients. \
-                      If both keys are set, both conditions must hold. No default.",
+            comment: "The header field in which a proxy names the user who has signed in. It is used \
+                      only from server.trustedProxies. The proxy must remove it from the requests of \
+                      clients. If access.allow is set, too, both conditions must hold. No default.",
             ..KEY
         },
         ConfigKey {
@@ -236,8 +237,8 @@ pub(super) const ACCESS: Section = Section {
             value_type: ValueType::Path,
             example: "\"/var/log/docwharf/access.log\"",
             help: "the file of the access log, instead of stdout",
-            comment: "The file of the access log; SIGHUP opens it again. Default: the standard output, \
-                      after the addresses.",
+            comment: "The file of the access log; SIGHUP opens it again. Default: the standard \
+                      output, after the lines with the URLs that docwharf prints at its start.",
             ..KEY
         },
         ConfigKey {
@@ -268,7 +269,7 @@ pub(super) const ADMIN: Section = Section {
             name: "admin.hosts",
             value_type: ValueType::Texts,
             example: "[\"docs-admin.example.com\"]",
-            help: "names of that listener besides IP addresses, `localhost` and the machine's name",
+            help: "host names of `admin.listen` besides IP addresses, `localhost` and the machine's name",
             comment: "A request must be addressed to an IP address, to localhost, to the machine's name, \
                       or to one of these names. Other requests get 421, except those for /livez, /readyz \
                       and /metrics. A page whose own name resolves here (DNS rebinding) therefore cannot \

@@ -76,9 +76,9 @@ pub(super) const API: Section = Section {
             name: "api.keyFile",
             value_type: ValueType::Path,
             example: "\"api-key\"",
-            help: "the admin key; else `$DOCWHARF_API_KEY`, else the systemd credential `api-key`",
-            comment: "The file with the admin key; it is read again when it changes. Without it: \
-                      $DOCWHARF_API_KEY, then the systemd credential api-key.",
+            help: "the API key; else `$DOCWHARF_API_KEY`, else the systemd credential `api-key`",
+            comment: "The file with the API key; docwharf reads the file again when the file \
+                      changes. Without it: $DOCWHARF_API_KEY, then the systemd credential api-key.",
             ..KEY
         },
         ConfigKey {

@@ -31,7 +31,7 @@ pub(super) const STORE: Section = Section {
             name: "store.minFree",
             value_type: ANY_SIZE,
             example: "\"1GiB\"",
-            help: "space that must stay free on their file system",
+            help: "space that must stay free on the store's file system",
             comment: "The space that must stay free on the store's file system. Unprotected versions are \
                       removed, the oldest first, if that makes enough space. Otherwise the sync fails, \
                       and the site stays as it is. No default.",

@@ -50,7 +50,7 @@ const TLS: Section = Section {
             name: "tls.keyFile",
             value_type: ValueType::Path,
             example: "\"tls.key\"",
-            help: "its key, PEM",
+            help: "the certificate's private key, PEM",
             ..KEY
         },
         ConfigKey {

@@ -89,7 +89,7 @@ pub(super) fn check_limits(checker: &mut ValueChecker<'_>) -> OriginLimits {
     limits.unwrap_or_else(|exceeded| {
         for resource in exceeded {
             let key = resource.key();
-            let message = format!("it is more than the limit of all organizations together (limits.total.{key})");
+            let message = format!("the value is more than limits.total.{key}, the limit of all organizations together");
             checker.value::<()>(&format!("{}.{key}", ORGANIZATION_LIMITS.name), |_| Err(message));
         }
         OriginLimits::default()

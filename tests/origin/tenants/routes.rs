@@ -8,7 +8,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::management_api::{TWO_ORGANIZATIONS, deploy, wait_for_deployment};
-use support::http::{Response, get, parse, raw};
+use support::http::{Response, get, parse, send_bytes};
 use support::test_origin::{TestOrigin, error_message, json_body, repository};
 use support::write_site;
 
@@ -110,7 +110,7 @@ impl RouteCase<'_> {
             self.target(id),
             body.len()
         );
-        parse(&raw(origin.address(), text.as_bytes()), method == "HEAD")
+        parse(&send_bytes(origin.address(), text.as_bytes()), method == "HEAD")
     }
 
     /// Asserts that a request is refused without a valid key, and without the scope, whatever the id.
@@ -308,7 +308,7 @@ fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
         for (target, without_key, with_key) in cases {
             let send = |method: &str, field: &str| {
                 let text = format!("{method} {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{field}\r\n");
-                parse(&raw(address, text.as_bytes()), method == "HEAD")
+                parse(&send_bytes(address, text.as_bytes()), method == "HEAD")
             };
             let without_key_response = send("GET", "");
             assert_eq!(without_key_response.status, *without_key, "{target}: {}", without_key_response.text());

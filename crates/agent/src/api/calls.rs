@@ -32,7 +32,7 @@ impl ApiCall {
 
     /// Returns advice for a person about this failure, to be appended to its message; empty if there is none.
     pub fn advice(self, request_error: &RequestError) -> String {
-        let hint = match request_error.cause {
+        let advice = match request_error.cause {
             RequestErrorCause::Status(401) => unauthorized_advice(request_error),
             RequestErrorCause::Status(403) => self.forbidden_advice(request_error),
             RequestErrorCause::Status(400 | 422) => match self {
@@ -48,14 +48,18 @@ impl ApiCall {
                 ApiCall::Deployment => "there is no such deployment, or its state is at another api.statusPath",
             },
             RequestErrorCause::Status(409) => "the upstream is not in the expected state; try again later",
-            _ if request_error.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) => "try again then",
+            _ if request_error.retry_after.is_some_and(|wait| wait > MAX_SYNC_RETRY_AFTER) => {
+                "try again after that time"
+            }
             RequestErrorCause::Status(429) => match self {
                 ApiCall::Preview => "an organization may start 5 previews a minute: try again later",
                 ApiCall::Searches => "an organization may request analytics 100 times an hour: try again later",
                 _ => "too many requests: try again later",
             },
             RequestErrorCause::NotConnected => "check api.baseUrl, the network and proxies",
-            RequestErrorCause::Unreadable => "the server at api.baseUrl does not speak the management API",
+            RequestErrorCause::Unreadable => {
+                "the server at api.baseUrl did not return a response of the management API"
+            }
             RequestErrorCause::NoResponse | RequestErrorCause::Status(500..) => {
                 "the upstream has trouble; try again later"
             }
@@ -65,7 +69,7 @@ impl ApiCall {
             | RequestErrorCause::Disk
             | RequestErrorCause::Status(_) => return String::new(),
         };
-        if hint.is_empty() { String::new() } else { format!("; {hint}") }
+        if advice.is_empty() { String::new() } else { format!("; {advice}") }
     }
 
     fn forbidden_advice(self, request_error: &RequestError) -> &'static str {
@@ -119,14 +123,14 @@ mod tests {
     // Regression: the advice after a 401 repeated what the upstream's message had already said about the key.
     #[test]
     fn what_the_upstream_says_of_a_key_is_not_said_twice() {
-        for (message, hint) in [
+        for (message, advice) in [
             ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
             ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
             ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
         ] {
             assert_eq!(
                 ApiCall::Start.advice(&RequestError::new(RequestErrorCause::Status(401), message)),
-                hint,
+                advice,
                 "{message}"
             );
         }
@@ -141,13 +145,13 @@ mod tests {
         assert_eq!(ALL.map(ApiCall::kind), calls);
     }
 
-    /// Checks the hints of all calls for one failure: a part of each, in the order of [`ALL`].
-    fn assert_hints(request_error: &RequestError, parts: [&str; 6]) {
+    /// Checks the advice of all calls for one failure: a part of each, in the order of [`ALL`].
+    fn assert_advice(request_error: &RequestError, parts: [&str; 6]) {
         for (call, part) in ALL.into_iter().zip(parts) {
-            let hint = call.advice(request_error);
+            let advice = call.advice(request_error);
             let is_expected =
-                if part.is_empty() { hint.is_empty() } else { hint.starts_with("; ") && hint.contains(part) };
-            assert!(is_expected, "{call:?} {request_error}: {hint:?} has no {part:?}");
+                if part.is_empty() { advice.is_empty() } else { advice.starts_with("; ") && advice.contains(part) };
+            assert!(is_expected, "{call:?} {request_error}: {advice:?} has no {part:?}");
         }
     }
 
@@ -165,7 +169,7 @@ mod tests {
             (402, [""; 6]),
             (405, [""; 6]),
         ] {
-            assert_hints(&status(code, "x"), parts);
+            assert_advice(&status(code, "x"), parts);
         }
         for (words, parts) in [
             (
@@ -196,23 +200,25 @@ mod tests {
                 ],
             ),
         ] {
-            assert_hints(&status(403, words), parts);
+            assert_advice(&status(403, words), parts);
         }
         for (cause, part) in [
             (RequestErrorCause::NotConnected, "proxies"),
-            (RequestErrorCause::Unreadable, "does not speak"),
+            (RequestErrorCause::Unreadable, "did not return a response"),
             (RequestErrorCause::NoResponse, "has trouble"),
             (RequestErrorCause::Tls, ""),
             (RequestErrorCause::RefusedRedirect, ""),
             (RequestErrorCause::TooLarge, ""),
             (RequestErrorCause::Disk, ""),
         ] {
-            assert_hints(&RequestError::new(cause, "x"), [part; 6]);
+            assert_advice(&RequestError::new(cause, "x"), [part; 6]);
         }
-        for (code, wait, part) in [(503, 60, "has trouble"), (503, 61, "try again then"), (409, 61, "expected state")] {
+        for (code, wait, part) in
+            [(503, 60, "has trouble"), (503, 61, "try again after that time"), (409, 61, "expected state")]
+        {
             let mut request_error = status(code, "x");
             request_error.retry_after = Some(std::time::Duration::from_secs(wait));
-            assert_hints(&request_error, [part; 6]);
+            assert_advice(&request_error, [part; 6]);
         }
     }
 }

@@ -49,8 +49,8 @@ pub struct ExpectedBundle<'a> {
     pub path: PathBuf,
     /// Directory of the file, and its name there.
     pub directory_entry: (&'a Directory, &'static str),
-    /// How many bytes of the file can be read.
-    pub growth: &'a Arc<WriteProgress>,
+    /// The number of bytes of the file that can be read.
+    pub write_progress: &'a Arc<WriteProgress>,
 }
 
 /// Frees disk space for a bundle that is about to be received, or fails.

@@ -19,7 +19,7 @@ use super::content_range::ContentRange;
 use super::partial_bundle::PartialBundle;
 use super::response_headers::{content_length, strong_validator, text, validator};
 
-/// Number of new bytes after which attempts are counted from zero.
+/// After this many new bytes, the number of attempts is reset.
 const PROGRESS_BYTES: u64 = 1024 * 1024;
 /// Number of bytes after which free space is checked again, for a bundle of unknown length.
 const SPACE_CHECK_BYTES: u64 = 4 * 1024 * 1024;
@@ -60,7 +60,7 @@ pub struct Download {
     is_304_ambiguous: bool,
     /// The largest length that any attempt has reached: bytes that are received again are no progress.
     max_len: u64,
-    /// The value of `max_len` when attempts were last counted from zero.
+    /// The value of `max_len` when the number of attempts was last reset.
     len_at_reset: u64,
 }
 
@@ -98,8 +98,9 @@ impl Download {
         }
     }
 
-    /// Whether enough bytes have arrived, since the last call that returned true, to count attempts from zero.
-    pub fn has_progressed(&mut self) -> bool {
+    /// Returns whether 1 MiB of new bytes has arrived since the last call that returned true. The caller then resets
+    /// the number of attempts.
+    pub fn take_progress(&mut self) -> bool {
         let has_progressed = self.max_len >= self.len_at_reset + PROGRESS_BYTES;
         if has_progressed {
             self.len_at_reset = self.max_len;
@@ -216,8 +217,8 @@ impl Download {
         (!etags.is_empty() && !self.is_304_ambiguous).then(|| etags.join(", "))
     }
 
-    /// The known bundle that a 304 means. A server must repeat the entity tag (RFC 9110, 15.4.5), possibly as a weak
-    /// one. Without the tag, the response is unambiguous only if the request named one bundle.
+    /// Finds the known bundle to which a 304 refers. A server must repeat the entity tag (RFC 9110, 15.4.5), possibly
+    /// as a weak one. Without the tag, the response is unambiguous only if the request named one bundle.
     fn find_unmodified(&self, headers: &HeaderMap) -> Option<&BundleValidator> {
         let Some(etag) = text(headers, ETAG) else {
             let mut known = self.known_with_etag();
@@ -296,7 +297,7 @@ impl Download {
             remaining,
             path: self.received_part.path(),
             directory_entry: self.received_part.directory_entry(),
-            growth: self.received_part.growth(),
+            write_progress: self.received_part.write_progress(),
         }
     }
 

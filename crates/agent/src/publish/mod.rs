@@ -16,8 +16,8 @@
 //! A file that has not changed since an earlier directory is hard-linked, not written. The other server may have write
 //! access as well, so a file to link must have the expected owner, mode, size and time, and is then read and compared
 //! with its digest: a change made in one directory is not copied to the next. Only a file with the same path is linked,
-//! because the modification time of a file is the time since which its path has this content; servers such as nginx
-//! derive entity tags from it.
+//! because the modification time of a file is the time at which its path got this content; servers such as nginx derive
+//! entity tags from it.
 //!
 //! Directories that are not in the record, and all other files in the directory, are never changed.
 
@@ -62,7 +62,7 @@ pub fn publish_version(
     let now = now_unix_seconds();
     let current = directory.current_version()?;
     let mut record = directory.record()?;
-    record.correct(current, now, |id| directory.has_version(id));
+    record.reconcile_with_disk(current, now, |id| directory.has_version(id));
     let mut outcome = PublishOutcome::default();
     let is_trusted = check == PublishCheck::TrustRecord && current == Some(id);
     if !(record.has_directory_with_modes(id, settings.modes) && (is_trusted || directory.is_complete(version))) {

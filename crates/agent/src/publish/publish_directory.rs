@@ -306,13 +306,13 @@ mod tests {
         assert!(message().contains(record::RECORD_FILE), "{}", message());
         fs::remove_file(&path).unwrap();
         pipe(&path);
-        assert!(message().contains("a regular file is needed"), "{}", message());
+        assert!(message().contains("expected a regular file"), "{}", message());
         drop(directory);
         let lock = settings.directory.join(LOCK_FILE);
         fs::remove_file(&lock).unwrap();
         pipe(&lock);
         let refused = PublishDirectory::open(&settings).err().map(|error| ErrorChain(&error).to_string());
-        assert!(refused.unwrap().contains("a regular file is needed"));
+        assert!(refused.unwrap().contains("expected a regular file"));
     }
 
     fn pipe(path: &Path) {

@@ -73,7 +73,12 @@ impl PublishRecord {
 
     /// Corrects the record after changes that it does not have: a crash may have happened between replacing the link
     /// and writing the record, a person may have removed directories, and the clock may have been set back.
-    pub(super) fn correct(&mut self, current: Option<VersionId>, now: i64, exists: impl Fn(VersionId) -> bool) {
+    pub(super) fn reconcile_with_disk(
+        &mut self,
+        current: Option<VersionId>,
+        now: i64,
+        exists: impl Fn(VersionId) -> bool,
+    ) {
         self.directories.retain(|&id, _| exists(id));
         for (&id, directory) in &mut self.directories {
             directory.replaced = match directory.replaced_at() {
@@ -154,7 +159,7 @@ mod tests {
         let (mut record, mut now, mut current) = (PublishRecord::default(), 0, None);
         for &n in versions {
             now += HOUR;
-            record.correct(current, now, |_| true);
+            record.reconcile_with_disk(current, now, |_| true);
             record.add(id(n), MODES, false, now);
             record.set_current(id(n), current, now);
             current = Some(id(n));
@@ -183,13 +188,13 @@ mod tests {
         let (mut record, now) = record_after(&[1, 2, 3]);
         record.add(id(4), MODES, false, now);
         // The link already leads to 4, but the record does not have that.
-        record.correct(Some(id(4)), now, |_| true);
+        record.reconcile_with_disk(Some(id(4)), now, |_| true);
         assert!(!record.unneeded(id(4), now + HOUR).contains(&id(4)));
         assert!(record.directories[&id(3)].replaced.is_some());
         // The times of replacement are in the future now.
-        record.correct(Some(id(4)), now - 100 * HOUR, |_| true);
+        record.reconcile_with_disk(Some(id(4)), now - 100 * HOUR, |_| true);
         assert_eq!(record.directories[&id(1)].replaced, Some(format_unix_seconds(now - 100 * HOUR)));
-        record.correct(Some(id(4)), now, |other| other == id(4));
+        record.reconcile_with_disk(Some(id(4)), now, |other| other == id(4));
         assert!(!record.has_directory(id(1)));
     }
 }

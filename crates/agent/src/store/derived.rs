@@ -84,7 +84,7 @@ impl StoreWriter {
         let folder = derived.ensure_directory(&name, 0o755).map_err(StoreError::io("make", &dir))?;
         let fill = |file: &File| {
             // Before it is filled: after a kill the service, which may not be root, must be able to remove it.
-            self.hand_over();
+            self.change_owner_to_store_owner();
             fill(file)
         };
         let written = folder.replace_file(kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)));
@@ -96,7 +96,7 @@ impl StoreWriter {
             let _ = derived.remove_directory(&name);
         }
         // At once: a daemon may be killed before its `StoreWriter` is dropped.
-        self.hand_over();
+        self.change_owner_to_store_owner();
         written
     }
 

@@ -60,7 +60,7 @@ impl StoreWriter {
             match parent.create_directory(&name, 0o755) {
                 Ok(directory) => {
                     // At once: after a kill the service, which may not be root, must be able to remove it.
-                    self.hand_over();
+                    self.change_owner_to_store_owner();
                     return Ok(IncomingVersion { parent, name, directory });
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => n += 1,

@@ -112,7 +112,7 @@ pub enum StoreError {
         min_free: u64,
     },
     /// The bundle and the versions that must stay are larger than `store.maxBytes`.
-    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise it, or remove labels or a hold that are not needed", path.display(), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
+    #[error("no space in the store {}: {} of the bundle and {} of versions that must stay are more than store.maxBytes ({}); raise store.maxBytes, or remove labels or a hold that are not needed", path.display(), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
     OverMaxBytes {
         /// The store's directory.
         path: PathBuf,
@@ -124,7 +124,7 @@ pub enum StoreError {
         max_bytes: u64,
     },
     /// The bundle would fit, but removed versions are still being sent to readers.
-    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise it", path.display(), format_size(*.mapped), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
+    #[error("no space in the store {}: {} of removed versions are still being sent to readers, and with {} of the bundle and {} of versions that must stay that is more than store.maxBytes ({}); try again when they have been sent, or raise store.maxBytes", path.display(), format_size(*.mapped), format_size(*.needed), format_size(*.protected), format_size(*.max_bytes))]
     RemovedVersionsInUse {
         /// The store's directory.
         path: PathBuf,

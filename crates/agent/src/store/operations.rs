@@ -131,7 +131,7 @@ pub trait StoreOperations {
                 Err(error) => return Err(error),
             };
             if let Some(before) = &before {
-                record.adopt_decisions(before);
+                record.copy_decisions(before);
             }
             let result = decide(record);
             if before.as_ref() != Some(record) {

@@ -13,24 +13,24 @@ use docwharf_base::directory::Directory;
 /// Depth of directories in a store: `receipts/<id>/`.
 const DEPTH: usize = 2;
 
-/// Changes the owner of the files that root has created in the store `root` to the owner of the store. Does nothing for
-/// a process that is not root, nor in a store that root owns.
-pub(super) fn hand_over(root: &Directory) -> io::Result<()> {
+/// Changes the owner of the files that root has created in this store to the owner of the store. Does nothing for a
+/// process that is not root, nor in a store that root owns.
+pub(super) fn change_owner_to_store_owner(store_directory: &Directory) -> io::Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
-    let metadata = root.metadata()?;
+    let metadata = store_directory.metadata()?;
     let owner = (Uid::from_raw(metadata.uid()), Gid::from_raw(metadata.gid()));
-    if owner.0.is_root() { Ok(()) } else { change_owner(root.as_fd(), owner, DEPTH) }
+    if owner.0.is_root() { Ok(()) } else { change_owner(store_directory.as_fd(), owner, DEPTH) }
 }
 
 /// Removes all permissions of other users from a directory of the store: a user who can open a version can lock it, and
 /// a site may be meant for some readers only. Only the owner can do so, and only where the file system has such modes.
-pub(super) fn remove_access_of_others(folder: &Directory) {
-    let Ok(metadata) = folder.metadata() else { return };
+pub(super) fn remove_access_of_others(directory: &Directory) {
+    let Ok(metadata) = directory.metadata() else { return };
     let (mode, others) = (metadata.mode() & 0o7777, 0o007);
     if metadata.uid() == geteuid().as_raw() && mode & others != 0 {
-        let _ = folder.set_mode(mode & !others);
+        let _ = directory.set_mode(mode & !others);
     }
 }
 
@@ -118,11 +118,11 @@ mod tests {
         symlink(&elsewhere, store.join("versions")).unwrap();
         symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
         let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
-        hand_over(&Directory::open(&store).unwrap()).unwrap();
+        change_owner_to_store_owner(&Directory::open(&store).unwrap()).unwrap();
         assert_eq!(owner(&store.join("state.json")), 0, "files in a store that root owns keep their owner");
         chown(&store, Some(4711), Some(4711)).unwrap();
         lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
-        hand_over(&Directory::open(&store).unwrap()).unwrap();
+        change_owner_to_store_owner(&Directory::open(&store).unwrap()).unwrap();
         for name in ["receipts", "receipts/one", "receipts/one/1.json", "derived/one/csp", "state.json"] {
             assert_eq!(owner(&store.join(name)), 4711, "{name}");
         }

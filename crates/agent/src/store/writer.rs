@@ -55,7 +55,7 @@ impl fmt::Debug for LeaseCallback {
 impl Drop for StoreWriter {
     fn drop(&mut self) {
         // Before the lock is released, so that no other process writes meanwhile.
-        self.hand_over();
+        self.change_owner_to_store_owner();
     }
 }
 
@@ -144,8 +144,8 @@ impl StoreWriter {
     }
 
     /// Changes the owner of files that root has written into another user's store to that user.
-    pub(super) fn hand_over(&self) {
-        if let Err(error) = self.store.directory().and_then(owner::hand_over) {
+    pub(super) fn change_owner_to_store_owner(&self) {
+        if let Err(error) = self.store.directory().and_then(owner::change_owner_to_store_owner) {
             tracing::warn!("cannot change the owner of new files in {}: {error}", self.store.root.display());
         }
     }

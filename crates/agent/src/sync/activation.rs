@@ -1,4 +1,4 @@
-//! The end of a sync: activates the version that is due, and prunes.
+//! The end of a sync: activates the target version, and prunes.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct SyncReport {
     /// The reason why no probe could be read, so that changes are not detected.
     pub unreadable_probes: Option<String>,
     /// A short description of what the check of the source found.
-    pub saw: Option<String>,
+    pub check_summary: Option<String>,
     /// Whether the gate has refused a version, and has not refused it before.
     pub is_new_refusal: bool,
 }
@@ -37,13 +37,13 @@ impl SyncReport {
             ingested: None,
             too_early: None,
             unreadable_probes: None,
-            saw: None,
+            check_summary: None,
             is_new_refusal: false,
         }
     }
 }
 
-/// Activates the version that is due, and prunes. `found` is the version of the source.
+/// Activates the target version, and prunes. `found` is the version of the source.
 pub fn activate_and_prune<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
@@ -60,9 +60,9 @@ pub fn activate_and_prune<W: SealOperations>(
     }
     let decision = decision?;
     let intent = &(request.in_force)();
-    note_decision(store, request.who, &decision);
+    note_decision(store, request.author, &decision);
     // Also if nothing was fetched: an earlier process may have been killed between a commit and its pruning.
-    let is_any_removed = prune(store, record, intent, request.who);
+    let is_any_removed = prune(store, record, intent, request.author);
     if ingested.is_some() || is_any_removed {
         disk_space::warn_if_over(store, &intent.space_limits);
     }
@@ -246,7 +246,7 @@ mod tests {
                 ..intent.clone()
             };
             let request =
-                ActivationRequest { who: "me", force: false, is_cancelled: NEVER_CANCELLED, in_force: &in_force };
+                ActivationRequest { author: "me", force: false, is_cancelled: NEVER_CANCELLED, in_force: &in_force };
             let report = activate_and_prune(&writer, &mut record, request, found.map(id), None).unwrap();
             let pruned = writer.history().unwrap().iter().filter(|event| event.what == "pruned").count();
             assert_eq!(pruned, 4 - writer.versions().unwrap().len(), "each removed version is in history");

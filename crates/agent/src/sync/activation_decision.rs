@@ -1,5 +1,5 @@
-//! The decision whether the version that is due becomes active. It depends on the hold, the pin, the gate and the
-//! activation mode.
+//! The decision whether the target version (`StoreRecord::target_version`) becomes active. It depends on the hold, the
+//! pin, the gate and the activation mode.
 
 use crate::store::operations::StoreOperations;
 use crate::store::record::{GateVerdict, StoreRecord};
@@ -10,7 +10,7 @@ use super::seal_operations::SealOperations;
 use super::waiting::{WaitingReason, WaitingVersion, next_step_hint};
 use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome};
 
-/// The decision about the version that is due.
+/// The decision about the target version.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ActivationDecision {
     /// The version is active already, or there is none.
@@ -27,8 +27,8 @@ pub(super) enum ActivationDecision {
 #[derive(Clone, Copy)]
 pub struct ActivationRequest<'a> {
     /// The user or process that sends the request, for history.
-    pub who: &'a str,
-    /// Whether the version that is due becomes active without the gate.
+    pub author: &'a str,
+    /// Whether the version becomes active although the gate refuses it.
     pub force: bool,
     /// Returns true once the request is cancelled.
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
@@ -39,20 +39,20 @@ pub struct ActivationRequest<'a> {
 /// The `is_cancelled` of a request that is never cancelled.
 pub(super) const NEVER_CANCELLED: &(dyn Fn() -> bool + Sync) = &|| false;
 
-/// A step towards a decision.
-pub(super) enum DecisionStep {
+/// The result of one step of a decision.
+pub(super) enum StepResult {
     Done(ActivationDecision),
     /// The gate has to evaluate this version against this active one; with its previous verdict.
     CheckGate(VersionId, Option<VersionId>, Option<GateVerdict>),
 }
 
-/// Decides about the version that is due. `apply` lets a step read and change the record while no other thread does.
+/// Decides about the target version. `apply` lets a step read and change the record while no other thread does.
 /// The gate is evaluated between steps, because reading pages takes time and people's commands must not wait for it. A
 /// cancelled request ends with [`SyncError::Interrupted`] and without a decision.
 pub(super) fn decide<W: SealOperations>(
     store: &W,
     request: ActivationRequest<'_>,
-    mut apply: impl FnMut(&mut dyn FnMut(&mut StoreRecord) -> DecisionStep) -> Result<DecisionStep, SyncError>,
+    mut apply: impl FnMut(&mut dyn FnMut(&mut StoreRecord) -> StepResult) -> Result<StepResult, SyncError>,
 ) -> Result<ActivationDecision, SyncError> {
     let mut verdict = None;
     loop {
@@ -60,46 +60,48 @@ pub(super) fn decide<W: SealOperations>(
         // The configuration is read under the lock: a pin that is set in between must not be ignored.
         let step = apply(&mut |record| {
             let intent = intent_in_force.insert((request.in_force)());
-            step(record, intent, request.force, verdict.take(), store.now(), |id| store.has_undamaged(id))
+            decide_target_version(record, intent, request.force, verdict.take(), store.now(), |id| {
+                store.has_undamaged(id)
+            })
         })?;
         match (step, intent_in_force) {
-            (DecisionStep::Done(decision), _) => return Ok(decision),
-            // Opening a version may take time, too.
-            (DecisionStep::CheckGate(id, active, before), Some(intent)) if !(request.is_cancelled)() => {
+            (StepResult::Done(decision), _) => return Ok(decision),
+            // The request may have been cancelled meanwhile; no version is opened then.
+            (StepResult::CheckGate(id, active, before), Some(intent)) if !(request.is_cancelled)() => {
                 verdict = Some(store.check_gate(&intent, id, active, before.as_ref(), request.is_cancelled)?);
             }
-            (DecisionStep::CheckGate(..), _) => return Err(SyncError::Interrupted),
+            (StepResult::CheckGate(..), _) => return Err(SyncError::Interrupted),
         }
     }
 }
 
-/// Makes the version that is due active, unless a person or the gate has to decide. `verdict` is the gate's verdict on
+/// Makes the target version active, unless a person or the gate has to decide. `verdict` is the gate's verdict on
 /// it, if it has just been evaluated.
-fn step(
+fn decide_target_version(
     record: &mut StoreRecord,
     intent: &SyncIntent,
     force: bool,
     verdict: Option<GateVerdict>,
     now: i64,
     has: impl Fn(VersionId) -> bool,
-) -> DecisionStep {
+) -> StepResult {
     let result = |verdict: Option<&GateVerdict>| verdict.map(|verdict| (verdict.version, verdict.refused.clone()));
     let is_new_result = verdict.is_some() && result(verdict.as_ref()) != result(record.gate.as_ref());
     if verdict.is_some() {
         record.gate = verdict;
     }
-    let due = record.due_version(intent.pin.as_ref().map(VersionLabel::as_str));
+    let due = record.target_version(intent.pin.as_ref().map(VersionLabel::as_str));
     let Some(id) = due.filter(|&id| record.active != Some(id) && has(id)) else {
-        return DecisionStep::Done(ActivationDecision::Unchanged);
+        return StepResult::Done(ActivationDecision::Unchanged);
     };
     let mut refused = None;
     if !intent.gate.is_off() {
         match record.gate.as_ref().filter(|verdict| intent.gate.covers(verdict, id, record.active)) {
             Some(verdict) => refused.clone_from(&verdict.refused),
-            None => return DecisionStep::CheckGate(id, record.active, record.gate.clone()),
+            None => return StepResult::CheckGate(id, record.active, record.gate.clone()),
         }
     }
-    DecisionStep::Done(match refused {
+    StepResult::Done(match refused {
         _ if intent.activation == ActivationMode::Manual => ActivationDecision::Staged(id),
         Some(why) if !force => ActivationDecision::Refused(id, why, is_new_result),
         refused => {
@@ -181,9 +183,9 @@ mod tests {
         force: bool,
         verdict: Option<GateVerdict>,
     ) -> Option<ActivationDecision> {
-        match step(record, intent, force, verdict, 0, |_| true) {
-            DecisionStep::Done(decision) => Some(decision),
-            DecisionStep::CheckGate(..) => None,
+        match decide_target_version(record, intent, force, verdict, 0, |_| true) {
+            StepResult::Done(decision) => Some(decision),
+            StepResult::CheckGate(..) => None,
         }
     }
 
@@ -260,10 +262,11 @@ mod tests {
     #[test]
     fn what_is_not_whole_is_not_activated_and_the_version_before_is_told_from_the_verdict() {
         let mut record = record();
-        let missing = step(&mut record, &intent(false, false), true, None, 0, |_| false);
-        assert!(matches!(missing, DecisionStep::Done(ActivationDecision::Unchanged)) && record.active == Some(id(1)));
+        let missing = decide_target_version(&mut record, &intent(false, false), true, None, 0, |_| false);
+        assert!(matches!(missing, StepResult::Done(ActivationDecision::Unchanged)) && record.active == Some(id(1)));
         let gated = intent(false, true);
-        let DecisionStep::CheckGate(version, against, before) = step(&mut record, &gated, true, None, 0, |_| true)
+        let StepResult::CheckGate(version, against, before) =
+            decide_target_version(&mut record, &gated, true, None, 0, |_| true)
         else {
             panic!("the gate is evaluated even with force")
         };

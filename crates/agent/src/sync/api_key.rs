@@ -58,20 +58,20 @@ impl ApiKeyLocation {
 
     /// Reads the key and trims it.
     pub fn read(&self) -> Result<Secret, SyncError> {
-        let absent = |message: String| SyncError::Absent(message);
+        let unusable = |message: String| SyncError::UnusableSetting(message);
         let no_key = "no API key: set api.keyFile, $DOCWHARF_API_KEY or the systemd credential api-key";
         // Overwritten with zeros when it is dropped, as the key itself.
         let text = Zeroizing::new(match self {
             ApiKeyLocation::Environment(key) => key.expose().to_owned(),
-            ApiKeyLocation::Unset => return Err(absent(no_key.to_owned())),
+            ApiKeyLocation::Unset => return Err(unusable(no_key.to_owned())),
             ApiKeyLocation::File(path)
             | ApiKeyLocation::Credential(path)
             | ApiKeyLocation::UnitCredential { path, .. } => regular_file::read_text(path, MAX_KEY_FILE_BYTES)
-                .map_err(|error| absent(format!("cannot read the API key from {}: {error}", self.name())))?,
+                .map_err(|error| unusable(format!("cannot read the API key from {}: {error}", self.name())))?,
         });
         let key = text.trim();
         if key.is_empty() {
-            return Err(absent(match self {
+            return Err(unusable(match self {
                 ApiKeyLocation::File(_) | ApiKeyLocation::UnitCredential { .. } => {
                     format!("the API key in {} is empty", self.name())
                 }
@@ -79,8 +79,8 @@ impl ApiKeyLocation {
             }));
         }
         if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
-            let fault = "has control characters or non-ASCII characters; write only the key into it";
-            return Err(absent(format!("the API key in {} {fault}", self.name())));
+            let fault = "has control characters or non-ASCII characters; the value must be the key only";
+            return Err(unusable(format!("the API key in {} {fault}", self.name())));
         }
         Ok(Secret::new(key.to_owned()))
     }

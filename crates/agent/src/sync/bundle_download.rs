@@ -14,7 +14,7 @@ use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
 use super::environment::{KnownBundle, SyncEnvironment};
-use super::error::{MAX_LINKS, is_dead_link};
+use super::error::{MAX_LINKS, is_expired_link};
 use super::plan::{PlanInput, SyncTrigger};
 use super::run::{FoundVersion, SyncRun};
 
@@ -33,8 +33,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         Ok(known)
     }
 
-    /// Downloads a bundle and ingests it. `request_link` returns a link; with an export job it is called again after a
-    /// dead one.
+    /// Downloads a bundle and ingests it. `request_link` returns a link; with an export job it is called again when
+    /// the link has expired.
     pub(super) fn download(
         &mut self,
         input: &PlanInput<'_>,
@@ -69,16 +69,16 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 }
                 Err(request_error) => request_error,
             };
-            if self.environment.has_progressed() {
+            if self.environment.take_progress() {
                 attempts.reset();
                 links = 1;
             }
-            let is_dead = is_dead_link(&request_error);
-            if is_dead && is_renewable && links < MAX_LINKS {
-                self.environment.warn(&format!("the link is dead ({request_error}); requesting a fresh one"));
+            let is_expired = is_expired_link(&request_error);
+            if is_expired && is_renewable && links < MAX_LINKS {
+                self.environment.warn(&format!("the link has expired ({request_error}); requesting another"));
                 if links > 1 {
                     // The storage may need a moment until a new link works.
-                    let pause = backoff::pause_after_attempt(links - 1, self.environment.random());
+                    let pause = backoff::wait_after_attempt(links - 1, self.environment.random());
                     self.environment.wait(pause)?;
                 }
                 links += 1;

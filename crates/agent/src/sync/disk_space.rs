@@ -25,7 +25,7 @@ pub fn reserve_space<S: StoreOperations>(
     // Decisions that people have made since the sync began are taken into account.
     let mut record = record.clone();
     if let Ok(stored) = store.record() {
-        record.adopt_decisions(&stored);
+        record.copy_decisions(&stored);
     }
     for id in store.free_disk_space(&record, &intent.space_limits, request)? {
         store.note(who, "pruned", Some(id), Some("to free disk space".to_owned()));
@@ -58,7 +58,7 @@ pub(super) fn warn_if_over<S: StoreOperations>(store: &S, limits: &SpaceLimits) 
     let total: u64 = store.sizes_of(&versions).iter().map(|(_, bytes)| bytes).sum();
     if total > max_bytes {
         tracing::warn!(
-            "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise it, or remove labels or a hold that are not needed",
+            "the store {} holds {} in versions that must stay, more than store.maxBytes ({}): raise store.maxBytes, or remove labels or a hold that are not needed",
             store.root().display(),
             format_size(total),
             format_size(max_bytes)

@@ -75,7 +75,7 @@ pub trait SyncEnvironment {
     /// Makes one attempt to download the bundle, if there is space for it.
     fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
     /// Whether the attempts so far have received enough bytes to count attempts from zero.
-    fn has_progressed(&mut self) -> bool;
+    fn take_progress(&mut self) -> bool;
     /// Discards the downloaded bytes.
     fn discard_download(&mut self);
     /// Removes a second layer of gzip, if there is one. Returns the path of the inner archive.
@@ -90,8 +90,8 @@ pub trait SyncEnvironment {
     ) -> Result<IngestedBundle, SyncError>;
     /// Records that a check of `source` has found a version that is stored.
     fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
-    /// Activates the version that is due, and prunes.
-    fn activate_due(
+    /// Activates the target version, and prunes.
+    fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,

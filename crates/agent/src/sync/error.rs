@@ -31,9 +31,9 @@ pub enum SyncError {
         /// The folder's path.
         path: PathBuf,
     },
-    /// A file or a setting that the sync needs is missing.
+    /// A setting or a file that the sync needs is missing, unreadable or invalid.
     #[error("{0}")]
-    Absent(String),
+    UnusableSetting(String),
     /// The HTTP client cannot be built.
     #[error("cannot reach any upstream")]
     Client(#[from] ClientError),
@@ -163,7 +163,10 @@ impl SyncError {
     pub fn is_absence(&self) -> bool {
         matches!(
             self,
-            SyncError::Missing { .. } | SyncError::IsFolder { .. } | SyncError::Absent(_) | SyncError::Client(_)
+            SyncError::Missing { .. }
+                | SyncError::IsFolder { .. }
+                | SyncError::UnusableSetting(_)
+                | SyncError::Client(_)
         )
     }
 
@@ -189,7 +192,7 @@ fn describe_stall(still: Duration) -> String {
 pub const MAX_LINKS: u32 = 4;
 
 /// Whether a response means that the link is not valid any more, and not that the server has a fault.
-pub fn is_dead_link(request_error: &RequestError) -> bool {
+pub fn is_expired_link(request_error: &RequestError) -> bool {
     match request_error.cause {
         RequestErrorCause::Status(401 | 403 | 404 | 410) => true,
         // S3 reports an expired token with status 400.
@@ -205,12 +208,12 @@ fn link_advice(signed: bool, request_error: &RequestError, renewable: bool) -> S
         RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
         RequestErrorCause::TooLarge => "raise the limit if you trust it",
         RequestErrorCause::NotConnected => "check the network and proxies",
-        _ if is_dead_link(request_error) && renewable => "fresh links from the API failed, too",
+        _ if is_expired_link(request_error) && renewable => "fresh links from the API failed, too",
         RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_dead_link(request_error) && signed => {
+        _ if is_expired_link(request_error) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api], which creates links"
         }
-        _ if is_dead_link(request_error) => "the server denies access: check staticExport.bundleUrl",
+        _ if is_expired_link(request_error) => "the server denies access: check staticExport.bundleUrl",
         _ => return String::new(),
     };
     format!("; {advice}")
@@ -266,7 +269,7 @@ mod tests {
             ),
             (SyncError::Missing { path: "b.zip".into(), source: missing() }, [false, false, true]),
             (SyncError::IsFolder { path: "b.zip".into() }, [false, false, true]),
-            (SyncError::Absent(String::new()), [false, false, true]),
+            (SyncError::UnusableSetting(String::new()), [false, false, true]),
             (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
             (SyncError::Store(StoreError::NoPrevious), [false; 3]),
             (SyncError::Bug(String::new()), [false; 3]),
@@ -294,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_link_is_dead_when_the_answer_says_so_and_not_when_the_server_is() {
-        for (status, is_dead) in [
+        for (status, is_expired) in [
             (200, false),
             (400, false),
             (401, true),
@@ -307,14 +310,14 @@ mod tests {
             (500, false),
             (503, false),
         ] {
-            assert_eq!(is_dead_link(&response(status, "")), is_dead, "{status}");
+            assert_eq!(is_expired_link(&response(status, "")), is_expired, "{status}");
         }
         let body = |code: &str| format!("<Error><Code>{code}</Code></Error>");
-        for (code, is_dead) in
+        for (code, is_expired) in
             [("ExpiredToken", true), ("InvalidToken", true), ("RequestExpired", true), ("Busy", false)]
         {
-            assert_eq!(is_dead_link(&response(400, &body(code))), is_dead, "{code}");
-            assert!(!is_dead_link(&response(500, &body(code))), "{code}");
+            assert_eq!(is_expired_link(&response(400, &body(code))), is_expired, "{code}");
+            assert!(!is_expired_link(&response(500, &body(code))), "{code}");
         }
         for cause in [
             RequestErrorCause::NotConnected,
@@ -323,7 +326,7 @@ mod tests {
             RequestErrorCause::Disk,
             RequestErrorCause::Unreadable,
         ] {
-            assert!(!is_dead_link(&request_error(cause)), "{cause:?}");
+            assert!(!is_expired_link(&request_error(cause)), "{cause:?}");
         }
     }
 

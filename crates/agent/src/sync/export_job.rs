@@ -1,4 +1,5 @@
-//! A bundle through the management API: starts an export job, polls its state, gets a link and downloads the bundle.
+//! Gets a bundle through the management API: starts an export job or continues an unfinished one, also after a restart;
+//! polls its state, requests a link and downloads the bundle.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,7 +22,7 @@ use super::run::{FoundVersion, SyncRun};
 
 /// Seconds after the start of an export job in which a start of the daemon, or a changed configuration, starts no other
 /// job.
-const QUIET_SECONDS: u64 = 600;
+const MIN_JOB_START_INTERVAL_SECONDS: u64 = 600;
 
 /// The end of a polled job.
 enum JobEnd {
@@ -32,15 +33,15 @@ enum JobEnd {
 }
 
 impl<E: SyncEnvironment> SyncRun<'_, E> {
-    /// Fetches a bundle through the API, if one is needed, and activates the version that is due.
+    /// Fetches a bundle through the API, if one is needed, and activates the target version.
     pub(super) fn sync_from_api(&mut self, input: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
-        let Some(api) = &self.intent.api else { return self.activate_due(None) };
+        let Some(api) = &self.intent.api else { return self.activate_target_version(None) };
         let source = api.name();
         let timing = ExportTiming {
             exports_at_each_check: self.intent.exports_at_each_check,
             max_age: seconds(self.intent.max_age),
             job_timeout: seconds(self.intent.job_timeout),
-            quiet_period: seconds(self.intent.interval).min(QUIET_SECONDS.cast_signed()),
+            min_start_interval: seconds(self.intent.interval).min(MIN_JOB_START_INTERVAL_SECONDS.cast_signed()),
         };
         self.record.switch_job_source(&source);
         let decision = plan::decide_export(self.record, input, &timing, self.trigger, self.environment.now());
@@ -60,7 +61,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 let too_early = Some(if self.is_success_missing() { wait } else { Duration::MAX });
                 return Ok(SyncReport { too_early, ..report });
             }
-            ExportDecision::Adopt(job) => {
+            ExportDecision::ContinueJob(job) => {
                 self.environment.show_step(&format!("continuing with the export job {}", OneLine(&job.id)));
                 self.await_job(&job, true)?;
                 job
@@ -84,19 +85,19 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                     let report = self.activate_without_fetch("the probes have not changed since the last export")?;
                     let unreadable_probes = probes.is_empty().then(|| {
                         let after = format_duration(self.intent.max_age);
-                        format!("no probe can be read (sync.probe): the next export is when the last success is {after} old (sync.maxAge)")
+                        format!("no probe can be read (sync.probe): the next export starts {after} after the last success (sync.maxAge)")
                     });
-                    let saw = if unreadable_probes.is_some() { None } else { report.saw };
-                    return Ok(SyncReport { unreadable_probes, saw, ..report });
+                    let check_summary = if unreadable_probes.is_some() { None } else { report.check_summary };
+                    return Ok(SyncReport { unreadable_probes, check_summary, ..report });
                 }
                 self.start_job(input, &source, probes)?
             }
         };
         let found = self.fetch_export(input, &source, &job)?;
-        self.activate_due(Some(found))
+        self.activate_target_version(Some(found))
     }
 
-    /// Whether the last export job has not led to a success.
+    /// Whether the export job that was started last has no success yet.
     fn is_success_missing(&self) -> bool {
         let time = |event: Option<&SourceEvent>| event.and_then(|event| parse_time(&event.time));
         time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
@@ -168,7 +169,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let id = match self.call_with_retries(ApiCall::Start, &doing, &mut attempts, E::start_job) {
             Ok(id) => id,
             Err(error) => {
-                // Not if a job may have been started despite the error.
+                // The start stays recorded if the API may have started a job despite the error.
                 if !attempts.may_have_been_processed() && !matches!(error, SyncError::Interrupted) {
                     self.record.last_start = before;
                 }
@@ -185,8 +186,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     }
 
     /// Polls until the job is completed; any other end removes it from the record and is an error.
-    fn await_job(&mut self, job: &JobRecord, is_adopted: bool) -> Result<(), SyncError> {
-        let error = match self.poll_until_end(job, is_adopted)? {
+    fn await_job(&mut self, job: &JobRecord, is_continued: bool) -> Result<(), SyncError> {
+        let error = match self.poll_until_end(job, is_continued)? {
             JobEnd::Completed => return Ok(()),
             JobEnd::Failed(reason) => SyncError::JobFailed { id: job.id.clone(), reason: OneLine(&reason).to_string() },
             JobEnd::Vanished(request_error) => SyncError::JobVanished { id: job.id.clone(), request_error },
@@ -209,18 +210,18 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     }
 
     /// Polls until the job has ended or its timeout has passed.
-    fn poll_until_end(&mut self, job: &JobRecord, is_adopted: bool) -> Result<JobEnd, SyncError> {
+    fn poll_until_end(&mut self, job: &JobRecord, is_continued: bool) -> Result<JobEnd, SyncError> {
         let network = &self.intent.network;
         let doing = format!("read the state of the export job {}", OneLine(&job.id));
         // The age is computed once; then the monotonic clock measures it. A new job has the age 0, even if the clock
         // was set meanwhile.
-        let age = if is_adopted { plan::job_age(job, self.environment.now()) } else { 0 };
+        let age = if is_continued { plan::job_age(job, self.environment.now()) } else { 0 };
         let age = Duration::from_secs(u64::try_from(age).unwrap_or(0));
         let start = self.environment.elapsed();
         let mut stall = StallDetector::default();
         let mut polls = 0;
         loop {
-            if polls > 0 || !is_adopted {
+            if polls > 0 || !is_continued {
                 self.environment.wait(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
             }
             polls += 1;
@@ -244,12 +245,12 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 ExportStep::Poll => {}
             }
             let elapsed = self.environment.elapsed().saturating_sub(start);
-            if let Some(still) = stall.observe(&state, elapsed) {
+            if let Some(stalled_for) = stall.observe(&state, elapsed) {
                 let line = state.line();
                 self.environment.warn(&format!(
                     "export job {}: no progress for {} s ({})",
                     OneLine(&job.id),
-                    still.as_secs(),
+                    stalled_for.as_secs(),
                     OneLine(&line)
                 ));
             }

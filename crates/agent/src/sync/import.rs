@@ -28,7 +28,7 @@ pub struct ImportRequest<'a> {
     /// The label that the version gets.
     pub label: Option<&'a VersionLabel>,
     /// The user or process that imports it.
-    pub who: &'a str,
+    pub author: &'a str,
     /// Whether the version becomes active without the gate.
     pub force: bool,
 }
@@ -41,7 +41,7 @@ pub fn import<W: SealOperations>(
     request: ImportRequest<'_>,
     progress: &SealProgress,
 ) -> Result<SyncReport, SyncError> {
-    let ImportRequest { path, file, source, label, who, force } = request;
+    let ImportRequest { path, file, source, label, author, force } = request;
     let mut record = read_record(store)?;
     let intent = &in_force();
     let streamed_seal = RefCell::default();
@@ -58,15 +58,15 @@ pub fn import<W: SealOperations>(
         sent: None,
         streamed_seal,
     };
-    let ingested = match ingest_bundle(store, &mut record, intent, &arrival, false, who, progress) {
+    let ingested = match ingest_bundle(store, &mut record, intent, &arrival, false, author, progress) {
         Ok(ingested) => ingested,
         Err(error) => {
             if error.is_refusal() {
-                store.note(who, "refused", None, Some(ErrorChain(&error).to_string()));
+                store.note(author, "refused", None, Some(ErrorChain(&error).to_string()));
             }
             return Err(error);
         }
     };
-    let request = ActivationRequest { who, force, is_cancelled: NEVER_CANCELLED, in_force };
+    let request = ActivationRequest { author, force, is_cancelled: NEVER_CANCELLED, in_force };
     activate_and_prune(store, &mut record, request, Some(ingested.id), Some(ingested))
 }

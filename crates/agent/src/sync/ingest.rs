@@ -37,29 +37,29 @@ pub fn ingest_bundle<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
     intent: &SyncIntent,
-    arrival: &IncomingBundle<'_>,
+    incoming_bundle: &IncomingBundle<'_>,
     may_move: bool,
     who: &str,
     progress: &SealProgress,
 ) -> Result<IngestedBundle, SyncError> {
-    let mut space = store.estimate_space(arrival, may_move);
-    if arrival.streamed_seal.borrow().is_some() {
+    let mut space = store.estimate_space(incoming_bundle, may_move);
+    if incoming_bundle.streamed_seal.borrow().is_some() {
         // The image has been written during the download.
         space.remaining_bytes = 0;
     }
     disk_space::reserve_space(store, record, intent, space, who)?;
     let seal_options = SealOptions { may_move, ..intent.seal_options };
-    let (summary, mut incoming) = store.seal(arrival, &seal_options, progress)?;
-    if let (Some(demanded), Some((found, _))) = (arrival.demanded, summary.archive)
-        && demanded != found
+    let (summary, mut incoming) = store.seal(incoming_bundle, &seal_options, progress)?;
+    if let (Some(expected), Some((found, _))) = (incoming_bundle.demanded, summary.archive)
+        && expected != found
     {
-        return Err(SyncError::WrongDigest { name: arrival.title.to_owned(), found, demanded });
+        return Err(SyncError::WrongDigest { name: incoming_bundle.title.to_owned(), found, demanded: expected });
     }
     let id = summary.id;
     let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
     let committed = store.commit(&mut incoming, &known, &seal_options)?;
     let before = record.clone();
-    let stored = store_receipt_and_record(store, record, arrival, &summary, who);
+    let stored = store_receipt_and_record(store, record, incoming_bundle, &summary, who);
     if stored.is_err() {
         *record = before;
         if committed == CommitOutcome::New
@@ -69,10 +69,10 @@ pub fn ingest_bundle<W: SealOperations>(
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
-    let moved_label = stored?;
+    let label_warning = stored?;
     let BundleSummary { archive, pages, bytes, warnings, .. } = summary;
     let sha256 = archive.map(|(digest, _)| digest);
-    let warnings = warnings.into_iter().chain(moved_label).collect();
+    let warnings = warnings.into_iter().chain(label_warning).collect();
     Ok(IngestedBundle { id, sha256, warnings, committed, pages, bytes })
 }
 
@@ -88,7 +88,7 @@ fn withdraw<W: SealOperations>(store: &W, id: VersionId) -> Result<(), StoreErro
 fn store_receipt_and_record<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
-    arrival: &IncomingBundle<'_>,
+    incoming_bundle: &IncomingBundle<'_>,
     summary: &BundleSummary,
     who: &str,
 ) -> Result<Option<String>, SyncError> {
@@ -103,42 +103,42 @@ fn store_receipt_and_record<W: SealOperations>(
         &Receipt {
             time: time.clone(),
             who: who.to_owned(),
-            source: arrival.source.to_owned(),
+            source: incoming_bundle.source.to_owned(),
             kind: summary.kind.to_owned(),
             archive_sha256: summary.archive.map(|(digest, _)| digest.to_hex()),
             archive_bytes: summary.archive.map(|(_, len)| len),
-            label: arrival.label.map(ToString::to_string),
-            job: arrival.job.map(str::to_owned),
-            validator: arrival.sent.map(|sent| sent.validator.clone()),
-            sent_bytes: arrival.sent.map(|sent| sent.size),
-            found_by_check: arrival.cause != ArrivalCause::Import,
+            label: incoming_bundle.label.map(ToString::to_string),
+            job: incoming_bundle.job.map(str::to_owned),
+            validator: incoming_bundle.sent.map(|sent| sent.validator.clone()),
+            sent_bytes: incoming_bundle.sent.map(|sent| sent.size),
+            found_by_check: incoming_bundle.cause != ArrivalCause::Import,
         },
     )?;
-    match arrival.cause {
+    match incoming_bundle.cause {
         ArrivalCause::Import => record.newest = Some(id),
-        ArrivalCause::SourceCheck => record.note_offered(arrival.source, id, false, |id| store.has(id)),
-        ArrivalCause::Refresh => record.note_offered(arrival.source, id, true, |id| store.has(id)),
+        ArrivalCause::SourceCheck => record.note_offered(incoming_bundle.source, id, false, |id| store.has(id)),
+        ArrivalCause::Refresh => record.note_offered(incoming_bundle.source, id, true, |id| store.has(id)),
     }
-    let mut moved_label = None;
-    if let Some(label) = arrival.label {
+    let mut label_warning = None;
+    if let Some(label) = incoming_bundle.label {
         if let Some(previous) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id)
         {
             let moved = format!("the label {label} has moved to this version from version {}", previous.short());
             store.note(who, "label moved", Some(id), Some(format!("{label} from {}", previous.short())));
-            moved_label = Some(moved);
+            label_warning = Some(moved);
         }
         let sha256 = summary.archive.map(|(digest, _)| digest.to_hex());
-        let labelled = LabelledVersion { version: id, source: arrival.source.to_owned(), sha256, time };
+        let labelled = LabelledVersion { version: id, source: incoming_bundle.source.to_owned(), sha256, time };
         record.labels.insert(label.to_string(), labelled);
     }
     store.save_sync_record(record)?;
-    store.note(who, "imported", Some(id), arrival.label.map(ToString::to_string));
-    Ok(moved_label)
+    store.note(who, "imported", Some(id), incoming_bundle.label.map(ToString::to_string));
+    Ok(label_warning)
 }
 
 /// Records that a check of `source` has found the stored version `id`. If the source had another version before, it has
-/// returned to this one. That is an arrival with a receipt, so that the recovery of a lost record does not select a
-/// version that the source has withdrawn.
+/// returned to this one. The return counts as an arrival and gets a receipt, so that the recovery of a lost record does
+/// not select a version that the source has withdrawn.
 pub fn note_offered_again<S: StoreOperations>(
     store: &S,
     record: &mut StoreRecord,

@@ -1,11 +1,12 @@
 //! Syncing: brings the store to the state that configuration and record describe. It is level-triggered: every trigger
 //! starts the same steps.
 //!
-//! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`environment`];
-//!   `export_job` and `bundle_download` are its parts. [`system`] implements that trait for the real system.
+//! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`environment`], which
+//!   [`system`] implements for the real system. `export_job`, which continues an unfinished export job after a restart,
+//!   and `bundle_download` are parts of [`run`].
 //! - [`ingest`] verifies, seals and commits a bundle; [`disk_space`] frees the space for it. [`streaming_seal`] seals a
 //!   bundle while it is downloaded. [`known_bundles`] finds bundles that need not be downloaded again.
-//! - [`activation`] activates the version that is due, if [`activation_decision`] and the [`gate`] allow it, and
+//! - [`activation`] activates the target version, if [`activation_decision`] and the [`gate`] allow it, and
 //!   prunes. [`waiting`] decides which version waits, and for what.
 //! - [`import`] imports a bundle by command or from the inbox. [`record_recovery`] recovers a lost record.
 //! - [`operator`] carries out a person's commands. [`open`] opens a stored version for serving, and [`scrub`] verifies

@@ -12,24 +12,24 @@ use super::activation::SyncReport;
 use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, note_decision, outcome};
 use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
-use super::waiting::{WaitingReason, find_staged_version};
+use super::waiting::{WaitingReason, find_waiting_version};
 use super::{SyncError, SyncIntent};
 
 /// A version that a command has activated, opened for serving.
-pub type ChosenVersion<W> = (VersionId, <W as SealOperations>::Opened);
+pub type ActivatedVersion<W> = (VersionId, <W as SealOperations>::Opened);
 
-/// Makes the version called `name` active and holds it. With `activate.mode = "manual"` a person promotes each version,
-/// and the waiting version becomes active without a hold: a hold would stop the next exports.
+/// Makes the version called `name` active and sets a hold. With `activate.mode = "manual"` a person activates each
+/// version, and the waiting version becomes active without a hold: a hold would stop the next exports.
 pub fn activate<W: SealOperations>(
     store: &W,
     name: &str,
     who: &str,
     intent: &SyncIntent,
-) -> Result<ChosenVersion<W>, SyncError> {
+) -> Result<ActivatedVersion<W>, SyncError> {
     let seal_options = &intent.seal_options;
     let record = read_record(store)?;
     let id = find_version(name, &store.record()?, &store.versions()?)?;
-    let waiting_for_person = find_staged_version(&record, Some(intent))
+    let waiting_for_person = find_waiting_version(&record, Some(intent))
         .filter(|staged| staged.reason == WaitingReason::Person)
         .map(|staged| staged.version);
     if waiting_for_person == Some(id) {
@@ -42,36 +42,36 @@ pub fn activate<W: SealOperations>(
     activate_and_hold(store, id, who, seal_options, "activated", format!("activated {name}{BY_HAND}"))
 }
 
-/// Makes the previous version active and holds it.
+/// Makes the previous version active and sets a hold.
 pub fn rollback<W: SealOperations>(
     store: &W,
     who: &str,
     seal_options: &SealOptions,
-) -> Result<ChosenVersion<W>, SyncError> {
+) -> Result<ActivatedVersion<W>, SyncError> {
     let record = read_record(store)?;
     let id = record.previous.filter(|&id| store.has(id)).ok_or(StoreError::NoPrevious)?;
     activate_and_hold(store, id, who, seal_options, "rolled back", "rolled back by hand".to_owned())
 }
 
-/// Activates a version and holds it. It is opened first: a version that cannot be served is not activated, and the
-/// opened one is leased.
+/// Activates a version and sets a hold. The version is opened first: one that cannot be served is not activated, and
+/// the opened one is leased.
 fn activate_and_hold<W: SealOperations>(
     store: &W,
     id: VersionId,
     who: &str,
     seal_options: &SealOptions,
-    what: &'static str,
+    event: &'static str,
     why: String,
-) -> Result<ChosenVersion<W>, SyncError> {
+) -> Result<ActivatedVersion<W>, SyncError> {
     let version = store.open(id, seal_options)?;
     let when = format_unix_seconds(store.now());
-    let note = (what == "activated").then(|| why.clone());
+    let note = (event == "activated").then(|| why.clone());
     let activate = |record: &mut StoreRecord| {
         record.activate(id, &when);
         record.hold = Some(ActivationHold { who: who.to_owned(), when: when.clone(), why });
     };
     // If the record is lost, history must distinguish this from an automatic activation.
-    store.change_record_and_note(who, activate, |()| Some((what, Some(id), note)))?;
+    store.change_record_and_note(who, activate, |()| Some((event, Some(id), note)))?;
     Ok((id, version))
 }
 
@@ -90,10 +90,10 @@ pub fn hold<S: StoreOperations>(store: &S, who: &str, why: &str) -> Result<Optio
 /// no hold.
 pub fn release<W: SealOperations>(store: &W, intent: &SyncIntent, who: &str) -> Result<(bool, SyncReport), SyncError> {
     let was_held = end_hold(store, who)?;
-    Ok((was_held, activate_due(store, &|| intent.clone(), who, NEVER_CANCELLED)?))
+    Ok((was_held, activate_target_version(store, &|| intent.clone(), who, NEVER_CANCELLED)?))
 }
 
-/// Ends a hold, without activating a version; this needs no time. Returns `false` if there was no hold.
+/// Ends a hold, without activating a version, so it returns at once. Returns `false` if there was no hold.
 pub fn end_hold<S: StoreOperations>(store: &S, who: &str) -> Result<bool, SyncError> {
     read_record(store)?;
     let end = |record: &mut StoreRecord| (record.hold.take().is_some(), record.active);
@@ -101,16 +101,16 @@ pub fn end_hold<S: StoreOperations>(store: &S, who: &str) -> Result<bool, SyncEr
     Ok(store.change_record_and_note(who, end, event)?.0)
 }
 
-/// Activates the version that is due after a hold. The gate may need seconds; if `is_cancelled` returns true meanwhile,
+/// Activates the target version after a hold. The gate may need seconds; if `is_cancelled` returns true meanwhile,
 /// the error is [`SyncError::Interrupted`] and nothing is activated. `in_force` returns the configuration in force.
-pub fn activate_due<W: SealOperations>(
+pub fn activate_target_version<W: SealOperations>(
     store: &W,
     in_force: &dyn Fn() -> SyncIntent,
     who: &str,
     is_cancelled: &(dyn Fn() -> bool + Sync),
 ) -> Result<SyncReport, SyncError> {
     let active = read_record(store)?.active;
-    let request = ActivationRequest { who, force: false, is_cancelled, in_force };
+    let request = ActivationRequest { author: who, force: false, is_cancelled, in_force };
     let decision = decide(store, request, |step| Ok(store.change_record(step)?))?;
     note_decision(store, who, &decision);
     Ok(SyncReport::from_outcome(outcome(decision, active)))

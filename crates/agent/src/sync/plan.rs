@@ -17,8 +17,8 @@ pub enum SyncTrigger {
     Start,
     /// The interval has passed, a watched file has changed, or a failure is retried.
     Interval,
-    /// SIGHUP, or a hook.
-    Hook,
+    /// The daemon has received SIGHUP.
+    Signal,
     /// `docwharf sync`.
     Command,
     /// `docwharf sync --refresh`: the source is checked even if the pinned label is stored.
@@ -33,7 +33,7 @@ impl SyncTrigger {
 
     /// Whether the current content is requested explicitly, independent of probes.
     pub fn is_explicit_request(self) -> bool {
-        self.is_command() || self == SyncTrigger::Hook
+        self.is_command() || self == SyncTrigger::Signal
     }
 }
 
@@ -137,7 +137,7 @@ pub fn decide_file(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportDecision {
     /// Continue with the running job.
-    Adopt(JobRecord),
+    ContinueJob(JobRecord),
     /// Wait until the running job has ended, discard its result, and start another.
     StartAfter(JobRecord),
     /// Start a job.
@@ -160,7 +160,7 @@ pub struct ExportTiming {
     /// Age at which a job is given up.
     pub job_timeout: i64,
     /// Time after the start of a job in which a start of the daemon, or a changed configuration, starts no other job.
-    pub quiet_period: i64,
+    pub min_start_interval: i64,
 }
 
 /// Decides about export jobs. `now` is in seconds since 1970.
@@ -177,7 +177,7 @@ pub fn decide_export(
         let is_same_pin = job.pin.as_deref() == input.pin;
         let may_start = record.hold.is_none() || trigger.is_command();
         return match (is_same_pin, may_start) {
-            (true, _) if !trigger.is_explicit_request() || !may_start => ExportDecision::Adopt(job.clone()),
+            (true, _) if !trigger.is_explicit_request() || !may_start => ExportDecision::ContinueJob(job.clone()),
             (false, false) => ExportDecision::Nothing("held: no export job is started"),
             _ => ExportDecision::StartAfter(job.clone()),
         };
@@ -190,14 +190,14 @@ pub fn decide_export(
             .filter(|event| event.source == source && event.pin.as_deref() == input.pin)
             .and_then(|e| age(&e.time, now))
     };
-    let remaining_quiet = age_of(record.last_start.as_ref())
-        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.quiet_period)
-        .map(|age| timing.quiet_period - age);
+    let remaining_interval = age_of(record.last_start.as_ref())
+        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.min_start_interval)
+        .map(|age| timing.min_start_interval - age);
     let is_stale = age_of(record.last_success.as_ref()).is_none_or(|age| age >= timing.max_age);
     if trigger.is_explicit_request() {
         return ExportDecision::Start;
     }
-    if let Some(seconds) = remaining_quiet {
+    if let Some(seconds) = remaining_interval {
         return ExportDecision::TooEarly(seconds);
     }
     match (timing.exports_at_each_check, trigger) {

@@ -71,7 +71,7 @@ pub fn run_sync<E: SyncEnvironment>(
     if result.as_ref().is_ok_and(|report| report.unreadable_probes.is_none()) {
         record.last_good = Some(time.clone());
     }
-    let saw = result.as_ref().ok().and_then(|report| report.saw.clone());
+    let saw = result.as_ref().ok().and_then(|report| report.check_summary.clone());
     record.last_attempt =
         Some(SyncAttempt { time, result: name.to_owned(), saw, error, failures, source_digest, wait });
     match (result, environment.save_record(record)) {
@@ -109,7 +109,7 @@ pub(super) struct SyncRun<'a, E> {
 pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 
 impl<E: SyncEnvironment> SyncRun<'_, E> {
-    /// Checks the source if necessary, and activates the version that is due.
+    /// Checks the source if necessary, and activates the target version.
     fn check_source(&mut self) -> Result<SyncReport, SyncError> {
         let bundle = self.intent.bundle.as_ref().map(BundleLocation::name);
         let api = self.intent.api.as_ref().map(ApiSource::name);
@@ -126,7 +126,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             // There is no source to check, but an imported version may be due, for example after a condition of the
             // gate was removed.
             SourceDecision::Disabled => {
-                let report = self.activate_due(None)?;
+                let report = self.activate_target_version(None)?;
                 Ok(if matches!(report.outcome, SyncOutcome::Current(_)) {
                     SyncReport::from_outcome(SyncOutcome::NoSource)
                 } else {
@@ -140,11 +140,11 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         }
     }
 
-    /// Activates the version that is due, and reports what the source has.
-    pub(super) fn activate_due(&mut self, found: Option<FoundVersion>) -> Result<SyncReport, SyncError> {
+    /// Activates the target version, and reports what the source has.
+    pub(super) fn activate_target_version(&mut self, found: Option<FoundVersion>) -> Result<SyncReport, SyncError> {
         let (id, ingested) = found.map_or((None, None), |(id, ingested)| (Some(id), ingested));
         let imported = self.imported_since(id);
-        let saw = match (&id, &ingested) {
+        let check_summary = match (&id, &ingested) {
             (None, _) => None,
             (Some(_), None) => Some(match imported {
                 Some(imported) => {
@@ -160,8 +160,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 CommitOutcome::Repaired => "a bundle that replaces a damaged version".to_owned(),
             }),
         };
-        let report = self.environment.activate_due(self.record, imported.or(id), ingested)?;
-        Ok(SyncReport { saw, ..report })
+        let report = self.environment.activate_target_version(self.record, imported.or(id), ingested)?;
+        Ok(SyncReport { check_summary, ..report })
     }
 
     /// Returns the version that was imported since the source had `found`, if it is the next to become active.
@@ -170,9 +170,9 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
     }
 
-    /// Activates the version that is due in a sync that has fetched nothing, for this reason.
+    /// Activates the target version in a sync that has fetched nothing, for this reason.
     pub(super) fn activate_without_fetch(&mut self, reason: &str) -> Result<SyncReport, SyncError> {
-        Ok(SyncReport { saw: Some(reason.to_owned()), ..self.activate_due(None)? })
+        Ok(SyncReport { check_summary: Some(reason.to_owned()), ..self.activate_target_version(None)? })
     }
 
     /// Fetches from the configured bundle or the API; if both are configured, the bundle is only for an empty store.
@@ -181,7 +181,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let Some(bundle) = &intent.bundle else { return self.sync_from_api(input) };
         if intent.api.is_none() {
             let found = self.fetch_bundle(input, bundle)?;
-            return self.activate_due(Some(found));
+            return self.activate_target_version(Some(found));
         }
         let location_digest = match bundle {
             BundleLocation::Link(url) => Digest::compute(url.expose().as_str().as_bytes()).to_hex(),
@@ -191,7 +191,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             return self.sync_from_api(input);
         }
         match self.fetch_bundle(input, bundle) {
-            Ok(found) => self.activate_due(Some(found)),
+            Ok(found) => self.activate_target_version(Some(found)),
             Err(error @ (SyncError::Interrupted | SyncError::Store(_))) => Err(error),
             Err(error) => {
                 self.record.tried_link = Some(location_digest);

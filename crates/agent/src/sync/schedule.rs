@@ -23,11 +23,11 @@ impl Schedule {
         let cron = parser.parse(text).map_err(|cause| error(&format!(" ({cause})")))?;
         let schedule = Schedule { cron };
         // A time that never occurs, such as 30 February, is an error.
-        if schedule.after(&Zoned::now()).is_none() { Err(error(" (it never occurs)")) } else { Ok(schedule) }
+        if schedule.time_until_next(&Zoned::now()).is_none() { Err(error(" (it never occurs)")) } else { Ok(schedule) }
     }
 
-    /// The time from `now` to the next occurrence.
-    pub fn after(&self, now: &Zoned) -> Option<Duration> {
+    /// Returns the time from `now` to the next occurrence.
+    pub fn time_until_next(&self, now: &Zoned) -> Option<Duration> {
         let next = self.cron.find_next_occurrence(now, false).ok()?;
         Duration::try_from(next.duration_since(now)).ok()
     }
@@ -35,7 +35,7 @@ impl Schedule {
     /// The time from `now` to the next occurrence, in the machine's time zone. It is at least a second, so that a clock
     /// that is set back cannot cause a busy loop.
     pub fn wait(&self, now: SystemTime) -> Duration {
-        let wait = Zoned::try_from(now).ok().and_then(|now| self.after(&now));
+        let wait = Zoned::try_from(now).ok().and_then(|now| self.time_until_next(&now));
         wait.unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))
     }
 }
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn five_fields_say_when() {
         let now: Zoned = "2026-11-20T22:10:30+00:00[UTC]".parse().unwrap();
-        let wait = |text: &str| Schedule::parse(text).unwrap().after(&now).unwrap().as_secs();
+        let wait = |text: &str| Schedule::parse(text).unwrap().time_until_next(&now).unwrap().as_secs();
         assert_eq!(wait("15 * * * *"), 4 * 60 + 30);
         assert_eq!(wait("10 22 * * *"), 24 * 3600 - 30);
         assert_eq!(wait("0 4 * * 1"), (2 * 24 + 5) * 3600 + 49 * 60 + 30);

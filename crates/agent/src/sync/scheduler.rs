@@ -202,7 +202,7 @@ mod tests {
             SyncTrigger::Changed,
             SyncTrigger::Start,
             SyncTrigger::Interval,
-            SyncTrigger::Hook,
+            SyncTrigger::Signal,
             SyncTrigger::Command,
             SyncTrigger::Refresh,
         ];
@@ -342,8 +342,8 @@ mod tests {
             scheduler.handle_changed_settings();
             assert_eq!((scheduler.failures, scheduler.pending), (0, Some(trigger)));
             let mut scheduler = SyncScheduler { failures, ..SyncScheduler::new(now.monotonic) };
-            scheduler.request_check(SyncTrigger::Hook);
-            assert_eq!((scheduler.failures, scheduler.pending), (0, Some(SyncTrigger::Hook)));
+            scheduler.request_check(SyncTrigger::Signal);
+            assert_eq!((scheduler.failures, scheduler.pending), (0, Some(SyncTrigger::Signal)));
         }
     }
 
@@ -370,11 +370,11 @@ mod tests {
             (10, changed, report(), 0, None, seconds(10), None),
             (0, changed, report(), 0, None, seconds(54), None),
             (10, changed, ingested(), 0, None, seconds(54), None),
-            (10, SyncTrigger::Hook, Err(SyncError::Interrupted), 4, Some(SyncTrigger::Hook), seconds(10), None),
+            (10, SyncTrigger::Signal, Err(SyncError::Interrupted), 4, Some(SyncTrigger::Signal), seconds(10), None),
             // The fifth failure: 80 s, less a tenth.
             (10, interval, Err(SyncError::Bug(String::new())), 5, None, seconds(72), Some(seconds(72))),
             (10, interval, Err(SyncError::StillRefused(String::new())), 5, None, seconds(54), Some(seconds(54))),
-            (0, changed, Err(SyncError::Absent(String::new())), 5, None, seconds(72), Some(seconds(72))),
+            (0, changed, Err(SyncError::UnusableSetting(String::new())), 5, None, seconds(72), Some(seconds(72))),
         ];
         for (n, (next, trigger, result, failures, pending, wait, expected)) in cases.into_iter().enumerate() {
             let next = (now.monotonic + seconds(next), SyncTrigger::Start);

@@ -25,7 +25,7 @@ use docwharf_site::sealed_version::SealedVersion;
 use super::file_dates::date_files;
 use super::incoming_bundle::IncomingBundle;
 use super::stored_index::read_index;
-use super::streaming_seal::StreamedSeal;
+use super::streaming_seal::CompletedStreamingSeal;
 use super::{SyncError, SyncIntent, disk_space, open};
 
 /// The properties of a bundle that has been read to its end and verified.
@@ -97,7 +97,7 @@ fn seal_complete_bundle(
     arrival: &IncomingBundle<'_>,
     seal_options: &SealOptions,
     progress: &SealProgress,
-) -> Result<StreamedSeal, SyncError> {
+) -> Result<CompletedStreamingSeal, SyncError> {
     let incoming = writer.begin_incoming_version()?;
     let seal_options = SealOptions { durable: true, ..*seal_options };
     let space = ImageTarget::Dir(incoming.directory().clone());
@@ -119,7 +119,7 @@ fn seal_complete_bundle(
         SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
         error => error,
     })?;
-    Ok(StreamedSeal { incoming, bundle })
+    Ok(CompletedStreamingSeal { incoming, bundle })
 }
 
 impl SealOperations for StoreWriter {
@@ -136,7 +136,7 @@ impl SealOperations for StoreWriter {
         seal_options: &SealOptions,
         progress: &SealProgress,
     ) -> Result<(BundleSummary, SealedIncomingVersion), SyncError> {
-        let StreamedSeal { incoming, bundle } = match arrival.streamed_seal.take() {
+        let CompletedStreamingSeal { incoming, bundle } = match arrival.streamed_seal.take() {
             Some(streamed) => streamed,
             None => seal_complete_bundle(self, arrival, seal_options, progress)?,
         };

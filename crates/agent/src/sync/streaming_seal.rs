@@ -39,17 +39,17 @@ pub(super) struct StreamingSeal {
     incoming: IncomingVersion,
 }
 
-/// The sealing thread. Dropping this waits for its end.
+/// The sealing thread. Dropping a `Worker` waits until the thread has ended.
 #[derive(Debug)]
 struct Worker {
-    growth: Arc<WriteProgress>,
+    write_progress: Arc<WriteProgress>,
     /// None once it has been joined.
     thread: Option<JoinHandle<Result<Option<SealedBundle>, SealError>>>,
 }
 
 /// A bundle that was sealed while it was downloaded, and has arrived completely.
 #[derive(Debug)]
-pub struct StreamedSeal {
+pub struct CompletedStreamingSeal {
     /// The incoming version with the image.
     pub(super) incoming: IncomingVersion,
     /// The sealed content.
@@ -74,34 +74,34 @@ impl StreamingSeal {
             return None;
         }
         let incoming = writer.begin_incoming_version().ok()?;
-        let (path, growth) = (expected.path.clone(), Arc::clone(expected.growth));
+        let (path, write_progress) = (expected.path.clone(), Arc::clone(expected.write_progress));
         let (directory, name) = (expected.directory_entry.0.clone(), expected.directory_entry.1);
         let seal_download = {
-            let (directory, growth) = (directory.clone(), Arc::clone(&growth));
-            let space = ImageTarget::Dir(incoming.directory().clone());
+            let (directory, write_progress) = (directory.clone(), Arc::clone(&write_progress));
+            let target = ImageTarget::Dir(incoming.directory().clone());
             let seal_options = SealOptions { durable: true, may_move: false, ..intent.seal_options };
             // The progress of the download is displayed; this thread waits for it, so its progress is not shown.
             move || {
                 seal::seal_growing_archive(
                     (&directory, name.as_ref()),
-                    &growth,
-                    &space,
+                    &write_progress,
+                    &target,
                     &seal_options,
                     &SealProgress::default(),
                 )
             }
         };
-        let thread = thread::Builder::new().name("docwharf-ahead".to_owned()).spawn(seal_download).ok()?;
+        let thread = thread::Builder::new().name("docwharf-seal".to_owned()).spawn(seal_download).ok()?;
         Some(StreamingSeal {
             path,
             directory_entry: (directory, name),
-            worker: Worker { growth, thread: Some(thread) },
+            worker: Worker { write_progress, thread: Some(thread) },
             incoming,
         })
     }
 
-    /// Returns this if it seals the download that is about to continue, and there is space for the rest of the
-    /// download; else discards it.
+    /// Returns the streaming seal if it seals the download that is about to continue and the rest of the download fits
+    /// on the disk; otherwise discards it.
     pub(super) fn retain_for_download(
         self,
         writer: &StoreWriter,
@@ -109,12 +109,12 @@ impl StreamingSeal {
         expected: &ExpectedBundle<'_>,
     ) -> Option<StreamingSeal> {
         Some(self)
-            .filter(|sealing| Arc::ptr_eq(&sealing.worker.growth, expected.growth))
+            .filter(|sealing| Arc::ptr_eq(&sealing.worker.write_progress, expected.write_progress))
             .and_then(|sealing| sealing.retain_if_space(writer, intent, expected.remaining))
     }
 
-    /// Returns this if there is space for `bytes` besides it; else discards it. No version is pruned for it, because it
-    /// only saves time.
+    /// Returns the streaming seal if `bytes` more fit on the disk; otherwise discards it. No version is pruned to make
+    /// space, because a streaming seal only saves time.
     pub(super) fn retain_if_space(
         self,
         writer: &StoreWriter,
@@ -126,8 +126,8 @@ impl StreamingSeal {
 
     /// Waits for the result, once `path` has arrived completely. None if another file was sealed, or if sealing failed:
     /// the bundle is then sealed again, which reports the error.
-    pub(super) fn finish(mut self, path: &Path) -> Option<StreamedSeal> {
-        if self.path != path || !self.worker.growth.is_complete() {
+    pub(super) fn finish(mut self, path: &Path) -> Option<CompletedStreamingSeal> {
+        if self.path != path || !self.worker.write_progress.is_complete() {
             return None;
         }
         let result = self
@@ -137,7 +137,7 @@ impl StreamingSeal {
         let bundle = result.ok()??;
         let length = self.directory_entry.0.metadata_of(self.directory_entry.1).ok()?.len();
         let is_complete = bundle.verified.archive.is_some_and(|(_, bytes)| bytes == length);
-        is_complete.then_some(StreamedSeal { incoming: self.incoming, bundle })
+        is_complete.then_some(CompletedStreamingSeal { incoming: self.incoming, bundle })
     }
 }
 
@@ -150,7 +150,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         if self.thread.is_some() {
-            self.growth.mark_failed();
+            self.write_progress.mark_failed();
             let _ = self.join();
         }
     }

@@ -115,7 +115,7 @@ pub struct SyncContext {
     pub progress: Arc<SyncProgress>,
     /// The user or process that has started the sync, for receipts and history.
     pub who: String,
-    /// Whether the version that is due becomes active without the gate.
+    /// Whether the target version becomes active although the gate refuses it.
     pub force: bool,
     /// The configuration in force, where it may change during a task.
     pub in_force: Option<Arc<ArcSwap<SyncIntent>>>,
@@ -191,7 +191,7 @@ impl SystemEnvironment<'_> {
 
     fn api(&mut self) -> Result<(ApiClient, String), SyncError> {
         let Some(source) = &self.intent.api else {
-            return Err(SyncError::Absent("there is no [api] in the configuration".to_owned()));
+            return Err(SyncError::UnusableSetting("there is no [api] in the configuration".to_owned()));
         };
         if let Some(api) = &self.api {
             return Ok((api.clone(), source.domain.clone()));
@@ -377,8 +377,8 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         }
     }
 
-    fn has_progressed(&mut self) -> bool {
-        self.download.as_mut().is_some_and(Download::has_progressed)
+    fn take_progress(&mut self) -> bool {
+        self.download.as_mut().is_some_and(Download::take_progress)
     }
 
     fn discard_download(&mut self) {
@@ -417,7 +417,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         Ok(note_offered_again(self.writer, record, source, id, &self.context.who)?)
     }
 
-    fn activate_due(
+    fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,
         found: Option<VersionId>,
@@ -426,7 +426,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         let is_cancelled = || self.context.is_cancelled();
         let in_force = || self.context.in_force(self.intent);
         let request = ActivationRequest {
-            who: &self.context.who,
+            author: &self.context.who,
             force: self.context.force,
             is_cancelled: &is_cancelled,
             in_force: &in_force,

@@ -1,4 +1,4 @@
-//! The version that waits to become active, and the reason why it waits. It is pure.
+//! The version that waits to become active, and the reason why it waits. This module does no I/O.
 
 use crate::store::record::StoreRecord;
 use docwharf_base::model::version::{VersionId, VersionLabel};
@@ -17,7 +17,7 @@ pub struct WaitingVersion {
 /// The reason why a version waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WaitingReason {
-    /// A person must promote it: `activate.mode` is "manual".
+    /// A person must activate it: `activate.mode` is "manual".
     Person,
     /// The gate refuses it, for this reason.
     Gate(String),
@@ -41,7 +41,7 @@ impl WaitingReason {
 
 /// Returns the version that waits: the pinned one, else the newest, unless it is active. Without a readable
 /// configuration the record alone decides.
-pub fn find_staged_version(record: &StoreRecord, intent: Option<&SyncIntent>) -> Option<WaitingVersion> {
+pub fn find_waiting_version(record: &StoreRecord, intent: Option<&SyncIntent>) -> Option<WaitingVersion> {
     let version = record.waiting_version(intent.and_then(|intent| intent.pin.as_ref()).map(VersionLabel::as_str))?;
     let refused = record.gate.as_ref().filter(|verdict| verdict.version == version).and_then(|v| v.refused.clone());
     let reason = match refused {
@@ -59,7 +59,7 @@ pub fn next_step_hint(waiting: &WaitingVersion) -> String {
     match waiting.reason {
         WaitingReason::Person => format!("`docwharf activate {id}` makes it active"),
         WaitingReason::Gate(_) => {
-            format!("`docwharf activate {id}` lets it through, or --force with the sync or import that brings it")
+            format!("`docwharf activate {id}` activates it, or use --force with sync or import")
         }
         WaitingReason::Release => "`docwharf release` ends the hold".to_owned(),
         WaitingReason::NextCheck => "the next check of the source activates it".to_owned(),
@@ -109,9 +109,9 @@ mod tests {
             let mut record = StoreRecord { newest: Some(id(2)), gate: gate.cloned(), hold, ..StoreRecord::default() };
             record.active = Some(id(1));
             let expected = WaitingVersion { version: id(2), reason };
-            assert_eq!(find_staged_version(&record, intent), Some(expected), "{is_held} {gate:?}");
+            assert_eq!(find_waiting_version(&record, intent), Some(expected), "{is_held} {gate:?}");
             record.active = Some(id(2));
-            assert_eq!(find_staged_version(&record, intent), None, "it is active");
+            assert_eq!(find_waiting_version(&record, intent), None, "it is active");
         }
     }
 
@@ -119,10 +119,10 @@ mod tests {
     fn the_pin_names_what_waits_and_each_wait_has_its_word_and_way_out() {
         let pinned = SyncIntent { pin: Some(VersionLabel::new("L").unwrap()), ..SyncIntent::default() };
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
-        assert_eq!(find_staged_version(&record, Some(&pinned)), None, "the label does not exist yet");
+        assert_eq!(find_waiting_version(&record, Some(&pinned)), None, "the label does not exist yet");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".to_owned(), labelled);
-        let version = |intent| find_staged_version(&record, intent).map(|staged| staged.version);
+        let version = |intent| find_waiting_version(&record, intent).map(|staged| staged.version);
         assert_eq!(
             (version(Some(&pinned)), version(Some(&SyncIntent::default())), version(None)),
             (Some(id(3)), Some(id(2)), Some(id(2)))

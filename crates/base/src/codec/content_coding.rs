@@ -1,5 +1,5 @@
-//! Encoders for the content codings that are smaller than gzip and slower to make: Brotli (RFC 7932) and Zstandard (RFC
-//! 8878). There are no decoders, because only clients decode them.
+//! Encoders for the content codings that compress better than gzip and take longer: Brotli (RFC 7932) and Zstandard
+//! (RFC 8878). docwharf never decodes these codings.
 
 use std::io::{self, Write};
 
@@ -38,16 +38,17 @@ impl ContentCoding {
 pub struct EncoderLevel(i32);
 
 /// The largest content of a site in bytes and the Brotli quality up to that size. Measured on the pages of the Python
-/// and Rust documentation, on one core, compared with gzip at level 6: quality 11 makes 76 % of its bytes at 0.8 MB/s,
-/// quality 10 makes 78 % at 2.7 MB/s, quality 5 makes 87 % at 40 MB/s. Qualities between 5 and 10 are as slow as 10,
-/// because their tables are cleared for each page. So a version costs at most about a minute of one core, however large
-/// it is: 40 s, 50 s, and 13 s for the 511 MB of the Rust documentation.
+/// and Rust documentation, on one core, compared with gzip at level 6: the output of quality 11 has 76 % of the size
+/// of gzip's output, at 0.8 MB/s; that of quality 10 has 78 %, at 2.7 MB/s; that of quality 5 has 87 %, at 40 MB/s.
+/// Qualities between 5 and 10 are as slow as 10, because their tables are cleared for each page. A version therefore
+/// costs at most about a minute of one core, however large it is: 40 s for 32 MiB, 50 s for 128 MiB, and 13 s for the
+/// 511 MB of the Rust documentation.
 const BROTLI_QUALITIES: [(u64, i32); 2] = [(32 << 20, 11), (128 << 20, 10)];
 /// The Brotli quality for larger sites.
 const FAST_BROTLI_QUALITY: i32 = 5;
 
-/// The Zstandard level. Zstandard is for the few clients without Brotli. Level 9 makes 96 % of gzip's bytes at 90 MB/s;
-/// level 15 would make 93 % at 10 MB/s.
+/// The Zstandard level. Zstandard is for the few clients without Brotli. The output of level 9 has 96 % of the
+/// size of gzip's output, at 90 MB/s; that of level 15 would have 93 %, at 10 MB/s.
 const ZSTD_LEVEL: i32 = 9;
 
 /// The base-2 logarithm of the largest window, for both codings. It is below what decoders must accept (RFC 7932: 24;
@@ -160,15 +161,15 @@ mod tests {
         for len in [0usize, 1, 65_519, 65_520, 65_521, 300_000, 5_000_000] {
             let content: Vec<u8> = (0..len).map(|n| (n.wrapping_mul(n) >> 9) as u8).collect();
             for coding in ContentCoding::ALL {
-                for site in [0, 64 << 20, 1 << 30] {
-                    if len > 1_000_000 && site < 1 << 30 {
+                for site_bytes in [0, 64 << 20, 1 << 30] {
+                    if len > 1_000_000 && site_bytes < 1 << 30 {
                         continue; // slow, and the same code
                     }
                     let mut encoder =
-                        ContentEncoder::new(coding, choose_encoder_level(coding, site), len as u64).unwrap();
+                        ContentEncoder::new(coding, choose_encoder_level(coding, site_bytes), len as u64).unwrap();
                     content.chunks(70_001).for_each(|piece| encoder.write(piece).unwrap());
                     let coded = encoder.finish().unwrap();
-                    assert!(decode(coding, &coded) == content, "{coding:?} of {len} bytes in a site of {site}");
+                    assert!(decode(coding, &coded) == content, "{coding:?} of {len} bytes in a site of {site_bytes}");
                 }
             }
         }

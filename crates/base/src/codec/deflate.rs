@@ -2,12 +2,12 @@
 
 use flate2::{Compress, Compression, FlushCompress};
 
-/// The position of the last block of a stream of [`Deflater`], at which other content can be appended. Every such
-/// stream ends with an empty block with fixed codes.
+/// The position of the last block of a stream of [`Deflater`], which the index of a version stores. Every such stream
+/// ends with an empty block with fixed codes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeflateStreamEnd {
     /// The bit at which the header of the last block begins, counted from the start of the stream.
-    pub last_header_bit: u64,
+    pub last_block_bit: u64,
     /// The number of bits in the last byte that do not belong to the stream.
     pub spare_bits: u8,
 }
@@ -32,11 +32,10 @@ impl Deflater {
     /// Ends the stream and prepares for the next one.
     ///
     /// A sync flush ends on a byte boundary. An empty block with fixed codes and the final bit set follows it (RFC
-    /// 1951, 3.2.6; bits in the order of the stream: header `1 10`, end of block `0000000`). A server may append to the
-    /// page at this block.
+    /// 1951, 3.2.6; bits in the order of the stream: header `1 10`, end of block `0000000`).
     pub fn finish(&mut self, out: &mut Vec<u8>) -> DeflateStreamEnd {
         self.compress(&[], out, FlushCompress::Sync);
-        let stream_end = DeflateStreamEnd { last_header_bit: self.compressor.total_out() * 8, spare_bits: 6 };
+        let stream_end = DeflateStreamEnd { last_block_bit: self.compressor.total_out() * 8, spare_bits: 6 };
         out.extend_from_slice(&[0x03, 0x00]);
         self.compressor.reset();
         stream_end

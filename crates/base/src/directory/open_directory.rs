@@ -229,7 +229,10 @@ impl Directory {
         let mut bytes = Vec::new();
         self.open_for_reading(path)?.take(max_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > max_bytes {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("it is larger than {max_bytes} bytes")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("the file is larger than {max_bytes} bytes"),
+            ));
         }
         Ok(bytes)
     }

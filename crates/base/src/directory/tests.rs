@@ -45,7 +45,7 @@ fn a_file_below_is_read_and_a_path_that_leaves_is_refused() {
             assert_eq!(directory.open_for_reading(path).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{path}");
         }
         assert_eq!(directory.open_for_reading("a/none").unwrap_err().kind(), io::ErrorKind::NotFound);
-        assert!(error_text(directory.open_for_reading("a/b")).contains("it is a folder"));
+        assert!(error_text(directory.open_for_reading("a/b")).contains("found a folder"));
     }
 }
 
@@ -136,11 +136,11 @@ fn what_is_no_regular_file_is_named_and_never_waited_for() {
         for access in [FileAccess::Read, FileAccess::ReadWrite, FileAccess::Append(0o600)] {
             assert!(
                 error_text(directory.open_file("pipe", access, FileRequirements::default()))
-                    .contains("it is a named pipe")
+                    .contains("found a named pipe")
             );
             assert!(
                 error_text(directory.open_file("socket", access, FileRequirements::default()))
-                    .contains("it is a socket")
+                    .contains("found a socket")
             );
         }
         let kinds: Vec<_> = directory.entries().unwrap().map(|entry| entry.unwrap().kind).collect();

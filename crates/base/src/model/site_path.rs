@@ -122,7 +122,7 @@ pub fn file_name(path: &[u8]) -> &[u8] {
     path.rsplit(|&b| b == b'/').next().unwrap_or(path)
 }
 
-/// Returns the extension of a path: the part of its last component behind the last dot, in lower case. `None` for
+/// Returns the extension of a path: the part of its last component after the last dot, in lower case. `None` for
 /// `.env`, for names without a dot and for an extension that is not UTF-8.
 pub fn extension(path: &[u8]) -> Option<String> {
     let name = file_name(path);

@@ -23,7 +23,7 @@ pub enum RequestErrorCause {
     NotConnected,
     /// The TLS handshake failed; a retry does not help.
     Tls,
-    /// There was no response, or it was cut off.
+    /// There was no usable response: none was received, it was cut off, or it does not fit the request (another range).
     NoResponse,
     /// The response is complete, but its content cannot be parsed.
     Unreadable,

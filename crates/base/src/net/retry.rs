@@ -66,7 +66,7 @@ impl CallAttempts {
         {
             return None;
         }
-        Some(backoff::pause_after_attempt(self.failed, random).max(error.retry_after.unwrap_or_default()))
+        Some(backoff::wait_after_attempt(self.failed, random).max(error.retry_after.unwrap_or_default()))
     }
 }
 

@@ -96,9 +96,9 @@ pub fn import_csv(
             return Ok(Ok(imported(size, true)));
         }
         let size = spool.size();
-        let bytes = spool.bytes() + size.events * project.len() as u64 + bytes_of_batch(&project, &id);
+        let bytes = spool.bytes() + size.rows * project.len() as u64 + bytes_of_batch(&project, &id);
         if let Some(limits) = limits
-            && let Err(refusal) = limits.check_space(transaction, size.events + 1, bytes)?
+            && let Err(refusal) = limits.check_space(transaction, size.rows + 1, bytes)?
         {
             return Ok(Err(refusal));
         }
@@ -110,7 +110,7 @@ pub fn import_csv(
 }
 
 fn imported(size: BatchSize, duplicate: bool) -> ImportResult {
-    ImportResult { rows: size.events, searches: size.searches, duplicate }
+    ImportResult { rows: size.rows, searches: size.searches, duplicate }
 }
 
 /// An error that occurs while rows are copied from the temporary file to the database.

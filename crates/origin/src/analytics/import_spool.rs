@@ -7,7 +7,7 @@ use std::path::Path;
 
 use super::rows::{BatchSize, SearchRow, bytes_of_row};
 
-/// A row as it was read. Its rate is a percentage or a fraction of 1, which only the rates of all rows decide.
+/// A row as it was read. Whether rates are percentages or fractions of 1 is known only after all rows were read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SpooledRow<'a> {
     pub(super) time: i64,
@@ -38,16 +38,16 @@ pub(super) struct ImportSpoolReader {
 }
 
 impl ImportSpool {
-    /// Creates the file in `folder`: the disk of the database must have space for the rows anyway.
+    /// Creates the file in `folder`, on the disk of the database, which needs space for the rows anyway.
     pub(super) fn new(folder: &Path) -> io::Result<ImportSpool> {
         let rows =
             csv::WriterBuilder::new().has_headers(false).from_writer(BufWriter::new(tempfile::tempfile_in(folder)?));
-        Ok(ImportSpool { rows, size: BatchSize { events: 0, searches: 0 }, bytes: 0, highest_rate: 0.0 })
+        Ok(ImportSpool { rows, size: BatchSize { rows: 0, searches: 0 }, bytes: 0, highest_rate: 0.0 })
     }
 
     pub(super) fn push(&mut self, row: SpooledRow<'_>) -> io::Result<()> {
         let SpooledRow { time, query, page, count, rate } = row;
-        self.size.events += 1;
+        self.size.rows += 1;
         self.bytes += bytes_of_row("", query, Some(page));
         self.size.searches = self.size.searches.saturating_add(count);
         self.highest_rate = self.highest_rate.max(rate);

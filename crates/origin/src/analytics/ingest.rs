@@ -143,7 +143,7 @@ fn ingest_within(
     let events = validate_batch(&id, batch.events, now).map_err(invalid)?;
     // A repeated batch is acknowledged even if a limit is reached by now.
     if let Some(size) = db.read(|connection| find_batch(connection, project, &id))? {
-        return Ok(Accepted { batch_id: id, accepted: size.events, duplicate: true });
+        return Ok(Accepted { batch_id: id, accepted: size.rows, duplicate: true });
     }
     if let Some(limits) = &limits {
         limits.use_events(events.len() as u64)?;
@@ -153,20 +153,20 @@ fn ingest_within(
     let (project, batch_id) = (project.to_owned(), id.clone());
     let result = db.write(move |transaction| {
         if let Some(size) = find_batch(transaction, &project, &id)? {
-            return Ok(Ok((size.events, true)));
+            return Ok(Ok((size.rows, true)));
         }
         if let Some(limits) = limits
             && let Err(refusal) = limits.check_space(transaction, events.len() as u64 + 1, bytes)?
         {
             return Ok(Err(refusal));
         }
-        let size = BatchSize { events: events.len() as u64, searches: events.len() as u64 };
+        let size = BatchSize { rows: events.len() as u64, searches: events.len() as u64 };
         let mut writer = BatchWriter::begin(transaction, &project, &id, now, size)?;
         for CheckedSearchEvent { time, query, page } in &events {
             let clicks = u64::from(page.is_some());
             writer.push(SearchRow { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
         }
-        Ok(Ok((size.events, false)))
+        Ok(Ok((size.rows, false)))
     })?;
     let (accepted, duplicate) = result?;
     Ok(Accepted { batch_id, accepted, duplicate })

@@ -6,33 +6,34 @@ use rusqlite::{Connection, OptionalExtension, params};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SearchRow<'a> {
     pub(super) time: i64,
-    /// The folded term.
+    /// The search term after case folding.
     pub(super) query: &'a str,
     pub(super) page: Option<&'a str>,
     pub(super) count: u64,
     pub(super) clicks: u64,
 }
 
-/// The size of a batch in rows (`events`) and in searches.
+/// The size of a batch: its rows (the column `events`), and its searches, of which a row may have several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchSize {
-    pub(super) events: u64,
+    pub(super) rows: u64,
     pub(super) searches: u64,
 }
 
 /// Returns the size of the batch with this id; `None` if there is none.
 pub(super) fn find_batch(connection: &Connection, project: &str, id: &str) -> rusqlite::Result<Option<BatchSize>> {
     let sql = "SELECT events, searches FROM batches WHERE project = ?1 AND id = ?2";
-    let size = |row: &rusqlite::Row<'_>| Ok(BatchSize { events: get_u64(row, 0)?, searches: get_u64(row, 1)? });
+    let size = |row: &rusqlite::Row<'_>| Ok(BatchSize { rows: get_u64(row, 0)?, searches: get_u64(row, 1)? });
     connection.query_row(sql, [project, id], size).optional()
 }
 
-/// Returns the bytes that a row counts for, with the formula of the triggers in `usage.sql`.
+/// Returns the bytes that a row adds to the organization's use, with the formula of the triggers in `usage.sql`.
 pub(super) fn bytes_of_row(project: &str, query: &str, page: Option<&str>) -> u64 {
     (40 + project.len() + query.len() + page.map_or(0, str::len)) as u64
 }
 
-/// Returns the bytes that the row of a batch counts for, with the formula of the triggers in `usage.sql`.
+/// Returns the bytes that the row of a batch adds to the organization's use, with the formula of the triggers in
+/// `usage.sql`.
 pub(super) fn bytes_of_batch(project: &str, id: &str) -> u64 {
     (80 + 2 * project.len() + 2 * id.len()) as u64
 }
@@ -47,7 +48,7 @@ pub(super) fn get_u64(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Resul
 pub(super) struct BatchWriter<'a> {
     project: &'a str,
     number: i64,
-    position: i64,
+    place: i64,
     insert: rusqlite::Statement<'a>,
 }
 
@@ -62,20 +63,20 @@ impl<'a> BatchWriter<'a> {
     ) -> rusqlite::Result<BatchWriter<'a>> {
         let sql = "INSERT INTO batches (project, id, received, events, searches) VALUES (?1, ?2, ?3, ?4, ?5)";
         connection
-            .execute(sql, params![project, id, received, size.events.cast_signed(), size.searches.cast_signed()])?;
+            .execute(sql, params![project, id, received, size.rows.cast_signed(), size.searches.cast_signed()])?;
         let number = connection.last_insert_rowid();
         let insert = connection.prepare(
             "INSERT INTO searches (project, time, batch, place, query, page, count, clicks)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
-        Ok(BatchWriter { project, number, position: 0, insert })
+        Ok(BatchWriter { project, number, place: 0, insert })
     }
 
     pub(super) fn push(&mut self, row: SearchRow<'_>) -> rusqlite::Result<()> {
         let SearchRow { time, query, page, count, clicks } = row;
         let (count, clicks) = (count.cast_signed(), clicks.cast_signed());
-        self.insert.execute(params![self.project, time, self.number, self.position, query, page, count, clicks])?;
-        self.position += 1;
+        self.insert.execute(params![self.project, time, self.number, self.place, query, page, count, clicks])?;
+        self.place += 1;
         Ok(())
     }
 }

@@ -51,32 +51,32 @@ struct BuiltPreview {
 type DeployedCommit = Option<(Commit, Option<Author>)>;
 
 impl PreviewState {
-    /// Builds waiting deployments until the queue is closed. Users decide what a branch costs, so the thread runs at
-    /// the lowest priority.
+    /// Builds waiting deployments until the queue is closed. The cost of a build depends on the branch, so the thread
+    /// runs at the lowest priority.
     pub(super) fn run_worker(&self) {
         thread_priority::lower();
-        while let Some((job, context)) = self.queue.next_deployment() {
-            tracing::info!("preview {}: building {} of {}", job.slug, job.branch, job.project);
+        while let Some((deployment, context)) = self.queue.next_deployment() {
+            tracing::info!("preview {}: building {} of {}", deployment.slug, deployment.branch, deployment.project);
             if let Err(error) = self.db.write({
-                let id = job.id.clone();
+                let id = deployment.id.clone();
                 move |transaction| rows::mark_in_progress(transaction, &id)
             }) {
                 // The deployment is built nevertheless. If the process ends meanwhile, it is built again.
                 tracing::warn!("{}", ErrorChain(&error));
             }
-            // Removing the previews of deleted branches first frees disk space and slugs.
-            self.remove_deleted_branches_of(&job.project);
-            self.build(&job, &context);
+            // Previews of deleted branches are removed before the build, to free disk space and slugs.
+            self.remove_deleted_branches_of(&deployment.project);
+            self.build(&deployment, &context);
             return_freed_memory();
-            self.queue.remove_ended(&job);
+            self.queue.remove_ended(&deployment);
         }
     }
 
-    fn build(&self, job: &QueuedDeployment, context: &JobContext) {
+    fn build(&self, deployment: &QueuedDeployment, context: &JobContext) {
         let mut commit = None;
         // After a panic, the deployment must not stay "in progress". The panic hook logs the panic. Unfinished files
         // are only in the work folder of the deployment.
-        let result = catch_unwind(AssertUnwindSafe(|| self.build_version(job, context, &mut commit)));
+        let result = catch_unwind(AssertUnwindSafe(|| self.build_version(deployment, context, &mut commit)));
         context.release_shares();
         let (outcome, summary, version) = match result {
             Ok(Ok(BuiltPreview { version, summary })) => {
@@ -100,39 +100,40 @@ impl PreviewState {
             }
         };
         if version.is_some() {
-            tracing::info!("preview {}: {summary}", job.slug);
+            tracing::info!("preview {}: {summary}", deployment.slug);
         } else {
-            tracing::error!("preview {}: {summary}", job.slug);
+            tracing::error!("preview {}: {summary}", deployment.slug);
         }
         let (commit, author) = commit.map_or((None, None), |(commit, author)| (Some(commit), author));
-        self.record_end(job, &DeploymentEnd { outcome, summary, logs: context.log(), commit, author }, version);
+        self.record_end(deployment, &DeploymentEnd { outcome, summary, logs: context.log(), commit, author }, version);
     }
 
     /// Records the result, then serves the new version if there is one.
-    fn record_end(&self, job: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
-        let Some(change) = self.write_end(job, end) else {
+    fn record_end(&self, deployment: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
+        let Some(change) = self.write_end(deployment, end) else {
             if let DeploymentOutcome::Served(_) = end.outcome {
-                self.store.remove(&job.id);
+                self.store.remove(&deployment.id);
             }
             return;
         };
         if let Some(version) = version {
-            self.site_of(job).set_version(version);
+            self.site_of(deployment).set_version(version);
         }
         if change.is_removed {
-            self.remove_site(&job.slug);
+            self.remove_site(&deployment.slug);
         }
         if let Some(id) = change.replaced_deployment {
             self.store.remove(&id);
         }
     }
 
-    /// Retries until the result is written or the origin is stopped. In that case the next start finds the unfinished
-    /// deployment and marks it as failed.
-    fn write_end(&self, job: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
+    /// Retries until the result is written or the origin is stopped. If the origin is stopped, the next start finds the
+    /// unfinished deployment and marks it as failed.
+    fn write_end(&self, deployment: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
-            let (job, end) = (job.clone(), end.clone());
-            match self.db.write(move |transaction| rows::record_end(transaction, &job, &end, now_unix_millis())) {
+            let (deployment, end) = (deployment.clone(), end.clone());
+            match self.db.write(move |transaction| rows::record_end(transaction, &deployment, &end, now_unix_millis()))
+            {
                 Ok(change) => return Some(change),
                 Err(error) => tracing::error!("{}; the write is tried again", ErrorChain(&error)),
             }
@@ -145,23 +146,25 @@ impl PreviewState {
     /// Builds, verifies and stores the version of a deployment. `commit` gets its commit as soon as that is known.
     fn build_version(
         &self,
-        job: &QueuedDeployment,
+        deployment: &QueuedDeployment,
         context: &JobContext,
         commit: &mut DeployedCommit,
     ) -> Result<BuiltPreview, PreviewBuildError> {
-        let project =
-            self.projects.get(&job.project).ok_or_else(|| PreviewBuildError::NoProject(job.project.clone()))?;
-        let workspace = self.store.create_workspace(&job.id)?;
-        let built = git::build_site(&project.git, &job.branch, &workspace.source(), context)?;
+        let project = self
+            .projects
+            .get(&deployment.project)
+            .ok_or_else(|| PreviewBuildError::NoProject(deployment.project.clone()))?;
+        let workspace = self.store.create_workspace(&deployment.id)?;
+        let built = git::build_site(&project.git, &deployment.branch, &workspace.source(), context)?;
         *commit = Some(to_api_commit(built.commit));
-        let sealed = self.seal(job, &built.site, &workspace.version(), context)?;
-        let previous = self.site_of(job).current();
-        let version = self.store.store_version(&job.id, &workspace, sealed, previous.as_deref())?;
+        let sealed = self.seal(deployment, &built.site, &workspace.version(), context)?;
+        let previous = self.site_of(deployment).current();
+        let version = self.store.store_version(&deployment.id, &workspace, sealed, previous.as_deref())?;
         // From here on the version is stored, and must be removed if the deployment fails.
         self.check_version_links(project, &version, context)
             .map(|summary| BuiltPreview { version, summary })
             .inspect_err(|_| {
-                self.store.remove(&job.id);
+                self.store.remove(&deployment.id);
             })
     }
 
@@ -169,7 +172,7 @@ impl PreviewState {
     /// refused.
     fn seal(
         &self,
-        job: &QueuedDeployment,
+        deployment: &QueuedDeployment,
         site: &Path,
         target_folder: &Path,
         context: &JobContext,
@@ -180,7 +183,9 @@ impl PreviewState {
         let sealed =
             seal::seal(site, &target, &seal_options, &SealProgress::default()).map_err(|error| match error {
                 // Users know the branch, not the temporary path.
-                SealError::Refused { source, .. } => SealError::Refused { path: job.branch.clone().into(), source },
+                SealError::Refused { source, .. } => {
+                    SealError::Refused { path: deployment.branch.clone().into(), source }
+                }
                 other => other,
             })?;
         for warning in &sealed.verified.warnings {
@@ -210,7 +215,7 @@ impl PreviewState {
     }
 
     /// Returns the site of a deployment's preview.
-    fn site_of(&self, job: &QueuedDeployment) -> Arc<Site> {
-        self.site_at(&job.project, &job.slug)
+    fn site_of(&self, deployment: &QueuedDeployment) -> Arc<Site> {
+        self.site_at(&deployment.project, &deployment.slug)
     }
 }

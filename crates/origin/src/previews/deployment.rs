@@ -9,13 +9,13 @@ use super::super::source::git;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// It waits in the queue.
+    /// The deployment waits in the queue.
     Queued,
-    /// It is being built.
+    /// The deployment is being built.
     InProgress,
-    /// Its preview serves it.
+    /// The preview serves the deployment.
     Success,
-    /// It failed; the preview still serves what it served before.
+    /// The deployment has failed; the preview still serves the previous deployment.
     Failure,
 }
 

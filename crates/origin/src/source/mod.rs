@@ -40,41 +40,41 @@ pub struct JobContext {
     known_pages: AtomicU64,
     is_cancelled: AtomicBool,
     log: Mutex<Vec<String>>,
-    /// Shares of the organization's limits; `None` if the job counts against no limit.
-    held: Option<HeldShares>,
+    /// The shares that the job holds of its organization's limits; `None` if no limit applies to the job.
+    shares: Option<HeldShares>,
 }
 
 /// Shares of limited resources that one job holds.
 #[derive(Debug)]
 struct HeldShares {
-    shares: Arc<ResourcePools>,
+    pools: Arc<ResourcePools>,
     organization: String,
     by_resource: Mutex<HashMap<SharedResource, ResourceShare>>,
 }
 
 impl JobContext {
-    /// Creates the state of a job that counts against the limits of an organization.
-    pub fn with_shares(shares: Arc<ResourcePools>, organization: &str) -> JobContext {
-        let held = HeldShares { shares, organization: organization.to_owned(), by_resource: Mutex::default() };
-        JobContext { held: Some(held), ..JobContext::default() }
+    /// Creates the state of a job to which the limits of an organization apply.
+    pub fn with_shares(pools: Arc<ResourcePools>, organization: &str) -> JobContext {
+        let shares = HeldShares { pools, organization: organization.to_owned(), by_resource: Mutex::default() };
+        JobContext { shares: Some(shares), ..JobContext::default() }
     }
 
     /// Sets the amount of a resource that the job holds now. Fails if its organization, or all organizations together,
     /// would exceed their limit; the job must then end.
     pub fn hold_share(&self, resource: SharedResource, amount: u64) -> Result<(), LimitReached> {
-        let Some(held) = &self.held else { return Ok(()) };
-        let mut by_resource = held.by_resource.lock();
+        let Some(shares) = &self.shares else { return Ok(()) };
+        let mut by_resource = shares.by_resource.lock();
         if let Some(share) = by_resource.get_mut(&resource) {
             return share.resize(amount);
         }
-        by_resource.insert(resource, held.shares.acquire(&held.organization, resource, amount)?);
+        by_resource.insert(resource, shares.pools.acquire(&shares.organization, resource, amount)?);
         Ok(())
     }
 
     /// Returns all shares when the job has ended, even if other threads still hold this object.
     pub fn release_shares(&self) {
-        if let Some(held) = &self.held {
-            held.by_resource.lock().clear();
+        if let Some(shares) = &self.shares {
+            shares.by_resource.lock().clear();
         }
     }
 

@@ -128,7 +128,7 @@ fn an_http_2_connection_without_requests_ends_with_no_error_after_what_is_due_wa
     client.stream.write_all(window).unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     while let Some(frame) = client.next_frame(deadline).expect("the connection ends") {
-        // A request that was under way when the server sent GOAWAY, and the acknowledgement of the PING behind that.
+        // A request that was under way when the server sent GOAWAY, and the acknowledgement of the PING after that.
         if frame.0 == PING && frame.1 & ACK == 0 {
             let ping_ack = self::frame(PING, ACK, 0, &frame.3);
             let _ = client.stream.write_all(&[request_with_window(3), ping_ack].concat());

@@ -13,7 +13,7 @@ use super::super::lazy_stream::SendFile;
 use super::super::logged_body::{LoggedBody, LoggedChunk};
 use super::super::turn::{TurnBudget, end_turn};
 
-/// The largest body in bytes that is copied behind its head: cheaper than passing two buffers to the kernel.
+/// The largest body in bytes that is copied after its head: cheaper than passing two buffers to the kernel.
 const MAX_COPIED_BODY_BYTES: usize = 2048;
 /// The size in bytes up to which pipelined responses are gathered into one write. A pipelining client then costs one
 /// system call for about twelve short responses, and a connection needs little more memory.
@@ -74,7 +74,7 @@ impl Http1SendBuffer {
         self.chunk.is_none() && self.body.is_none() && self.head.len() < GATHER_BYTES
     }
 
-    /// Copies a short chunk of the body behind its head; returns whether there was one.
+    /// Copies a short chunk of the body after its head; returns whether there was one.
     fn copy_short_body(&mut self) -> bool {
         let is_short = |chunk: &mut LoggedChunk| chunk.remaining() <= MAX_COPIED_BODY_BYTES;
         if self.head_sent == self.head.len() || self.head.len() > super::READ_BUFFER_BYTES {

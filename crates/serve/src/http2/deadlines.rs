@@ -87,7 +87,7 @@ impl Deadlines {
     }
 
     /// Clears the deadline for input, because some was received.
-    pub(super) fn clear_silence(&mut self) {
+    pub(super) fn clear_input(&mut self) {
         (self.input_deadline, self.has_sent_ping) = (None, false);
     }
 
@@ -96,14 +96,14 @@ impl Deadlines {
         *self = Deadlines { idle_timeout: self.idle_timeout, ..Deadlines::default() };
     }
 
-    /// Sets and clears deadlines for the conditions that the connection now waits on. A deadline that is already set
-    /// stays.
+    /// Sets and clears deadlines for the conditions that the connection now waits on. A deadline whose condition
+    /// still holds stays as it was.
     pub(super) fn update(&mut self, now: Instant, conditions: &WaitConditions) {
         if conditions.is_partial {
             self.partial_input_deadline.get_or_insert(now + HEAD_TIMEOUT);
         }
         if conditions.is_busy {
-            self.clear_silence();
+            self.clear_input();
         } else {
             self.input_deadline.get_or_insert(now + HEAD_TIMEOUT);
         }
@@ -170,7 +170,7 @@ mod tests {
             }
             let (conditions, has_input) = state(second);
             if has_input {
-                deadlines.clear_silence();
+                deadlines.clear_input();
             }
             deadlines.update(now, &conditions);
             assert!(

@@ -10,11 +10,12 @@
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
 //! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
 //! inflated; and queued heads and replies, because no more input is handled while much is queued. Useless work is
-//! limited by [`abuse_counters`] and [`uploads`], and the time for which a peer can make the connection wait by
+//! limited by [`abuse_limits`] and [`discarded_bodies`], and the time for which a peer can make the connection wait by
 //! [`deadlines`].
 
-mod abuse_counters;
+mod abuse_limits;
 mod deadlines;
+mod discarded_bodies;
 mod frame;
 pub mod hpack;
 mod receive;
@@ -22,7 +23,6 @@ mod request;
 mod respond;
 mod send_buffer;
 mod streams;
-mod uploads;
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -39,13 +39,13 @@ use super::respond::DeferredSiteResponse;
 use super::site::Site;
 use super::turn::{TurnBudget, end_turn};
 
-use abuse_counters::AbuseCounters;
+use abuse_limits::AbuseLimits;
 use deadlines::{DeadlineAction, Deadlines, WaitConditions};
+use discarded_bodies::DiscardedBodies;
 use frame::ErrorCode;
 use hpack::HpackDecoder;
 use send_buffer::SendBuffer;
 use streams::Streams;
-use uploads::Uploads;
 
 /// The connection preface of an HTTP/2 client (RFC 9113, section 3.4).
 pub(super) const CLIENT_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -88,14 +88,14 @@ pub struct Http2Connection {
     decoder: HpackDecoder,
     /// The newest stream that the peer has opened.
     newest_stream: u32,
-    uploads: Uploads,
+    discarded_bodies: DiscardedBodies,
     streams: Streams,
     /// Responses that are not available yet; only while replaced versions are opened after a start.
     deferred: Vec<DeferredResponse>,
     send_buffer: SendBuffer,
     /// Whether a response head was queued: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].
     has_sent_head: bool,
-    abuse_counters: AbuseCounters,
+    abuse_limits: AbuseLimits,
     turn_budget: TurnBudget,
     /// Whether the turn's time is over: received input then waits for the next turn.
     is_turn_over: bool,
@@ -168,12 +168,12 @@ impl Http2Connection {
             partial_block: None,
             decoder: HpackDecoder::default(),
             newest_stream: 0,
-            uploads: Uploads::default(),
+            discarded_bodies: DiscardedBodies::default(),
             streams: Streams::default(),
             deferred: Vec::new(),
             send_buffer: SendBuffer::default(),
             has_sent_head: false,
-            abuse_counters: AbuseCounters::new(Instant::now()),
+            abuse_limits: AbuseLimits::new(Instant::now()),
             turn_budget: TurnBudget::new(),
             is_turn_over: false,
             shutdown: ShutdownState::Open,
@@ -224,7 +224,7 @@ impl Http2Connection {
         match self.deadlines.check(now, self.send_buffer.has_sent) {
             DeadlineAction::None => {}
             DeadlineAction::SendPing => self.send_buffer.queue_frame(frame::PING, 0, 0, KEEPALIVE_PING),
-            DeadlineAction::ShutDown => self.finish(),
+            DeadlineAction::ShutDown => self.begin_shutdown(),
             // A GOAWAY can be sent only if no output waits for the socket.
             DeadlineAction::Fail if self.send_buffer.is_empty() => self.fail_connection(ErrorCode::EnhanceYourCalm),
             DeadlineAction::Fail | DeadlineAction::Drop => return true,
@@ -237,10 +237,10 @@ impl Http2Connection {
         false
     }
 
-    /// Starts a graceful shutdown: requests are answered until the peer has acknowledged the PING behind the first
+    /// Starts a graceful shutdown: requests are answered until the peer has acknowledged the PING after the first
     /// GOAWAY. The second GOAWAY then names the last request that is answered, so that no request sent meanwhile is
     /// lost (RFC 9113, section 6.8).
-    pub(super) fn finish(&mut self) {
+    pub(super) fn begin_shutdown(&mut self) {
         if self.shutdown == ShutdownState::Open {
             self.queue_goaway(0x7fff_ffff, ErrorCode::None);
             self.send_buffer.queue_frame(frame::PING, 0, 0, SHUTDOWN_PING);
@@ -282,7 +282,7 @@ impl Http2Connection {
     fn wait_conditions(&self) -> WaitConditions {
         let pending_responses = self.streams.len();
         WaitConditions {
-            // Input that this connection has not handled yet does not make the peer late.
+            // While received input is not handled, the peer has no deadline.
             is_partial: !self.has_unhandled_frames
                 && (!self.unhandled_input.is_empty() || self.partial_block.is_some() || !self.has_settings),
             needs_window: pending_responses > 0,
@@ -292,7 +292,7 @@ impl Http2Connection {
                 && self.deferred.is_empty()
                 && !self.send_buffer.has_queued_data()
                 && self.shutdown == ShutdownState::Open,
-            data_frames: self.streams.served.data_frames,
+            data_frames: self.streams.queued.data_frames,
             newest_stream: self.newest_stream,
         }
     }
@@ -347,7 +347,7 @@ impl Http2Connection {
             Poll::Ready(None) => Some(TurnOutcome::Ended),
             Poll::Ready(Some(())) if !is_send_blocked && !self.streams.waits_for_inflater => None,
             Poll::Ready(Some(())) => Some(TurnOutcome::Yield),
-            // A body that is being inflated has already woken the task.
+            // The step that inflates the body has already woken the task.
             Poll::Pending if is_send_blocked || self.streams.waits_for_inflater => Some(TurnOutcome::Waiting),
             Poll::Pending if can_queue_more => None,
             Poll::Pending if self.is_input_closed && self.deferred.is_empty() => {
@@ -407,8 +407,8 @@ impl Http2Connection {
             }
         }
         let can_queue_more = self.streams.queue_data(&mut self.send_buffer, context);
-        while let Some(id) = self.streams.next_answered_upload() {
-            self.handle_answered_upload(id);
+        while let Some(id) = self.streams.next_unfinished_request() {
+            self.handle_unfinished_request(id);
         }
         can_queue_more
     }
@@ -436,7 +436,7 @@ impl Http2Connection {
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Ready(Ok(())) => {
                 self.is_input_closed = filled == 0;
-                self.deadlines.clear_silence();
+                self.deadlines.clear_input();
                 self.send_buffer.has_sent = false;
                 self.receive(&buffer[..filled]);
                 Poll::Ready(Some(()))

@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
+use super::discarded_bodies::DiscardAction;
 use super::frame::{self, ErrorCode, FrameHeader, Http2Error, read_be};
 use super::hpack::DecodedFields;
 use super::request::are_trailers;
-use super::uploads::DiscardAction;
 use super::{Http2Connection, MAX_STREAMS, PartialFieldBlock, SHUTDOWN_PING, ShutdownState};
 
 /// The largest field block in bytes, encoded; the decoded size has a separate limit.
@@ -52,7 +52,7 @@ impl Http2Connection {
         }
         self.preface = &self.preface[handled..];
         self.has_unhandled_frames = false;
-        self.abuse_counters.add_budget(self.streams.served);
+        self.abuse_limits.add_budget(self.streams.queued);
         while self.shutdown != ShutdownState::Failed {
             if self.send_buffer.is_full() || (self.is_turn_over && handled < bytes.len()) {
                 self.has_unhandled_frames = true;
@@ -112,7 +112,7 @@ impl Http2Connection {
         let deferred_before = self.deferred.len();
         self.deferred.retain(|deferred| deferred.stream != id);
         let was_pending = self.streams.remove(id) || self.deferred.len() < deferred_before;
-        if was_pending && !self.abuse_counters.count_reset(Instant::now) {
+        if was_pending && !self.abuse_limits.count_reset(Instant::now) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
         self.count_control_frame()
@@ -154,7 +154,7 @@ impl Http2Connection {
 
     /// Counts a frame that causes no response; a connection error if there were too many.
     fn count_control_frame(&mut self) -> Result<(), Http2Error> {
-        if self.abuse_counters.count_control_frame(Instant::now) {
+        if self.abuse_limits.count_control_frame(Instant::now) {
             Ok(())
         } else {
             Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm))
@@ -177,15 +177,15 @@ impl Http2Connection {
             if frame.len == 0 {
                 // An empty frame uses no flow-control window and adds nothing to a body, so only the state of its
                 // stream can be wrong.
-                return self.uploads.check_open(frame.stream);
+                return self.discarded_bodies.check_open(frame.stream);
             }
         }
-        let increment = self.uploads.receive_data(
+        let increment = self.discarded_bodies.receive_data(
             frame.stream,
             frame.len,
             content.len(),
             ends_stream,
-            self.streams.served.responses,
+            self.streams.queued.responses,
         )?;
         if increment > 0 {
             self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
@@ -199,14 +199,14 @@ impl Http2Connection {
     }
 
     /// Handles the end of a response whose request has not ended (RFC 9113, section 8.1).
-    pub(super) fn handle_answered_upload(&mut self, id: u32) {
-        self.uploads.mark_answered(id);
+    pub(super) fn handle_unfinished_request(&mut self, id: u32) {
+        self.discarded_bodies.mark_response_queued(id);
         self.continue_discarding(id);
     }
 
     /// Lets the peer send more of the body of an answered request, or resets the stream.
     fn continue_discarding(&mut self, id: u32) {
-        match self.uploads.next_discard_action(id) {
+        match self.discarded_bodies.next_discard_action(id) {
             DiscardAction::None => {}
             DiscardAction::UpdateWindow(increment) => {
                 self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
@@ -275,14 +275,14 @@ impl Http2Connection {
         if self.shutdown == ShutdownState::FinalGoawaySent {
             // According to the final GOAWAY this request is not answered, so the peer retries it elsewhere.
             if !ends_stream {
-                self.uploads.add(id, None);
+                self.discarded_bodies.add(id, None);
             }
             return Ok(());
         }
         self.request_received.store(true, Ordering::Relaxed);
         if self.streams.len() + self.deferred.len() >= MAX_STREAMS {
             if !ends_stream {
-                self.uploads.add(id, None);
+                self.discarded_bodies.add(id, None);
             }
             return Err(Http2Error::Stream(id, ErrorCode::RefusedStream));
         }
@@ -292,7 +292,7 @@ impl Http2Connection {
     /// Handles trailers. They are malformed unless `is_valid` is set and the body has its declared length (RFC 9113,
     /// section 8.1).
     fn handle_trailers(&mut self, id: u32, is_valid: bool) -> Result<(), Http2Error> {
-        let has_declared_length = self.uploads.end_by_trailers(id)?;
+        let has_declared_length = self.discarded_bodies.end_by_trailers(id)?;
         self.end_request(id);
         if is_valid && has_declared_length { Ok(()) } else { Err(Http2Error::Stream(id, ErrorCode::Protocol)) }
     }
@@ -302,7 +302,7 @@ impl Http2Connection {
         if frame.len != 4 {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
-        self.uploads.end(frame.stream);
+        self.discarded_bodies.end(frame.stream);
         self.drop_response(frame.stream)
     }
 

@@ -30,7 +30,8 @@ impl Http2Connection {
         let request_fields = check_request_fields(fields);
         if !ends_stream {
             // The peer sends the body whatever the response is.
-            self.uploads.add(id, request_fields.as_ref().and_then(|request_fields| request_fields.content_length));
+            self.discarded_bodies
+                .add(id, request_fields.as_ref().and_then(|request_fields| request_fields.content_length));
         }
         if fields.is_too_large() {
             let request = request_fields.and_then(|request_fields| build_request(&request_fields, fields));
@@ -139,14 +140,14 @@ impl Http2Connection {
         self.start_body(id, is_request_open, None, body);
     }
 
-    /// Starts sending the body behind a head; counts the response as complete if there is none.
+    /// Starts sending the body after a head; counts the response as complete if there is none.
     fn start_body(&mut self, id: u32, is_request_open: bool, chunk: Option<LoggedChunk>, body: Option<LoggedBody>) {
         if chunk.is_some() || body.is_some() {
             return self.streams.start_body(id, chunk, body, is_request_open);
         }
-        self.streams.served.responses += 1;
+        self.streams.queued.responses += 1;
         if is_request_open {
-            self.handle_answered_upload(id);
+            self.handle_unfinished_request(id);
         }
     }
 }

@@ -16,7 +16,7 @@ use super::frame;
 const MAX_QUEUED_BYTES: usize = 256 * 1024;
 /// The size in bytes from which a piece is referenced instead of copied.
 const MIN_SHARED_BYTES: usize = 2048;
-/// The number of sent bytes at the front of the buffer from which on they are removed before the buffer is empty.
+/// When this many sent bytes are at the front of the buffer, they are removed, even if the buffer is not empty.
 const MAX_SENT_PREFIX_BYTES: usize = 64 * 1024;
 /// The largest number of slices in one write; the kernel accepts 1,024.
 const MAX_SLICES: usize = 64;

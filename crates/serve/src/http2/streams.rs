@@ -1,5 +1,5 @@
-//! The streams with a pending response, and their flow-control windows (RFC 9113, section 5.2). They take turns, one
-//! frame each, so that a small response does not wait for a large one.
+//! The streams with a pending response, and their flow-control windows (RFC 9113, section 5.2). The streams
+//! send one frame each, in rotation, so that a small response does not wait for a large one.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -10,14 +10,14 @@ use http_body::Body as _;
 
 use crate::logged_body::{LoggedBody, LoggedChunk};
 
-use super::abuse_counters::ServedTotals;
+use super::abuse_limits::QueuedTotals;
 use super::frame::{self, ErrorCode, Http2Error};
 use super::send_buffer::SendBuffer;
 
-/// The largest flow-control window (RFC 9113, section 6.9.1).
-const MAX_WINDOW: i64 = 0x7fff_ffff;
-/// The initial window of a connection and of its streams (RFC 9113, section 6.9.2).
-const INITIAL_WINDOW: i64 = 65_535;
+/// The largest flow-control window in bytes (RFC 9113, section 6.9.1).
+const MAX_WINDOW_BYTES: i64 = 0x7fff_ffff;
+/// The initial window of a connection and of its streams, in bytes (RFC 9113, section 6.9.2).
+pub(super) const INITIAL_WINDOW_BYTES: i64 = 65_535;
 /// The largest number of bodies of a connection that are inflated at the same time. Each takes the memory of a decoder
 /// and its output.
 const MAX_INFLATING: usize = 4;
@@ -50,23 +50,23 @@ pub(super) struct Streams {
     /// The largest payload that the peer accepts, in bytes.
     max_payload: usize,
     /// The responses that have been queued completely, and the DATA that has been queued.
-    pub(super) served: ServedTotals,
+    pub(super) queued: QueuedTotals,
     /// Whether a response waits for bytes that are being inflated, not for the peer.
     pub(super) waits_for_inflater: bool,
     /// Streams whose response has been queued completely while the request has not ended.
-    answered_uploads: Vec<u32>,
+    unfinished_requests: Vec<u32>,
 }
 
 impl Default for Streams {
     fn default() -> Streams {
         Streams {
             sending: VecDeque::new(),
-            window: INITIAL_WINDOW,
-            initial_window: INITIAL_WINDOW,
+            window: INITIAL_WINDOW_BYTES,
+            initial_window: INITIAL_WINDOW_BYTES,
             max_payload: frame::MAX_PAYLOAD_BYTES,
-            served: ServedTotals::default(),
+            queued: QueuedTotals::default(),
             waits_for_inflater: false,
-            answered_uploads: Vec::new(),
+            unfinished_requests: Vec::new(),
         }
     }
 }
@@ -143,7 +143,7 @@ impl Streams {
     /// Changes the initial window, and the windows of the existing streams by the difference (RFC 9113, section 6.9.2).
     pub(super) fn set_initial_window(&mut self, initial: u32) -> Result<(), Http2Error> {
         let initial = i64::from(initial);
-        if initial > MAX_WINDOW {
+        if initial > MAX_WINDOW_BYTES {
             return Err(Http2Error::Connection(ErrorCode::FlowControl));
         }
         let difference = initial - self.initial_window;
@@ -166,8 +166,8 @@ impl Streams {
 
     /// Removes and returns a stream whose response was queued completely while its request has not ended; `None` if
     /// there is none.
-    pub(super) fn next_answered_upload(&mut self) -> Option<u32> {
-        self.answered_uploads.pop()
+    pub(super) fn next_unfinished_request(&mut self) -> Option<u32> {
+        self.unfinished_requests.pop()
     }
 
     /// Queues as much DATA as the windows and `out` allow; returns whether more can be queued once that is sent.
@@ -186,8 +186,8 @@ impl Streams {
             let step = stream.queue_frame(&mut self.window, self.max_payload, may_inflate, out, context);
             inflating += usize::from(stream.is_inflating && !was_inflating);
             let data_bytes = (window_before - self.window).unsigned_abs();
-            self.served.data_bytes += data_bytes;
-            self.served.data_frames += u64::from(data_bytes > 0);
+            self.queued.data_bytes += data_bytes;
+            self.queued.data_frames += u64::from(data_bytes > 0);
             match step {
                 StreamStep::Queued => waiting = 0,
                 StreamStep::Waiting => waiting += 1,
@@ -197,9 +197,9 @@ impl Streams {
                 StreamStep::Done => {
                     // Another stream may wait until this one no longer inflates.
                     (waiting, inflating) = (0, inflating - usize::from(stream.is_inflating));
-                    self.served.responses += 1;
+                    self.queued.responses += 1;
                     if stream.is_request_open {
-                        self.answered_uploads.push(stream.id);
+                        self.unfinished_requests.push(stream.id);
                     }
                     continue;
                 }
@@ -212,7 +212,7 @@ impl Streams {
 
 /// Changes a window by `change` bytes; `None` if it exceeds the largest flow-control window.
 fn add_to_window(window: i64, change: i64) -> Option<i64> {
-    Some(window + change).filter(|window| *window <= MAX_WINDOW)
+    Some(window + change).filter(|window| *window <= MAX_WINDOW_BYTES)
 }
 
 impl SendingStream {
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(queue_turn(&mut streams), []);
         streams.increase_window(1, 1_000_000).unwrap();
         assert_eq!(queue_turn(&mut streams).last(), Some(&(1, 100_000 - 65_542 - 16_384 * 2, true)));
-        assert_eq!((streams.len(), streams.served.responses), (0, 3));
+        assert_eq!((streams.len(), streams.queued.responses), (0, 3));
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
         streams.start_body(1, None, Some(broken.into()), false);
         streams.start_body(3, None, Some(ResponseBody::full("x").into()), true);
         assert_eq!(queue_turn(&mut streams), [(1, 4, false), (3, 1, true)]);
-        assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(3), None));
+        assert_eq!((streams.next_unfinished_request(), streams.next_unfinished_request()), (Some(3), None));
         assert_eq!(streams.len(), 0);
     }
 
@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(queue_turn(&mut streams), [(3, 9, false)]);
         streams.set_initial_window(1).unwrap();
         assert_eq!(queue_turn(&mut streams), [(3, 1, true)]);
-        assert_eq!((streams.served.data_frames, streams.served.data_bytes), (6, 65_545));
+        assert_eq!((streams.queued.data_frames, streams.queued.data_bytes), (6, 65_545));
     }
 
     #[test]
@@ -428,12 +428,12 @@ mod tests {
         assert_eq!((streams.remove(3), streams.remove(3), streams.remove(7)), (true, false, false));
         streams.end_request(5);
         assert_eq!(queue_turn(&mut streams), [(1, 1, true), (5, 1, true)]);
-        assert_eq!((streams.next_answered_upload(), streams.next_answered_upload()), (Some(1), None));
+        assert_eq!((streams.next_unfinished_request(), streams.next_unfinished_request()), (Some(1), None));
         // A stream that was reset needs no further RST_STREAM.
         let broken =
             ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
         streams.start_body(9, None, Some(broken.into()), true);
         assert_eq!(queue_turn(&mut streams), [(9, 4, false)]);
-        assert_eq!(streams.next_answered_upload(), None);
+        assert_eq!(streams.next_unfinished_request(), None);
     }
 }

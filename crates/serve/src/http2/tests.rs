@@ -69,7 +69,7 @@ fn what_widens_a_window_while_an_answer_waits_counts_when_it_is_given() {
     for _ in 0..100 {
         connection.run_round(&mut server, &mut context);
     }
-    let served = connection.streams.served;
+    let served = connection.streams.queued;
     assert_eq!(
         (served.responses, served.data_bytes),
         (1, LEN as u64),
@@ -203,7 +203,7 @@ fn a_stop_names_the_last_stream_that_is_answered_and_never_a_later_one() {
     let ping_ack = frame(frame::PING, frame::ACK, 0, SHUTDOWN_PING);
     connection.receive(&[request(1), ping_ack.clone()].concat());
     assert_eq!(queued_errors(&connection), [], "no such PING was sent");
-    (0..2).for_each(|_| connection.finish());
+    (0..2).for_each(|_| connection.begin_shutdown());
     connection.receive(&[frame(frame::PING, frame::ACK, 0, b"12345678"), request(3)].concat());
     let mut expected = vec![(frame::GOAWAY, 0x7fff_ffff, 0)];
     assert_eq!(queued_errors(&connection), expected);

@@ -58,7 +58,7 @@ pub enum BundleFault {
     #[error("is over {} (limits.entry)", format_size(*.0))]
     EntryTooLarge(u64),
     #[error("has over {} of names", format_size(MAX_TOTAL_PATH_BYTES))]
-    TooManyNames,
+    TooManyNameBytes,
     #[error("has another size than it declares")]
     WrongSize,
     #[error("was changed while it was read; try again when nothing writes to the folder")]
@@ -141,7 +141,7 @@ impl LimitCounter {
         }
         self.name_bytes += name.len() as u64;
         if self.name_bytes > MAX_TOTAL_PATH_BYTES {
-            return Err(BundleFault::TooManyNames.in_archive());
+            return Err(BundleFault::TooManyNameBytes.in_archive());
         }
         if size > self.limits.entry {
             return Err(BundleFault::EntryTooLarge(self.limits.entry).in_entry(name));

@@ -26,7 +26,7 @@ pub struct VerifiedZipEntry {
     /// Whether a DEFLATE stream ends exactly at the compressed size.
     pub ends_at_declared_len: bool,
     /// The bit at which the header of the last DEFLATE block begins, counted from the start of the compressed data.
-    pub last_header_bit: u64,
+    pub last_block_bit: u64,
     /// The number of bits in the last byte that do not belong to the DEFLATE stream.
     pub spare_bits: u8,
     /// The offset of the first byte after the entry and its data descriptor.
@@ -100,7 +100,7 @@ impl ZipEntryReader {
             content: Digest([0; 32]),
             compressed_crc: 0,
             ends_at_declared_len: true,
-            last_header_bit: 0,
+            last_block_bit: 0,
             spare_bits: 0,
             end,
         };
@@ -191,7 +191,7 @@ impl ZipEntryReader {
         // The CRC is meaningless if other bytes follow the stream, but then `ends_at_declared_len` is false and the
         // archive is rewritten.
         verified.compressed_crc = self.compressed_crc.clone().finalize();
-        verified.last_header_bit = self.inflate.last_header_bit();
+        verified.last_block_bit = self.inflate.last_block_bit();
         verified.spare_bits = self.inflate.spare_bits();
         Ok(crc.finalize())
     }

@@ -8,8 +8,8 @@ const MAX_ADDRESS_BYTES: usize = 2048;
 /// The target of an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AddressTarget {
-    /// This site, or no request at all: `mailto:`, `about:`.
-    Internal,
+    /// This site, or an address that causes no request: `mailto:`, `about:`.
+    NoExternalRequest,
     /// An address with a host. It may be the origin of this site, which is not known here.
     External(ExternalOrigin),
     /// A `data:` address, which contains its content.
@@ -31,7 +31,7 @@ impl ExternalOrigin {
         &self.0
     }
 
-    /// Creates an origin from text that is one for certain.
+    /// Creates an origin from text that is already a valid origin.
     pub(super) fn from_trusted(text: &str) -> ExternalOrigin {
         ExternalOrigin(text.to_owned())
     }
@@ -57,14 +57,14 @@ pub fn classify_address(text: &str) -> AddressTarget {
     // Almost all addresses have neither scheme nor host and need no parser.
     let start = &text.as_bytes()[..text.len().min(MAX_ADDRESS_BYTES)];
     let is_slash = |b: &u8| matches!(b, b'/' | b'\\');
-    let mut letters = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
-    match letters.next() {
+    let mut significant_bytes = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r'));
+    match significant_bytes.next() {
         Some(first) if is_slash(first) => {
-            if !letters.next().is_some_and(is_slash) {
-                return AddressTarget::Internal;
+            if !significant_bytes.next().is_some_and(is_slash) {
+                return AddressTarget::NoExternalRequest;
             }
             return parse_origin(&format!("https:{}", truncate_address(text))).map_or(
-                AddressTarget::Internal,
+                AddressTarget::NoExternalRequest,
                 |(origin, _)| {
                     let host = origin.strip_prefix("https:").unwrap_or(&origin);
                     AddressTarget::External(ExternalOrigin(host.to_owned()))
@@ -72,10 +72,10 @@ pub fn classify_address(text: &str) -> AddressTarget {
             );
         }
         Some(first) if first.is_ascii_alphabetic() => {}
-        _ => return AddressTarget::Internal,
+        _ => return AddressTarget::NoExternalRequest,
     }
-    if letters.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) != Some(&b':') {
-        return AddressTarget::Internal;
+    if significant_bytes.find(|b| !(b.is_ascii_alphanumeric() || b"+-.".contains(b))) != Some(&b':') {
+        return AddressTarget::NoExternalRequest;
     }
     match parse_scheme(start).as_str() {
         "data" => AddressTarget::Data,
@@ -83,9 +83,9 @@ pub fn classify_address(text: &str) -> AddressTarget {
         "javascript" => AddressTarget::JavaScript,
         "http" | "https" | "ws" | "wss" => match parse_origin(truncate_address(text)) {
             Some((origin, _)) => AddressTarget::External(ExternalOrigin(origin)),
-            None => AddressTarget::Internal,
+            None => AddressTarget::NoExternalRequest,
         },
-        _ => AddressTarget::Internal,
+        _ => AddressTarget::NoExternalRequest,
     }
 }
 
@@ -109,8 +109,8 @@ fn truncate_address(text: &str) -> &str {
 }
 
 fn parse_scheme(start: &[u8]) -> String {
-    let letters = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r')).take_while(|b| **b != b':');
-    letters.map(|b| char::from(b.to_ascii_lowercase())).collect()
+    let significant_bytes = start.iter().filter(|b| !matches!(b, b'\t' | b'\n' | b'\r')).take_while(|b| **b != b':');
+    significant_bytes.map(|b| char::from(b.to_ascii_lowercase())).collect()
 }
 
 #[cfg(test)]
@@ -121,13 +121,13 @@ mod tests {
     fn an_address_leads_where_a_browser_would_ask() {
         let external = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
-            ("a/b.css", AddressTarget::Internal),
-            ("/a//b", AddressTarget::Internal),
-            ("#x", AddressTarget::Internal),
-            ("?a=https://x.example/", AddressTarget::Internal),
-            ("", AddressTarget::Internal),
-            ("mailto:me@x.example", AddressTarget::Internal),
-            ("https://", AddressTarget::Internal),
+            ("a/b.css", AddressTarget::NoExternalRequest),
+            ("/a//b", AddressTarget::NoExternalRequest),
+            ("#x", AddressTarget::NoExternalRequest),
+            ("?a=https://x.example/", AddressTarget::NoExternalRequest),
+            ("", AddressTarget::NoExternalRequest),
+            ("mailto:me@x.example", AddressTarget::NoExternalRequest),
+            ("https://", AddressTarget::NoExternalRequest),
             ("HTTPS://CDN.Example:443/x", external("https://cdn.example")),
             (" ht\ntps://cdn.example/x", external("https://cdn.example")),
             ("https:cdn.example/x", external("https://cdn.example")),
@@ -148,7 +148,7 @@ mod tests {
         for text in ["https://a;sandbox/", "https://*/", "https://a,b/", "https://'self'/", "https://[::1]/", "//*/x"] {
             match classify_address(text) {
                 AddressTarget::External(origin) => assert_eq!(origin.as_csp_source(), None, "{text}"),
-                other => assert_eq!(other, AddressTarget::Internal, "{text}"),
+                other => assert_eq!(other, AddressTarget::NoExternalRequest, "{text}"),
             }
         }
         assert_eq!(ExternalOrigin("//cdn.example".to_owned()).as_csp_source(), Some("cdn.example"));
@@ -175,18 +175,18 @@ mod tests {
             ("\\\\x.example/", external("//x.example")),
             ("/\t/x.example", external("//x.example")),
             ("//X.example:443/", external("//x.example")),
-            ("//", AddressTarget::Internal),
+            ("//", AddressTarget::NoExternalRequest),
             ("\u{0} //x.example \n", external("//x.example")),
             ("DATA:,x", AddressTarget::Data),
             ("Blob:x", AddressTarget::Blob),
             ("JavaScript:x()", AddressTarget::JavaScript),
-            ("java script:x()", AddressTarget::Internal),
-            ("1http://x.example/", AddressTarget::Internal),
-            ("ftp://x.example/", AddressTarget::Internal),
-            ("about:blank", AddressTarget::Internal),
-            ("a+b-c.d:x", AddressTarget::Internal),
-            ("https", AddressTarget::Internal),
-            (":x", AddressTarget::Internal),
+            ("java script:x()", AddressTarget::NoExternalRequest),
+            ("1http://x.example/", AddressTarget::NoExternalRequest),
+            ("ftp://x.example/", AddressTarget::NoExternalRequest),
+            ("about:blank", AddressTarget::NoExternalRequest),
+            ("a+b-c.d:x", AddressTarget::NoExternalRequest),
+            ("https", AddressTarget::NoExternalRequest),
+            (":x", AddressTarget::NoExternalRequest),
         ] {
             assert_eq!(classify_address(text), expected, "{text:?}");
         }

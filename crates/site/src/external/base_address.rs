@@ -35,7 +35,7 @@ impl BaseAddress {
                 self.origin = Some(origin.clone());
             }
             self.is_set = true;
-        } else if let (AddressTarget::Internal, Some(origin)) = (&target, &self.origin) {
+        } else if let (AddressTarget::NoExternalRequest, Some(origin)) = (&target, &self.origin) {
             target = AddressTarget::External(origin.clone());
         }
         target

@@ -30,7 +30,7 @@ pub struct IndexEntry {
     /// file.
     pub compressed_crc: u32,
     /// The bit offset of the header of the last DEFLATE block.
-    pub last_header_bit: u64,
+    pub last_block_bit: u64,
     /// The number of bits of the last compressed byte that do not belong to the stream.
     pub spare_bits: u8,
     /// The time at which this path first had this content, in seconds since 1970.

@@ -61,7 +61,7 @@ fn encode_record(output: &mut Vec<u8>, path_offset: u32, path_len: usize, entry:
     output.push(u8::from(entry.compression == EntryCompression::Deflate));
     output.push(entry.spare_bits);
     output.extend_from_slice(&entry.crc.to_le_bytes());
-    for number in [entry.offset, entry.compressed_len, entry.len, entry.last_header_bit, entry.modified.cast_unsigned()]
+    for number in [entry.offset, entry.compressed_len, entry.len, entry.last_block_bit, entry.modified.cast_unsigned()]
     {
         output.extend_from_slice(&number.to_le_bytes());
     }
@@ -105,7 +105,7 @@ pub(super) fn decode_record(record: &[u8]) -> IndexEntry {
         offset: number(0),
         compressed_len: number(1),
         len: number(2),
-        last_header_bit: number(3),
+        last_block_bit: number(3),
         modified: number(4).cast_signed(),
         content: Digest(content),
         compressed_crc: read_u32_le(record, 84),

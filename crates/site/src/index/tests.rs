@@ -10,7 +10,7 @@ fn sample() -> (Vec<u8>, VersionId) {
         crc: 7,
         content: Digest::compute(&[n as u8]),
         compressed_crc: 1,
-        last_header_bit: 3,
+        last_block_bit: 3,
         spare_bits: 2,
         modified: -5,
     };

@@ -80,7 +80,7 @@ pub fn read_headers(text: &str, name: &str, draft: &mut RuleDraft) {
         }
         if !line.starts_with([' ', '\t']) {
             block = match Pattern::parse(trimmed, PatternDialect::Netlify)
-                .and_then(|pattern| draft.fields.add_block(pattern))
+                .and_then(|pattern| draft.fields.add_rule(pattern))
             {
                 Ok(number) => Some(number),
                 Err(message) => {

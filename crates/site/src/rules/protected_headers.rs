@@ -10,30 +10,32 @@ const REPORT_DIRECTIVES: [&str; 2] = ["report-uri", "report-to"];
 /// The settings of the operator that a bundle must not override.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // the settings are independent
-pub struct ProtectedHeaders {
+pub struct OperatorRestrictions {
     /// The operator has set a referrer policy.
-    pub has_referrer: bool,
+    pub sets_referrer_policy: bool,
     /// The operator has decided which sites may show pages in a frame.
-    pub has_frames: bool,
+    pub sets_frame_policy: bool,
     /// Browsers must not connect to other origins.
     pub is_airgapped: bool,
     /// Access to the site is restricted.
-    pub is_closed: bool,
+    pub restricts_access: bool,
 }
 
-impl ProtectedHeaders {
+impl OperatorRestrictions {
     /// Whether a bundle's rule may set this field to this value.
     pub(super) fn allows(self, name: &HeaderName, value: &HeaderValue) -> bool {
         let text = value.to_str().unwrap_or_default();
         match name.as_str() {
-            "referrer-policy" => !self.has_referrer,
-            "x-frame-options" => !self.has_frames,
+            "referrer-policy" => !self.sets_referrer_policy,
+            "x-frame-options" => !self.sets_frame_policy,
             "link" => !self.is_airgapped || !links_to_other_origin(text),
-            "cache-control" => !self.is_closed || !is_for_shared_caches(text),
-            // Some caches obey this field instead of Cache-Control, and the targeted fields of RFC 9213
-            // (`…-cache-control`), too.
-            "surrogate-control" => !self.is_closed,
-            name => !self.is_closed || !(name.ends_with("-cache-control") || name.starts_with("access-control-")),
+            "cache-control" => !self.restricts_access || !is_for_shared_caches(text),
+            // Some caches obey Surrogate-Control or the targeted fields of RFC 9213 (`…-cache-control`) instead of
+            // Cache-Control.
+            "surrogate-control" => !self.restricts_access,
+            name => {
+                !self.restricts_access || !(name.ends_with("-cache-control") || name.starts_with("access-control-"))
+            }
         }
     }
 }
@@ -41,7 +43,7 @@ impl ProtectedHeaders {
 /// Whether a `Link` value names another origin. Everything between `<` and `>` counts as a target, wherever it is.
 fn links_to_other_origin(text: &str) -> bool {
     let targets = text.split('<').skip(1).map(|rest| rest.split('>').next().unwrap_or_default());
-    targets.into_iter().any(|target| classify_address(target) != AddressTarget::Internal)
+    targets.into_iter().any(|target| classify_address(target) != AddressTarget::NoExternalRequest)
 }
 
 /// Whether a `Cache-Control` value lets a shared cache store the response to a request with credentials (RFC 9111,
@@ -92,10 +94,10 @@ mod tests {
 
     #[test]
     fn what_the_operator_has_said_a_bundle_does_not_undo() {
-        let airgapped = ProtectedHeaders { is_airgapped: true, ..ProtectedHeaders::default() };
-        let closed = ProtectedHeaders { is_closed: true, ..ProtectedHeaders::default() };
-        let frames = ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() };
-        let referrer = ProtectedHeaders { has_referrer: true, ..ProtectedHeaders::default() };
+        let airgapped = OperatorRestrictions { is_airgapped: true, ..OperatorRestrictions::default() };
+        let closed = OperatorRestrictions { restricts_access: true, ..OperatorRestrictions::default() };
+        let frames = OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() };
+        let referrer = OperatorRestrictions { sets_referrer_policy: true, ..OperatorRestrictions::default() };
         for (protected, name, value, is_allowed) in [
             (airgapped, "link", "</a.css>; rel=preload; as=style", true),
             (airgapped, "link", "<a.css>; rel=preload, <?x=http://y>; rel=next", true),
@@ -125,7 +127,7 @@ mod tests {
                 is_allowed,
                 "{protected:?} {name}: {value}"
             );
-            assert!(ProtectedHeaders::default().allows(&name, &HeaderValue::from_static(value)), "{name}: {value}");
+            assert!(OperatorRestrictions::default().allows(&name, &HeaderValue::from_static(value)), "{name}: {value}");
         }
     }
 }

@@ -182,7 +182,7 @@ fn index_entry(entry: &ZipEntry, verified: &VerifiedZipEntry) -> IndexEntry {
         crc: entry.crc,
         content: verified.content,
         compressed_crc: verified.compressed_crc,
-        last_header_bit: verified.last_header_bit,
+        last_block_bit: verified.last_block_bit,
         spare_bits: verified.spare_bits,
         modified: 0,
     }

@@ -315,7 +315,7 @@ fn rewrite_large_file(
         crc: crc.finalize(),
         content: content.finalize_reset(),
         compressed_crc: 0,
-        last_header_bit: 0,
+        last_block_bit: 0,
         spare_bits: 0,
         modified: bundle_entry.modified,
     };
@@ -325,7 +325,7 @@ fn rewrite_large_file(
             let ending = deflater.finish(&mut compressed);
             compressed_crc.update(&compressed);
             index_entry.compressed_crc = compressed_crc.finalize();
-            (index_entry.last_header_bit, index_entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            (index_entry.last_block_bit, index_entry.spare_bits) = (ending.last_block_bit, ending.spare_bits);
             writer.append_large_content(&compressed).map_err(BundleReadError::Sink)?;
         }
         (index_entry.offset, index_entry.compressed_len) =
@@ -437,7 +437,7 @@ fn encode_file(
         crc: crc32fast::hash(content),
         content: hasher.finalize_reset(),
         compressed_crc: 0,
-        last_header_bit: 0,
+        last_block_bit: 0,
         spare_bits: 0,
         modified: file.modified,
     };
@@ -450,7 +450,7 @@ fn encode_file(
         if compressed.len() < content.len() {
             index_entry.compression = EntryCompression::Deflate;
             index_entry.compressed_len = compressed.len() as u64;
-            (index_entry.last_header_bit, index_entry.spare_bits) = (ending.last_header_bit, ending.spare_bits);
+            (index_entry.last_block_bit, index_entry.spare_bits) = (ending.last_block_bit, ending.spare_bits);
             index_entry.compressed_crc = crc32fast::hash(&compressed);
         }
     }

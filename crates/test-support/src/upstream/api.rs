@@ -15,30 +15,30 @@ pub const SIGNATURE: &str = "51gna7ure0fTheBucket";
 
 /// The addresses that links lead to.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Origins {
+pub(super) struct UpstreamAddresses {
     pub(super) scheme: &'static str,
     pub(super) api: SocketAddr,
     pub(super) bucket: SocketAddr,
 }
 
 /// Makes a new link to the bundle of a job.
-pub(super) fn make_link(origins: Origins, state: &mut UpstreamState, job: &str) -> String {
+pub(super) fn make_link(addresses: UpstreamAddresses, state: &mut UpstreamState, job: &str) -> String {
     let signature = format!("{SIGNATURE}{:04}", state.links.len());
     let uses = state.link_uses;
     state.links.insert(signature.clone(), uses);
-    let origin = if state.link_on_api { origins.api } else { origins.bucket };
+    let origin = if state.link_on_api { addresses.api } else { addresses.bucket };
     let job: String = job.chars().filter(char::is_ascii_alphanumeric).collect();
     format!(
         "{}://{origin}/exports/{job}/bundle.tar.gz?X-Amz-Algorithm=AWS4-HMAC-SHA256\
          &X-Amz-Credential=AKIDEXAMPLE%2F20260801%2Fus-east-1%2Fs3%2Faws4_request&X-Amz-Expires=3600\
          &X-Amz-Security-Token={SIGNATURE}T0ken&X-Amz-Signature={signature}",
-        origins.scheme
+        addresses.scheme
     )
 }
 
 /// Makes the normal response to a request. `ignores_range` is for downloads.
 pub(super) fn respond(
-    origins: Origins,
+    addresses: UpstreamAddresses,
     state: &mut UpstreamState,
     request: &Request,
     ignores_range: bool,
@@ -107,7 +107,7 @@ pub(super) fn respond(
             if status != "completed" && status["status"] != "completed" {
                 return OutgoingResponse::json(409, &json!({"error": "the job is not finished"}));
             }
-            let link = state.link.clone().unwrap_or_else(|| make_link(origins, state, &id));
+            let link = state.link.clone().unwrap_or_else(|| make_link(addresses, state, &id));
             let size = state.size_bytes.clone().unwrap_or_else(|| state.representation().len().into());
             let expires = state.expires_at.clone().unwrap_or_else(|| rfc3339_in(state.skew + 3600).into());
             let mut body = json!({"jobId": id, "bundleUrl": link, "sizeBytes": size});
@@ -117,7 +117,7 @@ pub(super) fn respond(
             OutgoingResponse::json(200, &body)
         }
         UpstreamCall::Preview | UpstreamCall::Deployment | UpstreamCall::Searches => {
-            let origin = format!("{}://{}", origins.scheme, origins.api);
+            let origin = format!("{}://{}", addresses.scheme, addresses.api);
             let (status, body) = state.project_api.respond(request, &origin);
             OutgoingResponse::json(status, &body)
         }

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use socket2::Socket;
 
-use super::api::{self, Origins};
+use super::api::{self, UpstreamAddresses};
 use super::clock::seconds_from_now;
 use super::outgoing::OutgoingResponse;
 use super::reply::{Reply, ReplyKind};
 use super::request::{Request, UpstreamCall, classify};
 use super::state::UpstreamState;
 
-/// Bytes that are sent behind a body, repeatedly.
+/// Bytes that are sent after a body, repeatedly.
 static ZEROS: [u8; 64 * 1024] = [0; 64 * 1024];
 
 /// A connection, with or without TLS.
@@ -65,8 +65,8 @@ pub(super) struct SharedState {
 
 impl SharedState {
     /// The addresses that links lead to.
-    pub(super) fn origins(&self) -> Origins {
-        Origins { scheme: self.scheme, api: self.api, bucket: self.bucket }
+    pub(super) fn addresses(&self) -> UpstreamAddresses {
+        UpstreamAddresses { scheme: self.scheme, api: self.api, bucket: self.bucket }
     }
 
     /// Locks the state.
@@ -84,7 +84,7 @@ impl SharedState {
             let reply = state.next_reply(request.call);
             let outgoing = match reply.kind {
                 ReplyKind::NoReply | ReplyKind::Close => None,
-                ReplyKind::Normal => Some(api::respond(self.origins(), &mut state, &request, reply.ignores_range)),
+                ReplyKind::Normal => Some(api::respond(self.addresses(), &mut state, &request, reply.ignores_range)),
                 ReplyKind::Scripted => {
                     Some(OutgoingResponse { status: reply.status, fields: Vec::new(), body: Vec::new() })
                 }
@@ -141,7 +141,7 @@ impl SharedState {
         }
         head.push_str("\r\n");
         let full_body = if has_no_body { &[][..] } else { &outgoing.body };
-        let sent_len = reply.cut.or(reply.stall).unwrap_or(usize::MAX).min(full_body.len());
+        let sent_len = reply.close_after_bytes.or(reply.stall_after_bytes).unwrap_or(usize::MAX).min(full_body.len());
         let body = &full_body[..sent_len];
         if stream.write_all(head.as_bytes()).is_err() {
             return;
@@ -153,13 +153,13 @@ impl SharedState {
             }
             std::thread::sleep(pause);
         }
-        for _ in 0..reply.zeros.div_ceil(ZEROS.len()) {
+        for _ in 0..reply.trailing_zero_bytes.div_ceil(ZEROS.len()) {
             if self.send_body_part(stream, &ZEROS).is_err() {
                 return;
             }
         }
         let _ = stream.flush();
-        if reply.stall.is_some() {
+        if reply.stall_after_bytes.is_some() {
             self.wait_for_close(stream);
         }
     }

@@ -160,7 +160,7 @@ impl Upstream {
 
     /// Makes a new link to the bundle.
     pub fn link(&self) -> String {
-        api::make_link(self.shared.origins(), &mut self.state(), "by-hand")
+        api::make_link(self.shared.addresses(), &mut self.state(), "by-hand")
     }
 
     /// Locks the state of the upstream, for reading and changing it.

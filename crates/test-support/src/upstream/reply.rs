@@ -28,10 +28,14 @@ pub struct Reply {
     /// `None` removes the field.
     pub(super) fields: Vec<(String, Option<String>)>,
     pub(super) ignores_range: bool,
-    pub(super) cut: Option<usize>,
-    pub(super) stall: Option<usize>,
+    /// The number of body bytes after which the connection is closed.
+    pub(super) close_after_bytes: Option<usize>,
+    /// The number of body bytes after which nothing more is sent.
+    pub(super) stall_after_bytes: Option<usize>,
+    /// The number of pieces of the body, and the pause after each.
     pub(super) trickle: Option<(usize, Duration)>,
-    pub(super) zeros: usize,
+    /// The number of zero bytes after the body.
+    pub(super) trailing_zero_bytes: usize,
 }
 
 /// The normal response; the methods of [`Reply`] change it.
@@ -42,7 +46,7 @@ pub fn normal_reply() -> Reply {
 /// An error with this status and a JSON body, as the API sends it.
 pub fn error_reply(status: u16) -> Reply {
     let reply = Reply { kind: ReplyKind::Scripted, status, ..Reply::default() };
-    reply.json(&json!({"error": format!("scripted answer {status}")}))
+    reply.json(&json!({"error": format!("scripted reply {status}")}))
 }
 
 /// A response with status 200, this content type and this body.
@@ -122,19 +126,19 @@ impl Reply {
 
     /// Closes the connection after this many bytes of the body.
     pub fn cut(mut self, bytes: usize) -> Reply {
-        self.cut = Some(bytes);
+        self.close_after_bytes = Some(bytes);
         self
     }
 
     /// Sends this many bytes of the body and then nothing more.
     pub fn stall(mut self, bytes: usize) -> Reply {
-        self.stall = Some(bytes);
+        self.stall_after_bytes = Some(bytes);
         self
     }
 
-    /// Sends this many zeros behind the body, rounded up to 64 KiB, or until the client closes.
+    /// Sends this many zeros after the body, rounded up to 64 KiB, or until the client closes.
     pub fn zeros(mut self, bytes: usize) -> Reply {
-        self.zeros = bytes;
+        self.trailing_zero_bytes = bytes;
         self
     }
 

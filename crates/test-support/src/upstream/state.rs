@@ -34,8 +34,8 @@ pub struct UpstreamState {
     pub etag: Option<String>,
     /// The content coding of the bundle.
     pub coding: Option<BundleCoding>,
-    /// The statuses that the polls of a job return, one after the other; the last is repeated. A text stands for a
-    /// complete response with that status.
+    /// The statuses that the polls of a job return, one after the other; the last is repeated. A JSON string is
+    /// shorthand for a complete response with that status.
     pub statuses: Vec<Value>,
     /// The ids of the next jobs. Later jobs are numbered.
     pub job_ids: VecDeque<String>,
@@ -94,7 +94,7 @@ impl UpstreamState {
         if self.coding == Some(BundleCoding::Layer) { gzip(&self.bundle) } else { self.bundle.clone() }
     }
 
-    /// Returns the entity tag of these bytes.
+    /// Returns the entity tag of the bundle.
     pub fn validator(&self) -> String {
         self.etag.clone().unwrap_or_else(|| format!("\"{}\"", &Digest::compute(&self.bundle).to_hex()[..32]))
     }

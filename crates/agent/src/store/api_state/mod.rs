@@ -110,7 +110,7 @@ impl ApiStateDirectory {
         }
         let bytes = serde_json::to_vec_pretty(&budgets).map_err(|e| StoreError::io("write", &budget_path)(e.into()))?;
         self.folder.replace(BUDGET_FILE, 0o644, &bytes).map_err(StoreError::io("write", &budget_path))?;
-        self.hand_over();
+        self.change_owner_to_store_owner();
         Ok(result)
     }
 
@@ -119,13 +119,13 @@ impl ApiStateDirectory {
     pub fn open_spool(&self, name: &str, query: &Value, notes: &Value) -> Result<Option<QuerySpool>, StoreError> {
         let spool = QuerySpool::open(&self.folder, name, query, notes)?;
         if spool.is_some() {
-            self.hand_over();
+            self.change_owner_to_store_owner();
         }
         Ok(spool)
     }
 
-    fn hand_over(&self) {
-        if let Err(error) = owner::hand_over(&self.root) {
+    fn change_owner_to_store_owner(&self) {
+        if let Err(error) = owner::change_owner_to_store_owner(&self.root) {
             tracing::warn!("cannot change the owner of {} to that of the store: {error}", self.folder.path().display());
         }
     }

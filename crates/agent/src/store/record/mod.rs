@@ -24,7 +24,7 @@ impl StoreRecord {
 
     /// The version that should be active: under a hold the active one, else the pinned one (if the label exists), else
     /// the newest.
-    pub fn due_version(&self, pin: Option<&str>) -> Option<VersionId> {
+    pub fn target_version(&self, pin: Option<&str>) -> Option<VersionId> {
         if self.hold.is_some() {
             return self.active;
         }
@@ -34,8 +34,7 @@ impl StoreRecord {
         }
     }
 
-    /// The version that waits to become active, if it is not active: the pinned one, else the newest. Under a hold it
-    /// waits, too.
+    /// The version that would be active without a hold, unless it is active already: the pinned one, else the newest.
     pub fn waiting_version(&self, pin: Option<&str>) -> Option<VersionId> {
         let next = match pin {
             Some(label) => self.labels.get(label).map(|labelled| labelled.version),
@@ -45,7 +44,7 @@ impl StoreRecord {
     }
 
     /// Copies from `stored` the fields that people, and the daemon on their behalf, may change during a sync.
-    pub fn adopt_decisions(&mut self, stored: &StoreRecord) {
+    pub fn copy_decisions(&mut self, stored: &StoreRecord) {
         self.active = stored.active;
         self.active_since.clone_from(&stored.active_since);
         self.previous = stored.previous;
@@ -69,18 +68,19 @@ impl StoreRecord {
 
     /// Records that a check of `source` has found `version`. If the source had another version before, this one becomes
     /// the newest, also if the source has returned to an earlier version. If the source has not changed, a version
-    /// imported since stays the newest as long as it is stored, unless the source's version is `demanded`.
+    /// that was imported after the previous check stays the newest as long as it is stored, unless `is_refresh`: a
+    /// person has requested the source's version.
     pub fn note_offered(
         &mut self,
         source: &str,
         version: VersionId,
-        demanded: bool,
+        is_refresh: bool,
         is_stored: impl Fn(VersionId) -> bool,
     ) {
         let offered = OfferedVersion { source: source.to_owned(), version };
         let is_unchanged = self.offered.as_ref() == Some(&offered);
         self.offered = Some(offered);
-        if demanded || !is_unchanged || !self.newest.is_some_and(is_stored) {
+        if is_refresh || !is_unchanged || !self.newest.is_some_and(is_stored) {
             self.newest = Some(version);
         }
     }
@@ -115,13 +115,13 @@ mod tests {
         let mut record = StoreRecord::default();
         record.activate(id(1), "t");
         record.newest = Some(id(2));
-        assert_eq!(record.due_version(None), Some(id(2)));
-        assert_eq!(record.due_version(Some("L")), Some(id(1)), "until the label exists, the active version stays");
+        assert_eq!(record.target_version(None), Some(id(2)));
+        assert_eq!(record.target_version(Some("L")), Some(id(1)), "until the label exists, the active version stays");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
-        assert_eq!(record.due_version(Some("L")), Some(id(3)));
+        assert_eq!(record.target_version(Some("L")), Some(id(3)));
         record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
-        assert_eq!(record.due_version(Some("L")), Some(id(1)));
+        assert_eq!(record.target_version(Some("L")), Some(id(1)));
     }
 
     #[test]
@@ -146,9 +146,9 @@ mod tests {
         let mut now = StoreRecord { newest: Some(id(1)), ..StoreRecord::default() };
         now.activate(id(1), "u");
         now.hold = Some(ActivationHold { who: "me".into(), when: "u".into(), why: "x".into() });
-        syncing.adopt_decisions(&now);
+        syncing.copy_decisions(&now);
         assert_eq!(
-            (syncing.active, syncing.newest, syncing.due_version(None)),
+            (syncing.active, syncing.newest, syncing.target_version(None)),
             (Some(id(1)), Some(id(2)), Some(id(1)))
         );
         assert_eq!(syncing.active_since.as_deref(), Some("u"));
@@ -231,8 +231,12 @@ mod tests {
         };
         assert_eq!([1, 2, 3, 4, 5, 6].map(|n| record.protects(id(n))), [true, true, true, true, false, false]);
         assert_eq!((record.offered_version(), StoreRecord::default().offered_version()), (Some(id(5)), None));
-        assert_eq!(StoreRecord::default().due_version(None), None);
-        assert_eq!(StoreRecord { newest: None, ..record }.due_version(None), Some(id(1)), "there is no newer version");
+        assert_eq!(StoreRecord::default().target_version(None), None);
+        assert_eq!(
+            StoreRecord { newest: None, ..record }.target_version(None),
+            Some(id(1)),
+            "there is no newer version"
+        );
     }
 
     #[test]
@@ -261,7 +265,7 @@ mod tests {
             let config_error = Some("x".to_owned());
             let previous = Some(id(7));
             let gate = stored_time.map(|time| verdict(time, "now"));
-            syncing.adopt_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
+            syncing.copy_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
             assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{own_time:?}, {stored_time:?}");
             assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
             assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));

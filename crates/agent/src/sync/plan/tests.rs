@@ -108,7 +108,7 @@ fn an_unchanged_file_is_not_read_again() {
 
 const API_INPUT: PlanInput<'_> = PlanInput { enabled: true, bundle: None, api: Some("api"), pin: None, sha256: None };
 const TIMING: ExportTiming =
-    ExportTiming { exports_at_each_check: false, max_age: 86_400, job_timeout: 1800, quiet_period: 600 };
+    ExportTiming { exports_at_each_check: false, max_age: 86_400, job_timeout: 1800, min_start_interval: 600 };
 /// 2026-11-20T12:00:00Z
 const NOON: i64 = 1_795_176_000;
 
@@ -133,11 +133,11 @@ fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
     let record = record_with_job("11:50:00", None);
     for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed] {
         assert!(
-            matches!(decide_export(&record, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::Adopt(_)),
+            matches!(decide_export(&record, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::ContinueJob(_)),
             "{trigger:?}"
         );
     }
-    for trigger in [SyncTrigger::Command, SyncTrigger::Refresh, SyncTrigger::Hook] {
+    for trigger in [SyncTrigger::Command, SyncTrigger::Refresh, SyncTrigger::Signal] {
         assert!(
             matches!(decide_export(&record, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::StartAfter(_)),
             "{trigger:?}"
@@ -158,7 +158,7 @@ fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
     // The clock was set back since its start.
     assert!(matches!(
         decide_export(&record, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON - 86_400),
-        ExportDecision::Adopt(_)
+        ExportDecision::ContinueJob(_)
     ));
 }
 
@@ -185,7 +185,7 @@ fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not(
 #[test]
 fn while_held_only_a_person_starts_jobs() {
     let held = hold(StoreRecord::default());
-    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Hook] {
+    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Signal] {
         assert!(
             matches!(decide_export(&held, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::Nothing(_)),
             "{trigger:?}"
@@ -193,7 +193,10 @@ fn while_held_only_a_person_starts_jobs() {
     }
     assert_eq!(decide_export(&held, &API_INPUT, &TIMING, SyncTrigger::Command, NOON), ExportDecision::Start);
     let with_job = hold(record_with_job("11:50:00", None));
-    assert!(matches!(decide_export(&with_job, &API_INPUT, &TIMING, SyncTrigger::Hook, NOON), ExportDecision::Adopt(_)));
+    assert!(matches!(
+        decide_export(&with_job, &API_INPUT, &TIMING, SyncTrigger::Signal, NOON),
+        ExportDecision::ContinueJob(_)
+    ));
     let new_pin = PlanInput { pin: Some("L"), ..API_INPUT };
     assert!(matches!(
         decide_export(&with_job, &new_pin, &TIMING, SyncTrigger::Start, NOON),
@@ -269,7 +272,7 @@ fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_fi
     };
     let known = FileDecision::Known(id());
     for trigger in
-        [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Hook, SyncTrigger::Command]
+        [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Signal, SyncTrigger::Command]
     {
         assert_eq!(decide(&FILE_INPUT, trigger, &|_| ()), known, "{trigger:?}");
     }
@@ -296,7 +299,7 @@ fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_fi
     for (trigger, expected) in [
         (SyncTrigger::Changed, FileDecision::StillRefused),
         (SyncTrigger::Start, FileDecision::StillRefused),
-        (SyncTrigger::Hook, FileDecision::Digest),
+        (SyncTrigger::Signal, FileDecision::Digest),
         (SyncTrigger::Refresh, FileDecision::Digest),
     ] {
         assert_eq!(

@@ -14,8 +14,8 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
             0 => {
                 let padding_bits = input.bit_count & 7;
                 input.drop_bits(padding_bits);
-                let (len, check) = (input.read_bits(16)?, input.read_bits(16)?);
-                if len != !check & 0xffff {
+                let (len, nlen) = (input.read_bits(16)?, input.read_bits(16)?);
+                if len != !nlen & 0xffff {
                     return Err(InflateFault::Damaged("a stored block's length"));
                 }
                 input.unread_whole_bytes();

@@ -23,7 +23,7 @@ const MAX_DISTANCE_BYTES: usize = 32 * 1024;
 const LARGE_OUTPUT_BYTES: usize = 224 * 1024;
 /// The output of one call in bytes, where many streams are decoded in turn and none may occupy its thread for long.
 pub const SMALL_OUTPUT_BYTES: usize = 32 * 1024;
-/// The bytes that a match may write behind the position at which the window is full: a match has up to 258 bytes and is
+/// The bytes that a match may write after the position at which the window is full: a match has up to 258 bytes and is
 /// copied in steps of 16.
 const MATCH_SLACK_BYTES: usize = 258 + 32;
 /// The length of a large window in bytes. It is a constant so that the compiler can omit bounds checks.
@@ -104,7 +104,7 @@ impl<const WINDOW: usize> Default for InflateDecoder<WINDOW> {
 }
 
 impl<const WINDOW: usize> InflateDecoder<WINDOW> {
-    /// The position at which the window counts as full. The last match may end behind it.
+    /// The position at which the window counts as full. The last match may end after it.
     const WINDOW_FULL_AT: usize = WINDOW - MATCH_SLACK_BYTES;
 
     /// Creates a decoder at the start of a stream.
@@ -146,7 +146,7 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
     }
 
     /// The bit at which the header of the latest block begins, counted from the start of the stream.
-    pub fn last_header_bit(&self) -> u64 {
+    pub fn last_block_bit(&self) -> u64 {
         self.last_header
     }
 
@@ -206,7 +206,7 @@ impl<const WINDOW: usize> InflateDecoder<WINDOW> {
         input: &mut BitReader<'_>,
         remaining: usize,
     ) -> Result<Option<InflateStatus>, InflateFault> {
-        // The last match may have written behind the position at which the window is full.
+        // The last match may have written after the position at which the window is full.
         let space = Self::WINDOW_FULL_AT.saturating_sub(self.pos);
         let n = remaining.min(space).min(input.bytes.len() - input.position);
         self.window[self.pos..self.pos + n].copy_from_slice(&input.bytes[input.position..input.position + n]);
@@ -373,7 +373,7 @@ pub fn inflate_all(coded: &[u8], len: usize) -> Result<Vec<u8>, InflateFault> {
     }
 }
 
-/// Returns the value of the extra bits behind a code. `bits_before` are the bits before the code was dropped.
+/// Returns the value of the extra bits after a code. `bits_before` are the bits before the code was dropped.
 #[inline(always)]
 fn extra_bits_value(bits_before: u64, entry: u32) -> usize {
     ((bits_before & ((1u64 << (entry & 0xff)) - 1)) >> (entry >> 8 & 0x1f)) as usize

@@ -20,7 +20,7 @@ use super::deadline::CrawlDeadline;
 use super::fetch::{CrawlResponse, Fetcher};
 use super::file_names::NamingCandidate;
 use super::results::{
-    CrawlOutcome, CrawlRequest, CrawlResults, FetchedBody, ForbiddenLinks, NOT_FOUND_PATH, RequestPurpose,
+    CrawlOutcome, CrawlRequest, CrawlResults, DisallowedLinks, FetchedBody, NOT_FOUND_PATH, RequestPurpose,
 };
 use super::robots::Robots;
 use super::spool::BodySpool;
@@ -49,7 +49,7 @@ pub(super) async fn crawl_site(
         purposes: BTreeMap::new(),
         spool,
         foreign_sitemap_links: (0, None),
-        forbidden: ForbiddenLinks::default(),
+        disallowed: DisallowedLinks::default(),
     };
     let mut crawler = Crawler {
         source,
@@ -202,7 +202,7 @@ impl Crawler<'_> {
             || self.robots.allows(&request.address.to_string());
         if !is_allowed {
             if purpose > AddressPurpose::Guess {
-                self.results.forbidden.record(request.address, named_by);
+                self.results.disallowed.record(request.address, named_by);
             }
             return Ok(());
         }
@@ -247,7 +247,7 @@ impl Crawler<'_> {
                 let to = address.clone();
                 self.queue_request(to, false, purpose, Some(&Arc::new(request.address.clone())))
             }
-            Some(CrawlOutcome::FetchedBody(body)) if !body.is_read => {
+            Some(CrawlOutcome::FetchedBody(body)) if !body.has_queued_addresses => {
                 let range = body.range;
                 let text = self.results.spool.read(range).map_err(|source| self.write_error(source))?;
                 self.queue_addresses_in(request, &text)
@@ -333,7 +333,7 @@ impl Crawler<'_> {
         let is_text = charset.is_none() && std::str::from_utf8(&body).is_ok();
         let is_guessed_page = purpose == AddressPurpose::Guess && format == BodyFormat::Page;
         let fetched =
-            FetchedBody { format, range, naming, is_text, charset, is_missing: status == 404, is_read: false };
+            FetchedBody { format, range, naming, is_text, charset, is_404: status == 404, has_queued_addresses: false };
         self.results.outcomes.insert(request.clone(), CrawlOutcome::FetchedBody(fetched));
         // Some servers respond to a request for a missing file with a page.
         if is_guessed_page { Ok(()) } else { self.queue_addresses_in(request, &body) }
@@ -342,7 +342,7 @@ impl Crawler<'_> {
     /// Queues the addresses in a body.
     fn queue_addresses_in(&mut self, request: &CrawlRequest, body: &[u8]) -> Result<(), CrawlError> {
         let Some(CrawlOutcome::FetchedBody(fetched)) = self.results.outcomes.get_mut(request) else { return Ok(()) };
-        fetched.is_read = true;
+        fetched.has_queued_addresses = true;
         let format = fetched.format;
         if format == BodyFormat::Page
             && !request.is_payload

@@ -6,9 +6,9 @@
 //! whatever the order of the responses.
 //!
 //! Which links must be rewritten depends on how the copy will be served, so the decision uses [`docwharf_site::lookup`]
-//! itself. An address that leads to its file there stays unchanged in pages. Other links are rewritten: absolute links
-//! to the site's own host, links with a query that changes the response, and links to addresses whose file has another
-//! name. Redirects become lines of `_redirects`.
+//! itself. An address that the server will resolve to the file of this address stays unchanged in pages. Other links
+//! are rewritten: absolute links to the site's own host, links with a query that changes the response, and links to
+//! addresses whose file has another name. Redirects become lines of `_redirects`.
 //!
 //! Next.js: a client of `next start` requests `/page?_rsc=…` with the header field `RSC: 1` when a reader navigates to
 //! a page, and accepts only `text/x-component`. A static file server answers with the page itself. The client then
@@ -65,7 +65,7 @@ pub struct CrawlSource {
 
 /// Result of a crawl.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Crawled {
+pub struct CrawlSummary {
     /// Pages written.
     pub pages: u64,
     /// Other files written.
@@ -119,7 +119,7 @@ pub enum CrawlError {
         time: Duration,
     },
     /// The crawl, together with all others, exceeds a limit.
-    #[error("the crawl was ended: {}; start it again later, or raise that limit", reason.describe("crawls", *resource))]
+    #[error("the crawl was ended: {}; start the crawl again later, or raise the limit", reason.describe("crawls", *resource))]
     Share {
         /// The exhausted resource.
         resource: SharedResource,
@@ -171,7 +171,7 @@ pub fn crawl(
     paths: Option<&[String]>,
     target: &Path,
     context: &JobContext,
-) -> Result<Crawled, CrawlError> {
+) -> Result<CrawlSummary, CrawlError> {
     let has_credentials = !source.start.username().is_empty() || source.start.password().is_some();
     if !matches!(source.start.scheme(), "http" | "https") || !source.start.has_host() || has_credentials {
         let mut redacted = source.start.clone();

@@ -46,9 +46,9 @@ pub(super) struct FetchedBody {
     /// Charset of the header field, if it is not UTF-8 and the body is not ASCII.
     pub(super) charset: Option<String>,
     /// Whether the status was 404.
-    pub(super) is_missing: bool,
-    /// Whether the addresses in it have been queued.
-    pub(super) is_read: bool,
+    pub(super) is_404: bool,
+    /// Whether the addresses in the body have been queued.
+    pub(super) has_queued_addresses: bool,
 }
 
 /// Purpose of a request, and the first address (in address order) that names it.
@@ -61,14 +61,14 @@ pub(super) struct RequestPurpose {
 /// Links to addresses that robots.txt disallows. A site may have any number of them, so only the first few in the order
 /// of addresses are stored; these do not depend on the order in which pages arrive.
 #[derive(Debug, Default)]
-pub(super) struct ForbiddenLinks {
+pub(super) struct DisallowedLinks {
     /// Disallowed addresses, each with the first page that links to it.
     pub(super) first: BTreeMap<SiteAddress, Option<Arc<SiteAddress>>>,
     /// Number of all such links.
     pub(super) count: u64,
 }
 
-impl ForbiddenLinks {
+impl DisallowedLinks {
     /// Maximum number of addresses in `first`.
     const MAX_LISTED_ADDRESSES: usize = 20;
 
@@ -94,7 +94,7 @@ pub(super) struct CrawlResults {
     pub(super) spool: BodySpool,
     /// Number of sitemap addresses of other origins, and the first of these URLs in the order of characters.
     pub(super) foreign_sitemap_links: (u64, Option<Url>),
-    pub(super) forbidden: ForbiddenLinks,
+    pub(super) disallowed: DisallowedLinks,
 }
 
 #[cfg(test)]
@@ -106,7 +106,7 @@ mod tests {
         let address = |n: usize| SiteAddress::from_path(&format!("/{n:02}"));
         let page = |path: &str| Arc::new(SiteAddress::from_path(path));
         let numbers: Vec<usize> = (0..25).collect();
-        let (mut upward, mut downward) = (ForbiddenLinks::default(), ForbiddenLinks::default());
+        let (mut upward, mut downward) = (DisallowedLinks::default(), DisallowedLinks::default());
         for n in &numbers {
             upward.record(address(*n), Some(&page("/a")));
             upward.record(address(*n), Some(&page("/b")));

@@ -69,7 +69,8 @@ impl Robots {
     }
 }
 
-/// Normalises an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): codes in upper case, and only where they are needed.
+/// Normalises an address (RFC 9309, 2.2.2; RFC 3986, 6.2.2): percent-encodings are in upper case, and only where
+/// they are needed.
 fn normalize_address(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_bytes();

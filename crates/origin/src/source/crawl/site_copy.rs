@@ -21,7 +21,7 @@ use super::body_format::{AddressPurpose, BodyFormat, rewrite_manifest, rewrite_s
 use super::deadline::CrawlDeadline;
 use super::file_names::assign_names;
 use super::results::{CrawlOutcome, CrawlRequest, CrawlResults, FetchedBody, NOT_FOUND_PATH, RequestPurpose};
-use super::{CrawlError, CrawlSource, Crawled, html, script};
+use super::{CrawlError, CrawlSource, CrawlSummary, html, script};
 
 /// Maximum number of consecutive redirects that a link is resolved through.
 const MAX_REDIRECTS: usize = 20;
@@ -37,10 +37,10 @@ pub(super) fn write_copy(
     results: &CrawlResults,
     target_folder: &Path,
     deadline: CrawlDeadline<'_>,
-) -> Result<Crawled, CrawlError> {
+) -> Result<CrawlSummary, CrawlError> {
     let write_error = |source| CrawlError::Write { path: target_folder.to_owned(), source };
     let copy = SiteCopy::new(source, results);
-    let mut crawled = Crawled::default();
+    let mut crawled = CrawlSummary::default();
     let mut warnings = copy.warnings();
     let mut tree = FileTree::new(File::open(target_folder).map_err(write_error)?, None);
     let mut write_file = |name: &[u8], content: &[u8]| -> io::Result<()> {
@@ -131,7 +131,7 @@ impl<'a> SiteCopy<'a> {
             // A page in response to a guessed address means that the file does not exist. The 404 page must have status
             // 404.
             let is_page = body.format == BodyFormat::Page;
-            if request.address.path == NOT_FOUND_PATH { is_page && body.is_missing } else { !(is_guess && is_page) }
+            if request.address.path == NOT_FOUND_PATH { is_page && body.is_404 } else { !(is_guess && is_page) }
         };
         let bodies = results.outcomes.iter().filter_map(|(request, outcome)| match outcome {
             CrawlOutcome::FetchedBody(body) if is_written(request, body) => Some((request, body)),
@@ -343,13 +343,13 @@ impl<'a> SiteCopy<'a> {
                 describe_linking_page(request_purpose.named_by.as_deref())
             ));
         }
-        let forbidden = &self.results.forbidden;
-        for (address, named_by) in &forbidden.first {
+        let disallowed = &self.results.disallowed;
+        for (address, named_by) in &disallowed.first {
             let linking_page = describe_linking_page(named_by.as_deref());
             warnings.push(format!("robots.txt disallows {address}{linking_page}"));
         }
-        if forbidden.count > forbidden.first.len() as u64 {
-            warnings.push(format!("robots.txt disallows the targets of {} links", forbidden.count));
+        if disallowed.count > disallowed.first.len() as u64 {
+            warnings.push(format!("robots.txt disallows the targets of {} links", disallowed.count));
         }
         if let (count @ 1.., Some(first_url)) = &self.results.foreign_sitemap_links {
             warnings.push(format!(

@@ -213,7 +213,7 @@ pub enum GitError {
         processes: u64,
     },
     /// The build, together with all others, exceeds a limit.
-    #[error("{doing} was ended: {}; start it again later, or raise that limit", reason.describe("builds", *resource))]
+    #[error("{doing} was ended: {}; start the job again later, or raise the limit", reason.describe("builds", *resource))]
     Share {
         /// The operation that was running.
         doing: &'static str,

@@ -24,8 +24,8 @@ struct HuffmanCode {
     codes: [u32; SYMBOLS],
     /// The symbols in the order of their codes.
     symbols: [u16; SYMBOLS],
-    /// For each length, the first code that is longer, aligned to the top of 32 bits.
-    longer_from: [u64; MAX_CODE_BITS + 1],
+    /// For each length, the end of the codes of at most this length, left-aligned in 32 bits.
+    codes_end: [u64; MAX_CODE_BITS + 1],
     /// For each length, its first code, and the number of symbols with shorter codes.
     first: [(u32, u32); MAX_CODE_BITS + 1],
     /// The symbol for each value of the first bits, and the length of its code; the length is 0 if the code is longer.
@@ -38,7 +38,7 @@ const fn build_code() -> HuffmanCode {
     let mut code = HuffmanCode {
         codes: [0; SYMBOLS],
         symbols: [0; SYMBOLS],
-        longer_from: [0; MAX_CODE_BITS + 1],
+        codes_end: [0; MAX_CODE_BITS + 1],
         first: [(0, 0); MAX_CODE_BITS + 1],
         lookup: [(0, 0); 1 << LOOKUP_BITS],
     };
@@ -64,7 +64,7 @@ const fn build_code() -> HuffmanCode {
             }
             symbol += 1;
         }
-        code.longer_from[length] = (next as u64) << (32 - length);
+        code.codes_end[length] = (next as u64) << (32 - length);
         length += 1;
     }
     code
@@ -76,8 +76,8 @@ fn decode_symbol(bits: u32) -> (u16, usize) {
     if length > 0 {
         return (u16::from(symbol), usize::from(length));
     }
-    let longer = (LOOKUP_BITS + 1..MAX_CODE_BITS).find(|&length| u64::from(bits) < CODE.longer_from[length]);
-    let length = longer.unwrap_or(MAX_CODE_BITS);
+    let found_length = (LOOKUP_BITS + 1..MAX_CODE_BITS).find(|&length| u64::from(bits) < CODE.codes_end[length]);
+    let length = found_length.unwrap_or(MAX_CODE_BITS);
     let (first, shorter) = CODE.first[length];
     (CODE.symbols[(shorter + (bits >> (32 - length)) - first) as usize], length)
 }

@@ -14,7 +14,7 @@ const WITH_PRIORITY: u8 = 0x20;
 fn connection_with_responses(length: u64) -> Http2Connection {
     let mut connection = opened_connection();
     connection.newest_stream = 5;
-    connection.uploads.add(1, Some(length));
+    connection.discarded_bodies.add(1, Some(length));
     connection.streams.start_body(1, None, Some(ResponseBody::full(vec![7; 100_000]).into()), true);
     connection.streams.start_body(5, None, Some(ResponseBody::full("x").into()), false);
     connection
@@ -324,7 +324,7 @@ fn windows_are_given_back_with_padding_and_a_streams_own_once_it_is_answered() {
     assert_eq!(increments(&connection), []);
     receive_all(&mut connection, &frame(frame::DATA, 0, 1, &[0; 16_384]));
     assert_eq!(increments(&connection), [(0, 32_768)]);
-    connection.handle_answered_upload(1);
+    connection.handle_unfinished_request(1);
     assert_eq!(increments(&connection), [(0, 32_768), (1, 32_768)]);
     // 256 bytes were padding.
     receive_all(&mut connection, &frame(frame::DATA, frame::END_STREAM, 1, &[0; 40_000 - 32_768 + 256]));

@@ -4,7 +4,7 @@
 //! hosting services for static sites do. The operator's values for a field replace the bundle's, and both replace
 //! docwharf's own. No rule changes fields that frame a response, identify its bytes or state its date. A bundle is
 //! untrusted data: it may not set fields that affect more than its own pages, that send clients or reports to other
-//! hosts, or that would override the operator's settings ([`ProtectedHeaders`]).
+//! hosts, or that would override the operator's settings ([`OperatorRestrictions`]).
 
 mod field_names;
 mod merge_field;
@@ -15,7 +15,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::pattern::Pattern;
-use super::protected_headers::{ProtectedHeaders, remove_report_directives};
+use super::protected_headers::{OperatorRestrictions, remove_report_directives};
 use field_names::{FILE_FIELDS, OPERATOR_FIELDS, REQUIRED_FIELDS, parse_field_name};
 use merge_field::merge_field;
 
@@ -37,7 +37,7 @@ enum FieldChange {
 
 /// The changes of one rule, and the addresses to which it applies.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct HeaderBlock {
+struct HeaderRule {
     pattern: Pattern,
     changes: Vec<FieldChange>,
 }
@@ -45,7 +45,7 @@ struct HeaderBlock {
 /// The header fields of one source of rules, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderFieldRules {
-    blocks: Vec<HeaderBlock>,
+    rules: Vec<HeaderRule>,
     change_count: usize,
     bytes: usize,
 }
@@ -59,20 +59,20 @@ pub fn split_field(line: &str) -> Result<(&str, &str), String> {
 impl HeaderFieldRules {
     /// Whether there are no patterns.
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
+        self.rules.is_empty()
     }
 
-    /// Adds a block for the addresses that match a pattern. Returns its number.
-    pub fn add_block(&mut self, pattern: Pattern) -> Result<usize, String> {
-        if self.blocks.len() >= MAX_PATTERNS {
+    /// Adds a rule for the addresses that match a pattern. Returns its number.
+    pub fn add_rule(&mut self, pattern: Pattern) -> Result<usize, String> {
+        if self.rules.len() >= MAX_PATTERNS {
             return Err(format!("there are more than {MAX_PATTERNS} patterns"));
         }
-        self.blocks.push(HeaderBlock { pattern, changes: Vec::new() });
-        Ok(self.blocks.len() - 1)
+        self.rules.push(HeaderRule { pattern, changes: Vec::new() });
+        Ok(self.rules.len() - 1)
     }
 
-    /// Adds a field to the block with this number.
-    pub fn add_field(&mut self, block: usize, name: &str, value: &str, owner: RuleOwner) -> Result<(), String> {
+    /// Adds a field to the rule with this number.
+    pub fn add_field(&mut self, rule: usize, name: &str, value: &str, owner: RuleOwner) -> Result<(), String> {
         let name = parse_field_name(name)?;
         let value = Some(value).filter(|value| value.is_ascii()).and_then(|value| HeaderValue::from_str(value).ok());
         let value = value.ok_or_else(|| format!("the value of {name} is not visible ASCII"))?;
@@ -80,13 +80,13 @@ impl HeaderFieldRules {
             return if value == "nosniff" { Ok(()) } else { Err(format!("{name} is always nosniff")) };
         }
         if owner == RuleOwner::Bundle {
-            return self.set_by_bundle(block, name, value);
+            return self.add_bundle_field(rule, name, value);
         }
-        self.add(block, name.as_str().len() + value.len(), FieldChange::Set(name, value))
+        self.add(rule, name.as_str().len() + value.len(), FieldChange::Set(name, value))
     }
 
     /// Adds the permitted part of a bundle's field. The error describes the part that is not permitted.
-    fn set_by_bundle(&mut self, block: usize, name: HeaderName, value: HeaderValue) -> Result<(), String> {
+    fn add_bundle_field(&mut self, rule: usize, name: HeaderName, value: HeaderValue) -> Result<(), String> {
         if OPERATOR_FIELDS.contains(&name) {
             return Err(format!("{name} affects more than the pages of this site: only the configuration can set it"));
         }
@@ -97,45 +97,44 @@ impl HeaderFieldRules {
         }
         let is_policy = [CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY_REPORT_ONLY].contains(&name);
         let Some(rest) = remove_report_directives(text).filter(|_| is_policy) else {
-            return self.add(block, name.as_str().len() + value.len(), FieldChange::Set(name, value));
+            return self.add(rule, name.as_str().len() + value.len(), FieldChange::Set(name, value));
         };
         let message = format!(
             "only the configuration can decide where reports of {name} are sent: report-uri and report-to are ignored"
         );
         if let (Ok(rest), false) = (HeaderValue::from_str(&rest), rest.is_empty()) {
-            self.add(block, name.as_str().len() + rest.len(), FieldChange::Set(name, rest))?;
+            self.add(rule, name.as_str().len() + rest.len(), FieldChange::Set(name, rest))?;
         }
         Err(message)
     }
 
     /// Adds the removal of a field that earlier rules set. A removal by the operator also removes docwharf's own field.
-    pub fn add_removal(&mut self, block: usize, name: &str) -> Result<(), String> {
+    pub fn add_removal(&mut self, rule: usize, name: &str) -> Result<(), String> {
         let name = parse_field_name(name)?;
         if REQUIRED_FIELDS.contains(&name) {
             return Err(format!("{name} cannot be removed: set another value"));
         }
-        self.add(block, name.as_str().len(), FieldChange::Remove(name))
+        self.add(rule, name.as_str().len(), FieldChange::Remove(name))
     }
 
-    fn add(&mut self, block: usize, bytes: usize, change: FieldChange) -> Result<(), String> {
+    fn add(&mut self, rule: usize, bytes: usize, change: FieldChange) -> Result<(), String> {
         if self.change_count >= MAX_FIELDS || self.bytes + bytes > MAX_FIELD_BYTES {
             return Err(format!("there are more than {MAX_FIELDS} fields, or {MAX_FIELD_BYTES} bytes of them"));
         }
         self.change_count += 1;
         self.bytes += bytes;
-        if let Some(block) = self.blocks.get_mut(block) {
-            block.changes.push(change);
+        if let Some(rule) = self.rules.get_mut(rule) {
+            rule.changes.push(change);
         }
         Ok(())
     }
 
     /// Returns the media types that the rules set for a decoded address with its leading slash.
     pub fn media_types<'a>(&'a self, address: &[u8]) -> impl Iterator<Item = &'a str> {
-        let media_types = |block: &'a HeaderBlock| block.changes.iter().filter_map(media_type);
-        let applies = move |block: &&'a HeaderBlock| {
-            media_types(block).next().is_some() && block.pattern.matches(address).is_some()
-        };
-        self.blocks.iter().filter(applies).flat_map(media_types)
+        let media_types = |rule: &'a HeaderRule| rule.changes.iter().filter_map(media_type);
+        let applies =
+            move |rule: &&'a HeaderRule| media_types(rule).next().is_some() && rule.pattern.matches(address).is_some();
+        self.rules.iter().filter(applies).flat_map(media_types)
     }
 
     /// Adds the fields for a decoded address, with its leading slash, to a response. `protected` has the restrictions
@@ -143,15 +142,15 @@ impl HeaderFieldRules {
     pub fn apply(
         &self,
         address: &[u8],
-        protected: Option<ProtectedHeaders>,
+        protected: Option<OperatorRestrictions>,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
         let owner = if protected.is_some() { RuleOwner::Bundle } else { RuleOwner::Operator };
         // The fields to add, in their order: (name, values).
         let mut values_by_name: Vec<(&HeaderName, Vec<&HeaderValue>)> = Vec::new();
-        for block in self.blocks.iter().filter(|block| block.pattern.matches(address).is_some()) {
-            for change in &block.changes {
+        for rule in self.rules.iter().filter(|rule| rule.pattern.matches(address).is_some()) {
+            for change in &rule.changes {
                 match change {
                     FieldChange::Set(name, value)
                         if protected.is_some_and(|protected| !protected.allows(name, value)) => {}

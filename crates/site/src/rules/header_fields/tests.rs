@@ -10,7 +10,7 @@ fn apply_rules(text: &str, owner: RuleOwner, address: &str, status: u16, before:
     for (name, value) in before {
         headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
     }
-    let protected = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+    let protected = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
     draft.fields.apply(address.as_bytes(), protected, StatusCode::from_u16(status).unwrap(), &mut headers);
     let mut fields: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
@@ -70,7 +70,7 @@ fn a_bundle_forbids_more_and_never_less() {
 #[test]
 fn what_is_the_servers_is_refused_by_name() {
     let mut fields = HeaderFieldRules::default();
-    let block = fields.add_block(Pattern::parse("/*", PatternDialect::Netlify).unwrap()).unwrap();
+    let block = fields.add_rule(Pattern::parse("/*", PatternDialect::Netlify).unwrap()).unwrap();
     for name in [
         "Content-Length",
         "content-encoding",
@@ -132,7 +132,7 @@ fn what_all_rules_add_to_an_answer_is_bounded() {
     netlify_files::read_headers(&text, netlify_files::HEADERS_FILE, &mut draft);
     assert!(!draft.faults.is_empty());
     let mut headers = HeaderMap::new();
-    draft.fields.apply(b"/", Some(ProtectedHeaders::default()), StatusCode::OK, &mut headers);
+    draft.fields.apply(b"/", Some(OperatorRestrictions::default()), StatusCode::OK, &mut headers);
     let bytes: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
     assert!(bytes <= MAX_FIELD_BYTES && headers.len() == MAX_PATTERNS.min(headers.len()), "{bytes}");
 }
@@ -145,9 +145,9 @@ fn pattern(source: &str) -> Pattern {
 fn as_many_patterns_fields_and_bytes_count_as_may() {
     let mut fields = HeaderFieldRules::default();
     for number in 0..MAX_PATTERNS {
-        assert_eq!(fields.add_block(pattern("/a")), Ok(number));
+        assert_eq!(fields.add_rule(pattern("/a")), Ok(number));
     }
-    assert!(fields.add_block(pattern("/a")).is_err());
+    assert!(fields.add_rule(pattern("/a")).is_err());
     for number in 0..MAX_FIELDS {
         assert!(
             if usize::is_multiple_of(number, 2) {
@@ -162,7 +162,7 @@ fn as_many_patterns_fields_and_bytes_count_as_may() {
     // Names count like values, and removals like fields.
     for (first, last, expected) in [(1, "", true), (1, "1", false), (0, "1", true)] {
         let mut fields = HeaderFieldRules::default();
-        let block = fields.add_block(pattern("/a")).unwrap();
+        let block = fields.add_rule(pattern("/a")).unwrap();
         fields.add_field(block, "XY", &"1".repeat(MAX_FIELD_BYTES - 10 + first), RuleOwner::Bundle).unwrap();
         fields.add_removal(block, "XYZ").unwrap();
         assert_eq!(fields.add_field(block, "ABCD", last, RuleOwner::Operator).is_ok(), expected, "{first} {last}");
@@ -200,7 +200,7 @@ fn a_bundle_says_of_a_field_what_it_may() {
         ("Set-Cookie", "a=b", RuleOwner::Operator, false, &["set-cookie: a=b"]),
     ] {
         let mut fields = HeaderFieldRules::default();
-        let block = fields.add_block(pattern("/a")).unwrap();
+        let block = fields.add_rule(pattern("/a")).unwrap();
         assert_eq!(fields.add_field(block, name, value, owner).is_err(), is_refused, "{name}: {value}");
         let mut headers = HeaderMap::new();
         fields.apply(b"/a", None, StatusCode::OK, &mut headers);
@@ -279,7 +279,7 @@ fn several_values_of_a_field_become_what_it_is_made_for() {
         ("! X-A\n X-A: 1", RuleOwner::Bundle, &[], &["x-a: 1"]),
     ] {
         let mut draft = RuleDraft::default();
-        let block = draft.fields.add_block(pattern("/*")).unwrap();
+        let block = draft.fields.add_rule(pattern("/*")).unwrap();
         for line in rule.split('\n').map(str::trim) {
             match line.strip_prefix("! ") {
                 Some(name) => draft.fields.add_removal(block, name).unwrap(),
@@ -292,7 +292,7 @@ fn several_values_of_a_field_become_what_it_is_made_for() {
         for (name, value) in before {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let protected = (owner == RuleOwner::Bundle).then(ProtectedHeaders::default);
+        let protected = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
         draft.fields.apply(b"/", protected, StatusCode::OK, &mut headers);
         let mut fields: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
@@ -312,16 +312,16 @@ fn the_types_that_rules_name_are_those_of_the_address() {
         ("/*", "content-type", "a/3"),
         ("/b", "Content-Type", "a/4"),
     ] {
-        let block = fields.add_block(pattern(source)).unwrap();
+        let block = fields.add_rule(pattern(source)).unwrap();
         fields.add_field(block, name, value, RuleOwner::Bundle).unwrap();
     }
     for (address, expected) in [("/a/x", &["a/1", "a/3"][..]), ("/b", &["a/3", "a/4"]), ("/c", &["a/3"])] {
         assert_eq!(fields.media_types(address.as_bytes()).collect::<Vec<_>>(), expected, "{address}");
     }
     assert!(HeaderFieldRules::default().is_empty() && !fields.is_empty());
-    let protected = Some(ProtectedHeaders { has_frames: true, ..ProtectedHeaders::default() });
+    let protected = Some(OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() });
     let mut rules = HeaderFieldRules::default();
-    let block = rules.add_block(pattern("/a")).unwrap();
+    let block = rules.add_rule(pattern("/a")).unwrap();
     rules.add_field(block, "X-Frame-Options", "DENY", RuleOwner::Bundle).unwrap();
     rules.add_field(block, "X-A", "1", RuleOwner::Bundle).unwrap();
     let mut headers = HeaderMap::new();

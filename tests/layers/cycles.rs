@@ -1,4 +1,4 @@
-//! Checks that the imports between the files of a crate form no circle.
+//! Checks that the imports between the files of a crate form no cycle.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -92,9 +92,9 @@ fn read_imports(folder: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
 }
 
 #[track_caller]
-fn assert_no_circle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
-    // Removes files that import from no remaining file, until there is none. The remaining files are in a circle, or
-    // import from one that is.
+fn assert_no_cycle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
+    // Removes files that import from no remaining file, until there is none. The remaining files are in a cycle, or
+    // import from a file that is.
     loop {
         let without_imports: Vec<ModulePath> =
             edges.iter().filter(|(_, imports)| imports.is_empty()).map(|(module, _)| module.clone()).collect();
@@ -117,35 +117,35 @@ fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root()
     // The root has only re-exports, so an import from it is an import from the file of the re-exported item.
     let from_root: Vec<_> = edges.iter().filter(|(_, imports)| imports.contains(&ModulePath::new())).collect();
     assert!(from_root.is_empty(), "{from_root:#?}");
-    assert_no_circle(edges);
+    assert_no_cycle(edges);
 }
 
 #[test]
 fn no_files_of_the_agent_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("crates/agent/src"));
+    assert_no_cycle(read_imports("crates/agent/src"));
 }
 
 #[test]
 fn no_files_of_the_shared_building_blocks_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("crates/base/src"));
+    assert_no_cycle(read_imports("crates/base/src"));
 }
 
 #[test]
 fn no_files_of_the_site_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("crates/site/src"));
+    assert_no_cycle(read_imports("crates/site/src"));
 }
 
 #[test]
 fn no_files_of_the_server_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("crates/serve/src"));
+    assert_no_cycle(read_imports("crates/serve/src"));
 }
 
 #[test]
 fn no_files_of_the_test_support_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("crates/test-support/src"));
+    assert_no_cycle(read_imports("crates/test-support/src"));
 }
 
 #[test]
 fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
-    assert_no_circle(read_imports("src"));
+    assert_no_cycle(read_imports("src"));
 }

@@ -5,12 +5,13 @@ use std::collections::VecDeque;
 
 use super::frame::{ErrorCode, Http2Error};
 
-/// The flow-control window of the connection and of each stream, in bytes: the initial value (RFC 9113, section 6.9.2).
+/// The flow-control window of the connection and of each stream, in bytes: the same number as
+/// [`super::streams::INITIAL_WINDOW_BYTES`] (RFC 9113, section 6.9.2).
 const WINDOW_BYTES: usize = 65_535;
 /// The number of received bytes after which a WINDOW_UPDATE is sent for the connection.
 const MIN_CONNECTION_INCREMENT: usize = 32 * 1024;
 /// The largest number of bodies in the list. DATA may still arrive after a RST_STREAM that stops the peer.
-const MAX_UPLOADS: usize = 256;
+const MAX_BODIES: usize = 256;
 /// The number of bytes that may be discarded on a connection before its first response. A peer that sends more ignores
 /// the responses and resets that stop it.
 const MAX_DISCARDED_BYTES: u64 = 16 << 20;
@@ -36,8 +37,8 @@ pub(super) enum DiscardAction {
 
 /// The request bodies of a connection that have not ended.
 #[derive(Debug, Default)]
-pub(super) struct Uploads {
-    list: VecDeque<Upload>,
+pub(super) struct DiscardedBodies {
+    list: VecDeque<DiscardedBody>,
     /// The newest stream that was removed from the list although its body may still arrive.
     newest_removed: u32,
     /// Bytes received since the last WINDOW_UPDATE of the connection.
@@ -47,33 +48,33 @@ pub(super) struct Uploads {
 }
 
 #[derive(Debug)]
-struct Upload {
+struct DiscardedBody {
     id: u32,
     /// Bytes of the body that were received.
     received: u64,
     /// Used bytes of the stream's flow-control window, padding included.
     window_used: u32,
     /// Whether the response has been queued completely, so that the rest of the body is only discarded.
-    is_answered: bool,
+    is_response_queued: bool,
     /// Whether RST_STREAM was sent to stop the peer.
     is_reset: bool,
     /// The declared Content-Length.
     content_length: Option<u64>,
 }
 
-impl Uploads {
+impl DiscardedBodies {
     /// Adds a request whose body follows. `content_length` is its declared Content-Length.
     pub(super) fn add(&mut self, id: u32, content_length: Option<u64>) {
-        if self.list.len() == MAX_UPLOADS
+        if self.list.len() == MAX_BODIES
             && let Some(oldest) = self.list.pop_front()
         {
             self.newest_removed = oldest.id;
         }
-        self.list.push_back(Upload {
+        self.list.push_back(DiscardedBody {
             id,
             received: 0,
             window_used: 0,
-            is_answered: false,
+            is_response_queued: false,
             is_reset: false,
             content_length,
         });
@@ -81,49 +82,49 @@ impl Uploads {
 
     /// Removes a request that has ended or was reset; returns whether it had not ended.
     pub(super) fn end(&mut self, id: u32) -> bool {
-        let index = self.list.iter().position(|upload| upload.id == id);
+        let index = self.list.iter().position(|body| body.id == id);
         index.and_then(|index| self.list.remove(index)).is_some()
     }
 
     /// Ends a request whose trailers were received. Returns whether its body has the declared length (RFC 9113, section
     /// 8.1.1).
     pub(super) fn end_by_trailers(&mut self, id: u32) -> Result<bool, Http2Error> {
-        match self.list.iter().position(|upload| upload.id == id).and_then(|index| self.list.remove(index)) {
-            Some(upload) => Ok(upload.content_length.is_none_or(|length| length == upload.received)),
+        match self.list.iter().position(|body| body.id == id).and_then(|index| self.list.remove(index)) {
+            Some(body) => Ok(body.content_length.is_none_or(|length| length == body.received)),
             None if id <= self.newest_removed => Ok(true),
             None => Err(Http2Error::Connection(ErrorCode::StreamClosed)),
         }
     }
 
     /// Records that the response to a request has been queued completely before the request ended.
-    pub(super) fn mark_answered(&mut self, id: u32) {
-        if let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) {
-            upload.is_answered = true;
+    pub(super) fn mark_response_queued(&mut self, id: u32) {
+        if let Some(body) = self.list.iter_mut().find(|body| body.id == id) {
+            body.is_response_queued = true;
         }
     }
 
     /// Returns the next action for a body of which a part was received, or whose response was just queued completely.
     /// The window of a stream is not updated before its response is queued.
     pub(super) fn next_discard_action(&mut self, id: u32) -> DiscardAction {
-        let Some(upload) = self.list.iter_mut().find(|upload| upload.id == id) else { return DiscardAction::None };
-        if !upload.is_answered || upload.is_reset {
+        let Some(body) = self.list.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
+        if !body.is_response_queued || body.is_reset {
             return DiscardAction::None;
         }
-        if upload.received > MAX_DISCARDED_BODY_BYTES
-            || upload.content_length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
+        if body.received > MAX_DISCARDED_BODY_BYTES
+            || body.content_length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
         {
-            upload.is_reset = true;
+            body.is_reset = true;
             return DiscardAction::ResetStream;
         }
-        if upload.window_used < MIN_STREAM_INCREMENT {
+        if body.window_used < MIN_STREAM_INCREMENT {
             return DiscardAction::None;
         }
-        DiscardAction::UpdateWindow(std::mem::take(&mut upload.window_used))
+        DiscardAction::UpdateWindow(std::mem::take(&mut body.window_used))
     }
 
     /// Checks that DATA is allowed on a stream; an error if its request has ended (RFC 9113, section 5.1).
     pub(super) fn check_open(&self, id: u32) -> Result<(), Http2Error> {
-        let is_open = id <= self.newest_removed || self.list.iter().any(|upload| upload.id == id);
+        let is_open = id <= self.newest_removed || self.list.iter().any(|body| body.id == id);
         if is_open { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::StreamClosed)) }
     }
 
@@ -146,14 +147,14 @@ impl Uploads {
         if self.discarded > MAX_DISCARDED_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
-        if let Some(index) = self.list.iter().position(|upload| upload.id == id) {
-            let upload = &mut self.list[index];
-            upload.received += content as u64;
-            upload.window_used += len as u32;
-            if upload.window_used as usize > WINDOW_BYTES {
+        if let Some(index) = self.list.iter().position(|body| body.id == id) {
+            let body = &mut self.list[index];
+            body.received += content as u64;
+            body.window_used += len as u32;
+            if body.window_used as usize > WINDOW_BYTES {
                 return Err(Http2Error::Connection(ErrorCode::FlowControl));
             }
-            let (received, declared) = (upload.received, upload.content_length);
+            let (received, declared) = (body.received, body.content_length);
             if ends_stream {
                 self.list.remove(index);
             }
@@ -174,19 +175,19 @@ mod tests {
 
     #[test]
     fn what_comes_in_vain_is_bounded_by_windows_and_in_all() {
-        let mut uploads = Uploads::default();
-        uploads.add(1, None);
-        assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
-        assert_eq!(uploads.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
-        assert_eq!(uploads.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
+        let mut discarded_bodies = DiscardedBodies::default();
+        discarded_bodies.add(1, None);
+        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
+        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
+        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
         assert_eq!(
-            uploads.receive_data(1, 20_000, 20_000, false, 0),
+            discarded_bodies.receive_data(1, 20_000, 20_000, false, 0),
             Err(Http2Error::Connection(ErrorCode::FlowControl))
         );
-        let mut uploads = Uploads::default();
+        let mut discarded_bodies = DiscardedBodies::default();
         for id in (1..).step_by(2) {
-            uploads.add(id, None);
-            match uploads.receive_data(id, 16_384, 16_384, true, 0) {
+            discarded_bodies.add(id, None);
+            match discarded_bodies.receive_data(id, 16_384, 16_384, true, 0) {
                 Ok(_) => assert!(id < 2 * 1024, "{id}"),
                 Err(error) => {
                     assert_eq!((error, id), (Http2Error::Connection(ErrorCode::EnhanceYourCalm), 2 * 1024 + 1));
@@ -198,110 +199,125 @@ mod tests {
 
     #[test]
     fn a_body_ends_once_and_is_as_long_as_it_said() {
-        let mut uploads = Uploads::default();
-        uploads.add(1, Some(5));
-        assert_eq!(uploads.receive_data(1, 5, 5, true, 0), Ok(0));
-        assert_eq!(uploads.receive_data(1, 0, 0, true, 0), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+        let mut discarded_bodies = DiscardedBodies::default();
+        discarded_bodies.add(1, Some(5));
+        assert_eq!(discarded_bodies.receive_data(1, 5, 5, true, 0), Ok(0));
+        assert_eq!(
+            discarded_bodies.receive_data(1, 0, 0, true, 0),
+            Err(Http2Error::Connection(ErrorCode::StreamClosed))
+        );
         for (length, received, ends_stream) in [(5, 6, false), (5, 4, true)] {
-            uploads.add(3, Some(length));
+            discarded_bodies.add(3, Some(length));
             assert_eq!(
-                uploads.receive_data(3, received, received, ends_stream, 0),
+                discarded_bodies.receive_data(3, received, received, ends_stream, 0),
                 Err(Http2Error::Stream(3, ErrorCode::Protocol))
             );
-            uploads.end(3);
+            discarded_bodies.end(3);
         }
-        assert!(!uploads.end(3));
+        assert!(!discarded_bodies.end(3));
         for (length, expected) in [(None, true), (Some(5), true), (Some(6), false)] {
-            uploads.add(5, length);
-            assert_eq!(uploads.receive_data(5, 5, 5, false, 0), Ok(0));
-            assert_eq!(uploads.end_by_trailers(5), Ok(expected), "{length:?} before trailers");
-            assert_eq!(uploads.end_by_trailers(5), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+            discarded_bodies.add(5, length);
+            assert_eq!(discarded_bodies.receive_data(5, 5, 5, false, 0), Ok(0));
+            assert_eq!(discarded_bodies.end_by_trailers(5), Ok(expected), "{length:?} before trailers");
+            assert_eq!(discarded_bodies.end_by_trailers(5), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
         }
     }
 
     #[test]
     fn a_short_body_may_end_by_itself_after_its_answer_and_a_long_one_is_stopped() {
-        let mut uploads = Uploads::default();
-        let send = |uploads: &mut Uploads, id| {
-            uploads.receive_data(id, 16_384, 16_384, false, 0).map(|_| uploads.next_discard_action(id))
+        let mut discarded_bodies = DiscardedBodies::default();
+        let send = |discarded_bodies: &mut DiscardedBodies, id| {
+            discarded_bodies
+                .receive_data(id, 16_384, 16_384, false, 0)
+                .map(|_| discarded_bodies.next_discard_action(id))
         };
-        uploads.add(1, None);
-        assert_eq!((send(&mut uploads, 1), send(&mut uploads, 1)), (Ok(DiscardAction::None), Ok(DiscardAction::None)));
-        assert_eq!(uploads.next_discard_action(1), DiscardAction::None, "its response is still pending");
-        uploads.mark_answered(1);
+        discarded_bodies.add(1, None);
         assert_eq!(
-            (uploads.next_discard_action(1), uploads.next_discard_action(1)),
+            (send(&mut discarded_bodies, 1), send(&mut discarded_bodies, 1)),
+            (Ok(DiscardAction::None), Ok(DiscardAction::None))
+        );
+        assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::None, "its response is still pending");
+        discarded_bodies.mark_response_queued(1);
+        assert_eq!(
+            (discarded_bodies.next_discard_action(1), discarded_bodies.next_discard_action(1)),
             (DiscardAction::UpdateWindow(32_768), DiscardAction::None)
         );
         for sent in 3..=MAX_DISCARDED_BODY_BYTES / 16_384 {
             let expected = if sent % 2 == 0 { DiscardAction::UpdateWindow(32_768) } else { DiscardAction::None };
-            assert_eq!(send(&mut uploads, 1), Ok(expected));
+            assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
         }
         // Bytes that were already on the network still arrive.
         for expected in [DiscardAction::ResetStream, DiscardAction::None, DiscardAction::None] {
-            assert_eq!(send(&mut uploads, 1), Ok(expected));
+            assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
         }
-        uploads.add(3, Some(MAX_DISCARDED_BODY_BYTES + 1));
-        uploads.mark_answered(3);
-        assert_eq!(uploads.next_discard_action(3), DiscardAction::ResetStream, "the declared length is too large");
-        assert_eq!(uploads.next_discard_action(5), DiscardAction::None);
+        discarded_bodies.add(3, Some(MAX_DISCARDED_BODY_BYTES + 1));
+        discarded_bodies.mark_response_queued(3);
+        assert_eq!(
+            discarded_bodies.next_discard_action(3),
+            DiscardAction::ResetStream,
+            "the declared length is too large"
+        );
+        assert_eq!(discarded_bodies.next_discard_action(5), DiscardAction::None);
     }
 
     #[test]
     fn what_was_forgotten_may_still_come() {
-        let mut uploads = Uploads::default();
-        (0..300).for_each(|n| uploads.add(n * 2 + 1, None));
-        assert_eq!(uploads.receive_data(1, 1, 1, true, 0), Ok(0));
-        assert_eq!(uploads.end_by_trailers(3), Ok(true));
-        assert_eq!(uploads.receive_data(599, 1, 1, true, 0), Ok(0));
-        assert_eq!(uploads.receive_data(601, 1, 1, true, 0), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
-        assert_eq!(uploads.list.len(), MAX_UPLOADS - 1);
+        let mut discarded_bodies = DiscardedBodies::default();
+        (0..300).for_each(|n| discarded_bodies.add(n * 2 + 1, None));
+        assert_eq!(discarded_bodies.receive_data(1, 1, 1, true, 0), Ok(0));
+        assert_eq!(discarded_bodies.end_by_trailers(3), Ok(true));
+        assert_eq!(discarded_bodies.receive_data(599, 1, 1, true, 0), Ok(0));
+        assert_eq!(
+            discarded_bodies.receive_data(601, 1, 1, true, 0),
+            Err(Http2Error::Connection(ErrorCode::StreamClosed))
+        );
+        assert_eq!(discarded_bodies.list.len(), MAX_BODIES - 1);
     }
 
     #[test]
     fn padding_takes_of_windows_and_is_no_part_of_a_body() {
-        let mut uploads = Uploads::default();
-        uploads.add(1, Some(5));
-        assert_eq!(uploads.receive_data(1, 32_767, 2, false, 0), Ok(0));
-        assert_eq!(uploads.receive_data(1, 1, 0, false, 0), Ok(32_768), "padding counts as well");
-        assert_eq!(uploads.receive_data(1, 100, 3, true, 0), Ok(0));
-        uploads.add(3, Some(5));
-        assert_eq!(uploads.receive_data(3, 256, 6, false, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
+        let mut discarded_bodies = DiscardedBodies::default();
+        discarded_bodies.add(1, Some(5));
+        assert_eq!(discarded_bodies.receive_data(1, 32_767, 2, false, 0), Ok(0));
+        assert_eq!(discarded_bodies.receive_data(1, 1, 0, false, 0), Ok(32_768), "padding counts as well");
+        assert_eq!(discarded_bodies.receive_data(1, 100, 3, true, 0), Ok(0));
+        discarded_bodies.add(3, Some(5));
+        assert_eq!(discarded_bodies.receive_data(3, 256, 6, false, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
     }
 
     #[test]
     fn a_window_may_be_used_to_its_last_byte_and_no_further() {
         let flow_control_error = Err(Http2Error::Connection(ErrorCode::FlowControl));
         for (len, expected) in [(65_535, Ok(65_535)), (65_536, flow_control_error)] {
-            let mut uploads = Uploads::default();
-            uploads.add(1, None);
-            assert_eq!(uploads.receive_data(1, len, len, false, 0), expected, "the window of the connection");
+            let mut discarded_bodies = DiscardedBodies::default();
+            discarded_bodies.add(1, None);
+            assert_eq!(discarded_bodies.receive_data(1, len, len, false, 0), expected, "the window of the connection");
         }
         for (len, expected) in [(32_767, Ok(0)), (32_768, flow_control_error)] {
-            let mut uploads = Uploads::default();
-            uploads.add(1, None);
-            assert_eq!(uploads.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
+            let mut discarded_bodies = DiscardedBodies::default();
+            discarded_bodies.add(1, None);
+            assert_eq!(discarded_bodies.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
             assert_eq!(
-                uploads.receive_data(1, len, len, false, 0),
+                discarded_bodies.receive_data(1, len, len, false, 0),
                 expected,
                 "the window of the stream, which gets no update"
             );
         }
         // Each stream has its own window.
-        let mut uploads = Uploads::default();
+        let mut discarded_bodies = DiscardedBodies::default();
         for id in [1, 3] {
-            uploads.add(id, None);
-            assert_eq!(uploads.receive_data(id, 60_000, 60_000, false, 0), Ok(60_000));
+            discarded_bodies.add(id, None);
+            assert_eq!(discarded_bodies.receive_data(id, 60_000, 60_000, false, 0), Ok(60_000));
         }
     }
 
     #[test]
     fn each_answer_lets_64_kib_more_come_in_vain() {
-        let mut uploads = Uploads::default();
+        let mut discarded_bodies = DiscardedBodies::default();
         let mut send = |len: u64, responses| {
-            uploads.add(1, None);
-            let result = uploads.receive_data(1, len as usize, len as usize, true, responses);
-            uploads.end(1);
+            discarded_bodies.add(1, None);
+            let result = discarded_bodies.receive_data(1, len as usize, len as usize, true, responses);
+            discarded_bodies.end(1);
             result
         };
         for _ in 0..MAX_DISCARDED_BYTES / 32_768 {
@@ -314,15 +330,15 @@ mod tests {
 
     #[test]
     fn a_body_of_the_longest_that_is_discarded_is_not_stopped() {
-        let mut uploads = Uploads::default();
-        uploads.add(1, Some(MAX_DISCARDED_BODY_BYTES));
-        uploads.mark_answered(1);
-        assert_eq!(uploads.next_discard_action(1), DiscardAction::None);
+        let mut discarded_bodies = DiscardedBodies::default();
+        discarded_bodies.add(1, Some(MAX_DISCARDED_BODY_BYTES));
+        discarded_bodies.mark_response_queued(1);
+        assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::None);
         for _ in 0..MAX_DISCARDED_BODY_BYTES / 32_768 {
-            assert_eq!(uploads.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
-            assert_eq!(uploads.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
+            assert_eq!(discarded_bodies.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
+            assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
         }
-        assert_eq!(uploads.receive_data(1, 0, 0, true, 0), Ok(0));
-        assert_eq!(uploads.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+        assert_eq!(discarded_bodies.receive_data(1, 0, 0, true, 0), Ok(0));
+        assert_eq!(discarded_bodies.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
     }
 }

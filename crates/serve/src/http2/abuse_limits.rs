@@ -73,7 +73,7 @@ impl TokenBucket {
 
 /// The responses and DATA that were queued for a peer since its connection began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ServedTotals {
+pub(super) struct QueuedTotals {
     /// Responses that were queued completely.
     pub(super) responses: u64,
     /// DATA frames.
@@ -84,28 +84,28 @@ pub(super) struct ServedTotals {
 
 /// The limits of the peer of one connection.
 #[derive(Debug)]
-pub(super) struct AbuseCounters {
+pub(super) struct AbuseLimits {
     resets: TokenBucket,
     control_frames: TokenBucket,
     /// The responses and DATA for which tokens were added.
-    served: ServedTotals,
+    queued: QueuedTotals,
 }
 
-impl AbuseCounters {
+impl AbuseLimits {
     /// Creates the limits of a new connection.
-    pub(super) fn new(now: Instant) -> AbuseCounters {
-        AbuseCounters {
+    pub(super) fn new(now: Instant) -> AbuseLimits {
+        AbuseLimits {
             resets: TokenBucket::new(RESET_BURST, RESETS_PER_SECOND, now),
             control_frames: TokenBucket::new(CONTROL_FRAME_BURST, CONTROL_FRAMES_PER_SECOND, now),
-            served: ServedTotals::default(),
+            queued: QueuedTotals::default(),
         }
     }
 
     /// Adds tokens for the responses and DATA queued since the last call.
-    pub(super) fn add_budget(&mut self, served: ServedTotals) {
-        let responses = served.responses - self.served.responses;
-        let frames = served.data_frames - self.served.data_frames;
-        let bytes = served.data_bytes - self.served.data_bytes;
+    pub(super) fn add_budget(&mut self, queued: QueuedTotals) {
+        let responses = queued.responses - self.queued.responses;
+        let frames = queued.data_frames - self.queued.data_frames;
+        let bytes = queued.data_bytes - self.queued.data_bytes;
         if responses + frames == 0 {
             return;
         }
@@ -115,7 +115,7 @@ impl AbuseCounters {
                 + frames * CONTROL_FRAMES_PER_DATA_FRAME
                 + bytes / DATA_BYTES_PER_CONTROL_FRAME,
         );
-        self.served = served;
+        self.queued = queued;
     }
 
     /// Counts a response that was dropped before it was complete, whichever side caused it (CVE-2023-44487,
@@ -139,15 +139,15 @@ mod tests {
     /// Makes `per_second` calls of `count` in each of `seconds`. Returns the first second in which `count` returned
     /// false; `None` if it never did.
     fn first_refused_second(
-        counters: &mut AbuseCounters,
+        limits: &mut AbuseLimits,
         start: Instant,
         (seconds, per_second): (u64, u64),
-        count: impl Fn(&mut AbuseCounters, Instant) -> bool,
+        count: impl Fn(&mut AbuseLimits, Instant) -> bool,
     ) -> Option<u64> {
         (0..seconds).find(|second| {
             let now =
                 |n: u64| start + Duration::from_secs(*second) + Duration::from_secs(1) * n as u32 / per_second as u32;
-            (0..per_second).any(|n| !count(counters, now(n)))
+            (0..per_second).any(|n| !count(limits, now(n)))
         })
     }
 
@@ -155,54 +155,54 @@ mod tests {
     // ended the connection.
     #[test]
     fn pages_left_before_they_have_come_are_no_abuse_and_rapid_reset_is() {
-        let reset = |counters: &mut AbuseCounters, now| counters.count_reset(|| now);
+        let reset = |limits: &mut AbuseLimits, now| limits.count_reset(|| now);
         // Resets per second for ten minutes, and the second in which they are too many.
         for (per_second, expected) in
             [(1, None), (100, None), (199, None), (400, Some(4)), (2_000, Some(0)), (50_000, Some(0))]
         {
             let start = Instant::now();
-            let refused = first_refused_second(&mut AbuseCounters::new(start), start, (600, per_second), reset);
+            let refused = first_refused_second(&mut AbuseLimits::new(start), start, (600, per_second), reset);
             assert_eq!(refused, expected, "{per_second} resets in each second");
         }
         // All at once, after an hour without any: at most twice the burst.
         let start = Instant::now();
-        let mut counters = AbuseCounters::new(start);
+        let mut limits = AbuseLimits::new(start);
         let later = start + Duration::from_hours(1);
-        assert_eq!((0..100_000).take_while(|_| counters.count_reset(|| later)).count(), 2_000);
+        assert_eq!((0..100_000).take_while(|_| limits.count_reset(|| later)).count(), 2_000);
     }
 
     #[test]
     fn a_reset_for_each_answer_that_is_taken_is_no_abuse() {
         let start = Instant::now();
-        let mut counters = AbuseCounters::new(start);
+        let mut limits = AbuseLimits::new(start);
         for responses in 0..1_000_000 {
-            counters.add_budget(ServedTotals { responses, ..ServedTotals::default() });
-            assert!(counters.count_reset(|| start), "reset {responses}");
+            limits.add_budget(QueuedTotals { responses, ..QueuedTotals::default() });
+            assert!(limits.count_reset(|| start), "reset {responses}");
         }
-        let remaining = (0..100_000).take_while(|_| counters.count_reset(|| start)).count();
+        let remaining = (0..100_000).take_while(|_| limits.count_reset(|| start)).count();
         assert_eq!(remaining, RESET_BURST as usize - 1, "the budget is never larger than a burst");
     }
 
     #[test]
     fn control_frames_are_counted_by_rate_and_against_what_was_sent() {
-        let control_frames = |counters: &mut AbuseCounters, now| counters.count_control_frame(|| now);
+        let control_frames = |limits: &mut AbuseLimits, now| limits.count_control_frame(|| now);
         for (per_second, expected) in [(1, None), (990, None), (3_000, Some(4)), (20_000, Some(0))] {
             let start = Instant::now();
             let refused =
-                first_refused_second(&mut AbuseCounters::new(start), start, (3_600, per_second), control_frames);
+                first_refused_second(&mut AbuseLimits::new(start), start, (3_600, per_second), control_frames);
             assert_eq!(refused, expected, "{per_second} frames in each second");
         }
         // No time passes: each DATA frame, however short, allows two WINDOW_UPDATE frames and a PING.
         let start = Instant::now();
-        let mut counters = AbuseCounters::new(start);
+        let mut limits = AbuseLimits::new(start);
         for n in 1..100_000 {
-            counters.add_budget(ServedTotals { data_frames: n, data_bytes: n, ..ServedTotals::default() });
-            assert!((0..3).all(|_| counters.count_control_frame(|| start)), "after {n} frames of DATA");
+            limits.add_budget(QueuedTotals { data_frames: n, data_bytes: n, ..QueuedTotals::default() });
+            assert!((0..3).all(|_| limits.count_control_frame(|| start)), "after {n} frames of DATA");
         }
-        let remaining = (0..100_000).take_while(|_| counters.count_control_frame(|| start)).count();
+        let remaining = (0..100_000).take_while(|_| limits.count_control_frame(|| start)).count();
         assert_eq!(remaining, CONTROL_FRAME_BURST as usize - 3, "the budget is never larger than a burst");
-        counters.add_budget(ServedTotals { responses: 1, data_frames: 100_000, data_bytes: 1 << 20 });
-        let remaining = (0..100_000).take_while(|_| counters.count_control_frame(|| start)).count() as u64;
+        limits.add_budget(QueuedTotals { responses: 1, data_frames: 100_000, data_bytes: 1 << 20 });
+        let remaining = (0..100_000).take_while(|_| limits.count_control_frame(|| start)).count() as u64;
         assert_eq!(remaining, 32 + 4 + ((1 << 20) - 99_999) / 1024);
     }
 }
