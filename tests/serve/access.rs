@@ -14,7 +14,7 @@ use support::h2::{Http2Client, StreamOutcome};
 use support::host::{Host, bundle, large_bundle, toml_string};
 use support::http::{PersistentConnection, Response, exchange, get, request_and_close};
 use support::zip::{deflated, zip};
-use support::{Daemon, until};
+use support::{Daemon, HTTP2_SERVERS, until};
 
 /// The source address of a request that does not choose one.
 const LOCAL: &str = "127.0.0.1";
@@ -98,8 +98,12 @@ fn only_listed_addresses_are_answered_and_a_refusal_says_nothing() {
         }
     }
     // Over HTTP/2, too.
-    let response = Http2Client::open(&daemon.address).get("/guide", &[]);
-    assert_eq!(response, StreamOutcome::Response { status: 403, body: refused.body.clone() });
+    let expected = StreamOutcome::Response { status: 403, body: refused.body.clone() };
+    assert_eq!(Http2Client::open(&daemon.address).get("/guide", &[]), expected);
+    let allowed = toml_string("192.0.2.0/24");
+    let with_hyper = self::host().set("access.allow", allowed).set("server.http2", toml_string("hyper"));
+    let with_hyper = start_and_wait(&with_hyper);
+    assert_eq!(Http2Client::open(&with_hyper.address).get("/guide", &[]), expected, "with hyper");
     // Health and metrics have no access control.
     for path in ["/livez", "/readyz", "/metrics"] {
         assert_eq!(get(&admin(&host), path).status, 200, "{path}");
@@ -335,45 +339,50 @@ fn fields_that_are_too_large_are_refused_over_http_2_as_everything_else_is() {
 
 #[test]
 fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
-    let host = host_with_log("json");
-    let daemon = start_and_wait(&host);
-    let page = request_and_close(&daemon.address, "GET", "/guide", &[]);
-    let headers = ["User-Agent: curl/8", "Referer: https://search.example/?q=secret#x", "Accept-Encoding: gzip"];
-    let coded = request_and_close(&daemon.address, "GET", "/guide?q=secret", &headers);
-    let tag = format!("If-None-Match: {}", page.header("etag").expect("a tag"));
-    request_and_close(&daemon.address, "HEAD", "/guide", &[]);
-    request_and_close(&daemon.address, "GET", "/guide", &[&tag]);
-    request_and_close(&daemon.address, "GET", "/logo.png", &["Range: bytes=0-4"]);
-    request_and_close(&daemon.address, "GET", "/missing.js", &[]);
-    request_and_close(&daemon.address, "DELETE", "/", &[]);
-    let lines: Vec<Value> = wait_for_lines(&host, 7).iter().map(|line| json(line)).collect();
-    let field = |n: usize, key: &str| lines[n][key].clone();
-    let sizes: Vec<u64> = lines.iter().map(|line| line["bytes"].as_u64().expect("a number")).collect();
-    let (full_len, gzip_len) = (page.body.len() as u64, coded.body.len() as u64);
-    assert!(gzip_len < full_len);
-    assert_eq!(
-        sizes,
-        [full_len, gzip_len, 0, 0, 5, "404: no such file\n".len() as u64, "405: method not allowed\n".len() as u64]
-    );
-    let statuses: Vec<u64> = lines.iter().map(|line| line["status"].as_u64().expect("a number")).collect();
-    assert_eq!(statuses, [200, 200, 200, 304, 206, 404, 405]);
-    assert_eq!(field(0, "client"), "127.0.0.0", "truncated by default");
-    assert_eq!((field(1, "target"), field(1, "referrer")), ("/guide".into(), "https://search.example/".into()));
-    assert_eq!(
-        (field(1, "userAgent"), field(1, "method"), field(1, "protocol")),
-        ("curl/8".into(), "GET".into(), "HTTP/1.1".into())
-    );
-    assert_eq!((field(2, "method"), field(6, "method")), ("HEAD".into(), "DELETE".into()));
-    let active = host.active().expect("a version");
-    for line in &lines {
-        assert!(active.starts_with(line["version"].as_str().expect("an id")), "{line}");
-        assert!(line["seconds"].as_f64().expect("a number") < 10.0 && !line.to_string().contains("secret"), "{line}");
-        assert!(line["time"].as_str().expect("a time").ends_with('Z'));
+    for http2 in HTTP2_SERVERS {
+        let host = host_with_log("json").set("server.http2", toml_string(http2));
+        let daemon = start_and_wait(&host);
+        let page = request_and_close(&daemon.address, "GET", "/guide", &[]);
+        let headers = ["User-Agent: curl/8", "Referer: https://search.example/?q=secret#x", "Accept-Encoding: gzip"];
+        let coded = request_and_close(&daemon.address, "GET", "/guide?q=secret", &headers);
+        let tag = format!("If-None-Match: {}", page.header("etag").expect("a tag"));
+        request_and_close(&daemon.address, "HEAD", "/guide", &[]);
+        request_and_close(&daemon.address, "GET", "/guide", &[&tag]);
+        request_and_close(&daemon.address, "GET", "/logo.png", &["Range: bytes=0-4"]);
+        request_and_close(&daemon.address, "GET", "/missing.js", &[]);
+        request_and_close(&daemon.address, "DELETE", "/", &[]);
+        let lines: Vec<Value> = wait_for_lines(&host, 7).iter().map(|line| json(line)).collect();
+        let field = |n: usize, key: &str| lines[n][key].clone();
+        let sizes: Vec<u64> = lines.iter().map(|line| line["bytes"].as_u64().expect("a number")).collect();
+        let (full_len, gzip_len) = (page.body.len() as u64, coded.body.len() as u64);
+        assert!(gzip_len < full_len);
+        assert_eq!(
+            sizes,
+            [full_len, gzip_len, 0, 0, 5, "404: no such file\n".len() as u64, "405: method not allowed\n".len() as u64]
+        );
+        let statuses: Vec<u64> = lines.iter().map(|line| line["status"].as_u64().expect("a number")).collect();
+        assert_eq!(statuses, [200, 200, 200, 304, 206, 404, 405]);
+        assert_eq!(field(0, "client"), "127.0.0.0", "truncated by default");
+        assert_eq!((field(1, "target"), field(1, "referrer")), ("/guide".into(), "https://search.example/".into()));
+        assert_eq!(
+            (field(1, "userAgent"), field(1, "method"), field(1, "protocol")),
+            ("curl/8".into(), "GET".into(), "HTTP/1.1".into())
+        );
+        assert_eq!((field(2, "method"), field(6, "method")), ("HEAD".into(), "DELETE".into()));
+        let active = host.active().expect("a version");
+        for line in &lines {
+            assert!(active.starts_with(line["version"].as_str().expect("an id")), "{line}");
+            assert!(
+                line["seconds"].as_f64().expect("a number") < 10.0 && !line.to_string().contains("secret"),
+                "{line}"
+            );
+            assert!(line["time"].as_str().expect("a time").ends_with('Z'));
+        }
+        let StreamOutcome::Response { status: 200, .. } = Http2Client::open(&daemon.address).get("/", &[]) else {
+            panic!("an answer")
+        };
+        assert_eq!(json(&wait_for_lines(&host, 8)[7])["protocol"], "HTTP/2.0");
     }
-    let StreamOutcome::Response { status: 200, .. } = Http2Client::open(&daemon.address).get("/", &[]) else {
-        panic!("an answer")
-    };
-    assert_eq!(json(&wait_for_lines(&host, 8)[7])["protocol"], "HTTP/2.0");
 }
 
 #[test]

@@ -1,23 +1,24 @@
 //! Connections: framing, limits, HTTP/1.0, 1.1 and 2, many bad clients beside a good one, start and shutdown.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Stdio;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use support::h2::{self, Http2Client, StreamOutcome};
 use support::host::{self, Host};
 use support::http::{PersistentConnection, connect, get, parse, request, send_bytes};
 use support::zip::{deflated, zip};
-use support::{Daemon, docwharf, run_docwharf, sample_text, temporary_folder, until, write_site};
+use support::{
+    Daemon, HTTP2_SERVERS, docwharf, run_docwharf, sample_text, serve_site_with_http2, temporary_folder, until,
+    write_site,
+};
 
 /// Serves these files from a new folder.
 fn serve_site(files: &[(&str, &str)]) -> (tempfile::TempDir, Daemon) {
-    let dir = temporary_folder();
-    write_site(&dir.path().join("site"), files);
-    let daemon = Daemon::serve(&dir.path().join("site"), &[]);
-    (dir, daemon)
+    support::serve_site(files, &[])
 }
 
 const SMALL: [(&str, &str); 3] = [("index.html", "<p>home"), ("a.txt", "content of a"), ("b.txt", "content of b")];
@@ -38,13 +39,17 @@ fn noise(len: usize) -> Vec<u8> {
 
 /// A site with a large picture and a large page.
 fn large_site() -> (tempfile::TempDir, Daemon, Vec<u8>) {
+    large_site_with_http2("own")
+}
+
+fn large_site_with_http2(http2: &str) -> (tempfile::TempDir, Daemon, Vec<u8>) {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
     let picture = noise(24 << 20);
     std::fs::write(root.join("large.png"), &picture).expect("a file can be written");
     std::fs::write(root.join("large.txt"), "The same line again and again.\n".repeat(700_000))
         .expect("a file can be written");
-    let daemon = Daemon::serve(&root, &[]);
+    let daemon = Daemon::serve_with_http2(http2, &root, &[]);
     (dir, daemon, picture)
 }
 
@@ -663,6 +668,57 @@ fn others_are_answered_beside_a_connection_that_pipelines_for_the_ends_of_large_
     });
 }
 
+/// Sets its flag when it is dropped, so that a thread which waits for the flag also ends when the test fails.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+// Regression: one HTTP/2 connection that always had requests for large pages stopped its thread, and the accept loop.
+#[test]
+fn others_are_answered_beside_an_http_2_connection_that_always_asks_for_the_ends_of_large_pages() {
+    const PAGES: usize = 24;
+    /// Fewer than a connection may have at a time, so that none is refused.
+    const MAX_PENDING: usize = 100;
+    let (_host, daemon) = site_of_pages(PAGES, 1_900_000, "32MiB");
+    let answers = AtomicUsize::new(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut client = Http2Client::open(&daemon.address);
+            let mut pending = VecDeque::new();
+            for n in 0.. {
+                let range = ["bytes=0-0", "bytes=1800000-1800000"][n % 2];
+                pending.push_back(client.request("GET", &format!("/p{}.html", n / 2 % PAGES), &[("range", range)]));
+                if pending.len() == MAX_PENDING {
+                    let outcome = client.wait_for_stream(pending.pop_front().expect("a stream"));
+                    assert!(matches!(outcome, StreamOutcome::Response { status: 206, .. }), "{outcome:?}");
+                    answers.fetch_add(1, Ordering::Relaxed);
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let end_of_requests = SetOnDrop(&is_over);
+        until("the HTTP/2 client gets responses", || answers.load(Ordering::Relaxed) > 10);
+        let before = answers.load(Ordering::Relaxed);
+        let slowest = (0..100).map(|_| {
+            let started = Instant::now();
+            assert_served(&daemon.address);
+            started.elapsed()
+        });
+        let slowest = slowest.max();
+        let after = answers.load(Ordering::Relaxed);
+        drop(end_of_requests);
+        assert!(slowest < Some(Duration::from_secs(2)), "{slowest:?} for one response");
+        assert!(after > before, "the HTTP/2 client gets responses, too");
+    });
+}
+
 // Regression: each response held its inflated pages without a bound when the client did not read, and the memory was
 // not returned afterwards.
 #[test]
@@ -809,43 +865,45 @@ fn a_head_that_does_not_end_is_cut_within_65_seconds() {
 
 #[test]
 fn a_stop_lets_a_download_finish_and_ends_with_0() {
-    let (_dir, mut daemon, picture) = large_site();
-    let mut downloads: Vec<_> = (0..3)
-        .map(|_| {
-            let mut stream = connect(&daemon.address);
-            stream.write_all(b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
-            let mut start = vec![0; 10_000];
-            stream.read_exact(&mut start).expect("the download has begun");
-            (stream, start)
-        })
-        .collect();
-    let mut client = Http2Client::open_with_window(&daemon.address, 1_000_000);
-    let stream = client.request("GET", "/large.png", &[]);
-    assert!(client.receive());
-    // These connections have no response in progress.
-    let mut idle: Vec<_> = (0..50).map(|_| connect(&daemon.address)).collect();
-    let mut idle_after_request = PersistentConnection::open(&daemon.address);
-    idle_after_request.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert_eq!(idle_after_request.response(false).status, 200);
-    idle[0].write_all(b"GET /a.t").expect("the server reads");
-    let mut quiet = Http2Client::open(&daemon.address);
-    assert!(quiet.receive());
+    for http2 in HTTP2_SERVERS {
+        let (_dir, mut daemon, picture) = large_site_with_http2(http2);
+        let mut downloads: Vec<_> = (0..3)
+            .map(|_| {
+                let mut stream = connect(&daemon.address);
+                stream.write_all(b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
+                let mut start = vec![0; 10_000];
+                stream.read_exact(&mut start).expect("the download has begun");
+                (stream, start)
+            })
+            .collect();
+        let mut client = Http2Client::open_with_window(&daemon.address, 1_000_000);
+        let stream = client.request("GET", "/large.png", &[]);
+        assert!(client.receive());
+        // These connections have no response in progress.
+        let mut idle: Vec<_> = (0..50).map(|_| connect(&daemon.address)).collect();
+        let mut idle_after_request = PersistentConnection::open(&daemon.address);
+        idle_after_request.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert_eq!(idle_after_request.response(false).status, 200);
+        idle[0].write_all(b"GET /a.t").expect("the server reads");
+        let mut quiet = Http2Client::open(&daemon.address);
+        assert!(quiet.receive());
 
-    daemon.signal("TERM");
-    until("nothing new is accepted", || TcpStream::connect(&daemon.address).is_err());
-    for (stream, start) in &mut downloads {
-        stream.read_to_end(start).expect("the download is finished");
-        let response = parse(start, false);
-        assert!(response.body == picture);
+        daemon.signal("TERM");
+        until("nothing new is accepted", || TcpStream::connect(&daemon.address).is_err());
+        for (stream, start) in &mut downloads {
+            stream.read_to_end(start).expect("the download is finished");
+            let response = parse(start, false);
+            assert!(response.body == picture);
+        }
+        let grant = 0x3fff_ffff_u32.to_be_bytes();
+        client.send(h2::WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
+        client.send(h2::WINDOW_UPDATE, 0, stream, &grant).expect("the server reads");
+        assert!(
+            client.wait_for_stream(stream) == StreamOutcome::Response { status: 200, body: picture },
+            "the download by HTTP/2 is finished"
+        );
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     }
-    let grant = 0x3fff_ffff_u32.to_be_bytes();
-    client.send(h2::WINDOW_UPDATE, 0, 0, &grant).expect("the server reads");
-    client.send(h2::WINDOW_UPDATE, 0, stream, &grant).expect("the server reads");
-    assert!(
-        client.wait_for_stream(stream) == StreamOutcome::Response { status: 200, body: picture },
-        "the download by HTTP/2 is finished"
-    );
-    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
 #[test]
@@ -872,16 +930,18 @@ fn what_was_asked_before_a_stop_is_answered_though_it_was_not_accepted_yet() {
 
 #[test]
 fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
-    let (_dir, daemon, _) = large_site();
-    let request = b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n";
-    let settings = h2::frame(h2::SETTINGS, 0, 0, &[]);
-    let mut answers =
-        send_bytes(&daemon.address, &[request, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat());
-    let head_len = answers.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer") + 4;
-    let rest = answers.split_off(head_len + "content of a".len());
-    // RFC 9113, 3.3: after a request, the preface is an invalid HTTP/1.1 request.
-    assert_eq!(parse(&answers, false).text(), "content of a");
-    assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{:?}", String::from_utf8_lossy(&rest));
+    for http2 in HTTP2_SERVERS {
+        let (_dir, daemon, _) = large_site_with_http2(http2);
+        let request = b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n";
+        let settings = h2::frame(h2::SETTINGS, 0, 0, &[]);
+        let mut answers =
+            send_bytes(&daemon.address, &[request, &b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &settings].concat());
+        let head_len = answers.windows(4).position(|four| four == b"\r\n\r\n").expect("an answer") + 4;
+        let rest = answers.split_off(head_len + "content of a".len());
+        // RFC 9113, 3.3: after a request, the preface is an invalid HTTP/1.1 request.
+        assert_eq!(parse(&answers, false).text(), "content of a");
+        assert!(rest.is_empty() || rest.starts_with(b"HTTP/1.1 4"), "{:?}", String::from_utf8_lossy(&rest));
+    }
 }
 
 #[test]
@@ -995,66 +1055,76 @@ impl Drop for KillOnDrop {
 
 #[test]
 fn a_large_body_comes_whole_over_http_2_and_small_ones_overtake_it() {
-    let (_dir, daemon, picture) = large_site();
-    let mut client = Http2Client::open_with_window(&daemon.address, 65_535);
-    let large = client.request("GET", "/large.png", &[]);
-    // Now the connection's window is larger than the stream's.
-    client.send(h2::WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
-    for _ in 0..10 {
-        assert_eq!(client.get("/a.txt", &[]), StreamOutcome::Response { status: 200, body: b"content of a".to_vec() });
+    for http2 in HTTP2_SERVERS {
+        let (_dir, daemon, picture) = large_site_with_http2(http2);
+        let mut client = Http2Client::open_with_window(&daemon.address, 65_535);
+        let large = client.request("GET", "/large.png", &[]);
+        // Now the connection's window is larger than the stream's.
+        client.send(h2::WINDOW_UPDATE, 0, 0, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
+        for _ in 0..10 {
+            assert_eq!(
+                client.get("/a.txt", &[]),
+                StreamOutcome::Response { status: 200, body: b"content of a".to_vec() }
+            );
+        }
+        client.send(h2::WINDOW_UPDATE, 0, large, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
+        assert!(client.wait_for_stream(large) == StreamOutcome::Response { status: 200, body: picture });
     }
-    client.send(h2::WINDOW_UPDATE, 0, large, &0x3fff_ffff_u32.to_be_bytes()).expect("the server reads");
-    assert!(client.wait_for_stream(large) == StreamOutcome::Response { status: 200, body: picture });
 }
 
 // Regression: HTTP/2: the server accepted whitespace at the start or end of a field value, a fragment in `:path`, an
 // invalid `:authority`, and a `host` that differs from it.
 #[test]
 fn malformed_requests_over_http_2_are_refused() {
-    let (_dir, daemon) = serve_site(&SMALL);
-    let (method, scheme, path, authority) =
-        ((":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x"));
-    let cases: &[&[(&str, &str)]] = &[
-        &[method, scheme, authority],
-        &[scheme, path, authority],
-        &[method, path, authority],
-        &[method, scheme, (":path", ""), authority],
-        &[method, scheme, path, path, authority],
-        &[method, method, scheme, path, authority],
-        &[method, scheme, path, authority, ("X-Upper", "a")],
-        &[method, scheme, path, authority, ("Host", "x")],
-        &[method, scheme, authority, ("a", "b"), path],
-        &[method, scheme, path, authority, (":status", "200")],
-        &[method, scheme, path, authority, (":unknown", "a")],
-        &[method, scheme, path, authority, ("connection", "close")],
-        &[method, scheme, path, authority, ("transfer-encoding", "chunked")],
-        &[method, scheme, path, authority, ("te", "gzip")],
-        &[method, scheme, path, authority, ("a b", "c")],
-        &[method, scheme, path, authority, ("", "c")],
-        &[method, scheme, path, authority, ("a", "b\r\nc: d")],
-        &[method, scheme, path, authority, ("a", "b\0c")],
-        &[method, scheme, path, (":authority", "a b")],
-        &[method, scheme, path, authority, ("host", "x"), ("host", "y")],
-        &[(":method", "G T"), scheme, path, authority],
-        &[method, scheme, (":path", "/a\u{1}b"), authority],
-        &[method, scheme, path, authority, ("content-length", "x")],
-        &[method, scheme, path, authority, ("content-length", "5")],
-        &[method, scheme, path, authority, ("x-a", " b")],
-        &[method, scheme, path, authority, ("x-a", "b\t")],
-        &[method, scheme, (":path", "/a.txt#b"), authority],
-        &[method, scheme, path, authority, ("host", "y")],
-        &[method, scheme, path, (":authority", "x:port")],
-        &[method, scheme, path, (":authority", "a@x")],
-        &[method, scheme, path, (":authority", "x/y")],
-    ];
-    for fields in cases {
-        let mut client = Http2Client::open(&daemon.address);
-        let stream = client.send_fields(fields);
-        match client.wait_for_stream(stream) {
-            StreamOutcome::Response { status, .. } => assert_eq!(status, 400, "{fields:?}"),
-            StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
+    for http2 in HTTP2_SERVERS {
+        let (_dir, daemon) = serve_site_with_http2(http2, &SMALL);
+        let (method, scheme, path, authority) =
+            ((":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x"));
+        let fragment = (":path", "/a.txt#b");
+        let cases: &[&[(&str, &str)]] = &[
+            &[method, scheme, authority],
+            &[scheme, path, authority],
+            &[method, path, authority],
+            &[method, scheme, (":path", ""), authority],
+            &[method, scheme, path, path, authority],
+            &[method, method, scheme, path, authority],
+            &[method, scheme, path, authority, ("X-Upper", "a")],
+            &[method, scheme, path, authority, ("Host", "x")],
+            &[method, scheme, authority, ("a", "b"), path],
+            &[method, scheme, path, authority, (":status", "200")],
+            &[method, scheme, path, authority, (":unknown", "a")],
+            &[method, scheme, path, authority, ("connection", "close")],
+            &[method, scheme, path, authority, ("transfer-encoding", "chunked")],
+            &[method, scheme, path, authority, ("te", "gzip")],
+            &[method, scheme, path, authority, ("a b", "c")],
+            &[method, scheme, path, authority, ("", "c")],
+            &[method, scheme, path, authority, ("a", "b\r\nc: d")],
+            &[method, scheme, path, authority, ("a", "b\0c")],
+            &[method, scheme, path, (":authority", "a b")],
+            &[method, scheme, path, authority, ("host", "x"), ("host", "y")],
+            &[(":method", "G T"), scheme, path, authority],
+            &[method, scheme, (":path", "/a\u{1}b"), authority],
+            &[method, scheme, path, authority, ("content-length", "x")],
+            &[method, scheme, path, authority, ("content-length", "5")],
+            &[method, scheme, path, authority, ("x-a", " b")],
+            &[method, scheme, path, authority, ("x-a", "b\t")],
+            &[method, scheme, fragment, authority],
+            &[method, scheme, path, authority, ("host", "y")],
+            &[method, scheme, path, (":authority", "x:port")],
+            &[method, scheme, path, (":authority", "a@x")],
+            &[method, scheme, path, (":authority", "x/y")],
+        ];
+        for fields in cases {
+            let mut client = Http2Client::open(&daemon.address);
+            let stream = client.send_fields(fields);
+            match client.wait_for_stream(stream) {
+                // hyper drops a fragment before docwharf sees the request (see docs/serving.md).
+                StreamOutcome::Response { status: 200, .. } if http2 == "hyper" && fields.contains(&fragment) => {}
+                StreamOutcome::Response { status, .. } => assert_eq!(status, 400, "{http2}: {fields:?}"),
+                StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
+            }
+            assert_served(&daemon.address);
         }
-        assert_served(&daemon.address);
     }
 }
 

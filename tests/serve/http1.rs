@@ -7,9 +7,13 @@ use support::h2::{Http2Client, StreamOutcome};
 use support::host::{Host, toml_string};
 use support::http::{PersistentConnection, Response, connect, get};
 use support::zip::{deflated, zip};
-use support::{Daemon, temporary_folder, until, write_site};
+use support::{Daemon, HTTP2_SERVERS, temporary_folder, until, write_site};
 
 fn site() -> (tempfile::TempDir, Daemon) {
+    site_with_http2("own")
+}
+
+fn site_with_http2(http2: &str) -> (tempfile::TempDir, Daemon) {
     let dir = temporary_folder();
     let page = format!("<p>page {}", "with some text ".repeat(400));
     let files = [
@@ -24,7 +28,7 @@ fn site() -> (tempfile::TempDir, Daemon) {
     ];
     let root = write_site(&dir.path().join("site"), &files);
     std::fs::write(root.join("large.html"), "The same line again and again.\n".repeat(100_000)).expect("it is written");
-    let daemon = Daemon::serve(&root, &[]);
+    let daemon = Daemon::serve_with_http2(http2, &root, &[]);
     (dir, daemon)
 }
 
@@ -89,20 +93,22 @@ fn an_answer_is_the_same_the_first_time_and_later_and_whoever_reads_the_request(
 
 #[test]
 fn an_answer_is_the_same_the_first_time_and_later_over_http_2() {
-    let (_dir, daemon) = site();
-    let mut client = Http2Client::open(&daemon.address);
-    for (target, encoding) in
-        [("/page.html", ""), ("/page.html", "gzip"), ("/missing", ""), ("/old", ""), ("/empty.txt", "")]
-    {
-        let fields: &[(&str, &str)] = if encoding.is_empty() { &[] } else { &[("accept-encoding", encoding)] };
-        let field = if encoding.is_empty() { String::new() } else { format!("Accept-Encoding: {encoding}\r\n") };
-        let mut connection = PersistentConnection::open(&daemon.address);
-        connection.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n"));
-        let expected = connection.response(false);
-        for attempt in 0..3 {
-            let response = client.get(target, fields);
-            let expected_answer = StreamOutcome::Response { status: expected.status, body: expected.body.clone() };
-            assert!(response == expected_answer, "{target} {encoding:?} (attempt {attempt})");
+    for http2 in HTTP2_SERVERS {
+        let (_dir, daemon) = site_with_http2(http2);
+        let mut client = Http2Client::open(&daemon.address);
+        for (target, encoding) in
+            [("/page.html", ""), ("/page.html", "gzip"), ("/missing", ""), ("/old", ""), ("/empty.txt", "")]
+        {
+            let fields: &[(&str, &str)] = if encoding.is_empty() { &[] } else { &[("accept-encoding", encoding)] };
+            let field = if encoding.is_empty() { String::new() } else { format!("Accept-Encoding: {encoding}\r\n") };
+            let mut connection = PersistentConnection::open(&daemon.address);
+            connection.send(format!("GET {target} HTTP/1.1\r\nHost: x\r\n{field}\r\n"));
+            let expected = connection.response(false);
+            for attempt in 0..3 {
+                let response = client.get(target, fields);
+                let expected_answer = StreamOutcome::Response { status: expected.status, body: expected.body.clone() };
+                assert!(response == expected_answer, "{target} {encoding:?} (turn {attempt})");
+            }
         }
     }
 }

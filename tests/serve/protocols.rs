@@ -6,7 +6,7 @@ use std::path::Path;
 use support::h2::{self, Http2Client, StreamOutcome};
 use support::http::{Response, connect, exchange, get, send_bytes};
 use support::tls::{CertificateAuthority, tls_handshake};
-use support::{Daemon, temporary_folder, write_site};
+use support::{Daemon, HTTP2_SERVERS, temporary_folder, write_site};
 
 const NAME: &str = "docs.example";
 
@@ -67,13 +67,6 @@ fn announced_settings(address: &str) -> Vec<u16> {
     payload.chunks_exact(6).map(|setting| u16::from_be_bytes([setting[0], setting[1]])).collect()
 }
 
-/// Starts `serve` for the site at `root` with this value of `server.http2`.
-fn serve_with_http2(http2: &str, root: &Path, more: &[&str]) -> Daemon {
-    let config = root.with_file_name(format!("{http2}.toml"));
-    std::fs::write(&config, format!("[server]\nhttp2 = \"{http2}\"\n")).expect("a file can be written");
-    Daemon::serve(root, &[&["--config", config.to_str().expect("a name")], more].concat())
-}
-
 /// Writes a certificate for [`NAME`] and its key into `dir`; returns the options of `serve` for TLS.
 fn tls_options(dir: &Path, authority: &CertificateAuthority) -> Vec<String> {
     let pair = authority.issue(&[NAME]);
@@ -99,7 +92,7 @@ fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() 
     let authority = CertificateAuthority::new();
     let options = tls_options(dir.path(), &authority);
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
-    let secure = serve_with_http2("off", &root, &options);
+    let secure = Daemon::serve_with_http2("off", &root, &options);
     let stream = tls_handshake(&secure.address, &authority.client(&["h2", "http/1.1"]), NAME).expect("a handshake");
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     assert_eq!(http1_request(stream, "GET", "/", &[]).text(), "<p>home");
@@ -112,8 +105,8 @@ fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() 
         let _ = stream.read_to_end(&mut response);
         response
     };
-    let expected = as_http_1(&serve_with_http2("own", &root, &options), &["http/1.1"]);
-    let clear = serve_with_http2("off", &root, &[]);
+    let expected = as_http_1(&Daemon::serve_with_http2("own", &root, &options), &["http/1.1"]);
+    let clear = Daemon::serve_with_http2("off", &root, &[]);
     assert_eq!(send_bytes(&clear.address, &preface()), expected, "{:?}", String::from_utf8_lossy(&expected));
     assert_eq!(as_http_1(&secure, &[]), expected, "without ALPN");
     assert_eq!(get(&clear.address, "/").text(), "<p>home");
@@ -135,11 +128,11 @@ fn assert_protocols_answer_alike(http2: &str) {
         ],
     );
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
-    let daemon = serve_with_http2(http2, &root, &[]);
+    let daemon = Daemon::serve_with_http2(http2, &root, &[]);
     assert_eq!(announced_settings(&daemon.address).contains(&NO_PRIORITIES), http2 == "own");
     let authority = CertificateAuthority::new();
     let options = tls_options(dir.path(), &authority);
-    let secure = serve_with_http2(http2, &root, &options.iter().map(String::as_str).collect::<Vec<_>>());
+    let secure = Daemon::serve_with_http2(http2, &root, &options.iter().map(String::as_str).collect::<Vec<_>>());
     let stream = tls_handshake(&secure.address, &authority.client(&["h2"]), NAME).expect("a handshake");
     let socket = stream.sock.try_clone().expect("a descriptor");
     let mut secure_client = Http2Client::over(Box::new(stream), socket, 1 << 20);
@@ -204,7 +197,7 @@ fn no_address_that_only_http_2_can_spell_leads_outside() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>x")]);
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
-    let daemon = Daemon::serve(&root, &[]);
+    let daemons = HTTP2_SERVERS.map(|http2| Daemon::serve_with_http2(http2, &root, &[]));
     for path in [
         "../secret.html",
         "secret.html",
@@ -217,13 +210,15 @@ fn no_address_that_only_http_2_can_spell_leads_outside() {
         "/a b",
         "/\r\nX: y",
     ] {
-        let mut client = Http2Client::open(&daemon.address);
-        match client.get(path, &[]) {
-            StreamOutcome::Response { status, body } => {
-                assert!(matches!(status, 400 | 404), "{path:?}: {status}");
-                assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{path:?}");
+        for daemon in &daemons {
+            let mut client = Http2Client::open(&daemon.address);
+            match client.get(path, &[]) {
+                StreamOutcome::Response { status, body } => {
+                    assert!(matches!(status, 400 | 404), "{path:?}: {status}");
+                    assert!(!String::from_utf8_lossy(&body).contains("TOPSECRET"), "{path:?}");
+                }
+                StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
             }
-            StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use support::h2::{Http2Client, StreamOutcome};
 use support::http::{Response, gunzip, request};
-use support::{Daemon, sample_text, serve_site, temporary_folder, write_site};
+use support::{Daemon, HTTP2_SERVERS, sample_text, serve_site, serve_site_with_http2, temporary_folder, write_site};
 
 const IDENTITY: &str = "Accept-Encoding: identity";
 const GZIP: &str = "Accept-Encoding: gzip";
@@ -15,8 +15,13 @@ const FORMS: [(&str, &str, &str, Option<&str>); 3] = [
 ];
 
 fn site_with_forms() -> (tempfile::TempDir, Daemon) {
+    site_with_forms_and_http2("own")
+}
+
+fn site_with_forms_and_http2(http2: &str) -> (tempfile::TempDir, Daemon) {
     let page = sample_text(5000);
-    serve_site(&[("index.html", "<p>home"), ("page.html", &page), ("picture.png", &page), ("empty.txt", "")], &[])
+    let files = [("index.html", "<p>home"), ("page.html", &page), ("picture.png", &page), ("empty.txt", "")];
+    serve_site_with_http2(http2, &files)
 }
 
 /// One part: its field lines and its bytes.
@@ -104,16 +109,18 @@ fn a_list_of_ranges_comes_as_parts_of_what_the_tag_names() {
 
 #[test]
 fn the_head_of_an_answer_with_parts_is_all_of_it_over_http_2_too() {
-    let (_dir, daemon) = site_with_forms();
-    let mut client = Http2Client::open(&daemon.address);
-    for (target, ..) in FORMS {
-        let stream = client.request("HEAD", target, &[("range", "bytes=0-1,4-5")]);
-        assert_eq!(
-            client.wait_for_stream(stream),
-            StreamOutcome::Response { status: 206, body: Vec::new() },
-            "{target}"
-        );
-        assert!(matches!(client.get(target, &[]), StreamOutcome::Response { status: 200, .. }), "{target}");
+    for http2 in HTTP2_SERVERS {
+        let (_dir, daemon) = site_with_forms_and_http2(http2);
+        let mut client = Http2Client::open(&daemon.address);
+        for (target, ..) in FORMS {
+            let stream = client.request("HEAD", target, &[("range", "bytes=0-1,4-5")]);
+            assert_eq!(
+                client.wait_for_stream(stream),
+                StreamOutcome::Response { status: 206, body: Vec::new() },
+                "{target}"
+            );
+            assert!(matches!(client.get(target, &[]), StreamOutcome::Response { status: 200, .. }), "{target}");
+        }
     }
 }
 

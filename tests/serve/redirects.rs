@@ -7,7 +7,9 @@ use support::h2::{Http2Client, StreamOutcome};
 use support::host::Host;
 use support::http::{Response, get, gunzip, request};
 use support::zip::{deflated, zip};
-use support::{Daemon, docwharf, run_to_end, serve_site, temporary_folder, until, write_site};
+use support::{
+    Daemon, HTTP2_SERVERS, docwharf, run_to_end, serve_site, serve_site_with_http2, temporary_folder, until, write_site,
+};
 
 /// Serves a folder of these files with the operator's configuration `config`.
 fn serve_with_config(files: &[(&str, &str)], config: &str, options: &[&str]) -> (tempfile::TempDir, Daemon) {
@@ -603,24 +605,27 @@ fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() 
 
 #[test]
 fn http_2_gives_the_same_answers_by_rules() {
-    let lines = "/old /guides/start\n/beta/* /v2/:splat 302\n/app/* /index.html 200\n/a/* /:splat 307\n";
-    let (_dir, daemon) = serve_site(&with_pages(&[("_redirects", lines), ("guides/start.md", "# start")]), &[]);
-    let mut client = Http2Client::open(&daemon.address);
-    for (path, fields) in [
-        ("/old", &[][..]),
-        ("/beta/intro", &[]),
-        ("/app/x", &[]),
-        ("/a//evil.example", &[]),
-        ("/guides/start", &[("accept", "text/markdown")]),
-        ("/guides/start", &[]),
-        ("/none", &[]),
-        ("/_redirects", &[]),
-    ] {
-        let lines: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
-        let expected = request(&daemon.address, "GET", path, &lines);
-        let expected = StreamOutcome::Response { status: expected.status, body: expected.body };
-        assert_eq!(client.get(path, fields), expected, "{path}");
+    for http2 in HTTP2_SERVERS {
+        let lines = "/old /guides/start\n/beta/* /v2/:splat 302\n/app/* /index.html 200\n/a/* /:splat 307\n";
+        let (_dir, daemon) =
+            serve_site_with_http2(http2, &with_pages(&[("_redirects", lines), ("guides/start.md", "# start")]));
+        let mut client = Http2Client::open(&daemon.address);
+        for (path, fields) in [
+            ("/old", &[][..]),
+            ("/beta/intro", &[]),
+            ("/app/x", &[]),
+            ("/a//evil.example", &[]),
+            ("/guides/start", &[("accept", "text/markdown")]),
+            ("/guides/start", &[]),
+            ("/none", &[]),
+            ("/_redirects", &[]),
+        ] {
+            let lines: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value}")).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            let expected = request(&daemon.address, "GET", path, &lines);
+            let expected = StreamOutcome::Response { status: expected.status, body: expected.body };
+            assert_eq!(client.get(path, fields), expected, "{path}");
+        }
     }
 }
 

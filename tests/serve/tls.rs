@@ -15,7 +15,7 @@ use support::http::{self, connect, get, parse, send_bytes};
 use support::tls::{
     CertificateAuthority, IssuedCertificate, TlsClientStream, https_get, peer_certificate, tls_handshake,
 };
-use support::{Daemon, docwharf, run_docwharf, temporary_folder, until, write_site};
+use support::{Daemon, HTTP2_SERVERS, docwharf, run_docwharf, temporary_folder, until, write_site};
 
 const NAME: &str = "docs.example";
 const SMALL: [(&str, &str); 2] = [("index.html", "<p>home"), ("a.txt", "content of a")];
@@ -28,13 +28,23 @@ fn write_pair(dir: &Path, pair: &IssuedCertificate) {
 
 /// Serves a site with a certificate of this authority.
 fn serve_with_tls(authority: &CertificateAuthority, listen: &[&str]) -> (tempfile::TempDir, Daemon) {
+    serve_with_tls_and_http2("own", authority, listen)
+}
+
+/// Does the same with this value of `server.http2`.
+fn serve_with_tls_and_http2(
+    http2: &str,
+    authority: &CertificateAuthority,
+    listen: &[&str],
+) -> (tempfile::TempDir, Daemon) {
     let dir = temporary_folder();
     write_site(&dir.path().join("site"), &SMALL);
+    write_site(dir.path(), &[("http2.toml", &format!("[server]\nhttp2 = \"{http2}\"\n"))]);
     write_pair(dir.path(), &authority.issue(&[NAME]));
     let daemon = Daemon::start_with_addresses(
         docwharf()
             .current_dir(dir.path())
-            .args(["serve", "site", "--tls-cert", "cert.pem", "--tls-key", "key.pem"])
+            .args(["serve", "site", "--config", "http2.toml", "--tls-cert", "cert.pem", "--tls-key", "key.pem"])
             .args(listen.iter().flat_map(|address| ["--listen", address])),
         listen.len(),
     );
@@ -67,40 +77,42 @@ fn open_descriptors(daemon: &Daemon) -> usize {
 
 #[test]
 fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
-    let authority = CertificateAuthority::new();
-    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
-    assert!(daemon.urls[0].starts_with("https://127.0.0.1:"), "{:?}", daemon.urls);
-    for (offered, agreed) in [
-        (&["h2", "http/1.1"][..], Some(&b"h2"[..])),
-        (&["http/1.1", "h2"], Some(b"h2")),
-        (&["http/1.1"], Some(b"http/1.1")),
-        (&[], None),
-    ] {
-        let stream = tls_handshake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
-        assert_eq!(stream.conn.alpn_protocol(), agreed, "{offered:?}");
-        assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
-        if agreed == Some(b"h2") {
-            let socket = stream.sock.try_clone().expect("a descriptor");
-            let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
-            let body = b"content of a".to_vec();
-            assert_eq!(client.get("/a.txt", &[]), StreamOutcome::Response { status: 200, body });
-        } else {
-            let response = https_get(&daemon.address, &authority.client(offered), NAME, "/a.txt", &[]);
-            assert_eq!((response.status, response.text()), (200, "content of a".to_owned()));
-            assert_eq!(response.header("strict-transport-security"), None, "HSTS is off by default");
+    for http2 in HTTP2_SERVERS {
+        let authority = CertificateAuthority::new();
+        let (_dir, daemon) = serve_with_tls_and_http2(http2, &authority, &["127.0.0.1:0"]);
+        assert!(daemon.urls[0].starts_with("https://127.0.0.1:"), "{:?}", daemon.urls);
+        for (offered, agreed) in [
+            (&["h2", "http/1.1"][..], Some(&b"h2"[..])),
+            (&["http/1.1", "h2"], Some(b"h2")),
+            (&["http/1.1"], Some(b"http/1.1")),
+            (&[], None),
+        ] {
+            let stream = tls_handshake(&daemon.address, &authority.client(offered), NAME).expect("a handshake");
+            assert_eq!(stream.conn.alpn_protocol(), agreed, "{offered:?}");
+            assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_3));
+            if agreed == Some(b"h2") {
+                let socket = stream.sock.try_clone().expect("a descriptor");
+                let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
+                let body = b"content of a".to_vec();
+                assert_eq!(client.get("/a.txt", &[]), StreamOutcome::Response { status: 200, body });
+            } else {
+                let response = https_get(&daemon.address, &authority.client(offered), NAME, "/a.txt", &[]);
+                assert_eq!((response.status, response.text()), (200, "content of a".to_owned()));
+                assert_eq!(response.header("strict-transport-security"), None, "HSTS is off by default");
+            }
         }
+        // A connection whose ALPN protocol is HTTP/1.1 cannot use HTTP/2. Its first frame would be SETTINGS.
+        let mut stream = tls_handshake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
+        let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat();
+        stream.write_all(&preface).expect("the server reads");
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(&response));
+        // Without a common protocol the handshake fails.
+        assert!(tls_handshake(&daemon.address, &authority.client(&["spdy/3"]), NAME).is_err());
+        // A client that trusts another authority ends the handshake.
+        assert!(tls_handshake(&daemon.address, &CertificateAuthority::new().client(&[]), NAME).is_err());
     }
-    // A connection whose ALPN protocol is HTTP/1.1 cannot use HTTP/2. Its first frame would be SETTINGS.
-    let mut stream = tls_handshake(&daemon.address, &authority.client(&["http/1.1"]), NAME).expect("a handshake");
-    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat();
-    stream.write_all(&preface).expect("the server reads");
-    let mut response = Vec::new();
-    let _ = stream.read_to_end(&mut response);
-    assert!(response.is_empty() || response.starts_with(b"HTTP/1.1 "), "{:?}", String::from_utf8_lossy(&response));
-    // Without a common protocol the handshake fails.
-    assert!(tls_handshake(&daemon.address, &authority.client(&["spdy/3"]), NAME).is_err());
-    // A client that trusts another authority ends the handshake.
-    assert!(tls_handshake(&daemon.address, &CertificateAuthority::new().client(&[]), NAME).is_err());
 }
 
 #[test]
@@ -692,22 +704,24 @@ fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
 
 #[test]
 fn many_streams_of_one_connection_are_answered_beside_each_other() {
-    let authority = CertificateAuthority::new();
-    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
-    let barrier = Barrier::new(4);
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                barrier.wait();
-                let stream = tls_handshake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
-                let socket = stream.sock.try_clone().expect("a descriptor");
-                let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
-                let streams: Vec<u32> = (0..50).map(|_| client.request("GET", "/a.txt", &[])).collect();
-                for stream in streams {
-                    let body = b"content of a".to_vec();
-                    assert_eq!(client.wait_for_stream(stream), StreamOutcome::Response { status: 200, body });
-                }
-            });
-        }
-    });
+    for http2 in HTTP2_SERVERS {
+        let authority = CertificateAuthority::new();
+        let (_dir, daemon) = serve_with_tls_and_http2(http2, &authority, &["127.0.0.1:0"]);
+        let barrier = Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let stream = tls_handshake(&daemon.address, &authority.client(&["h2"]), NAME).expect("a handshake");
+                    let socket = stream.sock.try_clone().expect("a descriptor");
+                    let mut client = h2::Http2Client::over(Box::new(stream), socket, 1 << 20);
+                    let streams: Vec<u32> = (0..50).map(|_| client.request("GET", "/a.txt", &[])).collect();
+                    for stream in streams {
+                        let body = b"content of a".to_vec();
+                        assert_eq!(client.wait_for_stream(stream), StreamOutcome::Response { status: 200, body });
+                    }
+                });
+            }
+        });
+    }
 }

@@ -32,6 +32,14 @@ pub(super) fn is_plain_host(host: &[u8]) -> bool {
         && port.iter().all(u8::is_ascii_digit)
 }
 
+/// Returns whether `Host` names the same host as `:authority`, if that is present (RFC 9113, section 8.3.1). The
+/// default port of the scheme may be omitted.
+pub(super) fn is_same_host(scheme: &[u8], authority: &[u8], host: &[u8]) -> bool {
+    let port: &[u8] = if scheme == b"https" { b":443" } else { b":80" };
+    let without_port = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
+    authority.is_empty() || without_port(authority).eq_ignore_ascii_case(without_port(host))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, Version};
 
 use super::body::ResponseBody;
 use super::fixed_responses;
-use super::host_field::is_host;
+use super::host_field::{is_host, is_same_host};
 use super::request_context::{MethodClass, RequestContext};
 
 /// Returns the 403 response if the client may not read the site. It is the same for every path and method, so it does
@@ -33,6 +33,9 @@ pub(super) fn check_request(context: &RequestContext<'_>) -> Option<Response<Res
     if context.headers().contains_key(TRANSFER_ENCODING) || !has_valid_host(context) {
         return Some(fixed_responses::bad_request(head, true));
     }
+    if context.protocol() == Version::HTTP_2 && !is_well_formed_http2(context) {
+        return Some(fixed_responses::bad_request(head, false));
+    }
     match context.method_class() {
         MethodClass::Get | MethodClass::Head => {}
         MethodClass::Options => return Some(fixed_responses::options()),
@@ -44,6 +47,23 @@ pub(super) fn check_request(context: &RequestContext<'_>) -> Option<Response<Res
     }
     let has_control = context.decoded_path().iter().any(|&byte| byte < 0x20 || byte == 0x7f);
     has_control.then(|| fixed_responses::bad_request(head, false))
+}
+
+/// Returns whether a request of HTTP/2 is well formed in what hyper does not check: `:authority`, whether `host` names
+/// the same, and whitespace at the ends of values (RFC 9113, sections 8.2.1 and 8.3.1). docwharf's own HTTP/2 refuses
+/// such a request before it gets here.
+fn is_well_formed_http2(context: &RequestContext<'_>) -> bool {
+    let target = context.target();
+    let is_whitespace = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let authority = target.authority().map_or("", |authority| authority.as_str());
+    let scheme = target.scheme_str().unwrap_or_default();
+    let is_same = |host: &HeaderValue| is_same_host(scheme.as_bytes(), authority.as_bytes(), host.as_bytes());
+    (authority.is_empty() || HeaderValue::from_str(authority).is_ok_and(|value| is_host(&value)))
+        && context.headers().get_all(HOST).iter().all(is_same)
+        && !context
+            .headers()
+            .values()
+            .any(|value| is_whitespace(value.as_bytes().first()) || is_whitespace(value.as_bytes().last()))
 }
 
 /// Returns whether the request has one Host field with a valid value, or none where none is needed (RFC 9112, 3.2).

@@ -173,6 +173,9 @@ pub struct Daemon {
     pub urls: Vec<String>,
 }
 
+/// The values of `server.http2` with which a test of HTTP/2 runs that counts no frames.
+pub const HTTP2_SERVERS: [&str; 2] = ["own", "hyper"];
+
 impl Daemon {
     /// Starts a command that announces its address, and waits for the announcement.
     #[track_caller]
@@ -210,6 +213,13 @@ impl Daemon {
     #[track_caller]
     pub fn serve(path: &Path, more: &[&str]) -> Daemon {
         Daemon::start(docwharf().arg("serve").arg(path).args(["--listen", "127.0.0.1:0"]).args(more))
+    }
+
+    /// Starts `serve` for the folder at `path` with this value of `server.http2`.
+    pub fn serve_with_http2(http2: &str, path: &Path, more: &[&str]) -> Daemon {
+        let config = path.with_file_name(format!("{http2}.toml"));
+        std::fs::write(&config, format!("[server]\nhttp2 = \"{http2}\"\n")).expect("a file can be written");
+        Daemon::serve(path, &[&["--config", config.to_str().expect("a name")], more].concat())
     }
 
     /// The process id.
@@ -288,6 +298,15 @@ pub fn serve_site(files: &[(&str, &str)], more: &[&str]) -> (tempfile::TempDir, 
     let dir = temporary_folder();
     write_site(&dir.path().join("site"), files);
     let daemon = Daemon::serve(&dir.path().join("site"), more);
+    (dir, daemon)
+}
+
+/// Writes files into a temporary folder and starts `docwharf serve` for it with this value of `server.http2`.
+#[track_caller]
+pub fn serve_site_with_http2(http2: &str, files: &[(&str, &str)]) -> (tempfile::TempDir, Daemon) {
+    let dir = temporary_folder();
+    let root = write_site(&dir.path().join("site"), files);
+    let daemon = Daemon::serve_with_http2(http2, &root, &[]);
     (dir, daemon)
 }
 

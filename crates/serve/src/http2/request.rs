@@ -6,7 +6,7 @@ use http::uri::{Authority, PathAndQuery, Scheme, Uri};
 use http::{HeaderName, HeaderValue, Method, Request, Version};
 
 use crate::header_pool;
-use crate::host_field::{is_host, is_plain_host};
+use crate::host_field::{is_host, is_plain_host, is_same_host};
 use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
@@ -72,7 +72,9 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
             _ => {}
         }
     }
-    if !has_required_pseudo_fields(&request_fields) || host.is_some_and(|host| !is_same_host(&request_fields, host)) {
+    if !has_required_pseudo_fields(&request_fields)
+        || host.is_some_and(|host| !is_same_host(request_fields.scheme, request_fields.authority, host))
+    {
         return None;
     }
     key.is_head = request_fields.method == b"HEAD";
@@ -123,15 +125,6 @@ fn has_required_pseudo_fields(request_fields: &RequestFields<'_>) -> bool {
 /// 7.2); userinfo is not allowed.
 fn is_authority(text: &[u8]) -> bool {
     is_plain_host(text) || HeaderValue::from_bytes(text).is_ok_and(|value| is_host(&value))
-}
-
-/// Returns whether `Host` names the same host as `:authority`, if that is present (RFC 9113, section 8.3.1). The
-/// default port of the scheme may be omitted.
-fn is_same_host(request_fields: &RequestFields<'_>, host: &[u8]) -> bool {
-    let port: &[u8] = if request_fields.scheme == b"https" { b":443" } else { b":80" };
-    let without_port = |text| <[u8]>::strip_suffix(text, port).or_else(|| text.strip_suffix(b":")).unwrap_or(text);
-    request_fields.authority.is_empty()
-        || without_port(request_fields.authority).eq_ignore_ascii_case(without_port(host))
 }
 
 /// Returns whether a text is a valid field value: no whitespace at its ends (RFC 9113, section 8.2.1) and no control
