@@ -180,7 +180,7 @@ impl From<PackError> for CommandFailure {
     fn from(error: PackError) -> CommandFailure {
         match error {
             PackError::Seal(error) => CommandFailure::Seal(error),
-            PackError::UnknownExtension(_) => CommandFailure::Usage(error.to_string()),
+            PackError::UnknownExtension(_) | PackError::NotUtf8(_) => CommandFailure::Usage(error.to_string()),
             PackError::Write { path, source } => {
                 CommandFailure::Local { doing: format!("cannot write {}", path.display()), source }
             }

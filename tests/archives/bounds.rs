@@ -116,6 +116,50 @@ fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
 }
 
 #[test]
+fn folders_are_entries_as_files_are() {
+    let dir = temporary_folder();
+    let (file, site) = (dir.path().join("bundle"), dir.path().join("site"));
+    fs::create_dir_all(site.join("a/b")).expect("folders");
+    fs::write(site.join("index.html"), PAGE.1).expect("files can be written");
+    let folders = [tar::entry("a/", b'5', b""), tar::entry("a/b/", b'5', b""), tar::raw_entry(PAGE.0, b'0', PAGE.1)];
+    let in_tar = tar::tar(&folders);
+    let in_zip = archive(&[stored("a/", ""), stored("a/b/", ""), stored("index.html", "x")]).bytes();
+    for (kind, bytes) in
+        [("folder", None), ("zip", Some(in_zip)), ("tar.gz", Some(tar::gzip(&in_tar))), ("tar", Some(in_tar))]
+    {
+        let verify_kind = |entries| {
+            let limits = BundleLimits { entries, ..BundleLimits::default() };
+            match &bytes {
+                Some(bytes) => verify_with_limits(kind, &file, bytes, limits),
+                None => verify_path(kind, &site, limits),
+            }
+        };
+        assert!(verify_kind(3).is_ok(), "{kind}");
+        let error = verify_kind(2).expect_err(kind);
+        assert!(error.contains("has over 2 entries (limits.entries)"), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn a_folder_of_any_depth_needs_few_open_files() {
+    let dir = temporary_folder();
+    let site = dir.path().join("site");
+    let deepest = site.join("d/".repeat(120));
+    fs::create_dir_all(&deepest).expect("folders");
+    for folder in [&site, &deepest] {
+        fs::write(folder.join("index.html"), PAGE.1).expect("files can be written");
+    }
+    let program = docwharf();
+    let mut command = Command::new("prlimit");
+    command.arg("--nofile=64:64").arg(program.get_program()).args(["bundle", "verify"]).arg(&site);
+    for (name, _) in program.get_envs().filter(|(_, value)| value.is_none()) {
+        command.env_remove(name);
+    }
+    let output = run_to_end(&mut command).expect(0);
+    assert!(output.stdout.contains("(2 pages, 2 files, "), "{}", output.stdout);
+}
+
+#[test]
 fn a_path_its_components_and_what_is_said_of_an_entry_have_bounds_that_no_configuration_changes() {
     let path = |length: usize| -> Vec<u8> {
         (0..length).map(|at| if at % 200 == 100 && at + 1 < length { b'/' } else { b'p' }).collect()

@@ -157,6 +157,20 @@ fn zip_headers_that_two_readers_read_differently() {
         &bytes,
         &["does not list"],
     );
+    // The same in front of the first member that the directory lists.
+    let mut bytes = archive(&[]).with(hidden).with(page()).bytes();
+    let first = bytes.windows(4).position(|four| four == b"PK\x01\x02").unwrap();
+    let second = first + 4 + bytes[first + 4..].windows(4).position(|four| four == b"PK\x01\x02").unwrap();
+    bytes.drain(first..second);
+    let end_at = bytes.len() - 22;
+    let size = (end_at - first) as u32;
+    bytes[end_at + 8..end_at + 12].copy_from_slice(&[1, 0, 1, 0]);
+    bytes[end_at + 12..end_at + 16].copy_from_slice(&size.to_le_bytes());
+    assert_all_commands_refuse(
+        "CVE-2025-54368 (uv): a first member that the directory does not list",
+        &bytes,
+        &["an entry that its directory does not list"],
+    );
     let twice =
         archive(&[]).with(page()).with(victim()).with(RawMember::from_member(&deflated("victim.html", "another text")));
     assert_all_commands_refuse("CVE-2025-54368 (uv): two members of one name", &twice.bytes(), &["occurs twice"]);

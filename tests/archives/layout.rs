@@ -147,6 +147,9 @@ fn several_warnings_are_one_line_with_a_count() {
     let output = run_bundle("verify", &[&site], &[]).expect(0);
     assert_one_line("three warnings", &output.stderr);
     assert!(output.stderr.contains("2 more warnings"), "{}", output.stderr);
+    // The links are not in the archive, and whoever packs it learns of them.
+    let packed = run_bundle("pack", &[&site, &dir.path().join("site.zip")], &[]).expect(0);
+    assert_eq!(packed.stderr, output.stderr);
     fs::remove_file(site.join("two")).expect("the test owns the file");
     let output = run_bundle("verify", &[&site], &[]).expect(0);
     assert!(output.stderr.contains("1 more warning)"), "{}", output.stderr);
@@ -155,7 +158,7 @@ fn several_warnings_are_one_line_with_a_count() {
 #[test]
 fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
     type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
-    let table: [Case<'_>; 15] = [
+    let table: [Case<'_>; 16] = [
         ("a wrapper", &["docs/index.html", "docs/a/b.css"], &["index.html", "a/b.css"]),
         ("one level only", &["a/b/index.html"], &["a/b/index.html"]),
         ("one level of two", &["a/index.html", "a/b/index.html"], &["index.html", "b/index.html"]),
@@ -187,6 +190,11 @@ fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
             "junk at any depth",
             &["index.html", "a/.DS_Store", "a/._b", "Thumbs.db", "a/Thumbs.db", "desktop.ini", "a/__MACOSX/x"],
             &["index.html"],
+        ),
+        (
+            "junk of Windows in any case",
+            &["index.html", "THUMBS.DB", "a/thumbs.db", "a/Desktop.ini", "x.thumbs.db", "DESKTOP.INI"],
+            &["index.html", "x.thumbs.db"],
         ),
         (
             "well-known",

@@ -10,5 +10,6 @@ mod known_vulnerabilities;
 mod layout;
 mod limits;
 mod names;
+mod sealing;
 mod tar;
 mod zip;

@@ -318,6 +318,12 @@ fn zip_names_are_utf8_if_they_can_be_and_cp437_otherwise() {
         names,
         ["caf\u{e9}.html", "gr\u{fc}n.html", "index.html", "na\u{ef}ve.html", "\u{c7}\u{df}\u{a0}\u{2591}.html"]
     );
+    // The flag is a claim that is checked, not a hint.
+    for name in [&b"caf\x82.html"[..], b"caf\xc3"] {
+        let claimed = zip::archive(&[zip::stored("index.html", "x")]).with(named(name, 1 << 11));
+        let expected = &["entry \"caf\\x", "its name is not the UTF-8 that it claims to be"];
+        assert_refused("a claim of UTF-8 for other bytes", &claimed.bytes(), expected);
+    }
     // Two encodings of one name are one name.
     let twice = archive.with(named("caf\u{e9}.html".as_bytes(), 1 << 11));
     assert_refused("CP437 and UTF-8", &twice.bytes(), &["caf", "twice"]);
@@ -356,6 +362,12 @@ fn links_devices_fifos_and_sockets_condemn_the_archive() {
             &[case, "\"sub/evil\""],
         );
     }
+    // One reader would make a folder of it and another a file.
+    let mut folder = zip::RawMember::from_member(&zip::stored("sub/evil", "x"));
+    folder.attributes = 0o040_755 << 16;
+    let archive = zip::archive(&[zip::stored("index.html", "x")]).with(folder).bytes();
+    let expected = &["entry \"sub/evil\" is marked as a folder, but its name does not end with a slash"];
+    assert_refused("a folder without a slash", &archive, expected);
 }
 
 #[test]

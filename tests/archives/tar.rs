@@ -64,6 +64,7 @@ fn every_dialect_of_names_and_sizes_is_read() {
             vec![long_name(b"other"), pax(&[("path", b"a/b")]), plain("c").with(345, b"d")],
             "a/b",
         ),
+        ("PAX path beats a GNU name behind it", vec![pax(&[("path", b"a/b")]), long_name(b"other"), plain("c")], "a/b"),
         (
             "GNU name beats PAX-less header",
             vec![long_name(farther.as_bytes()), plain("short").with(345, b"d")],
@@ -130,6 +131,11 @@ fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
         assert_contains_file(case, &gzip(&[&entry_blocks[..], &vec![0; end]].concat()), b"a", b"1");
     }
     let other = tar(&[file("b", "2")]);
+    // One block of zeros is an end, too: a reader that expects two would find another entry behind it.
+    let behind_one = [&entry_blocks[..], &[0; 512], &other].concat();
+    for archive in [behind_one.clone(), gzip(&behind_one), zstd(&behind_one)] {
+        assert_refused("an entry behind one block of zeros", &archive, &["it has data after its end marker"]);
+    }
     for (case, tail) in [
         ("another archive", other.clone()),
         ("an entry behind one zero block", [&[0; 512][..], &other].concat()),
@@ -416,8 +422,26 @@ fn a_hard_link_after_a_pax_header_or_long_link_finds_its_target() {
         file("short", "x"),
         entry("././@LongLink", b'K', &[target.as_bytes(), b"\0"].concat()),
         link("copy", b'1', "wrong"),
+        file("wrong", "y"),
+        // Of a PAX target and a GNU target, PAX wins, in either order.
+        entry("././@LongLink", b'K', b"wrong\0"),
+        pax(&[("linkpath", target.as_bytes())]),
+        link("second", b'1', "wrong"),
+        pax(&[("linkpath", target.as_bytes())]),
+        entry("././@LongLink", b'K', b"wrong\0"),
+        link("third", b'1', "wrong"),
+        // A GNU target applies to one entry alone.
+        link("fourth", b'1', "wrong"),
     ];
-    let files: &crate::archive_checks::Files<'_> = &[(target.as_bytes(), b"x"), (b"copy", b"x"), PAGE];
+    let files: &crate::archive_checks::Files<'_> = &[
+        (target.as_bytes(), b"x"),
+        (b"copy", b"x"),
+        (b"wrong", b"y"),
+        (b"second", b"x"),
+        (b"third", b"x"),
+        (b"fourth", b"y"),
+        PAGE,
+    ];
     assert_eq!(unpack_archive("GNU long link", &tar_with(entries), &[]), expected_tree(files));
     assert_eq!(assert_accepted("the same as files", &as_tar(files))["kind"], "tar");
 }

@@ -187,6 +187,9 @@ fn zip64_comments_and_extra_fields_work() {
 
     let comment = RawArchive { comment: b"made by hand".to_vec(), ..archive(&[page()]).with(victim()) };
     assert_same_as_plain("comment", &comment.bytes());
+    // Android's signing block lies there.
+    let gap = RawArchive { gap: vec![b'g'; 5000], ..archive(&[page()]).with(victim()) };
+    assert_same_as_plain("bytes between the members and the directory", &gap.bytes());
     let longest = RawArchive { comment: vec![b'c'; 65_535], ..archive(&[page()]).with(victim()) };
     assert_same_as_plain("longest comment", &longest.bytes());
     assert_same_as_plain(
@@ -263,6 +266,9 @@ fn zip64_numbers_may_not_lie() {
         wrong[at..at + 8].fill(0xff);
         assert_refused(case, &wrong, &["the archive is damaged", expected]);
     }
+    let mut several_disks = bytes.clone();
+    several_disks[locator + 16] = 2;
+    assert_refused("locator's number of disks", &several_disks, &["the archive is damaged", "its zip64 locator"]);
     for (case, member, expected) in [
         (
             "size",

@@ -56,7 +56,11 @@ fn pages_added_removed_and_changed_are_listed_and_the_code_says_whether_there_ar
     ] {
         assert!(text.stdout.contains(words), "{words} in {}", text.stdout);
     }
+    assert!(text.stdout.contains("size    8 B → 10 B (+2 B)\n"), "{}", text.stdout);
+    let back = store.run(&["diff", "new", "old"]).expect(1).stdout;
+    assert!(back.contains("size    10 B → 8 B (-2 B)\n") && back.contains("\"index.html\"  5 B → 3 B"), "{back}");
     let same = store.run(&["diff", "new", "new"]).expect(0);
+    assert!(same.stdout.ends_with("size    10 B → 10 B\n"), "{}", same.stdout);
     assert!(same.stdout.contains("pages   3 → 3: no change"), "{}", same.stdout);
     let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
     assert_eq!((&json["schemaVersion"], &json["equal"]), (&1.into(), &false.into()));
@@ -83,6 +87,16 @@ fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
     let json = store.run(&["diff", "new", "--json"]).expect(0).json();
     assert_eq!((&json["from"], &json["to"]), (&new.into(), &new.into()));
     store.run(&["release"]).expect(0);
+    // The version that waits is the pinned one, though another is newer.
+    let mut pinned = docwharf();
+    pinned.env("DOCWHARF_STORE__PATH", store.root()).env("DOCWHARF_STATIC_EXPORT__VERSION", "old");
+    let json = run_to_end(pinned.args(["diff", "--json"])).expect(1).json();
+    assert_eq!((&json["from"], &json["to"]), (&new.into(), &old.into()));
+    let versions = store.run(&["versions", "--json"]).expect(0).json()["versions"].clone();
+    for (label, role) in [("new", "active"), ("old", "previous")] {
+        let mut all = versions.as_array().unwrap().iter();
+        assert!(all.any(|version| version["labels"][0] == label && version["role"] == role), "{versions}");
+    }
     for (names, words) in [(["nothing", "new"], "no version or label"), (["1234567", "new"], "8 digits")] {
         let output = store.run(&["diff", names[0], names[1]]).expect(2);
         assert!(output.stderr.contains(words) && output.stderr.lines().count() == 1, "{}", output.stderr);

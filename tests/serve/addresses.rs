@@ -334,8 +334,11 @@ fn a_base_path_is_where_the_site_begins() {
             "/docs//a.css",
             "/docs/../a.css",
         ] {
-            assert_eq!(get(&daemon.address, target).status, 404, "{target}");
+            let missing = get(&daemon.address, target);
+            assert_eq!(missing.status, 404, "{target}");
+            assert_ne!(missing.text(), "<p>own", "the site's own page is for addresses of the site: {target}");
         }
+        assert_eq!(get(&daemon.address, "/docs/nowhere").text(), "<p>own");
         let script = get(&daemon.address, "/outside.js");
         assert_eq!(script.status, 404);
         assert!(
@@ -579,6 +582,7 @@ fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
         "/_docwharf/x",
         "/_docwharf/",
         "/_docwharf",
+        "/_docwharf.html",
         "/%5fdocwharf/x.html",
         "/_docwharf%2fx.html",
     ] {
@@ -801,7 +805,10 @@ fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
     ] {
         let response = request(&daemon.address, "GET", "/zzz", &[&field]);
         assert_eq!((response.status, response.text().as_str()), (404, OWN_404), "{field}");
-        assert!(response.header("etag").is_none(), "no validator for a missing page");
+        for name in ["etag", "last-modified", "accept-ranges", "content-range"] {
+            assert_eq!(response.header(name), None, "a missing page has neither validators nor ranges: {field}");
+        }
+        assert_eq!(response.header("cache-control"), Some("max-age=60"), "{field}");
         let response = request(&daemon.address, "GET", "/zzz.js", &[&field]);
         assert_eq!(response.status, 404, "{field}");
         assert!(response.body.len() < 100 && response.header("content-range").is_none(), "{field}");

@@ -149,8 +149,14 @@ mod tests {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot {0}")]
         struct OperationError(&'static str, #[source] io::Error);
+        #[derive(Debug, thiserror::Error)]
+        #[error("cannot {0}")]
+        struct OuterError(&'static str, #[source] OperationError);
         let full = OperationError("write a\nb", io::Error::from(rustix::io::Errno::NOSPC));
         assert_eq!(ErrorChain(&full).to_string(), "cannot write a\\nb: no space left on device (os error 28)");
+        let outer = OuterError("import b.zip", full);
+        let chain = "cannot import b.zip: cannot write a\\nb: no space left on device (os error 28)";
+        assert_eq!(ErrorChain(&outer).to_string(), chain, "every cause");
     }
 
     #[test]

@@ -101,6 +101,11 @@ mod tests {
         growth.set_len(1);
         growth.mark_complete();
         assert_eq!((growth.wait_for_len(1), growth.is_complete()), (None, false));
+        // A complete file whose bytes are no longer valid, such as a download with another digest than expected.
+        let growth = WriteProgress::growing(7);
+        growth.mark_complete();
+        growth.mark_failed();
+        assert_eq!((growth.wait_for_len(1), growth.is_complete()), (None, false), "the bytes are no longer valid");
         assert_eq!(WriteProgress::complete().wait_for_len(u64::MAX), Some(u64::MAX));
     }
 }

@@ -175,7 +175,8 @@ impl SecretRedactor {
         self.add_hidden(secret.expose());
     }
 
-    /// Adds a URL's query, each of its values, its user name and its password to the texts to hide.
+    /// Adds a URL's query, each of its values, its user name and its password to the texts to hide, each also decoded,
+    /// and the two as they are sent in an Authorization header.
     pub fn hide_url(&mut self, url: &SafeUrl) {
         let url = url.expose();
         if let Some(query) = url.query() {
@@ -187,8 +188,18 @@ impl SecretRedactor {
                 self.add_hidden(&value);
             }
         }
-        self.add_hidden(url.password().unwrap_or_default());
-        self.add_hidden(url.username());
+        let parts = [url.username(), url.password().unwrap_or_default()];
+        let decoded = parts.map(|part| percent_encoding::percent_decode_str(part).decode_utf8_lossy());
+        // The server gets the decoded forms, in base64, and may quote them.
+        if parts != ["", ""] {
+            self.add_hidden(&encode_basic_credentials(&decoded[0], &decoded[1]));
+        }
+        for part in parts {
+            self.add_hidden(part);
+        }
+        for part in &decoded {
+            self.add_hidden(part);
+        }
     }
 
     fn add_hidden(&mut self, text: &str) {
@@ -213,6 +224,21 @@ impl SecretRedactor {
         };
         without_known.split_inclusive(is_delimiter).map(hide_query).collect()
     }
+}
+
+/// Encodes user name and password as they are sent to the server (Basic, RFC 7617; base64, RFC 4648 section 4).
+fn encode_basic_credentials(user: &str, password: &str) -> Zeroizing<String> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let credentials = Zeroizing::new(format!("{user}:{password}"));
+    let mut encoded = Zeroizing::new(String::new());
+    for group in credentials.as_bytes().chunks(3) {
+        let bits = (0..3).fold(0, |bits, n| bits << 8 | usize::from(group.get(n).copied().unwrap_or(0)));
+        for n in 0..4 {
+            let digit = char::from(DIGITS[bits >> (18 - 6 * n) & 63]);
+            encoded.push(if n <= group.len() { digit } else { '=' });
+        }
+    }
+    encoded
 }
 
 impl fmt::Debug for SecretRedactor {
@@ -342,6 +368,12 @@ mod tests {
             ("https://b/x?t=a%2Bb%2Bc+d", "a%2Bb%2Bc+d is a+b+c d", "*** is ***"),
             ("https://user01:x@b/", "user01", "***"),
             ("https://u:passw0rd@b/", "passw0rd", "***"),
+            ("https://u:p%40ssw0rd@b/", "p%40ssw0rd is p@ssw0rd", "*** is ***"),
+            ("https://team%2Fdocs:x@b/", "team%2Fdocs is team/docs", "*** is ***"),
+            ("https://user:hunter22@b/", "Basic dXNlcjpodW50ZXIyMg== is wrong", "Basic *** is wrong"),
+            ("https://team%2Fdocs:p%40ssw0rd@b/", "dGVhbS9kb2NzOnBAc3N3MHJk", "***"),
+            ("https://user01:x@b/", "dXNlcjAxOng=", "***"),
+            ("https://token01@b/", "dG9rZW4wMTo=", "***"),
             ("https://b/x?p=abcdef&q=abcdefgh", "abcdefgh abcdef", "*** ***"),
             ("https://b/x", "https://b/x", "https://b/x"),
             ("https://b/x", "see 'http://h/y?a=b' or <http://h/y?a=b>", "see 'http://h/y?***' or <http://h/y?***>"),

@@ -53,3 +53,38 @@ fn access_tcp_option(
     };
     if status == 0 { Ok(len as usize) } else { Err(io::Error::last_os_error()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_without_data_are_held_back_for_about_the_seconds_that_were_asked_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for seconds in [1, 3, 10] {
+            set_defer_accept(&listener, Duration::from_secs(seconds)).unwrap();
+            let mut value = [0; size_of::<libc::c_int>()];
+            access_tcp_option(&listener, libc::TCP_DEFER_ACCEPT, &mut value, SocketOptionAccess::Get).unwrap();
+            // The kernel rounds up to the time of a retransmission, at most to twice the number.
+            let held_seconds = u64::try_from(libc::c_int::from_ne_bytes(value)).unwrap();
+            assert!((seconds..=2 * seconds).contains(&held_seconds), "{held_seconds} s instead of {seconds} s");
+        }
+    }
+
+    #[test]
+    fn bytes_count_as_acknowledged_once_the_peer_has_acknowledged_them() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        let before = acknowledged_bytes(&server).unwrap();
+        server.write_all(&[7; 1000]).unwrap();
+        client.read_exact(&mut [0; 1000]).unwrap();
+        // This segment acknowledges everything that was received before.
+        client.write_all(b"x").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+        assert_eq!(acknowledged_bytes(&server).unwrap() - before, 1000);
+    }
+}

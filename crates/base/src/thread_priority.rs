@@ -11,3 +11,21 @@ const LOWEST_PRIORITY: i32 = 19;
 pub fn lower() {
     let _ = setpriority_process(Some(gettid()), LOWEST_PRIORITY);
 }
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::getpriority_process;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_with_the_lowest_priority_hands_it_on_and_leaves_the_others_theirs() {
+        let priority = || getpriority_process(Some(gettid())).unwrap();
+        let before = priority();
+        let lowered = std::thread::spawn(move || {
+            lower();
+            [priority(), std::thread::spawn(priority).join().unwrap()]
+        });
+        assert_eq!((lowered.join().unwrap(), priority()), ([LOWEST_PRIORITY; 2], before));
+    }
+}

@@ -413,6 +413,37 @@ mod tests {
         assert_eq!(&map_image(sealed(&file)).unwrap()[..], b"content");
     }
 
+    /// Returns the id that the SIGBUS handler would report for this address.
+    fn registered_id(address: *const u8) -> Option<Vec<u8>> {
+        let address = address as usize;
+        let slot = REGISTERED_MAPPINGS
+            .iter()
+            .find(|slot| (slot.start.load(Ordering::Acquire)..slot.end.load(Ordering::Acquire)).contains(&address))?;
+        Some(slot.id.iter().flat_map(|word| word.load(Ordering::Relaxed).to_be_bytes()).collect())
+    }
+
+    #[test]
+    fn a_mapping_is_registered_under_its_version_as_long_as_its_bytes_are_held() {
+        let file = temporary_file(b"content");
+        // More mappings than there are slots, one after another, as versions are replaced.
+        for n in 0..2 * MAX_REGISTERED_MAPPINGS {
+            let image = map_image(sealed(&file)).unwrap();
+            let (first, last) = (image.as_ptr(), &raw const image[image.len() - 1]);
+            for address in [first, last] {
+                assert_eq!(registered_id(address), Some(id().0.0.to_vec()), "{n}");
+            }
+            let index = map_index(&sealed(&file)).unwrap();
+            assert_eq!(registered_id(index.as_ptr()), Some(id().0.0.to_vec()), "{n}");
+            let derived = map_derived(&SealedFile { id: None, ..sealed(&file) }).unwrap();
+            assert_eq!(registered_id(derived.as_ptr()), Some(DERIVED_FILE_ID.to_vec()), "{n}");
+            let bytes = image.slice(3..);
+            drop(image);
+            assert_eq!(registered_id(bytes.as_ptr()), Some(id().0.0.to_vec()), "{n}: a response still holds the bytes");
+        }
+        let free_slots = REGISTERED_MAPPINGS.iter().filter(|slot| slot.start.load(Ordering::Acquire) == 0).count();
+        assert!(free_slots > MAX_REGISTERED_MAPPINGS / 2, "other tests hold a few mappings: {free_slots} are free");
+    }
+
     #[test]
     fn whatever_the_file_holds_is_what_is_read_also_nothing() {
         let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();

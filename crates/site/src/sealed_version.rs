@@ -258,6 +258,10 @@ mod tests {
             assert_eq!(site.auto_slashes == Slashes::Serve, is_next, "{files:?}");
             assert_eq!((name(site.not_found).as_deref(), name(site.llms).as_deref()), (not_found, llms), "{files:?}");
         }
+        // Two openings of one version may send different bytes; what is cached for one is not used for the other.
+        let [first, second] = [(); 2].map(|()| version_with_files(&[("index.html", "x")]));
+        assert_eq!(first.id, second.id);
+        assert_ne!(first.opening, second.opening);
     }
 
     #[test]

@@ -216,6 +216,24 @@ fn removing_a_tree_follows_no_link_and_takes_any_depth() {
 }
 
 #[test]
+fn removing_a_tree_takes_what_an_interrupted_removal_has_moved_to_its_top() {
+    let (_dir, directory) = create_tree(PathResolution::Kernel);
+    let top = directory.open_directory("a").unwrap();
+    // Created before the deep directories: most file systems list the newest entry first, or by a hash of the name.
+    for n in 1..=4 {
+        top.create_directory(format!(".removing-{n}"), 0o700).unwrap().create_file("f", 0o600).unwrap();
+    }
+    for n in 0..8 {
+        let mut deep = top.create_directory(n.to_string(), 0o700).unwrap();
+        for _ in 0..70 {
+            deep = deep.create_directory("d", 0o700).unwrap();
+        }
+    }
+    directory.remove_all("a").unwrap();
+    assert!(!directory.has("a"));
+}
+
+#[test]
 fn links_that_stay_inside_are_resolved_and_others_are_told_apart() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);

@@ -90,3 +90,31 @@ fn load_root_certificates(ca_file: Option<&Path>) -> Result<RootCertStore, Clien
     }
     Ok(roots)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_request_names_this_program_and_a_redirect_is_handed_to_the_caller() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/first", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            stream.write_all(b"HTTP/1.1 302 Found\r\nlocation: /second\r\ncontent-length: 0\r\n\r\n").unwrap();
+            head
+        });
+        let client = build_client(&NetworkSettings { ignore_proxies: true, ..NetworkSettings::default() }).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let response = runtime.block_on(client.get(url).send()).unwrap();
+        assert_eq!((response.status().as_u16(), response.url().path()), (302, "/first"));
+        let head = server.join().unwrap();
+        assert_eq!(head[0], "GET /first HTTP/1.1");
+        assert!(head.contains(&format!("user-agent: docwharf/{}", env!("CARGO_PKG_VERSION"))), "{head:?}");
+    }
+}

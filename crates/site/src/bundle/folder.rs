@@ -311,6 +311,36 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_no_file_is_left_out_with_its_name_and_the_reason() {
+        let (_dir, root, _) = open_sample();
+        symlink("../page.html", root.join("out.html")).unwrap();
+        symlink("none", root.join("dangling.html")).unwrap();
+        symlink("loop.html", root.join("loop.html")).unwrap();
+        symlink(".", root.join("a/up")).unwrap();
+        mknodat(CWD, root.join("a/pipe.html"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        symlink("pipe.html", root.join("a/to-pipe.html")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(root.join("socket")).unwrap();
+        let mut folder = FolderReader::open(&root, &BundleLimits::default()).unwrap();
+        folder.warnings.sort_unstable();
+        let expected = [
+            "\"a/pipe.html\" is left out: neither file nor folder",
+            "\"a/to-pipe.html\" is left out: neither file nor folder",
+            "\"a/up\" is left out: a link that leads to a folder above it",
+            "\"dangling.html\" is left out: a link that leads nowhere",
+            "\"loop.html\" is left out: a link that leads nowhere",
+            "\"out.html\" is left out: a link that leads out of the folder",
+            "\"socket\" is left out: neither file nor folder",
+        ];
+        assert_eq!(folder.warnings, expected);
+        assert_eq!(folder.files.iter().map(|item| item.path.as_bytes()).collect::<Vec<_>>(), [b"a/page.html"]);
+        // What is left out is no entry: the folder `a` and its page are all.
+        let limits = |entries| BundleLimits { entries, ..BundleLimits::default() };
+        assert!(FolderReader::open(&root, &limits(2)).is_ok());
+        let refused = FolderReader::open(&root, &limits(1)).unwrap_err();
+        assert_eq!(refused.to_string(), "the archive has over 1 entries (limits.entries)");
+    }
+
+    #[test]
     fn links_that_stay_inside_are_followed_to_what_they_led_to() {
         let (dir, root, _) = open_sample();
         symlink("../a/page.html", root.join("a/relative.html")).unwrap();
@@ -322,6 +352,11 @@ mod tests {
         let expected = ["a/page.html", "a/relative.html", "absolute/page.html", "absolute/relative.html"];
         assert_eq!(paths, expected.map(str::as_bytes));
         assert_eq!(folder.warnings.len(), 3, "{:?}", folder.warnings);
+        // The path of the folder itself may be a link, and a link inside may name the folder by its own path.
+        symlink(&root, dir.path().join("link")).unwrap();
+        let through_link = FolderReader::open(&dir.path().join("link"), &BundleLimits::default()).unwrap();
+        let paths: Vec<_> = through_link.files.iter().map(|item| item.path.as_bytes()).collect();
+        assert_eq!(paths, expected.map(str::as_bytes));
         // A link that is changed after the listing is not resolved again.
         fs::remove_file(root.join("absolute")).unwrap();
         symlink(dir.path(), root.join("absolute")).unwrap();

@@ -190,6 +190,53 @@ mod tests {
         assert_eq!(layout(&["index.html", "a/index.html"]), PageLayout::Folders);
         assert_eq!(layout(&["index.html", "a/index.html", "b.html"]), PageLayout::Mixed);
         assert_eq!(layout(&["index.html"]), PageLayout::Mixed);
+        // The page for 404 has one name in both layouts.
+        assert_eq!(layout(&["index.html", "a/index.html", "404.html"]), PageLayout::Folders);
+        assert_eq!(layout(&["index.html", "404.html"]), PageLayout::Mixed);
+        assert_eq!(layout(&["index.html", "a/index.html", "a/404.html"]), PageLayout::Mixed);
+        assert_eq!(layout(&["index.html", "a.htm", ".x/b/index.html"]), PageLayout::Files);
+    }
+
+    #[test]
+    fn each_file_is_counted_once_as_what_it_is() {
+        let detect = |names: &[&str]| SiteLayout::detect(parse_paths(names).iter()).unwrap();
+        let names = [
+            "docs/index.html",
+            "docs/a/index.html",
+            "docs/main.css",
+            "docs/.env",
+            "docs/.git/page.html",
+            "docs/.git/._page.html",
+            "docs/a/Thumbs.db",
+            "docs/._index.html",
+            "docs/serve.js",
+            "docs/a/serve.js",
+            "__MACOSX/x.html",
+            "Start Docs.bat",
+            ".DS_Store",
+        ];
+        let expected = SiteLayout {
+            wrapper: Some(b"docs".to_vec()),
+            pages: 2,
+            junk: 5,
+            launchers: 2,
+            hidden: 2,
+            has_root_index: true,
+            page_layout: PageLayout::Folders,
+        };
+        assert_eq!(detect(&names), expected);
+        assert_eq!(expected.wrapper(), Some(&b"docs"[..]));
+        let expected = SiteLayout {
+            wrapper: None,
+            pages: 3,
+            junk: 0,
+            launchers: 1,
+            hidden: 1,
+            has_root_index: false,
+            page_layout: PageLayout::Mixed,
+        };
+        let without_root_page = ["a/index.html", "b/index.html", "c.htm", ".x/index.html", "Start Docs.command"];
+        assert_eq!(detect(&without_root_page), expected);
     }
 
     #[test]

@@ -223,10 +223,13 @@ impl FactSink for AuditSink<'_> {
             }
             ContentFact::MentionedAddress(text) => {
                 if let AddressTarget::External(origin) = classify_address(text)
-                    && self.other_facts.mentions.len() < MAX_NEEDS_PER_FILE
                     && !self.other_facts.mentions.contains(&origin)
                 {
-                    self.other_facts.mentions.push(origin);
+                    if self.other_facts.mentions.len() < MAX_NEEDS_PER_FILE {
+                        self.other_facts.mentions.push(origin);
+                    } else {
+                        self.other_facts.is_incomplete = true;
+                    }
                 }
             }
             ContentFact::NestedPageStart => self.base.enter_nested_page(),
@@ -296,12 +299,66 @@ mod tests {
         assert_eq!(audit(&site, 1, &|| true), None);
     }
 
+    fn image_need(n: usize) -> (ExternalOrigin, ResourceKind, String) {
+        (ExternalOrigin::from_trusted(&format!("//h{n}.example")), ResourceKind::Image, format!("//h{n}.example/x"))
+    }
+
+    #[test]
+    fn a_need_has_its_example_from_the_first_file_whichever_is_read_first() {
+        for order in [[2, 5, 9], [9, 5, 2], [5, 2, 9]] {
+            let mut builder = AuditBuilder::default();
+            for file in order {
+                let (origin, kind, _) = image_need(0);
+                builder.add_file(file, vec![(origin, kind, format!("of {file}"))], OtherFacts::default());
+            }
+            let need = &builder.audit.needs[0];
+            assert_eq!((need.files, need.example.clone()), (3, (2, "of 2".to_owned())), "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_report_that_has_no_room_for_all_of_a_site_is_incomplete() {
+        let mut builder = AuditBuilder::default();
+        builder.add_file(0, (0..MAX_NEEDS).map(image_need).collect(), OtherFacts::default());
+        // A need that is in the report already takes no room.
+        builder.add_file(1, vec![image_need(0)], OtherFacts::default());
+        assert_eq!((builder.audit.needs.len(), builder.audit.is_incomplete), (MAX_NEEDS, false));
+        builder.add_file(2, vec![image_need(MAX_NEEDS), image_need(0)], OtherFacts::default());
+        assert_eq!((builder.audit.needs.len(), builder.audit.is_incomplete), (MAX_NEEDS, true));
+        assert_eq!((builder.audit.needs[0].files, builder.audit.files.last()), (3, Some(&(2, vec![0]))));
+
+        let mut builder = AuditBuilder::default();
+        let mentions = |first: usize, count: usize| OtherFacts {
+            mentions: (first..first + count).map(|n| image_need(n).0).collect(),
+            ..OtherFacts::default()
+        };
+        builder.add_file(0, Vec::new(), mentions(0, MAX_MENTIONS));
+        builder.add_file(1, Vec::new(), mentions(0, 1));
+        assert_eq!((builder.audit.mentions.len(), builder.audit.is_incomplete), (MAX_MENTIONS, false));
+        assert_eq!(builder.audit.mentions.values().sum::<u64>(), MAX_MENTIONS as u64 + 1);
+        builder.add_file(2, Vec::new(), mentions(MAX_MENTIONS, 1));
+        assert_eq!((builder.audit.mentions.len(), builder.audit.is_incomplete), (MAX_MENTIONS, true));
+        assert_eq!((builder.audit.files_read, builder.audit.files.len()), (3, 0));
+
+        let mut builder = AuditBuilder { stored_words: MAX_NEED_WORDS, ..AuditBuilder::default() };
+        builder.add_file(0, Vec::new(), OtherFacts::default());
+        assert!(!builder.audit.is_incomplete);
+        builder.add_file(1, vec![image_need(0)], OtherFacts::default());
+        assert_eq!((builder.audit.is_incomplete, builder.audit.needs.len(), builder.audit.files.len()), (true, 1, 0));
+    }
+
+    // Regression: a report lacked the further origins that one script mentions without saying so.
     #[test]
     fn of_one_file_so_many_needs_are_kept() {
         for (number, is_incomplete) in [(MAX_NEEDS_PER_FILE, false), (MAX_NEEDS_PER_FILE + 1, true)] {
             let page: Vec<String> = (0..number).map(|n| format!("<img src='//h{n}.example/'>")).collect();
             let report = audit(&version_with_files(&[("a.html", page.concat())]), 1, &|| false).unwrap();
             assert_eq!((report.needs.len(), report.is_incomplete), (MAX_NEEDS_PER_FILE, is_incomplete), "{number}");
+            let script: Vec<String> = (0..number).map(|n| format!("x = 'https://h{n}.example/';\n")).collect();
+            // An origin that is in the report already takes no room.
+            let script = format!("{}{}", script.concat(), script[0]);
+            let report = audit(&version_with_files(&[("a.js", script)]), 1, &|| false).unwrap();
+            assert_eq!((report.mentions.len(), report.is_incomplete), (MAX_NEEDS_PER_FILE, is_incomplete), "{number}");
         }
         let long = format!("<img src='//xy.example/{}'>", "é".repeat(MAX_EXAMPLE_BYTES));
         let example = &audit(&version_with_files(&[("a.html", long)]), 1, &|| false).unwrap().needs[0].example.1;

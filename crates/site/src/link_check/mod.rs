@@ -304,6 +304,19 @@ mod tests {
     }
 
     #[test]
+    fn of_all_pages_together_the_first_few_broken_links_are_examples() {
+        let links = |names: &str| names.chars().map(|name| format!("<a href=/{name}>x</a>")).collect::<String>();
+        let (one, three) = (links("z"), links("rpq"));
+        let files = [("a.html", &*one), ("b.html", &*three), ("c.html", &*three)];
+        let expected = ["a.html /z", "b.html /p", "b.html /q"].map(str::to_owned);
+        assert_eq!(check_links(&files), (7, 3, expected.to_vec()));
+        let (site, addresses) = (version_with_files(&files), AddressSettings::default());
+        let budget = ComparisonBudget::new(u64::MAX);
+        let all = find_broken_links(&site, &addresses, 3, &budget, &|| false).unwrap();
+        assert_eq!((all.count, all.pages, describe_examples(&all)), (7, 3, expected.to_vec()));
+    }
+
+    #[test]
     fn a_link_is_new_that_is_not_broken_on_the_same_page_of_the_other_version() {
         let before =
             version_with_files(&[("index.html", "<a href=/old>x</a><a href=/there>x</a>"), ("there.html", "<p>")]);

@@ -7,6 +7,7 @@
 //! `x/__next.x/__PAGE__.txt`.
 
 use super::site_files::SiteFiles;
+use super::unserved_paths::is_never_served;
 
 /// The extensions of payloads; `.rsc` where a hosting service has renamed them.
 const PAYLOAD_EXTENSIONS: [&[u8]; 2] = [b".txt", b".rsc"];
@@ -25,7 +26,7 @@ pub(super) fn find_payload(site: &impl SiteFiles, address: &[u8]) -> Option<usiz
         Some(page) => [page, ending].concat(),
         None => [stem, b"/index", ending].concat(),
     };
-    site.find(&other_name)
+    if is_never_served(&other_name) { None } else { site.find(&other_name) }
 }
 
 /// Returns the offset at which the segments begin in `x/__next.a.b` and `x/__next.a/b`: that of their first dot.

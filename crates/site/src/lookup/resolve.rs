@@ -54,8 +54,9 @@ pub fn find_exact(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
 }
 
 /// Finds the file for an address that is not its path (docs/design/http.md, "Addresses, entity tags and caching").
+/// `/_docwharf.html` does not lead to `_docwharf/index.html`, which is never served.
 fn find_page_or_file(site: &impl SiteFiles, address: &[u8]) -> Option<(Vec<u8>, usize)> {
-    let exact = |path: &[u8]| site.find(path).map(|file| (path.to_vec(), file));
+    let exact = |path: &[u8]| find_exact(site, path).map(|file| (path.to_vec(), file));
     if address.is_empty() {
         return exact(b"index.html");
     }
@@ -89,7 +90,7 @@ fn find_page(site: &impl SiteFiles, stem: &[u8]) -> Option<(Vec<u8>, usize)> {
     named
         .into_iter()
         .chain([join(stem, b".html"), join(stem, b"/index.html")])
-        .find_map(|path| site.find(&path).map(|file| (path, file)))
+        .find_map(|path| find_exact(site, &path).map(|file| (path, file)))
 }
 
 fn join(stem: &[u8], end: &[u8]) -> Vec<u8> {
@@ -219,12 +220,17 @@ mod tests {
         }
     }
 
+    // Regression: `/_docwharf.html` was answered with the bundle's `_docwharf/index.html`.
     #[test]
     fn what_is_not_for_readers_is_not_there_under_any_address() {
         let site = version_with_files(&[
             ("_redirects", "/moved /a\n"),
             ("_headers", ""),
             ("_docwharf/x.html", ""),
+            ("_docwharf/index.html", ""),
+            ("_docwharf/index.md", ""),
+            ("_docwharf/index.txt", ""),
+            ("_next/a.js", ""),
             ("_docwharf", ""),
             (".env", ""),
             ("a/.git/b.html", ""),
@@ -247,6 +253,11 @@ mod tests {
             "_docwharf/",
             "_docwharf/x",
             "_docwharf/x.html",
+            "_docwharf.html",
+            "_docwharf.html/",
+            "_docwharf.md",
+            "_docwharf.html.md",
+            "_docwharf.txt",
             ".env",
             "a/.git/b",
             "a/.git/b.html",

@@ -155,7 +155,9 @@ fn run_worker(
         }
         match reader.verify(zip, entry, &mut |_| Ok(())) {
             Ok(verified) => {
-                progress.add(entry.size);
+                if !entry.is_folder {
+                    progress.add(entry.size);
+                }
                 verified_entries.push((index, verified));
             }
             Err(error) => {

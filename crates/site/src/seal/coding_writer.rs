@@ -115,3 +115,42 @@ fn compress_text(
     let body = encoder.finish()?;
     Ok(Some(body).filter(|body| !body.is_empty() && (body.len() as u64) < gzip_len(entry)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use docwharf_base::model::digest::Digest;
+
+    #[test]
+    fn texts_of_the_site_get_a_coding_and_no_file_that_is_short_huge_hidden_or_an_archive() {
+        use EntryCompression::{Deflate, Stored};
+        for (path, compression, len, expected) in [
+            ("index.html", Deflate, 64, true),
+            ("index.html", Deflate, 63, false),
+            ("index.html", Deflate, 64 << 20, true),
+            ("index.html", Deflate, (64 << 20) + 1, false),
+            ("index.html", Stored, 1000, false),
+            ("LICENSE", Deflate, 1000, true),
+            ("data.tar", Deflate, 1000, false),
+            ("a/b.TGZ", Deflate, 1000, false),
+            (".env", Deflate, 1000, false),
+            ("a/.git/config", Deflate, 1000, false),
+            (".well-known/security.txt", Deflate, 1000, true),
+        ] {
+            let entry = IndexEntry {
+                compression,
+                offset: 0,
+                compressed_len: 30,
+                len,
+                crc: 0,
+                content: Digest::compute(b""),
+                compressed_crc: 0,
+                last_block_bit: 0,
+                spare_bits: 0,
+                modified: 0,
+            };
+            assert_eq!(is_compressed(path.as_bytes(), &entry), expected, "{path} of {len} bytes");
+            assert_eq!(gzip_len(&entry), 48, "10 bytes of header and 8 of trailer");
+        }
+    }
+}

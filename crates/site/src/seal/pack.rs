@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bundle::bundle_reader::{BundleKind, BundleReader};
 use crate::bundle::folder::FolderReader;
+use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::site_path::SitePath;
 
 use super::image_target::ImageTarget;
@@ -31,6 +32,9 @@ pub enum PackError {
     /// The name of the target does not end with a supported extension.
     #[error("cannot tell the format of {}; its name must end with .zip, .tar, .tar.gz, .tgz or .tar.zst", .0.display())]
     UnknownExtension(PathBuf),
+    /// A file of the folder has a name that is not UTF-8, and the target is a ZIP.
+    #[error("{} has a name that is not UTF-8, which a ZIP cannot hold; pack a .tar, .tar.gz or .tar.zst", QuotedName(.0.as_bytes()))]
+    NotUtf8(SitePath),
     /// The bundle cannot be written.
     #[error("cannot write {}", path.display())]
     Write {
@@ -102,6 +106,13 @@ fn pack_in_passes(
         _ => Path::new("."),
     };
     let folder_content = verify(folder, options, reading)?;
+    // Without docwharf's private field, a reader takes such a name for CP437.
+    let mut paths = folder_content.raw_files.iter().map(|(path, _)| path);
+    if kind == BundleKind::Zip
+        && let Some(path) = paths.find(|path| std::str::from_utf8(path.as_bytes()).is_err())
+    {
+        return Err(PackError::NotUtf8(path.clone()));
+    }
     let mut output = tempfile::Builder::new().prefix(".docwharf-").tempfile_in(parent).map_err(write_error)?;
     if kind == BundleKind::Zip {
         let options = SealOptions { level: GZIP_LEVEL, ..*options };

@@ -383,6 +383,26 @@ mod tests {
     }
 
     #[test]
+    fn a_page_for_whose_hashes_there_is_no_room_allows_inline_code_without_them() {
+        let page = || PageFacts { scripts: vec![Digest::compute(b"x")], ..PageFacts::default() };
+        for (stored_words, stored_digests, is_unknown) in [
+            (MAX_SET_WORDS - 1, 0, false),
+            (MAX_SET_WORDS, 0, true),
+            (0, MAX_SITE_DIGESTS - 1, false),
+            (0, MAX_SITE_DIGESTS, true),
+        ] {
+            let mut builder = PolicyBuilder::new(1);
+            builder.stored_words = stored_words;
+            builder.digests = vec![Digest::compute(b"of another page"); stored_digests];
+            builder.add_page(0, &page());
+            let policies = builder.build();
+            let set = &policies.sets[0];
+            let hashes = (set.scripts.len(), set.script_hashes_unknown);
+            assert_eq!(hashes, (usize::from(!is_unknown), is_unknown), "{stored_words} {stored_digests}");
+        }
+    }
+
+    #[test]
     fn origins_are_those_that_are_fetched_from_each_page_by_its_own_base() {
         let list_origins = |facts: Vec<ContentFact<'_>>| {
             let origins = page_of(facts).1.origins.into_iter();

@@ -137,6 +137,15 @@ fn a_hostile_page_ends_in_doubt_and_bounded_memory() {
 }
 
 #[test]
+fn a_long_script_or_style_is_named_by_the_digest_of_all_of_its_text() {
+    let text = "x".repeat(2 * MAX_INLINE_TEXT_BYTES);
+    for element in ["script", "style"] {
+        let html = format!("<{element}>{text}</{element}>");
+        assert_eq!(read_facts(&html, 65536), [format!("{element} {}", short_digest(&text))]);
+    }
+}
+
+#[test]
 fn each_attribute_that_names_something_is_told_with_what_it_is_for() {
     for (html, expected) in [
         ("<img src=a>", &["image a"][..]),
