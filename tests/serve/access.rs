@@ -378,10 +378,11 @@ fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
             );
             assert!(line["time"].as_str().expect("a time").ends_with('Z'));
         }
-        let StreamOutcome::Response { status: 200, .. } = Http2Client::open(&daemon.address).get("/", &[]) else {
+        let StreamOutcome::Response { status: 200, body } = Http2Client::open(&daemon.address).get("/", &[]) else {
             panic!("an answer")
         };
-        assert_eq!(json(&wait_for_lines(&host, 8)[7])["protocol"], "HTTP/2.0");
+        let line = json(&wait_for_lines(&host, 8)[7]);
+        assert_eq!((&line["protocol"], &line["bytes"]), (&"HTTP/2.0".into(), &body.len().into()), "{http2}");
     }
 }
 

@@ -561,6 +561,20 @@ fn a_stop_in_the_middle_leaves_nothing_running_and_nothing_half_made() {
     };
     until("the encoder has started", || partial.exists() && !child_processes(daemon.pid()).is_empty());
     let child = child_processes(daemon.pid())[0];
+    let attribute = |name: &str| std::fs::read_to_string(format!("/proc/{child}/{name}")).unwrap_or_default();
+    // It gets no key and no other secret, and if memory runs out, the kernel ends it first.
+    until("it runs without an environment", || {
+        attribute("cmdline").contains("make-coding") && attribute("environ").is_empty()
+    });
+    until("it may be ended first", || attribute("oom_score_adj").trim() == "1000");
+    // Fields are counted from the third, which is the state; nice is the nineteenth.
+    let nice = || attribute("stat").rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(16).map(str::to_owned));
+    until("it has the lowest priority", || nice().as_deref() == Some("19"));
+    // It may take half of one processor.
+    let state = || attribute("stat").rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    until("it is paused", || state() == Some('T'));
+    until("it continues", || state().is_some_and(|state| state != 'T'));
+    until("it is paused again", || state() == Some('T'));
     daemon.signal("TERM");
     assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
     assert!(!partial.exists(), "no partial file is left");

@@ -171,6 +171,11 @@ fn http_1_0_gets_whole_bodies_with_their_length() {
             }
         }
     }
+    // A client that has shut down its sending side gets the whole body, too.
+    let mut connection = PersistentConnection::open(&daemon.address);
+    connection.send("GET /large.png HTTP/1.0\r\n\r\n");
+    connection.stream.shutdown(std::net::Shutdown::Write).expect("one side can be closed");
+    assert!(parse(&connection.read_to_close(), false).body == picture);
     // An HTTP/1.0 connection stays open only if the client requests it.
     let mut connection = PersistentConnection::open(&daemon.address);
     for _ in 0..2 {
@@ -431,6 +436,7 @@ fn targets_and_headers_are_bounded() {
         assert_eq!(get(address, &format!("/a.txt?{}", "a".repeat(len))).status, 200);
         assert_eq!(request(address, "GET", "/a.txt", &[&format!("Cookie: {}", "a".repeat(len))]).status, 200);
     }
+    assert_eq!(request(address, "GET", "/a.txt", &[&format!("Cookie: {}", "a".repeat(120_000))]).status, 200);
     let fields = vec!["X-Field: value"; 60];
     assert_eq!(request(address, "GET", "/a.txt", &fields).status, 200);
 }
@@ -945,15 +951,33 @@ fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
 }
 
 #[test]
-fn a_stop_ends_with_0_whoever_is_connected() {
-    let (idle, after_request): (&[u8], &[u8]) = (b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    let stalled: &[u8] = b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n";
-    for (signal, parts) in
-        [("INT", &[idle, after_request][..]), ("TERM", &[idle, after_request, b"GET", b"PRI * HT", stalled])]
-    {
-        let (_dir, mut daemon, _) = large_site();
+fn a_stop_ends_with_0_whoever_is_connected_and_cuts_only_what_is_still_being_sent() {
+    let dir = temporary_folder();
+    let root = write_site(&dir.path().join("site"), &SMALL);
+    std::fs::write(root.join("large.png"), noise(24 << 20)).expect("a file can be written");
+    let preface = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &h2::frame(h2::SETTINGS, 0, 0, &[])[..]].concat();
+    let fields = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")]);
+    let headers = h2::frame(h2::HEADERS, h2::END_STREAM | h2::END_HEADERS, 1, &fields);
+    // This client does not acknowledge the server's PING.
+    let http2_request = [&preface[..], &headers].concat();
+    // hyper serves a connection on which OPTIONS was received.
+    let parts: [&[u8]; 8] = [
+        b"",
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"OPTIONS / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET",
+        b"PRI * HT",
+        &preface,
+        &http2_request,
+        b"GET /large.png HTTP/1.1\r\nHost: x\r\n\r\n",
+    ];
+    // The last client stalls.
+    for (signal, count, cut) in [("INT", parts.len() - 1, None), ("TERM", parts.len(), Some("1 connection"))] {
+        let log = std::fs::File::create(dir.path().join(signal)).expect("a file");
+        let mut command = docwharf();
+        let mut daemon = Daemon::start(command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).stderr(log));
         let mut connections: Vec<TcpStream> = Vec::new();
-        for part in parts {
+        for part in &parts[..count] {
             let mut stream = connect(&daemon.address);
             stream.write_all(part).expect("the server reads");
             connections.push(stream);
@@ -962,6 +986,10 @@ fn a_stop_ends_with_0_whoever_is_connected() {
         daemon.signal(signal);
         // The connection of the stalled reader is closed after a few seconds.
         assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{signal}");
+        let log = std::fs::read_to_string(dir.path().join(signal)).expect("the log");
+        let lines: Vec<&str> = log.lines().filter(|line| line.contains("after the stop")).collect();
+        let is_expected = |line: &&str| cut.is_some_and(|cut| line.ends_with(&format!(" {cut} cut 8s after the stop")));
+        assert!(lines.len() == usize::from(cut.is_some()) && lines.iter().all(is_expected), "{signal}: {lines:?}");
     }
 }
 

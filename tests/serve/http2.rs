@@ -344,3 +344,35 @@ fn a_connection_that_is_alive_and_asks_nothing_has_35_seconds() {
     while client.receive() {}
     assert!(started.elapsed() < Duration::from_secs(100), "closed after {:?}", started.elapsed());
 }
+
+#[test]
+fn a_client_that_sends_goaway_gets_the_responses_that_it_waits_for_and_then_the_end() {
+    let (_dir, daemon) = support::serve_site(&[("index.html", "<p>home"), ("a.txt", "content of a")], &[]);
+    let mut client = Http2Client::open_with_window(&daemon.address, 0);
+    let stream = client.request("GET", "/a.txt", &[]);
+    client.send(h2::GOAWAY, 0, 0, &[0; 8]).expect("the server reads");
+    client.send(h2::PING, 0, 0, b"12345678").expect("the server reads");
+    while client.ping_acks() == 0 {
+        assert!(client.receive(), "the connection ended before the response");
+    }
+    client.send(h2::WINDOW_UPDATE, 0, stream, &100_u32.to_be_bytes()).expect("the server reads");
+    assert_eq!(client.wait_for_stream(stream), response_of_a());
+    while client.receive() {}
+    assert_eq!(client.goaway(), None, "the end of the connection is no error");
+}
+
+#[test]
+fn a_client_that_has_closed_its_sending_side_gets_its_response_whole() {
+    let (_dir, daemon, picture) = large_site();
+    let stream = TcpStream::connect(&daemon.address).expect("the server accepts");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");
+    let socket = stream.try_clone().expect("a descriptor can be had");
+    let mut client =
+        Http2Client::over(Box::new(stream), socket.try_clone().expect("a descriptor can be had"), 0x7fff_ffff);
+    client.widen_connection_window();
+    let large = client.request("GET", "/large.png", &[]);
+    socket.shutdown(std::net::Shutdown::Write).expect("one side can be closed");
+    assert!(client.wait_for_stream(large) == StreamOutcome::Response { status: 200, body: picture });
+    while client.receive() {}
+    assert_eq!(client.goaway(), None);
+}

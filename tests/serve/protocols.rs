@@ -55,8 +55,11 @@ fn preface() -> Vec<u8> {
 /// `SETTINGS_NO_RFC7540_PRIORITIES` (RFC 9218, section 2.1). Only docwharf's own HTTP/2 announces it, hyper's does not.
 const NO_PRIORITIES: u16 = 9;
 
-/// The identifiers in the SETTINGS frame with which a server begins (RFC 9113, section 6.5).
-fn announced_settings(address: &str) -> Vec<u16> {
+/// `SETTINGS_MAX_CONCURRENT_STREAMS` and `SETTINGS_MAX_HEADER_LIST_SIZE`, which both implementations announce.
+const ANNOUNCED_BOUNDS: [(u16, u32); 2] = [(3, 128), (6, 65_536)];
+
+/// The identifiers and values in the SETTINGS frame with which a server begins (RFC 9113, section 6.5).
+fn announced_settings(address: &str) -> Vec<(u16, u32)> {
     let mut stream = connect(address);
     stream.write_all(&preface()).expect("the server reads");
     let mut head = [0; 9];
@@ -64,7 +67,10 @@ fn announced_settings(address: &str) -> Vec<u16> {
     assert_eq!((head[0], head[3]), (0, h2::SETTINGS));
     let mut payload = vec![0; usize::from(u16::from_be_bytes([head[1], head[2]]))];
     stream.read_exact(&mut payload).expect("the frame");
-    payload.chunks_exact(6).map(|setting| u16::from_be_bytes([setting[0], setting[1]])).collect()
+    let settings = payload.chunks_exact(6);
+    let name = |setting: &[u8]| u16::from_be_bytes([setting[0], setting[1]]);
+    let value = |setting: &[u8]| u32::from_be_bytes([setting[2], setting[3], setting[4], setting[5]]);
+    settings.map(|setting| (name(setting), value(setting))).collect()
 }
 
 /// Writes a certificate for [`NAME`] and its key into `dir`; returns the options of `serve` for TLS.
@@ -129,7 +135,9 @@ fn assert_protocols_answer_alike(http2: &str) {
     );
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);
     let daemon = Daemon::serve_with_http2(http2, &root, &[]);
-    assert_eq!(announced_settings(&daemon.address).contains(&NO_PRIORITIES), http2 == "own");
+    let settings = announced_settings(&daemon.address);
+    assert_eq!(settings.iter().any(|(name, _)| *name == NO_PRIORITIES), http2 == "own");
+    assert!(ANNOUNCED_BOUNDS.iter().all(|bound| settings.contains(bound)), "{settings:?}");
     let authority = CertificateAuthority::new();
     let options = tls_options(dir.path(), &authority);
     let secure = Daemon::serve_with_http2(http2, &root, &options.iter().map(String::as_str).collect::<Vec<_>>());

@@ -317,7 +317,8 @@ fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_fi
         ("_headers", text),
         ("_redirects", "/old /\n"),
     ];
-    let config = "[[server.headers]]\nsource = \"/guides/*\"\nvalues = { X-Own = [\"a\", \"b\"], X-All = \"own\" }\n";
+    let config = "[[server.headers]]\nsource = \"/guides/*\"\nvalues = { X-Own = [\"a\", \"b\"], X-All = \"own\" }\n\
+                  [[server.headers]]\nsource = \"/a.css\"\nremove = [\"Referrer-Policy\", \"X-All\"]\n";
     let (_dir, daemon) = serve_with_config(&files, config, &["--slashes", "serve"]);
     let send = |method, target, fields: &[&str]| request(&daemon.address, method, target, fields);
     let tag = send("GET", "/guides/start", &[]).header("etag").unwrap().to_owned();
@@ -346,7 +347,10 @@ fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_fi
     let home = send("GET", "/", &[]);
     assert_eq!((home.header("x-all"), home.header("x-frame-options")), (Some("1"), Some("DENY")));
     assert_eq!(home.header("cache-control"), Some("no-cache"));
-    assert_eq!(send("GET", "/a.css", &[]).header("cache-control"), Some("max-age=8"));
+    let style = send("GET", "/a.css", &[]);
+    assert_eq!(style.header("cache-control"), Some("max-age=8"));
+    assert_eq!((home.header("referrer-policy").is_some(), style.header("referrer-policy")), (true, None));
+    assert_eq!(style.header("x-all"), None, "the operator removes docwharf's fields and those of the bundle");
     let missing = send("GET", "/guides/none", &[]);
     assert_eq!(
         (missing.status, missing.header("cache-control")),

@@ -116,6 +116,42 @@ fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
 }
 
 #[test]
+fn a_client_of_tls_1_2_is_answered() {
+    use rustls::pki_types::pem::PemObject;
+
+    let authority = CertificateAuthority::new();
+    let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
+    let root = rustls::pki_types::CertificateDer::from_pem_slice(authority.pem().as_bytes()).expect("a certificate");
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(root).expect("a root");
+    let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .expect("ring supports TLS 1.2")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client = Arc::new(config);
+    let stream = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+    assert_eq!(stream.conn.protocol_version(), Some(ProtocolVersion::TLSv1_2));
+    assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).text(), "content of a");
+}
+
+#[test]
+fn a_chain_may_end_with_its_root_or_before_it() {
+    let root = CertificateAuthority::new();
+    let intermediate = root.intermediate("between");
+    let pair = intermediate.issue(&[NAME]);
+    for (issuers, client) in [
+        (intermediate.pem() + &root.pem(), root.client(&[])),
+        (intermediate.pem(), root.client(&[])),
+        (String::new(), intermediate.client(&[])),
+    ] {
+        let host = host(&IssuedCertificate { certificate: pair.certificate.clone() + &issuers, key: pair.key.clone() });
+        let daemon = host.run();
+        tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+    }
+}
+
+#[test]
 fn several_listeners_and_ipv6_are_announced_as_they_answer() {
     let authority = CertificateAuthority::new();
     // A machine without IPv6 has nothing to bind to.
@@ -527,6 +563,27 @@ fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
 }
 
 #[test]
+fn a_pair_that_is_not_valid_now_may_replace_one_that_is_not_either() {
+    let authority = CertificateAuthority::new();
+    let host = host(&authority.issue_between(&[NAME], 2001, 2002)).set("admin.listen", toml_string("127.0.0.1:0"));
+    let _daemon = host.run();
+    let admin = || host.status()["daemon"]["admin"][0].as_str().map(str::to_owned);
+    until("the admin listener is open", || admin().is_some());
+    let admin = admin().expect("it is open");
+    let admin = admin.trim_start_matches("http://").trim_end_matches('/');
+    let expires_at = |seconds: u64| {
+        let sample = format!("docwharf_tls_certificate_not_after_timestamp_seconds {seconds}");
+        get(admin, "/metrics").text().contains(&sample)
+    };
+    // The first second of 2002.
+    until("the first pair is in use", || expires_at(1_009_843_200));
+    let next = authority.issue_between(&[NAME], 2001, 2003);
+    host.put("cert.pem", &next.certificate);
+    host.put("key.pem", &next.key);
+    until("the next pair is in use", || expires_at(1_041_379_200));
+}
+
+#[test]
 fn without_tls_there_is_no_certificate_to_watch() {
     let host = Host::bare()
         .set("staticExport.bundleUrl", toml_string("bundle.zip"))
@@ -618,6 +675,9 @@ fn a_stop_finishes_what_is_under_way_and_does_not_wait_for_half_a_handshake() {
     let (_dir, mut daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
     let _no_handshake = connect(&daemon.address);
+    // The kernel holds back a connection that has sent nothing. This one is accepted.
+    let mut half_handshake = connect(&daemon.address);
+    half_handshake.write_all(&[22]).expect("the server reads");
     let mut idle = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
     let mut half_sent = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
     half_sent.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n").expect("the server reads");

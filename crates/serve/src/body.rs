@@ -288,6 +288,25 @@ mod tests {
     }
 
     #[test]
+    fn a_page_whose_start_is_decoded_again_is_not_taken_for_damaged() {
+        let (content, coded) = content(300_001);
+        let (len, digest, crc) = (content.len() as u64, Digest::compute(&content), crc32fast::hash(&content));
+        for (known_crc, expected) in [(crc, false), (crc ^ 1, true)] {
+            let damage_reports = Arc::<DamageReports>::default();
+            let cache = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
+            let source = PageSource { cache, version: VersionId(digest), digest, len, crc: known_crc };
+            // Decoding starts again for the second part, as for a body that has lost its decoder.
+            let slices = [(len - 7, len), (5, 9), (len - 3, len)];
+            let segments = slices.map(|(start, end)| BodySegment::Inflated(start, end));
+            let (sent, is_whole) = read_all(ResponseBody::from_page(source, coded.clone(), segments));
+            let requested = slices.map(|(start, end)| &content[start as usize..end as usize]).concat();
+            assert_eq!((sent, is_whole), (requested, true), "{known_crc}");
+            let report = pin!(damage_reports.wait_for_report()).poll(&mut Context::from_waker(Waker::noop()));
+            assert_eq!(report.is_ready(), expected, "{known_crc}");
+        }
+    }
+
+    #[test]
     fn parts_are_made_in_any_order_though_a_stream_is_gone_through_from_its_beginning() {
         let (content, coded) = content(200_000);
         let len = content.len() as u64;

@@ -61,8 +61,50 @@ pub(super) fn is_read_error(error: &io::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use docwharf_base::model::digest::Digest;
+    use tracing::span;
+
+    /// Counts the lines that are logged.
+    #[derive(Debug, Default)]
+    struct LineCounter(AtomicUsize);
+
+    impl tracing::Subscriber for LineCounter {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+            span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+
+        fn event(&self, _: &tracing::Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn enter(&self, _: &span::Id) {}
+
+        fn exit(&self, _: &span::Id) {}
+    }
+
+    #[test]
+    fn the_log_has_one_line_for_each_version_however_often_its_damage_is_reported() {
+        let (reports, counter) = (DamageReports::default(), Arc::<LineCounter>::default());
+        let [one, two] = [b"1", b"2"].map(|content| VersionId(Digest::compute(content)));
+        tracing::subscriber::with_default(Arc::clone(&counter), || {
+            for (versions, lines) in [(&[one][..], 1), (&[one], 1), (&[one, two], 1), (&[two, one], 2), (&[], 2)] {
+                reports.report(versions, "a test");
+                assert_eq!(counter.0.load(Ordering::Relaxed), lines, "{versions:?}");
+            }
+        });
+    }
 
     #[tokio::test]
     async fn each_doubted_version_is_told_of_until_somebody_has_looked() {

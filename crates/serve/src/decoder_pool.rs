@@ -196,6 +196,24 @@ mod tests {
     }
 
     #[test]
+    fn a_decoder_may_be_taken_from_a_body_that_has_sent_something_or_was_idle_for_long() {
+        let timeout = IDLE_TIMEOUT.as_micros() as u64;
+        for (used_at, now, has_sent, expected) in [
+            (1000, 1000, false, false),
+            (1000, 1000, true, true),
+            (1000, 999 + timeout, false, false),
+            (1000, 1000 + timeout, false, true),
+            // Another thread may have used it since.
+            (1000, 0, false, false),
+        ] {
+            let slot = DecoderSlot::default();
+            slot.used_at.store(used_at, Ordering::Relaxed);
+            slot.has_sent.store(has_sent, Ordering::Relaxed);
+            assert_eq!(slot.can_be_taken(now), expected, "{used_at} {now} {has_sent}");
+        }
+    }
+
+    #[test]
     fn a_body_that_has_sent_nothing_since_it_has_its_decoder_does_not_lose_it() {
         static HELD: HeldBytes = HeldBytes::new(0);
         static POOL: DecoderPool = DecoderPool::new(&HELD);

@@ -304,3 +304,49 @@ impl InflatingBody {
         DecodingStep::Data(chunk)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Waker;
+
+    use docwharf_base::codec::deflate::Deflater;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionId;
+
+    use super::*;
+    use crate::page_cache::PageCache;
+
+    #[test]
+    fn a_body_that_has_lost_its_decoder_goes_on_where_it_has_stopped() {
+        let content: Vec<u8> = (0..300_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
+        let mut coded = Vec::new();
+        Deflater::new(1).encode_all(&content, &mut coded);
+        let (len, digest, crc) = (content.len() as u64, Digest::compute(&content), crc32fast::hash(&content));
+        for is_cached in [false, true] {
+            let cache = Arc::new(PageCache::new(1 << 20, Arc::default()));
+            let source = PageSource { cache: Arc::clone(&cache), version: VersionId(digest), digest, len, crc };
+            let segment = BodySegment::Inflated(0, len);
+            let mut body = InflatingBody::new(coded.clone().into(), [segment], Some(source));
+            let (mut sent, mut has_lost_decoder) = (Vec::new(), false);
+            loop {
+                match body.poll_step(&Context::from_waker(Waker::noop())) {
+                    Poll::Ready(DecodingStep::Data(chunk)) => sent.extend(chunk.parts().concat()),
+                    Poll::Ready(DecodingStep::End) => break,
+                    Poll::Ready(DecodingStep::Skipped) | Poll::Pending => {}
+                }
+                if !has_lost_decoder && sent.len() > 100_000 && body.decoded_len == sent.len() as u64 {
+                    has_lost_decoder = true;
+                    body.decoder.release();
+                    if is_cached {
+                        // No decoder was free for the next step, and the page was cached meanwhile.
+                        body.decoded_len = 0;
+                        cache.insert(digest, content.clone().into());
+                    }
+                }
+            }
+            assert!(has_lost_decoder && sent == content && body.len() == 0, "cached: {is_cached}");
+            assert_eq!(body.page.is_some(), is_cached);
+        }
+    }
+}

@@ -271,3 +271,30 @@ fn check_order(path: &Path, chain: &[CertificateDer<'static>]) -> Result<(), Key
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rustls::server::ResolvesServerCertUsingSni;
+
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_valid_from_its_first_to_its_last_second() {
+        let config = Arc::new(configure(ResolvesServerCertUsingSni::new()).unwrap());
+        let at = |second| SystemTime::UNIX_EPOCH + Duration::from_secs(second);
+        let http1_config = Arc::clone(&config);
+        let pair = KeyPair { config, http1_config, chain: Vec::new(), not_before: at(100), not_after: at(200) };
+        for (second, expected, problem) in [
+            (99, CertificateValidity::NotYet, "is not valid before 1970-01-01T00:01:40Z"),
+            (100, CertificateValidity::Valid, ""),
+            (200, CertificateValidity::Valid, ""),
+            (201, CertificateValidity::Expired, "expired on 1970-01-01T00:03:20Z"),
+        ] {
+            assert_eq!(pair.validity(at(second)), expected, "{second}");
+            let date_problem = pair.date_problem(at(second)).unwrap_or_default();
+            assert!(date_problem.contains(problem) && date_problem.is_empty() == problem.is_empty(), "{date_problem}");
+        }
+    }
+}

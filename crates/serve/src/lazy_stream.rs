@@ -201,3 +201,33 @@ impl SendFile for LazyTcpStream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_head_is_sent_before_the_bytes_of_its_file_and_a_file_that_has_become_shorter_is_an_error() {
+        let (mut receiver, sender) = UnixStream::pair().unwrap();
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(b"0123456789").unwrap();
+        for (head, offset, len, expected) in [
+            ("head ", 2, 3, Ok("head 234")),
+            ("", 0, 10, Ok("0123456789")),
+            ("", 8, 5, Ok("89")),
+            // The head is sent; the next call reports the error.
+            ("head", 10, 1, Ok("head")),
+            ("", 10, 1, Err(ErrorKind::UnexpectedEof)),
+        ] {
+            let sent = send_file(sender.as_fd(), head.as_bytes(), file.as_fd(), offset, len);
+            let sent = sent.map_err(|error| error.kind());
+            assert_eq!(sent, expected.map(str::len), "{head:?} and {len} bytes from {offset}");
+            let mut received = vec![0; sent.unwrap_or(0)];
+            receiver.read_exact(&mut received).unwrap();
+            assert_eq!(received, expected.unwrap_or_default().as_bytes(), "{head:?} and {len} bytes from {offset}");
+        }
+    }
+}

@@ -89,6 +89,8 @@ pub mod service;
 mod site;
 mod site_settings;
 mod stall_timeout;
+#[cfg(test)]
+mod test_versions;
 pub mod tls;
 mod turn;
 pub mod watchdog;

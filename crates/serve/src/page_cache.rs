@@ -302,9 +302,13 @@ impl Hasher for DigestHasher {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
-    use std::task::{Context, Waker};
+    use std::task::{Context, Poll, Waker};
+
+    use http_body::Body as _;
 
     use super::*;
+    use crate::body::ResponseBody;
+    use crate::inflating_body::BodySegment;
 
     /// Creates a cache with a capacity of `bytes`.
     fn new_cache(bytes: u64) -> PageCache {
@@ -377,6 +381,12 @@ mod tests {
                 && pages.mark_requested(&digest)
                 && !pages.mark_requested(&Digest::compute(b"x"))
         );
+        let other_content = vec![b'y'; 300_000];
+        let mut other_coded = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(&other_content, &mut other_coded);
+        let (digest, crc) = (Digest::compute(&other_content), crc32fast::hash(&other_content));
+        let requested_once = PageSource { digest, crc, ..source.clone() };
+        requested_once.request_caching(&Bytes::from(other_coded));
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         while source.cached().is_none() {
             assert!(std::time::Instant::now() < deadline, "the page was not inflated");
@@ -384,7 +394,9 @@ mod tests {
             thread::yield_now();
         }
         assert!(source.cached().is_some_and(|page| page.bytes == content));
-        let damaged = PageSource { digest: Digest::compute(b"other"), crc: crc ^ 1, ..source };
+        // Pages are inflated in the order of their requests.
+        assert!(requested_once.cached().is_none(), "a page that was requested once is not inflated as a whole");
+        let damaged = PageSource { digest: Digest::compute(b"other"), crc: source.crc ^ 1, ..source };
         assert!(damaged.inflate(&coded).is_none());
         assert!(damaged.cached().is_none(), "a damaged page is not cached");
     }
@@ -458,6 +470,26 @@ mod tests {
         let before = pages.bytes();
         pages.insert(Digest::compute(b"another"), Bytes::from_static(b"another"));
         assert_eq!((pages.bytes() - before, kept.file_location.is_none()), (7 + PAGE_OVERHEAD_BYTES, true));
+    }
+
+    #[test]
+    fn a_part_of_a_large_page_does_not_count_as_a_request_of_the_page() {
+        let pages = Arc::new(new_cache(16 << 20));
+        let content = vec![b'x'; 300_000];
+        let mut coded = Vec::new();
+        docwharf_base::codec::deflate::Deflater::new(1).encode_all(&content, &mut coded);
+        let (digest, crc) = (Digest::compute(&content), crc32fast::hash(&content));
+        let version = VersionId(digest);
+        let source = PageSource { cache: Arc::clone(&pages), version, digest, len: 300_000, crc };
+        let coded = Bytes::from(coded);
+        for (start, end, is_marked) in [(0, 299_999, false), (1, 300_000, false), (0, 300_000, true)] {
+            let segment = BodySegment::Inflated(start, end);
+            let mut body = pin!(ResponseBody::from_page(source.clone(), coded.clone(), [segment]));
+            while !matches!(body.as_mut().poll_frame(&mut Context::from_waker(Waker::noop())), Poll::Ready(None)) {}
+            assert_eq!(pages.mark_requested(&digest), is_marked, "{start}-{end}");
+            // Removes the mark.
+            pages.request_marks.iter().for_each(|mark| mark.store(0, Ordering::Relaxed));
+        }
     }
 
     #[test]

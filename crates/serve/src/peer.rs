@@ -354,6 +354,29 @@ mod tests {
         assert_eq!(both("for=192.0.2.1;proto=https", "192.0.2.2"), (PROXY.to_owned(), false, false));
         let schemes = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-proto", "http")];
         assert_eq!(identify_behind_proxy(&schemes), (PROXY.to_owned(), false, false));
+        // That the proxy itself uses TLS does not show what its client uses.
+        let mut headers = HeaderMap::new();
+        headers.insert(FORWARDED, "for=192.0.2.1;proto=https".parse().unwrap());
+        headers.insert(FORWARDED_PROTO, "http".parse().unwrap());
+        let (proxies, address) = (IpRanges::parse(&[PROXY]).unwrap(), SocketAddr::new(PROXY.parse().unwrap(), 4711));
+        let client = ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: true }), &headers);
+        assert!(!client.is_https && !client.is_known);
+    }
+
+    #[test]
+    fn a_field_that_is_not_text_hides_the_client_and_does_not_leave_the_word_to_the_field_before_it() {
+        let (proxies, address) = (IpRanges::parse(&[PROXY]).unwrap(), SocketAddr::new(PROXY.parse().unwrap(), 4711));
+        for (name, text) in [(FORWARDED, "for=192.0.2.1"), (FORWARDED_FOR, "192.0.2.1")] {
+            let mut headers = HeaderMap::new();
+            headers.append(&name, text.parse().unwrap());
+            let identify = |headers: &HeaderMap| {
+                ClientIdentity::identify(&proxies, Some(Peer { address, is_encrypted: false }), headers)
+            };
+            assert_eq!(identify(&headers).address.to_string(), "192.0.2.1", "{name}");
+            headers.append(&name, http::HeaderValue::from_bytes(b"for=192.0.2.2\xe9").unwrap());
+            let client = identify(&headers);
+            assert_eq!((client.address.to_string().as_str(), client.is_known), (PROXY, false), "{name}");
+        }
     }
 
     #[test]

@@ -121,4 +121,38 @@ mod tests {
         closed.set_access_control(AccessControl { access: access(false), proxies: IpRanges::default() });
         assert!(access_refusal(&closed, &Method::GET, &[]).is_none(), "access control can change");
     }
+
+    #[test]
+    fn a_request_that_no_path_can_answer_has_its_status_and_one_that_is_unclear_ends_the_connection() {
+        let site = Site::new(SiteSettings::default());
+        let host = ("host", "x");
+        for (method, target, fields, expected) in [
+            (Method::GET, "/", &[host][..], None),
+            (Method::HEAD, "/a%20b%c3%a9", &[host], None),
+            (Method::GET, "/", &[], Some((400, true))),
+            (Method::GET, "/", &[host, host], Some((400, true))),
+            (Method::GET, "/", &[("host", "a b")], Some((400, true))),
+            (Method::GET, "/", &[host, ("transfer-encoding", "chunked")], Some((400, true))),
+            (Method::GET, "*", &[host], Some((400, true))),
+            (Method::GET, "x:443", &[host], Some((400, true))),
+            (Method::GET, "/%00", &[host], Some((400, false))),
+            (Method::GET, "/a%1fb", &[host], Some((400, false))),
+            (Method::HEAD, "/%7f", &[host], Some((400, false))),
+            (Method::OPTIONS, "*", &[host], Some((204, false))),
+            (Method::OPTIONS, "/%00", &[host], Some((204, false))),
+            (Method::POST, "/", &[host], Some((405, false))),
+            (Method::CONNECT, "x:443", &[host], Some((405, false))),
+        ] {
+            let mut request = Request::new(());
+            *request.method_mut() = method;
+            *request.uri_mut() = target.parse().unwrap();
+            for &(name, value) in fields {
+                request.headers_mut().append(HeaderName::from_static(name), value.parse().unwrap());
+            }
+            let response = check_request(&RequestContext::new(&site, &request, None)).map(|response| {
+                (response.status().as_u16(), response.headers().get(CONNECTION).is_some_and(|value| value == "close"))
+            });
+            assert_eq!(response, expected, "{request:?}");
+        }
+    }
 }

@@ -116,3 +116,29 @@ fn respond_with<B>(
     header_pool::recycle_header_map(std::mem::take(request.headers_mut()));
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::*;
+    use crate::SiteSettings;
+    use crate::body::BodyLocation;
+    use crate::response_cache::{CacheKey, HeadFormat};
+
+    #[test]
+    fn each_answer_from_the_cache_is_counted() {
+        let site = Site::new(SiteSettings::default());
+        let key = CacheKey { target: "/a", ..CacheKey::default() };
+        let lookup = CacheLookup::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");
+        let mut out = Vec::new();
+        assert!(respond_from_cache(&site, &lookup, &mut out).is_none());
+        assert_eq!(site.request_counts(), [0; 4]);
+        lookup.store(StatusCode::NOT_FOUND, b"head", BodyLocation::Empty);
+        for count in 1..=2 {
+            assert!(respond_from_cache(&site, &lookup, &mut out).is_some());
+            assert_eq!(site.request_counts(), [0, 0, count, 0]);
+        }
+        assert_eq!(out, b"headhead");
+    }
+}

@@ -143,7 +143,17 @@ impl RetainedVersions {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use docwharf_base::clock::now_unix_seconds;
+    use docwharf_site::external::csp::{CspPreset, CspRules, SitePolicies};
+    use docwharf_site::rules::{RuleDraft, RuleSet, netlify_files};
+
     use super::*;
+    use crate::conditional::ContentDates;
+    use crate::csp_header::VersionPolicies;
+    use crate::test_versions::version_with_files;
     use crate::{OpeningGuard, Site, SiteSettings};
 
     const ASSET: &[u8] = b"/_next/static/chunks/app-0ab12cd34e.js";
@@ -177,5 +187,150 @@ mod tests {
         drop(opening);
         waiting.join().unwrap();
         assert!(!site.retained_versions.may_be_in_unopened_version(ASSET));
+    }
+
+    const GRACE: Duration = Duration::from_hours(1);
+
+    /// Creates a version with one asset, whose name contains `n`.
+    fn version(n: u64) -> Arc<SealedVersion> {
+        Arc::new(version_with_files(&[(asset(n).as_str(), "x")], 0))
+    }
+
+    fn asset(n: u64) -> String {
+        format!("_next/static/{n}.js")
+    }
+
+    fn is_found(versions: &RetainedVersions, n: u64) -> bool {
+        versions.find(asset(n).as_bytes()).is_some()
+    }
+
+    #[test]
+    fn the_versions_that_were_replaced_last_are_retained_in_whatever_order_they_are_added() {
+        let all: Vec<Arc<SealedVersion>> = (0..=MAX_RETAINED_VERSIONS as u64 + 1).map(version).collect();
+        let expected: Vec<VersionId> = all.iter().take(MAX_RETAINED_VERSIONS).map(|version| version.id).collect();
+        let in_order: Vec<usize> = (0..all.len()).collect();
+        let backwards: Vec<usize> = (0..all.len()).rev().collect();
+        for order in [in_order, backwards] {
+            let versions = RetainedVersions::new(GRACE);
+            for &n in &order {
+                // Version `n` was replaced `n` seconds ago.
+                versions.retain(Arc::clone(&all[n]), Duration::from_secs(n as u64));
+            }
+            assert_eq!(versions.ids(), expected, "{order:?}");
+            // A version that is replaced once more is not retained twice.
+            versions.retain(Arc::clone(&all[1]), Duration::ZERO);
+            assert_eq!(versions.ids().iter().filter(|&&id| id == all[1].id).count(), 1, "{order:?}");
+            assert_eq!(versions.ids().len(), MAX_RETAINED_VERSIONS, "{order:?}");
+        }
+    }
+
+    #[test]
+    fn a_version_ends_with_its_grace_time_and_is_then_released() {
+        let versions = RetainedVersions::new(GRACE);
+        versions.retain(version(1), GRACE);
+        versions.retain(version(2), GRACE.saturating_add(GRACE));
+        assert!(versions.ids().is_empty(), "replaced too long ago");
+        versions.retain(version(1), GRACE.saturating_sub(Duration::from_nanos(1)));
+        versions.retain(version(2), Duration::ZERO);
+        let retained_at = Instant::now();
+        while retained_at.elapsed() <= Duration::from_nanos(1) {}
+        assert_eq!((is_found(&versions, 1), is_found(&versions, 2)), (false, true));
+        assert_eq!(versions.ids().len(), 2);
+        versions.remove_expired();
+        assert_eq!(versions.ids(), [version(2).id]);
+        assert!(is_found(&versions, 2));
+        let for_ever = RetainedVersions::new(Duration::MAX);
+        for_ever.retain(version(1), Duration::ZERO);
+        assert!(is_found(&for_ever, 1), "also for a grace time that the clock cannot represent");
+    }
+
+    #[test]
+    fn a_request_for_an_asset_waits_until_the_version_that_has_it_is_open_and_no_longer() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _context = runtime.enter();
+        let versions = RetainedVersions::new(GRACE);
+        versions.set_opening(true);
+        let path = asset(1);
+        // The timer does not run, because nothing runs the runtime.
+        let mut waiting = pin!(versions.wait_for(path.as_bytes()));
+        let mut poll = || waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(poll(), Poll::Pending);
+        versions.retain(version(2), Duration::ZERO);
+        assert_eq!(poll(), Poll::Pending, "another version is open");
+        versions.retain(version(1), Duration::ZERO);
+        assert_eq!(poll(), Poll::Ready(()), "the other versions are still being opened");
+    }
+
+    /// Creates a site that serves version `n`.
+    fn site_with_version(n: u64) -> Arc<Site> {
+        let site = Site::new(SiteSettings::default());
+        set_version(&site, n);
+        site
+    }
+
+    fn set_version(site: &Site, n: u64) {
+        site.set_version(version_with_files(&[(asset(n).as_str(), "x")], 0));
+    }
+
+    #[test]
+    fn the_active_version_is_not_retained_as_well() {
+        let site = site_with_version(1);
+        let [one, two] = [version(1).id, version(2).id];
+        site.retain_version(version_with_files(&[(asset(1).as_str(), "x")], 0), Duration::ZERO);
+        assert_eq!(site.retained_versions.ids(), [], "it has become active again while it was opened");
+        set_version(&site, 2);
+        assert_eq!(site.retained_versions.ids(), [one]);
+        set_version(&site, 1);
+        assert_eq!(site.retained_versions.ids(), [two], "a rollback");
+        set_version(&site, 1);
+        assert_eq!(site.retained_versions.ids(), [two], "it was opened again from another image");
+        site.release_version(two);
+        assert_eq!(site.retained_versions.ids(), []);
+    }
+
+    #[test]
+    fn damage_is_reported_of_each_version_that_a_response_may_be_from() {
+        let site = site_with_version(1);
+        set_version(&site, 2);
+        set_version(&site, 3);
+        site.report_damage("a test");
+        let report = pin!(site.wait_for_damage()).poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(report, Poll::Ready([1, 2, 3].map(|n| version(n).id).into()));
+    }
+
+    #[test]
+    fn dates_stay_valid_unless_paths_may_lead_to_other_files_than_before() {
+        let site = site_with_version(1);
+        let rules = |text: &str| {
+            let mut draft = RuleDraft::default();
+            netlify_files::read_redirects(text, "rules", &mut draft);
+            Arc::new(RuleSet::new(draft))
+        };
+        // The same version may be opened again, and the configuration may be read again.
+        set_version(&site, 1);
+        site.set_rules(rules(""));
+        assert_eq!(site.content_dates(5), ContentDates::never_replaced(5));
+        let before = now_unix_seconds();
+        set_version(&site, 2);
+        let dates = site.content_dates(5);
+        assert!(dates.replaced.is_some_and(|second| second >= before) && dates.rerouted.is_none(), "{dates:?}");
+        site.set_rules(rules("# moved\n"));
+        assert_eq!(site.content_dates(5).rerouted, None);
+        site.set_rules(rules("/a /b\n"));
+        let dates = site.content_dates(5);
+        assert!(dates.rerouted.is_some_and(|second| second >= before), "{dates:?}");
+    }
+
+    #[test]
+    fn what_becomes_available_for_a_version_ends_the_answers_without_it() {
+        let site = site_with_version(1);
+        let generation = site.generation();
+        site.retain_version(version_with_files(&[(asset(2).as_str(), "x")], 0), Duration::ZERO);
+        let with_asset = site.generation();
+        assert!(with_asset > generation, "an asset that was missing");
+        let rules = CspRules { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
+        let policies = VersionPolicies::new(version(1).id, SitePolicies::default(), &rules);
+        site.set_policies(policies);
+        assert!(site.generation() > with_asset, "the policies of the version");
     }
 }

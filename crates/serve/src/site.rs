@@ -353,6 +353,7 @@ mod tests {
     use crate::access_log_line::{AccessLogFormat, LoggedAddress};
     use crate::cidr::IpRanges;
     use crate::response_cache;
+    use crate::test_versions::version_with_files;
 
     /// Returns an access control that admits no client.
     fn closed_access() -> AccessControl {
@@ -416,6 +417,23 @@ mod tests {
             let replaced = site.content_dates(5).replaced.unwrap();
             assert!((before..=now_unix_seconds()).contains(&replaced));
         }
+    }
+
+    #[test]
+    fn the_codings_of_a_version_are_released_with_it() {
+        let site = Site::new(SiteSettings::default());
+        let (one, two) = (version_with_files(&[("a", "1")], 0), version_with_files(&[("a", "2")], 0));
+        let (first_id, second_id) = (one.id, two.id);
+        let has_codings = || site.precompressed.load().is_some();
+        site.set_version(one);
+        site.set_precompressed(Some(PrecompressedCodings::empty(first_id)));
+        site.set_version(version_with_files(&[("a", "1")], 0));
+        assert!(has_codings(), "the same version was opened again");
+        site.set_version(two);
+        assert!(!has_codings());
+        site.set_precompressed(Some(PrecompressedCodings::empty(second_id)));
+        site.remove_version();
+        assert!(!has_codings() && site.current().is_none());
     }
 
     #[test]

@@ -128,9 +128,11 @@ impl SendFile for StallTimeoutStream {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
     use std::future::poll_fn;
-    use std::io::Read;
+    use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
 
     use socket2::{Domain, SockRef, Socket, Type};
 
@@ -159,6 +161,45 @@ mod tests {
         let (mut stream, _reader) = stream_and_client(Duration::from_millis(50));
         let error = write(&mut stream, usize::MAX).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    /// The ways in which HTTP/1.1, hyper, HTTP/2 and TLS write.
+    #[derive(Debug, Clone, Copy)]
+    enum WriteKind {
+        Plain,
+        Vectored,
+        File,
+    }
+
+    async fn write_once(stream: &mut StallTimeoutStream, kind: WriteKind, file: &File) -> io::Result<usize> {
+        const BYTES: &[u8] = &[b'x'; 16_384];
+        poll_fn(|context| {
+            let stream = Pin::new(&mut *stream);
+            match kind {
+                WriteKind::Plain => stream.poll_write(context, BYTES),
+                WriteKind::Vectored => stream.poll_write_vectored(context, &[io::IoSlice::new(BYTES)]),
+                WriteKind::File => stream.poll_send_file(context, &[], file.as_fd(), 0, BYTES.len()),
+            }
+        })
+        .await
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_takes_nothing_is_given_up_in_whichever_way_it_is_written_to() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&[b'x'; 16_384]).unwrap();
+        for kind in [WriteKind::Plain, WriteKind::Vectored, WriteKind::File] {
+            let (mut stream, _reader) = stream_and_client(Duration::from_millis(50));
+            let end = async {
+                loop {
+                    if let Err(error) = write_once(&mut stream, kind, &file).await {
+                        break error;
+                    }
+                }
+            };
+            let error = tokio::time::timeout(Duration::from_secs(20), end).await;
+            assert_eq!(error.map(|error| error.kind()), Ok(io::ErrorKind::TimedOut), "{kind:?}");
+        }
     }
 
     #[tokio::test]

@@ -257,4 +257,28 @@ mod tests {
             assert!(*counts.iter().min().unwrap() > 10, "{counts:?}");
         });
     }
+
+    /// A waker that does nothing, and differs from all others.
+    struct InertWaker;
+
+    impl std::task::Wake for InertWaker {
+        fn wake(self: std::sync::Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_connection_is_queued_once_and_only_the_one_whose_turn_it_is_may_inflate() {
+        // Clones of one waker, unlike the waker itself, are sure to have the same table of functions.
+        let wakers = [0, 1].map(|_| Waker::from(std::sync::Arc::new(InertWaker)).clone());
+        let mut thread = ThreadTurns::new();
+        assert!(thread.may_inflate(&wakers[0]), "no other connection waits");
+        for index in [0, 1, 0, 0, 1] {
+            thread.enqueue(&wakers[index]);
+        }
+        assert_eq!(thread.queue.len(), 2);
+        assert!(!thread.may_inflate(&wakers[0]) && !thread.may_inflate(&wakers[1]), "others were first");
+        thread.current = thread.queue.pop_front();
+        assert!(thread.may_inflate(&wakers[0]) && !thread.may_inflate(&wakers[1]));
+        thread.inflated = MAX_TURN;
+        assert!(!thread.may_inflate(&wakers[0]), "its time is over");
+    }
 }

@@ -154,3 +154,32 @@ fn an_http_2_connection_without_requests_ends_with_no_error_after_what_is_due_wa
     assert_eq!(goaways, [(0x7fff_ffff, 0), (last_stream, 0)], "{frames:?}");
     assert!(end_of(1).is_some() && end_of(1) < position(&|frame| frame.0 == GOAWAY), "{frames:?}");
 }
+
+#[test]
+fn the_preface_of_http_2_is_recognized_in_any_two_pieces_and_a_part_of_it_is_http_1() {
+    let mut context = Context::from_waker(Waker::noop());
+    let send = |client: &mut tokio::io::DuplexStream, bytes: &[u8]| {
+        let sent = tokio::io::AsyncWrite::poll_write(Pin::new(client), &mut Context::from_waker(Waker::noop()), bytes);
+        assert!(matches!(sent, Poll::Ready(Ok(n)) if n == bytes.len()));
+    };
+    for at in 1..CLIENT_PREFACE.len() {
+        for (rest, expected) in [(&CLIENT_PREFACE[at..], Some(true)), (b"x", Some(false)), (b"", None)] {
+            let (mut client, mut server) = tokio::io::duplex(64);
+            let mut initial_bytes = Vec::new();
+            send(&mut client, &CLIENT_PREFACE[..at]);
+            assert!(detect_http2(&mut server, &mut initial_bytes, &mut context).is_pending(), "{at} bytes");
+            if !rest.is_empty() {
+                send(&mut client, rest);
+            }
+            let detected = detect_http2(&mut server, &mut initial_bytes, &mut context);
+            let is_http2 = if let Poll::Ready(is_http2) = detected { Some(is_http2.unwrap()) } else { None };
+            assert_eq!(is_http2, expected, "{at} bytes, and then {rest:?}");
+            assert_eq!(initial_bytes, [&CLIENT_PREFACE[..at], rest].concat());
+            drop(client);
+            if is_http2.is_none() {
+                let detected = detect_http2(&mut server, &mut initial_bytes, &mut context);
+                assert!(matches!(detected, Poll::Ready(Ok(false))), "{at} bytes, and then the end");
+            }
+        }
+    }
+}

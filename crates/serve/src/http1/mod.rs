@@ -283,16 +283,30 @@ mod tests {
 
     use super::send_buffer::GATHER_BYTES;
     use super::*;
-    use crate::SiteSettings;
+    use crate::{OpeningGuard, SiteSettings};
 
-    /// The stream of a peer that has sent all its requests; it records the bytes of each write.
+    /// The stream of a peer that sends all its requests at once; it records the bytes of each write.
     struct PipelinedStream<'a> {
         input: &'a [u8],
+        /// Whether the peer may send more after `input`.
+        is_open: bool,
+        /// Whether the peer reads.
+        is_writable: bool,
         writes: Vec<Vec<u8>>,
+    }
+
+    impl<'a> PipelinedStream<'a> {
+        /// Creates the stream of a peer that reads everything, and sends nothing after `input`.
+        fn new(input: &'a [u8]) -> PipelinedStream<'a> {
+            PipelinedStream { input, is_open: false, is_writable: true, writes: Vec::new() }
+        }
     }
 
     impl AsyncRead for PipelinedStream<'_> {
         fn poll_read(mut self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+            if self.input.is_empty() && self.is_open {
+                return Poll::Pending;
+            }
             let (chunk, rest) = self.input.split_at(self.input.len().min(buffer.remaining()));
             buffer.put_slice(chunk);
             self.input = rest;
@@ -302,6 +316,9 @@ mod tests {
 
     impl AsyncWrite for PipelinedStream<'_> {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            if !self.is_writable {
+                return Poll::Pending;
+            }
             self.writes.push(bytes.to_vec());
             Poll::Ready(Ok(bytes.len()))
         }
@@ -341,8 +358,8 @@ mod tests {
         let requests = ["HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"; 1000].concat();
         // A request that is not plain is passed to hyper, after all responses to the requests before it.
         let other_request = "BREW / HTTP/1.1\r\nHost: x\r\n\r\n";
-        let mut stream =
-            PipelinedStream { input: &[requests.as_bytes(), other_request.as_bytes()].concat(), writes: Vec::new() };
+        let input = [requests.as_bytes(), other_request.as_bytes()].concat();
+        let mut stream = PipelinedStream::new(&input);
         let outcome = loop {
             // Pending at the end of a turn.
             if let Poll::Ready(outcome) = connection.poll(&mut stream, &mut Context::from_waker(Waker::noop())) {
@@ -367,7 +384,7 @@ mod tests {
         if finishes {
             connection.finish();
         }
-        let mut stream = PipelinedStream { input: input.as_bytes(), writes: Vec::new() };
+        let mut stream = PipelinedStream::new(input.as_bytes());
         let outcome = loop {
             if let Poll::Ready(outcome) = connection.poll(&mut stream, &mut Context::from_waker(Waker::noop())) {
                 break outcome;
@@ -424,5 +441,41 @@ mod tests {
             assert!(matches!(outcome, Http1Outcome::PassToHyper(bytes) if bytes == rest.as_bytes()), "{rest}");
         }
         assert!(matches!(respond_on_new_connection(&site, "", false).1, Http1Outcome::Ended));
+    }
+
+    #[test]
+    fn each_head_has_its_own_deadline_that_a_part_does_not_move_and_a_client_that_does_not_read_has_none() {
+        let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
+        let request_received = Arc::<AtomicBool>::default();
+        let site = Site::new(SiteSettings::default());
+        let mut connection = Http1Connection::new(site, peer, Arc::clone(&request_received));
+        let mut stream = PipelinedStream { is_open: true, ..PipelinedStream::new(b"") };
+        let mut wait_reason = |input: &'static [u8], is_writable: bool| {
+            (stream.input, stream.is_writable) = (input, is_writable);
+            assert!(connection.poll(&mut stream, &mut Context::from_waker(Waker::noop())).is_pending());
+            connection.wait_reason()
+        };
+        let is_later = |wait_reason: WaitReason, first: WaitReason| matches!((wait_reason, first), (WaitReason::Peer(deadline), WaitReason::Peer(first)) if deadline > first);
+        let first = wait_reason(b"", true);
+        assert_eq!(wait_reason(b"GET / HTTP/1.1\r\nHo", true), first, "a part of the head");
+        assert!(!request_received.load(Ordering::Relaxed), "a part of a head is no request");
+        let second = wait_reason(b"st: x\r\n\r\n", true);
+        assert!(is_later(second, first), "{second:?} after {first:?}");
+        assert!(request_received.load(Ordering::Relaxed));
+        assert_eq!(wait_reason(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", false), WaitReason::PeerReads);
+        let third = wait_reason(b"", true);
+        assert!(is_later(third, second), "{third:?} after {second:?}");
+    }
+
+    // Only hyper can wait for a response, and an asset may be in a version that is not open yet.
+    #[test]
+    fn while_earlier_versions_are_opened_plain_requests_are_passed_on_too() {
+        let site = Site::new(SiteSettings::default());
+        let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
+        let opening = OpeningGuard::start(&site);
+        let (text, outcome) = respond_on_new_connection(&site, plain, false);
+        assert!(text.is_empty() && matches!(outcome, Http1Outcome::PassToHyper(bytes) if bytes == plain.as_bytes()));
+        drop(opening);
+        assert!(respond_on_new_connection(&site, plain, false).0.starts_with("HTTP/1.1 503 "));
     }
 }

@@ -124,4 +124,13 @@ mod tests {
             "a connection that stays open has no Connection field"
         );
     }
+
+    #[test]
+    fn the_date_of_an_earlier_second_is_not_sent_again() {
+        FORMATTED_DATE.set((1, *b"Thu, 01 Jan 1970 00:00:01 GMT"));
+        let mut out = Vec::new();
+        write_end(false, &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("date: ") && !text.contains(" 1970 "), "{text}");
+    }
 }

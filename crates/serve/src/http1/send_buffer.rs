@@ -203,9 +203,10 @@ mod tests {
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_site::memfd_arena::MemfdArena;
 
-    /// A stream that sends at most `file_bytes` bytes from a file, and then does not support it.
+    /// A stream that sends at most `file_bytes` bytes from a file, and then fails to with `refusal`.
     struct PartlyFileStream {
         file_bytes: usize,
+        refusal: io::ErrorKind,
         received: Vec<u8>,
     }
 
@@ -239,7 +240,7 @@ mod tests {
             len: usize,
         ) -> Poll<io::Result<usize>> {
             if self.file_bytes == 0 {
-                return Poll::Ready(Err(io::ErrorKind::InvalidInput.into()));
+                return Poll::Ready(Err(self.refusal.into()));
             }
             let n = len.min(self.file_bytes);
             self.file_bytes -= n;
@@ -255,34 +256,42 @@ mod tests {
     fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
         let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
         let arena = MemfdArena::new(1 << 20).unwrap();
-        for file_bytes in [0, 1, 100_000, 300_000] {
+        let send = |file_bytes: usize, refusal: io::ErrorKind| {
             let (bytes, range) = arena.store(&content).unwrap();
             let mut buffer = Http1SendBuffer::default();
             buffer.obtain_buffer();
             buffer.head.extend_from_slice(b"head\r\n\r\n");
             buffer.set_body(Some(BodyChunk::with_file_location(bytes, Some(range)).into()), None);
-            let mut stream = PartlyFileStream { file_bytes, received: Vec::new() };
-            let mut budget = TurnBudget::new();
-            let mut send = || buffer.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget);
-            let sent = loop {
-                // Pending at the end of a turn.
-                if let Poll::Ready(sent) = send() {
-                    break sent;
-                }
-            };
-            assert!(sent.is_ok());
-            assert!(stream.received == [b"head\r\n\r\n", &content[..]].concat(), "after {file_bytes} bytes");
+            send_with(&mut buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new() })
+        };
+        let refusals = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];
+        for (file_bytes, refusal) in
+            [0, 1, 100_000, 300_000].into_iter().flat_map(|bytes| refusals.map(|refusal| (bytes, refusal)))
+        {
+            let (sent, received) = send(file_bytes, refusal);
+            assert!(sent.is_ok(), "{refusal} after {file_bytes} bytes");
+            assert!(received == [b"head\r\n\r\n", &content[..]].concat(), "{refusal} after {file_bytes} bytes");
         }
+        // Any other error is one of the connection.
+        let (sent, received) = send(100_000, io::ErrorKind::BrokenPipe);
+        assert_eq!(sent.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
+        assert_eq!(received.len(), 8 + 100_000);
     }
 
-    fn send_all(buffer: &mut Http1SendBuffer, file_bytes: usize) -> (io::Result<()>, Vec<u8>) {
-        let mut stream = PartlyFileStream { file_bytes, received: Vec::new() };
+    /// Sends everything in as many turns as needed. Returns the result, and the bytes that the stream has received.
+    fn send_with(buffer: &mut Http1SendBuffer, mut stream: PartlyFileStream) -> (io::Result<()>, Vec<u8>) {
         let mut budget = TurnBudget::new();
         loop {
+            // Pending at the end of a turn.
             if let Poll::Ready(sent) = buffer.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget) {
                 return (sent, stream.received);
             }
         }
+    }
+
+    fn send_all(buffer: &mut Http1SendBuffer, file_bytes: usize) -> (io::Result<()>, Vec<u8>) {
+        let refusal = io::ErrorKind::InvalidInput;
+        send_with(buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new() })
     }
 
     #[test]

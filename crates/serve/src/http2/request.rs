@@ -240,6 +240,9 @@ mod tests {
         {
             assert_eq!(is_accepted(4, ("x-a", value)), expected, "{value:?}");
         }
+        for (value, expected) in [("\u{fc}", true), ("a\u{1}b", false), ("a\nb", false), ("a\u{7f}b", false)] {
+            assert_eq!(is_accepted(4, ("x-a", value)), expected, "{value:?}");
+        }
         for (path, expected) in [("/a?b", true), ("/a%23b", true), ("/a#b", false), ("/a?b#c", false), ("/ ", false)] {
             assert_eq!(is_accepted(2, (":path", path)), expected, "{path:?}");
         }
@@ -270,6 +273,9 @@ mod tests {
             ("https", "docs.example", "Docs.Example", true),
             ("https", "docs.example:443", "docs.example", true),
             ("http", "docs.example", "docs.example:80", true),
+            ("https", "docs.example:", "docs.example", true),
+            ("https", "docs.example", "docs.example:", true),
+            ("http", "docs.example:443", "docs.example", false),
             ("https", "docs.example", "docs.example:80", false),
             ("https", "docs.example:8443", "docs.example", false),
             ("https", "docs.example", "other.example", false),

@@ -177,3 +177,21 @@ fn append_date(block: &mut Vec<u8>) {
         block.extend_from_slice(field);
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::hpack::HpackDecoder;
+    use super::*;
+
+    #[test]
+    fn the_date_of_an_earlier_second_is_not_sent_again() {
+        let mut earlier = Vec::new();
+        encode::append_field(DATE.as_str(), b"Thu, 01 Jan 1970 00:00:01 GMT", &mut earlier);
+        ENCODED_DATE.set((1, earlier));
+        let (mut block, mut fields) = (Vec::new(), DecodedFields::default());
+        append_date(&mut block);
+        HpackDecoder::default().decode(&block, &mut fields).unwrap();
+        let date = String::from_utf8_lossy(fields.get(b"date").unwrap());
+        assert!(date.ends_with(" GMT") && !date.contains(" 1970 "), "{date}");
+    }
+}

@@ -267,4 +267,26 @@ mod tests {
             assert!(out.queued_len == 0 && out.shared.is_empty() && out.queue.capacity() == 0);
         }
     }
+
+    #[test]
+    fn data_is_queued_until_its_last_byte_is_sent_whatever_was_sent_before_and_follows() {
+        let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len: 10 };
+        let (mut out, mut context) = (SendBuffer::default(), Context::from_waker(Waker::noop()));
+        out.queue_frame(frame::PING, frame::ACK, 0, b"12345678");
+        assert!(!out.has_queued_data() && !out.has_sent);
+        while out.send(&mut stream, &mut context).is_pending() {}
+        assert!(out.has_sent && !out.has_queued_data());
+        let data_end = stream.received.len() + 25;
+        out.queue_copy(&[7; 25]);
+        out.mark_data_end();
+        out.queue_copy(&[8; 25]);
+        loop {
+            let sent = stream.received.len();
+            assert_eq!(out.has_queued_data(), sent < data_end, "{sent} of {data_end} bytes were sent");
+            if out.send(&mut stream, &mut context).is_ready() {
+                break;
+            }
+        }
+        assert!(!out.has_queued_data() && out.is_empty());
+    }
 }

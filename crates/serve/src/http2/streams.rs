@@ -436,4 +436,17 @@ mod tests {
         assert_eq!(queue_turn(&mut streams), [(9, 4, false)]);
         assert_eq!(streams.next_unfinished_request(), None);
     }
+
+    #[test]
+    fn data_is_queued_up_to_256_kib_and_the_rest_once_that_is_sent() {
+        let mut streams = Streams::default();
+        streams.increase_window(0, 1 << 30).unwrap();
+        streams.set_initial_window(1 << 30).unwrap();
+        start_body(&mut streams, 1, 1 << 20);
+        let mut out = SendBuffer::default();
+        let can_queue_more = streams.queue_data(&mut out, &mut Context::from_waker(Waker::noop()));
+        assert!(can_queue_more && out.is_full(), "the windows are open");
+        let queued = out.queued_bytes().len();
+        assert!((256 << 10..(256 << 10) + 16_393).contains(&queued), "{queued} bytes");
+    }
 }

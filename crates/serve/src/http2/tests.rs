@@ -32,6 +32,12 @@ pub(super) fn request(id: u32) -> Vec<u8> {
     frame(frame::HEADERS, frame::END_STREAM | frame::END_HEADERS, id, &block)
 }
 
+/// Passes `bytes` to the connection at the start of a turn.
+fn receive_in_new_turn(connection: &mut Http2Connection, bytes: &[u8]) {
+    (connection.turn_budget, connection.is_turn_over) = (TurnBudget::new(), false);
+    connection.receive(bytes);
+}
+
 /// Returns the queued frames: kind, flags, stream, payload.
 pub(super) fn queued_frames(connection: &Http2Connection) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let (bytes, mut at, mut frames) = (connection.send_buffer.queued_bytes(), 0, Vec::new());
@@ -201,19 +207,137 @@ fn frames_mean_the_same_wherever_they_are_split() {
 fn a_stop_names_the_last_stream_that_is_answered_and_never_a_later_one() {
     let mut connection = opened_connection();
     let ping_ack = frame(frame::PING, frame::ACK, 0, SHUTDOWN_PING);
-    connection.receive(&[request(1), ping_ack.clone()].concat());
+    receive_in_new_turn(&mut connection, &[request(1), ping_ack.clone()].concat());
     assert_eq!(queued_errors(&connection), [], "no such PING was sent");
     (0..2).for_each(|_| connection.begin_shutdown());
-    connection.receive(&[frame(frame::PING, frame::ACK, 0, b"12345678"), request(3)].concat());
+    assert_eq!(queued_frames(&connection).pop(), Some((frame::PING, 0, 0, SHUTDOWN_PING.to_vec())));
+    receive_in_new_turn(&mut connection, &[frame(frame::PING, frame::ACK, 0, b"12345678"), request(3)].concat());
     let mut expected = vec![(frame::GOAWAY, 0x7fff_ffff, 0)];
     assert_eq!(queued_errors(&connection), expected);
-    connection.receive(&[ping_ack, request(5)].concat());
+    receive_in_new_turn(&mut connection, &[ping_ack, request(5)].concat());
     expected.push((frame::GOAWAY, 3, 0));
     assert_eq!(queued_errors(&connection), expected);
-    connection.receive(&frame(frame::PING, 0, 0, &[0; 7]));
+    // A later request is not answered, and its body is no error.
+    let request_with_body = [
+        frame(frame::HEADERS, frame::END_HEADERS, 7, &request(7)[frame::HEADER_BYTES..]),
+        frame(frame::DATA, frame::END_STREAM, 7, b"abc"),
+    ];
+    receive_in_new_turn(&mut connection, &request_with_body.concat());
+    assert_eq!(queued_errors(&connection), expected);
+    receive_in_new_turn(&mut connection, &frame(frame::PING, 0, 0, &[0; 7]));
     expected.push((frame::GOAWAY, 3, ErrorCode::FrameSize as u32));
     assert_eq!(queued_errors(&connection), expected);
     let answered =
         queued_frames(&connection).into_iter().filter(|frame| frame.0 == frame::HEADERS).map(|frame| frame.2);
     assert_eq!(answered.collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
+fn the_settings_announce_128_streams_64_kib_of_fields_and_no_priorities() {
+    let payload = [(3u16, 128u32), (6, 65_536), (9, 1)]
+        .map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
+        .concat();
+    assert_eq!(queued_frames(&new_connection()), [(frame::SETTINGS, 0, 0, payload)]);
+}
+
+// The peer may allow no dynamic table, and then expects this update (RFC 7541, section 4.2).
+#[test]
+fn the_first_head_of_a_connection_and_no_other_sets_the_table_size_to_0_also_if_it_was_cached() {
+    let site = Site::new(SiteSettings::default());
+    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
+    for attempt in 0..2 {
+        let mut connection = Http2Connection::new(Arc::clone(&site), peer, Arc::default());
+        connection.receive_initial_bytes(&[CLIENT_PREFACE, &frame(frame::SETTINGS, 0, 0, &[])].concat());
+        for id in [1, 3] {
+            receive_in_new_turn(&mut connection, &request(id));
+        }
+        let heads = queued_frames(&connection).into_iter().filter(|frame| frame.0 == frame::HEADERS);
+        let first_bytes: Vec<u8> = heads.map(|frame| frame.3[0]).collect();
+        // `:status` with a literal value, without indexing.
+        assert_eq!(first_bytes, [hpack::encode::TABLE_SIZE_ZERO, 8], "attempt {attempt}");
+    }
+}
+
+#[test]
+fn a_response_without_a_body_ends_with_its_head_and_counts_as_completed() {
+    let mut connection = opened_connection();
+    assert!(!connection.request_received.load(std::sync::atomic::Ordering::Relaxed));
+    let mut block = vec![0x86, 0x84];
+    hpack::encode::append_field(":method", b"HEAD", &mut block);
+    let end_of_request = frame::END_STREAM | frame::END_HEADERS;
+    receive_in_new_turn(&mut connection, &frame(frame::HEADERS, end_of_request, 1, &block));
+    let last = queued_frames(&connection).pop().map(|frame| (frame.0, frame.1, frame.2));
+    assert_eq!(last, Some((frame::HEADERS, end_of_request, 1)));
+    assert_eq!((connection.streams.len(), connection.streams.queued.responses), (0, 1));
+    assert!(connection.request_received.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn a_head_that_is_longer_than_a_frame_continues_in_others() {
+    // No backslash is shorter in the Huffman code.
+    let value = vec![b'\\'; 40_000];
+    for (body, flags) in [(ResponseBody::empty(), frame::END_STREAM), (ResponseBody::full("x"), 0)] {
+        let mut connection = opened_connection();
+        let start = queued_frames(&connection).len();
+        let mut response = Response::new(LoggedBody::from(body));
+        response.headers_mut().insert("x-long", http::HeaderValue::from_bytes(&value).unwrap());
+        connection.queue_response(1, false, response, None);
+        let frames = queued_frames(&connection).split_off(start);
+        let kinds: Vec<(u8, u8)> = frames.iter().map(|frame| (frame.0, frame.1)).collect();
+        let expected = [(frame::HEADERS, flags), (frame::CONTINUATION, 0), (frame::CONTINUATION, frame::END_HEADERS)];
+        assert_eq!(kinds, expected);
+        let block = frames.iter().map(|frame| &frame.3[..]).collect::<Vec<_>>().concat();
+        let mut fields = hpack::DecodedFields::default();
+        HpackDecoder::default().decode(&block, &mut fields).unwrap();
+        assert!(fields.get(b"x-long") == Some(&value[..]));
+    }
+}
+
+#[test]
+fn the_deadline_for_what_has_begun_is_not_moved_by_a_part_of_it_and_ends_with_the_whole() {
+    let (mut client, mut server) = tokio::io::duplex(1 << 16);
+    let mut connection = new_connection();
+    let mut deadline_after = |bytes: &[u8]| {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let written = Pin::new(&mut client).poll_write(&mut context, bytes);
+        assert!(matches!(written, Poll::Ready(Ok(n)) if n == bytes.len()));
+        assert!(connection.poll(&mut server, &mut context).is_pending());
+        connection.deadline().expect("a state that waits has a deadline")
+    };
+    let settings = frame(frame::SETTINGS, 0, 0, &[]);
+    let begun = deadline_after(&CLIENT_PREFACE[..5]);
+    assert_eq!(deadline_after(&CLIENT_PREFACE[5..]), begun, "SETTINGS must follow the preface");
+    assert_eq!(deadline_after(&settings[..4]), begun);
+    assert!(deadline_after(&settings[4..]) > begun);
+    let ping = frame(frame::PING, 0, 0, b"12345678");
+    let begun = deadline_after(&ping[..9]);
+    assert_eq!(deadline_after(&ping[9..12]), begun, "a part of a frame");
+    assert!(deadline_after(&ping[12..]) > begun);
+    let begun = deadline_after(&frame(frame::HEADERS, frame::END_STREAM, 1, &[0x82, 0x86]));
+    assert_eq!(deadline_after(&frame(frame::CONTINUATION, 0, 1, &[0x84])), begun, "a part of a field block");
+    assert!(deadline_after(&frame(frame::CONTINUATION, frame::END_HEADERS, 1, &[])) > begun);
+    // A PING may arrive late only behind output that was sent after the last input.
+    deadline_after(&frame(frame::PING, frame::ACK, 0, b"12345678"));
+    assert!(!connection.send_buffer.has_sent, "nothing was sent since then");
+}
+
+#[test]
+fn a_response_that_waits_for_a_version_is_dropped_when_its_stream_is_reset_and_many_are_abuse() {
+    let (mut connection, mut id) = (opened_connection(), 1);
+    while connection.shutdown != ShutdownState::Failed {
+        // Control frames would be too many at 10,000.
+        assert!(id < 10_000, "resets of responses that wait are not counted");
+        connection.newest_stream = id;
+        let response = Box::pin(std::future::pending());
+        connection.deferred.push(DeferredResponse {
+            stream: id,
+            is_request_open: false,
+            window_increment: 0,
+            response,
+        });
+        receive_in_new_turn(&mut connection, &frame(frame::RST_STREAM, 0, id, &[0, 0, 0, 8]));
+        assert!(connection.deferred.is_empty(), "stream {id}");
+        id += 2;
+    }
+    assert_eq!(queued_errors(&connection), [(frame::GOAWAY, id - 2, ErrorCode::EnhanceYourCalm as u32)]);
 }

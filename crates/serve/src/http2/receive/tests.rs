@@ -1,5 +1,6 @@
 use super::super::TurnBudget;
 use super::super::hpack::encode;
+use super::super::send_buffer::SendBuffer;
 use super::super::tests::{frame, opened_connection, queued_errors, queued_frames, request};
 use super::*;
 use crate::body::ResponseBody;
@@ -329,4 +330,62 @@ fn windows_are_given_back_with_padding_and_a_streams_own_once_it_is_answered() {
     // 256 bytes were padding.
     receive_all(&mut connection, &frame(frame::DATA, frame::END_STREAM, 1, &[0; 40_000 - 32_768 + 256]));
     assert_eq!((increments(&connection).len(), queued_errors(&connection)), (2, vec![]));
+}
+
+#[test]
+fn frames_that_ask_for_nothing_are_limited_whatever_stream_they_are_on() {
+    for (case, bytes) in [
+        ("empty DATA", frame(frame::DATA, 0, 1, &[])),
+        ("DATA of padding only", frame(frame::DATA, PADDED, 1, &[0])),
+        ("RST_STREAM of a stream that has ended", frame(frame::RST_STREAM, 0, 3, &[0; 4])),
+        ("WINDOW_UPDATE of a stream that has ended", frame(frame::WINDOW_UPDATE, 0, 3, &[0, 0, 0, 1])),
+        ("PRIORITY of an idle stream", frame(frame::PRIORITY, 0, 9, &[0; 5])),
+    ] {
+        let (mut connection, mut count) = (connection_with_responses(10), 0);
+        while connection.shutdown != ShutdownState::Failed {
+            receive_all(&mut connection, &bytes);
+            count += 1;
+            assert!(count < 60_000, "{case} is not counted");
+        }
+        assert!(count >= 10_000, "{case}: {count} frames");
+        assert_eq!(queued_errors(&connection), [(frame::GOAWAY, 5, ErrorCode::EnhanceYourCalm as u32)], "{case}");
+    }
+}
+
+#[test]
+fn no_further_request_is_handled_while_256_kib_of_output_wait() {
+    const MAX_QUEUED_BYTES: usize = 256 << 10;
+    let mut connection = opened_connection();
+    let head = block(&[(":method", "HEAD"), (":scheme", "http"), (":path", "/")]);
+    let requests: Vec<u8> = (0..4_000).flat_map(|n| frame(frame::HEADERS, END_OF_REQUEST, 2 * n + 1, &head)).collect();
+    connection.receive(&requests);
+    let receive_in_next_turn = |connection: &mut Http2Connection| {
+        (connection.turn_budget, connection.is_turn_over) = (TurnBudget::new(), false);
+        connection.receive(&[]);
+    };
+    while connection.has_unhandled_frames && !connection.send_buffer.is_full() {
+        receive_in_next_turn(&mut connection);
+    }
+    let queued = connection.send_buffer.queued_bytes().len();
+    assert!((MAX_QUEUED_BYTES..MAX_QUEUED_BYTES + 2_048).contains(&queued), "{queued} bytes");
+    let newest_stream = connection.newest_stream;
+    receive_in_next_turn(&mut connection);
+    assert_eq!((connection.newest_stream, connection.has_unhandled_frames), (newest_stream, true));
+}
+
+#[test]
+fn one_ping_at_a_time_is_free_while_a_response_is_pending_and_only_then() {
+    for (mut connection, expected) in [(connection_with_responses(10), false), (opened_connection(), true)] {
+        for _ in 0..30_000 {
+            // Everything was sent.
+            connection.send_buffer = SendBuffer::default();
+            receive_all(&mut connection, &frame(frame::PING, 0, 0, b"12345678"));
+            if connection.shutdown == ShutdownState::Failed {
+                break;
+            }
+        }
+        let code = queued_errors(&connection).pop().map(|error| error.2);
+        let expected = expected.then_some(ErrorCode::EnhanceYourCalm as u32);
+        assert_eq!(code, expected);
+    }
 }
