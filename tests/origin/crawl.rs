@@ -509,6 +509,111 @@ fn robots_are_left_aside_when_told_to() {
 }
 
 #[test]
+fn a_robots_file_that_cannot_be_read_ends_the_crawl_and_one_elsewhere_on_the_site_is_obeyed() {
+    let server = TestServer::start(|target, _| match target {
+        // A coding that was not requested is an error that is not retried.
+        "/robots.txt" => TestResponse(200, "Content-Encoding: br".to_owned(), b"x".to_vec()),
+        _ => html("x"),
+    });
+    let dir = temporary_folder();
+    let result = crawl(&crawl_source(&server.url("/")), None, &dir.path().join("a"), &JobContext::default());
+    assert!(matches!(&result, Err(CrawlError::Fetch { url, .. }) if url.path() == "/robots.txt"), "{result:?}");
+    assert_eq!(server.targets(), ["/robots.txt"], "nothing is requested that it may forbid");
+    // RFC 9309, 2.3.1.2: the rules behind a redirect apply.
+    let server = TestServer::start(|target, _| match target {
+        "/robots.txt" => redirect(301, "/rules/one"),
+        "/rules/one" => redirect(302, "/rules/two.txt"),
+        "/rules/two.txt" => with_type("text/plain", "User-agent: *\nDisallow: /secret"),
+        "/" => html("<a href=/secret>no</a><a href=/open>yes</a>"),
+        "/open" | "/secret" => html("x"),
+        _ => not_found(),
+    });
+    let result = crawl_into(&server.url("/"), &dir.path().join("b"));
+    let targets = server.targets();
+    assert!(targets.contains(&"/open".to_owned()) && !targets.contains(&"/secret".to_owned()), "{targets:?}");
+    assert!(result.warnings.contains(&"robots.txt disallows /secret; / links to it".to_owned()), "{result:?}");
+}
+
+#[test]
+fn a_site_that_answers_every_address_with_a_page_has_only_the_pages_that_it_links_to_and_no_404_page() {
+    let server = TestServer::start(|_, _| html("x"));
+    let dir = temporary_folder();
+    let result = crawl_into(&server.url("/"), dir.path());
+    let files: Vec<String> = read_tree(dir.path()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(files, ["index.html"]);
+    assert_eq!((result.pages, result.assets), (1, 0));
+    assert!(result.warnings.iter().any(|line| line.starts_with("the site has no 404 page")), "{result:?}");
+}
+
+#[test]
+fn a_site_of_exactly_as_many_files_as_allowed_is_copied_and_one_more_is_too_many() {
+    let server = TestServer::start(|target, _| match target {
+        "/" => html("<a href=/1>1</a><a href=/2>2</a><form action=/submit><button formaction=/submit-also></form>"),
+        "/1" | "/2" => html(target),
+        _ => TestResponse(404, String::new(), Vec::new()),
+    });
+    let dir = temporary_folder();
+    for (max_files, folder) in [(3, "a"), (2, "b")] {
+        let source = CrawlSource { max_files, ..crawl_source(&server.url("/")) };
+        let result = crawl(&source, None, &dir.path().join(folder), &JobContext::default());
+        match result {
+            Ok(result) => assert_eq!((max_files, result.pages), (3, 3)),
+            Err(CrawlError::TooMany { max_files: allowed, .. }) => assert_eq!((max_files, allowed), (2, 2)),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let targets = server.targets();
+    assert!(targets.iter().all(|target| !target.contains("submit")), "no form is submitted: {targets:?}");
+}
+
+#[test]
+fn a_crawl_sends_only_as_many_requests_at_a_time_as_it_may() {
+    const ALLOWED: usize = 3;
+    // Of the requests for linked addresses: those that have begun, those under way, and the most of these at a time.
+    let counts = Arc::new(Mutex::new((0, 0, 0)));
+    let counted = Arc::clone(&counts);
+    let server = TestServer::start(move |target, _| {
+        if target == "/" {
+            return html((0..20).map(|n| format!("<a href=/link{n}>{n}</a>")).collect::<Vec<_>>().concat());
+        }
+        if target.starts_with("/link") {
+            let mut counts = counted.lock().expect("counts");
+            (counts.0, counts.1) = (counts.0 + 1, counts.1 + 1);
+            counts.2 = counts.2.max(counts.1);
+            drop(counts);
+            // The first requests wait for one more than is allowed. It does not come, so they wait for a moment only.
+            let deadline = Instant::now() + Duration::from_millis(300);
+            while counted.lock().expect("counts").0 <= ALLOWED && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            counted.lock().expect("counts").1 -= 1;
+        }
+        TestResponse(404, String::new(), Vec::new())
+    });
+    let dir = temporary_folder();
+    let source = CrawlSource { max_concurrent_requests: ALLOWED, ..crawl_source(&server.url("/")) };
+    crawl(&source, None, dir.path(), &JobContext::default()).expect("a copy");
+    let (begun, under_way, most) = *counts.lock().expect("counts");
+    assert_eq!((begun, under_way), (20, 0));
+    assert!(most <= ALLOWED, "{most}");
+}
+
+#[test]
+fn a_download_that_a_requested_page_links_to_comes_with_it() {
+    let server = TestServer::start(|target, _| match target {
+        "/a" => html("<a href=/manual.pdf>manual</a><a href=/b>b</a>"),
+        "/b" => html("b"),
+        "/manual.pdf" => with_type("application/pdf", "%PDF"),
+        _ => TestResponse(404, String::new(), Vec::new()),
+    });
+    let dir = temporary_folder();
+    let paths = ["/a".to_owned()];
+    crawl(&crawl_source(&server.url("/")), Some(&paths), dir.path(), &JobContext::default()).expect("a copy");
+    let files: Vec<String> = read_tree(dir.path()).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(files, ["a.html", "manual.pdf"]);
+}
+
+#[test]
 fn an_endless_calendar_ends_at_the_limit() {
     let server = TestServer::start(|target, _| {
         let day: u64 = target.trim_start_matches("/day/").parse().unwrap_or(0);

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use serde_json::{Value, json};
+use support::h2::Http2Client;
 use support::http::{self, PersistentConnection, Response, request};
 use support::{
     Daemon, ReservedPort, docwharf, run_docwharf, run_to_end, sample_text, temporary_folder, until, write_site,
@@ -329,6 +330,7 @@ fn every_v1_route_demands_the_key() {
             let response = request(&origin.daemon.address, method, &target, &fields);
             assert_eq!(response.status, 401, "{method} {target} with {field:?}");
             assert_eq!(response.header("www-authenticate"), Some("Bearer"));
+            assert_eq!(response.header("connection"), Some("close"), "a body that is still being sent is not read");
             if method != "HEAD" {
                 error_message(&response);
             }
@@ -356,6 +358,9 @@ fn a_key_can_be_exchanged_and_taken_away_while_the_origin_runs() {
 fn what_is_asked_wrongly_is_refused_with_an_error_text() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let huge = format!("{{\"domain\":\"{DOMAIN}\",\"x\":\"{}\"}}", "x".repeat(64 * 1024));
+    let object = r#"{"domain":"other.example"}"#;
+    let exact = format!("{object}{}", " ".repeat(64 * 1024 - object.len()));
+    let longer = format!("{exact} ");
     for (body, status, message) in [
         ("", 400, "JSON object"),
         ("[1]", 400, "JSON object"),
@@ -367,6 +372,8 @@ fn what_is_asked_wrongly_is_refused_with_an_error_text() {
         (r#"{"domain":"other.example"}"#, 400, "other.example is not served here"),
         (r#"{"domain":"docs.example","paths":["guides"]}"#, 400, "begins with /"),
         (r#"{"domain":"docs.example","version":""}"#, 400, "version"),
+        (&exact, 400, "other.example is not served here"),
+        (&longer, 413, "65536 bytes"),
         (&huge, 413, "65536 bytes"),
     ] {
         let response = origin.send_request("POST", JOBS_PATH, Some(body));
@@ -428,6 +435,7 @@ fn a_link_works_without_the_bearer_and_expires() {
     });
     let expired = expired.unwrap();
     assert_eq!((expired.status, expired.header("content-type")), (403, Some("application/xml")));
+    assert_eq!(expired.header("cache-control"), Some("no-store"));
     assert_eq!(
         expired.text(),
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>AccessDenied</Code>\
@@ -518,7 +526,33 @@ fn a_bundle_answers_ranges_and_conditions() {
         let response = origin.get(&link, &[&condition]);
         assert_eq!((response.status, response.body.len(), response.header("etag")), (304, 0, Some(tag)), "{condition}");
     }
-    assert_eq!(origin.get(&link, &["If-Match: \"another\""]).status, 412);
+    for (condition, status, sent) in [
+        (&*format!("If-Modified-Since: {date}"), 304, 0),
+        ("If-Modified-Since: Thu, 01 Jan 2015 00:00:00 GMT", 200, len),
+        (&format!("If-Unmodified-Since: {date}"), 200, len),
+        ("If-Unmodified-Since: Thu, 01 Jan 2015 00:00:00 GMT", 412, 0),
+        ("If-Match: \"another\"", 412, 0),
+        (&format!("If-Match: {tag}"), 200, len),
+        ("Range: bytes=0-9", 206, 10),
+        (&format!("Range: bytes={len}-"), 416, 0),
+    ] {
+        let response = origin.get(&link, &[condition]);
+        assert_eq!((response.status, response.body.len()), (status, sent), "{condition}");
+        assert_eq!(response.header("etag"), Some(tag), "{condition}");
+        // The link expires, and a copy in a shared cache would not.
+        let fields = ["cache-control", "x-content-type-options"].map(|name| response.header(name));
+        assert_eq!(fields, [Some("private, no-cache"), Some("nosniff")], "{condition}");
+    }
+    // HTTP/2 has the same responses.
+    let mut client = Http2Client::open(&origin.daemon.address);
+    for (method, range, status, sent) in
+        [("GET", "bytes=0-", 206, &bytes[..]), ("GET", "bytes=100-299", 206, &bytes[100..300]), ("HEAD", "x", 200, b"")]
+    {
+        let stream = client.request(method, &link, &[("range", range)]);
+        let response = client.response(stream);
+        assert!((response.status, &response.body[..]) == (status, sent), "{method} {range}: {}", response.status);
+        assert_eq!((response.header("etag"), response.header("accept-ranges")), (Some(tag), Some("bytes")));
+    }
 }
 
 #[test]
@@ -547,6 +581,11 @@ fn an_archive_is_handed_out_as_it_is_and_a_bad_one_is_not() {
     let link = origin.link(&id);
     assert_eq!(origin.job(&id)["pageCount"], 3);
     assert!(link.contains("/bundle.zip?"), "{link}");
+    // Some pages of an archive are unpacked and packed again.
+    let body = json!({ "domain": DOMAIN, "paths": ["/guides/start"] }).to_string();
+    let part = json_body(&origin.send_request("POST", JOBS_PATH, Some(&body)));
+    let part = origin.wait_for_job(part["jobId"].as_str().unwrap());
+    assert_eq!((&part["status"], &part["pageCount"]), (&json!("completed"), &json!(2)), "the page and the 404 page");
     // The verified copy is served, even if the original changes.
     std::fs::write(origin.site(), "<html>not an archive").unwrap();
     let response = origin.get(&link, &[]);
@@ -587,6 +626,9 @@ fn the_sitemap_changes_with_any_file() {
         let tag = format!("If-None-Match: {}", last.header("etag").unwrap());
         let unchanged = origin.get(target, &[&tag]);
         assert_eq!((unchanged.status, unchanged.body.len(), unchanged.header("etag")), (304, 0, last.header("etag")));
+        for response in [&last, &unchanged] {
+            assert_eq!(response.header("cache-control"), Some("no-cache"), "a probe has to ask each time");
+        }
         change(n);
         let next = origin.get(target, &[&tag, "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT"]);
         assert_eq!(next.status, 200, "change {n}");
@@ -600,6 +642,9 @@ fn the_sitemap_changes_with_any_file() {
     {
         assert_eq!(origin.get(target, &[date]).status, 200, "{date}");
     }
+    let failed = origin.get(target, &["If-Match: \"another\""]);
+    assert_eq!((failed.status, failed.header("etag")), (412, last.header("etag")));
+    assert!(error_message(&failed).contains("If-Match"), "{}", failed.text());
     let head = request(&origin.daemon.address, "HEAD", target, &[]);
     assert_eq!((head.header("etag"), head.body.len()), (last.header("etag"), 0));
     for unknown in ["/sites/other.example/sitemap.xml", "/sites/%2e%2e/sitemap.xml", "/sites/docs.example/robots.txt"] {

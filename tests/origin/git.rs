@@ -216,6 +216,14 @@ fn a_missing_branch_is_told_from_a_missing_repository() {
     let git = git_source(fixture.dir.path().join("absent").to_str().unwrap(), None, None);
     let absent = build_site(&git, "main", &fixture.space(), &context).unwrap_err();
     assert!(matches!(absent, GitError::Git { .. }) && absent.to_string().contains("absent"), "{absent}");
+    // A repository without any branch is being set up again: it misses all of them, and not this one.
+    let empty = fixture.dir.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    assert!(Command::new("git").args(["init", "--quiet"]).current_dir(&empty).status().unwrap().success());
+    let git_of_empty = git_source(empty.to_str().unwrap(), None, None);
+    let error = build_site(&git_of_empty, "main", &fixture.space(), &context).unwrap_err();
+    assert!(matches!(error, GitError::Git { doing: "fetch from", .. }), "{error}");
+    assert!(list_branches(&git_of_empty, &context).unwrap().is_empty());
     assert!(list_branches(&git, &context).is_err());
 }
 
@@ -309,6 +317,9 @@ fn a_build_that_fails_is_told_with_its_last_lines() {
         let error = error_message(result);
         assert!(error.contains("exit code 3") && error.contains("one | bad: page.md"), "{error}");
         assert!(log.contains("\none\nbad: page.md\nthe build ended after"), "{log}");
+        let many_lines = fixture.source("for n in 1 2 3 4 5 6; do echo line $n; done; exit 3");
+        let error = error_message(build_in(&fixture, &many_lines, sandbox).0);
+        assert!(error.ends_with("its last output: line 3 | line 4 | line 5 | line 6"), "{error}");
         let (result, log) = build_in(&fixture, &fixture.source("no-such-tool --x"), sandbox);
         assert!(error_message(result).contains("exit code 127") && log.contains("tools outside /usr"), "{log}");
     }
@@ -397,6 +408,10 @@ fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
         let (result, log) = build_in(&fixture, &git, sandbox);
         assert!(matches!(result, Err(GitError::Size { .. })), "{sandbox}: {result:?}: {log}");
     }
+    // The number of empty files is limited, too.
+    let many = fixture.source("mkdir out; n=0; while [ $n -lt 6000 ]; do : > out/$n; n=$((n+1)); done");
+    let (result, log) = build_in(&fixture, &GitSource { max_bytes: 2 * MIB, ..many }, Sandbox::None);
+    assert!(matches!(result, Err(GitError::Size { .. })), "{result:?}: {log}");
     let large = RepositoryFixture::with(&[("large.txt", &"large".repeat(1_000_000))]);
     let cloned =
         build_site(&GitSource { max_bytes: MIB, ..large.source("") }, "main", &large.space(), &JobContext::default());
@@ -607,13 +622,18 @@ fn tools_outside_the_system_are_found_where_they_are_named() {
     fs::write(tools.join("press"), "#!/bin/sh\nmkdir out && cp page.md out/; touch \"$(dirname \"$0\")/x\" || :\n")
         .unwrap();
     fs::set_permissions(tools.join("press"), fs::Permissions::from_mode(0o755)).unwrap();
+    // A tool comes before a program of the system with its name.
+    fs::write(tools.join("uname"), "#!/bin/sh\necho of the tools\n").unwrap();
+    fs::set_permissions(tools.join("uname"), fs::Permissions::from_mode(0o755)).unwrap();
     for sandbox in usable_sandboxes() {
         // Only bubblewrap shows a world-writable folder read-only.
         let mode = if sandbox == Sandbox::Bubblewrap { 0o777 } else { 0o755 };
         fs::set_permissions(&tools, fs::Permissions::from_mode(mode)).unwrap();
-        let git = GitSource { tools: vec![tools.clone()], ..fixture.source("press") };
+        let git = GitSource { tools: vec![tools.clone()], ..fixture.source("press && uname > out/uname") };
         let (result, log) = build_in(&fixture, &git, sandbox);
-        assert!(result.unwrap_or_else(|error| panic!("{error}: {log}")).site.join("page.md").exists());
+        let site = result.unwrap_or_else(|error| panic!("{error}: {log}")).site;
+        assert!(site.join("page.md").exists());
+        assert_eq!(fs::read_to_string(site.join("uname")).unwrap(), "of the tools\n", "{sandbox}");
         assert_eq!(tools.join("x").exists(), sandbox == Sandbox::None, "{sandbox}: {log}");
         let (result, _) = build_in(&fixture, &fixture.source("press"), sandbox);
         assert!(matches!(result, Err(GitError::Build { .. })));

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use support::h2::Http2Client;
 use support::host::Host;
 use support::http::{get, request};
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, commit, error_message, git, json_body, repository};
@@ -112,6 +113,45 @@ fn what_a_project_may_not_do_is_403() {
     let response = origin.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
     assert_eq!(response.status, 403);
     assert!(error_message(&response).contains("previews"), "{}", response.text());
+}
+
+#[test]
+fn a_project_whose_folder_is_missing_keeps_nothing_from_starting_and_is_exported_once_it_is_there() {
+    let mut origin = TestOrigin::new(TWO_ORGANIZATIONS);
+    write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
+    origin.start();
+    assert!(origin.log().contains("its exports fail until the folder or archive exists"), "{}", origin.log());
+    let failed = origin.wait_for_job(&origin.export(&json!({})));
+    assert_eq!(failed["status"], "failed", "{failed}");
+    write_site(&origin.path("site"), &[("index.html", "<p>acme")]);
+    assert_eq!(origin.wait_for_job(&origin.export(&json!({})))["status"], "completed");
+}
+
+#[test]
+fn a_start_removes_the_bundles_beyond_a_smaller_number() {
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    let jobs = [(); 3].map(|()| {
+        let job = origin.export(&json!({}));
+        assert_eq!(origin.wait_for_job(&job)["status"], "completed");
+        job
+    });
+    origin.kill();
+    let database = rusqlite::Connection::open(origin.path("state/origin.db")).unwrap();
+    database.execute("UPDATE jobs SET updated = 1", []).unwrap();
+    drop(database);
+    origin.write("[server]\nlisten = [\"127.0.0.1:0\"]\n", &format!("[exports]\nkeep = 1\n{FOLDER_PROJECT}"));
+    origin.start();
+    let newest = format!("{}.tar.gz", jobs[2]);
+    until("only the newest bundle is there", || {
+        let names = std::fs::read_dir(origin.path("state/bundles")).unwrap();
+        names.map(|entry| entry.unwrap().file_name().into_string().unwrap()).eq([newest.clone()])
+    });
+    let job = json_body(&origin.get(&format!("{JOBS_PATH}/{}", jobs[2])));
+    assert_eq!(job["updatedAt"], "1970-01-01T00:00:00Z", "{job}");
+    assert!(job["createdAt"].as_str().unwrap() > "2000", "{job}");
+    let statuses = jobs.map(|job| origin.get(&format!("{JOBS_PATH}/{job}")).status);
+    assert_eq!(statuses, [404, 404, 200]);
 }
 
 /// An operator may have put a backup there.
@@ -314,7 +354,7 @@ fn an_organization_has_a_hundred_questions_an_hour_and_is_told_when_to_come_back
     let response = origin.get("/v1/analytics/docs/searches");
     assert_eq!(response.status, 429);
     let wait: u64 = response.header("retry-after").unwrap().parse().unwrap();
-    assert!((1..=3600).contains(&wait), "{wait}");
+    assert!((1800..=3600).contains(&wait), "{wait}: an hour after the first of them");
     assert_eq!(
         origin.send_request(&umbrella, "GET", "/v1/analytics/secrets/searches", None).status,
         200,
@@ -477,13 +517,33 @@ fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
         let text = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
         support::http::parse(&support::http::send_bytes(origin.address(), text.as_bytes()), false)
     };
-    assert_eq!(get_from_host(&format!("main.preview.acme.example:{port}"), "/").text(), "<p>home");
+    let with_port = format!("main.preview.acme.example:{port}");
+    for host in ["MAIN.Preview.acme.example", "main.preview.acme.example.", &with_port] {
+        assert_eq!(get_from_host(host, "/").text(), "<p>home", "{host}");
+    }
     assert_eq!(
         get_from_host("MAIN.preview.acme.example", "/v1/static-export/jobs").status,
         404,
         "the API is not reachable at the host of a preview"
     );
-    assert_eq!(get_from_host("other.preview.acme.example", "/").status, 404);
+    for host in ["other.preview.acme.example", "a.main.preview.acme.example"] {
+        for target in ["/", "/openapi.json"] {
+            assert_eq!(get_from_host(host, target).status, 404, "{host} {target}");
+        }
+    }
+    assert_eq!(get_from_host("mainpreview.acme.example", "/openapi.json").status, 200, "it is not below that host");
+    // HTTP/2 has the host in `:authority`.
+    let mut client = Http2Client::open(origin.address());
+    for (authority, target, status) in [
+        (&*with_port, "/", 200),
+        ("other.preview.acme.example", "/openapi.json", 404),
+        ("main.preview.acme.example", "/openapi.json", 404),
+        ("preview.acme.example", "/openapi.json", 200),
+    ] {
+        let fields = [(":method", "GET"), (":scheme", "http"), (":authority", authority), (":path", target)];
+        let stream = client.send_fields(&fields);
+        assert_eq!(client.response(stream).status, status, "{authority} {target}");
+    }
     assert_eq!(get_from_host("preview.acme.example", "/openapi.json").status, 200);
 }
 
@@ -509,6 +569,51 @@ fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() 
 }
 
 #[test]
+fn previews_that_are_not_enabled_any_more_are_neither_built_nor_served() {
+    let mut origin = TestOrigin::new(GIT_PROJECT);
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
+    let (id, _) = deploy(&origin, "main");
+    assert_eq!(wait_for_deployment(&origin, &id)["status"], "success");
+    assert_eq!(get(origin.address(), "/preview/docs/main/").text(), "<p>home");
+    origin.kill();
+    let disabled = GIT_PROJECT.replace("git =", "previews = false\ngit =");
+    origin.write("[server]\nlisten = [\"127.0.0.1:0\"]\n", &disabled);
+    origin.start();
+    let missing = get(origin.address(), "/preview/docs/main/");
+    assert_eq!((missing.status, missing.header("content-type")), (404, Some("text/plain; charset=utf-8")));
+    assert_eq!((missing.header("cache-control"), missing.header("x-robots-tag")), (Some("no-store"), Some("noindex")));
+    let response = origin.post("/v1/project/preview/docs", &json!({ "branch": "main" }));
+    assert_eq!(response.status, 403);
+    assert!(error_message(&response).contains("previews = true"), "{}", response.text());
+}
+
+#[test]
+fn a_preview_is_compared_with_the_newest_export_of_the_whole_site() {
+    let mut origin = TestOrigin::new(GIT_PROJECT);
+    let repo = origin.path("repo");
+    repository(&repo, &[("index.html", "<p>home"), ("guide.html", "<p>guide")]);
+    git(&repo, &["checkout", "-q", "-b", "b"]);
+    let broken = [("index.html", "<a href=\"/gone\">gone</a>")];
+    commit(&repo, &broken, "a broken link");
+    origin.start();
+    let summary_of_preview = || {
+        let (id, _) = deploy(&origin, "b");
+        let deployment = wait_for_deployment(&origin, &id);
+        deployment["summary"].as_str().unwrap_or_else(|| panic!("{deployment}")).to_owned()
+    };
+    origin.wait_for_job(&origin.export(&json!({})));
+    let expected = "2 pages; 1 broken link, 1 of them new against production: /index.html -> /gone";
+    assert_eq!(summary_of_preview(), expected);
+    git(&repo, &["checkout", "-q", "main"]);
+    commit(&repo, &broken, "the same link in production");
+    origin.wait_for_job(&origin.export(&json!({})));
+    let part = origin.bundle(&origin.export(&json!({ "paths": ["/guide"] })));
+    assert_eq!(origin.files(&part), ["guide.html"]);
+    assert_eq!(summary_of_preview(), "2 pages; 1 broken link, none of them new against production");
+}
+
+#[test]
 fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_branch_can_be_deployed_again() {
     let mut origin = TestOrigin::new(
         &GIT_PROJECT
@@ -529,6 +634,35 @@ fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_br
     commit(&repo, &[("done", "")], "done");
     let (id, _) = deploy(&origin, "main");
     assert_eq!(wait_for_deployment(&origin, &id)["status"], "success");
+}
+
+#[test]
+fn the_sitemap_of_a_branch_that_is_not_there_is_503_and_only_the_log_has_the_reason() {
+    let mut origin = TestOrigin::new(&GIT_PROJECT.replace("git =", "branch = \"absent\"\ngit ="));
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
+    let response = get(origin.address(), "/sites/docs.acme.example/sitemap.xml");
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("5")), "{}", response.text());
+    assert!(error_message(&response).ends_with("the log of the origin has the reason"), "{}", response.text());
+    assert!(origin.log().contains("or has no such branch"), "{}", origin.log());
+}
+
+#[test]
+fn an_export_that_a_stop_has_cancelled_says_after_the_next_start_that_the_origin_was_stopped() {
+    let build = "build = \"while :; do sleep 0.1; done\"\nallowUntrusted = true\ngit =";
+    let mut origin = TestOrigin::new(&GIT_PROJECT.replace("git =", build));
+    repository(&origin.path("repo"), &[("index.html", "<p>home")]);
+    origin.start();
+    let job = origin.export(&json!({}));
+    until("the site is being built", || origin.path(&format!("state/work/{job}/checkout/home")).exists());
+    let mut daemon = origin.daemon.take().unwrap();
+    daemon.signal("TERM");
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(20)), Some(0));
+    origin.start();
+    let ended = origin.wait_for_job(&job);
+    let expected = "the origin was stopped while the bundle was made; start another job";
+    assert_eq!((&ended["status"], &ended["error"]), (&json!("failed"), &json!(expected)));
+    assert_eq!(std::fs::read_dir(origin.path("state/work")).unwrap().count(), 0);
 }
 
 #[test]
@@ -624,7 +758,11 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
     let admin = log.split("health and metrics are at http://").nth(1).and_then(|rest| rest.split('/').next()).unwrap();
     assert_eq!((get(admin, "/livez").status, get(admin, "/readyz").status), (200, 200));
     let metrics = get(admin, "/metrics").text();
-    assert!(metrics.contains("docwharf_origin_jobs{state=\"completed\"} 1"), "{metrics}");
+    for (state, count) in [("completed", 1), ("queued", 0), ("running", 0), ("failed", 0)] {
+        let line = format!("docwharf_origin_jobs{{state=\"{state}\"}} {count}\n");
+        assert!(metrics.contains(&line), "{line}: {metrics}");
+    }
+    assert_eq!(get(admin, "/metrics").header("vary"), Some("Accept"), "the format depends on it");
     assert!(
         metrics.contains("docwharf_origin_requests_total{operation=\"startExport\",status=\"2xx\"} 1"),
         "{metrics}"
@@ -633,11 +771,12 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
     assert_eq!(get(origin.address(), "/readyz").status, 200);
     assert_eq!(request(admin, "POST", "/livez", &[]).status, 405);
     // An origin that cannot store bundles is not ready, so a load balancer sends no requests to it.
-    let bundles = origin.path("state/bundles");
-    std::fs::rename(&bundles, origin.path("aside")).unwrap();
-    assert_eq!((get(admin, "/readyz").status, get(admin, "/livez").status), (503, 200));
-    std::fs::rename(origin.path("aside"), &bundles).unwrap();
-    assert_eq!(get(admin, "/readyz").status, 200);
+    for folder in ["state/bundles", "state/work"].map(|name| origin.path(name)) {
+        std::fs::rename(&folder, origin.path("aside")).unwrap();
+        assert_eq!((get(admin, "/readyz").status, get(admin, "/livez").status), (503, 200), "{}", folder.display());
+        std::fs::rename(origin.path("aside"), &folder).unwrap();
+        assert_eq!(get(admin, "/readyz").status, 200);
+    }
 }
 
 // Regression: an origin answered requests with two hosts or none.
@@ -649,6 +788,10 @@ fn a_request_without_a_host_or_with_two_is_refused() {
         let text = format!("GET /openapi.json HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
         let response = support::http::parse(&support::http::send_bytes(origin.address(), text.as_bytes()), false);
         assert_eq!(response.status, 400, "{hosts:?}");
+        let text = text.replace("/openapi.json", "/v1/analytics/docs/searches");
+        let response = support::http::parse(&support::http::send_bytes(origin.address(), text.as_bytes()), false);
+        assert_eq!(response.status, 400, "{hosts:?}");
+        assert_eq!(json_body(&response)["details"][0]["message"], error_message(&response), "{hosts:?}");
     }
 }
 
@@ -767,6 +910,16 @@ fn others_cannot_open_the_lock_of_an_origin_and_an_older_one_is_shut() {
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
     origin.start();
     assert_eq!(mode(&lock), 0o600);
+    // Builds that run as another user pass through these folders, and can list none of them.
+    for (name, expected) in [
+        ("state", 0o711),
+        ("state/bundles", 0o700),
+        ("state/work", 0o711),
+        ("state/previews", 0o711),
+        ("state/origin.db", 0o600),
+    ] {
+        assert_eq!(mode(&origin.path(name)), expected, "{name}");
+    }
     origin.kill();
     std::fs::set_permissions(&lock, PermissionsExt::from_mode(0o644)).unwrap();
     origin.start();

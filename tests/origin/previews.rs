@@ -355,7 +355,8 @@ fn a_branch_that_is_not_there_leaves_no_preview_and_one_that_cannot_be_is_refuse
     until("the preview is removed", || previews.find_by_host_label(&slug).is_none().then_some(()));
     assert_eq!(fixture.versions(), [""; 0]);
 
-    for invalid in ["", "a..b", "-x", "a b"] {
+    let too_long = "x".repeat(256);
+    for invalid in ["", "a..b", "-x", "a b", &too_long] {
         assert!(matches!(previews.deploy("p", invalid), Err(DeployError::BranchName(_))), "{invalid:?}");
     }
     assert!(matches!(previews.deploy("q", "main"), Err(DeployError::NoProject)));
@@ -641,4 +642,28 @@ fn below_a_path_addresses_are_those_of_the_prefix_and_pages_are_as_they_were_sea
         assert_eq!(fields["x-robots-tag"], "noindex", "{path}");
         assert_eq!(fields["cache-control"], "private, no-cache", "{path}: whatever the branch sets");
     }
+}
+
+#[test]
+fn previews_of_a_project_that_is_not_configured_are_kept_and_not_served() {
+    let (mut fixture, repository) = PreviewFixture::new();
+    repository.branch("b", &[("index.html", "one")]);
+    let (slug, deployment) = deploy_and_wait(&fixture.open(), "p", "b");
+    let version = fixture.dir.join("previews").join(&deployment.id);
+    for name in ["site.zip", "index"] {
+        let mode = fs::metadata(version.join(name)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o444, "{name}: nobody changes a sealed version by mistake");
+    }
+    let project = fixture.projects.remove(0);
+    let previews = fixture.open();
+    assert_eq!((previews.count(), previews.find_by_host_label(&slug)), (0, None));
+    assert!(previews.site("p", &slug).is_none());
+    drop(previews);
+    assert_eq!(fixture.versions(), [deployment.id.as_str()]);
+    // The project is configured again, for another organization.
+    fixture.projects.push(PreviewProject { organization: "another".to_owned(), ..project });
+    let previews = fixture.open();
+    assert_eq!((previews.count(), page(&previews, "p", &slug)), (1, "one".to_owned()));
+    let status = previews.status(&deployment.id).unwrap().unwrap();
+    assert_eq!(status.organization, "another", "the organization that owns the project sees its deployments");
 }

@@ -115,3 +115,43 @@ impl http_body::Body for ApiBody {
         SizeHint::with_exact(self.remaining())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use bytes::Buf;
+    use http_body::Body;
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    fn file_with(content: &[u8]) -> Arc<File> {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(content).unwrap();
+        Arc::new(file)
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_file_is_sent_in_pieces_and_its_remaining_length_is_always_known() {
+        let content: Vec<u8> = (0..700_000_u32).map(|n| (n / 251) as u8).collect();
+        let mut body = ApiBody::file_range(file_with(&content), 100, 600_100);
+        let mut received = Vec::new();
+        assert_eq!(body.size_hint().exact(), Some(600_000));
+        while let Some(frame) = body.frame().await {
+            let mut piece = frame.unwrap().into_data().unwrap_or_else(|_| panic!("a frame without data"));
+            assert!(piece.remaining() as u64 <= READ_CHUNK_BYTES);
+            received.extend_from_slice(&piece.copy_to_bytes(piece.remaining()));
+            assert_eq!(body.size_hint().exact(), Some(600_000 - received.len() as u64));
+        }
+        assert!(received == content[100..600_100] && body.is_end_stream());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_has_become_shorter_ends_its_download_with_an_error_and_nothing_after_it() {
+        let mut body = ApiBody::file_range(file_with(b"0123456789"), 0, 20);
+        let error = body.frame().await.expect("a result").map(drop).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+        assert!(body.frame().await.is_none());
+    }
+}

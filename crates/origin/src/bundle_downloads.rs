@@ -131,3 +131,20 @@ fn xml_error(status: StatusCode, code: &str, message: &str) -> Response<ApiBody>
     *response.body_mut() = ApiBody::Text(text.into());
     response
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bundle_has_the_media_type_of_its_archive() {
+        for (kind, expected) in [
+            ("zip", "application/zip"),
+            ("tar", "application/x-tar"),
+            ("tar.zst", "application/zstd"),
+            ("tar.gz", "application/gzip"),
+        ] {
+            assert_eq!(media_type(kind), expected, "{kind}");
+        }
+    }
+}

@@ -391,4 +391,51 @@ mod tests {
         let result = Database::open(&folder.path().join("origin.db"));
         assert!(matches!(result, Err(DatabaseError::NewerFormat { found: 99, .. })));
     }
+
+    /// Returns how a connection syncs commits, whether it enforces foreign keys, and the mode of its journal.
+    fn connection_settings(connection: &Connection) -> rusqlite::Result<(i64, i64, String)> {
+        let number = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let journal = connection.pragma_query_value(None, "journal_mode", |row| row.get::<_, String>(0))?;
+        Ok((number("synchronous")?, number("foreign_keys")?, journal))
+    }
+
+    #[test]
+    fn each_commit_is_synced_and_only_the_owner_can_read_the_files() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, db) = database();
+        // 2 is FULL: the write-ahead log is synced with each commit.
+        let expected = (2, 1, "wal".to_owned());
+        assert_eq!(db.read(connection_settings).unwrap(), expected);
+        assert_eq!(db.write(|transaction| connection_settings(transaction)).unwrap(), expected);
+        for name in ["origin.db", "origin.db-wal"] {
+            let mode = std::fs::metadata(folder.path().join(name)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o7777, 0o600, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_database_of_the_first_format_has_the_use_of_each_project_once_it_is_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("origin.db");
+        let connection = Connection::open(&path).unwrap();
+        connection.execute_batch(MIGRATIONS[0]).unwrap();
+        let rows = "INSERT INTO batches (project, id, received, events, searches) VALUES ('docs', 'b', 1, 2, 2);
+            INSERT INTO searches (project, time, batch, place, query, page, count, clicks)
+                VALUES ('docs', 1, 1, 0, 'moat', '/x', 1, 1), ('docs', 1, 1, 1, 'tide', NULL, 1, 0);
+            PRAGMA user_version = 1";
+        connection.execute_batch(rows).unwrap();
+        drop(connection);
+        let db = Database::open(&path).unwrap();
+        let usage: (String, i64, i64) = db
+            .read(|connection| {
+                connection.query_row("SELECT project, rows, bytes FROM usage", [], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+            })
+            .unwrap();
+        assert_eq!(usage, ("docs".to_owned(), 3, 90 + 50 + 48));
+        let version =
+            db.read(|connection| connection.pragma_query_value(None, "user_version", |row| row.get::<_, u32>(0)));
+        assert_eq!(version.unwrap(), MIGRATIONS.len() as u32);
+    }
 }

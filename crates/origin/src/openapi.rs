@@ -206,6 +206,15 @@ mod tests {
         for route in &ROUTES {
             let operation = &document["paths"][route.path][route.method.as_str().to_ascii_lowercase()];
             assert_eq!(operation["operationId"], route.id);
+            let (is_post, responses) = (route.method == Method::POST, &operation["responses"]);
+            for (status, is_expected) in
+                [("401", true), ("500", true), ("503", true), ("408", is_post), ("413", is_post)]
+            {
+                assert_eq!(responses[status].is_object(), is_expected, "{} {status}", route.id);
+            }
+            let is_analytics = route.path.starts_with("/v1/analytics/");
+            let error = if is_analytics { "#/components/schemas/AnalyticsError" } else { "#/components/schemas/Error" };
+            assert_eq!(responses["401"]["content"]["application/json"]["schema"]["$ref"], error, "{}", route.id);
         }
         let text = document.to_string();
         for (position, _) in text.match_indices("#/components/schemas/") {

@@ -375,3 +375,123 @@ fn check_readable(path: &Path) -> io::Result<()> {
         Err(io::Error::other("it is neither a file nor a folder"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use http::Request;
+    use http::header::HOST;
+
+    use docwharf_base::model::limits::BundleLimits;
+    use docwharf_serve::peer::Peer;
+
+    use super::*;
+    use crate::previews::StartedDeployment;
+    use crate::shares::LimitReached;
+
+    /// Opens an origin with a temporary state and without organizations.
+    fn server(change: impl FnOnce(&mut OriginSettings)) -> Arc<OriginServer> {
+        let mut settings = OriginSettings::new(SealOptions::new(BundleLimits::default()));
+        change(&mut settings);
+        OriginServer::new(settings).unwrap()
+    }
+
+    /// Returns the head of a request for this target with these `Host` fields.
+    fn request_head(target: &str, hosts: &[&str], is_encrypted: bool) -> http::request::Parts {
+        let mut request = Request::new(());
+        *request.uri_mut() = target.parse().unwrap();
+        for host in hosts {
+            request.headers_mut().append(HOST, host.parse().unwrap());
+        }
+        request.extensions_mut().insert(Peer { address: "127.0.0.1:9".parse().unwrap(), is_encrypted });
+        request.into_parts().0
+    }
+
+    #[test]
+    fn links_begin_with_the_public_url_or_with_the_scheme_and_host_of_the_request() {
+        let plain = server(|_| {});
+        let public = server(|settings| settings.public_url = PublicUrl::parse("https://origin.example/api/").ok());
+        for (target, hosts, is_encrypted, expected) in [
+            ("/", &["docs.example:8080"][..], false, Some("http://docs.example:8080")),
+            ("/", &["docs.example"], true, Some("https://docs.example")),
+            // HTTP/2 has the host in the target.
+            ("https://docs.example:8443/", &[], true, Some("https://docs.example:8443")),
+            ("http://other.example/", &["docs.example"], false, Some("http://docs.example")),
+            ("/", &[], false, None),
+            ("/", &["a", "a"], false, None),
+            ("/", &["a b"], false, None),
+        ] {
+            let head = request_head(target, hosts, is_encrypted);
+            assert_eq!(plain.link_base_url(&head).as_deref(), expected, "{target} {hosts:?}");
+            assert_eq!(public.link_base_url(&head).as_deref(), Some("https://origin.example/api"));
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_preview_has_the_scheme_and_port_of_the_request_and_no_path_of_its_host() {
+        let started = StartedDeployment { status_id: "x".to_owned(), slug: "b".to_owned() };
+        let on_host = server(|settings| settings.previews.host = Domain::parse("preview.example").ok());
+        let below_path = server(|_| {});
+        for (base, host_url, path_url) in [
+            ("http://origin.example:8090", "http://b.preview.example:8090/", "http://origin.example:8090/preview/p/b/"),
+            ("https://origin.example/api", "https://b.preview.example/", "https://origin.example/api/preview/p/b/"),
+            ("https://[::1]", "https://b.preview.example/", "https://[::1]/preview/p/b/"),
+            ("https://[::1]:8443", "https://b.preview.example:8443/", "https://[::1]:8443/preview/p/b/"),
+        ] {
+            assert_eq!(on_host.preview_url(base, "p", &started), host_url);
+            assert_eq!(below_path.preview_url(base, "p", &started), path_url);
+        }
+    }
+
+    #[test]
+    fn a_link_lives_for_a_second_at_least_and_for_a_week_at_most() {
+        let hour = Duration::from_hours(1);
+        for (configured, expected) in [
+            (Duration::ZERO, MIN_LINK_LIFETIME),
+            (hour, hour),
+            (Duration::from_hours(24 * 7), MAX_LINK_LIFETIME),
+            (Duration::from_hours(24 * 30), MAX_LINK_LIFETIME),
+        ] {
+            assert_eq!(server(|settings| settings.link_lifetime = configured).link_lifetime, expected);
+        }
+    }
+
+    #[test]
+    fn a_query_leaves_out_the_searches_of_a_day_or_of_half_of_a_shorter_retention() {
+        for (retention_hours, counted_hours) in [(2, 1), (48, 24), (240, 216)] {
+            let origin = server(|settings| settings.search_retention = Duration::from_hours(retention_hours));
+            let before = now_unix_millis();
+            let oldest = origin.oldest_searches();
+            let counted = counted_hours * 3_600_000;
+            assert!((before - counted..=now_unix_millis() - counted).contains(&oldest), "{retention_hours} h");
+        }
+    }
+
+    #[test]
+    fn the_folder_of_an_origin_can_be_passed_through_but_not_listed_by_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("state");
+        let lock = lock_folder(&folder).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o711);
+        let second = lock_folder(&folder).map(drop);
+        assert!(matches!(second, Err(OriginError::Locked(locked)) if locked == folder));
+        drop(lock);
+        assert!(lock_folder(&folder).is_ok());
+    }
+
+    #[test]
+    fn batches_and_queries_have_a_limit_for_each_organization_and_one_for_all() {
+        let origin = server(|_| {});
+        for (pool, own, total) in
+            [(&origin.running_queries, 2, 4), (&origin.waiting_queries, 16, 64), (&origin.ingests, 32, 64)]
+        {
+            let mut shares = vec![pool.acquire("0", own).unwrap()];
+            assert_eq!(pool.acquire("0", 1).unwrap_err(), LimitReached::Organization);
+            shares.extend((1..total / own).map(|n| pool.acquire(&n.to_string(), own).unwrap()));
+            assert_eq!(pool.acquire("x", 1).unwrap_err(), LimitReached::Total);
+            assert_eq!(pool.in_use(), total);
+            drop(shares);
+        }
+    }
+}

@@ -363,6 +363,7 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         assert_eq!(pool.acquire("a", 11).unwrap_err(), LimitReached::Organization);
         assert_eq!(pool.acquire("a", 0).unwrap().amount(), 0);
+        assert_eq!(pool.refusals(), 4, "each refusal is counted");
     }
 
     #[test]
@@ -370,6 +371,8 @@ mod tests {
         let pool = ResourcePool::new(1, 1, 0);
         let share = pool.acquire("a", 1).unwrap();
         assert_eq!(pool.acquire_within("b", 1, Duration::from_millis(1)).unwrap_err(), LimitReached::Total);
+        assert!(pool.acquire_from_queue("b").is_none());
+        assert_eq!(pool.refusals(), 1, "a job that keeps waiting is not refused");
         std::thread::scope(|scope| {
             let waiting =
                 scope.spawn(|| pool.acquire_within("b", 1, Duration::from_mins(1)).map(|share| share.amount()));

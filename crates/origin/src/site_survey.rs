@@ -166,4 +166,21 @@ mod tests {
         assert!(text.contains("/x</loc><lastmod>1970-01-01T00:00:03.000000005Z</lastmod>"), "{text}");
         assert_eq!(text.matches("<url>").count(), 2, "{text}");
     }
+
+    #[test]
+    fn a_folder_without_a_page_has_an_empty_sitemap_and_an_archive_one_with_its_root() {
+        let (dir, limits) = (tempfile::tempdir().unwrap(), BundleLimits::default());
+        let (folder, archive) = (dir.path().join("site"), dir.path().join("site.zip"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("a.css"), "a{}").unwrap();
+        std::fs::write(&archive, "12345").unwrap();
+        let domain = Domain::parse("docs.example").unwrap();
+        for (path, bytes, addresses) in [(&folder, 3, 0), (&archive, 5, 1)] {
+            let survey = SiteSurvey::read(path, &limits).unwrap();
+            let text = survey.to_sitemap(&domain);
+            assert_eq!((survey.bytes, text.matches("<loc>https://docs.example/</loc>").count()), (bytes, addresses));
+            assert_eq!(text.matches("<url>").count(), addresses, "{text}");
+            assert!(text.contains(&survey.digest.to_hex()), "{text}");
+        }
+    }
 }

@@ -154,4 +154,31 @@ mod tests {
         }
         assert_eq!(computations.load(Ordering::SeqCst), 2);
     }
+
+    #[tokio::test]
+    async fn the_head_of_a_branch_is_read_again_only_once_the_known_one_is_a_few_seconds_old() {
+        let dir = tempfile::tempdir().unwrap();
+        let git = GitSource {
+            repository: dir.path().join("absent").display().to_string(),
+            branch: "main".to_owned(),
+            build: None,
+            output: None,
+            tools: Vec::new(),
+            allows_network: false,
+            allows_no_sandbox: false,
+            max_duration: Duration::from_mins(1),
+            max_bytes: 1 << 20,
+            max_memory_bytes: 1 << 30,
+            max_processes: 64,
+        };
+        let domain = Domain::parse("docs.example").unwrap();
+        let known_for = |age: Duration| {
+            let read_at = Instant::now().checked_sub(age).unwrap();
+            CachedBranchHead { latest: Arc::new(Mutex::new(Some((read_at, Some("head".to_owned()))))) }
+        };
+        let known = known_for(Duration::ZERO);
+        assert_eq!(known.look_up(&git, &domain).await, Ok(Some("head".to_owned())));
+        let too_old = known_for(BRANCH_HEAD_MAX_AGE);
+        assert_eq!(too_old.look_up(&git, &domain).await, Ok(None), "the repository is asked, and there is none");
+    }
 }

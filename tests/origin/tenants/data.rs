@@ -50,7 +50,13 @@ pub(super) fn metric(origin: &TestOrigin, name: &str, resource: &str) -> u64 {
 pub(super) fn assert_refused(response: &Response, key: &str) {
     assert_eq!(response.status, 429, "{}", response.text());
     assert!(error_message(response).contains(key), "{}", response.text());
-    assert!(response.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    assert!(retry_after_seconds(response) >= 1);
+}
+
+/// Returns the time after which the request of a refusal may be sent again.
+#[track_caller]
+fn retry_after_seconds(response: &Response) -> u64 {
+    response.header("retry-after").unwrap().parse().unwrap()
 }
 
 pub(super) fn batch(id: &str, events: &[Value]) -> Value {
@@ -146,6 +152,11 @@ fn a_budget_is_asked_before_the_body_is() {
     // The body of a request for a project of another organization is not read either.
     let response = send_head_only(&origin, &origin.key, UMBRELLA_SEARCHES_PATH, 60_000, true).response(false);
     assert_eq!(response.status, 404, "{}", response.text());
+    // A batch that declares more than the largest length is refused at once.
+    let response = send_head_only(&origin, &origin.key, SEARCHES_PATH, (8 << 20) + 1, false).response(false);
+    assert_eq!((response.status, response.header("connection")), (413, Some("close")), "{}", response.text());
+    assert_eq!(error_message(&response), "the body is longer than 8388608 bytes");
+    until("no share is held for it", || metric(&origin, "in_use", "bodyBytes") == 0);
 }
 
 /// Sends `count` requests without a body for these projects in turn, and asserts that no rate limit refuses one.
@@ -173,10 +184,10 @@ fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
     write_site(&origin.path("site"), &[("index.html", "<p>docs")]);
     write_site(&origin.path("other"), &[("index.html", "<p>api")]);
     origin.start();
-    for (method, prefix, suffix, limit, message) in [
-        ("GET", "/v1/analytics/", "/searches", 100, "100 analytics queries an hour"),
-        ("POST", "/v1/project/preview/", "", 5, "5 previews a minute"),
-        ("POST", "/v1/analytics/", "/searches", 10_000, "10,000 batches an hour"),
+    for (method, prefix, suffix, limit, message, wait_seconds) in [
+        ("GET", "/v1/analytics/", "/searches", 100, "100 analytics queries an hour", 1800..=3600_u64),
+        ("POST", "/v1/project/preview/", "", 5, "5 previews a minute", 1..=60),
+        ("POST", "/v1/analytics/", "/searches", 10_000, "10,000 batches an hour", 1800..=3600),
     ] {
         let send =
             |project: &str| origin.send_request(&origin.key, method, &format!("{prefix}{project}{suffix}"), None);
@@ -190,7 +201,9 @@ fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
             }
         });
         for project in ["docs", "api", "absent"] {
-            assert_refused(&send(project), message);
+            let response = send(project);
+            assert_refused(&response, message);
+            assert!(wait_seconds.contains(&retry_after_seconds(&response)), "{}", retry_after_seconds(&response));
         }
     }
 }
@@ -227,6 +240,9 @@ fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in(
         acme_connections.iter().filter(|connection| has_response(connection)).count() == SENT - WAITING
     });
     assert!(!has_response(&umbrella_connection), "the batch of umbrella waits like the accepted batches");
+    // A body counts until its batch is on disk, with 64 KiB at least.
+    let held_bytes = (WAITING as u64 + 1) * (64 << 10);
+    until("the bodies of all waiting batches are counted", || metric(&origin, "in_use", "bodyBytes") == held_bytes);
     database.execute_batch("ROLLBACK").unwrap();
     let (accepted, refused): (Vec<Response>, Vec<Response>) = acme_connections
         .iter_mut()
@@ -276,6 +292,9 @@ fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_
         assert_eq!(response.status, 200, "{limit}: {}", response.text());
         assert_eq!(json_body(&origin.get(SEARCHES_PATH))["totalSearches"], 30);
         assert_eq!(metric(&origin, "in_use", "rows"), 62, "30 searches and a batch of each organization");
+        assert_eq!(metric(&origin, "limit", "rows"), 40_000_000, "the limit of all organizations together");
+        let metrics = get(&origin.admin_address(), "/metrics").text();
+        assert!(metrics.contains("docwharf_origin_searches_total 60\n"), "a repeated batch counts once: {metrics}");
     }
 }
 
@@ -292,6 +311,46 @@ fn no_organization_takes_the_last_rows_of_all_and_an_import_has_the_same_bounds(
     assert!(failed.stderr.contains("limits.total.rows"), "{}", failed.stderr);
     let response = origin.send_request(&umbrella, "POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b1", &many(1000))));
     assert_eq!(response.status, 200, "{}", response.text());
+}
+
+#[test]
+fn no_organization_takes_the_last_links_and_the_last_searches_of_an_hour() {
+    let (origin, umbrella) = start_origin("[limits.total]\nlinks = 2\nevents = 1500\n");
+    let job = origin.export(&json!({}));
+    origin.wait_for_job(&job);
+    let request_link = || origin.send_request(&origin.key, "POST", &format!("{JOBS_PATH}/{job}/bundle"), None);
+    assert_eq!(request_link().status, 200);
+    let refused = request_link();
+    assert_refused(&refused, "limits.total.links");
+    assert!((1800..=3600).contains(&retry_after_seconds(&refused)), "an hour after the first link");
+    export_umbrella(&origin, &umbrella);
+    let many = |n: usize| search_events("moat", 60, 1).into_iter().cycle().take(n).collect::<Vec<Value>>();
+    assert_eq!(origin.post(SEARCHES_PATH, &batch("b1", &many(400))).status, 200);
+    let refused = origin.post(SEARCHES_PATH, &batch("b2", &many(400)));
+    assert_refused(&refused, "limits.total.events");
+    assert!((1800..=3600).contains(&retry_after_seconds(&refused)), "an hour after the first searches");
+    let response = origin.send_request(&umbrella, "POST", UMBRELLA_SEARCHES_PATH, Some(&batch("b1", &many(1000))));
+    assert_eq!(response.status, 200, "{}", response.text());
+}
+
+#[test]
+fn the_oldest_bundle_makes_room_for_a_new_one_as_soon_as_it_may_be_removed() {
+    let (origin, _) =
+        start_origin("[exports]\nlinkLifetime = \"1h\"\n[limits.organization]\nbundleBytes = \"300KiB\"\n");
+    write_site(&origin.path("site"), &[("a.txt", &random_text(280_000))]);
+    let first = origin.export(&json!({}));
+    assert_eq!(origin.wait_for_job(&first)["status"], "completed");
+    let stored_bytes = metric(&origin, "in_use", "bundleBytes");
+    assert!(stored_bytes > 150 << 10, "{stored_bytes}: the test needs a limit below the sizes of two bundles");
+    // As if the job had ended long ago.
+    let database = rusqlite::Connection::open(origin.path("state/origin.db")).unwrap();
+    database.execute("UPDATE jobs SET updated = 1 WHERE id = ?", [&first]).unwrap();
+    let second = origin.wait_for_job(&origin.export(&json!({})));
+    assert_eq!(second["status"], "completed", "{second}");
+    assert_eq!(origin.get(&format!("{JOBS_PATH}/{first}")).status, 404);
+    assert_eq!(metric(&origin, "in_use", "bundleBytes"), stored_bytes);
+    let first_bundle = origin.path(&format!("state/bundles/{first}.tar.gz"));
+    until("the first bundle is removed", || !first_bundle.exists());
 }
 
 // Regression: a query of searches held every term of its range in memory.

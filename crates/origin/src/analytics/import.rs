@@ -405,6 +405,8 @@ mod tests {
             "a,1,NaN,,2026-10-01",
             "a,1,0,,",
             "a,1,0,,9999-01-01",
+            &format!("{},1,0,,2026-10-01", "x".repeat(2 * MAX_TERM_CHARS + 1)),
+            &format!("a,1,0,/{},2026-10-01", "x".repeat(MAX_PAGE_CHARS)),
         ] {
             assert_eq!(error_line(&db, &format!("{head}{row}\n")), 3, "{row}");
         }

@@ -158,3 +158,25 @@ impl DatabaseUsage {
         Ok(usage)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_of_searches_says_when_another_attempt_may_succeed() {
+        let seconds = Duration::from_secs;
+        for (refusal, expected) in [
+            (IngestRefusal::OwnEvents(seconds(7)), seconds(7)),
+            (IngestRefusal::AllEvents(seconds(9)), seconds(9)),
+            (IngestRefusal::Disk, seconds(60)),
+            (IngestRefusal::Organization(SharedResource::Rows), seconds(3600)),
+            (IngestRefusal::Total(SharedResource::DatabaseBytes), seconds(3600)),
+        ] {
+            assert_eq!(refusal.retry_after(), expected, "{refusal}");
+        }
+        let message = IngestRefusal::Organization(SharedResource::DatabaseBytes).to_string();
+        let expected = "more bytes in the database than it may (limits.organization.databaseBytes)";
+        assert!(message.contains(expected), "{message}");
+    }
+}

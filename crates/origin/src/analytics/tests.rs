@@ -7,7 +7,11 @@ use tempfile::TempDir;
 
 use super::ingest::{Accepted, ingest_at};
 use super::query::query_searches_within;
-use super::{Aggregate, AnalyticsError, InvalidRequest, Searches, delete_older_than, query_searches};
+use super::rows::{bytes_of_batch, bytes_of_row};
+use super::{
+    Aggregate, AnalyticsError, DatabaseUsage, InvalidRequest, Searches, delete_older_than, projects_with_searches,
+    query_searches,
+};
 use crate::database::Database;
 
 const SECRET: [u8; 32] = [7; 32];
@@ -292,16 +296,20 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
             (0..1000).map(|k| search(&(k % 7).to_string(), NOW - n * DAY, Some("/x"))).collect();
         send(&db, &n.to_string(), &events);
     }
+    let file_bytes = || db.read(|connection| DatabaseUsage::read(connection, |_| false)).unwrap().file_bytes;
+    let bytes_before = file_bytes();
     let all = query_page(&db, "limit=3").next_cursor.unwrap();
     let new = query_page(&db, "limit=3&dateFrom=2026-11-20").next_cursor.unwrap();
     assert_eq!(delete_older_than(&db, "q", NOW).unwrap(), 0);
     assert_eq!(delete_older_than(&db, "p", NOW - 3 * DAY).unwrap(), 21_000);
     assert_eq!(query_page(&db, "").total_searches, 4000);
+    assert!(send(&db, "24", &[search("late", NOW, None)]).duplicate, "the batch itself is not too old");
     let details = error_details(query_searches(&db, "p", Some(&format!("cursor={all}")), &SECRET, i64::MIN));
     assert!(details[0].contains("too old"), "{details:?}");
     assert_eq!(query_page(&db, &format!("dateFrom=2026-11-20&cursor={new}")).searches.len(), 4);
     // Even if all rows were removed, later rows are not in the snapshot.
     assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 4000);
+    assert!(file_bytes() < bytes_before / 4, "free pages do not count: {} of {bytes_before}", file_bytes());
     send(&db, "0", &[search("again", NOW - DAY, None)]);
     assert_eq!(
         error_details(query_searches(&db, "p", Some(&format!("dateFrom=2026-11-20&cursor={new}")), &SECRET, i64::MIN))
@@ -309,4 +317,25 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
         1
     );
     assert_eq!(query_page(&db, "").total_searches, 1);
+}
+
+#[test]
+fn the_use_of_an_organization_is_that_of_its_rows_and_goes_with_them() {
+    let (_folder, db) = database();
+    send(&db, "b1", &[search("moat", NOW - DAY, Some("/guide")), search("über", NOW, None)]);
+    ingest_at(&db, "q", &batch_body("other", &[search("x", NOW, None)]), NOW).unwrap();
+    let usage = || db.read(|connection| DatabaseUsage::read(connection, |project| project == "p")).unwrap();
+    let (batch, old, new) =
+        (bytes_of_batch("p", "b1"), bytes_of_row("p", "moat", Some("/guide")), bytes_of_row("p", "über", None));
+    assert_eq!((batch, old, new), (86, 51, 46));
+    let used = usage();
+    assert_eq!((used.own_rows, used.own_bytes, used.rows), (3, batch + old + new, 5));
+    assert_eq!(delete_older_than(&db, "p", NOW - 1).unwrap(), 1);
+    let used = usage();
+    assert_eq!((used.own_rows, used.own_bytes, used.rows), (2, batch + new, 4));
+    assert_eq!(projects_with_searches(&db).unwrap(), ["p", "q"]);
+    assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 1);
+    let used = usage();
+    assert_eq!((used.own_rows, used.own_bytes, used.rows), (0, 0, 2));
+    assert_eq!(projects_with_searches(&db).unwrap(), ["q"]);
 }

@@ -362,6 +362,8 @@ mod tests {
                 mark_completed(transaction, id, &bundle(10), 1, updated)?;
             }
             retain_until(transaction, "linked", 2000)?;
+            // A later link that expires earlier takes nothing from an earlier one.
+            retain_until(transaction, "linked", 600)?;
             for id in ["f1", "f2", "f3"] {
                 insert(transaction, id, &request("a", None), 0)?;
                 mark_failed(transaction, id, "x", (0, 0), 100)?;
@@ -380,6 +382,13 @@ mod tests {
         assert_eq!((bytes, stay), ((40, 40), (20, 20)), "the young one and the linked one must not be removed");
         let other_bytes = |transaction: &Transaction<'_>| bundle_bytes(transaction, "b", None);
         assert_eq!(db.write(other_bytes).unwrap(), (0, 40));
+        for exact in [
+            BundleByteLimits { organization: 20, total: u64::MAX },
+            BundleByteLimits { organization: u64::MAX, total: 20 },
+        ] {
+            let deleted = db.write(move |transaction| delete_old_jobs(transaction, 9, exact, 500, 1000));
+            assert_eq!(deleted.unwrap(), [""; 0], "a limit that is reached is not exceeded: {exact:?}");
+        }
         let max_bytes = BundleByteLimits { organization: 15, total: u64::MAX };
         let deleted = db.write(move |transaction| {
             transaction.execute_batch("SAVEPOINT x")?;
@@ -391,5 +400,64 @@ mod tests {
         let max_bytes = BundleByteLimits { organization: u64::MAX, total: 15 };
         let files = db.write(move |transaction| delete_old_jobs(transaction, 9, max_bytes, 500, 1000));
         assert_eq!(files.unwrap(), ["part3.tar.gz"], "the total limit is exceeded: the oldest job that may be removed");
+    }
+
+    #[test]
+    fn bundles_of_another_organization_take_nothing_from_the_limit_of_one() {
+        let (_dir, db) = database();
+        let deleted = db.write(|transaction| {
+            for (id, organization) in [("a1", "a"), ("b1", "b"), ("a2", "a"), ("b2", "b")] {
+                insert(transaction, id, &request(organization, Some(vec!["/".to_owned()])), 0)?;
+                let bundle = CompletedBundle { kind: "zip".to_owned(), digest: Digest::compute(b"x"), bytes: 10 };
+                mark_completed(transaction, id, &bundle, 1, 100)?;
+            }
+            let max_bytes = |organization| BundleByteLimits { organization, total: u64::MAX };
+            let within = delete_old_jobs(transaction, 9, max_bytes(20), 500, 1000)?;
+            Ok((within, delete_old_jobs(transaction, 9, max_bytes(19), 500, 1000)?))
+        });
+        let beyond = ["b1.zip", "a1.zip"].map(str::to_owned).to_vec();
+        assert_eq!(deleted.unwrap(), (Vec::new(), beyond), "the oldest of each that is above its own limit");
+    }
+
+    #[test]
+    fn only_a_name_that_a_bundle_can_have_is_one() {
+        for (name, expected) in [
+            ("se_0123456789abcdef.tar.gz", true),
+            ("se_0123456789abcdef.zip", true),
+            ("se_0123456789abcde.zip", false),
+            ("se_0123456789abcdef0.zip", false),
+            ("se_0123456789abcdeg.zip", false),
+            ("se_backup.zip", false),
+            ("se_0123456789abcdef", false),
+            ("se_0123456789abcdef.", false),
+            ("dp_0123456789abcdef.zip", false),
+            ("notes.txt", false),
+        ] {
+            assert_eq!(is_bundle_file_name(name), expected, "{name}");
+        }
+        assert!(is_bundle_file_name(&bundle_file_name("se_0123456789abcdef", "tar.zst")));
+    }
+
+    #[test]
+    fn a_job_that_fails_keeps_what_it_had_reached_and_a_restart_fails_only_those_that_ran() {
+        let (_dir, db) = database();
+        let failed = db.write(|transaction| {
+            for id in ["ended", "ran", "waits"] {
+                insert(transaction, id, &request("a", None), 1)?;
+            }
+            mark_failed(transaction, "ended", "why", (40, 3), 7)?;
+            start_next(transaction, 8, |_| Some(()))?;
+            fail_running(transaction, "stopped", 9)
+        });
+        assert_eq!(failed.unwrap(), 1);
+        for (id, status, error, reached, updated) in [
+            ("ended", "failed", Some("why"), (40, 3), 7),
+            ("ran", "failed", Some("stopped"), (0, 0), 9),
+            ("waits", "queued", None, (0, 0), 1),
+        ] {
+            let job = db.read(|connection| find(connection, id)).unwrap().unwrap();
+            assert_eq!((job.status.as_str(), job.error.as_deref()), (status, error), "{id}");
+            assert_eq!(((job.progress, job.pages), job.created, job.updated), (reached, 1, updated), "{id}");
+        }
     }
 }

@@ -95,3 +95,48 @@ fn copy_error(path: &Path) -> impl FnOnce(io::Error) -> SubsetError {
     let path = path.to_owned();
     move |source| SubsetError::Copy { path, source }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)] // folders that only this test uses
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// Copies these pages of a small site, and returns the names of the copied files.
+    fn copy(pages: &[&str]) -> Result<Vec<String>, String> {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        for name in ["404.html", "a.css", "guides.html", "guides/index.html", "guides/start.html", "index.html"] {
+            let path = from.join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, name).unwrap();
+        }
+        fs::create_dir(&to).unwrap();
+        let pages: Vec<String> = pages.iter().map(|page| (*page).to_owned()).collect();
+        let limits = BundleLimits::default();
+        copy_pages(&from, &to, &pages, &limits).map_err(|error| error.to_string())?;
+        let copied = FolderReader::open(&to, &limits).unwrap();
+        let mut names: Vec<String> =
+            copied.files.iter().map(|item| String::from_utf8(item.path.as_bytes().to_vec()).unwrap()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    #[test]
+    fn the_pages_that_were_asked_for_come_with_the_404_page_and_with_all_that_is_no_page() {
+        for (pages, expected) in [
+            (&["/"][..], &["404.html", "a.css", "index.html"][..]),
+            (&["/guides"], &["404.html", "a.css", "guides.html"]),
+            (&["/guides/"], &["404.html", "a.css", "guides.html"]),
+            (&["/guides/index"], &["404.html", "a.css", "guides/index.html"]),
+            (&["/guides/start.html", "/"], &["404.html", "a.css", "guides/start.html", "index.html"]),
+        ] {
+            assert_eq!(copy(pages).unwrap(), expected, "{pages:?}");
+        }
+        for absent in ["/a.css", "/nowhere", "/guides/start/more"] {
+            let message = format!("{absent}: there is no such page; remove it from paths, or publish it");
+            assert_eq!(copy(&["/", absent]), Err(message));
+        }
+    }
+}

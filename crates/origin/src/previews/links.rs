@@ -96,6 +96,9 @@ mod tests {
         let none_new = comparison(Some(broken_links(0, &[])));
         assert_eq!(describe(&all, Some(&none_new)), "3 broken links, none of them new against production");
         assert!(describe(&all, Some(&comparison(None))).contains("too many to compare"));
+        let incomplete = BrokenLinks { is_incomplete: true, ..broken_links(0, &[]) };
+        let expected = "no broken links found, and not all links could be checked in reasonable time";
+        assert_eq!(describe(&incomplete, None), expected);
     }
 
     #[test]

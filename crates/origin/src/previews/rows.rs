@@ -391,6 +391,7 @@ mod tests {
                 (status, Some("s"), &["l".to_owned()][..])
             );
             assert_eq!(deployment.ended_at.as_deref(), Some("1970-01-01T00:00:02Z"));
+            assert_eq!(deployment.created_at, "1970-01-01T00:00:00Z");
             assert_eq!(
                 (deployment.commit, deployment.author),
                 (deployment_end(outcome).commit, deployment_end(outcome).author)

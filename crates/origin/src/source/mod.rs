@@ -140,4 +140,15 @@ mod tests {
             "a job without shares has no limit"
         );
     }
+
+    #[test]
+    fn a_long_log_keeps_its_first_half_and_its_newest_lines() {
+        let context = JobContext::default();
+        for n in 0..MAX_LOG_LINES + 500 {
+            context.log_line(n.to_string());
+        }
+        let log = context.log();
+        let shown = [0, MAX_LOG_LINES / 2 - 1, MAX_LOG_LINES / 2, MAX_LOG_LINES - 1].map(|index| log[index].as_str());
+        assert_eq!((log.len(), shown), (MAX_LOG_LINES, ["0", "999", "1500", "2499"]));
+    }
 }

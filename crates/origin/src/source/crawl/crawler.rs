@@ -58,6 +58,7 @@ pub(super) async fn crawl_site(
         results,
         fetcher: Arc::new(Fetcher::new()?),
         robots: Robots::default(),
+        robots_address: SiteAddress::from_path(ROBOTS_PATH),
         only_requested: paths.is_some(),
         queue: VecDeque::new(),
         queued_pages: 0,
@@ -108,6 +109,8 @@ struct Crawler<'a> {
     results: CrawlResults,
     fetcher: Arc<Fetcher>,
     robots: Robots,
+    /// The address of robots.txt; after a redirect, that of its target (RFC 9309, 2.3.1.2).
+    robots_address: SiteAddress,
     /// Whether only the requested pages are crawled, and not the pages that they link to.
     only_requested: bool,
     queue: VecDeque<CrawlRequest>,
@@ -271,7 +274,7 @@ impl Crawler<'_> {
             Ok(response) => response,
             Err(source)
                 if purpose > AddressPurpose::Guess
-                    || request.address.path == ROBOTS_PATH
+                    || request.address == self.robots_address
                     || source.cause == RequestErrorCause::NotConnected =>
             {
                 return Err(CrawlError::Fetch { url: self.url(&request.address), source });
@@ -291,6 +294,9 @@ impl Crawler<'_> {
                 // Follow the redirect for the same purpose.
                 match to {
                     LinkTarget::SameSite { address, .. } if !request.is_payload => {
+                        if request.address == self.robots_address {
+                            self.robots_address = address.clone();
+                        }
                         self.queue_request(address, false, purpose, Some(&Arc::new(request.address)))
                     }
                     _ => Ok(()),
@@ -314,7 +320,7 @@ impl Crawler<'_> {
         if self.results.spool.len + body.len() as u64 > MAX_SITE_BYTES {
             return Err(CrawlError::TooLarge { limit: MAX_SITE_BYTES });
         }
-        if request.address.path == ROBOTS_PATH && self.source.obeys_robots {
+        if request.address == self.robots_address && !request.is_payload && self.source.obeys_robots {
             self.robots = Robots::parse(&body);
         }
         let format = BodyFormat::detect(&media_type, &request.address.path, &body);

@@ -265,5 +265,12 @@ mod tests {
         assert_eq!(decode("identity", b"text").unwrap(), b"text");
         assert!(decode("br", b"x").unwrap_err().contains("\"br\""));
         assert!(decode("gzip", b"text").unwrap_err().contains("damaged"));
+        // The codings are listed in the order in which they were applied (RFC 9110, 8.4).
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&coded).unwrap();
+        assert_eq!(decode("x-gzip, deflate", &encoder.finish().unwrap()).unwrap(), b"text");
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&vec![0; MAX_BODY_BYTES + 1]).unwrap();
+        assert!(decode("gzip", &encoder.finish().unwrap()).unwrap_err().contains("larger than 64 MiB"));
     }
 }

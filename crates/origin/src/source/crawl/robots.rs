@@ -185,6 +185,15 @@ mod tests {
         // An empty line ends no group.
         assert!(!Robots::parse(b"User-agent: docwharf\n\nUser-agent: x\nDisallow: /").allows("/x"));
         assert!(Robots::parse(b"").allows("/") && Robots::parse(b"\xff\xfe: \n:::").allows("/"));
+        // A byte order mark, other line ends, and as many bytes as the RFC requires at least.
+        for text in [
+            "\u{feff}User-agent: *\nDisallow: /".to_owned(),
+            "User-agent: *\rDisallow: /".to_owned(),
+            "User-agent: *\r\nDisallow: /".to_owned(),
+            format!("User-agent: *\n#{}\nDisallow: /", "x".repeat(500 << 10)),
+        ] {
+            assert!(!Robots::parse(text.as_bytes()).allows("/x"), "{}", &text[..20]);
+        }
     }
 
     #[test]

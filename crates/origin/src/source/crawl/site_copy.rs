@@ -395,3 +395,20 @@ fn describe_linking_page(named_by: Option<&SiteAddress>) -> String {
 fn parent_folders(name: &[u8]) -> impl Iterator<Item = &[u8]> {
     name.iter().enumerate().filter(|(_, b)| **b == b'/').map(|(position, _)| &name[..position])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn warnings_beyond_the_limit_are_counted() {
+        let lines = |count: usize| {
+            let mut warnings = Warnings::default();
+            (0..count).for_each(|n| warnings.push(n.to_string()));
+            warnings.into_lines()
+        };
+        assert_eq!(lines(MAX_WARNINGS).last().map(String::as_str), Some("199"));
+        let more = lines(MAX_WARNINGS + 3);
+        assert_eq!((more.len(), more[MAX_WARNINGS].as_str()), (MAX_WARNINGS + 1, "and 3 more"));
+    }
+}

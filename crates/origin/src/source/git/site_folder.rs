@@ -179,4 +179,18 @@ mod tests {
         removal.remove_from(&a, Path::new("a"), &listed).unwrap();
         assert!(is_whole(&another) && !path.join("a/.git").is_symlink());
     }
+
+    #[test]
+    fn the_first_links_that_are_left_out_are_named_and_the_others_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        for n in 0..25 {
+            symlink("/etc/passwd", dir.path().join(format!("link{n}"))).unwrap();
+        }
+        let (site, context) = (open(&dir.path().canonicalize().unwrap(), None).unwrap(), JobContext::default());
+        remove_unpublishable(&site, &context).unwrap();
+        let log = context.log();
+        assert_eq!((log.len(), log[20].as_str()), (21, "5 more links are left out"));
+        assert!(log[..20].iter().all(|line| line.starts_with("\"link") && line.contains("is left out")), "{log:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
 }
