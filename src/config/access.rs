@@ -119,3 +119,48 @@ pub fn exposure_warning(access: &AccessPolicy, addresses: impl IntoIterator<Item
         "every client that can reach {reachable} may read the site: if it is not public, set access.allow or access.header"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_clients_send_on_their_own_names_no_user() {
+        let prefixed = ["Accept-Language", "Cache-Control", "Content-Length", "If-None-Match", "Proxy-User", "Sec-GPC"];
+        let forwarded = ["X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Userinfo", "X-Forwarded-Port"];
+        let own = NON_USER_FIELDS.iter().chain(&prefixed).chain(&forwarded).chain(&["Set-Cookie"]);
+        for name in own {
+            assert!(!can_name_user(&name.parse().expect("a name")), "{name}");
+        }
+        for name in ["Remote-User", "X-Forwarded-User", "X-Forwarded-Preferred-Username", "X-Auth-Request-Email"] {
+            assert!(can_name_user(&name.parse().expect("a name")), "{name}");
+        }
+        let known = "authorization connection cookie date dnt expect forwarded host keep-alive max-forwards origin \
+                     pragma priority range referer te trailer transfer-encoding upgrade upgrade-insecure-requests \
+                     user-agent via www-authenticate x-real-ip x-requested-with";
+        assert_eq!(NON_USER_FIELDS, known.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_site_is_exposed_if_any_of_its_addresses_is_reachable_and_nothing_restricts_it() {
+        let open = AccessPolicy::default();
+        let warning = |access: &AccessPolicy, addresses: &[&str]| {
+            exposure_warning(access, addresses.iter().map(|address| address.parse().expect("an address")))
+        };
+        for own in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
+            assert_eq!(warning(&open, &[own]), None, "{own}");
+        }
+        assert_eq!(warning(&open, &[]), None);
+        for reachable in ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "[::ffff:192.0.2.1]:80"] {
+            let message = format!("every client that can reach {reachable} may read the site: ");
+            let found = warning(&open, &["127.0.0.1:80", reachable]).unwrap_or_default();
+            assert!(found.starts_with(&message), "{reachable}: {found}");
+        }
+        let allow = IpRanges::parse(&["192.0.2.0/24"]).ok();
+        let by_address = AccessPolicy { allow, ..AccessPolicy::default() };
+        let by_user = AccessPolicy { user_header: "X-User".parse().ok(), ..AccessPolicy::default() };
+        for restricted in [by_address, by_user] {
+            assert_eq!(warning(&restricted, &["0.0.0.0:80"]), None, "{restricted:?}");
+        }
+    }
+}

@@ -217,11 +217,105 @@ mod tests {
     }
 
     #[test]
+    fn a_schedule_without_probes_exports_at_each_check_as_an_interval_does() {
+        let intent_with = |more: &str| checked(&format!("{API}[sync]\n{more}")).unwrap().intent;
+        let scheduled = intent_with("schedule = \"0 3 * * *\"\n");
+        assert_eq!(
+            (scheduled.exports_at_each_check, scheduled.probes.len(), scheduled.has_configured_probes),
+            (true, 0, false)
+        );
+        let probing = intent_with("schedule = \"0 3 * * *\"\nprobe = \"https://x.example/a\"\n");
+        assert_eq!(
+            (probing.exports_at_each_check, probing.probes.len(), probing.has_configured_probes),
+            (false, 1, true)
+        );
+        let both = checked("[sync]\ninterval = \"1h\"\nschedule = \"0 3 * * *\"\n").unwrap();
+        let warnings: Vec<String> = both.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, ["/etc/c.toml:2:1: sync.interval: sync.schedule replaces it; remove one of them"]);
+    }
+
+    #[test]
     fn the_api_needs_base_url_and_domain_and_is_warned_about_what_looks_wrong() {
         let problems = checked("[api]\nkeyFile = \"k\"\n").unwrap_err();
         assert_eq!(problems.len(), 2, "{problems:#?}");
         let config = checked("[api]\nbaseUrl = \"http://api.example/\"\ndomain = \"d.example\"\n").unwrap();
         assert_eq!(config.warnings.len(), 2, "{:?}", config.warnings);
         assert!(checked(API).unwrap().warnings.is_empty());
+        // On this machine, no other one can read the key.
+        for base in ["http://127.0.0.1:8090/v1", "http://localhost/v1/", "http://[::1]/v1"] {
+            let config = checked(&format!("[api]\nbaseUrl = \"{base}\"\ndomain = \"d.example\"\n")).unwrap();
+            assert!(config.warnings.is_empty(), "{base}: {:?}", config.warnings);
+        }
+        let elsewhere = checked("[api]\nbaseUrl = \"http://10.0.0.1/v1\"\ndomain = \"d.example\"\n").unwrap();
+        let warnings: Vec<String> = elsewhere.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(warnings, ["/etc/c.toml:2:1: api.baseUrl: plain http: the key can be read in transit"]);
+    }
+
+    #[test]
+    fn each_mistake_in_a_list_or_in_a_pair_of_keys_names_its_key() {
+        for (text, expected) in [
+            ("[server]\nlisten = []\n", "server.listen: at least one address is needed"),
+            ("[server]\nlisten = \"\"\n", "server.listen: at least one address is needed"),
+            ("[admin]\nlisten = []\n", "admin.listen: at least one address is needed"),
+            ("[activate]\nlisten = []\n", "activate.listen: at least one address is needed"),
+            ("[store]\npath = \"\"\n", "store.path: it is empty"),
+            ("[sync]\ninbox = \"\"\n", "sync.inbox: it is empty"),
+            ("[publish]\ndirectory = \"\"\n", "publish.directory: it is empty"),
+            ("[api]\ncaFile = \"\"\n", "api.caFile: it is empty"),
+            ("[staticExport]\nbundleUrl = \"\"\n", "staticExport.bundleUrl: it is empty"),
+            (
+                "[sync]\nprobe = \"https://x.example/a\"\n",
+                "sync.probe: probes need [api]: they decide when to start an export",
+            ),
+            (
+                "[server]\ncodings = [\"br\", \"br\"]\n",
+                "server.codings: only \"br\" and \"zstd\" are allowed, each once",
+            ),
+            ("[server]\ncodings = [\"gzip\"]\n", "server.codings: only \"br\" and \"zstd\" are allowed, each once"),
+            (
+                "[admin]\nhosts = [\"a.example\", \"a b\"]\n",
+                "admin.hosts: \"a b\" is not a host name: write it like docs.example.com, without scheme, port and \
+                 path",
+            ),
+            (
+                "[gate]\nrequire = [\"/\", \"start\"]\n",
+                "gate.require: \"start\" is not the address of a page: write it like \"/guides/start\", without host \
+                 and query",
+            ),
+            ("[store]\nmaxBytes = -1\n", "store.maxBytes: a size is not negative"),
+            ("[store]\nscrub = \"599s\"\n", "store.scrub: at least 10m is needed, or 0s for never"),
+            ("[sync]\ninterval = \"99ms\"\n", "sync.interval: at least 100ms is needed"),
+            ("[sync]\nkeep = 10001\n", "sync.keep: a whole number from 0 to 10000 is needed"),
+        ] {
+            assert_eq!(checked(text).unwrap_err(), [format!("/etc/c.toml:2:1: {expected}")], "{text}");
+        }
+        // The site may be served over TLS only.
+        let tls = "[server]\nlisten = []\n[tls]\ncertFile = \"cert\"\nkeyFile = \"key\"\nlisten = \"[::]:443\"\n";
+        let config = checked(tls).unwrap();
+        assert!(config.listen.is_empty(), "{:?}", config.listen);
+        assert_eq!(config.site_addresses().collect::<Vec<_>>(), ["[::]:443".parse().unwrap()]);
+        let files = config.tls.unwrap().files;
+        assert_eq!((files.certificate.as_path(), files.key.as_path()), (Path::new("/etc/cert"), Path::new("/etc/key")));
+    }
+
+    #[test]
+    fn versions_are_verified_again_after_a_week_or_as_set_and_never_with_0s() {
+        let scrub = |text: &str| checked(text).unwrap().scrub;
+        assert_eq!(scrub(""), Some(Duration::from_hours(7 * 24)));
+        assert_eq!(scrub("[store]\nscrub = \"10m\"\n"), Some(Duration::from_mins(10)));
+        assert_eq!(scrub("[store]\nscrub = \"0s\"\n"), None);
+    }
+
+    #[test]
+    fn versions_can_arrive_from_a_source_or_through_the_inbox() {
+        for (text, receives) in [
+            ("", false),
+            ("[sync]\ninbox = \"in\"\n", true),
+            ("[staticExport]\nbundleUrl = \"b.zip\"\n", true),
+            (API, true),
+            ("[publish]\ndirectory = \"www\"\n", false),
+        ] {
+            assert_eq!(checked(text).unwrap().receives_versions(), receives, "{text}");
+        }
     }
 }

@@ -55,3 +55,36 @@ impl fmt::Display for ConfigProblem {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_in_the_order_of_the_file_then_of_the_environment_then_those_without_a_place() {
+        let file = |line, column| ConfigPlace::File("c.toml".into(), line, column);
+        let variable = ConfigPlace::Env("DOCWHARF_SYNC__KEEP".to_owned());
+        let places = [ConfigPlace::Missing, variable, file(10, 1), file(2, 9), file(2, 1)];
+        let mut problems = places.map(|place| ConfigProblem { place, message: "wrong".to_owned() });
+        ConfigProblem::sort(&mut problems);
+        assert_eq!(
+            problems.map(|problem| problem.to_string()),
+            [
+                "c.toml:2:1: wrong",
+                "c.toml:2:9: wrong",
+                "c.toml:10:1: wrong",
+                "$DOCWHARF_SYNC__KEEP: wrong",
+                "configuration: wrong",
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_and_columns_count_from_1_and_columns_count_characters() {
+        let text = "ä = 1\nöü = 2\n";
+        for (offset, line, column) in [(0, 1, 1), (2, 1, 2), (6, 1, 6), (7, 2, 1), (11, 2, 3), (8, 2, 1), (99, 3, 1)] {
+            let place = ConfigPlace::in_text(text, offset, Path::new("c.toml"));
+            assert_eq!(place, ConfigPlace::File("c.toml".into(), line, column), "{offset}");
+        }
+    }
+}

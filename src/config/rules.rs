@@ -201,11 +201,15 @@ mod tests {
     use crate::config::written::WrittenConfig;
 
     fn checked(text: &str) -> Result<Arc<RuleSet>, Vec<String>> {
+        checked_in(Path::new("/nowhere"), text)
+    }
+
+    fn checked_in(folder: &Path, text: &str) -> Result<Arc<RuleSet>, Vec<String>> {
         let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("c.toml"));
         let problems = std::mem::take(&mut raw.problems);
         let mut checker = ValueChecker { raw: &raw, problems };
-        let rules = check_rules(&mut checker, &|_| PathBuf::from("/nowhere"));
+        let rules = check_rules(&mut checker, &|_| folder.to_owned());
         ConfigProblem::sort(&mut checker.problems);
         let lines: Vec<String> = checker.problems.iter().map(ToString::to_string).collect();
         if lines.is_empty() { Ok(rules) } else { Err(lines) }
@@ -223,6 +227,52 @@ mod tests {
             [rule(0), rule(1), rule(2), rule(3)],
             [(307, false, "c.toml:1"), (308, true, "c.toml:4"), (302, false, "c.toml:9"), (200, false, "c.toml:13"),]
         );
+    }
+
+    #[test]
+    fn ten_mistakes_of_a_redirects_file_are_reported_and_the_others_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("moved");
+        let problems_of = |wrong: usize| {
+            std::fs::write(&name, "/a /b 418\n".repeat(wrong)).unwrap();
+            checked_in(dir.path(), "[server]\nredirectsFile = \"moved\"\n").unwrap_err()
+        };
+        let start = format!("c.toml:2:1: server.redirectsFile: {}", name.display());
+        let ten = problems_of(10);
+        assert_eq!(ten.len(), 10, "{ten:#?}");
+        assert!(ten.iter().zip(1..).all(|(line, n)| line.starts_with(&format!("{start}:{n}: "))), "{ten:#?}");
+        let twelve = problems_of(12);
+        assert_eq!((&twelve[..10], &twelve[10..]), (&ten[..], &[format!("{start}: 2 more mistakes")][..]));
+    }
+
+    #[test]
+    fn a_redirects_file_is_json_or_the_format_of_netlify_and_its_rules_come_after_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let own =
+            "[[server.redirects]]\nsource = \"/own\"\ndestination = \"/b\"\n[server]\nredirectsFile = \"moved\"\n";
+        for content in [
+            "/moved /b 308\n",
+            "[{\"source\": \"/moved\", \"destination\": \"/b\"}]",
+            " \n{\"redirects\": [{\"source\": \"/moved\", \"destination\": \"/b\"}]}",
+            "\u{feff}{\"redirects\": [{\"source\": \"/moved\", \"destination\": \"/b\"}]}",
+        ] {
+            std::fs::write(dir.path().join("moved"), content).unwrap();
+            let rules = checked_in(dir.path(), own).unwrap_or_else(|problems| panic!("{content}: {problems:#?}"));
+            let found = rules.list().iter().map(|rule| (rule.place.starts_with("c.toml:"), rule.action.status()));
+            assert_eq!(found.collect::<Vec<_>>(), [(true, 307), (false, 308)], "{content}");
+        }
+    }
+
+    #[test]
+    fn more_rules_than_may_be_are_a_mistake_at_the_last_one() {
+        let rules = |number: usize| {
+            let rule = |n: usize| format!("[[server.redirects]]\nsource = \"/{n}/*\"\ndestination = \"/b\"\n");
+            checked(&(0..number).map(rule).collect::<String>())
+        };
+        assert_eq!(rules(1_000).map(|rules| rules.list().len()), Ok(1_000));
+        let message = "server.redirects: there are more than 1000 rules with * or :name: this rule and those after it \
+                       are ignored";
+        assert_eq!(rules(1_001).map(|rules| rules.list().len()), Err(vec![format!("c.toml:3001:1: {message}")]));
     }
 
     #[test]

@@ -108,5 +108,63 @@ mod tests {
         let redirects = &schema["properties"]["server"]["properties"]["redirects"]["items"]["properties"];
         assert_eq!(redirects["force"]["type"], "boolean");
         assert_eq!(schema["properties"]["sync"]["additionalProperties"], false);
+        let list = &schema["properties"]["server"]["properties"]["headers"];
+        assert_eq!((&list["type"], &list["items"]["additionalProperties"]), (&json!("array"), &json!(false)));
+        assert_eq!((&schema["type"], &schema["additionalProperties"]), (&json!("object"), &json!(false)));
+    }
+
+    #[test]
+    fn each_kind_of_value_has_the_form_in_which_it_is_written() {
+        let schema = config_schema();
+        let text = json!({ "type": "string" });
+        let coding = json!({ "enum": ["br", "zstd"] });
+        for (key, mut expected) in [
+            ("staticExport.enabled", json!({ "type": "boolean" })),
+            ("staticExport.bundleUrl", json!({ "type": "string", "minLength": 1 })),
+            ("api.baseUrl", json!({ "type": "string", "pattern": "^[Hh][Tt][Tt][Pp][Ss]?://" })),
+            ("sync.threads", json!({ "type": "integer", "minimum": 1, "maximum": 256 })),
+            ("sync.interval", json!({ "type": "string", "pattern": DURATION_PATTERN })),
+            ("store.scrub", json!({ "type": "string", "pattern": DURATION_PATTERN })),
+            ("sync.probe", json!({ "anyOf": [text, { "type": "array", "items": text }] })),
+            ("server.listen", json!({ "anyOf": [text, { "type": "array", "items": text }] })),
+            ("server.codings", json!({ "anyOf": [coding, { "type": "array", "items": coding }] })),
+            ("access.log", json!({ "enum": ["off", "json", "combined"] })),
+            ("gate.maxShrink", json!({ "type": "string", "pattern": "^(100|[0-9]{1,2}) *%$" })),
+            ("publish.mode", json!({ "type": "string", "pattern": "^[0-7]{3,4}$" })),
+            (
+                "server.cspSize",
+                json!({ "anyOf": [
+                    { "type": "integer", "minimum": 1024, "maximum": 65536 },
+                    { "type": "string", "pattern": SIZE_PATTERN },
+                ] }),
+            ),
+            (
+                "store.maxBytes",
+                // The largest integer of TOML.
+                json!({ "anyOf": [
+                    { "type": "integer", "minimum": 0, "maximum": i64::MAX },
+                    { "type": "string", "pattern": SIZE_PATTERN },
+                ] }),
+            ),
+        ] {
+            let (section, name) = key.split_once('.').expect("section.key");
+            let found = &schema["properties"][section]["properties"][name];
+            for field in ["description", "default"] {
+                if let Some(value) = found.get(field) {
+                    expected[field] = value.clone();
+                }
+            }
+            assert_eq!(*found, expected, "{key}");
+        }
+        for (key, note) in [
+            ("sync.interval", " (at least 100ms)"),
+            ("store.scrub", " (at least 10m, or 0s)"),
+            ("server.assetGrace", ""),
+        ] {
+            let (section, name) = key.split_once('.').expect("section.key");
+            let found = &schema["properties"][section]["properties"][name]["description"];
+            let help = AGENT_KEYS.find_key(key).expect("a key").help;
+            assert_eq!(found.as_str(), Some(&*format!("{help}{note}")), "{key}");
+        }
     }
 }

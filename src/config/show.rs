@@ -238,6 +238,31 @@ mod tests {
     }
 
     #[test]
+    fn as_json_each_value_has_its_type_and_its_origin() {
+        let mut raw = WrittenConfig::default();
+        let text = "[server]\nlisten = [\"127.0.0.1:1\"]\n[[server.headers]]\nsource = \"/*\"\nremove = [\"Link\"]\n";
+        raw.read_toml(text, Path::new("c.toml"));
+        let variables = [("DOCWHARF_SYNC__KEEP", "7"), ("DOCWHARF_STATIC_EXPORT__ENABLED", "false")];
+        raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
+        let sources = ConfigSources { ignores_environment: true, ..ConfigSources::default() };
+        let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{problems:#?}"));
+        let json = as_json(&values_in_force(&raw, &config, Path::new("/etc")));
+        assert_eq!(json["schemaVersion"], 1);
+        for (key, value, origin) in [
+            ("sync.keep", json!(7), "$DOCWHARF_SYNC__KEEP"),
+            ("staticExport.enabled", json!(false), "$DOCWHARF_STATIC_EXPORT__ENABLED"),
+            ("server.listen", json!(["127.0.0.1:1"]), "c.toml:2"),
+            ("sync.interval", json!("15m"), "default"),
+            ("limits.entries", json!(200_000), "default"),
+            ("tls.certFile", Json::Null, "not set"),
+        ] {
+            assert_eq!(json["values"][key], json!({ "value": value, "origin": origin }), "{key}");
+        }
+        let headers = json!([{ "values": { "source": "/*", "remove": ["Link"] }, "origin": "c.toml:3" }]);
+        assert_eq!(lists_as_json(&raw), json!({ "server.redirects": [], "server.headers": headers }));
+    }
+
+    #[test]
     fn each_address_of_a_list_in_one_text_is_masked() {
         let variables = [
             ("DOCWHARF_API__BASE_URL", "https://api.example/v1"),

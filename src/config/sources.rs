@@ -137,3 +137,47 @@ impl ConfigSources {
         Ok(config)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_the_environment_its_proxies_are_not_used_either() {
+        for ignores_environment in [false, true] {
+            let sources = ConfigSources { ignores_environment, ..ConfigSources::default() };
+            let config = sources.check(&WrittenConfig::default()).unwrap_or_else(|problems| panic!("{problems:?}"));
+            assert_eq!(config.intent.network.ignore_proxies, ignores_environment);
+        }
+    }
+
+    #[test]
+    fn a_reload_misses_a_file_that_had_content_at_the_start_and_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        let put = |text: &str| std::fs::write(&path, text).unwrap();
+        let start = || {
+            let config_path = Some(path.clone());
+            ConfigSources { config_path, ignores_environment: true, ..ConfigSources::default() }.with_file_state()
+        };
+        let reload = |sources: &ConfigSources| {
+            let loaded = sources.reload().map(|config| config.intent.space_limits.keep);
+            loaded.map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let missed = || Err(vec![format!("configuration: {} is empty or missing", path.display())]);
+        put("");
+        let empty = start();
+        assert_eq!(reload(&empty), Ok(3), "it was empty at the start, too");
+        put("[sync]\nkeep = 7\n");
+        assert_eq!(reload(&empty), Ok(7));
+        let filled = start();
+        put("[sync]\nkeep = 8\n");
+        assert_eq!(reload(&filled), Ok(8));
+        put("");
+        assert_eq!(reload(&filled), missed());
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(reload(&filled), missed());
+        let absent = start().reload().expect_err("a file that is named must exist");
+        assert!(absent[0].message.starts_with(&format!("cannot read {}: ", path.display())), "{absent:?}");
+    }
+}

@@ -394,6 +394,7 @@ fn extend<T>(list: &mut Vec<T>, value: &str, more: Vec<T>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::systemd_credentials::SystemdCredentials;
 
     fn unit(text: &str) -> ServiceUnit {
         ServiceUnit::parse(DEFAULT_UNIT, &[format!("[Service]\n{text}")])
@@ -482,9 +483,86 @@ mod tests {
             ("DynamicUser=yes", "/srv/inbox", Some("ProtectSystem=")),
             ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/docwharf/inbox", None),
             ("DynamicUser=yes\nLogsDirectory=docwharf", "/var/log/docwharf/access.log", None),
+            ("DynamicUser=yes\nStateDirectory=a:b docwharf", "/var/lib/a/inbox", None),
+            ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/private/docwharf/inbox", None),
+            ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/docwharf2/inbox", Some("ProtectSystem=")),
+            // A dynamic user makes the file system read-only, unless the unit says less.
+            ("DynamicUser=yes\nProtectSystem=full", "/srv/inbox", None),
+            ("DynamicUser=yes\nProtectSystem=no", "/srv/inbox", Some("ProtectSystem=")),
+            ("ProtectHome=read-only", "/root/inbox", Some("ProtectHome=")),
+            ("ProtectHome=tmpfs", "/run/user/1/inbox", Some("ProtectHome=")),
+            ("ProtectHome=yes\nReadWritePaths=/home/a", "/home/a/inbox", None),
+            ("PrivateTmp=disconnected", "/var/tmp/inbox", Some("PrivateTmp=")),
+            ("ProtectSystem=yes", "/etc/inbox", None),
+            ("ProtectSystem=strict", "/dev/shm/inbox", None),
         ] {
             assert_eq!(unit(text).write_barrier(Path::new(path)), barrier, "{text} {path}");
         }
+    }
+
+    #[test]
+    fn the_sandbox_hides_homes_and_temporary_files_also_where_the_service_may_write() {
+        for (text, path, barrier) in [
+            ("User=a", "/home/a/key", None),
+            ("ProtectHome=yes", "/home/a/key", Some("ProtectHome=")),
+            ("ProtectHome=yes\nReadWritePaths=/home/a", "/home/a/key", Some("ProtectHome=")),
+            ("ProtectHome=yes", "/homes/key", None),
+            ("PrivateTmp=yes", "/tmp/key", Some("PrivateTmp=")),
+            ("PrivateTmp=yes", "/var/tmp/key", Some("PrivateTmp=")),
+            ("DynamicUser=yes", "/root/key", Some("ProtectHome=")),
+            ("DynamicUser=yes", "/etc/docwharf/key", None),
+        ] {
+            assert_eq!(unit(text).read_barrier(Path::new(path)), barrier, "{text} {path}");
+        }
+    }
+
+    #[test]
+    fn a_unit_names_its_configuration_by_option_or_variable_and_its_credentials_by_file() {
+        for (text, path) in [
+            ("ExecStart=/bin/docwharf run", "/etc/docwharf/config.toml"),
+            ("ExecStart=/bin/docwharf run --config=/a.toml", "/a.toml"),
+            ("ExecStart=/bin/docwharf run --config \"/a b.toml\" -v", "/a b.toml"),
+            ("ExecStart=/bin/docwharf run\nEnvironment=DOCWHARF_CONFIG=/a DOCWHARF_CONFIG=/b", "/b"),
+            ("ExecStart=/bin/docwharf run --config /a\nEnvironment=DOCWHARF_CONFIG=/b", "/a"),
+            ("ExecStart=/bin/docwharf run --config /etc/%%/%N.toml", "/etc/%/docwharf.toml"),
+        ] {
+            assert_eq!(unit(text).configuration(), Path::new(path), "{text}");
+        }
+        let unit = unit("LoadCredential=api-key:/keys/a\nLoadCredential=tls-key:/keys/b");
+        assert!(unit.passes_credential(Path::new("/keys/b")) && !unit.passes_credential(Path::new("/keys")));
+        assert_eq!(unit.credential("tls-key"), Some(Path::new("/keys/b")));
+        let credentials = SystemdCredentials::Unit(Box::new(unit));
+        let found = credentials.find("api-key").map(|credential| (credential.path, credential.unit));
+        assert_eq!(found, Some(("/keys/a".into(), Some(DEFAULT_UNIT.to_owned()))));
+        assert_eq!(credentials.find("tls-cert"), None);
+    }
+
+    #[test]
+    fn the_last_value_of_a_variable_counts_and_a_blank_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("environment");
+        std::fs::write(&file, "; a comment\nB='from file'\nC=\" \"\n").unwrap();
+        let unit = unit(&format!("Environment=A=1 A=2 B=unit C=unit\nEnvironmentFile={}", file.display()));
+        let credentials = SystemdCredentials::Unit(Box::new(unit));
+        for (name, value) in [("A", Some("2")), ("B", Some("from file")), ("C", None), ("D", None)] {
+            assert_eq!(credentials.variable(name).as_deref(), value, "{name}");
+        }
+        // The service itself reads its own environment.
+        assert_eq!(SystemdCredentials::Passed(dir.path().to_owned()).variable("A"), None);
+    }
+
+    #[test]
+    fn a_masked_unit_is_none_and_the_file_of_the_strongest_folder_counts() {
+        let (strong, weak) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (folder, user) in [(&strong, "strong"), (&weak, "weak")] {
+            std::fs::write(folder.path().join("a.service"), format!("[Service]\nUser={user}\n")).unwrap();
+        }
+        let folders = UnitFolders(vec![strong.path().to_owned(), weak.path().to_owned()]);
+        assert_eq!(folders.load("a.service").unwrap().user.as_deref(), Some("strong"));
+        std::fs::remove_file(strong.path().join("a.service")).unwrap();
+        assert_eq!(folders.load("a.service").unwrap().user.as_deref(), Some("weak"));
+        std::os::unix::fs::symlink("/dev/null", strong.path().join("a.service")).unwrap();
+        assert!(folders.load("a.service").is_none_or(|unit| unit.user.is_none()), "the weaker file does not count");
     }
 
     #[test]

@@ -34,7 +34,9 @@ pub fn parse_bundle(text: &str, base: &Path) -> Result<BundleLocation, String> {
 
 /// Parses a path, or a file URL (RFC 8089) of this machine.
 fn file_path(text: &str) -> Result<PathBuf, String> {
-    let Some(rest) = text.strip_prefix("file:") else { return Ok(PathBuf::from(text)) };
+    // Schemes are case-insensitive (RFC 3986, section 3.1).
+    let scheme = text.split_at_checked(5).filter(|(scheme, _)| scheme.eq_ignore_ascii_case("file:"));
+    let Some((_, rest)) = scheme else { return Ok(PathBuf::from(text)) };
     let path = match rest.strip_prefix("//") {
         Some(rest) => rest.strip_prefix("localhost").unwrap_or(rest),
         None => rest,
@@ -138,8 +140,17 @@ mod tests {
         let parse = |text| parse_bundle(text, Path::new("/etc"));
         assert_eq!(parse("file:///a%20b.zip"), Ok(BundleLocation::File("/a b.zip".into())));
         assert_eq!(parse("file://localhost/x"), Ok(BundleLocation::File("/x".into())));
+        // RFC 8089, appendix B, also allows a single slash.
+        assert_eq!(parse("file:/x/y"), Ok(BundleLocation::File("/x/y".into())));
+        // Regression: `FILE:///x` was a path relative to the configuration file.
+        assert_eq!(parse("FILE:///x"), Ok(BundleLocation::File("/x".into())));
         assert_eq!(parse("docs.zip"), Ok(BundleLocation::File("/etc/docs.zip".into())));
-        assert!(parse("file://host/x").is_err());
+        assert_eq!(parse("/srv/what?.zip"), Ok(BundleLocation::File("/srv/what?.zip".into())));
+        for relative in ["file://host/x", "file:x", "FILE:x"] {
+            let why = "write a file URL like file:///path/to/bundle.zip";
+            assert_eq!(parse(relative), Err(why.to_owned()), "{relative}");
+        }
+        assert_eq!(parse("file:///%ff"), Err("it is not UTF-8".to_owned()));
         let link = parse("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
         assert!(matches!(&link, BundleLocation::Link(url) if url.to_string() == "https://bucket.example/x?***"));
         for wrong in [
@@ -148,6 +159,7 @@ mod tests {
             "bucket/x?sig=geheim",
             "https:/b/x?sig=geheim",
             "file:///x?sig=geheim",
+            "File:///x?sig=geheim",
         ] {
             let why = parse(wrong).unwrap_err();
             assert!(!why.contains("geheim"), "{why}");
@@ -162,6 +174,59 @@ mod tests {
         for wrong in ["https://docs.example.com", "docs.example.com/", "a b", "docs.example.com:443", "a..b", ""] {
             assert!(parse_domain(wrong).is_err(), "{wrong:?}");
         }
+        assert_eq!(parse_domain(" docs.example\n").as_deref(), Ok("docs.example"));
+        // The bounds of RFC 1035, section 2.3.4; underscores occur in names of internal networks.
+        let (longest, too_long) = ("a".repeat(63), "a".repeat(64));
+        let name = format!("{longest}.{longest}.{longest}.{}", "b".repeat(61));
+        assert_eq!(parse_domain(&name).as_deref(), Ok(name.as_str()));
+        assert_eq!(parse_domain("a_b.c").as_deref(), Ok("a_b.c"));
+        for wrong in [format!("{name}b"), format!("{too_long}.example")] {
+            let why = "is not a host name: write it like docs.example.com, without scheme, port and path";
+            assert_eq!(parse_domain(&wrong), Err(format!("{wrong:?} {why}")));
+        }
+    }
+
+    #[test]
+    fn a_project_id_is_one_segment_of_a_path() {
+        for (text, id) in [("p_1", "p_1"), (" 0123\n", "0123"), ("..a", "..a")] {
+            assert_eq!(parse_project(text).as_deref(), Ok(id), "{text:?}");
+        }
+        for wrong in ["", " ", ".", "..", "a b", "a\tb", "a\u{7f}", "a\u{a0}b"] {
+            let message = format!("{wrong:?} is not a project id: copy it from the dashboard");
+            assert_eq!(parse_project(wrong), Err(message));
+        }
+    }
+
+    #[test]
+    fn the_address_of_an_api_has_neither_user_nor_query_nor_fragment() {
+        let parse = |text| parse_base_url(text).map(|url| url.expose().to_string());
+        assert_eq!(parse("https://api.example/v1/").as_deref(), Ok("https://api.example/v1/"));
+        for text in ["https://ada@api.example/v1", "https://:geheim@api.example/v1"] {
+            let why = "an API's address has no user name and no password: the key identifies the client";
+            assert_eq!(parse(text), Err(why.to_owned()), "{text}");
+        }
+        for text in ["https://api.example/v1?a=b", "https://api.example/v1?", "https://api.example/v1#a"] {
+            assert_eq!(parse(text), Err("an API's address has neither query nor fragment".to_owned()), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_address_to_listen_on_is_numeric_or_localhost_and_has_a_port() {
+        for (text, address) in [
+            ("127.0.0.1:8080", "127.0.0.1:8080"),
+            ("localhost:8080", "127.0.0.1:8080"),
+            ("[::]:443", "[::]:443"),
+            ("0.0.0.0:0", "0.0.0.0:0"),
+        ] {
+            assert_eq!(parse_listen(text).map(|address| address.to_string()).as_deref(), Ok(address), "{text}");
+        }
+        for wrong in ["", "8080", ":8080", "localhost", "docs.example:80", "127.0.0.1", "127.0.0.1:65536"] {
+            let message = format!("{wrong:?} is not an address: write it like 127.0.0.1:8080 or [::]:8080");
+            assert_eq!(parse_listen(wrong), Err(message));
+        }
+        let list = |texts: &[&str]| parse_listen_list(&texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>());
+        assert_eq!(list(&["", "localhost:1", ""]).map(|list| list.len()), Ok(1));
+        assert_eq!(list(&[]), Ok(Vec::new()));
     }
 
     #[test]
@@ -169,8 +234,10 @@ mod tests {
         assert_eq!(parse_base_path("/docs").unwrap(), "/docs/");
         assert_eq!(parse_base_path("/a/b/").unwrap(), "/a/b/");
         assert_eq!(parse_base_path("/").unwrap(), "/");
-        for wrong in ["", "docs", "//", "//x", "/../x", "/a b", "/a//b"] {
-            assert!(parse_base_path(wrong).is_err(), "{wrong:?}");
+        assert_eq!(parse_base_path("/~a/b.c_d-e/..f").unwrap(), "/~a/b.c_d-e/..f/");
+        for wrong in ["", "docs", "//", "//x", "/../x", "/a b", "/a//b", "/a//", "/./a", "/a/.", "/a/../", "/a%2fb"] {
+            let message = format!("{wrong:?} is not a base path: write it like / or /docs/");
+            assert_eq!(parse_base_path(wrong), Err(message));
         }
     }
 }

@@ -276,4 +276,83 @@ mod tests {
             ]
         );
     }
+
+    /// The mistakes in a text, each on one line.
+    fn problems(text: &str) -> Vec<String> {
+        let mut raw = WrittenConfig::default();
+        raw.read_toml(text, Path::new("c.toml"));
+        raw.problems.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn only_a_near_key_is_suggested_and_a_section_is_no_value() {
+        for (text, expected) in [
+            // Four changes are near, five are not.
+            ("[sync]\nkeepwxyz = 1\n", "c.toml:2:1: there is no key sync.keepwxyz; did you mean sync.keep?"),
+            ("[sync]\nkeepvwxyz = 1\n", "c.toml:2:1: there is no key sync.keepvwxyz"),
+            ("sync = 1\n", "c.toml:1:1: sync is a section: write [sync]"),
+            ("[sync]\nkeep = 1.5\n", "c.toml:2:1: sync.keep has a value of the wrong kind (float)"),
+            ("[sync]\nkeep = 99999999999999999999\n", "c.toml:2:1: sync.keep has a value of the wrong kind (integer)"),
+            // Columns count characters, not bytes.
+            (
+                "store = { path = \"ä\", maxBytes = 1.5 }\n",
+                "c.toml:1:23: store.maxBytes has a value of the wrong kind (float)",
+            ),
+            (
+                "[server]\nredirects = [{ source = \"/a\", destination = \"/b\" }, \"/c /d\"]\n",
+                "c.toml:2:1: server.redirects is a list of tables: write [[server.redirects]]",
+            ),
+        ] {
+            assert_eq!(problems(text).first().map(String::as_str), Some(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn beside_a_mistake_of_syntax_no_other_is_reported() {
+        let found = problems("[sever]\nlisten = 1\n[sync]\nkeep = = 3\n");
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with("c.toml:4:") && found[0].contains(": this is not TOML: "), "{found:?}");
+    }
+
+    #[test]
+    fn integers_are_read_in_each_base_of_toml() {
+        for (text, number) in [("0x10", 16), ("0o17", 15), ("0b101", 5), ("1_000", 1000), ("-1", -1), ("+7", 7)] {
+            let mut raw = WrittenConfig::default();
+            raw.read_toml(&format!("[sync]\nkeep = {text}\n"), Path::new("c.toml"));
+            assert!(raw.get("sync.keep").is_some_and(|found| found.value == ConfigValue::Number(number)), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_variable_replaces_the_value_of_the_file_and_has_its_own_place() {
+        use std::os::unix::ffi::OsStringExt;
+
+        let mut raw = WrittenConfig::default();
+        raw.read_toml("[sync]\nkeep = 3\n[store]\npath = \"a\"\n", Path::new("/etc/c.toml"));
+        let not_text = OsString::from_vec(vec![0xff]);
+        raw.read_env(
+            [
+                ("DOCWHARF_SYNC__KEEP".into(), "7".into()),
+                ("DOCWHARF_ACCESS__LOG_FILE".into(), not_text),
+                ("OTHER_SYNC__KEEP".into(), "8".into()),
+                (OsString::from_vec(b"DOCWHARF_\xff__X".to_vec()), "9".into()),
+                ("DOCWHARF_SYNC_KEEP".into(), "9".into()),
+            ]
+            .into_iter(),
+        );
+        let keep = raw.get("sync.keep").expect("it is set");
+        assert_eq!(keep.place, ConfigPlace::Env("DOCWHARF_SYNC__KEEP".to_owned()));
+        assert!(keep.value == ConfigValue::Text("7".to_owned()));
+        let lines: Vec<String> = raw.problems.iter().map(ToString::to_string).collect();
+        assert_eq!(lines, ["$DOCWHARF_ACCESS__LOG_FILE: access.logFile is not UTF-8"]);
+        let warnings: Vec<String> = raw.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            ["$DOCWHARF_SYNC_KEEP: this is ignored; did you mean DOCWHARF_SYNC__KEEP, with two underscores?"]
+        );
+        // A path in the file is relative to its folder, any other one to the working directory.
+        let folder = Path::new("/etc");
+        assert_eq!(raw.base_of("store.path", folder), folder);
+        assert_eq!(raw.base_of("sync.keep", folder), std::env::current_dir().expect("a folder"));
+    }
 }

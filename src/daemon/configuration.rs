@@ -326,6 +326,91 @@ mod tests {
     }
 
     #[test]
+    fn each_file_that_the_configuration_names_is_watched_as_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let rules = dir.path().join("moved");
+        std::fs::write(&rules, "/a /b\n").unwrap();
+        let sources = ConfigSources { config_path: Some("/etc/c.toml".into()), ..ConfigSources::default() };
+        let watched = |text: &str| {
+            let mut watched = watched_files(&sources, &config(text));
+            // The environment of the test may name it.
+            let roots = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+            watched.retain(|(_, path)| Some(path) != roots.as_ref());
+            watched.into_iter().collect::<BTreeSet<_>>()
+        };
+        let expected = |files: &[(WatchedKind, &str)]| {
+            let own = (WatchedKind::Settings, PathBuf::from("/etc/c.toml"));
+            let files = files.iter().map(|(kind, path)| (*kind, PathBuf::from(path)));
+            files.chain([own]).collect::<BTreeSet<_>>()
+        };
+        assert_eq!(watched(""), expected(&[]));
+        let api = "[api]\nbaseUrl = \"https://api.example/v1\"\ndomain = \"d.example\"\nkeyFile = \"/key\"\n";
+        assert_eq!(watched(api), expected(&[(WatchedKind::Settings, "/key")]));
+        // Without [api], the key is not used; the roots are, for links.
+        let link = "[api]\ncaFile = \"/ca\"\n[staticExport]\nbundleUrl = \"https://b.example/b.zip\"\n";
+        assert_eq!(watched(link), expected(&[(WatchedKind::Settings, "/ca")]));
+        let files = "[staticExport]\nbundleUrl = \"/b.zip\"\n[sync]\ninbox = \"/in\"\n";
+        assert_eq!(watched(files), expected(&[(WatchedKind::Bundle, "/b.zip"), (WatchedKind::Inbox, "/in")]));
+        let pair = [(WatchedKind::Certificate, "/tls/cert"), (WatchedKind::Certificate, "/tls/key")];
+        assert_eq!(watched(TLS), expected(&pair));
+        let rules = rules.to_str().expect("a temporary folder has a plain name");
+        let file = watched(&format!("[server]\nredirectsFile = \"{rules}\"\n"));
+        assert_eq!(file, expected(&[(WatchedKind::Settings, rules)]));
+    }
+
+    #[test]
+    fn the_gate_resolves_addresses_with_the_new_rules_below_the_base_path_in_force() {
+        let text = "[server]\nbasePath = \"/docs\"\nslashes = \"serve\"\n\
+                    [[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n";
+        let (new, change) = ConfigChange::between(&config(""), config(text));
+        let addresses = &new.intent.gate.addresses;
+        assert_eq!((addresses.base_path.as_str(), addresses.slashes), ("/", None));
+        assert_eq!((new.settings.base_path.as_str(), new.settings.slashes), ("/", None));
+        assert_eq!((addresses.rules.list().len(), new.rules.list().len()), (1, 1));
+        assert_eq!(change.restart_keys, ["server.basePath", "server.slashes"]);
+    }
+
+    #[test]
+    fn tasks_seal_on_as_many_threads_as_the_configuration_says_else_on_half_the_processors() {
+        assert_eq!(intent_for_tasks(&config("[sync]\nthreads = 7\n")).seal_options.threads, 7);
+        assert_eq!(intent_for_tasks(&config("")).seal_options.threads, default_thread_count());
+    }
+
+    #[test]
+    fn a_reload_counts_for_tasks_in_progress_too_and_mistakes_leave_the_configuration_before_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        let put = |text: &str| std::fs::write(&path, text).unwrap();
+        put("[sync]\nkeep = 1\n");
+        let sources =
+            ConfigSources { config_path: Some(path.clone()), ignores_environment: true, ..ConfigSources::default() };
+        let sources = sources.with_file_state();
+        let config = sources.load().unwrap_or_else(|problems| panic!("{problems:?}"));
+        let mut live = LiveConfiguration::new(sources, config);
+        let keep =
+            |live: &LiveConfiguration| (live.intent().space_limits.keep, live.in_force().load().space_limits.keep);
+        assert_eq!((keep(&live), live.error()), ((1, 1), None));
+        put("[sync]\nkeep = 2\n");
+        assert!(live.reload().is_some_and(|change| change.is_different));
+        assert_eq!((keep(&live), live.error()), ((2, 2), None));
+        put("[sync]\nkeep = -1\n[limits]\nentries = 0\n");
+        assert_eq!(live.reload(), None);
+        let name = path.display();
+        let error = format!(
+            "{name}:2:1: sync.keep: a whole number from 0 to 10000 is needed; \
+             {name}:4:1: limits.entries: a whole number from 1 to 10000000 is needed"
+        );
+        assert_eq!((keep(&live), live.error()), ((2, 2), Some(&*error)));
+        put("");
+        assert_eq!(live.reload(), None);
+        assert_eq!(live.error(), Some(&*format!("configuration: {name} is empty or missing")));
+        // The same configuration again is no change, and the mistake is gone.
+        put("[sync]\nkeep = 2\n");
+        assert!(live.reload().is_some_and(|change| !change.is_different));
+        assert_eq!((keep(&live), live.error()), ((2, 2), None));
+    }
+
+    #[test]
     fn a_change_says_what_has_changed() {
         let none =
             || ConfigChange { is_different: true, access_control: false, check_timing: false, restart_keys: vec![] };
@@ -334,6 +419,13 @@ mod tests {
             ("[access]\nallow = [\"10.0.0.0/8\"]\n", ConfigChange { access_control: true, ..none() }),
             ("[server]\ntrustedProxies = [\"10.0.0.1\"]\n", ConfigChange { access_control: true, ..none() }),
             ("[sync]\ninterval = \"3h\"\n", ConfigChange { check_timing: true, ..none() }),
+            ("[sync]\nschedule = \"0 3 * * *\"\n", ConfigChange { check_timing: true, ..none() }),
+            (
+                "[server]\ntrustedProxies = \"::1\"\n[access]\nheader = \"X-User\"\n",
+                ConfigChange { access_control: true, ..none() },
+            ),
+            ("[publish]\ndirectory = \"/www\"\n", none()),
+            ("[admin]\nhosts = \"a.example\"\n", none()),
             ("[sync]\ninbox = \"/inbox\"\n", none()),
         ] {
             let (_, change) = ConfigChange::between(&config(""), config(text));

@@ -215,6 +215,7 @@ mod tests {
     use std::fs;
 
     use docwharf_agent::sync::SyncOutcome;
+    use docwharf_base::model::digest::Digest;
     use docwharf_site::seal::SealError;
 
     use super::*;
@@ -254,6 +255,61 @@ mod tests {
         assert!(dir.path().join("accepted/dropped.zip").exists());
         importer.decide_import(&file, &full_disk(), now);
         assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
+    }
+
+    #[test]
+    fn a_refused_file_is_moved_away_with_its_reason_unless_it_has_changed_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Instant::now();
+        let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);
+        let file = drop_file(&mut importer, dir.path(), now);
+        let refused = || -> Result<SyncReport, SyncError> {
+            let [found, demanded] = [&b"found"[..], b"demanded"].map(Digest::compute);
+            Err(SyncError::WrongDigest { name: "dropped.zip".to_owned(), found, demanded })
+        };
+        fs::write(dir.path().join("dropped.zip"), "a longer file").unwrap();
+        assert_eq!(importer.decide_import(&file, &refused(), now), ImportDecision::Later);
+        assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
+        assert_eq!(importer.scan(true, false, now + 2 * QUIET), Some(Vec::new()), "it may still be written to");
+        let file = importer.scan(true, false, now + 3 * QUIET).expect("a scan").remove(0);
+        let decision = importer.decide_import(&file, &refused(), now);
+        let ImportDecision::Rejected(reason) = &decision else { panic!("{decision:?}") };
+        assert!(reason.starts_with("dropped.zip: its SHA-256 is "), "{reason}");
+        importer.move_imported_file(&file, &decision);
+        assert!(dir.path().join("rejected/dropped.zip").exists() && !dir.path().join("dropped.zip").exists());
+        let written = fs::read_to_string(dir.path().join("rejected/dropped.zip.reason.txt")).unwrap();
+        assert!(written.contains(reason.as_str()), "{written}");
+        // The failure before does not count any more.
+        let file = drop_file(&mut importer, dir.path(), now + 4 * QUIET);
+        importer.decide_import(&file, &full_disk(), now);
+        assert_eq!(importer.next_scan(), Some(now + backoff::wait_after_failures(1)));
+    }
+
+    #[test]
+    fn a_reload_scans_the_inbox_and_opens_another_one_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+        let now = Instant::now();
+        let mut importer = InboxImporter::new(Some(first.clone()), now);
+        assert_eq!(importer.scan(true, false, now), Some(Vec::new()));
+        assert_eq!(importer.next_scan(), None);
+        importer.configure(Some(&first), now);
+        assert_eq!(importer.next_scan(), Some(now), "the same inbox");
+        let file = drop_file(&mut importer, &first, now);
+        importer.configure(Some(&second), now);
+        assert_eq!(importer.next_scan(), Some(now), "another inbox");
+        assert_eq!(importer.state().map(|state| state.directory), Some(second.clone()));
+        let file_of_second = drop_file(&mut importer, &second, now);
+        assert_ne!(file.path, file_of_second.path);
+        // An inbox that cannot be opened takes nothing from the one before.
+        fs::write(dir.path().join("third"), "in the way").unwrap();
+        importer.configure(Some(&dir.path().join("third")), now);
+        assert!(!importer.is_open());
+        assert_eq!(importer.decide_import(&file_of_second, &full_disk(), now), ImportDecision::Later);
+        assert_eq!(importer.scan(true, false, now), None);
+        assert!(importer.state().is_some_and(|state| state.error.is_some()));
+        importer.configure(Some(&second), now);
+        assert!(importer.is_open() && importer.state().is_some_and(|state| state.error.is_none()));
     }
 
     #[test]

@@ -197,16 +197,18 @@ impl fmt::Display for StatusLine<'_> {
     }
 }
 
+/// Creates a notifier for the manager whose socket has this path.
+#[cfg(test)]
+pub(super) fn notifier_to(path: &std::path::Path) -> Notifier {
+    let socket = UnixDatagram::unbound().expect("a socket");
+    socket.set_nonblocking(true).expect("an option of all sockets");
+    let address = parse_address(path.as_os_str()).expect("a short absolute path");
+    Notifier(Some(Arc::new(ServiceManager { socket, address, state: Mutex::default() })))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn notifier_to(path: &std::path::Path) -> Notifier {
-        let socket = UnixDatagram::unbound().unwrap();
-        socket.set_nonblocking(true).unwrap();
-        let address = parse_address(path.as_os_str()).unwrap();
-        Notifier(Some(Arc::new(ServiceManager { socket, address, state: Mutex::default() })))
-    }
 
     #[test]
     fn what_a_busy_manager_does_not_take_is_said_later_and_blocks_nobody() {
@@ -218,6 +220,10 @@ mod tests {
             notifier.status(&n.to_string());
         }
         notifier.ready();
+        // Watchdog messages do not displace it.
+        for _ in 0..2 * MAX_QUEUED_MESSAGES {
+            notifier.report_alive();
+        }
         manager.set_nonblocking(true).unwrap();
         let mut received = Vec::new();
         let mut buffer = [0; 2000];
@@ -233,6 +239,24 @@ mod tests {
         let ready = received.iter().position(|message| message == "READY=1").expect("it was queued");
         assert!(received[..ready].contains(&"STATUS=9999".to_owned()));
         assert_eq!(received.last().unwrap(), "WATCHDOG=1");
+    }
+
+    #[test]
+    fn a_status_line_is_sent_when_it_changes_and_holds_no_other_message() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = UnixDatagram::bind(dir.path().join("s")).unwrap();
+        let notifier = notifier_to(&dir.path().join("s"));
+        for line in ["one", "one", "two\nREADY=1", "one"] {
+            notifier.status(line);
+        }
+        notifier.stopping();
+        manager.set_nonblocking(true).unwrap();
+        let mut received = Vec::new();
+        let mut buffer = [0; 2000];
+        while let Ok(n) = manager.recv(&mut buffer) {
+            received.push(String::from_utf8_lossy(&buffer[..n]).into_owned());
+        }
+        assert_eq!(received, ["STATUS=one", "STATUS=two\\nREADY=1", "STATUS=one", "STOPPING=1\nSTATUS=stopping"]);
     }
 
     #[test]

@@ -253,9 +253,9 @@ pub(super) fn log_report(report: &SyncReport) {
 mod tests {
     use super::*;
 
-    /// Returns the activity of an agent, as the status line shows it.
-    fn activity_text<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
-        let mut view = AgentView {
+    /// Returns the view of an agent that waits for the next check.
+    fn idle_view(intent: &SyncIntent) -> AgentView<'_> {
+        AgentView {
             intent,
             served: None,
             running: None,
@@ -266,7 +266,23 @@ mod tests {
             inbox: None,
             config_error: None,
             certificate_problem: None,
-        };
+        }
+    }
+
+    fn intent_with_source() -> SyncIntent {
+        let bundle = docwharf_agent::sync::BundleLocation::File("/bundle.zip".into());
+        SyncIntent { enabled: true, bundle: Some(bundle), ..SyncIntent::default() }
+    }
+
+    fn reporter_to(notifier: Notifier) -> (Reporter, Arc<DaemonState>) {
+        let state = Arc::new(DaemonState::new(Vec::new(), Vec::new(), Vec::new(), None));
+        let metrics = Arc::new(DaemonMetrics::new(false));
+        (Reporter::new(Arc::clone(&state), metrics, notifier, |_| (8, String::new())), state)
+    }
+
+    /// Returns the activity of an agent, as the status line shows it.
+    fn activity_text<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
+        let mut view = idle_view(intent);
         change(&mut view);
         let line = StatusLine { served: None, error: None, next: view.activity() }.to_string();
         line.trim_start_matches("no version yet; ").to_owned()
@@ -275,9 +291,8 @@ mod tests {
     #[test]
     fn the_status_line_shows_the_task_in_progress_or_the_next_one() {
         let progress = Arc::new(SyncProgress::default());
-        let without_source = SyncIntent { enabled: true, ..SyncIntent::default() };
-        let bundle = docwharf_agent::sync::BundleLocation::File("/bundle.zip".into());
-        let with_source = SyncIntent { bundle: Some(bundle), ..without_source.clone() };
+        let with_source = intent_with_source();
+        let without_source = SyncIntent { bundle: None, ..with_source.clone() };
         let disabled = SyncIntent { enabled: false, ..with_source.clone() };
         assert_eq!(activity_text(&with_source, |_| {}), "next check at 1970-01-01T00:00:00Z");
         assert_eq!(activity_text(&with_source, |view| view.is_check_due = true), "checking the source");
@@ -298,5 +313,70 @@ mod tests {
         }
         let import = (TaskKind::Import, &progress);
         assert_eq!(activity_text(&disabled, |view| view.running = Some(import)), "importing");
+    }
+
+    #[test]
+    fn the_status_line_names_the_configuration_before_the_certificate_the_inbox_and_the_last_sync() {
+        let dir = tempfile::tempdir().unwrap();
+        let manager = std::os::unix::net::UnixDatagram::bind(dir.path().join("s")).unwrap();
+        manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let (mut reporter, _) = reporter_to(crate::daemon::notify::notifier_to(&dir.path().join("s")));
+        let intent = intent_with_source();
+        let line = |reporter: &Reporter, errors: [bool; 3]| {
+            let [configuration, certificate, inbox] = errors;
+            reporter.update(&AgentView {
+                config_error: configuration.then_some("the configuration"),
+                certificate_problem: certificate.then(|| "the certificate".to_owned()),
+                inbox: Some(InboxState { directory: "/in".into(), error: inbox.then(|| "the inbox".to_owned()) }),
+                ..idle_view(&intent)
+            });
+            let mut buffer = [0; 2000];
+            let length = manager.recv(&mut buffer).expect("a status line");
+            String::from_utf8_lossy(&buffer[..length]).into_owned()
+        };
+        let start = "STATUS=no version yet; next check at 1970-01-01T00:00:00Z";
+        reporter.record_sync_error(&SyncError::UnusableSetting("the sync".to_owned()), Duration::from_secs(1), false);
+        for (errors, expected) in [
+            ([false, false, false], "the sync"),
+            ([false, false, true], "the inbox"),
+            ([false, true, true], "the certificate"),
+            ([true, true, true], "the configuration"),
+        ] {
+            assert_eq!(line(&reporter, errors), format!("{start}; last error: {expected}"));
+        }
+        reporter.clear_sync_error();
+        assert_eq!(line(&reporter, [false; 3]), start);
+    }
+
+    #[test]
+    fn the_status_has_a_next_check_only_while_the_agent_waits_for_one() {
+        let (reporter, state) = reporter_to(Notifier::none());
+        let progress = Arc::new(SyncProgress::default());
+        let intent = intent_with_source();
+        let disabled = SyncIntent { enabled: false, ..intent.clone() };
+        let without_source = SyncIntent { bundle: None, ..intent.clone() };
+        for (intent, running, expected) in [
+            (&intent, None, Some(SystemTime::UNIX_EPOCH)),
+            (&intent, Some((TaskKind::AutomaticSync, &progress)), None),
+            (&disabled, None, None),
+            (&without_source, None, None),
+        ] {
+            reporter.update(&AgentView { running, failures: 3, has_inbox: true, ..idle_view(intent) });
+            let snapshot = state.snapshot();
+            assert_eq!(snapshot.next_check, expected, "{intent:?}");
+            assert_eq!((snapshot.progress.is_some(), snapshot.failures), (running.is_some(), 3));
+            assert_eq!(snapshot.intent.as_ref(), Some(intent));
+        }
+    }
+
+    #[test]
+    fn a_check_without_readable_probes_is_counted_as_one_whatever_it_found() {
+        let report = SyncReport::from_outcome(SyncOutcome::Current(None));
+        let blind = SyncReport {
+            unreadable_probes: Some("503".to_owned()),
+            ..SyncReport::from_outcome(SyncOutcome::Current(None))
+        };
+        let results = [Ok(report), Ok(blind), Err(SyncError::Interrupted)];
+        assert_eq!(results.each_ref().map(result_name), ["already current", "probes unreadable", "failed"]);
     }
 }

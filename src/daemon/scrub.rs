@@ -160,6 +160,34 @@ mod tests {
     use super::*;
 
     #[test]
+    fn of_the_versions_that_are_due_the_active_one_comes_first_and_one_that_was_just_read_waits() {
+        let [a, b] = ["a", "b"].map(|text| VersionId(Digest::compute(text.as_bytes())));
+        let now = now_unix_seconds();
+        let next = |active: Option<VersionId>, times: [i64; 2], schedule: &ScrubSchedule| {
+            next_due(active, &BTreeMap::from([(a, times[0]), (b, times[1])]), 3600, schedule)
+        };
+        let none = ScrubSchedule::default();
+        // The other one has been due for longer.
+        assert_eq!(next(Some(a), [now - 3600, now - 9000], &none), Ok(a));
+        assert_eq!(next(Some(b), [now - 9000, now - 3600], &none), Ok(b));
+        assert_eq!(next(Some(a), [now, now - 3600], &none), Ok(b), "the active one is not due");
+        let wait = next(None, [now, now - 1000], &none).expect_err("neither is due").as_secs();
+        assert!((2590..=2600).contains(&wait), "{wait} s: the first of the two");
+        // After a crash, or a response that could not be sent, a version is due whenever it was verified.
+        let at_once = |not_before: i64| ScrubSchedule {
+            due_at_once: BTreeSet::from([b]),
+            not_before: BTreeMap::from([(b, not_before)]),
+        };
+        assert_eq!(next(Some(a), [now, now], &at_once(now - 1)), Ok(b));
+        let wait = next(Some(a), [now, now], &at_once(now + 600)).expect_err("it was just read").as_secs();
+        assert!((590..=600).contains(&wait), "{wait} s");
+        // A clock that was set back does not postpone it for ever.
+        let wait = next(Some(a), [now, now], &at_once(now + 1_000_000)).expect_err("it was just read").as_secs();
+        assert!((3590..=3600).contains(&wait), "{wait} s");
+        assert_eq!(next_due(Some(a), &BTreeMap::new(), 3600, &none), Err(MAX_CHECK_INTERVAL));
+    }
+
+    #[test]
     fn a_version_that_was_proved_in_the_future_is_due_after_the_usual_time() {
         let id = VersionId(Digest::compute(b"a version"));
         let now = now_unix_seconds();

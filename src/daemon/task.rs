@@ -233,3 +233,31 @@ pub(super) fn lower_priority(threads: usize) {
     }
     let _ = sched_setaffinity(None, &processors);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_has_its_author_and_only_a_forced_one_passes_by_the_gate() {
+        let import = |force| {
+            let command = ImportCommand { path: "a.zip".into(), source: "a.zip".to_owned(), label: None, force };
+            AgentTask::Import(command, "bob".to_owned())
+        };
+        let sync = |skip_gate, author: Option<&str>| AgentTask::Sync {
+            trigger: SyncTrigger::Interval,
+            skip_gate,
+            author: author.map(str::to_owned),
+        };
+        for (task, author, skips_gate) in [
+            (sync(false, None), "docwharf run", false),
+            (sync(false, Some("ann")), "ann", false),
+            (sync(true, Some("ann")), "ann", true),
+            (import(false), "bob", false),
+            (import(true), "bob", true),
+            (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, "cyd", false),
+        ] {
+            assert_eq!((task.author(), task.skips_gate()), (author, skips_gate), "{task:?}");
+        }
+    }
+}

@@ -109,6 +109,22 @@ mod tests {
     }
 
     #[test]
+    fn a_thousand_requests_a_second_are_no_load_and_more_are() {
+        for (requests, may_work) in [(250, true), (251, false)] {
+            let began = Instant::now();
+            let mut throttle = Throttle::new(began, 7);
+            // A new window begins in time for a whole one to end with the time without load.
+            assert!(!throttle.may_work(began + Duration::from_millis(750), 7));
+            assert_eq!(throttle.may_work(began + TIME_WITHOUT_LOAD, 7 + requests), may_work, "{requests}");
+            // From then on, the time without load is counted anew.
+            if !may_work {
+                assert!(!throttle.may_work(began + Duration::from_millis(1999), 7 + requests));
+                assert!(throttle.may_work(began + 2 * TIME_WITHOUT_LOAD, 7 + requests));
+            }
+        }
+    }
+
+    #[test]
     fn whoever_asks_late_rests_for_as_long_as_it_may_have_worked() {
         let began = Instant::now();
         let mut throttle = Throttle::new(began, 0);

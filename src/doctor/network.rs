@@ -256,3 +256,37 @@ fn check_access(host: &str, access: &AccessCheck) -> DoctorCheck {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::check::CheckStatus::{Error, Ok as Good, Warning};
+    use super::*;
+
+    #[test]
+    fn the_key_is_accepted_if_the_api_itself_responds_and_the_advice_depends_on_the_status() {
+        for (status, is_json_object, expected, found) in [
+            (200, true, Good, "api.example accepts the key"),
+            (299, true, Good, "api.example accepts the key"),
+            (400, true, Good, "api.example accepts the key"),
+            (404, true, Good, "api.example accepts the key"),
+            (422, true, Good, "api.example accepts the key"),
+            (200, false, Error, "api.example does not speak the management API: S"),
+            (404, false, Error, "api.example does not speak the management API: S"),
+            (405, true, Error, "api.example does not speak the management API: S"),
+            (401, true, Error, "api.example does not accept the key: S"),
+            (401, false, Error, "api.example does not accept the key: S"),
+            (403, true, Error, "api.example accepts the key, but not for this request: S"),
+            (429, true, Warning, "api.example cannot respond at the moment: S"),
+            (500, false, Warning, "api.example cannot respond at the moment: S"),
+            (599, true, Warning, "api.example cannot respond at the moment: S"),
+            (300, true, Error, "api.example redirects to another address: S"),
+            (399, false, Error, "api.example redirects to another address: S"),
+        ] {
+            let summary = "S".to_owned();
+            let access = AccessCheck { status, is_json_object, summary, headers: HeaderMap::new(), certificate: None };
+            let check = check_access("api.example", &access);
+            assert_eq!((check.status, check.found.as_str()), (expected, found), "{status} {is_json_object}");
+            assert_eq!(check.advice.is_none(), expected == Good, "{status} {is_json_object}");
+        }
+    }
+}

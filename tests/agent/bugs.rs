@@ -245,7 +245,7 @@ fn a_refusal_is_final_at_once_though_its_body_stalls_or_is_cut_or_has_no_end() {
     let page = "no such key ".repeat(200_000);
     let long = || error_reply(401).body("text/plain", &page);
     let mut cases = Vec::new();
-    for call in [UpstreamCall::Start, UpstreamCall::Poll, UpstreamCall::Link] {
+    for call in [UpstreamCall::Start, UpstreamCall::Poll, UpstreamCall::Link, UpstreamCall::Download] {
         for (name, reply) in [
             ("stalled", error_reply(401).stall(5)),
             ("without a byte", error_reply(401).stall(0)),
@@ -260,9 +260,12 @@ fn a_refusal_is_final_at_once_though_its_body_stalls_or_is_cut_or_has_no_end() {
     run_concurrently(&cases, |(call, name, reply)| {
         let upstream = upstream();
         upstream.on(*call).respond_with(reply.clone());
-        let host = Host::new(&upstream).set("network.callTimeout", toml_string("1h"));
+        // A refused link is renewed if there is an API.
+        let is_download = *call == UpstreamCall::Download;
+        let host = if is_download { Host::linked(&upstream.link()) } else { Host::new(&upstream) };
+        let host = host.set("network.callTimeout", toml_string("1h")).set("network.idleTimeout", toml_string("1h"));
         // The sync ends long before the timeout of the call.
-        let ended = host.expect_exit(3, &["sync"]);
+        let ended = host.expect_exit(if is_download { 4 } else { 3 }, &["sync"]);
         assert!(ended.stderr.contains("401"), "{call:?} {name}: {}", ended.stderr);
         assert_eq!(upstream.count(*call), 1, "{call:?} {name}: {}", upstream.request_history());
     });
@@ -521,6 +524,22 @@ fn a_file_that_is_still_being_written_is_not_put_down_as_refused() {
         until("the complete bundle", || front_page_title(&daemon) == "whole");
     });
     assert_eq!(history_events(&host), ["imported", "activated"]);
+}
+
+// Regression: a bundle that a limit had refused was not verified again after the limit was raised beside a running
+// `run`.
+#[test]
+fn a_bundle_that_a_limit_has_refused_is_served_once_the_limit_of_the_running_daemon_is_higher() {
+    run_concurrently(&[true, false], |&is_link| {
+        let upstream = upstream();
+        let bundle_url = if is_link { upstream.link() } else { "bundle.zip".to_owned() };
+        let mut host = Host::linked(&bundle_url).set("limits.entry", toml_string("1"));
+        host.put("bundle.zip", bundle("one"));
+        let daemon = host.run();
+        until("the refusal", || host.last_result() == "failed");
+        host.remove("limits.entry");
+        until("the version", || front_page_title(&daemon) == "one");
+    });
 }
 
 /// How many times the daemon has logged a changed file of its configuration.

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use docwharf::model::digest::Digest;
 use serde_json::{Value, json};
 use support::host::{Host, bundle, expect_plain_exit, run_concurrently, run_with_timeout, toml_string};
 use support::upstream::{
-    DOMAIN, KEY, Reply, SIGNATURE, Upstream, UpstreamCall, close_without_reply, error_reply, http_date_in, no_reply,
-    normal_reply, raw_reply, redirect_reply,
+    DOMAIN, KEY, Reply, SIGNATURE, Upstream, UpstreamCall, close_without_reply, error_reply, expired_link_reply,
+    http_date_in, no_reply, normal_reply, raw_reply, redirect_reply,
 };
 use support::{docwharf, run_to_end, temporary_folder};
 
@@ -53,6 +54,39 @@ fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_i
     assert_eq!(host.status()["job"], Value::Null, "a job whose bundle was downloaded is removed from the record");
     assert_eq!(host.last_result(), "activated");
     host.assert_tidy();
+}
+
+#[test]
+fn a_receipt_says_where_a_version_came_from_and_who_brought_it() {
+    let newest_receipt = |host: &Host| {
+        let mut receipt = host.ok(&["versions", "--json"]).json()["versions"][0]["receipts"][0].clone();
+        let time = receipt["time"].take();
+        assert!(time.as_str().is_some_and(|time| time.ends_with('Z')), "{time}");
+        receipt
+    };
+    let upstream = upstream();
+    let host = Host::new(&upstream);
+    host.ok(&["sync"]);
+    let (bytes, validator) = (bundle("one"), upstream.state().validator());
+    let sha256 = Digest::compute(&bytes).to_hex();
+    let expected = json!({
+        "time": null, "who": "tester", "source": format!("{}#{DOMAIN}", upstream.base_url()), "kind": "zip",
+        "archiveSha256": sha256, "archiveBytes": bytes.len(), "label": null, "job": "se_0000000000000001",
+        "validator": validator, "sentBytes": bytes.len(), "looked": true,
+    });
+    assert_eq!(newest_receipt(&host), expected);
+
+    let host = Host::bare();
+    host.put("b.zip", &bytes);
+    let path = host.path("b.zip").to_str().expect("UTF-8").to_owned();
+    host.ok(&["import", &path, "--label", "L"]);
+    let receipt = newest_receipt(&host);
+    let expected = json!({
+        "time": null, "who": "tester", "source": receipt["source"], "kind": "zip", "archiveSha256": sha256,
+        "archiveBytes": bytes.len(), "label": "L", "job": null, "validator": null, "sentBytes": null, "looked": false,
+    });
+    assert!(receipt["source"].as_str().is_some_and(|source| source.ends_with("b.zip")), "{receipt}");
+    assert_eq!(receipt, expected);
 }
 
 #[test]
@@ -412,10 +446,12 @@ fn pauses(upstream: &Upstream, call: UpstreamCall) -> Vec<f64> {
 #[test]
 fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
     type MakeReply = fn() -> Reply;
-    let cases: [(UpstreamCall, &str, MakeReply, usize); 13] = [
+    let cases: [(UpstreamCall, &str, MakeReply, usize); 14] = [
         (UpstreamCall::Start, "503", || error_reply(503), 5),
         (UpstreamCall::Start, "429", || error_reply(429), 5),
         (UpstreamCall::Start, "503, cut", || error_reply(503).cut(5), 3),
+        // Regression: a stalled response counted as a complete one.
+        (UpstreamCall::Start, "503, stalled", || error_reply(503).stall(5), 3),
         (UpstreamCall::Start, "closed", close_without_reply, 3),
         (UpstreamCall::Start, "silence", no_reply, 3),
         (UpstreamCall::Start, "HTML", || raw_reply("text/html", "<html>"), 3),
@@ -534,6 +570,10 @@ fn an_unreachable_upstream_is_exit_4_and_says_where_it_is() {
         let ended = host.expect_exit(4, &["sync"]);
         let authority = base.split('/').nth(2).unwrap();
         assert!(ended.stderr.contains(authority), "{base}: {}", ended.stderr);
+        // The request was never sent, so no job can have been started: the next start of one is not delayed.
+        let record = std::fs::read(host.path("store/state.json")).unwrap();
+        let record: Value = serde_json::from_slice(&record).unwrap();
+        assert_eq!((&record["lastStart"], &record["job"]), (&Value::Null, &Value::Null), "{base}");
     });
 }
 
@@ -953,6 +993,28 @@ fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
 }
 
 #[test]
+fn export_download_renews_an_expired_link_and_keeps_the_file_there_if_it_fails() {
+    let upstream = upstream();
+    upstream.add_finished_job("se_done");
+    let host = Host::new(&upstream);
+    let folder = host.path("here");
+    std::fs::create_dir(&folder).unwrap();
+    let target = folder.join("taken.zip");
+    let download = ["export", "download", "se_done", "--output", target.to_str().unwrap()];
+    upstream.on(UpstreamCall::Download).times(1).respond_with(expired_link_reply());
+    host.ok(&download);
+    assert_eq!((upstream.count(UpstreamCall::Link), upstream.count(UpstreamCall::Download)), (2, 2));
+    upstream.on(UpstreamCall::Download).respond_with(error_reply(400).body("text/plain", ""));
+    host.expect_exit(4, &download);
+    upstream.clear_rules();
+    let host = host.set("limits.archive", "10");
+    host.expect_exit(5, &download);
+    assert_eq!(std::fs::read(&target).unwrap(), upstream.state().bundle);
+    let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["taken.zip"], "a failed download leaves nothing behind");
+}
+
+#[test]
 fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
     let upstream = upstream();
     upstream.add_finished_job("se_done");
@@ -973,10 +1035,13 @@ fn export_verbs_speak_json() {
     assert_eq!(status["job"]["status"], "completed", "{status}");
     let link = host.ok(&["export", "link", "se_0000000000000001", "--json"]).json();
     assert!(link["bundleUrl"].as_str().unwrap().contains(SIGNATURE), "{link}");
+    let size = upstream.state().representation().len();
+    assert_eq!((&link["sizeBytes"], link["expiresAt"].is_string()), (&size.into(), true), "{link}");
     let target = host.path("taken");
     let report =
         host.ok(&["export", "download", "se_0000000000000001", "--output", target.to_str().unwrap(), "--json"]).json();
-    assert!(report.is_object(), "{report}");
+    let size = std::fs::metadata(&target).unwrap().len();
+    assert_eq!((&report["bytes"], report["file"].as_str()), (&size.into(), target.to_str()), "{report}");
     assert!(!report.to_string().contains(SIGNATURE), "{report}");
     assert_eq!(std::fs::read(target).unwrap(), upstream.state().bundle);
 }
@@ -989,6 +1054,15 @@ fn export_start_can_tag_a_version() {
     assert_eq!(upstream.calls(UpstreamCall::Start)[0].json()["version"], "2026-08");
     host.ok(&["export", "start"]);
     assert_eq!(upstream.calls(UpstreamCall::Start)[1].json().get("version"), None);
+    // By default, it is the pinned label.
+    let host = host.set("staticExport.version", toml_string("2026-09"));
+    host.ok(&["export", "start"]);
+    host.ok(&["export", "start", "--version", "2026-10"]);
+    let starts = upstream.calls(UpstreamCall::Start);
+    assert_eq!((&starts[2].json()["version"], &starts[3].json()["version"]), (&"2026-09".into(), &"2026-10".into()));
+    let output = host.expect_exit(2, &["export", "start", "--version", ""]);
+    assert!(output.stderr.contains("--version: a label has 1 to 200 characters"), "{}", output.stderr);
+    assert_eq!(upstream.count(UpstreamCall::Start), 4);
 }
 
 #[test]
@@ -1002,6 +1076,10 @@ fn export_verbs_end_with_the_code_of_what_went_wrong() {
     host.ok(&["export", "start"]);
     let ended = host.expect_exit(6, &["export", "status", "se_0000000000000001", "--wait"]);
     assert!(ended.stderr.contains("no pages"), "{}", ended.stderr);
+    // Also for a script that does not wait; the state is printed, and no second document.
+    let ended = host.expect_exit(6, &["export", "status", "se_0000000000000001", "--json"]);
+    assert_eq!(ended.json()["job"]["status"], "failed", "{}", ended.stdout);
+    assert_eq!(ended.json()["jobId"], "se_0000000000000001", "{}", ended.stdout);
     upstream.on(UpstreamCall::Start).respond_with(error_reply(403));
     host.expect_exit(3, &["export", "start"]);
     upstream.clear_rules();

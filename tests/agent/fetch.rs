@@ -9,7 +9,7 @@ use support::proxy::ForwardProxy;
 use support::tar;
 use support::upstream::{
     BundleCoding, Reply, Request, SIGNATURE, Upstream, UpstreamCall, close_without_reply, error_reply,
-    expired_link_reply, normal_reply, raw_reply, redirect_reply, rfc3339_in, storage_error,
+    expired_link_reply, no_reply, normal_reply, raw_reply, redirect_reply, rfc3339_in, storage_error,
 };
 use support::{docwharf, http};
 
@@ -51,6 +51,7 @@ fn a_download_is_one_plain_get_for_identity() {
     let request = &downloads[0];
     assert_eq!(request.method, "GET", "a presigned link is signed for GET alone");
     assert_eq!(request.header("accept-encoding"), Some("identity"));
+    assert!(request.header("user-agent").is_some_and(|agent| agent.starts_with("docwharf/")), "{}", request.head());
     assert_eq!(request.header("range"), None);
     assert_eq!(request.header("authorization"), None);
     assert!(request.body.is_empty());
@@ -283,19 +284,22 @@ fn each_further_mebibyte_counts_as_progress_and_less_does_not() {
 #[test]
 fn one_bad_answer_to_a_download_is_survived() {
     type MakeReply = fn() -> Reply;
-    let faults: [(&str, MakeReply); 7] = [
+    let faults: [(&str, MakeReply); 8] = [
         ("503", || error_reply(503)),
         ("500 of the bucket", || storage_error(500, "InternalError", "We encountered an internal error")),
         ("SlowDown", || storage_error(503, "SlowDown", "Please reduce your request rate")),
         ("429", || error_reply(429)),
         ("closed", close_without_reply),
+        ("silence", no_reply),
         ("cut head", || normal_reply().cut(0)),
         ("a length that is too long", || normal_reply().header("Content-Length", "99999999").cut(1000)),
     ];
     run_concurrently(&faults, |&(case, make_reply)| {
         let upstream = Upstream::new(bundle("one"));
         upstream.on(UpstreamCall::Download).times(1).respond_with(make_reply());
-        let host = Host::new(&upstream);
+        // A short timeout only where the test needs it: on a busy machine, a response may take a while.
+        let idle_timeout = if case == "silence" { "1s" } else { "5s" };
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string(idle_timeout));
         assert_eq!(host.sync(), "activated", "{case}");
         assert_eq!(upstream.count(UpstreamCall::Start), 1, "{case}: {}", upstream.request_history());
         // With a wrong length the rest does not match, so the download starts anew.

@@ -66,7 +66,7 @@ type Case = (&'static str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &'static str);
 
 #[test]
 fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
-    let cases: [Case; 7] = [
+    let cases: [Case; 8] = [
         (
             "minPages = 5",
             None,
@@ -101,6 +101,13 @@ fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
             site_of_pages(2, "a"),
             site_of_pages(1, "b"),
             "require: 404 at \"/p1/\"",
+        ),
+        (
+            "require = [\"/a%20b\"]",
+            None,
+            zip(&[deflated("index.html", "<p>home"), deflated("a b.html", "<p>page</p>")]),
+            site_of_pages(2, "b"),
+            "require: 404 at \"/a%20b\"",
         ),
         (
             "maxShrink = \"0%\"",
@@ -168,6 +175,18 @@ fn a_refusal_is_told_in_status_and_once_in_history_and_pages_are_not_read_again(
     let kept_back = events_of_kind(&host, "kept back");
     assert_eq!(kept_back.len(), 1);
     assert!(kept_back[0]["note"].as_str().unwrap().starts_with("maxShrink: "));
+}
+
+#[test]
+fn an_active_version_that_cannot_be_read_keeps_no_other_back() {
+    let host = Host::configured(&config_with_bundle(SHRINK));
+    sync_bundle(&host, 0, &site_of_pages(10, "one"));
+    let image = host.path("store/versions").join(host.version_id("active")).join("site.zip");
+    std::fs::remove_file(image).unwrap();
+    host.put_bundle(&site_of_pages(2, "two"));
+    let ended = run_to_end(&mut host.command(&["sync"])).expect(0);
+    assert!(ended.stderr.contains("the gate does not compare the new version with it"), "{}", ended.stderr);
+    assert_eq!(host.version_id("active"), host.version_id("newest"));
 }
 
 #[test]
@@ -483,6 +502,9 @@ fn in_manual_mode_a_person_promotes_each_version_and_no_hold_comes_of_it() {
     until("the first check has ended", || host.status()["lastAttempt"]["result"] == "staged");
     assert_eq!(http::get(&daemon.address, "/").status, 503, "the first version needs a command, too");
     assert!(host.expect_exit_one_line(0, &["status"]).stdout.contains("makes it active"));
+    let stage = host.expect_exit_one_line(0, &["stage"]).stdout;
+    assert!(stage.ends_with("pages      3\nagainst    nothing is active\n"), "{stage}");
+    assert_eq!(host.expect_exit_one_line(0, &["stage", "--json"]).json()["diff"], Value::Null);
     drop(daemon);
 
     let one = host.version_id("newest");
@@ -564,6 +586,12 @@ fn stage_asks_the_gate_itself_when_the_record_does_not_know() {
     let stage = host.expect_exit_one_line(0, &["stage", "--json"]).json();
     assert_eq!((&stage["staged"]["waits"], &stage["gate"]["passed"]), (&"hold".into(), &false.into()));
     assert_eq!(std::fs::read(host.path("store/state.json")).unwrap(), before, "stage only reads");
+    // The verdict by other rules does not count, either.
+    host.expect_exit_one_line(0, &["release"]);
+    assert_eq!(host.status()["gate"]["passed"], false);
+    host.configure(&config_with_bundle("[gate]\nminPages = 2\n"));
+    let stage = host.expect_exit_one_line(0, &["stage", "--json"]).json();
+    assert_eq!(stage["gate"], serde_json::json!({ "passed": true, "refused": null }), "{stage}");
 }
 
 #[test]

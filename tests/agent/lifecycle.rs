@@ -273,6 +273,19 @@ fn an_import_beside_a_pin_is_sealed_but_not_activated() {
 }
 
 #[test]
+fn a_refused_import_is_in_history_with_its_reason_and_changes_nothing() {
+    let host = Host::configured("");
+    std::fs::write(host.path("evil.zip"), zip(&[deflated("../index.html", "evil")])).unwrap();
+    assert_fails(&host, 5, &["import", host.path("evil.zip").to_str().unwrap()]);
+    let history = host.ok(&["history", "--json"]).json();
+    let events: Vec<_> = history["events"].as_array().unwrap().iter().map(|event| &event["what"]).collect();
+    assert_eq!(events, ["refused"], "{history}");
+    let event = &history["events"][0];
+    assert!(event["note"].as_str().unwrap().contains("\"../index.html\" leaves the bundle"), "{history}");
+    assert_eq!((event["who"].as_str(), versions(&host).len()), (Some("tester"), 0), "{history}");
+}
+
+#[test]
 fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
@@ -302,6 +315,11 @@ fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
     host.ok(&["release"]);
     assert!(front_page(&host.run()).contains("four"));
     assert_eq!(host.status()["hold"], serde_json::Value::Null);
+    // A second release ends no hold, and is not in history as one that did.
+    host.ok(&["release"]);
+    let history = host.ok(&["history", "--json"]).json();
+    let released = history["events"].as_array().unwrap().iter().filter(|event| event["what"] == "released").count();
+    assert_eq!(released, 1, "{history}");
 }
 
 #[test]
@@ -353,6 +371,10 @@ fn old_versions_are_pruned_but_never_the_labelled_previous_or_active() {
     // keep = 3 beside active, previous and labelled.
     assert_eq!(versions.len(), 6, "{versions:?}");
     assert!(versions.contains(&labelled));
+    let history = std::fs::read_to_string(host.path("store/history.jsonl")).unwrap();
+    let pruned: Vec<&str> = history.lines().filter(|line| line.contains("\"what\":\"pruned\"")).collect();
+    assert_eq!(pruned.len(), 2, "{history}");
+    assert!(pruned.iter().all(|line| !versions.iter().any(|id| line.contains(id.as_str()))), "{history}");
     let staging = std::fs::read_dir(host.path("store/staging")).unwrap().count();
     assert_eq!(staging, 0);
 }

@@ -602,13 +602,16 @@ fn unreadable_probes_start_nothing_until_max_age_has_passed() {
 
 #[test]
 fn a_broken_probe_does_not_keep_the_first_version_away() {
-    let upstream = upstream();
-    upstream.on(UpstreamCall::Probe).respond_with(error_reply(500));
-    let host = Host::new(&upstream)
-        .set("sync.probe", json!([upstream.probe_url()]).to_string())
-        .set("sync.interval", toml_string("200ms"));
-    let daemon = host.run();
-    until("the first version", || front_page_title(&daemon) == "one");
+    run_concurrently(&[error_reply(500), no_reply()], |reply| {
+        let upstream = upstream();
+        upstream.on(UpstreamCall::Probe).respond_with(reply.clone());
+        let host = Host::new(&upstream)
+            .set("sync.probe", json!([upstream.probe_url()]).to_string())
+            .set("sync.interval", toml_string("200ms"))
+            .set("network.callTimeout", toml_string("1s"));
+        let daemon = host.run();
+        until("the first version", || front_page_title(&daemon) == "one");
+    });
 }
 
 #[test]

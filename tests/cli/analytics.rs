@@ -112,6 +112,12 @@ fn fifty_terms_are_the_default_and_limit_says_how_many_are_wanted() {
     );
     let table = host(&upstream).ok(&["analytics", "searches"]).stdout;
     assert!(table.contains("50 terms, and there are more: --limit N or --all;"), "{table}");
+    // A request reads 100 terms, and the API answers 100 requests an hour.
+    for (limit, is_warned) in [("10000", false), ("10001", true)] {
+        let stderr = host(&upstream).ok(&["analytics", "searches", "--limit", limit]).stderr;
+        let warning = "101 requests are needed, and the API answers 100 an hour";
+        assert_eq!((stderr.contains("are needed"), stderr.contains(warning)), (is_warned, is_warned), "{stderr}");
+    }
 }
 
 #[test]

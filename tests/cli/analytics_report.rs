@@ -243,6 +243,18 @@ fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
     assert_eq!((&json["period"]["totalSearches"], &json["period"]["searchesRead"]), (&json!(238), &json!(128)));
     let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();
     assert_eq!((&all["period"]["termsRead"], &all["period"]["allTermsRead"]), (&json!(230), &json!(true)));
+    // The API answers 100 requests of 100 terms an hour, and --compare reads two periods.
+    for (options, warning) in [
+        (&["--terms", "10000"][..], None),
+        (&["--terms", "10001"], Some("up to 101 requests are needed")),
+        (&["--terms", "5000", "--compare", "previous"], None),
+        (&["--terms", "5001", "--compare", "previous"], Some("up to 102 requests are needed")),
+    ] {
+        let period = &["--from", "2026-02-15", "--to", "2026-02-22"][..];
+        let stderr = report(&host, &[period, options].concat()).stderr;
+        assert_eq!(stderr.contains("are needed"), warning.is_some(), "{options:?}: {stderr}");
+        assert!(warning.is_none_or(|warning| stderr.contains(warning)), "{options:?}: {stderr}");
+    }
     // A later report must not reuse the terms of an earlier one.
     add_searches(&upstream, "tides", "2026-02-20", 1, 0, "");
     let all = report(&host, &["--from", "2026-02-15", "--all", "--json"]).json();

@@ -1,8 +1,12 @@
 //! The contract of the command line: exit codes, errors of one line, data on standard output.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
+use rustix::fs::{FlockOperation, flock};
 use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
+use support::tls::CertificateAuthority;
+use support::upstream::Upstream;
 use support::zip::{deflated, zip};
 use support::{docwharf, run_docwharf, run_to_end, temporary_folder, write_site};
 
@@ -38,6 +42,11 @@ fn help_and_version_are_answers() {
     }
     #[cfg(feature = "origin")]
     assert!(!run_docwharf(["origin", "--help"]).expect(0).stdout.is_empty());
+    // A command line without a command is a mistake, also for a script that reads the exit code.
+    for arguments in [&[][..], &["config"], &["bundle"]] {
+        let output = run_docwharf(arguments).expect(2);
+        assert!(output.stdout.is_empty() && output.stderr.contains("Usage: docwharf"), "{arguments:?}: {output:?}");
+    }
 }
 
 #[test]
@@ -128,6 +137,8 @@ fn a_failure_is_json_on_request_beside_its_line() {
         assert!(message.starts_with(line), "{message} / {line}");
         assert!(!json["error"]["nextStep"].as_str().unwrap().is_empty(), "{json}");
     }
+    // Behind `--`, it is the name of a file.
+    assert_eq!(run_docwharf(["bundle", "verify", "--", "--json"]).expect(2).stdout, "");
     // A result that was printed is not followed by another document.
     let mut command = docwharf();
     let faults = run_to_end(command.args(["doctor", "--offline", "--json", "--config", file])).expect(1);
@@ -145,8 +156,17 @@ fn every_result_is_json_on_request() {
     assert_eq!(packed["version"], verified["version"]);
     assert_eq!(inspected["kind"], "zip");
     assert_eq!((&inspected["pages"], &inspected["files"]), (&2.into(), &3.into()));
-    assert_eq!(inspected["leftOut"]["hidden"], 1);
+    assert_eq!(inspected["leftOut"], serde_json::json!({ "launchers": 0, "junk": 0, "hidden": 1 }));
     assert_eq!(inspected["archiveSha256"], packed["archiveSha256"]);
+    let archive_bytes = std::fs::metadata(&bundle).unwrap().len();
+    for (json, bytes) in [(&packed, "archiveBytes"), (&inspected, "archiveBytes")] {
+        assert_eq!(json[bytes], archive_bytes, "{json}");
+    }
+    // The two pages have 5 bytes and 1 byte; content is also the hidden file.
+    assert_eq!((&inspected["pageBytes"], &inspected["contentBytes"]), (&6.into(), &12.into()), "{inspected}");
+    for field in ["pages", "files", "contentBytes", "version", "warnings"] {
+        assert_eq!(verified[field], inspected[field], "{field}");
+    }
     let store = dir.path().join("store");
     for arguments in
         [&["import", bundle.to_str().unwrap()][..], &["status"], &["versions"], &["history"], &["hold"], &["release"]]
@@ -313,6 +333,43 @@ fn config_init_makes_its_folder_says_what_to_set_and_leaves_a_file_as_it_is() {
     assert!(std::fs::read_to_string(&path).unwrap().starts_with("[server]"));
 }
 
+#[test]
+fn config_check_warns_of_each_thing_that_is_allowed_but_probably_not_intended() {
+    let upstream = Upstream::new(bundle("one"));
+    let sound = || Host::new(&upstream).set("sync.probe", format!("[{}]", toml_string(&upstream.probe_url())));
+    let warnings = |host: &Host| -> Vec<String> {
+        let json = host.ok(&["config", "check", "--json"]).json();
+        assert_eq!((json["result"].as_str(), json["file"].as_str()), (Some("ok"), host.path("docwharf.toml").to_str()));
+        let warnings = json["warnings"].as_array().unwrap().iter();
+        warnings.map(|warning| warning.as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(warnings(&sound()), [""; 0]);
+    let open_key = sound();
+    std::fs::set_permissions(open_key.path("key"), PermissionsExt::from_mode(0o644)).unwrap();
+    let pair = CertificateAuthority::new().issue(&["localhost"]);
+    let silent = sound().set("tls.certFile", toml_string("cert.pem")).set("tls.keyFile", toml_string("key.pem"));
+    silent.put("cert.pem", &pair.certificate);
+    silent.put("key.pem", &pair.key);
+    let cases: [(Host, &str); 7] = [
+        (open_key, "is open to more than owner and group: chmod 0640 it"),
+        (silent, "tls.listen is not set: nothing is served encrypted"),
+        (sound().set("api.keyFile", toml_string("absent")), "cannot read the API key"),
+        (sound().set("staticExport.bundleUrl", toml_string("absent.zip")), "staticExport.bundleUrl: cannot read "),
+        (sound().set("api.caFile", toml_string("absent.pem")), "api.caFile: cannot read "),
+        (Host::new(&upstream).without("sync.probe"), "each check starts an export: set sync.probe"),
+        (sound().set("api.baseUrl", toml_string(&upstream.api_origin())), "the URL does not end in /v1"),
+    ];
+    for (host, expected) in cases {
+        let found = warnings(&host);
+        assert!(found.len() == 1 && found[0].contains(expected), "{expected}: {found:?}");
+        let output = host.ok(&["config", "check"]);
+        assert_eq!(output.stdout, format!("{}: ok\n", host.path("docwharf.toml").display()));
+        assert_eq!(output.stderr, format!("docwharf: warning: {}\n", found[0]));
+        let output = host.ok(&["config", "check", "--quiet"]);
+        assert_eq!((output.stdout.as_str(), output.stderr.as_str()), ("", ""), "{expected}");
+    }
+}
+
 // Regression: `config check`, `doctor` and `run` gave three different verdicts on a configuration without a source.
 #[test]
 fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_run() {
@@ -353,7 +410,11 @@ fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
     let why = host.status()["why"].to_string();
     assert!(why.contains("through `docwharf import` and the inbox "), "{why}");
     assert_eq!(host.sync(), "no source");
-    assert_eq!(host.set("staticExport.enabled", "false").sync(), "disabled");
+    let host = host.set("staticExport.enabled", "false");
+    // There is nothing to do, so it does not wait for another process that writes to the store.
+    let lock = std::fs::File::open(host.path("store/lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    assert_eq!(host.sync(), "disabled");
 }
 
 // Regression: `import` and `status` did not report that no process serves the store.
@@ -391,6 +452,36 @@ fn a_variable_that_lacks_an_underscore_is_told_of() {
     assert!(!invented.stderr.contains("DOCWHARF_SERVICE_HOST"), "{}", invented.stderr);
 }
 
+#[test]
+fn history_names_the_person_behind_sudo_else_the_user_and_shows_the_last_events() {
+    let host = Host::bare();
+    let name_of_process = run_to_end(std::process::Command::new("id").arg("-un")).expect(0).stdout;
+    let cases = [
+        (&[("SUDO_USER", "ada"), ("USER", "root"), ("LOGNAME", "root")][..], "ada"),
+        (&[("USER", "ben"), ("LOGNAME", "cyd")], "ben"),
+        (&[("LOGNAME", "cyd")], "cyd"),
+        (&[("USER", "")], name_of_process.trim()),
+        (&[], name_of_process.trim()),
+    ];
+    for (variables, name) in cases {
+        let mut command = host.command(&["hold"]);
+        for removed in ["SUDO_USER", "USER", "LOGNAME"] {
+            command.env_remove(removed);
+        }
+        run_with_timeout(command.envs(variables.iter().copied())).expect(0);
+        assert_eq!(host.status()["hold"]["who"], name, "{variables:?}");
+    }
+    let who = |arguments: &[&str]| -> Vec<String> {
+        let history = host.ok(&[&["history", "--json"], arguments].concat()).json();
+        let events = history["events"].as_array().unwrap().iter();
+        events.map(|event| event["who"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(who(&[])[..3], ["ada", "ben", "cyd"], "the oldest first");
+    assert_eq!(who(&["-n", "2"]), who(&[])[3..]);
+    assert_eq!(who(&["--last", "9"]), who(&[]));
+    assert!(who(&["--last", "0"]).is_empty());
+}
+
 // Regression: `status` and `rollback` failed when the configuration was invalid.
 #[test]
 fn status_history_and_rollback_work_beside_a_broken_configuration() {
@@ -403,12 +494,19 @@ fn status_history_and_rollback_work_beside_a_broken_configuration() {
         std::fs::write(&bundle, zip(&[deflated("index.html", text)])).unwrap();
         command(&["import", bundle.to_str().unwrap()]).expect(0);
     }
+    assert_eq!(command(&["status", "--json"]).expect(0).json()["enabled"], true);
     for broken in ["[sync\n", "[sync]\nintervall = 5\n"] {
         std::fs::write(&config, format!("[store]\npath = \"store\"\n{broken}")).unwrap();
         let status = command(&["status"]).expect(0);
         assert!(status.stdout.contains("active") && status.stderr.contains("c.toml:"), "{status:?}");
         command(&["history"]).expect(0);
         command(&["rollback"]).expect(0);
+        // Whether `activate` holds depends on the configuration; without it, as by default.
+        let status = command(&["status", "--json"]).expect(0).json();
+        assert!(status["enabled"].is_null(), "it is not known: {status}");
+        let id = status["previous"].as_str().unwrap().to_owned();
+        assert!(command(&["activate", &id]).expect(0).stdout.contains("; held until `docwharf release`"));
+        command(&["release"]).expect(2);
     }
     // Without a configured store, no default is assumed.
     std::fs::write(&config, "[sync\n").unwrap();

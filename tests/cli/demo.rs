@@ -1,5 +1,6 @@
 //! The demonstration: origin and agent in one process and one temporary folder.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ fn keep_leaves_the_folder() {
     daemon.signal("INT");
     assert_eq!(daemon.wait(Duration::from_secs(15)), Some(0));
     let folder = demo_folder(&temporary).expect("the demo's folder");
+    let mode = std::fs::metadata(folder.join("key")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "the key is for its owner alone");
     let status =
         run_docwharf(["status", "--json", "--config", folder.join("docwharf.toml").to_str().unwrap()]).expect(0);
     assert!(status.json()["active"].is_string());

@@ -32,7 +32,9 @@ fn parse_checks(output: &CommandOutput) -> Vec<Value> {
     let report = output.json();
     assert_eq!(report["schemaVersion"], 1);
     let checks = report["checks"].as_array().unwrap().clone();
-    let errors = checks.iter().filter(|check| check["status"] == "error").count();
+    let count = |status: &str| checks.iter().filter(|check| check["status"] == status).count();
+    let (errors, warnings) = (count("error"), count("warning"));
+    assert_eq!(report["warnings"], warnings, "{output:?}");
     assert_eq!(
         (output.code, report["errors"].as_u64()),
         (Some(i32::from(errors > 0)), Some(errors as u64)),
@@ -154,6 +156,16 @@ fn a_broken_configuration_and_none_at_all_are_told_and_the_rest_is_looked_at() {
     assert!(!none.path().join("store").exists());
     let host = healthy(&upstream).set("api.caFile", toml_string("absent.pem"));
     assert_check(&checks(&host, &[]), "configuration", "warning", &["absent.pem"]);
+    let host = healthy(&upstream).set("sync.inbox", toml_string("inbox"));
+    let inbox = || {
+        let found = checks(&host, &["--offline"]);
+        let check = found.iter().find(|check| check["name"] == "inbox").expect("the inbox is checked");
+        assert_eq!(check["status"], "ok", "{check}");
+        check["found"].as_str().unwrap().contains("inbox, which is created when docwharf runs: ")
+    };
+    assert!(inbox() && !host.path("inbox").exists());
+    std::fs::create_dir(host.path("inbox")).unwrap();
+    assert!(!inbox());
 }
 
 #[test]
@@ -203,8 +215,22 @@ fn what_the_api_says_is_told_in_its_words() {
     }
     upstream.on(UpstreamCall::Probe).respond_with(error_reply(404));
     assert_check(&checks(&host, &[]), "probe", "warning", &["responds with 404", "sync.probe"]);
+    for (status, is_reported) in [(200, false), (299, false), (400, true), (500, true)] {
+        upstream.clear_rules();
+        upstream.on(UpstreamCall::Probe).respond_with(raw_reply("text/plain", "").status(status));
+        let found = checks(&host, &[]);
+        let is_warned = found.iter().any(|check| check["name"] == "probe" && check["status"] == "warning");
+        assert_eq!(is_warned, is_reported, "{status}: {found:#?}");
+    }
     let closed = Upstream::closed(bundle("one"));
     assert_check(&checks(&Host::new(&closed), &[]), "api", "error", &["cannot connect", "firewall"]);
+    // Without a probe, exports are only less frequent; without its link, a sync has nothing.
+    let host = host.set("sync.probe", format!("[{}]", toml_string(&format!("{}/sitemap.xml", closed.api_origin()))));
+    let found = checks(&host, &[]);
+    assert_check(&found, "probe", "warning", &["cannot connect", "only sync.maxAge starts exports"]);
+    assert!(found.iter().all(|check| check["status"] != "error"), "{found:#?}");
+    let found = checks(&Host::linked(&format!("{}/bundle.zip", closed.api_origin())), &[]);
+    assert_check(&found, "link", "error", &["cannot connect", "firewall"]);
 }
 
 #[test]
@@ -288,6 +314,14 @@ fn proxies_are_named_without_their_passwords() {
     let found =
         parse_checks(&run_with_timeout(doctor(&host, &[]).env("HTTP_PROXY", &proxy_url).env("NO_PROXY", "127.0.0.1")));
     assert_check(&found, "proxy", "ok", &["127.0.0.1", " directly"]);
+    // `*` turns proxies off.
+    for name in ["NO_PROXY", "no_proxy"] {
+        let requests = proxy.request_lines().len();
+        let found = parse_checks(&run_with_timeout(doctor(&host, &[]).env("HTTP_PROXY", &proxy_url).env(name, " * ")));
+        assert_check(&found, "proxy", "ok", &["127.0.0.1", " directly"]);
+        assert_check(&found, "names", "ok", &[" is 127.0.0.1"]);
+        assert_eq!(proxy.request_lines().len(), requests, "{name}");
+    }
     let found = parse_checks(&run_with_timeout(doctor(&host, &[]).env("http_proxy", "::not a proxy::")));
     assert_check(&found, "proxy", "warning", &["$http_proxy", "http://proxy.example:3128"]);
 }
@@ -300,13 +334,22 @@ fn a_port_that_is_taken_by_another_or_by_ourselves() {
     let host = healthy(&upstream).set("server.listen", toml_string(address));
     let other = port.listen();
     assert_check(&checks(&host, &["--offline"]), "ports", "error", &[address, "another program", "ss -ltnp"]);
+    for key in ["admin.listen", "activate.listen"] {
+        let host = healthy(&upstream).set("activate.mode", toml_string("manual")).set(key, toml_string(address));
+        let found = checks(&host, &["--offline"]);
+        assert_check(&found, "ports", "ok", &["127.0.0.1:0: any free port"]);
+        assert_check(&found, "ports", "error", &[address, "another program", &format!("another port in {key}")]);
+    }
     let elsewhere = healthy(&upstream).set("server.listen", toml_string("192.0.2.1:8080"));
     assert_check(&checks(&elsewhere, &["--offline"]), "ports", "error", &["does not have that address"]);
     drop(other);
     assert_check(&checks(&host, &["--offline"]), "ports", "ok", &[address, "is free"]);
     let daemon = host.run();
     assert_eq!(daemon.address, *address);
-    assert_check(&checks(&host, &["--offline"]), "ports", "ok", &[&format!("pid {}", daemon.pid())]);
+    let found = checks(&host, &["--offline"]);
+    assert_check(&found, "ports", "ok", &[&format!("pid {}", daemon.pid())]);
+    until("the daemon has a version", || host.active().is_some());
+    assert_check(&checks(&host, &["--offline"]), "store", "ok", &[&format!("active; in use by pid {}", daemon.pid())]);
 }
 
 #[test]
@@ -458,6 +501,63 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
     assert_check(&parse_checks(&output), "permissions", "error", &["is not a folder"]);
 }
 
+#[test]
+fn each_path_of_the_configuration_that_the_user_may_not_use_is_an_error() {
+    let dir = temporary_folder();
+    set_mode(dir.path(), 0o755);
+    let program = dir.path().join("docwharf");
+    support::copy_program(&program);
+    set_mode(&program, 0o755);
+    let pair = CertificateAuthority::new().issue(&["localhost"]);
+    let files = [("bundle.zip", "x"), ("ca.pem", "x"), ("key", KEY), ("access.log", "")];
+    for (name, content) in files.into_iter().chain([("cert.pem", &*pair.certificate), ("key.pem", &*pair.key)]) {
+        std::fs::write(dir.path().join(name), content).unwrap();
+        set_mode(&dir.path().join(name), 0o666);
+    }
+    for name in ["store", "www", "logs"] {
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        set_mode(&dir.path().join(name), 0o777);
+    }
+    let config = dir.path().join("c.toml");
+    let text = |log: &str| {
+        format!(
+            "[api]\nbaseUrl = \"https://api.invalid/v1\"\ndomain = \"docs.example\"\nkeyFile = \"key\"\ncaFile = \"ca.pem\"\n\
+             [staticExport]\nbundleUrl = \"bundle.zip\"\n[store]\npath = \"store\"\n[publish]\ndirectory = \"www\"\n\
+             [tls]\nlisten = \"127.0.0.1:0\"\ncertFile = \"cert.pem\"\nkeyFile = \"key.pem\"\n\
+             [access]\nlog = \"json\"\nlogFile = \"{log}\"\n"
+        )
+    };
+    let errors = |log: &str| -> Vec<String> {
+        std::fs::write(&config, text(log)).unwrap();
+        set_mode(&config, 0o644);
+        let mut command = Command::new(&program);
+        command.env_clear().args(["doctor", "--offline", "--json", "--config"]).arg(&config);
+        let found = parse_checks(&run_to_end(as_unprivileged_user(&mut command)));
+        let errors = found.iter().filter(|check| check["name"] == "permissions" && check["status"] == "error");
+        errors.map(|check| check["found"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(errors("access.log"), [""; 0]);
+    assert_eq!(errors("logs/new.log"), [""; 0]);
+    for (name, mode, rights, log) in [
+        ("bundle.zip", 0o666, "r", "access.log"),
+        ("ca.pem", 0o666, "r", "access.log"),
+        ("key", 0o666, "r", "access.log"),
+        ("cert.pem", 0o666, "r", "access.log"),
+        ("key.pem", 0o666, "r", "access.log"),
+        ("access.log", 0o666, "rw", "access.log"),
+        ("logs", 0o777, "rwx", "logs/new.log"),
+        ("www", 0o777, "rwx", "access.log"),
+        ("store", 0o777, "rwx", "access.log"),
+    ] {
+        let path = dir.path().join(name);
+        set_mode(&path, 0o000);
+        let found = errors(log);
+        set_mode(&path, mode);
+        let lacks = format!("lacks {rights} on {}", path.display());
+        assert!(found.len() == 1 && found[0].ends_with(&lacks), "{name}: {found:?}");
+    }
+}
+
 /// Creates a folder of units in which the shipped `docwharf.service` runs the configuration of this host with the key
 /// in `key`.
 fn units(host: &Host, drop_in: &str) -> tempfile::TempDir {
@@ -492,7 +592,28 @@ fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
     }
     assert_check(&found, "user", "ok", &["checked as the user of docwharf.service", "DynamicUser"]);
     // A key that only root can read is no key for a service that must read it itself.
-    assert_check(&found, "key", "error", &["docwharf.service", "api-key"]);
+    assert_check(
+        &found,
+        "key",
+        "error",
+        &["docwharf.service passes this file to the service as the credential api-key"],
+    );
+    let key = host.path("key").display().to_string();
+    let other = units_of("LoadCredential=\nLoadCredential=api-key:/nowhere/else");
+    let found = run_checks(other.path());
+    let advice = format!("LoadCredential=api-key:{key}");
+    assert_check(&found, "key", "error", &["systemctl edit docwharf.service", &advice]);
+    let is_reported_twice = |check: &Value| check["name"] == "permissions" && check["found"].to_string().contains(&key);
+    assert!(!found.iter().any(is_reported_twice), "{found:#?}");
+    let named = units_of("DynamicUser=no\nUser=nobody");
+    assert_check(&run_checks(named.path()), "user", "ok", &["checked as the user of docwharf.service (User=nobody"]);
+    // An enabled socket listens in place of `server.listen`.
+    let wants = named.path().join("sockets.target.wants");
+    std::fs::create_dir(&wants).unwrap();
+    std::fs::write(wants.join("docwharf.socket"), "").unwrap();
+    let with_socket = run_checks(named.path());
+    assert_check(&with_socket, "ports", "ok", &["docwharf.socket is enabled: systemd listens for the site"]);
+    assert!(!with_socket.iter().any(|check| check["found"].to_string().contains("127.0.0.1:81")), "{with_socket:#?}");
     assert_check(&found, "ports", "error", &["127.0.0.1:81 (server.listen)", "docwharf.socket"]);
     assert_check(&found, "inbox", "error", &["ProtectSystem=", "ReadWritePaths=/srv/inbox-of-docwharf"]);
     let host = host.without("api.keyFile").set("server.listen", toml_string("127.0.0.1:0"));
@@ -534,6 +655,29 @@ fn a_store_whose_record_or_active_version_is_gone_or_damaged() {
     std::fs::write(host.path("store/state.json"), "{").unwrap();
     assert_check(&checks(&host, &["--offline"]), "store", "error", &["state.json is damaged"]);
     assert_eq!(std::fs::read_to_string(host.path("store/state.json")).unwrap(), "{");
+}
+
+#[test]
+fn inotify_limits_that_are_used_up_are_a_warning() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = healthy(&upstream);
+    // `run` needs one instance and up to 8 watches besides those in use.
+    let many = 1_000_000;
+    for (instances, watches, status) in [(0, many, "warning"), (many, many, "ok"), (many, 7, "warning")] {
+        let limits = host.path("inotify");
+        std::fs::create_dir_all(&limits).unwrap();
+        std::fs::write(limits.join("max_user_instances"), format!("{instances}\n")).unwrap();
+        std::fs::write(limits.join("max_user_watches"), format!("{watches}\n")).unwrap();
+        let inner = doctor(&host, &["--offline"]);
+        let mut command = Command::new("unshare");
+        command.args(["--map-root-user", "--mount", "sh", "-c"]);
+        command.arg("mount --bind \"$0\" /proc/sys/fs/inotify && exec \"$@\"").arg(&limits);
+        command.env("SYSTEMD_UNIT_PATH", "/nonexistent").arg(inner.get_program()).args(inner.get_args());
+        let advice: &[&str] = if status == "ok" { &[] } else { &["fs.inotify.max_user_instances"] };
+        let limits = [format!("of {instances} instances and "), format!("of {watches} watches")];
+        let words = [&limits.each_ref().map(String::as_str)[..], advice].concat();
+        assert_check(&parse_checks(&run_with_timeout(&mut command)), "inotify", status, &words);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod analytics;
 mod analytics_report;
+mod configuration;
 mod contract;
 #[cfg(feature = "origin")]
 mod demo;

@@ -432,4 +432,17 @@ fn verbose_shows_method_path_status_and_time_and_no_secret() {
     let line = output.stderr.lines().find(|line| line.contains("POST /project/preview/")).unwrap_or_default();
     assert!(line.contains("202 in ") && line.ends_with(" ms"), "{}", output.stderr);
     assert!(!output.stderr.contains(KEY));
+    // Each with a store of its own, because of the budget.
+    let logged = |options: &[&str], variables: &[(&str, &str)]| -> String {
+        let arguments = [&["preview", "create", "--branch", "x"], options].concat();
+        let output = run_with_timeout(host(&upstream).command(&arguments).envs(variables.iter().copied())).expect(0);
+        output.stderr.lines().find(|line| line.contains("POST /project/preview/")).unwrap_or_default().to_owned()
+    };
+    assert!(logged(&["-v"], &[]).starts_with("20"), "with the time");
+    assert!(logged(&["-v"], &[("JOURNAL_STREAM", "8:1")]).starts_with("DEBUG "), "the journal adds the time");
+    assert_eq!(logged(&[], &[]), "");
+    // The environment decides before the options, and a variable without a value does not.
+    assert_eq!(logged(&["-vv"], &[("DOCWHARF_LOG", "error"), ("RUST_LOG", "debug")]), "");
+    assert!(!logged(&[], &[("DOCWHARF_LOG", ""), ("RUST_LOG", "debug")]).is_empty());
+    assert!(!logged(&["-v"], &[("DOCWHARF_LOG", "docwharf=loud")]).is_empty(), "the options decide then");
 }

@@ -15,7 +15,7 @@ use support::host::{
     wait_with_timeout,
 };
 use support::upstream::{Upstream, UpstreamCall, error_reply};
-use support::{Daemon, http, until};
+use support::{Daemon, ReservedPort, http, until};
 
 /// Each command with its exit codes: with a daemon, without one, on a locked store, on a read-only store.
 const EXIT_CODES: [(&[&str], [i32; 4]); 17] = [
@@ -129,17 +129,29 @@ fn beside_a_daemon_what_is_activated_is_served_when_the_verb_ends() {
     let result = host.ok(&["activate", "first", "--json"]).json();
     assert_eq!((result["result"].as_str(), result["held"].as_bool()), (Some("activated"), Some(true)));
     assert_eq!(front_page_title(&daemon), "first");
-    host.ok(&["rollback"]);
+    assert!(host.ok(&["rollback"]).stdout.ends_with("; held until `docwharf release`\n"));
     assert_eq!(front_page_title(&daemon), "second");
-    host.ok(&["rollback"]);
+    let result = host.ok(&["rollback", "--json"]).json();
+    let expected = json!({"schemaVersion": 1, "result": "rolled back to", "version": host.active(), "held": true});
+    assert_eq!(result, expected);
     assert_eq!(front_page_title(&daemon), "first");
     assert_eq!(host.status()["hold"]["who"], "tester");
     // Only a release ends a hold.
     host.expect_exit(7, &["sync"]);
-    host.expect_exit(7, &["import", host.path("third.zip").to_str().unwrap()]);
+    let output = host.expect_exit(7, &["import", host.path("third.zip").to_str().unwrap(), "--json"]);
+    let report = output.json();
+    assert_eq!((&report["result"], &report["pages"]), (&"not activated".into(), &2.into()), "{report}");
+    assert!(output.stderr.contains(report["reason"].as_str().unwrap()), "{output:?}");
     assert_eq!(front_page_title(&daemon), "first");
-    assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], true);
+    let result = host.ok(&["release", "--json"]).json();
+    assert_eq!(
+        (&result["outcome"], &result["wasHeld"], &result["held"]),
+        (&"activated".into(), &true.into(), &false.into())
+    );
+    assert_eq!(result["version"].as_str(), host.active().as_deref());
     assert_eq!(front_page_title(&daemon), "third");
+    assert_eq!(host.ok(&["release", "--json"]).json()["wasHeld"], false);
+    assert!(host.ok(&["release"]).stdout.starts_with("there was no hold; "));
     host.expect_exit(2, &["activate", "no-such-label"]);
     assert_eq!(front_page_title(&daemon), "third");
 }
@@ -150,6 +162,7 @@ fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names
     let daemon = host.run();
     run_with_timeout(&mut in_folder(&host, &["import", "folder", "--label", "fourth"])).expect(0);
     assert_eq!(front_page_title(&daemon), "fourth");
+    assert_eq!(host.status()["activeLabels"], json!(["fourth"]));
     run_with_timeout(&mut in_folder(&host, &["import", "third.zip"])).expect(0);
     assert_eq!(front_page_title(&daemon), "third");
     let versions = host.ok(&["versions", "--json"]).json();
@@ -190,6 +203,11 @@ fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
     host.put("other.toml", all);
     let mut command = support::docwharf();
     expect_plain_exit(8, run_with_timeout(command.args(["sync", "--config"]).arg(host.path("other.toml"))));
+    // A configuration with a mistake is refused, too, though the daemon's own has none.
+    let mistaken = std::fs::read_to_string(host.path("docwharf.toml")).unwrap() + "[nothing]\n";
+    host.put("mistaken.toml", mistaken);
+    let mut command = support::docwharf();
+    expect_plain_exit(2, run_with_timeout(command.args(["sync", "--config"]).arg(host.path("mistaken.toml"))));
     assert_eq!(upstream.log().len(), requests);
 }
 
@@ -320,16 +338,67 @@ fn a_daemon_of_another_user_is_told_from_none() {
     let host = host();
     let _daemon = host.run();
     run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(host.dir.path())).expect(0);
-    let run_as_other_user = |command_line: &[&str]| {
-        let mut command = Command::new("setpriv");
-        let inner = host.command(command_line);
-        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
-        run_with_timeout(command.arg(inner.get_program()).args(inner.get_args()))
-    };
+    let run_as_other_user = |command_line: &[&str]| run_with_timeout(&mut as_other_user(&host, command_line));
     let status = run_as_other_user(&["status"]).expect(0).stdout;
     assert!(status.contains("it answers only its own user and root"), "{status}");
     let health = expect_plain_exit(1, run_as_other_user(&["health"])).stderr;
     assert!(health.contains("it answers only its own user and root"), "{health}");
+    // The daemon does not rely on the mode of the socket alone.
+    std::fs::set_permissions(host.path("store/control.sock"), PermissionsExt::from_mode(0o666)).unwrap();
+    let health = expect_plain_exit(1, run_as_other_user(&["health"])).stderr;
+    assert!(health.contains("cannot be queried: it does not answer"), "{health}");
+    assert_eq!(run_as_other_user(&["status", "--json"]).expect(0).json()["daemon"], Value::Null);
+}
+
+/// Creates a command that runs `docwharf` on this host as the user 65534.
+fn as_other_user(host: &Host, command_line: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    let inner = host.command(command_line);
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    command
+}
+
+#[test]
+fn health_of_a_daemon_of_another_user_is_read_from_the_admin_listener() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can run commands as another user
+    }
+    let port = ReservedPort::new();
+    let host = host().set("admin.listen", toml_string(&port.address));
+    let _daemon = host.run();
+    run_with_timeout(Command::new("chmod").args(["-R", "a+rX"]).arg(host.dir.path())).expect(0);
+    until("the admin listener responds", || run_with_timeout(&mut as_other_user(&host, &["health"])).code == Some(0));
+    assert_eq!(run_with_timeout(&mut as_other_user(&host, &["health"])).expect(0).stdout, "ready\n");
+}
+
+#[test]
+fn a_daemon_of_the_owner_of_the_store_reads_what_root_imports_and_a_process_of_any_other_user_is_no_daemon() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can run commands as another user
+    }
+    let host = host();
+    let change_owner = |arguments: &[&str], path: &Path| {
+        run_with_timeout(Command::new("chown").args(arguments).arg(path)).expect(0);
+    };
+    change_owner(&["-R", "65534:65534"], host.dir.path());
+    let daemon = Daemon::start(&mut as_other_user(&host, &["run"]));
+    until("the daemon responds", || host.status()["daemon"].is_object());
+    // Neither the archive nor the folder can be read by the user of the daemon.
+    for name in ["third.zip", "folder"] {
+        change_owner(&["-R", "root:root"], &host.path(name));
+        std::fs::set_permissions(host.path(name), PermissionsExt::from_mode(0o700)).unwrap();
+    }
+    host.ok(&["import", host.path("third.zip").to_str().unwrap()]);
+    assert_eq!(front_page_title(&daemon), "third");
+    host.ok(&["import", host.path("folder").to_str().unwrap()]);
+    assert_eq!(front_page_title(&daemon), "fourth");
+    // Now the process behind the control socket belongs neither to root nor to the owner of the store.
+    change_owner(&["4711:4711"], &host.path("store"));
+    std::fs::set_permissions(host.path("store"), PermissionsExt::from_mode(0o777)).unwrap();
+    assert_eq!(host.status()["daemon"], Value::Null);
+    let health = host.expect_exit(1, &["health"]).stderr;
+    assert!(health.contains("cannot be queried: it does not answer"), "{health}");
 }
 
 #[test]
@@ -378,6 +447,22 @@ fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
 }
 
 #[test]
+fn an_import_that_a_signal_ends_leaves_no_copy_for_the_daemon() {
+    let host = host();
+    // A daemon that never responds.
+    let lock = File::open(host.path("store/lock")).unwrap();
+    flock(&lock, FlockOperation::LockExclusive).unwrap();
+    let _ = std::fs::remove_file(host.path("store/control.sock"));
+    let _listener = UnixListener::bind(host.path("store/control.sock")).unwrap();
+    let import = spawn_command(&host, &["import", host.path("third.zip").to_str().unwrap()]);
+    until("the copy is in the store", || std::fs::read_dir(host.path("store/staging")).unwrap().count() == 1);
+    run_with_timeout(Command::new("kill").args(["-TERM", &import.id().to_string()])).expect(0);
+    let output = expect_plain_exit(143, wait_with_timeout(import));
+    assert_eq!(output.stderr, "docwharf: interrupted\n");
+    host.assert_tidy();
+}
+
+#[test]
 fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
@@ -392,6 +477,34 @@ fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
     sync.wait().unwrap();
     upstream.clear_rules();
     until("the second version", || front_page_title(&daemon) == "two");
+}
+
+#[test]
+fn the_copy_that_a_client_makes_for_the_daemon_is_removed_though_the_client_has_gone() {
+    let host = host();
+    let daemon = host.run();
+    until("the socket", || host.path("store/control.sock").exists());
+    let copy = host.path("store/staging/import-1-a.tar");
+    let import = |bytes: &[u8]| {
+        std::fs::write(&copy, bytes).unwrap();
+        let command = json!({ "verb": "import", "path": copy, "source": "third.zip", "label": null, "who": "tester" });
+        let body = command.to_string();
+        let length = body.len();
+        let head = format!("POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        let response = request_over_socket(&host, &(head + &body));
+        assert!(response.starts_with("HTTP/1.1 200 "), "{response}");
+        response
+    };
+    assert!(import(b"<html>no bundle").contains("third.zip"));
+    host.assert_tidy();
+    assert_eq!(front_page_title(&daemon), "second");
+    import(&bundle("third"));
+    assert_eq!(front_page_title(&daemon), "third");
+    host.assert_tidy();
+    let metrics = request_over_socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    for line in ["docwharf_imports_total{result=\"activated\"} 1", "docwharf_imports_total{result=\"failed\"} 1"] {
+        assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
+    }
 }
 
 #[test]
@@ -428,12 +541,18 @@ fn status_says_what_is_served_what_was_seen_and_what_comes_next() {
     assert_eq!(status["daemon"]["addresses"][0], format!("http://{}/", daemon.address));
     assert_eq!(status["daemon"]["pid"], daemon.pid());
     assert_eq!(status["daemon"]["served"], status["active"]);
+    assert_eq!(status["activeLabels"], json!([]), "the label belongs to the other version");
     assert_eq!(status["lastAttempt"]["saw"], "the bundle is known already");
     assert_eq!(status["why"], "the bundle is known already");
     host.put("bundle.zip", "<html>no bundle");
     until("a refusal", || host.status()["lastAttempt"]["failures"] == 1);
     let status = host.status();
-    assert!(status["nextStep"].as_str().unwrap().contains("docwharf sync"), "{status}");
+    let next_step = status["nextStep"].as_str().unwrap();
+    assert!(
+        next_step.starts_with("it is tried again automatically; ") && next_step.contains("docwharf sync"),
+        "{status}"
+    );
+    assert_eq!(status["why"], "the last check failed");
     let text = host.ok(&["status"]).stdout;
     for word in ["active ", "daemon ", "serving ", "last check ", "error ", "next step ", "next check "] {
         assert!(text.lines().any(|line| line.starts_with(word)), "{word} in {text}");
@@ -450,6 +569,22 @@ fn status_without_a_daemon_has_the_same_fields() {
     let beside = host.status();
     let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&alone), names(&beside));
+}
+
+#[test]
+fn of_several_damaged_versions_status_names_the_active_one() {
+    let host = host();
+    let state = host.path("store/state.json");
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
+    let ids = ["active", "previous"].map(|field| record[field].as_str().unwrap().to_owned());
+    std::fs::write(host.path("store/suspect"), ids.join("\n") + "\n").unwrap();
+    for id in &ids {
+        record["active"] = json!(id);
+        std::fs::write(&state, record.to_string()).unwrap();
+        let status = host.status();
+        assert_eq!((&status["active"], &status["damaged"]), (&json!(id), &json!(id)), "{status}");
+        assert_eq!(status["damagedVersions"].as_array().unwrap().len(), 2, "{status}");
+    }
 }
 
 #[test]
@@ -470,6 +605,26 @@ fn the_admin_listener_tells_and_takes_no_orders() {
     assert_eq!(http::get(&admin, "/readyz").text(), "ready\n");
     let status: Value = serde_json::from_str(&http::get(&admin, "/status").text()).unwrap();
     assert_eq!(status["schemaVersion"], 1);
+    for (path, media_type) in [
+        ("/livez", "text/plain; charset=utf-8"),
+        ("/readyz", "text/plain; charset=utf-8"),
+        ("/status", "application/json"),
+        ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
+    ] {
+        for method in ["GET", "HEAD", "POST"] {
+            let response = http::request_and_close(&admin, method, path, &["Content-Length: 0"]);
+            let is_read = method != "POST";
+            assert_eq!(response.status, if is_read { 200 } else { 405 }, "{method} {path}");
+            assert_eq!(response.body.is_empty(), method == "HEAD", "{method} {path}");
+            assert_eq!(response.header("allow"), (!is_read).then_some("GET, HEAD"), "{method} {path}");
+            assert_eq!(response.header("cache-control"), Some("no-store"), "{method} {path}");
+            assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{method} {path}");
+            if is_read {
+                assert_eq!(response.header("content-type"), Some(media_type), "{method} {path}");
+            }
+        }
+    }
+    assert_eq!(http::get(&admin, "/livez/").status, 404);
     assert_eq!(http::get(&admin, "/orders").status, 404);
     let command = json!({"verb": "rollback", "who": "other"}).to_string();
     let request = format!(
@@ -538,6 +693,10 @@ fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
     host.ok(&["activate", &id]);
     assert!(http::get(&daemon.address, "/").text().contains("one"));
     until("nothing waits", || http::get(&staged, "/").status == 404);
+    let nothing = http::get(&staged, "/");
+    assert_eq!(nothing.text(), "404: no version waits to become active\n");
+    assert_eq!(nothing.header("cache-control"), Some("no-store"));
+    assert_eq!(nothing.header("x-content-type-options"), Some("nosniff"));
 }
 
 // Regression: any web page could read `/status` through DNS rebinding.
@@ -627,6 +786,9 @@ fn status_and_metrics_say_what_is_published_and_why_not() {
     host.ok(&["activate", "first"]);
     until("the error is reported", || host.status()["daemon"]["publish"]["error"].is_string());
     assert!(metrics().contains("\ndocwharf_published 0\n"));
+    // A daemon that serves the site is ready whether or not the version is published as well.
+    assert_eq!(host.status()["daemon"]["publish"]["version"], Value::Null);
+    assert_eq!(host.ok(&["health"]).stdout, "ready\n");
 }
 
 /// The value of a metric without labels.
@@ -667,9 +829,18 @@ fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
     let conditions = ["ready", "held", "pinned", "gate_refused", "config_reload_success", "store_damaged_versions"];
     let values = || conditions.map(|name| metric(&host, name)).join(" ");
     assert_eq!(values(), "0 0 0 0 1 0");
+    let times = || {
+        ["last_attempt", "next_look", "last_success", "active_since", "active_verified"]
+            .map(|name| metric(&host, &format!("{name}_timestamp_seconds")).parse::<f64>().expect("a number"))
+    };
+    until("the next check is planned", || times()[1] > times()[0]);
+    let [attempt, _, others @ ..] = times();
+    assert!(attempt > 1e9, "{attempt}");
+    assert!(others.iter().all(|time| *time == 0.0), "{others:?}: a time that is unknown is 0");
     host.put("bundle.zip", bundle("one"));
     host.ok(&["sync"]);
     until("it is served", || values() == "1 0 0 0 1 0");
+    until("each time is known", || times().iter().all(|time| *time >= attempt));
     host.ok(&["hold"]);
     assert_eq!(values(), "1 1 0 0 1 0");
     host.ok(&["release"]);
@@ -684,6 +855,9 @@ fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
     daemon.signal("HUP");
     until("the mistake is reported", || metric(&host, "config_reload_success") == "0");
     assert_eq!(metric(&host, "pinned"), "1", "the configuration before is in force");
+    let doctor = run_with_timeout(&mut host.command(&["doctor", "--offline"])).expect(1).stdout;
+    let warning = "the running docwharf has not applied the configuration: ";
+    assert!(doctor.lines().any(|line| line.starts_with("warning  store ") && line.contains(warning)), "{doctor}");
     host.remove("sync.keep");
     host.remove("staticExport.version");
     daemon.signal("HUP");
@@ -716,6 +890,7 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
     for path in ["/", "/guide", "/no-such-page"] {
         http::request_and_close(&daemon.address, "GET", path, &[]);
     }
+    http::request_and_close(&daemon.address, "GET", "/", &["If-None-Match: *"]);
     host.ok(&["hold"]);
     host.put("bundle.zip", "<html>no bundle");
     let mut metrics = String::new();
@@ -728,15 +903,23 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
         "docwharf_sync_attempts_total{result=\"already_current\"} 1",
         "docwharf_sync_attempts_total{result=\"failed\"} 1",
         "docwharf_sync_duration_seconds_count 2",
+        "docwharf_sync_attempts_total{result=\"not_activated\"} 0",
+        "docwharf_imports_total{result=\"activated\"} 0",
+        "docwharf_imports_total{result=\"failed\"} 0",
         "docwharf_consecutive_failures 1",
         "docwharf_held 1",
         "docwharf_ready 1",
         "docwharf_store_versions 2",
         "docwharf_http_requests_total{code=\"2xx\"} 2",
+        "docwharf_http_requests_total{code=\"3xx\"} 1",
         "docwharf_http_requests_total{code=\"4xx\"} 1",
+        "docwharf_http_requests_total{code=\"5xx\"} 0",
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} in {metrics}");
     }
+    let versions = host.ok(&["versions", "--json"]).json()["versions"].clone();
+    let bytes: u64 = versions.as_array().unwrap().iter().map(|version| version["bytes"].as_u64().unwrap()).sum();
+    assert!(metrics.contains(&format!("\ndocwharf_store_bytes {bytes}\n")), "{bytes} in {metrics}");
     let before = host.active().unwrap();
     let active = |text: &str| {
         let lines = text.lines().filter(|line| line.starts_with("docwharf_active_version_info{"));
@@ -760,6 +943,19 @@ fn metrics_follow_the_conventions_and_count_what_happens() {
         assert!(line.starts_with("docwharf_") && line.rsplit(' ').next().unwrap().parse::<f64>().is_ok(), "{line}");
     }
     assert!(!metrics.contains("# EOF"), "that is OpenMetrics, which was not requested");
+    for absent in ["docwharf_inbox_ready{", "docwharf_tls_certificate"] {
+        assert!(!metrics.contains(&format!("\n{absent}")), "{absent}: a 0 would be an alert");
+    }
+    // A person's imports are counted apart from the checks of the source.
+    host.expect_exit(7, &["import", host.path("third.zip").to_str().unwrap()]);
+    host.expect_exit(5, &["import", host.path("bundle.zip").to_str().unwrap()]);
+    until("both imports are counted", || {
+        let text = request_over_socket(&host, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let count = |line: &str| text.lines().any(|found| found == line);
+        count("docwharf_imports_total{result=\"not_activated\"} 1")
+            && count("docwharf_imports_total{result=\"failed\"} 1")
+            && count("docwharf_sync_attempts_total{result=\"not_activated\"} 0")
+    });
 }
 
 /// Returns the response of the control socket to a request.
@@ -786,6 +982,19 @@ fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
         )
         .starts_with("HTTP/1.1 400")
     );
+    let get = request_over_socket(&host, "GET /orders HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    assert!(get.starts_with("HTTP/1.1 405") && get.contains("\r\nallow: POST\r\n"), "{get}");
+    // Of a longer command, the daemon keeps no more than 64 KiB in memory.
+    let command = json!({"verb": "hold", "who": "tester", "reason": "x".repeat(64 * 1024)}).to_string();
+    let head = format!("POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n", command.len());
+    let mut stream = UnixStream::connect(host.path("store/control.sock")).expect("the daemon listens");
+    // The daemon may respond and close the connection before it has read all.
+    let _ = stream.write_all(format!("{head}Connection: close\r\n\r\n{command}").as_bytes());
+    let mut response = Vec::new();
+    let _ = stream.read_to_end(&mut response);
+    let response = String::from_utf8_lossy(&response);
+    assert!(response.starts_with("HTTP/1.1 400") && response.contains("this is not a command"), "{response}");
+    assert_eq!(host.status()["hold"], Value::Null);
     daemon.signal("KILL");
     daemon.wait(std::time::Duration::from_secs(10));
     // The leftover socket stops neither a command nor the next daemon.
@@ -815,8 +1024,12 @@ fn health_tells_whether_there_is_something_to_serve() {
     let _daemon = host.run();
     until("it is alive", || run_with_timeout(&mut host.command(&["health", "--live"])).code == Some(0));
     assert!(host.expect_exit(1, &["health"]).stderr.contains("no version yet"));
+    assert_eq!(host.ok(&["health", "--live", "--json"]).json(), json!({"schemaVersion": 1, "result": "live"}));
     upstream.clear_rules();
     until("it is ready", || run_with_timeout(&mut host.command(&["health"])).code == Some(0));
+    assert_eq!(host.ok(&["health", "--json"]).json(), json!({"schemaVersion": 1, "result": "ready"}));
+    // A check that runs every few seconds prints nothing with --quiet.
+    assert_eq!(host.ok(&["health", "--quiet"]).stdout, "");
 }
 
 #[test]
@@ -839,6 +1052,27 @@ fn store_verify_finds_what_has_rotted_and_changes_nothing() {
     std::fs::copy(image(&second), image(&json!(first))).unwrap();
     let output = run_with_timeout(&mut host.command(&["store", "verify", "--json"]));
     assert_eq!((output.code, output.json()["damaged"].clone()), (Some(8), json!([first])));
+}
+
+#[test]
+fn store_verify_tells_an_index_that_does_not_match_and_a_version_that_is_missing_from_damage() {
+    let host = host();
+    let active = host.active().unwrap();
+    let index = host.path(&format!("store/versions/{active}/index"));
+    std::fs::set_permissions(&index, PermissionsExt::from_mode(0o644)).unwrap();
+    std::fs::write(&index, "damaged").unwrap();
+    let report = host.ok(&["store", "verify", "--active", "--json"]).json();
+    let verdict = "ok; the index does not match and is rebuilt when the version is served next";
+    let version = &report["versions"][0];
+    assert_eq!((&version["id"], &version["ok"]), (&json!(active), &json!(true)), "{report}");
+    assert_eq!((&version["verdict"], &report["damaged"]), (&json!(verdict), &json!([])), "{report}");
+    assert_eq!(report["versions"].as_array().unwrap().len(), 1, "--active verifies no other version: {report}");
+    std::fs::remove_dir_all(host.path(&format!("store/versions/{active}"))).unwrap();
+    for arguments in [&["store", "verify"][..], &["store", "verify", "--active"]] {
+        let missing = format!("the active version {} is missing from the store", &active[..12]);
+        let output = host.expect_exit(8, arguments);
+        assert!(output.stderr.contains(&missing) && output.stdout.is_empty(), "{output:?}");
+    }
 }
 
 /// Changes a byte in the middle of a file.
@@ -867,7 +1101,18 @@ fn gc_removes_what_it_said_it_would() {
     let host = host.set("sync.keep", "0");
     let listed = host.ok(&["gc", "--dry-run", "--json"]).json();
     assert!(!listed["versions"].as_array().unwrap().is_empty());
+    let sizes = listed["versions"].as_array().unwrap().iter().map(|version| version["bytes"].as_u64().unwrap());
+    assert_eq!(listed["bytes"], sizes.sum::<u64>());
+    // Also beside a daemon, which removes nothing itself while it checks no source.
+    let host = host.set("staticExport.enabled", "false");
+    let daemon = host.run();
+    until("the daemon responds", || host.status()["daemon"].is_object());
+    assert_eq!(host.ok(&["gc", "--dry-run", "--json"]).json(), listed);
+    drop(daemon);
+    let pruned = || host.ok(&["history"]).stdout.lines().filter(|line| line.contains("  pruned  ")).count();
+    let before = pruned();
     let removed = host.ok(&["gc", "--json"]).json();
     assert_eq!(listed["versions"], removed["versions"]);
+    assert_eq!(pruned() - before, removed["versions"].as_array().unwrap().len(), "history names each version");
     assert_eq!(host.ok(&["gc"]).stdout, "nothing to remove\n");
 }

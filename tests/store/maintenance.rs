@@ -82,8 +82,11 @@ fn a_version_that_is_mapped_is_not_pruned() {
     let entry = lease.entry(lease.find(b"index.html").unwrap());
     assert_eq!(lease.content(&entry).unwrap(), "old".as_bytes());
     drop(lease);
+    writer.write_derived(old, "csp", b"x").unwrap();
     assert_eq!(writer.prune(&record, &SpaceLimits::default()).unwrap()[0].id, old);
     assert!(!dir.path().join("store/receipts").join(old.to_string()).exists());
+    assert!(!writer.store().derived_dir(old).exists(), "files derived from a version go with it");
+    assert_eq!(std::fs::read_dir(dir.path().join("store/staging")).unwrap().count(), 0);
 }
 
 // Regression: an image that a response in progress had mapped was not removed, so clients that read nothing kept every
@@ -106,7 +109,10 @@ fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_
     let limits = SpaceLimits { max_bytes: Some(size), ..SpaceLimits::default() };
     let space_request = SpaceRequest { version_bytes: 1, remaining_bytes: 1 };
     let refused = writer.free_disk_space(&record, &limits, space_request);
-    assert!(matches!(refused, Err(StoreError::RemovedVersionsInUse { .. })), "{refused:?}");
+    let Err(StoreError::RemovedVersionsInUse { needed, protected, mapped, max_bytes, .. }) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!((needed, protected, mapped, max_bytes), (1, 0, size, size));
     drop(response);
     assert_eq!(writer.mapped_removed_bytes(), 0);
     assert!(writer.free_disk_space(&record, &limits, space_request).is_ok());
@@ -236,6 +242,12 @@ fn debris_in_staging_is_swept_when_a_writer_opens() {
     std::fs::write(root.join("staging/0/site.zip"), "half").unwrap();
     std::fs::write(root.join("staging/file"), "half").unwrap();
     std::fs::write(root.join(".state.json.new"), "{").unwrap();
+    std::fs::write(root.join("control.sock"), "").unwrap();
+    // Neither has the name of a temporary file.
+    let others = [".hidden", "notes.new"].map(|name| root.join(name));
+    for path in &others {
+        std::fs::write(path, "not ours").unwrap();
+    }
     let id = ingest(&open_writer(&root), dir.path(), "kept").id.to_string();
     let receipts = root.join("receipts").join(&id);
     std::fs::write(receipts.join(".1.json.new"), "{").unwrap();
@@ -246,7 +258,8 @@ fn debris_in_staging_is_swept_when_a_writer_opens() {
     assert_eq!(std::fs::read_dir(root.join("versions").join(&id)).unwrap().count(), 2);
     assert_eq!(std::fs::read_dir(root.join("receipts")).unwrap().count(), 1);
     assert_eq!(std::fs::read_dir(root.join("staging")).unwrap().count(), 0);
-    assert!(!root.join(".state.json.new").exists());
+    assert!(!root.join(".state.json.new").exists() && !root.join("control.sock").exists());
+    assert!(others.iter().all(|path| path.exists()));
 }
 
 #[test]

@@ -227,10 +227,11 @@ fn what_is_not_ours_is_left_alone_and_old_folders_of_ours_go() {
     fs::create_dir_all(published_path(&host, &foreign)).unwrap();
     fs::write(published_path(&host, &foreign).join("x"), "not ours").unwrap();
     fs::create_dir(published_path(&host, ".staging")).unwrap();
+    fs::write(published_path(&host, ".staging-0"), "a file, not ours").unwrap();
     fs::write(published_path(&host, "notes.txt"), "not ours either").unwrap();
     symlink("notes.txt", published_path(&host, "current")).unwrap();
     let ids: Vec<String> = (0..4).map(|n| import_members(&host, &site_members(&format!("{n}")))).collect();
-    assert_eq!(published_names(&host).len(), 4 + 4, "replaced folders stay for a while: {:?}", published_names(&host));
+    assert_eq!(published_names(&host).len(), 4 + 5, "replaced folders stay for a while: {:?}", published_names(&host));
     // As if the folders had been replaced long ago.
     let record = published_path(&host, ".docwharf.json");
     let text = fs::read_to_string(&record).unwrap();
@@ -240,7 +241,7 @@ fn what_is_not_ours_is_left_alone_and_old_folders_of_ours_go() {
     }
     fs::write(&record, json.to_string()).unwrap();
     run_command(&host, 0, &["release"]);
-    let expected = sorted([".staging", "current", "notes.txt", &foreign, &ids[2], &ids[3]]);
+    let expected = sorted([".staging", ".staging-0", "current", "notes.txt", &foreign, &ids[2], &ids[3]]);
     assert_eq!(published_names(&host), expected);
     assert_eq!(fs::read_to_string(published_path(&host, &foreign).join("x")).unwrap(), "not ours");
     // Nothing is removed when publishing is turned off.
@@ -436,6 +437,11 @@ fn run_without_a_listener_publishes_what_arrives_and_says_nothing_on_stdout() {
     until("the version in the store", || published_front_page(&host) == "from before");
     drop_into_inbox(&host, "b.zip", &site_members("from the inbox"));
     until("the version from the inbox", || published_front_page(&host) == "from the inbox");
+    until("it is logged", || daemon.log().contains(" is published (2 files written, 1 linked)"));
+    // Only the link is replaced.
+    run_command(&host, 0, &["rollback"]);
+    until("the version from before", || published_front_page(&host) == "from before");
+    until("it is logged, too", || daemon.log().contains(" is published (0 files written, 0 linked)"));
     let sockets = fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).unwrap();
     let inodes: Vec<String> = sockets
         .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()?.to_str()?.strip_prefix("socket:").map(str::to_owned))
@@ -455,12 +461,19 @@ fn what_was_lost_of_the_published_folder_is_made_good_at_the_next_start() {
     import_members(&host, &[deflated("index.html", "first page"), deflated("deep/er/page.html", "another")]);
     let page = published_path(&host, "current/deep/er/page.html");
     assert_eq!(fs::read_to_string(&page).unwrap(), "another");
-    let damages: [&dyn Fn(); 3] = [
+    let written = fs::metadata(&page).unwrap().modified().unwrap();
+    let damages: [&dyn Fn(); 4] = [
         &|| fs::remove_file(&page).unwrap(),
         &|| fs::remove_dir_all(published_path(&host, "current/deep")).unwrap(),
         &|| {
             fs::remove_file(&page).unwrap();
             fs::write(&page, "ANOTHER").unwrap();
+        },
+        // Within the second of the file's time.
+        &|| {
+            fs::write(&page, "ANOTHER").unwrap();
+            let file = File::options().write(true).open(&page).unwrap();
+            file.set_modified(written + Duration::from_millis(1)).unwrap();
         },
     ];
     for damage in damages {
@@ -469,6 +482,12 @@ fn what_was_lost_of_the_published_folder_is_made_good_at_the_next_start() {
         until("the page is repaired", || fs::read_to_string(&page).is_ok_and(|text| text == "another"));
         assert_eq!(daemon.stop(), Some(0));
     }
+    // The other server could not enter the folder any more.
+    let folder = fs::canonicalize(published_path(&host, "current")).unwrap();
+    fs::set_permissions(&folder, PermissionsExt::from_mode(0o700)).unwrap();
+    let mut daemon = PublishingDaemon::start(&host);
+    until("the folder is replaced", || fs::metadata(&folder).is_ok_and(|folder| folder.mode() & 0o777 == 0o755));
+    assert_eq!(daemon.stop(), Some(0));
     // A file that another user owns may be changed by that user.
     if rustix::process::geteuid().is_root() {
         chown(&page, Some(12_345), None).unwrap();

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use support::host::{Host, bundle, front_page_title, run_with_timeout, toml_string};
-use support::tls::{CertificateAuthority, https_get};
+use support::tls::{CertificateAuthority, https_get, peer_certificate, tls_handshake};
 use support::{Daemon, ReservedPort, http, until};
 
 /// The socket of the service manager, which receives the messages of docwharf.
@@ -115,6 +115,7 @@ fn a_start_that_waits_for_the_store_asks_for_time() {
     let starting = std::thread::spawn(move || Daemon::start(&mut command));
     let messages = manager.until("more time", |message| message == "EXTEND_TIMEOUT_USEC=30000000");
     assert!(!messages.contains(&"READY=1".to_owned()), "{messages:?}");
+    assert!(messages.contains(&"STATUS=opening the store".to_owned()), "{messages:?}");
     drop(lock);
     manager.until("ready", |message| message == "READY=1");
     assert_eq!(front_page_title(&starting.join().unwrap()), "one");
@@ -178,13 +179,16 @@ fn the_watchdog_is_fed_while_the_server_turns_and_not_when_it_is_stopped() {
     // A busy machine may be late; with 300 ms, a message is sent every 100 ms.
     let daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), Some(300_000)));
     let started = Instant::now();
-    let mut beats = 0;
+    let mut beats = Vec::new();
     manager.until("ten beats", |message| {
-        beats += usize::from(message == "WATCHDOG=1");
-        beats == 10
+        beats.extend((message == "WATCHDOG=1").then(Instant::now));
+        beats.len() == 10
     });
     // The loops of the site and of the control socket send messages: ten messages take four periods.
     assert!(started.elapsed() > Duration::from_millis(200), "ten beats in {:?}", started.elapsed());
+    // One that is late is not followed by a longer pause: at least two follow each other within the period.
+    let shortest = beats.windows(2).map(|pair| pair[1] - pair[0]).min();
+    assert!(shortest < Some(Duration::from_millis(200)), "a third of the period, not {shortest:?}");
     daemon.signal("STOP");
     until("it is stopped", || {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.pid())).unwrap();
@@ -349,6 +353,72 @@ fn a_socket_named_admin_is_for_the_admin_side() {
     assert_eq!(http::get(&daemon.address, "/livez").status, 503, "the site answers this path");
     until("the admin side answers", || TcpStream::connect(&admin_address).is_ok());
     assert_eq!(http::get(&admin_address, "/livez").text(), "ok\n");
+}
+
+#[test]
+fn a_socket_named_staged_shows_the_version_that_waits_in_place_of_the_configured_address() {
+    let (_taken, configured) = listener();
+    let host =
+        Host::bare().set("activate.mode", toml_string("manual")).set("activate.listen", toml_string(&configured));
+    host.put("bundle.zip", bundle("one"));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let (socket, address) = listener();
+    let daemon = Daemon::start(&mut run_on(&host, socket, &["staged"]));
+    assert_ne!(daemon.address, address, "only public addresses are announced");
+    until("the version that waits is shown", || http::get(&address, "/").status == 200);
+    assert_eq!(http::get(&address, "/").text(), "<title>one</title>");
+    assert_eq!(http::get(&daemon.address, "/").status, 503);
+}
+
+#[test]
+fn the_store_says_whether_the_last_daemon_ended_cleanly() {
+    let host = host_with_inbox();
+    host.put("bundle.zip", bundle("one"));
+    host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    let is_marked = || {
+        let scrub_log = std::fs::read_to_string(host.path("store/scrub.json")).unwrap_or_default();
+        scrub_log.contains("\"running\": \"")
+    };
+    let reports = || host.log().matches("did not end cleanly").count();
+    for signal in ["TERM", "INT"] {
+        let mut daemon = host.run_logged();
+        until("the start is recorded", is_marked);
+        daemon.signal(signal);
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{signal}");
+        assert!(!is_marked(), "{signal}");
+    }
+    let daemon = host.run_logged();
+    until("the start is recorded", is_marked);
+    assert_eq!(reports(), 0, "{}", host.log());
+    drop(daemon); // by SIGKILL
+    assert!(is_marked());
+    let _daemon = host.run_logged();
+    until("the kill is reported", || reports() == 1);
+}
+
+#[test]
+fn a_signal_loads_a_changed_certificate_though_the_configuration_has_mistakes() {
+    let authority = CertificateAuthority::new();
+    let host = host_with_inbox().set("tls.listen", toml_string("127.0.0.1:0"));
+    let put_pair = |host: &Host| {
+        let pair = authority.issue(&["docs.example"]);
+        host.put("cert.pem", &pair.certificate);
+        host.put("key.pem", &pair.key);
+    };
+    put_pair(&host);
+    let mut host = host.set("tls.certFile", toml_string("cert.pem")).set("tls.keyFile", toml_string("key.pem"));
+    let daemon = Daemon::start_with_addresses(&mut host.command(&["run"]), 2);
+    let client = authority.client(&["http/1.1"]);
+    let certificate = || {
+        let stream = tls_handshake(daemon.address_of(1), &client, "docs.example").expect("a handshake");
+        peer_certificate(&stream)
+    };
+    let before = certificate();
+    host.change("sync.keep", "-1");
+    put_pair(&host);
+    // The signal arrives before the changed files have been noticed without it.
+    daemon.signal("HUP");
+    until("the new certificate is in force", || certificate() != before);
 }
 
 #[test]

@@ -115,7 +115,7 @@ mod tests {
         let state = |status: &str| PreviewDeployment {
             status: status.into(),
             summary: None,
-            logs: vec!["a".into(); 100],
+            logs: (1..=100).map(|n| format!("{n:03}{}", "x".repeat(400))).collect(),
             created_at: None,
             ended_at: None,
             commit: None,
@@ -127,5 +127,9 @@ mod tests {
             all[1].contains("preview: ready") && all[1].contains("<details><summary>Logs, the last 60 of 100 lines")
         );
         assert!(all[2].contains("preview: failed") && all[2].contains("<details open>"));
+        // Of a long log its end is shown, and of a long line its beginning.
+        let shown: Vec<&str> = all[1].lines().filter(|line| line.ends_with("xxx")).collect();
+        assert_eq!((shown.len(), &shown[0][..4], &shown[59][..4]), (60, "041x", "100x"));
+        assert!(shown.iter().all(|line| line.len() == 300), "{shown:?}");
     }
 }

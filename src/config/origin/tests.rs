@@ -1,8 +1,10 @@
 //! Tests of all keys of an origin: their defaults, values of another type, and the documents that list them.
 
 use std::path::Path;
+use std::time::Duration;
 
 use docwharf_base::model::limits::BundleLimits;
+use docwharf_origin::source::ProjectSource;
 
 use super::check_text;
 use super::keys::ORIGIN_KEYS;
@@ -180,4 +182,86 @@ fn the_handbook_has_the_row_of_each_key_and_no_other() {
         assert_eq!(HANDBOOK.lines().filter(|line| line.starts_with(&start)).count(), 1, "{start}");
     }
     assert_eq!(HANDBOOK.lines().filter(|line| line.starts_with("| `")).count(), rows.len() + each.len());
+}
+
+#[test]
+fn each_mistake_of_a_project_is_one_line_that_names_the_project_and_the_key() {
+    let project = |lines: &str| format!("{STORE}{PROJECT}{lines}");
+    let long = "a".repeat(65);
+    for (lines, expected) in [
+        ("", "6:1: project \"docs\" needs one of directory, git and crawl".to_owned()),
+        ("directory = \"a\"\ngit = \"b\"\n", "6:1: project \"docs\" needs one of directory, git and crawl".to_owned()),
+        (
+            "directory = \"a\"\nbranch = \"b\"\n",
+            "6:1: project \"docs\": branch: it is for projects with git =".to_owned(),
+        ),
+        ("git = \"a\"\nmost = 5\n", "6:1: project \"docs\": most: it is for projects with crawl =".to_owned()),
+        (
+            "directory = \"a\"\npreviews = true\n",
+            "9:1: project \"docs\": previews: only a git source has branches to preview".to_owned(),
+        ),
+        (
+            "git = \"a\"\noutput = \"/b\"\n",
+            "9:1: project \"docs\": output: it is a folder of the checkout, such as \"book\"".to_owned(),
+        ),
+        ("git = \"a\"\nbranch = \"-b\"\n", "9:1: project \"docs\": branch: \"-b\" cannot be a branch".to_owned()),
+        (
+            "crawl = \"http://ada:geheim@127.0.0.1/\"\n",
+            "8:1: project \"docs\": crawl: it has no user name and no password".to_owned(),
+        ),
+        ("crawl = \"ftp://127.0.0.1/\"\n", "8:1: project \"docs\": crawl: ftp is not http or https".to_owned()),
+        (
+            "crawl = \"http://127.0.0.1/\"\nparallel = 1001\n",
+            "9:1: project \"docs\": parallel: a whole number from 1 to 1000 is needed".to_owned(),
+        ),
+        (
+            &*format!("directory = \"a\"\n[[organization]]\nid = \"{long}\"\n"),
+            format!("10:1: organization \"{long}\": a name has 1 to 64 letters, digits, - and _"),
+        ),
+        (
+            "directory = \"a\"\n[[organization]]\nid = \"acme\"\n",
+            "10:1: organization \"acme\" is defined twice".to_owned(),
+        ),
+        (
+            "directory = \"a\"\n[[organization]]\nid = \"other\"\n[[organization.project]]\nid = \"docs\"\n\
+             domain = \"other.example\"\ndirectory = \"b\"\n",
+            "12:1: project \"docs\" is defined twice; ids must be unique in all organizations".to_owned(),
+        ),
+        (
+            "directory = \"a\"\n[[organization.project]]\nid = \"more\"\ndomain = \"docs.acme.example\"\n\
+             directory = \"b\"\n",
+            "11:1: project \"more\": the domain docs.acme.example is used twice".to_owned(),
+        ),
+    ] {
+        let problems = checked(&project(lines)).expect_err(lines);
+        assert_eq!(problems, [format!("/etc/origin.toml:{expected}")], "{lines}");
+    }
+    assert!(checked(&format!("{STORE}[[organization]]\nid = \"{}\"\n", "a".repeat(64))).is_err_and(|problems| {
+        problems == ["configuration: there is nothing to serve: write [[organization]] and [[organization.project]]"]
+    }));
+}
+
+#[test]
+fn a_link_lives_from_a_second_to_a_week_and_paths_are_relative_to_the_file() {
+    let config = |text: &str| {
+        let text = format!("{text}{STORE}{PROJECT}git = \"docs.git\"\ntools = [\"bin\", \"/opt/bin\"]\n");
+        check_text(&text, Path::new("/etc/origin.toml"), BundleLimits::default())
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let lifetime = |text: &str| {
+        let config = config(&format!("[exports]\nlinkLifetime = \"{text}\"\n"));
+        config.map(|config| config.settings.link_lifetime)
+    };
+    assert_eq!(lifetime("1s"), Ok(Duration::from_secs(1)));
+    assert_eq!(lifetime("7d"), Ok(Duration::from_hours(7 * 24)));
+    for wrong in ["999ms", "7d1ms"] {
+        let message = format!("/etc/origin.toml:2:1: exports.linkLifetime: \"{wrong}\" is not from 1s to 7d");
+        assert_eq!(lifetime(wrong), Err(vec![message]));
+    }
+    let project = config("").expect("a valid configuration").settings.organizations.remove(0).projects.remove(0);
+    let ProjectSource::Git(git) = project.source else { panic!("it is no repository") };
+    assert_eq!(git.repository, "/etc/docs.git");
+    assert_eq!(git.tools, [Path::new("/etc/bin"), Path::new("/opt/bin")]);
+    assert_eq!((project.exports, project.previews), (true, true));
+    assert_eq!((git.allows_network, git.allows_no_sandbox), (false, false));
 }

@@ -348,6 +348,11 @@ async fn read_error_response(
         Ok(Err(error)) if status >= 500 => {
             RequestError::new(RequestErrorCause::NoResponse, format!("{status}, and {error}"))
         }
+        Err(_) if status >= 500 => {
+            let timeout = docwharf_base::net::format_seconds(ERROR_BODY_TIMEOUT);
+            let message = format!("{status}, and the response was not complete within {timeout}");
+            RequestError::new(RequestErrorCause::NoResponse, message)
+        }
         _ => RequestError::from_response(status, &headers, &body, redactor),
     }
 }

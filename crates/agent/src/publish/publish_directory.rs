@@ -271,7 +271,7 @@ fn resolve_existing(path: &Path) -> PathBuf {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use rustix::fs::{CWD, Mode};
 
@@ -299,6 +299,8 @@ mod tests {
         assert_eq!(directory.record().unwrap(), PublishRecord::default());
         let path = settings.directory.join(record::RECORD_FILE);
         let message = || ErrorChain(&directory.record().unwrap_err()).to_string();
+        fs::write(&path, "{").unwrap();
+        assert!(message().starts_with("cannot publish: cannot read ") && message().contains("EOF"), "{}", message());
         fs::write(&path, vec![b' '; usize::try_from(MAX_RECORD_BYTES).unwrap() + 1]).unwrap();
         assert!(message().contains("larger than"), "{}", message());
         fs::rename(&path, dir.path().join("elsewhere")).unwrap();
@@ -313,6 +315,57 @@ mod tests {
         pipe(&lock);
         let refused = PublishDirectory::open(&settings).err().map(|error| ErrorChain(&error).to_string());
         assert!(refused.unwrap().contains("expected a regular file"));
+    }
+
+    #[test]
+    fn the_record_of_published_directories_has_the_names_that_folders_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        let directory = PublishDirectory::open(&settings).unwrap();
+        let [one, two, three] = [id(1), id(2), id(3)].map(|id| id.to_string());
+        let content = serde_json::json!({
+            "schemaVersion": 1,
+            "previous": one,
+            "trees": {
+                one: { "fileMode": "0644", "folderMode": "0755", "replaced": "2026-11-21T10:00:00Z" },
+                two: { "fileMode": "0600", "folderMode": "0755", "replaced": null },
+                three: { "fileMode": "0644", "folderMode": "0744", "replaced": null },
+            },
+        });
+        let path = settings.directory.join(record::RECORD_FILE);
+        fs::write(&path, content.to_string()).unwrap();
+        let record = directory.record().unwrap();
+        assert_eq!([1, 2, 3, 4].map(|n| record.has_directory_with_modes(id(n), MODES)), [true, false, false, false]);
+        directory.write_record(&record).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!(written, content);
+    }
+
+    #[test]
+    fn one_process_publishes_into_a_directory_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = settings(&dir);
+        let directory = PublishDirectory::open(&settings).unwrap();
+        let acquire = |timeout| FileLock::acquire(&settings.directory.join(LOCK_FILE), timeout).unwrap();
+        assert!(acquire(Duration::ZERO).is_none());
+        drop(directory);
+        assert!(acquire(Duration::from_secs(10)).is_some());
+    }
+
+    #[test]
+    fn missing_directories_are_made_for_the_reader_and_existing_ones_keep_their_modes() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::set_permissions(dir.path().join("a"), fs::Permissions::from_mode(0o711)).unwrap();
+        // With modes that the umask would reduce.
+        let modes = FileModes { file: 0o666, folder: 0o777 };
+        for _ in 0..2 {
+            create_directories(&dir.path().join("a/b/c/d"), modes).unwrap();
+            assert_eq!(["a", "a/b", "a/b/c", "a/b/c/d"].map(mode), [0o711, 0o777, 0o777, 0o777]);
+            create_directories(&dir.path().join("a"), modes).unwrap();
+        }
+        assert_eq!(mode("a"), 0o711);
     }
 
     fn pipe(path: &Path) {

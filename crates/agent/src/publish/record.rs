@@ -172,8 +172,9 @@ mod tests {
         let (record, now) = record_after(&[1, 2, 3, 4]);
         assert_eq!(record.unneeded(id(4), now), [id(1), id(2)]);
         assert_eq!(record.unneeded(id(4), now + 1000 * HOUR), [id(1), id(2)]);
-        let grace = REPLACED_DIRECTORY_GRACE.as_secs().cast_signed();
-        assert_eq!(record.unneeded(id(4), 3 * HOUR + grace - 1), [id(1)]);
+        // The second one was replaced at the third hour, and stays for 15 minutes.
+        assert_eq!(record.unneeded(id(4), 3 * HOUR + 15 * 60 - 1), [id(1)]);
+        assert_eq!(record.unneeded(id(4), 3 * HOUR + 15 * 60), [id(1), id(2)]);
     }
 
     #[test]
@@ -181,6 +182,14 @@ mod tests {
         let (record, now) = record_after(&[1, 2, 1, 2, 1]);
         assert_eq!(record.unneeded(id(1), now + HOUR), []);
         assert_eq!(record.link_sources(Some(id(1)), id(3)), [id(1), id(2)]);
+    }
+
+    #[test]
+    fn the_previous_directory_stays_when_somebody_has_removed_the_link() {
+        let (mut record, now) = record_after(&[1, 2]);
+        record.reconcile_with_disk(None, now, |_| true);
+        record.set_current(id(2), None, now);
+        assert_eq!(record.unneeded(id(2), now + HOUR), []);
     }
 
     #[test]

@@ -171,6 +171,26 @@ mod tests {
         assert!(derived.is_dir() && !derived.join(id.to_string()).exists(), "there is no such version");
     }
 
+    #[test]
+    fn a_file_that_root_derives_belongs_to_the_owner_of_the_store_before_it_is_filled() {
+        if !rustix::process::geteuid().is_root() {
+            return; // only root can change owners
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let id = VersionId(Digest::compute(b"x"));
+        let writer = store_with_versions(dir.path(), &[id]);
+        chown(dir.path(), Some(4711), Some(4711)).unwrap();
+        let owner = |file: &File| file.metadata().map(|metadata| std::os::unix::fs::MetadataExt::uid(&metadata));
+        let mut owner_at_start = 0;
+        let fill = |file: &File| -> io::Result<()> {
+            owner_at_start = owner(file)?;
+            Ok(())
+        };
+        writer.write_large_derived(id, ZSTD, fill).unwrap();
+        assert_eq!(owner_at_start, 4711, "after a kill, the service has to remove the unfinished file");
+        assert_eq!(owner(&File::open(writer.store().derived_dir(id).join(ZSTD)).unwrap()).unwrap(), 4711);
+    }
+
     /// A store with versions whose content is never read.
     fn store_with_versions(root: &Path, ids: &[VersionId]) -> StoreWriter {
         let writer = StoreWriter::open(root, Duration::ZERO).unwrap();
@@ -196,9 +216,9 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let writer = store_with_versions(dir.path(), &[id]);
             let calls = Arc::new(AtomicU32::new(0));
-            let count = Arc::clone(&calls);
+            let (count, file) = (Arc::clone(&calls), writer.store().derived_dir(id).join(name));
             writer.before_removing_derived_files(move || {
-                count.fetch_add(1, Ordering::Relaxed);
+                count.fetch_add(u32::from(file.exists()), Ordering::Relaxed);
             });
             assert!(
                 !writer.store().has_large_derived_files() && !writer.remove_large_derived_files(),

@@ -86,7 +86,8 @@ pub(super) fn append(root: &Directory, event: &HistoryEvent) -> io::Result<()> {
     file.sync_data()
 }
 
-fn ends_with_newline(mut file: File) -> io::Result<bool> {
+/// Whether the last line of a file is complete; also if the file is empty.
+pub(super) fn ends_with_newline(mut file: File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }
@@ -171,6 +172,8 @@ mod tests {
             ("activated", None, false, true),
             ("imported", Some("x by hand"), false, false),
             ("kept back", None, false, false),
+            ("fell back", None, false, false),
+            ("offered again", None, false, false),
             ("pruned", None, false, false),
         ];
         for (what, note, is_hold_decision, is_activation) in cases {

@@ -19,6 +19,7 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 use docwharf_base::model::units::parse_time;
 use docwharf_base::model::version::VersionId;
 
+use super::history::ends_with_newline;
 use super::layout::IMAGE;
 use super::writer::StoreWriter;
 use super::{StoreError, VersionStore, json};
@@ -109,7 +110,8 @@ impl VersionStore {
     /// Reads the file that marks damaged versions.
     fn read_suspects(&self) -> io::Result<String> {
         let bytes = self.directory()?.read(SUSPECT, MAX_FILE_BYTES)?;
-        String::from_utf8(bytes).map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8"))
+        // After a power cut a line may not be text, and must not hide the marks of other versions.
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// Reads the times of verification; a file that cannot be read counts as empty.
@@ -120,13 +122,18 @@ impl VersionStore {
 }
 
 impl StoreWriter {
-    /// Opens the file in which damaged versions are marked.
+    /// Opens the file in which damaged versions are marked, to append a line.
     pub fn suspect_file(&self) -> Result<File, StoreError> {
-        let path = self.store().root().join(SUSPECT);
-        let root = self.store().directory();
-        let file =
-            root.and_then(|root| root.open_file(SUSPECT, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME));
-        file.map_err(StoreError::io("open", &path))
+        let open = || -> io::Result<File> {
+            let root = self.store().directory()?;
+            let mut file = root.open_file(SUSPECT, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
+            if !ends_with_newline(root.open_for_reading(SUSPECT)?)? {
+                // Ends a line that a crash has left incomplete, so that the next mark is on a separate line.
+                file.write_all(b"\n")?;
+            }
+            Ok(file)
+        };
+        open().map_err(StoreError::io("open", &self.store().root().join(SUSPECT)))
     }
 
     /// Marks a version as damaged: it is verified before it is served again, and fetched again if possible. If the mark
@@ -255,6 +262,7 @@ mod tests {
         let writer = store_with_three_versions(dir.path());
         assert_eq!(suspects(&writer), [sorted_ids(&[]), sorted_ids(&[])]);
         writer.clear_damage_mark(id(1)).unwrap();
+        let mut suspect_file = writer.suspect_file().unwrap();
         for n in [1, 2, 1, 3] {
             writer.mark_suspect(id(n)).unwrap();
         }
@@ -269,11 +277,42 @@ mod tests {
                 && !writer.store().is_suspect(id(2))
                 && writer.store().is_suspect(id(3))
         );
+        // The signal handler marks a version through a descriptor that it has opened before.
+        suspect_file.write_all(format!("{}\n", id(2)).as_bytes()).unwrap();
+        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
+        writer.clear_damage_mark(id(2)).unwrap();
         fs::remove_dir_all(writer.store().version_dir(id(3))).unwrap();
         assert_eq!(suspects(&writer), [sorted_ids(&[1]), sorted_ids(&[1])]);
         writer.clear_damage_mark(id(1)).unwrap();
         writer.clear_damage_mark(id(3)).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap(), "");
+    }
+
+    // Regression: one byte that is no text hid the marks of all damaged versions, and none could be cleared.
+    #[test]
+    fn a_line_of_marks_that_a_power_cut_made_of_other_bytes_hides_no_mark() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store_with_three_versions(dir.path());
+        let text = [b"\xff\xfe\n".as_slice(), format!("{}\n{}\n", id(1), id(2)).as_bytes()].concat();
+        fs::write(dir.path().join(SUSPECT), text).unwrap();
+        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2]), sorted_ids(&[1, 2])]);
+        writer.clear_damage_mark(id(1)).unwrap();
+        assert_eq!(suspects(&writer), [sorted_ids(&[2]), sorted_ids(&[2])]);
+    }
+
+    // Regression: a mark after an incomplete line was part of that line, and unknown to the next start.
+    #[test]
+    fn a_torn_last_line_of_marks_does_not_swallow_the_next_mark() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store_with_three_versions(dir.path());
+        let suspects_after_restart = || VersionStore::at(dir.path()).suspects();
+        fs::write(dir.path().join(SUSPECT), &id(3).to_string()[..40]).unwrap();
+        writer.mark_suspect(id(1)).unwrap();
+        assert_eq!(suspects_after_restart(), [id(1)]);
+        // The descriptor of the signal handler.
+        fs::write(dir.path().join(SUSPECT), &id(3).to_string()[..40]).unwrap();
+        writer.suspect_file().unwrap().write_all(format!("{}\n", id(2)).as_bytes()).unwrap();
+        assert_eq!(suspects_after_restart(), [id(2)]);
     }
 
     #[test]
@@ -287,9 +326,12 @@ mod tests {
         writer.mark_suspect(id(2)).unwrap();
         let known_damaged = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
         assert_eq!(known_damaged(&writer), [true, true, false]);
+        assert!(!writer.store().is_known_damaged(id(9)), "a missing version was not read");
         write_image(&writer, id(2));
         assert_eq!(known_damaged(&writer), [true, false, false], "another file has replaced it");
         assert!(writer.store().is_suspect(id(2)), "the new file has not been verified yet");
+        writer.mark_suspect(id(2)).unwrap();
+        assert_eq!(known_damaged(&writer), [true, true, false], "the new file was read and is damaged, too");
         assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to verify the file again");
     }
 
@@ -303,10 +345,29 @@ mod tests {
         writer.note_verified(id(1)).unwrap();
         drop(writer);
         let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+        let has_time = |n| writer.store().verified_at(id(n)) > Some(0);
         assert!(writer.begin_run().unwrap(), "the previous daemon was killed");
+        assert!(has_time(1), "the next daemon has the times of verification");
         writer.end_run().unwrap();
+        assert!(has_time(1), "a clean end keeps them");
         writer.note_verified(id(2)).unwrap();
         assert!(!writer.begin_run().unwrap(), "the previous daemon ended cleanly");
+        assert!(has_time(1) && has_time(2) && !has_time(3));
+    }
+
+    #[test]
+    fn the_times_of_verification_have_the_names_that_stores_have() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store_with_three_versions(dir.path());
+        let (time, key) = ("2026-11-21T10:00:00Z", id(1).to_string());
+        let text = format!("{{\"running\": \"{time}\", \"proved\": {{\"{key}\": \"{time}\"}}}}");
+        fs::write(dir.path().join(SCRUB_FILE), text).unwrap();
+        assert_eq!(writer.store().verified_at(id(1)), parse_time(time));
+        assert!(writer.begin_run().unwrap());
+        let written = fs::read(dir.path().join(SCRUB_FILE)).unwrap();
+        let written: serde_json::Value = serde_json::from_slice(&written).unwrap();
+        assert!(written["running"].is_string(), "{written}");
+        assert_eq!(written["proved"], serde_json::json!({ key: time }));
     }
 
     #[test]

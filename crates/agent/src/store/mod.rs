@@ -41,7 +41,7 @@ pub mod space;
 mod sweep;
 pub mod writer;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -322,10 +322,14 @@ impl VersionStore {
             let Ok(metadata) = folder.metadata_of(Path::new(&entry.name).join(IMAGE)) else {
                 continue;
             };
-            versions.push(StoredVersion { id, bytes: metadata.len(), receipts: self.receipts(id) });
+            let receipts = self.receipts_with_names(id);
+            // A version without a receipt comes last.
+            let last_arrival = receipts.last().map(|(name, receipt)| (receipt.time.clone(), name.clone()));
+            let receipts = receipts.into_iter().map(|(_, receipt)| receipt).collect();
+            versions.push((last_arrival, StoredVersion { id, bytes: metadata.len(), receipts }));
         }
-        versions.sort_by(|a, b| last_arrival(b).cmp(last_arrival(a)).then(a.id.cmp(&b.id)));
-        Ok(versions)
+        versions.sort_by(|(a_arrival, a), (b_arrival, b)| b_arrival.cmp(a_arrival).then(a.id.cmp(&b.id)));
+        Ok(versions.into_iter().map(|(_, version)| version).collect())
     }
 
     /// The path of the directory that bundles are downloaded to.
@@ -336,13 +340,20 @@ impl VersionStore {
     /// Reads a version's receipts, oldest first. An unreadable receipt is omitted: receipts explain, they do not
     /// decide.
     pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
+        self.receipts_with_names(id).into_iter().map(|(_, receipt)| receipt).collect()
+    }
+
+    /// Reads a version's receipts with the names of their files, oldest first. The time of a receipt is in seconds; its
+    /// name orders the arrivals within a second.
+    fn receipts_with_names(&self, id: VersionId) -> Vec<(OsString, Receipt)> {
         let folder = Path::new("receipts").join(id.to_string());
         let Ok(folder) = self.directory().and_then(|root| root.open_directory(folder)) else { return Vec::new() };
         let Ok(entries) = folder.entries() else { return Vec::new() };
         let files = entries.flatten().filter(|entry| entry.kind == EntryKind::File);
         let read_receipt = |name: &OsStr| serde_json::from_slice(&folder.read(name, MAX_RECEIPT_BYTES).ok()?).ok();
-        let mut receipts: Vec<Receipt> = files.filter_map(|entry| read_receipt(&entry.name)).collect();
-        receipts.sort_by(|a, b| a.time.cmp(&b.time));
+        let mut receipts: Vec<(OsString, Receipt)> =
+            files.filter_map(|entry| read_receipt(&entry.name).map(|receipt| (entry.name, receipt))).collect();
+        receipts.sort_by(|(a_name, a), (b_name, b)| a.time.cmp(&b.time).then_with(|| a_name.cmp(b_name)));
         receipts
     }
 
@@ -382,11 +393,6 @@ fn describe_min_free(min_free: u64) -> String {
 /// Returns the rest of the advice about missing space.
 fn advise_min_free(min_free: u64) -> &'static str {
     if min_free == 0 { " and try again" } else { ", or lower store.minFree" }
-}
-
-/// Returns the time of the last arrival; empty if the version has no receipt.
-fn last_arrival(version: &StoredVersion) -> &str {
-    version.receipts.last().map_or("", |receipt| receipt.time.as_str())
 }
 
 #[cfg(test)]

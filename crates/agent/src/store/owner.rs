@@ -96,6 +96,11 @@ mod tests {
         writer.change_record(|record| record.tried_link = Some("x".into())).unwrap();
         writer.note("me", "held", None, None);
         assert_eq!(std::fs::read_to_string(elsewhere.join("kept")).unwrap(), "x");
+        // A command that ends gives its new files to the owner of the store.
+        let owner = || std::fs::symlink_metadata(store.join("state.json")).unwrap().uid();
+        assert_eq!(owner(), 0);
+        drop(writer);
+        assert_eq!(owner(), 4711);
     }
 
     // Regression: a version that root imported while the service was stopped could not be changed by the service
@@ -118,14 +123,19 @@ mod tests {
         symlink(&elsewhere, store.join("versions")).unwrap();
         symlink(elsewhere.join("shadow"), store.join("suspect")).unwrap();
         let owner = |path: &Path| std::fs::symlink_metadata(path).unwrap().uid();
+        let group = |path: &Path| std::fs::symlink_metadata(path).unwrap().gid();
+        let foreign = store.join("receipts/one/2.json");
+        std::fs::write(&foreign, "x").unwrap();
+        chown(&foreign, Some(4713), Some(4713)).unwrap();
         change_owner_to_store_owner(&Directory::open(&store).unwrap()).unwrap();
         assert_eq!(owner(&store.join("state.json")), 0, "files in a store that root owns keep their owner");
-        chown(&store, Some(4711), Some(4711)).unwrap();
+        chown(&store, Some(4711), Some(4712)).unwrap();
         lchown(store.join("suspect"), Some(4711), Some(4711)).unwrap();
         change_owner_to_store_owner(&Directory::open(&store).unwrap()).unwrap();
         for name in ["receipts", "receipts/one", "receipts/one/1.json", "derived/one/csp", "state.json"] {
-            assert_eq!(owner(&store.join(name)), 4711, "{name}");
+            assert_eq!((owner(&store.join(name)), group(&store.join(name))), (4711, 4712), "{name}");
         }
+        assert_eq!((owner(&foreign), group(&foreign)), (4713, 4713), "the file of a third user");
         assert_eq!(owner(&elsewhere.join("shadow")), 0);
         assert_eq!(owner(&elsewhere), 0);
     }

@@ -169,6 +169,24 @@ mod tests {
         assert_eq!(protected_bytes_after_import(&record, &sizes), 20);
     }
 
+    // Under a hold, `newest` waits and is not active.
+    #[test]
+    fn a_new_version_takes_the_place_of_the_newest_one() {
+        let (mut record, sizes) = five();
+        record.newest = Some(id(3));
+        assert_eq!(protected_bytes_after_import(&record, &sizes), 10);
+        record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
+        assert_eq!(protected_bytes_after_import(&record, &sizes), 20);
+    }
+
+    #[test]
+    fn free_space_is_unknown_where_the_file_system_does_not_report_it() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(free_bytes(dir.path()).unwrap().is_some_and(|bytes| bytes > 0));
+        // Like some network file systems, it reports a size of zero blocks.
+        assert_eq!(free_bytes(Path::new("/proc")).unwrap(), None);
+    }
+
     #[test]
     fn a_version_takes_what_lies_in_its_folder_and_what_was_derived_from_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,7 @@ use super::*;
 use crate::store::operations::StoreOperations;
 use crate::store::record::LabelledVersion;
 use crate::store::writer::StoreWriter;
+use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
 
 /// An id that begins with these bytes.
@@ -79,7 +80,83 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
     assert_eq!(listed, [(again, 2, 2), (late, 1, 1), (early, 0, 2), (bare, 3, 0)]);
     assert!(versions[0].receipts.is_sorted_by_key(|receipt| receipt.time.as_str()));
     assert!(writer.store().has(bare) && !writer.store().has(id(b"e")) && !writer.store().has(id(b"f")));
+    fs::create_dir(writer.store().version_dir(id(b"e")).join(IMAGE)).unwrap();
+    assert!(!writer.store().has(id(b"e")), "an image is a regular file");
     assert_eq!(writer.store().find_version(&early.to_string()).unwrap(), early);
+}
+
+// Regression: of several versions that arrived within one second, the one to prune depended on their ids, and of
+// several arrivals of a version the last one on the order of the file system.
+#[test]
+fn arrivals_within_one_second_are_told_in_their_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+    let order = [3, 8, 1, 6, 2, 7, 5, 4].map(|n| id(&[n]));
+    for (n, version) in order.into_iter().enumerate() {
+        fs::create_dir(writer.store().version_dir(version)).unwrap();
+        fs::write(writer.store().version_dir(version).join(IMAGE), "image").unwrap();
+        for arrival in 0..3 {
+            let receipt = Receipt::with_time("2026-11-21T10:00:00Z".to_owned());
+            writer.add_receipt(version, &Receipt { who: format!("{n} {arrival}"), ..receipt }).unwrap();
+        }
+    }
+    let versions = writer.store().versions().unwrap();
+    assert!(versions.iter().map(|version| version.id).eq(order.into_iter().rev()));
+    for (n, version) in versions.iter().rev().enumerate() {
+        let arrivals: Vec<&str> = version.receipts.iter().map(|receipt| receipt.who.as_str()).collect();
+        assert_eq!(arrivals, [0, 1, 2].map(|arrival| format!("{n} {arrival}")));
+    }
+}
+
+#[test]
+fn the_receipts_of_an_earlier_docwharf_are_read_and_written_under_the_same_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+    let folder = |version: VersionId| dir.path().join("receipts").join(version.to_string());
+    let full = r#"{"time": "t", "who": "me", "source": "s", "kind": "zip", "archiveSha256": "d", "archiveBytes": 1,
+        "label": "L", "job": "j", "validator": "v", "sentBytes": 2, "looked": true}"#;
+    let shortest = r#"{"time": "t", "who": "me", "source": "s", "kind": "folder"}"#;
+    fs::create_dir(folder(id(b"a"))).unwrap();
+    fs::write(folder(id(b"a")).join("1.json"), full).unwrap();
+    fs::write(folder(id(b"a")).join("2.json"), shortest).unwrap();
+    let receipts = writer.store().receipts(id(b"a"));
+    assert_eq!(receipts.iter().map(|receipt| receipt.found_by_check).collect::<Vec<_>>(), [true, false]);
+    writer.add_receipt(id(b"b"), &receipts[0]).unwrap();
+    let file = fs::read_dir(folder(id(b"b"))).unwrap().next().unwrap().unwrap().path();
+    let written: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(written, serde_json::from_str::<serde_json::Value>(full).unwrap());
+}
+
+#[test]
+fn a_file_of_the_store_with_a_second_name_is_neither_appended_to_nor_truncated() {
+    let dir = tempfile::tempdir().unwrap();
+    let (root, victim) = (dir.path().join("store"), dir.path().join("victim"));
+    let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
+    let api_state = api_state::ApiStateDirectory::open(&root).unwrap();
+    let (listed, other) = (id(b"a"), id(b"b"));
+    for version in [listed, other] {
+        fs::create_dir(writer.store().version_dir(version)).unwrap();
+        fs::write(writer.store().version_dir(version).join(IMAGE), "image").unwrap();
+    }
+    // It looks like a file of marks, so that there would be a mark to clear.
+    let content = format!("{listed}\n");
+    fs::write(&victim, &content).unwrap();
+    for name in ["history.jsonl", "suspect", "api/searches.jsonl"] {
+        fs::hard_link(&victim, root.join(name)).unwrap();
+    }
+    // A failure is only logged.
+    writer.note("me", "held", None, None);
+    let query = serde_json::Value::Null;
+    let refused = [
+        writer.mark_suspect(other).unwrap_err(),
+        writer.clear_suspect(listed).unwrap_err(),
+        api_state.open_spool("searches", &query, &query).unwrap_err(),
+    ];
+    for error in refused {
+        let text = ErrorChain(&error).to_string();
+        assert!(text.ends_with("it has a second name (a hard link); remove it"), "{text}");
+    }
+    assert_eq!(fs::read_to_string(&victim).unwrap(), content);
 }
 
 #[test]

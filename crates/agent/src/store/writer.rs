@@ -160,3 +160,32 @@ fn check_path_length(root: &Path) -> Result<(), StoreError> {
     }
     Err(StoreError::io("make the store", root)(rustix::io::Errno::NAMETOOLONG.into()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::operations::StoreOperations;
+
+    #[test]
+    fn no_other_thread_changes_the_record_during_a_change_or_a_removal() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+        let is_locked = || writer.record_lock.try_lock().is_none();
+        assert!(!is_locked());
+        assert!(writer.with_record_lock(is_locked));
+        assert!(writer.change_record(|_| is_locked()).unwrap());
+        let mut record = writer.record().unwrap();
+        assert!(writer.decide_and_save(&mut record, |_| is_locked()).unwrap());
+        assert!(!is_locked(), "the lock is released at the end of each");
+    }
+
+    #[test]
+    fn a_store_deeper_than_the_kernel_accepts_is_refused_before_anything_is_made() {
+        // `receipts/`, an id, and the temporary file of a receipt, each with a slash before it.
+        let longest_root = MAX_PATH_BYTES - 1 - (1 + 8 + 1 + 64 + 1 + 30);
+        let root = |bytes: usize| Path::new("/").join("d".repeat(bytes - 1));
+        assert!(check_path_length(&root(longest_root)).is_ok());
+        let refused = check_path_length(&root(longest_root + 1)).unwrap_err();
+        assert!(refused.to_string().starts_with("cannot make the store /ddd"), "{refused}");
+    }
+}

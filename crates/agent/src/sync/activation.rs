@@ -135,7 +135,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::store::record::ActivationHold;
+    use crate::store::record::{ActivationHold, GateVerdict};
     use crate::store::writer::StoreWriter;
     use crate::store::{IMAGE, Receipt};
     use crate::sync::activation_decision::NEVER_CANCELLED;
@@ -206,6 +206,33 @@ mod tests {
             let expected: Vec<VersionId> = expected.iter().map(|&n| id(n)).collect();
             assert_eq!(candidates(&record, intent, stored.into_iter()), expected, "case {n}");
         }
+    }
+
+    #[test]
+    fn a_refusal_of_the_gate_that_is_in_the_record_is_not_reported_as_new() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = store(dir.path(), &[1, 2]);
+        let gate = GateRules { min_pages: Some(1), ..GateRules::default() };
+        let verdict = GateVerdict {
+            version: id(2),
+            against: Some(id(1)),
+            rules: gate.rules(),
+            refused: Some("no".to_owned()),
+            time: time_at(1),
+            addresses: String::new(),
+            links: std::collections::BTreeMap::new(),
+        };
+        let mut record = StoreRecord { newest: Some(id(2)), gate: Some(verdict), ..StoreRecord::default() };
+        record.activate(id(1), "t");
+        writer.replace_record(&record).unwrap();
+        let in_force = || SyncIntent { gate: gate.clone(), ..SyncIntent::default() };
+        let request =
+            ActivationRequest { author: "me", force: false, is_cancelled: NEVER_CANCELLED, in_force: &in_force };
+        let report = activate_and_prune(&writer, &mut record, request, Some(id(2)), None).unwrap();
+        let SyncOutcome::NotActive(version, why) = &report.outcome else { panic!("{report:?}") };
+        assert!(*version == id(2) && why.starts_with("refused by the gate: no; "), "{why}");
+        assert!(!report.is_new_refusal);
+        assert_eq!((record.active, writer.history().unwrap().len()), (Some(id(1)), 0));
     }
 
     #[test]

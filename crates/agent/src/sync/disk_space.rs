@@ -73,7 +73,12 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::store::IMAGE;
+    use crate::store::record::ActivationHold;
+    use crate::store::writer::StoreWriter;
     use crate::sync::incoming_bundle::ArrivalCause;
+    use docwharf_base::model::digest::Digest;
+    use docwharf_base::model::version::VersionId;
 
     fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> IncomingBundle<'a> {
         IncomingBundle {
@@ -88,6 +93,29 @@ mod tests {
             sent: None,
             streamed_seal: RefCell::default(),
         }
+    }
+
+    #[test]
+    fn a_hold_that_was_set_since_the_sync_began_counts_for_the_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let writer = StoreWriter::open(dir.path(), std::time::Duration::ZERO).unwrap();
+        let mut record = StoreRecord::default();
+        for n in [1, 2] {
+            let id = VersionId(Digest::compute(&[n]));
+            std::fs::create_dir(writer.store().version_dir(id)).unwrap();
+            std::fs::write(writer.store().version_dir(id).join(IMAGE), [0u8; 10]).unwrap();
+            record.activate(id, "t");
+        }
+        writer.replace_record(&record).unwrap();
+        let space_limits = SpaceLimits { keep: 9, max_bytes: Some(25), min_free: None };
+        let intent = SyncIntent { space_limits, ..SyncIntent::default() };
+        let request = SpaceRequest { version_bytes: 10, remaining_bytes: 0 };
+        let reserve = || reserve_space(&writer, &record, &intent, request, "test");
+        assert!(reserve().is_ok(), "the new version takes the place of the previous one");
+        let hold = ActivationHold { who: String::new(), when: String::new(), why: String::new() };
+        writer.change_record(|record| record.hold = Some(hold)).unwrap();
+        let refused = reserve();
+        assert!(matches!(refused, Err(StoreError::OverMaxBytes { protected: 20, .. })), "{refused:?}");
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub mod operator;
 pub mod plan;
 pub mod record_recovery;
 pub mod run;
+#[cfg(test)]
+mod run_tests;
 pub mod schedule;
 pub mod scheduler;
 pub mod scrub;

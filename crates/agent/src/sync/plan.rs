@@ -17,6 +17,8 @@ pub enum SyncTrigger {
     Start,
     /// The interval has passed, a watched file has changed, or a failure is retried.
     Interval,
+    /// The configuration, the key or a certificate has changed after a failure, whose cause it may correct.
+    Corrected,
     /// The daemon has received SIGHUP.
     Signal,
     /// `docwharf sync`.
@@ -128,7 +130,7 @@ pub fn decide_file(
         Some(id) if has(id) => FileDecision::Known(id),
         Some(_) => FileDecision::Digest,
         // The user may have changed the cause of the refusal, such as a limit.
-        None if trigger.is_explicit_request() => FileDecision::Digest,
+        None if trigger.is_explicit_request() || trigger == SyncTrigger::Corrected => FileDecision::Digest,
         None => FileDecision::StillRefused,
     }
 }

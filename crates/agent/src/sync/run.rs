@@ -51,7 +51,9 @@ pub fn run_sync<E: SyncEnvironment>(
     let source_digest = intent.source_digest();
     // After an explicit request or a changed configuration, failures are counted from zero.
     let before = record.last_attempt.as_ref().filter(|before| {
-        before.source_digest == source_digest && !trigger.is_explicit_request() && trigger != SyncTrigger::Changed
+        before.source_digest == source_digest
+            && !trigger.is_explicit_request()
+            && !matches!(trigger, SyncTrigger::Changed | SyncTrigger::Corrected)
     });
     let failures = match &result {
         Ok(_) => 0,

@@ -130,8 +130,9 @@ impl SyncScheduler {
 
     /// Handles a change of the configuration, the key or a certificate that could be read.
     pub fn handle_changed_settings(&mut self) {
-        // After a failure the change is probably meant to correct it, so the source is checked.
-        let trigger = if self.failures > 0 { SyncTrigger::Interval } else { SyncTrigger::Changed };
+        // After a failure the change is probably meant to correct it, so the source is checked, and a refused bundle
+        // is judged again.
+        let trigger = if self.failures > 0 { SyncTrigger::Corrected } else { SyncTrigger::Changed };
         self.failures = 0;
         self.wake(trigger);
     }
@@ -202,6 +203,7 @@ mod tests {
             SyncTrigger::Changed,
             SyncTrigger::Start,
             SyncTrigger::Interval,
+            SyncTrigger::Corrected,
             SyncTrigger::Signal,
             SyncTrigger::Command,
             SyncTrigger::Refresh,
@@ -337,7 +339,7 @@ mod tests {
             assert_eq!(scheduler.next_check, (now.monotonic + seconds(wait), trigger), "{interval}");
             assert_eq!(scheduler.scheduled_at, scheduled.filter(|_| trigger == SyncTrigger::Start), "{interval}");
         }
-        for (failures, trigger) in [(0, SyncTrigger::Changed), (1, SyncTrigger::Interval)] {
+        for (failures, trigger) in [(0, SyncTrigger::Changed), (1, SyncTrigger::Corrected)] {
             let mut scheduler = SyncScheduler { failures, ..SyncScheduler::new(now.monotonic) };
             scheduler.handle_changed_settings();
             assert_eq!((scheduler.failures, scheduler.pending), (0, Some(trigger)));

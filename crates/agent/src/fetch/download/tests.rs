@@ -117,6 +117,11 @@ fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
         download.is_304_ambiguous = true;
         assert_eq!(download.if_none_match(), None);
     }
+    // The rest of a part is requested without a condition on the known bundles.
+    for (received, condition) in [(0, Some("\"a\"")), (5, None)] {
+        let (_dir, download) = download(20, received, vec![a.clone()]);
+        assert_eq!(download.condition().as_deref(), condition, "{received}");
+    }
 }
 
 #[test]

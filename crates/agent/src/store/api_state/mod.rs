@@ -47,7 +47,8 @@ impl ApiStateDirectory {
     /// Opens the directory in the store at `root`, and creates both if they are missing.
     pub fn open(root: &Path) -> Result<ApiStateDirectory, StoreError> {
         let mut builder = DirBuilder::new();
-        builder.recursive(true).mode(0o755);
+        // As `StoreWriter` makes it: whichever command is the first.
+        builder.recursive(true).mode(0o750);
         #[allow(clippy::disallowed_methods)] // the operator's path
         builder.create(root).map_err(StoreError::io("make the store", root))?;
         let root = Directory::open(root).map_err(StoreError::io("open", root))?;

@@ -113,6 +113,7 @@ impl QuerySpool {
 #[cfg(test)]
 #[allow(clippy::disallowed_methods)] // directories of these tests alone
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     use std::path::Path;
 
     use serde_json::json;
@@ -121,6 +122,37 @@ mod tests {
     use crate::store::api_state::{ApiStateDirectory, RateLimit};
 
     const FIVE: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
+
+    // Regression: every user could enter a store that a call of the API had made.
+    #[test]
+    fn search_terms_are_read_by_no_other_user_and_are_stored_for_a_day_at_most() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("store");
+        let api_state = ApiStateDirectory::open(&root).unwrap();
+        let spool = api_state.open_spool("searches", &json!({}), &json!({})).unwrap();
+        assert!(spool.is_some());
+        for (path, expected) in [("", 0o750), ("api", 0o700), ("api/searches.jsonl", 0o600), ("api/lock", 0o600)] {
+            let mode = std::fs::metadata(root.join(path)).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode, expected, "{path:?}");
+        }
+        assert_eq!(MAX_SPOOL_AGE.as_secs(), 24 * 60 * 60);
+    }
+
+    #[test]
+    fn the_state_that_root_writes_belongs_to_the_owner_of_the_store_at_once() {
+        if !rustix::process::geteuid().is_root() {
+            return; // only root can change owners
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let owner = |name: &str| std::fs::metadata(dir.path().join("api").join(name)).unwrap().uid();
+        let api_state = ApiStateDirectory::open(dir.path()).unwrap();
+        chown(dir.path(), Some(4711), Some(4711)).unwrap();
+        api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
+        assert_eq!(["", "lock", "budget.json"].map(owner), [4711; 3]);
+        // While the command is still running: it may be killed.
+        let _spool = api_state.open_spool("searches", &json!({}), &json!({})).unwrap();
+        assert_eq!(owner("searches.jsonl"), 4711);
+    }
 
     // Regression: interrupted reports of searches stayed in the store for ever, and a report whose file another process
     // had removed failed at its end.
@@ -168,12 +200,15 @@ mod tests {
         let young = MAX_SPOOL_AGE.checked_sub(minute).unwrap();
         for (age, pages) in [(young, 1), (MAX_SPOOL_AGE + minute, 0)] {
             let mut spool = open();
-            spool.restart(&query, &json!({})).unwrap();
+            spool.restart(&query, &json!({"to": 8})).unwrap();
             assert!(spool.pages().is_empty());
             spool.push_page(&json!({"page": 1})).unwrap();
             drop(spool);
             set_age(&file, age);
-            assert_eq!(open().pages().len(), pages, "{age:?}");
+            let spool = open();
+            assert_eq!(spool.pages().len(), pages, "{age:?}");
+            let expected = if pages > 0 { json!({"to": 8}) } else { json!({"to": 7}) };
+            assert_eq!(spool.notes(), &expected, "{age:?}");
         }
         open().push_page(&json!({"page": 1})).unwrap();
         let text = std::fs::read_to_string(&file).unwrap();

@@ -173,10 +173,24 @@ mod tests {
     }
 
     #[test]
+    fn no_other_process_changes_a_budget_while_it_is_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let api_state = ApiStateDirectory::open(dir.path()).unwrap();
+        let acquire = |timeout| {
+            let lock = docwharf_base::durable::FileLock::acquire(&dir.path().join("api/lock"), timeout);
+            lock.unwrap().is_some()
+        };
+        assert!(!api_state.change_budget("x", |_| acquire(Duration::ZERO)).unwrap());
+        assert!(acquire(Duration::from_secs(10)), "the lock is released afterwards");
+    }
+
+    #[test]
     fn a_budget_as_it_was_kept_last_is_told_under_its_name() {
         let dir = tempfile::tempdir().unwrap();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
         assert_eq!(api_state.read_budget("x"), RequestTimes::default());
+        api_state.change_budget("x", |_| ()).unwrap();
+        assert!(!dir.path().join("api/budget.json").exists(), "a process that waits writes nothing");
         api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
         api_state.change_budget("y", |times| times.close(2_000)).unwrap();
         assert_eq!(api_state.read_budget("x"), RequestTimes { sent: vec![1_000], closed_until: None });

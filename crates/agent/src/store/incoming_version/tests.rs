@@ -33,6 +33,33 @@ fn an_image_that_was_exchanged_for_a_link_changes_no_file_and_becomes_no_version
     assert!(!root.join("versions").join(id.to_string()).exists());
 }
 
+#[test]
+fn two_incoming_versions_have_a_directory_each_and_end_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+    let [first, second] = [(); 2].map(|()| writer.begin_incoming_version().unwrap());
+    let id_of = |incoming: &IncomingVersion| FileId::from_metadata(&incoming.directory().metadata().unwrap());
+    assert_ne!(id_of(&first), id_of(&second));
+    let second_path = second.directory().path().to_owned();
+    drop(first);
+    assert!(second_path.is_dir());
+    drop(second);
+    assert_eq!(fs::read_dir(dir.path().join("staging")).unwrap().count(), 0);
+}
+
+#[test]
+fn the_directory_of_a_version_that_root_stores_belongs_to_the_owner_of_the_store_from_the_beginning() {
+    if !rustix::process::geteuid().is_root() {
+        return; // only root can change owners
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+    std::os::unix::fs::chown(dir.path(), Some(4711), Some(4711)).unwrap();
+    let incoming = writer.begin_incoming_version().unwrap();
+    let metadata = incoming.directory().metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&metadata), 4711, "after a kill, the service has to remove it");
+}
+
 // Regression: root, working in another user's store, wrote a replaced index through links of that user.
 #[test]
 fn an_index_is_replaced_through_no_link_in_the_store() {

@@ -171,6 +171,9 @@ impl StoreOperations for MemoryStore {
     }
 
     fn copy_damaged_record(&self, _: &StoreError) -> Result<(), StoreError> {
+        if self.writing.get() == Writes::Failure {
+            return Err(self.failed());
+        }
         self.damaged_copies.set(self.damaged_copies.get() + 1);
         Ok(())
     }
@@ -229,8 +232,9 @@ fn free_space(
     );
     match result {
         Ok(removed) => Ok((memory.numbers(&removed), memory.derived.get() > 0)),
-        Err(StoreError::NoSpace { needed, min_free, .. }) => {
-            assert_eq!((needed, min_free), (case.request.1, case.min_free.unwrap_or(0)));
+        Err(StoreError::NoSpace { needed, free, min_free, .. }) => {
+            let expected = (case.request.1, case.total - 50, case.min_free.unwrap_or(0));
+            assert_eq!((needed, free, min_free), expected);
             Err("no space")
         }
         Err(StoreError::OverMaxBytes { .. }) => Err("over"),
@@ -264,6 +268,8 @@ fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough(
         (Case { derived: 5, total: 65, ..CASE }, derived()),
         (Case { derived: 5, total: 64, ..CASE }, no_removal()),
         (Case { derived: 5, total: 64, keep: 1, request: (10, 15), ..CASE }, removed(&[1])),
+        (Case { derived: 5, total: 66, min_free: min_free(1), ..CASE }, derived()),
+        (Case { derived: 5, total: 65, min_free: min_free(1), ..CASE }, no_removal()),
         // `max_bytes` must hold the new version and the active one, which becomes the previous one.
         (Case { total: 999, max_bytes: Some(20), ..CASE }, no_removal()),
         (Case { total: 999, max_bytes: Some(19), ..CASE }, Err("over")),
@@ -274,6 +280,9 @@ fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough(
         (Case { total: 999, max_bytes: Some(65), derived: 5, ..CASE }, derived()),
         (Case { total: 999, max_bytes: Some(64), derived: 5, ..CASE }, no_removal()),
         (Case { total: 999, max_bytes: Some(69), derived: 5, mapped_removed_bytes: 5, ..CASE }, no_removal()),
+        // Bytes that are still mapped count for `max_bytes`, so one version more is surplus.
+        (Case { total: 59, max_bytes: Some(55), mapped_removed_bytes: 5, ..CASE }, Err("no space")),
+        (Case { total: 59, max_bytes: Some(54), mapped_removed_bytes: 5, ..CASE }, removed(&[1])),
         // A leased version is skipped.
         (Case { total: 59, keep: 1, leased: &[1], ..CASE }, removed(&[2])),
     ];
@@ -282,7 +291,14 @@ fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough(
     }
     let memory = store_with_five_versions(None);
     let request = SpaceRequest { version_bytes: u64::MAX, remaining_bytes: u64::MAX };
+    memory.derived.set(5);
     assert_eq!(memory.free_disk_space(&memory.record().unwrap(), &SpaceLimits::default(), request).unwrap(), []);
+    assert_eq!(memory.derived.get(), 5, "free space that the file system does not report is not too little");
+    // `max_bytes` is also in force there.
+    let limits = SpaceLimits { max_bytes: Some(19), ..SpaceLimits::default() };
+    let request = SpaceRequest { version_bytes: 10, remaining_bytes: 10 };
+    let refused = memory.free_disk_space(&memory.record().unwrap(), &limits, request);
+    assert!(matches!(refused, Err(StoreError::OverMaxBytes { protected: 10, max_bytes: 19, .. })), "{refused:?}");
 }
 
 #[test]
@@ -294,6 +310,13 @@ fn what_the_source_has_goes_last_and_what_a_person_has_chosen_meanwhile_does_not
     assert_eq!(free_space(&Case { min_free: Some(0), request: (10, 29), ..case }, offered), Ok((vec![2, 3], false)));
     assert_eq!(free_space(&Case { min_free: Some(0), ..case }, offered), Ok((vec![2, 3, 1], false)));
     assert_eq!(free_space(&Case { keep: 0, ..case }, offered), Err("no space"));
+    // If the source has the active version, only 30 bytes can be removed, and none is for more.
+    let offered_active = |record: &mut StoreRecord, _: &MemoryStore| {
+        record.offered = Some(OfferedVersion { source: "s".to_owned(), version: id(5) });
+    };
+    assert_eq!(free_space(&Case { min_free: Some(0), ..case }, offered_active), Ok((vec![1, 2, 3], false)));
+    let case_of_more = Case { min_free: Some(0), request: (10, 40), ..case };
+    assert_eq!(free_space(&case_of_more, offered_active), Err("no space"));
     let choose = |_: &mut StoreRecord, memory: &MemoryStore| memory.record.borrow_mut().previous = Some(id(1));
     assert_eq!(free_space(&Case { total: 59, keep: 1, ..CASE }, choose), Ok((vec![2], false)));
     let hold = |record: &mut StoreRecord, _: &MemoryStore| {
@@ -357,6 +380,13 @@ fn a_record_is_written_when_it_changes_and_what_people_said_meanwhile_stays_in_i
     assert!(memory.change_record(|record| record.hold = None).is_err());
     memory.save_sync_record(&mut syncing).unwrap();
     assert_eq!((memory.writes.get(), memory.damaged_copies.get(), &memory.record().unwrap()), (3, 1, &syncing));
+    // The damaged record, which may have been edited by hand, stays if it cannot be copied.
+    memory.reading.set(Reads::Damaged);
+    memory.writing.set(Writes::Failure);
+    let refused = memory.save_sync_record(&mut syncing).unwrap_err();
+    assert_eq!(refused.to_string(), "cannot write /store");
+    assert_eq!((memory.writes.get(), memory.damaged_copies.get()), (3, 1));
+    memory.writing.set(Writes::Success);
     memory.reading.set(Reads::Later);
     assert!(
         memory.save_sync_record(&mut syncing).is_err() && memory.change_record(|record| record.hold = None).is_err()

@@ -108,4 +108,57 @@ mod tests {
         assert_eq!(decode(&with_schema(&record, 2)).unwrap(), record);
         assert!(matches!(decode(&with_schema(&record, 3)), Err(DecodeError::Later(3))));
     }
+
+    /// A record with a value in each field, under the names that stores have. `@1` stands for an id.
+    const FULL_RECORD: &str = r#"{
+        "schemaVersion": 2, "active": "@1", "activeSince": "t1", "previous": "@2", "newest": "@3",
+        "offered": {"source": "s", "version": "@3"},
+        "hold": {"who": "me", "when": "t2", "why": "because"},
+        "labels": {"L": {"version": "@4", "source": "s", "sha256": "d", "time": "t3"}},
+        "looked": {"source": "s", "label": "L", "demanded": "d", "size": 1, "modified": 2, "validator": "v",
+            "sha256": "d", "version": "@3", "refusal": "why"},
+        "lastAttempt": {"time": "t4", "result": "failed", "saw": "x", "error": "e", "failures": 3, "question": "q",
+            "wait": 4},
+        "lastGood": "t5",
+        "lastSuccess": {"source": "s", "pin": "L", "time": "t6"},
+        "job": {"id": "7", "source": "s", "pin": "L", "started": "t7",
+            "probes": {"p": {"sha256": "d", "etag": "e", "lastModified": "m"}}},
+        "jobsElsewhere": [{"id": "8", "source": "o", "pin": null, "started": "t8", "probes": {}}],
+        "lastStart": {"source": "s", "pin": null, "time": "t9"},
+        "probed": {"source": "s", "probes": {"p": {"sha256": "d", "etag": null, "lastModified": null}}},
+        "busy": {"p": {"since": "t10", "wait": 5}},
+        "triedLink": "d", "configError": "c",
+        "gate": {"version": "@3", "against": "@1", "rules": "r", "refused": "why", "time": "t11", "addresses": "a",
+            "links": {"@1": 6}}
+    }"#;
+
+    /// The fields without which an object of the record is damaged.
+    const SHORTEST_RECORD: &str = r#"{
+        "schemaVersion": 2,
+        "labels": {"L": {"version": "@4", "source": "s", "time": "t3"}},
+        "looked": {"source": "s", "size": 1, "modified": 2},
+        "lastAttempt": {"time": "t4", "result": "failed"},
+        "lastSuccess": {"source": "s", "time": "t6"},
+        "job": {"id": "7", "source": "s", "started": "t7"},
+        "gate": {"version": "@3", "rules": "r", "time": "t11"}
+    }"#;
+
+    fn with_ids(text: &str) -> String {
+        (1..=4_u8).fold(text.to_owned(), |text, n| text.replace(&format!("@{n}"), &n.to_string().repeat(64)))
+    }
+
+    // A changed name loses the field of every store: a hold, a back-off, a job.
+    #[test]
+    fn the_record_of_an_earlier_docwharf_is_read_with_all_its_fields_and_written_under_the_same_names() {
+        let text = with_ids(FULL_RECORD);
+        let record = decode(text.as_bytes()).unwrap();
+        let mut written: serde_json::Value = serde_json::from_slice(&encode(&record)).unwrap();
+        assert!(written.as_object_mut().unwrap().remove("sum").is_some());
+        assert_eq!(written, serde_json::from_str::<serde_json::Value>(&text).unwrap());
+        let record = decode(with_ids(SHORTEST_RECORD).as_bytes()).unwrap();
+        let attempt = record.last_attempt.unwrap();
+        assert_eq!((attempt.failures, attempt.wait, attempt.source_digest.as_str()), (0, 0, ""));
+        assert!(record.job.unwrap().probes.is_empty() && record.gate.unwrap().links.is_empty());
+        assert!(record.jobs_elsewhere.is_empty() && record.probe_back_offs.is_empty());
+    }
 }

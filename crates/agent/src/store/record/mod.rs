@@ -152,6 +152,12 @@ mod tests {
             (Some(id(1)), Some(id(2)), Some(id(1)))
         );
         assert_eq!(syncing.active_since.as_deref(), Some("u"));
+        // A hold that was released and an error that was corrected meanwhile do not come back.
+        let mut syncing = StoreRecord { config_error: Some("x".to_owned()), ..syncing };
+        assert!(syncing.hold.is_some());
+        now.hold = None;
+        syncing.copy_decisions(&now);
+        assert_eq!((syncing.hold, syncing.config_error), (None, None));
     }
 
     #[test]

@@ -161,6 +161,18 @@ fn a_second_file_of_the_same_name_keeps_the_first() {
 }
 
 #[test]
+fn no_reason_is_left_of_a_refused_file_that_cannot_be_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut inbox = BundleInbox::open(dir.path()).unwrap();
+    std::fs::write(dir.path().join("b.zip"), "x").unwrap();
+    let file = complete_file(&mut inbox);
+    std::fs::remove_file(dir.path().join("b.zip")).unwrap();
+    let error = inbox.move_away(&file, Some("it is bad")).expect_err("the file is gone");
+    assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    assert_eq!(std::fs::read_dir(dir.path().join("rejected")).unwrap().count(), 0);
+}
+
+#[test]
 fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = BundleInbox::open(dir.path()).unwrap();

@@ -131,7 +131,7 @@ fn hold(record: StoreRecord) -> StoreRecord {
 #[test]
 fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
     let record = record_with_job("11:50:00", None);
-    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed] {
+    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected] {
         assert!(
             matches!(decide_export(&record, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::ContinueJob(_)),
             "{trigger:?}"
@@ -167,6 +167,7 @@ fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not(
     let recent = StoreRecord { last_start: Some(event_at("11:55:00")), ..StoreRecord::default() };
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Start, NOON), ExportDecision::TooEarly(300));
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
+    assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON), ExportDecision::Probe);
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Command, NOON), ExportDecision::Start);
     assert_eq!(
         decide_export(&recent, &PlanInput { pin: Some("L"), ..API_INPUT }, &TIMING, SyncTrigger::Start, NOON),
@@ -185,7 +186,9 @@ fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not(
 #[test]
 fn while_held_only_a_person_starts_jobs() {
     let held = hold(StoreRecord::default());
-    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Signal] {
+    for trigger in
+        [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected, SyncTrigger::Signal]
+    {
         assert!(
             matches!(decide_export(&held, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::Nothing(_)),
             "{trigger:?}"
@@ -299,6 +302,7 @@ fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_fi
     for (trigger, expected) in [
         (SyncTrigger::Changed, FileDecision::StillRefused),
         (SyncTrigger::Start, FileDecision::StillRefused),
+        (SyncTrigger::Corrected, FileDecision::Digest),
         (SyncTrigger::Signal, FileDecision::Digest),
         (SyncTrigger::Refresh, FileDecision::Digest),
     ] {
