@@ -43,7 +43,7 @@ pub(crate) const ATTACKS: &[Attack] = &[
     half_core("tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
     half_core("tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
     unlimited("tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
-    unlimited("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
+    half_core("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
     unlimited("tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
     Attack {
         has_small_buffer: true,
