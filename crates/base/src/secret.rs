@@ -6,6 +6,8 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{self, PanicHookInfo};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Serialize, Serializer};
 use url::Url;
 use zeroize::{Zeroize, Zeroizing};
@@ -226,19 +228,10 @@ impl SecretRedactor {
     }
 }
 
-/// Encodes user name and password as they are sent to the server (Basic, RFC 7617; base64, RFC 4648 section 4).
+/// Encodes user name and password as they are sent to the server (Basic, RFC 7617).
 fn encode_basic_credentials(user: &str, password: &str) -> Zeroizing<String> {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let credentials = Zeroizing::new(format!("{user}:{password}"));
-    let mut encoded = Zeroizing::new(String::new());
-    for group in credentials.as_bytes().chunks(3) {
-        let bits = (0..3).fold(0, |bits, n| bits << 8 | usize::from(group.get(n).copied().unwrap_or(0)));
-        for n in 0..4 {
-            let digit = char::from(DIGITS[bits >> (18 - 6 * n) & 63]);
-            encoded.push(if n <= group.len() { digit } else { '=' });
-        }
-    }
-    encoded
+    Zeroizing::new(STANDARD.encode(credentials.as_bytes()))
 }
 
 impl fmt::Debug for SecretRedactor {
