@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_localhost_the_machine_and_configured_names_are_permitted_and_no_other() {
+    fn admin_requests_are_permitted_only_for_ip_localhost_machine_or_configured_hosts() {
         let hosts = AllowedHosts::new(&["Admin.Example".to_owned()]);
         let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
         for good in

@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_reasons_for_no_newer_version_the_one_that_decides_first_is_reported() {
+    fn status_reports_the_first_decisive_reason_for_no_newer_version() {
         let id = |n: u8| VersionId(Digest::compute(&[n]));
         let short = id(2).short();
         let refusal = GateVerdict {

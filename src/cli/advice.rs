@@ -45,7 +45,7 @@ mod tests {
     use docwharf_agent::sync::SyncError;
 
     #[test]
-    fn a_cause_that_a_person_can_do_something_about_says_what() {
+    fn error_with_a_known_remedy_includes_advice() {
         for (kind, expected) in [
             (AddrInUse, "; choose another port"),
             (AddrNotAvailable, "; this machine does not have"),

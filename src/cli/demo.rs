@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_of_the_tour_ships() {
+    fn demo_includes_every_file_of_the_demo_site_folder() {
         fn walk(dir: &Path, root: &Path, found: &mut Vec<String>) {
             for entry in fs::read_dir(dir).unwrap() {
                 let path = entry.unwrap().path();

@@ -270,7 +270,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_name_means_anything_in_markdown() {
+    fn file_names_in_markdown_output_have_no_markup_effect() {
         assert_eq!(code_span("a_b*c|<d>@e"), "`a_b*c|<d>@e`");
         assert_eq!(code_span("a`b``c"), "```a`b``c```");
         assert_eq!(code_span("`a"), "`` `a ``");

@@ -186,16 +186,16 @@ mod tests {
     use docwharf_base::secret::SecretRedactor;
 
     #[track_caller]
-    fn ends(cases: Vec<(u8, CommandFailure)>) {
+    fn assert_exit_codes(cases: Vec<(u8, CommandFailure)>) {
         for (code, failure) in cases {
             assert_eq!(failure.exit_number(), code, "{failure:?}");
         }
     }
 
     #[test]
-    fn a_command_ends_with_the_code_of_what_has_failed() {
+    fn command_exits_with_the_exit_code_of_its_failure() {
         let text = || "x".to_owned();
-        ends(vec![
+        assert_exit_codes(vec![
             (1, CommandFailure::InputChanged(text())),
             (1, CommandFailure::Unhealthy(text())),
             (1, CommandFailure::CheckFailed),
@@ -223,8 +223,8 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_the_store_is_a_wrong_name_or_local() {
-        ends(vec![
+    fn store_error_has_the_exit_code_of_a_wrong_name_or_a_local_failure() {
+        assert_exit_codes(vec![
             (1, StoreError::NoPrevious.into()),
             (2, StoreError::UnknownVersion("x".to_owned()).into()),
             (2, StoreError::AmbiguousId("x".to_owned()).into()),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_in_a_sync_is_of_the_bundle_the_upstream_or_this_machine() {
+    fn sync_error_has_the_exit_code_of_the_bundle_the_upstream_or_this_machine() {
         let id = VersionId(Digest::compute(b"x"));
         let text = || "x".to_owned();
         let after = Duration::from_secs(1);
@@ -273,11 +273,11 @@ mod tests {
         for (code, error) in &sync {
             assert_eq!(exit_code_and_message(&CommandError::Failed(error)).0, *code, "{error:?}");
         }
-        ends(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
+        assert_exit_codes(sync.into_iter().map(|(code, error)| (code, error.into())).collect());
     }
 
     #[test]
-    fn a_command_that_the_daemon_does_not_carry_out_has_a_code_and_a_message() {
+    fn command_that_the_daemon_refuses_has_an_exit_code_and_a_message() {
         for (error, code, message) in [
             (CommandError::OtherConfiguration, 8, "this daemon has another configuration than the one that was named"),
             (CommandError::Label("x"), 2, "--label: x"),
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_api_answers_says_whose_mistake_it_is() {
+    fn api_error_has_the_exit_code_of_configuration_key_or_upstream() {
         let causes = [
             (RequestErrorCause::Status(400), 2),
             (RequestErrorCause::Status(422), 2),
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_refused_has_run_out_unless_it_is_plain_and_nobody_renews_it() {
+    fn rejected_download_link_is_expired_unless_it_is_unsigned_and_not_renewable() {
         let plain = |cause| RequestError::new(cause, "x");
         let storage = |status| {
             let body = b"<Error><Code>AccessDenied</Code></Error>";
@@ -349,9 +349,9 @@ mod tests {
     }
 
     #[test]
-    fn what_keeps_a_server_from_starting_is_the_configuration_or_this_machine() {
+    fn server_start_error_has_the_exit_code_of_configuration_or_this_machine() {
         let pair = |kind| DaemonError::Tls(KeyPairError::Read { path: path(), source: io(kind) });
-        ends(vec![
+        assert_exit_codes(vec![
             (1, DaemonError::EndedUnexpectedly(io(NotFound)).into()),
             (2, DaemonError::NothingToServe { store: path() }.into()),
             (2, DaemonError::NoListener.into()),
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     #[cfg(feature = "origin")]
-    fn what_keeps_an_origin_from_starting_is_the_configuration_or_this_machine() {
+    fn origin_start_error_has_the_exit_code_of_configuration_or_this_machine() {
         use docwharf_origin::database::DatabaseError;
 
         let site = |kind| OriginError::Site {
@@ -380,7 +380,7 @@ mod tests {
             source: io(kind),
         };
         let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
-        ends(vec![
+        assert_exit_codes(vec![
             (2, site(NotFound).into()),
             (8, site(PermissionDenied).into()),
             (2, key(NotFound).into()),

@@ -125,7 +125,7 @@ mod tests {
     use super::progress_cells;
 
     #[test]
-    fn the_bar_is_empty_at_the_start_and_full_at_the_end() {
+    fn progress_bar_is_empty_at_0_percent_and_full_at_100_percent() {
         let full = |percent| progress_cells(percent).matches('━').count();
         assert_eq!([full(0.0), full(55.0), full(99.0), full(100.0), full(250.0)], [0, 11, 20, 20, 20]);
         assert_eq!(progress_cells(7.0).chars().count(), 21);

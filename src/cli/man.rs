@@ -166,7 +166,7 @@ mod tests {
     use super::bold_backticks;
 
     #[test]
-    fn what_stands_in_backticks_is_bold() {
+    fn man_page_text_in_backticks_is_bold() {
         assert_eq!(bold_backticks("a `b` c `d`\n\ne\n"), "a \\fBb\\fR c \\fBd\\fR\ne\n");
     }
 }

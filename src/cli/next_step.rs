@@ -86,7 +86,7 @@ mod tests {
     use docwharf_base::net::request_error::RequestErrorCause;
 
     #[test]
-    fn the_next_step_is_that_of_the_cause_and_else_that_of_the_code() {
+    fn next_step_depends_on_the_cause_of_the_failure_or_else_on_its_exit_code() {
         let text = || "x".to_owned();
         let unreadable =
             ConfigProblem { place: ConfigPlace::Missing, message: "cannot read x: no such file".to_owned() };
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_line_and_programs_get_all_of_them_in_one() {
+    fn each_config_problem_has_its_own_line_and_json_output_joins_them_in_one_message() {
         let problem = |what: &str| ConfigProblem { place: ConfigPlace::Missing, message: what.to_owned() };
         let failure = CommandFailure::Config(vec![problem("a\nb"), problem("c")]);
         assert_eq!(failure.to_string(), "docwharf: configuration: a\\nb\ndocwharf: configuration: c");

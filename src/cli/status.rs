@@ -295,7 +295,7 @@ mod tests {
 
     // Regression: the columns of `history` were not aligned when a value was too long.
     #[test]
-    fn history_lines_up_and_says_how_long_ago() {
+    fn history_columns_are_aligned_and_times_are_also_relative() {
         let event = |time: &str, what: &str, who: &str, note: Option<&str>| HistoryEvent {
             time: time.to_owned(),
             who: who.to_owned(),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn status_tells_what_the_store_knows_and_nothing_that_it_does_not() {
+    fn status_output_shows_only_what_the_store_record_contains() {
         let (one, two) = ("1".repeat(64), "2".repeat(64));
         let waits = |how: &str| json!({ "version": two, "waits": how, "next": "N" });
         let gate = |version: &str| json!({ "version": version, "time": "T", "passed": false, "refused": "R" });
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn status_tells_how_a_daemon_is() {
+    fn status_output_describes_the_state_of_the_running_daemon() {
         let (one, two) = ("1".repeat(64), "2".repeat(64));
         let policy = |ready: bool, long: u64, unsure: u64| {
             let sizes = json!({ "pages": 3, "tooLong": long, "unsure": unsure, "longest": 99, "total": 99 });

@@ -43,7 +43,7 @@ mod tests {
     use super::{cut, cut_or_pad, display_width};
 
     #[test]
-    fn text_is_cut_or_filled_to_the_column_whatever_it_is_written_in() {
+    fn text_in_any_script_is_truncated_or_padded_to_the_column_width() {
         assert_eq!(cut_or_pad("tides", 8), "tides   ");
         assert_eq!(cut_or_pad("tides", 5), "tides");
         assert_eq!(cut_or_pad("moonlight", 5), "moon…");

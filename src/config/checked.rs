@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_relative_to_the_file_and_defaults_are_filled_in() {
+    fn config_paths_are_relative_to_the_config_file_and_unset_keys_get_defaults() {
         let config = checked("[staticExport]\nbundleUrl = \"docs.zip\"\n[store]\npath = \"store\"\n").unwrap();
         assert_eq!(config.intent.bundle, Some(BundleLocation::File("/etc/docs.zip".into())));
         assert_eq!(config.store, Path::new("/etc/store"));
@@ -197,7 +197,7 @@ mod tests {
     const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
 
     #[test]
-    fn without_probes_each_interval_exports_and_with_them_it_only_looks() {
+    fn without_probes_each_interval_starts_an_export_and_with_probes_it_only_checks() {
         let intent_with = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
         let probing = intent_with("");
         assert_eq!(
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_api_needs_base_url_and_domain_and_is_warned_about_what_looks_wrong() {
+    fn api_section_requires_base_url_and_domain_and_warns_about_plain_http() {
         let problems = checked("[api]\nkeyFile = \"k\"\n").unwrap_err();
         assert_eq!(problems.len(), 2, "{problems:#?}");
         let config = checked("[api]\nbaseUrl = \"http://api.example/\"\ndomain = \"d.example\"\n").unwrap();
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_in_a_list_or_in_a_pair_of_keys_names_its_key() {
+    fn invalid_lists_and_key_combinations_are_reported_with_their_key() {
         for (text, expected) in [
             ("[server]\nlisten = []\n", "server.listen: at least one address is needed"),
             ("[server]\nlisten = \"\"\n", "server.listen: at least one address is needed"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_verified_again_after_a_week_or_as_set_and_never_with_0s() {
+    fn scrub_interval_is_a_week_by_default_and_0s_disables_scrubbing() {
         let scrub = |text: &str| checked(text).unwrap().scrub;
         assert_eq!(scrub(""), Some(Duration::from_hours(7 * 24)));
         assert_eq!(scrub("[store]\nscrub = \"10m\"\n"), Some(Duration::from_mins(10)));

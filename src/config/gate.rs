@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_has_neither_host_nor_query() {
+    fn gate_address_has_neither_host_nor_query() {
         assert!(check_address("/").is_ok() && check_address("/a%20b/ä").is_ok());
         for text in ["", "a", "https://x.example/", "/a?b", "/a#b", "/a\nb"] {
             assert!(check_address(text).is_err(), "{text}");

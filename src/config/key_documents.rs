@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_is_complete() {
+    fn each_config_key_has_a_help_text_and_a_default_or_an_example() {
         for section in AGENT_KEYS.sections {
             assert!(section.keys.first().is_some_and(|key| !key.comment.is_empty()), "{}", section.name);
             for key in section.keys {

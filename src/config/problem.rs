@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mistakes_are_in_the_order_of_the_file_then_of_the_environment_then_those_without_a_place() {
+    fn config_problems_are_sorted_by_file_position_then_environment_then_no_place() {
         let file = |line, column| ConfigPlace::File("c.toml".into(), line, column);
         let variable = ConfigPlace::Env("DOCWHARF_SYNC__KEEP".to_owned());
         let places = [ConfigPlace::Missing, variable, file(10, 1), file(2, 9), file(2, 1)];

@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mode_is_exact_and_a_umask_takes_away_from_everything() {
+    fn publish_mode_is_used_exactly_and_umask_clears_bits_of_files_and_folders() {
         assert_eq!(modes(""), (0o644, 0o755));
         assert_eq!(modes("mode = \"0440\""), (0o440, 0o750));
         assert_eq!(modes("umask = \"0027\""), (0o640, 0o750));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_meant_is_a_mistake() {
+    fn invalid_publish_mode_umask_or_directory_is_reported() {
         for wrong in [
             "mode = \"0755\"",
             "mode = \"4644\"",

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_temporary_unless_it_says_otherwise() {
+    fn configured_redirect_is_temporary_by_default() {
         let text = "[[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n\
                     [[server.redirects]]\nsource = \"/c/:x*\"\ndestination = \"/d/:x*\"\npermanent = true\nforce = true\n\
                     [[server.redirects]]\nsource = \"/e\"\ndestination = \"/f\"\nstatus = 302\n\
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirects_file_is_json_or_the_format_of_netlify_and_its_rules_come_after_the_others() {
+    fn redirects_file_is_json_or_netlify_format_and_its_rules_come_last() {
         let dir = tempfile::tempdir().unwrap();
         let own =
             "[[server.redirects]]\nsource = \"/own\"\ndestination = \"/b\"\n[server]\nredirectsFile = \"moved\"\n";
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn more_rules_than_may_be_are_a_mistake_at_the_last_one() {
+    fn rules_beyond_the_limit_are_reported_at_the_first_excess_rule() {
         let rules = |number: usize| {
             let rule = |n: usize| format!("[[server.redirects]]\nsource = \"/{n}/*\"\ndestination = \"/b\"\n");
             checked(&(0..number).map(rule).collect::<String>())
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_has_its_place_and_its_key() {
+    fn config_rule_problems_are_reported_with_their_place_and_key() {
         for (text, expected) in [
             (
                 "[[server.redirects]]\nsourse = \"/a\"\ndestination = \"/b\"\n",

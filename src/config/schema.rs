@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_has_its_type_and_its_default() {
+    fn config_schema_has_the_description_type_and_default_of_each_key() {
         let schema = config_schema();
         for key in keys() {
             let (section, name) = key.parts();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_value_has_the_form_in_which_it_is_written() {
+    fn config_schema_describes_the_written_form_of_each_value_type() {
         let schema = config_schema();
         let text = json!({ "type": "string" });
         let coding = json!({ "enum": ["br", "zstd"] });

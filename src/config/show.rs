@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_has_its_origin_and_links_are_masked() {
+    fn config_show_prints_the_origin_of_each_value_and_masks_links() {
         let text = show_config(
             "[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n",
             &[("DOCWHARF_SYNC__KEEP", "7")],
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_that_depends_on_other_keys_is_the_one_in_force() {
+    fn config_show_prints_the_effective_default_if_it_depends_on_other_keys() {
         const API: &str = "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n";
         let interval = |text: &str, variables: &[(&str, &str)]| line(&show_config(text, variables), "sync.interval");
         let (quarter, day) = ("# interval = \"15m\" # default", "# interval = \"24h\" # default");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn as_json_each_value_has_its_type_and_its_origin() {
+    fn config_show_json_has_the_type_and_origin_of_each_value() {
         let mut raw = WrittenConfig::default();
         let text = "[server]\nlisten = [\"127.0.0.1:1\"]\n[[server.headers]]\nsource = \"/*\"\nremove = [\"Link\"]\n";
         raw.read_toml(text, Path::new("c.toml"));
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_of_a_list_in_one_text_is_masked() {
+    fn config_show_masks_each_url_of_a_comma_separated_list() {
         let variables = [
             ("DOCWHARF_API__BASE_URL", "https://api.example/v1"),
             ("DOCWHARF_API__DOMAIN", "docs.example"),

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shipped_unit_is_understood() {
+    fn shipped_systemd_units_are_parsed_completely() {
         let unit = ServiceUnit::parse(DEFAULT_UNIT, &[include_str!("../../systemd/docwharf.service").to_owned()]);
         assert!(unit.dynamic_user && !unit.may_bind_low_ports());
         assert_eq!(unit.configuration(), Path::new("/etc/docwharf/config.toml"));
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_drop_ins_with_one_name_that_of_the_stronger_folder_counts_and_names_give_the_order() {
+    fn drop_in_of_the_higher_priority_folder_wins_and_file_names_define_the_order() {
         let (strong, weak) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (folder, path, text) in [
             (&weak, "a@.service", "User=of-the-template"),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sandbox_says_which_setting_is_in_the_way() {
+    fn sandbox_check_names_the_systemd_setting_that_prevents_writing() {
         for (text, path, barrier) in [
             ("User=a", "/srv/inbox", None),
             ("ProtectSystem=strict", "/srv/inbox", Some("ProtectSystem=")),
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_names_its_configuration_by_option_or_variable_and_its_credentials_by_file() {
+    fn unit_config_path_comes_from_option_or_variable_and_credentials_from_files() {
         for (text, path) in [
             ("ExecStart=/bin/docwharf run", "/etc/docwharf/config.toml"),
             ("ExecStart=/bin/docwharf run --config=/a.toml", "/a.toml"),
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_value_of_a_variable_counts_and_a_blank_one_is_none() {
+    fn last_value_of_a_unit_variable_wins_and_a_blank_value_is_unset() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("environment");
         std::fs::write(&file, "; a comment\nB='from file'\nC=\" \"\n").unwrap();
@@ -552,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_masked_unit_is_none_and_the_file_of_the_strongest_folder_counts() {
+    fn masked_unit_has_no_settings_and_the_unit_file_of_highest_priority_wins() {
         let (strong, weak) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (folder, user) in [(&strong, "strong"), (&weak, "weak")] {
             std::fs::write(folder.path().join("a.service"), format!("[Service]\nUser={user}\n")).unwrap();
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_of_a_unit_is_read_with_its_file() {
+    fn unit_environment_includes_its_environment_file() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("environment");
         std::fs::write(&file, "# a comment\nDOCWHARF_A__B=\"x y\"\nDOCWHARF_C=z=1\n").unwrap();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn either_credential_asks_for_encryption_so_that_a_forgotten_one_is_told_of() {
+    fn one_tls_credential_alone_enables_tls_so_that_the_missing_one_is_reported() {
         for (names, is_configured) in
             [(&[][..], false), (&["tls-cert"], true), (&["tls-key"], true), (&CREDENTIAL_NAMES, true)]
         {

@@ -255,13 +255,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_follow_the_keys() {
+    fn environment_variable_names_are_derived_from_config_keys() {
         assert_eq!(variable_name("staticExport.bundleUrl"), "DOCWHARF_STATIC_EXPORT__BUNDLE_URL");
         assert_eq!(variable_name("server.listen"), "DOCWHARF_SERVER__LISTEN");
     }
 
     #[test]
-    fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
+    fn unknown_agent_keys_are_reported_with_their_place_and_the_nearest_key() {
         let mut raw = WrittenConfig::default();
         raw.read_toml("[staticExport]\nsha265 = \"x\"\nenabled = true\n\n[sever]\nlisten = 1\n", Path::new("c.toml"));
         raw.read_env([("DOCWHARF_STORE__PTH".into(), "x".into()), ("DOCWHARF_PORT".into(), "x".into())].into_iter());
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_near_key_is_suggested_and_a_section_is_no_value() {
+    fn unknown_key_suggests_only_a_similar_key_and_a_section_is_not_a_value() {
         for (text, expected) in [
             // Four changes are near, five are not.
             ("[sync]\nkeepwxyz = 1\n", "c.toml:2:1: there is no key sync.keepwxyz; did you mean sync.keep?"),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn beside_a_mistake_of_syntax_no_other_is_reported() {
+    fn toml_syntax_error_is_the_only_problem_that_is_reported() {
         let found = problems("[sever]\nlisten = 1\n[sync]\nkeep = = 3\n");
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("c.toml:4:") && found[0].contains(": this is not TOML: "), "{found:?}");
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_replaces_the_value_of_the_file_and_has_its_own_place() {
+    fn environment_variable_overrides_the_file_value_and_has_its_own_place() {
         use std::os::unix::ffi::OsStringExt;
 
         let mut raw = WrittenConfig::default();

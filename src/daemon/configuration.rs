@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_that_vanishes_stays_and_its_files_may_change() {
+    fn reload_keeps_a_removed_certificate_but_accepts_new_certificate_files() {
         let old = config(TLS);
         let (config_without, change) = ConfigChange::between(&old, config(""));
         assert_eq!((config_without.tls, change.restart_keys), (old.tls.clone(), vec!["tls.listen"]));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_that_the_configuration_names_is_watched_as_what_it_is() {
+    fn each_file_that_the_configuration_names_is_watched_with_its_kind() {
         let dir = tempfile::tempdir().unwrap();
         let rules = dir.path().join("moved");
         std::fs::write(&rules, "/a /b\n").unwrap();
@@ -371,13 +371,13 @@ mod tests {
     }
 
     #[test]
-    fn tasks_seal_on_as_many_threads_as_the_configuration_says_else_on_half_the_processors() {
+    fn seal_threads_are_the_configured_number_or_half_of_the_processors() {
         assert_eq!(intent_for_tasks(&config("[sync]\nthreads = 7\n")).seal_options.threads, 7);
         assert_eq!(intent_for_tasks(&config("")).seal_options.threads, default_thread_count());
     }
 
     #[test]
-    fn a_reload_counts_for_tasks_in_progress_too_and_mistakes_leave_the_configuration_before_in_force() {
+    fn reload_applies_to_running_tasks_and_an_invalid_file_keeps_the_old_configuration() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         let put = |text: &str| std::fs::write(&path, text).unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_says_what_has_changed() {
+    fn config_change_reports_access_control_and_check_timing() {
         let none =
             || ConfigChange { is_different: true, access_control: false, check_timing: false, restart_keys: vec![] };
         for (text, expected) in [

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_of_the_machine_leaves_the_file_and_waits_longer_each_time() {
+    fn local_failure_leaves_the_inbox_file_and_retries_with_backoff() {
         let dir = tempfile::tempdir().unwrap();
         let now = Instant::now();
         let mut importer = InboxImporter::new(Some(dir.path().to_owned()), now);

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_busy_manager_does_not_take_is_said_later_and_blocks_nobody() {
+    fn notifications_to_a_busy_service_manager_are_queued_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("s")).unwrap();
         let notifier = notifier_to(&dir.path().join("s"));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_line_is_sent_when_it_changes_and_holds_no_other_message() {
+    fn status_line_is_sent_only_on_change_and_cannot_inject_another_notification() {
         let dir = tempfile::tempdir().unwrap();
         let manager = UnixDatagram::bind(dir.path().join("s")).unwrap();
         let notifier = notifier_to(&dir.path().join("s"));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manager_that_is_not_there_changes_nothing() {
+    fn notifications_without_a_service_manager_are_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let notifier = notifier_to(&dir.path().join("missing"));
         notifier.ready();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_is_one_line_for_people() {
+    fn status_line_contains_version_next_activity_and_last_error() {
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
         let served = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
         let line = |served, next, error| StatusLine { served, error, next }.to_string();

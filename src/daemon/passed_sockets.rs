@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_for_readers_unless_its_name_says_admin_and_encrypted_if_it_says_https() {
+    fn passed_socket_is_public_unless_its_name_is_admin_https_or_staged() {
         for public in ["", "http", "unknown", "docwharf.socket", "docwharf-docs.socket"] {
             assert_eq!(SocketPurpose::from_name(public).unwrap(), SocketPurpose::Public, "{public:?}");
         }

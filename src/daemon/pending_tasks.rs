@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_cancels_only_syncs_and_only_a_release_cancels_one_that_a_client_waits_for() {
+    fn commands_cancel_automatic_syncs_and_only_a_release_cancels_a_requested_sync() {
         use TaskCommand::{Import, Release, Sync};
         for (trigger, kind) in [
             (SyncTrigger::Changed, TaskKind::AutomaticSync),
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_cannot_be_started_is_a_failure_that_the_next_request_forgives() {
+    fn task_that_cannot_start_counts_as_a_failure_until_the_next_request() {
         let mut pending = idle();
         let check_timing = CheckTiming { interval: Duration::from_hours(1), schedule: None };
         let now = ClockReading::now();

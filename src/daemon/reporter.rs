@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_status_line_names_the_configuration_before_the_certificate_the_inbox_and_the_last_sync() {
+    fn status_line_prefers_config_errors_to_certificate_inbox_and_sync_errors() {
         let dir = tempfile::tempdir().unwrap();
         let manager = std::os::unix::net::UnixDatagram::bind(dir.path().join("s")).unwrap();
         manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_check_without_readable_probes_is_counted_as_one_whatever_it_found() {
+    fn sync_with_unreadable_probes_is_recorded_as_probes_unreadable() {
         let report = SyncReport::from_outcome(SyncOutcome::Current(None));
         let blind = SyncReport {
             unreadable_probes: Some("503".to_owned()),

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_the_versions_that_are_due_the_active_one_comes_first_and_one_that_was_just_read_waits() {
+    fn scrub_verifies_the_active_version_first_and_delays_recently_read_versions() {
         let [a, b] = ["a", "b"].map(|text| VersionId(Digest::compute(text.as_bytes())));
         let now = now_unix_seconds();
         let next = |active: Option<VersionId>, times: [i64; 2], schedule: &ScrubSchedule| {
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_that_was_proved_in_the_future_is_due_after_the_usual_time() {
+    fn version_with_a_verification_time_in_the_future_is_due_after_one_interval() {
         let id = VersionId(Digest::compute(b"a version"));
         let now = now_unix_seconds();
         let year = 365 * 24 * 3600;

@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_task_has_its_author_and_only_a_forced_one_passes_by_the_gate() {
+    fn task_has_an_author_and_only_a_forced_task_skips_the_gate() {
         let import = |force| {
             let command = ImportCommand { path: "a.zip".into(), source: "a.zip".to_owned(), label: None, force };
             AgentTask::Import(command, "bob".to_owned())

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_after_a_calm_moment_and_takes_no_more_than_its_share() {
+    fn throttled_work_starts_after_an_idle_period_and_stays_within_its_cpu_share() {
         let (mut now, mut answered) = (Instant::now(), 7);
         let mut throttle = Throttle::new(now, answered);
         assert_eq!(simulate(&mut throttle, &mut now, &mut answered, TIME_WITHOUT_LOAD, 0), Duration::ZERO);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn under_load_it_rests_and_goes_on_once_it_has_been_calm() {
+    fn throttled_work_pauses_under_load_and_resumes_after_an_idle_period() {
         let (mut now, mut answered) = (Instant::now(), 0);
         let mut throttle = Throttle::new(now, answered);
         let mut run = |long: Duration, each: u64| simulate(&mut throttle, &mut now, &mut answered, long, each);
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_late_rests_for_as_long_as_it_may_have_worked() {
+    fn throttle_treats_the_time_since_its_last_call_as_work() {
         let began = Instant::now();
         let mut throttle = Throttle::new(began, 0);
         assert!(throttle.may_work(began + TIME_WITHOUT_LOAD, 0));

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_class_that_fits_decides_what_modes_allow() {
+    fn first_matching_permission_class_decides_what_a_file_mode_allows() {
         const READ: u32 = 4;
         for (mode, uid, gids, needed_bits, allowed) in [
             (0o640, None, &[][..], READ, false),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_from_which_the_clock_is_farthest_decides_in_either_direction() {
+    fn clock_check_reports_the_server_with_the_largest_offset_in_either_direction() {
         for (seconds, status, found) in [
             (&[0][..], CheckStatus::Ok, "within a minute of host0"),
             (&[60, -60], CheckStatus::Ok, "within a minute of"),

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_is_accepted_if_the_api_itself_responds_and_the_advice_depends_on_the_status() {
+    fn api_key_check_accepts_only_api_responses_and_its_advice_depends_on_the_status() {
         for (status, is_json_object, expected, found) in [
             (200, true, Good, "api.example accepts the key"),
             (299, true, Good, "api.example accepts the key"),

@@ -76,7 +76,7 @@ fn wait_for_checks(host: &Host, checks: usize) {
 // Regression: a `Retry-After` that exceeds the range of the clock ended `run`, also after a restart.
 // Regression: `Retry-After` delayed a sync for a week.
 #[test]
-fn a_retry_after_beyond_all_time_does_not_take_the_site_down() {
+fn huge_retry_after_delays_checks_by_at_most_a_day_and_does_not_end_the_server() {
     let values = [
         "18446744073709551615",
         "18446744073709551614",
@@ -108,7 +108,7 @@ fn a_retry_after_beyond_all_time_does_not_take_the_site_down() {
 
 // Regression: a wait in the record that exceeds the range of the clock ended `run` at each start.
 #[test]
-fn a_record_that_says_to_wait_for_ever_does_not_take_the_site_down() {
+fn store_record_with_a_wait_beyond_the_clock_range_does_not_end_the_server() {
     let times = [rfc3339_in(0), rfc3339_in(86_400), "1970-01-01T00:00:00Z".to_owned(), "soon".to_owned()];
     run_concurrently(&times, |time| {
         let upstream = upstream();
@@ -133,7 +133,7 @@ fn a_record_that_says_to_wait_for_ever_does_not_take_the_site_down() {
 
 // Regression: an unreadable response that should have contained a link was quoted in the error, with the link.
 #[test]
-fn an_answer_that_should_hold_a_link_and_cannot_be_read_is_not_quoted() {
+fn malformed_link_response_is_not_quoted_in_any_output() {
     let shapes: [fn(&str) -> String; 6] = [
         |link| format!("{{\"bundleUrl\": \"{link}"),
         |link| format!("{{\"bundleUrl\": \"{link}\", \"sizeBytes\": 12"),
@@ -164,7 +164,7 @@ fn an_answer_that_should_hold_a_link_and_cannot_be_read_is_not_quoted() {
 
 // Regression: a link with a wrong scheme was read as a path and repeated in the output.
 #[test]
-fn what_was_meant_for_a_link_is_a_secret_though_its_scheme_is_wrong() {
+fn download_link_with_an_invalid_scheme_is_never_printed() {
     let links = [
         format!("bucket.example/geheim.zip?X-Amz-Signature={SIGNATURE}"),
         format!("https:/bucket.example/geheim.zip?X-Amz-Signature={SIGNATURE}"),
@@ -198,7 +198,7 @@ fn what_was_meant_for_a_link_is_a_secret_though_its_scheme_is_wrong() {
 
 // Regression: line breaks in an error of the upstream became separate lines of the log.
 #[test]
-fn whatever_an_upstream_says_a_message_is_one_line() {
+fn message_with_text_of_the_upstream_is_a_single_log_line() {
     const LINES: &str =
         "first\r\nINJECTED second\rINJECTED third\n\n\nINJECTED\u{85}INJECTED\u{2028}INJECTED\u{b}INJECTED";
     /// Characters that some log readers treat as line breaks.
@@ -241,7 +241,7 @@ fn whatever_an_upstream_says_a_message_is_one_line() {
 
 // Regression: a refusal whose body stalled, was truncated or was too long was requested again and again.
 #[test]
-fn a_refusal_is_final_at_once_though_its_body_stalls_or_is_cut_or_has_no_end() {
+fn refusal_response_is_final_even_if_its_body_stalls_is_cut_or_is_too_long() {
     let page = "no such key ".repeat(200_000);
     let long = || error_reply(401).body("text/plain", &page);
     let mut cases = Vec::new();
@@ -273,7 +273,7 @@ fn a_refusal_is_final_at_once_though_its_body_stalls_or_is_cut_or_has_no_end() {
 
 // Regression: bytes that were received a second time counted as progress, so a download never gave up.
 #[test]
-fn a_server_that_cuts_at_the_same_place_each_time_and_knows_no_ranges_is_given_up() {
+fn download_gives_up_if_a_server_without_ranges_always_cuts_at_the_same_offset() {
     let upstream = Upstream::new(large_bundle("large", 10 << 20));
     upstream
         .on(UpstreamCall::Download)
@@ -286,7 +286,7 @@ fn a_server_that_cuts_at_the_same_place_each_time_and_knows_no_ranges_is_given_u
 
 // Regression: the inner file of a second gzip layer stayed in `downloads/`.
 #[test]
-fn nothing_is_left_of_a_bundle_in_a_second_layer_of_gzip() {
+fn bundle_with_a_second_gzip_layer_leaves_no_temporary_file() {
     let tar = tar::tar(&[tar::file("index.html", "<title>tar</title>")]);
     let cases = [(bundle("zip"), 0), (tar::gzip(&tar), 0), (tar, 0), (b"<html>no bundle</html>".to_vec(), 5)];
     run_concurrently(&cases, |(bytes, code)| {
@@ -304,7 +304,7 @@ fn nothing_is_left_of_a_bundle_in_a_second_layer_of_gzip() {
 
 // Regression: a changed pin started a job in spite of a hold when the record contained a job for the old pin.
 #[test]
-fn while_held_a_changed_pin_starts_no_job_though_one_for_the_old_pin_is_remembered() {
+fn changed_pin_starts_no_job_during_a_hold_despite_an_unfinished_older_job() {
     let upstream = upstream();
     let mut host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
     host.ok(&["sync"]);
@@ -323,7 +323,7 @@ fn while_held_a_changed_pin_starts_no_job_though_one_for_the_old_pin_is_remember
 
 // Regression: a clock that was set back made a young job look old, and a second one was started beside it.
 #[test]
-fn a_job_from_the_future_is_adopted_because_the_clock_was_set_back() {
+fn job_with_a_start_time_in_the_future_is_adopted_after_the_clock_was_set_back() {
     run_concurrently(&[3600, 86_400, 40 * 86_400], |&ahead| {
         let upstream = upstream();
         let host = Host::new(&upstream);
@@ -342,7 +342,7 @@ fn a_job_from_the_future_is_adopted_because_the_clock_was_set_back() {
 
 // Regression: a start that failed because the API key was missing delayed the next one as if a job had been started.
 #[test]
-fn a_key_that_was_not_there_puts_off_no_job() {
+fn missing_api_key_does_not_delay_the_next_export_job() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("api.keyFile", toml_string("later"));
     let ended = host.expect_exit(2, &["run"]);
@@ -359,7 +359,7 @@ fn a_key_that_was_not_there_puts_off_no_job() {
 
 // Regression: a signal was forgotten when a change of the key cancelled its sync.
 #[test]
-fn a_signal_is_not_forgotten_when_a_rewritten_key_calls_its_sync_off() {
+fn signal_is_kept_when_a_changed_key_cancels_its_sync() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     assert_eq!(leave_unfinished_job(&upstream, &host), FIRST_JOB);
@@ -385,7 +385,7 @@ fn a_signal_is_not_forgotten_when_a_rewritten_key_calls_its_sync_off() {
 
 // Regression: probes whose URLs differ only in the query were treated as one probe.
 #[test]
-fn probes_that_differ_in_the_query_alone_are_two() {
+fn probes_that_differ_only_in_the_query_are_separate_probes() {
     let upstream = upstream();
     let targets = ["/sitemap.xml?lang=de", "/sitemap.xml?lang=en"];
     for target in targets {
@@ -424,7 +424,7 @@ impl Drop for KillOnDrop {
 
 // Regression: SIGTERM killed a `run` that waited for a locked store.
 #[test]
-fn sigterm_ends_run_with_0_while_it_waits_for_a_locked_store() {
+fn sigterm_ends_run_with_exit_code_0_while_it_waits_for_a_locked_store() {
     run_concurrently(&["TERM", "INT"], |signal| {
         let upstream = upstream();
         upstream.on(UpstreamCall::Start).respond_with(no_reply());
@@ -446,7 +446,7 @@ fn sigterm_ends_run_with_0_while_it_waits_for_a_locked_store() {
 
 // Regression: an emptied or removed configuration file was applied as a configuration without a source.
 #[test]
-fn a_configuration_that_is_emptied_or_removed_leaves_the_one_before_in_force() {
+fn an_emptied_or_removed_configuration_file_leaves_the_previous_one_in_force() {
     let damages: [fn(&Host); 3] = [
         |host| host.put("docwharf.toml", ""),
         |host| drop(File::create(host.path("docwharf.toml")).unwrap()),
@@ -492,7 +492,7 @@ fn a_configuration_that_is_emptied_or_removed_leaves_the_one_before_in_force() {
 
 // Regression: a file that was still being written was recorded as refused.
 #[test]
-fn a_file_that_is_still_being_written_is_not_put_down_as_refused() {
+fn a_bundle_file_that_is_still_being_written_is_not_recorded_as_refused() {
     let full_bundle = large_bundle("whole", 40 << 20);
     let (first_part, rest) = full_bundle.split_at(32 << 20);
     let host =
@@ -529,7 +529,7 @@ fn a_file_that_is_still_being_written_is_not_put_down_as_refused() {
 // Regression: a bundle that a limit had refused was not verified again after the limit was raised beside a running
 // `run`.
 #[test]
-fn a_bundle_that_a_limit_has_refused_is_served_once_the_limit_of_the_running_daemon_is_higher() {
+fn run_serves_a_refused_bundle_after_the_exceeded_limit_is_raised() {
     run_concurrently(&[true, false], |&is_link| {
         let upstream = upstream();
         let bundle_url = if is_link { upstream.link() } else { "bundle.zip".to_owned() };
@@ -560,7 +560,7 @@ fn wait_for_noticed_changes(host: &mut Host, times: usize) {
 
 // Regression: a file that arrived in the inbox while the agent was disabled stayed there after it was enabled.
 #[test]
-fn what_was_dropped_while_disabled_is_imported_when_the_file_says_enabled() {
+fn inbox_files_that_arrive_while_disabled_are_imported_after_enabling() {
     let mut host = Host::bare().set("sync.inbox", toml_string("inbox")).set("staticExport.enabled", "false");
     std::fs::create_dir(host.path("inbox")).unwrap();
     std::fs::write(host.path("inbox/before.zip"), bundle("before")).unwrap();
@@ -581,7 +581,7 @@ fn what_was_dropped_while_disabled_is_imported_when_the_file_says_enabled() {
 
 // Regression: a file whose copy into the inbox paused was moved away when half of it had arrived.
 #[test]
-fn a_copy_into_the_inbox_that_pauses_is_given_time() {
+fn the_inbox_waits_for_a_file_whose_copy_pauses() {
     let host = Host::bare().set("sync.inbox", toml_string("inbox"));
     std::fs::create_dir(host.path("inbox")).unwrap();
     let path = host.path("inbox/slow.zip");

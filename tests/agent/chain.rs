@@ -124,7 +124,7 @@ impl Chain {
 }
 
 #[test]
-fn what_changes_at_the_origin_is_served_by_the_agent_and_the_key_goes_to_the_api_alone() {
+fn the_agent_serves_changes_of_the_origin_and_sends_its_key_only_to_the_api() {
     let chain = Chain::new(&[]);
     assert_eq!(chain.sync().expect(0).json()["result"], "activated");
     assert_eq!(chain.sync().expect(0).json()["result"], "already current");
@@ -146,7 +146,7 @@ fn what_changes_at_the_origin_is_served_by_the_agent_and_the_key_goes_to_the_api
 }
 
 #[test]
-fn a_line_that_breaks_again_and_again_costs_no_byte_twice() {
+fn a_download_that_is_cut_twice_resumes_without_repeating_bytes() {
     let chain = Chain::new(&[]);
     chain.add_noise(3 << 20);
     chain.proxy.cut_after.store(1_200_000, Ordering::SeqCst);
@@ -162,7 +162,7 @@ fn a_line_that_breaks_again_and_again_costs_no_byte_twice() {
 }
 
 #[test]
-fn a_link_that_dies_between_two_cuts_is_renewed_for_the_same_job() {
+fn a_link_that_expires_between_two_cuts_is_renewed_for_the_same_job() {
     let chain = Chain::new(&["--link-lifetime", "1s"]);
     chain.add_noise(3 << 20);
     chain.proxy.cut_after.store(600_000, Ordering::SeqCst);
@@ -175,7 +175,7 @@ fn a_link_that_dies_between_two_cuts_is_renewed_for_the_same_job() {
 }
 
 #[test]
-fn an_origin_that_dies_does_not_take_the_site_down() {
+fn the_agent_serves_the_site_after_the_origin_has_stopped() {
     let mut chain = Chain::new(&[]);
     chain.sync().expect(0);
     drop(chain.origin.take());
@@ -186,7 +186,7 @@ fn an_origin_that_dies_does_not_take_the_site_down() {
 }
 
 #[test]
-fn https_to_a_port_of_plain_http_says_so() {
+fn https_to_a_plain_http_port_fails_with_a_message_about_plain_http() {
     let chain = Chain::new(&[]);
     let address = &chain.origin.as_ref().unwrap().address;
     let ended = run_to_end(

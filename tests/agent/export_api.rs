@@ -25,7 +25,7 @@ fn json_response(body: &Value) -> Reply {
 // A sync without faults.
 
 #[test]
-fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_it() {
+fn sync_starts_a_job_polls_it_requests_the_link_and_activates_the_bundle() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let ended = host.ok(&["sync"]);
@@ -57,7 +57,7 @@ fn a_sync_starts_a_job_polls_it_asks_for_the_link_and_activates_what_is_behind_i
 }
 
 #[test]
-fn a_receipt_says_where_a_version_came_from_and_who_brought_it() {
+fn a_receipt_records_the_source_and_the_user_of_a_version() {
     let newest_receipt = |host: &Host| {
         let mut receipt = host.ok(&["versions", "--json"]).json()["versions"][0]["receipts"][0].clone();
         let time = receipt["time"].take();
@@ -90,7 +90,7 @@ fn a_receipt_says_where_a_version_came_from_and_who_brought_it() {
 }
 
 #[test]
-fn the_bundle_call_has_neither_body_nor_content_type() {
+fn the_link_request_has_neither_body_nor_content_type() {
     let upstream = upstream();
     Host::new(&upstream).ok(&["sync"]);
     let request = &upstream.calls(UpstreamCall::Link)[0];
@@ -101,7 +101,7 @@ fn the_bundle_call_has_neither_body_nor_content_type() {
 }
 
 #[test]
-fn the_same_content_again_is_already_current_though_each_sync_asks_for_a_job() {
+fn unchanged_content_is_already_current_although_each_sync_starts_a_job() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     assert_eq!(host.sync(), "activated");
@@ -116,7 +116,7 @@ fn the_same_content_again_is_already_current_though_each_sync_asks_for_a_job() {
 }
 
 #[test]
-fn a_trailing_slash_in_the_base_url_is_fine() {
+fn a_trailing_slash_in_the_base_url_is_ignored() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("api.baseUrl", toml_string(&format!("{}/", upstream.base_url())));
     host.ok(&["sync"]);
@@ -127,7 +127,7 @@ fn a_trailing_slash_in_the_base_url_is_fine() {
 // Required and optional fields of a response.
 
 #[test]
-fn any_2xx_with_a_json_object_counts() {
+fn any_2xx_response_with_a_json_object_is_accepted() {
     let mut cases = Vec::new();
     for call in CALLS {
         for status in [200, 201, 202, 203, 206, 299] {
@@ -144,7 +144,7 @@ fn any_2xx_with_a_json_object_counts() {
 }
 
 #[test]
-fn json_counts_whatever_its_content_type_says() {
+fn a_json_response_is_accepted_with_any_content_type() {
     let cases = ["text/plain", "application/octet-stream", "text/html; charset=utf-8", "nonsense", ""];
     run_concurrently(&cases, |kind| {
         let upstream = upstream();
@@ -192,7 +192,7 @@ fn optional_fields_may_be_missing_or_of_any_type() {
 }
 
 #[test]
-fn an_answer_without_its_one_field_is_no_answer_and_is_asked_for_again() {
+fn an_api_call_is_retried_if_the_response_lacks_its_required_field() {
     let mut cases = Vec::new();
     for (call, field) in
         [(UpstreamCall::Start, "jobId"), (UpstreamCall::Poll, "status"), (UpstreamCall::Link, "bundleUrl")]
@@ -215,7 +215,7 @@ fn an_answer_without_its_one_field_is_no_answer_and_is_asked_for_again() {
 }
 
 #[test]
-fn what_is_not_needed_is_not_judged() {
+fn response_fields_that_are_not_needed_are_not_validated() {
     let bodies = [
         r#"{"jobId": "x", "progress": 1e999, "pageCount": -1e999}"#.to_owned(),
         r#"{"jobId": "x", "error": "cut in the middle of a character \ud83d"}"#.to_owned(),
@@ -232,7 +232,7 @@ fn what_is_not_needed_is_not_judged() {
 }
 
 #[test]
-fn an_answer_without_a_length_counts() {
+fn a_response_without_content_length_is_accepted() {
     let upstream = upstream();
     for call in CALLS {
         upstream.on(call).respond_with(normal_reply().without("Content-Length"));
@@ -242,7 +242,7 @@ fn an_answer_without_a_length_counts() {
 }
 
 #[test]
-fn odd_ids_and_keys_are_no_panic() {
+fn unusual_job_ids_and_keys_cause_no_panic() {
     let upstream = upstream();
     upstream.state().job_ids.push_back("x".repeat(900_000));
     let ended = run_with_timeout(&mut Host::new(&upstream).command(&["sync"]));
@@ -262,7 +262,7 @@ fn odd_ids_and_keys_are_no_panic() {
 // The end of a job.
 
 #[test]
-fn completed_and_failed_alone_end_a_job() {
+fn only_the_statuses_completed_and_failed_end_the_polling_of_a_job() {
     let upstream = upstream();
     let odd = ["queued", "running", "warming-up", "cancelled", "error", "Completed", "FAILED", "success", "done", "🚢"];
     let mut statuses: Vec<Value> = odd.iter().map(|status| json!(status)).collect();
@@ -274,7 +274,7 @@ fn completed_and_failed_alone_end_a_job() {
 }
 
 #[test]
-fn a_failed_job_is_exit_6_with_its_error_and_nothing_more_is_asked() {
+fn a_failed_job_is_exit_code_6_with_its_error_and_no_further_request() {
     let cases = [
         (json!({"status": "failed", "error": "page guides/tide.mdx does not parse"}), "guides/tide.mdx"),
         (json!({"status": "failed", "error": null}), ""),
@@ -299,7 +299,7 @@ fn a_failed_job_is_exit_6_with_its_error_and_nothing_more_is_asked() {
 }
 
 #[test]
-fn a_job_that_never_ends_is_given_up_at_a_deadline_of_our_own() {
+fn a_job_that_never_ends_is_abandoned_after_job_timeout() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
     let host = Host::new(&upstream).set("sync.jobTimeout", toml_string("1s"));
@@ -314,7 +314,7 @@ fn a_job_that_never_ends_is_given_up_at_a_deadline_of_our_own() {
 // Final responses.
 
 #[test]
-fn refusals_are_final_at_once_with_the_words_of_the_upstream() {
+fn a_400_401_or_403_ends_the_sync_at_once_with_the_message_of_the_upstream() {
     let mut cases = Vec::new();
     for call in CALLS {
         for (status, code) in [(400, 2), (401, 3), (403, 3)] {
@@ -340,7 +340,7 @@ fn refusals_are_final_at_once_with_the_words_of_the_upstream() {
 }
 
 #[test]
-fn an_error_that_is_no_json_is_quoted_by_its_first_characters() {
+fn an_error_response_that_is_not_json_is_quoted_by_its_first_characters() {
     let page = format!("<html><body><h1>Forbidden by the gateway</h1>{}</body></html>", "lorem ipsum ".repeat(200_000));
     let cases: Vec<(Reply, &[&str])> = vec![
         (error_reply(403).body("text/html", &page), &["403", "Forbidden by the gateway"]),
@@ -370,7 +370,7 @@ fn an_error_that_is_no_json_is_quoted_by_its_first_characters() {
 }
 
 #[test]
-fn an_unknown_route_is_exit_4_and_asked_for_once() {
+fn an_unknown_route_is_exit_code_4_after_one_request() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("api.baseUrl", toml_string(&format!("{}/elsewhere/v1", upstream.api_origin())));
     let ended = host.expect_exit(4, &["sync"]);
@@ -381,7 +381,7 @@ fn an_unknown_route_is_exit_4_and_asked_for_once() {
 // Retries: which calls, how many, and when.
 
 #[test]
-fn one_bad_answer_to_any_call_is_survived() {
+fn each_api_call_is_retried_after_a_bad_response() {
     type MakeReply = fn() -> Reply;
     let faults: [(&str, MakeReply); 12] = [
         ("503", || error_reply(503)),
@@ -414,7 +414,7 @@ fn one_bad_answer_to_any_call_is_survived() {
 }
 
 #[test]
-fn silence_is_a_failed_attempt_and_not_for_ever() {
+fn an_api_call_without_a_complete_response_times_out_and_is_retried() {
     run_concurrently(&CALLS, |&call| {
         let upstream = upstream();
         upstream.on(call).times(1).respond_with(no_reply());
@@ -444,7 +444,7 @@ fn pauses(upstream: &Upstream, call: UpstreamCall) -> Vec<f64> {
 }
 
 #[test]
-fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
+fn an_api_call_has_five_attempts_or_three_if_a_job_may_have_started() {
     type MakeReply = fn() -> Reply;
     let cases: [(UpstreamCall, &str, MakeReply, usize); 14] = [
         (UpstreamCall::Start, "503", || error_reply(503), 5),
@@ -485,7 +485,7 @@ fn five_attempts_a_call_and_three_where_a_job_may_have_started_unseen() {
 }
 
 #[test]
-fn no_more_of_an_endless_answer_is_taken_than_an_answer_may_have() {
+fn an_endless_response_is_read_only_up_to_the_response_limit() {
     let cases: [(UpstreamCall, &[&str], usize, &str); 4] = [
         (UpstreamCall::Start, &["export", "start"], 1, "the response is over 1 MiB"),
         (UpstreamCall::Poll, &["export", "status", "se_done"], 1, "the response is over 1 MiB"),
@@ -509,7 +509,7 @@ fn no_more_of_an_endless_answer_is_taken_than_an_answer_may_have() {
 }
 
 #[test]
-fn pauses_are_random() {
+fn pauses_between_attempts_are_random() {
     let all_pauses = std::sync::Mutex::new(Vec::new());
     run_concurrently(&[0; 8], |_| {
         let upstream = upstream();
@@ -524,7 +524,7 @@ fn pauses_are_random() {
 }
 
 #[test]
-fn a_poll_counts_anew_after_each_good_answer() {
+fn each_successful_poll_resets_the_number_of_failed_attempts() {
     let upstream = upstream();
     upstream.statuses(&["queued", "a", "b", "c", "d", "e", "completed"].map(Value::from));
     for _ in 0..6 {
@@ -537,7 +537,7 @@ fn a_poll_counts_anew_after_each_good_answer() {
 }
 
 #[test]
-fn a_refused_connection_is_waited_for() {
+fn sync_retries_a_refused_connection() {
     let upstream = Upstream::closed(bundle("one"));
     let host = Host::new(&upstream);
     std::thread::scope(|scope| {
@@ -551,7 +551,7 @@ fn a_refused_connection_is_waited_for() {
 }
 
 #[test]
-fn an_unreachable_upstream_is_exit_4_and_says_where_it_is() {
+fn an_unreachable_upstream_is_exit_code_4_with_its_address_in_the_message() {
     let closed_upstream = Upstream::closed(bundle("one"));
     // The queue of this listener is full, so the kernel neither accepts nor refuses connections.
     let full_listener = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
@@ -599,7 +599,7 @@ fn retry_after_is_a_lower_bound() {
 }
 
 #[test]
-fn a_retry_after_beyond_patience_ends_the_sync_at_once_and_names_the_time() {
+fn a_retry_after_over_its_limit_ends_the_sync_at_once_and_prints_the_time() {
     let cases = [
         (UpstreamCall::Start, 429, "3600".to_owned()),
         (UpstreamCall::Poll, 503, "61".to_owned()),
@@ -632,7 +632,7 @@ fn a_retry_after_beyond_patience_ends_the_sync_at_once_and_names_the_time() {
 // Jobs of earlier syncs, and job ids.
 
 #[test]
-fn a_vanished_job_ends_this_sync_and_the_next_starts_its_own() {
+fn a_404_for_a_job_ends_the_sync_and_the_next_sync_starts_a_new_job() {
     run_concurrently(&[UpstreamCall::Poll, UpstreamCall::Link], |&call| {
         let upstream = upstream();
         upstream.on(call).times(1).respond_with(error_reply(404).json(&json!({"error": "no such job"})));
@@ -652,7 +652,7 @@ fn a_vanished_job_ends_this_sync_and_the_next_starts_its_own() {
 }
 
 #[test]
-fn a_job_left_behind_is_waited_for_and_then_another_is_started_because_content_of_now_is_wanted() {
+fn sync_waits_for_the_unfinished_job_of_an_earlier_sync_and_then_starts_another() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(401));
     let host = Host::new(&upstream);
@@ -678,7 +678,7 @@ fn a_job_left_behind_is_waited_for_and_then_another_is_started_because_content_o
 }
 
 #[test]
-fn a_job_left_behind_that_is_gone_or_failed_does_not_hinder_the_next_sync() {
+fn a_missing_or_failed_job_of_an_earlier_sync_does_not_block_the_next_sync() {
     let endings: [fn(&Upstream); 2] = [Upstream::remove_jobs, |upstream| {
         upstream.on(UpstreamCall::Poll).times(1).respond_with(json_response(&json!({"status": "failed"})));
     }];
@@ -733,7 +733,7 @@ fn a_job_id_is_opaque_and_one_segment_of_the_path() {
 // The API key.
 
 #[test]
-fn the_key_is_trimmed() {
+fn white_space_around_the_api_key_is_removed() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     host.put("key", format!(" \t{KEY}\r\n\n"));
@@ -742,7 +742,7 @@ fn the_key_is_trimmed() {
 }
 
 #[test]
-fn the_key_comes_from_its_file_else_the_environment_else_the_credentials_folder() {
+fn the_key_is_read_from_key_file_else_environment_else_credentials_directory() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let credentials = temporary_folder();
@@ -764,7 +764,7 @@ fn the_key_comes_from_its_file_else_the_environment_else_the_credentials_folder(
 }
 
 #[test]
-fn a_key_with_control_characters_inside_is_a_mistake_before_any_request() {
+fn an_empty_key_or_one_with_control_characters_is_refused_before_any_request() {
     for key in ["dwk_first\ndwk_second", "dwk_a\u{0}b", "dwk_a\rX-Evil: 1", "dwk_\u{1b}[2Jx"] {
         let upstream = upstream();
         let host = Host::new(&upstream);
@@ -783,7 +783,7 @@ fn a_key_with_control_characters_inside_is_a_mistake_before_any_request() {
 }
 
 #[test]
-fn the_bearer_goes_to_the_api_and_nowhere_else() {
+fn the_bearer_token_is_sent_only_to_the_api() {
     let upstream = upstream();
     let other_upstream = Upstream::new(bundle("one"));
     upstream.on(UpstreamCall::Download).times(1).respond_with(redirect_reply(302, &other_upstream.link()));
@@ -806,7 +806,7 @@ fn the_bearer_goes_to_the_api_and_nowhere_else() {
 }
 
 #[test]
-fn a_redirect_of_an_api_call_never_takes_the_key_elsewhere() {
+fn a_redirect_of_an_api_call_never_sends_the_key_to_another_origin() {
     let mut cases = Vec::new();
     for call in CALLS {
         for status in [301, 302, 303, 307, 308] {
@@ -849,7 +849,7 @@ fn no_other_host_on_the_same_port_gets_the_key() {
 // Messages, exit codes, invalid configuration.
 
 #[test]
-fn mistakes_of_configuration_are_found_before_any_request() {
+fn configuration_errors_are_reported_before_any_request() {
     type Change = fn(Host) -> Host;
     let upstream = upstream();
     let cases: [(Change, &str); 14] = [
@@ -880,7 +880,7 @@ fn mistakes_of_configuration_are_found_before_any_request() {
 }
 
 #[test]
-fn what_configuration_points_at_but_is_absent_ends_a_sync_with_2_and_is_named() {
+fn a_missing_key_file_or_ca_file_is_exit_code_2_with_its_name_in_the_message() {
     let upstream = upstream();
     for (key, value) in [("api.keyFile", "no-such-key"), ("api.caFile", "no-such-ca.pem")] {
         let host = Host::new(&upstream).set(key, toml_string(value));
@@ -896,7 +896,7 @@ fn what_configuration_points_at_but_is_absent_ends_a_sync_with_2_and_is_named() 
 }
 
 #[test]
-fn no_source_at_all_is_a_mistake_unless_the_store_has_a_version() {
+fn a_missing_source_is_a_configuration_error_unless_the_store_has_a_version() {
     let host = Host::bare();
     host.expect_exit(2, &["sync"]);
     host.expect_exit(2, &["run"]);
@@ -923,7 +923,7 @@ fn the_environment_overrides_the_file() {
 // The export commands.
 
 #[test]
-fn export_verbs_give_their_one_datum_on_stdout() {
+fn export_commands_print_only_their_result_on_stdout() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let job = host.ok(&["export", "start"]).stdout.trim_end().to_owned();
@@ -942,7 +942,7 @@ fn export_verbs_give_their_one_datum_on_stdout() {
 }
 
 #[test]
-fn a_download_is_named_after_its_link_unless_that_names_a_hidden_file_or_no_file() {
+fn export_download_names_the_file_after_the_link_unless_hidden_or_invalid() {
     let names = [
         ("docs-2.tar.gz", "docs-2.tar.gz"),
         (".bashrc", "bundle"),
@@ -968,7 +968,7 @@ fn a_download_is_named_after_its_link_unless_that_names_a_hidden_file_or_no_file
 }
 
 #[test]
-fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
+fn export_download_replaces_a_file_only_if_output_names_it() {
     let upstream = upstream();
     let link = format!("{}/exports/docs.zip?signature=geheim", upstream.bucket_origin());
     upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
@@ -993,7 +993,7 @@ fn a_file_is_replaced_by_a_download_only_if_it_is_named() {
 }
 
 #[test]
-fn export_download_renews_an_expired_link_and_keeps_the_file_there_if_it_fails() {
+fn export_download_renews_an_expired_link_and_keeps_the_old_file_if_it_fails() {
     let upstream = upstream();
     upstream.add_finished_job("se_done");
     let host = Host::new(&upstream);
@@ -1015,7 +1015,7 @@ fn export_download_renews_an_expired_link_and_keeps_the_file_there_if_it_fails()
 }
 
 #[test]
-fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
+fn export_status_with_wait_gives_up_after_job_timeout() {
     let upstream = upstream();
     upstream.add_finished_job("se_done");
     upstream.on(UpstreamCall::Poll).respond_with(error_reply(200).json(&json!({"status": "processing"})));
@@ -1026,7 +1026,7 @@ fn whoever_waits_for_a_job_waits_as_long_as_a_job_may_take() {
 }
 
 #[test]
-fn export_verbs_speak_json() {
+fn export_commands_print_json() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let start = host.ok(&["export", "start", "--json"]).json();
@@ -1066,7 +1066,7 @@ fn export_start_can_tag_a_version() {
 }
 
 #[test]
-fn export_verbs_end_with_the_code_of_what_went_wrong() {
+fn export_commands_exit_with_the_code_of_their_failure() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let ended = host.expect_exit(4, &["export", "status", "se_unknown"]);
@@ -1088,7 +1088,7 @@ fn export_verbs_end_with_the_code_of_what_went_wrong() {
 }
 
 #[test]
-fn verbs_work_though_syncing_is_disabled() {
+fn export_commands_work_while_syncing_is_disabled() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("staticExport.enabled", "false");
     assert_eq!(host.sync(), "disabled");
@@ -1098,7 +1098,7 @@ fn verbs_work_though_syncing_is_disabled() {
 }
 
 #[test]
-fn a_download_in_the_way_of_a_file_or_a_missing_folder_is_local_trouble() {
+fn export_download_into_a_missing_folder_is_exit_code_8() {
     let upstream = upstream();
     upstream.add_finished_job("se_done");
     let host = Host::new(&upstream);
@@ -1107,7 +1107,7 @@ fn a_download_in_the_way_of_a_file_or_a_missing_folder_is_local_trouble() {
 }
 
 #[test]
-fn help_tells_of_the_new_verbs() {
+fn export_and_sync_print_their_help() {
     for arguments in [&["export", "--help"][..], &["export", "start", "--help"], &["sync", "--help"]] {
         assert!(!run_to_end(docwharf().args(arguments)).expect(0).stdout.is_empty());
     }

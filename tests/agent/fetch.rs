@@ -43,7 +43,7 @@ fn assert_active_bundle(host: &Host, bytes: &[u8]) {
 // The request.
 
 #[test]
-fn a_download_is_one_plain_get_for_identity() {
+fn a_download_is_one_get_request_with_accept_encoding_identity() {
     let upstream = Upstream::new(bundle("one"));
     Host::new(&upstream).ok(&["sync"]);
     let downloads = upstream.calls(UpstreamCall::Download);
@@ -61,7 +61,7 @@ fn a_download_is_one_plain_get_for_identity() {
 }
 
 #[test]
-fn every_kind_of_archive_survives_a_gzip_coding_that_is_a_label_or_a_layer() {
+fn every_archive_format_is_accepted_with_a_true_or_false_gzip_content_encoding() {
     let tar = tar::tar(&[tar::file("index.html", "<title>tar</title>"), tar::file("a.css", "p{}")]);
     let kinds = [bundle("zip"), tar::gzip(&tar), tar::zstd(&tar), tar];
     let mut cases = Vec::new();
@@ -82,7 +82,7 @@ fn every_kind_of_archive_survives_a_gzip_coding_that_is_a_label_or_a_layer() {
 }
 
 #[test]
-fn what_a_coding_is_called_does_not_matter() {
+fn a_download_is_accepted_with_any_content_encoding_value() {
     let tar = tar::gzip(&tar::tar(&[tar::file("index.html", "<title>tar</title>")]));
     let labels = ["aws-chunked", "gzip,aws-chunked", "GZIP", "x-gzip", "identity", "utf-8", "", "br", "zstd"];
     let cases: Vec<_> = labels.iter().flat_map(|label| [(label, bundle("zip")), (label, tar.clone())]).collect();
@@ -97,7 +97,7 @@ fn what_a_coding_is_called_does_not_matter() {
 }
 
 #[test]
-fn a_part_that_nobody_asked_for_is_taken_if_it_is_the_whole_and_else_asked_for_again() {
+fn an_unrequested_206_is_accepted_if_complete_and_else_the_download_is_retried() {
     let bytes = bundle("one");
     let part = |from: usize, to: usize| {
         let span = format!("bytes {from}-{}/{}", to - 1, bytes.len());
@@ -115,7 +115,7 @@ fn a_part_that_nobody_asked_for_is_taken_if_it_is_the_whole_and_else_asked_for_a
 }
 
 #[test]
-fn a_304_that_nobody_asked_for_is_no_bundle() {
+fn an_unrequested_304_does_not_count_as_a_bundle() {
     let upstream = Upstream::new(bundle("one"));
     upstream.on(UpstreamCall::Download).times(1).respond_with(error_reply(304));
     let host = Host::new(&upstream);
@@ -124,7 +124,7 @@ fn a_304_that_nobody_asked_for_is_no_bundle() {
 }
 
 #[test]
-fn a_coding_does_not_disturb_a_resumed_download() {
+fn a_content_encoding_does_not_break_a_resumed_download() {
     run_concurrently(&[BundleCoding::Label, BundleCoding::Layer], |&coding| {
         let (upstream, bytes) = large_upstream();
         upstream.state().coding = Some(coding);
@@ -136,7 +136,7 @@ fn a_coding_does_not_disturb_a_resumed_download() {
 }
 
 #[test]
-fn a_stalled_download_goes_on_and_a_slow_one_is_left_alone() {
+fn a_stalled_download_is_resumed_and_a_slow_download_is_not_interrupted() {
     let (upstream, bytes) = large_upstream();
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(1_500_000));
     let host = Host::new(&upstream).set("network.idleTimeout", toml_string("300ms"));
@@ -161,7 +161,7 @@ fn a_stalled_download_goes_on_and_a_slow_one_is_left_alone() {
 // Resumed downloads.
 
 #[test]
-fn a_cut_download_goes_on_where_it_stopped_if_the_bundle_is_still_the_same() {
+fn a_cut_download_resumes_with_range_and_if_range() {
     let (upstream, bytes) = large_upstream();
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(1_000_000));
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(500_000));
@@ -181,7 +181,7 @@ fn a_cut_download_goes_on_where_it_stopped_if_the_bundle_is_still_the_same() {
 }
 
 #[test]
-fn what_does_not_fit_behind_the_part_that_is_there_is_brought_from_the_start() {
+fn a_response_that_does_not_match_the_requested_range_restarts_the_download() {
     const CUT_AT: usize = 1_000_000;
     let total = large_bundle("large", LARGE).len();
     let with_content_range = |text: String| normal_reply().header("Content-Range", text);
@@ -215,7 +215,7 @@ fn what_does_not_fit_behind_the_part_that_is_there_is_brought_from_the_start() {
 }
 
 #[test]
-fn a_bundle_that_changes_in_the_middle_is_never_put_together_from_two() {
+fn a_resumed_download_never_combines_parts_of_two_bundles() {
     // Whether the bucket honours If-Range or not.
     run_concurrently(&[true, false], |&honours_if_range| {
         let (upstream, _) = large_upstream();
@@ -240,7 +240,7 @@ fn a_bundle_that_changes_in_the_middle_is_never_put_together_from_two() {
 }
 
 #[test]
-fn without_a_strong_validator_nothing_is_put_together() {
+fn a_download_without_a_strong_validator_is_not_resumed() {
     let weak: fn() -> Reply = || normal_reply().header("ETag", "W/\"weak\"").without("Last-Modified");
     let none: fn() -> Reply = || normal_reply().without("ETag").without("Last-Modified");
     run_concurrently(&[weak, none], |make_reply| {
@@ -256,7 +256,7 @@ fn without_a_strong_validator_nothing_is_put_together() {
 }
 
 #[test]
-fn each_further_mebibyte_counts_as_progress_and_less_does_not() {
+fn each_mebibyte_of_progress_resets_the_attempts_of_a_download_and_less_does_not() {
     // Six failures, each after more than one MiB: more than five attempts, and none too many.
     let bytes = large_bundle("progress", 8 << 20);
     let upstream = Upstream::new(bytes.clone());
@@ -282,7 +282,7 @@ fn each_further_mebibyte_counts_as_progress_and_less_does_not() {
 }
 
 #[test]
-fn one_bad_answer_to_a_download_is_survived() {
+fn a_download_is_retried_after_a_bad_response() {
     type MakeReply = fn() -> Reply;
     let faults: [(&str, MakeReply); 8] = [
         ("503", || error_reply(503)),
@@ -335,7 +335,7 @@ fn an_expired_link_is_renewed_for_the_same_job() {
 }
 
 #[test]
-fn a_400_that_does_not_speak_of_a_token_is_final_and_no_other_link_is_asked_for() {
+fn a_400_without_a_token_error_code_ends_the_sync_without_another_link() {
     let errors: [fn() -> Reply; 2] = [
         || storage_error(400, "InvalidRequest", "The request is not valid."),
         || error_reply(400).body("text/plain", ""),
@@ -355,7 +355,7 @@ fn a_400_that_does_not_speak_of_a_token_is_final_and_no_other_link_is_asked_for(
 }
 
 #[test]
-fn a_link_that_expires_in_the_middle_is_renewed_and_the_download_goes_on() {
+fn a_link_that_expires_during_a_download_is_renewed_and_the_download_resumes() {
     let (upstream, bytes) = large_upstream();
     upstream.state().link_uses = 1;
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(1_000_000));
@@ -374,7 +374,7 @@ fn a_link_that_expires_in_the_middle_is_renewed_and_the_download_goes_on() {
 }
 
 #[test]
-fn a_link_that_never_works_is_given_up_after_a_few_and_the_job_is_kept() {
+fn sync_fails_after_a_few_expired_links_without_starting_a_second_job() {
     let upstream = Upstream::new(bundle("one"));
     upstream.on(UpstreamCall::Download).respond_with(expired_link_reply());
     let host = Host::new(&upstream);
@@ -412,7 +412,7 @@ fn expires_at_and_the_clock_of_the_upstream_are_only_hints() {
 }
 
 #[test]
-fn a_size_that_lies_does_not_matter() {
+fn a_wrong_size_bytes_field_is_ignored() {
     for size in [json!(0), json!(1), json!(-1), json!(u64::MAX), json!("12 MB"), json!(1.5)] {
         let upstream = Upstream::new(bundle("one"));
         upstream.state().size_bytes = Some(size.clone());
@@ -423,7 +423,7 @@ fn a_size_that_lies_does_not_matter() {
 // Targets of links and redirects.
 
 #[test]
-fn redirects_of_a_link_are_followed_to_another_origin_without_telling_it_anything() {
+fn a_download_follows_redirects_to_another_origin_without_credentials_or_referer() {
     run_concurrently(&[301, 302, 303, 307, 308], |&status| {
         let (upstream, other_origin) = (Upstream::new(bundle("one")), Upstream::new(bundle("one")));
         upstream.on(UpstreamCall::Download).times(1).respond_with(redirect_reply(status, &other_origin.link()));
@@ -438,7 +438,7 @@ fn redirects_of_a_link_are_followed_to_another_origin_without_telling_it_anythin
 }
 
 #[test]
-fn a_relative_redirect_stays_where_it_is() {
+fn a_relative_redirect_of_a_download_stays_on_the_same_origin() {
     let upstream = Upstream::new(bundle("one"));
     let link = upstream.link();
     let target = link.strip_prefix(&upstream.bucket_origin()).unwrap();
@@ -486,7 +486,7 @@ fn links_and_redirects_to_anything_but_http_are_refused() {
 }
 
 #[test]
-fn redirects_end_after_a_bounded_number_of_hops() {
+fn a_download_follows_at_most_the_configured_number_of_redirects() {
     // A loop, and a chain that grows.
     let upstream = Upstream::new(bundle("one"));
     let link = upstream.link();
@@ -513,7 +513,7 @@ fn redirects_end_after_a_bounded_number_of_hops() {
 // Checks of the downloaded file.
 
 #[test]
-fn what_is_no_bundle_is_refused_and_says_what_it_is() {
+fn a_downloaded_file_that_is_no_bundle_is_refused_with_its_format() {
     let cases: [(Reply, &str); 5] = [
         (raw_reply("text/html", "<!doctype html><html><title>Sign in</title></html>"), "HTML"),
         (raw_reply("application/json", "{\"error\": \"no\"}"), "JSON"),
@@ -534,7 +534,7 @@ fn what_is_no_bundle_is_refused_and_says_what_it_is() {
 }
 
 #[test]
-fn a_length_that_is_too_short_never_becomes_a_version() {
+fn a_body_truncated_by_a_short_content_length_never_becomes_a_version() {
     let (upstream, _) = large_upstream();
     upstream.on(UpstreamCall::Download).respond_with(normal_reply().header("Content-Length", "1000000").cut(1_000_000));
     let host = Host::new(&upstream);
@@ -563,7 +563,7 @@ fn a_bundle_above_the_limit_is_refused_before_it_fills_the_disk() {
 }
 
 #[test]
-fn only_the_demanded_archive_is_accepted_from_a_link() {
+fn a_download_is_accepted_only_with_the_configured_sha256() {
     let accepted = bundle("one");
     let upstream = Upstream::new(accepted.clone());
     let digest = Digest::compute(&accepted).to_hex();
@@ -578,7 +578,7 @@ fn only_the_demanded_archive_is_accepted_from_a_link() {
 }
 
 #[test]
-fn a_body_without_a_length_and_a_chunked_one_are_read_to_their_ends() {
+fn a_body_without_content_length_and_a_chunked_body_are_read_to_their_end() {
     let bytes = bundle("one");
     let mut chunked = Vec::new();
     for piece in bytes.chunks(100) {
@@ -609,7 +609,7 @@ fn a_body_without_a_length_and_a_chunked_one_are_read_to_their_ends() {
 // A bundleUrl alone.
 
 #[test]
-fn a_link_alone_needs_no_api_and_no_key_and_later_looks_are_conditional() {
+fn a_bundle_url_alone_needs_no_api_and_no_key_and_later_checks_are_conditional() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::linked(&upstream.link());
     assert_eq!(host.sync(), "activated");
@@ -627,7 +627,7 @@ fn a_link_alone_needs_no_api_and_no_key_and_later_looks_are_conditional() {
 
 // Regression: a 304 without an entity tag was applied to the active version.
 #[test]
-fn a_304_that_does_not_say_what_it_is_about_is_taken_for_no_version_and_the_bundle_is_asked_for_anew() {
+fn a_304_without_a_known_etag_causes_an_unconditional_request() {
     for tag in [None, Some("\"another\"")] {
         let upstream = Upstream::new(bundle("one"));
         let host = Host::linked(&upstream.link());
@@ -652,7 +652,7 @@ fn a_304_that_does_not_say_what_it_is_about_is_taken_for_no_version_and_the_bund
 }
 
 #[test]
-fn a_304_with_a_weak_tag_or_about_the_only_bundle_is_clear() {
+fn a_304_is_accepted_with_a_weak_etag_or_if_only_one_bundle_is_known() {
     for weak in [true, false] {
         let upstream = Upstream::new(bundle("one"));
         let host = Host::linked(&upstream.link());
@@ -667,7 +667,7 @@ fn a_304_with_a_weak_tag_or_about_the_only_bundle_is_clear() {
 }
 
 #[test]
-fn a_key_lying_about_is_not_sent_to_a_link() {
+fn the_key_in_the_environment_is_not_sent_to_a_bundle_url() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::linked(&upstream.link());
     let mut command = host.command(&["sync"]);
@@ -678,7 +678,7 @@ fn a_key_lying_about_is_not_sent_to_a_link() {
 }
 
 #[test]
-fn a_link_alone_that_has_expired_or_leads_nowhere_is_exit_4_at_once() {
+fn a_bundle_url_that_has_expired_or_returns_404_is_exit_code_4_after_one_request() {
     let cases: [(Reply, &str); 4] = [
         (expired_link_reply(), "expired"),
         (storage_error(403, "ExpiredToken", "The provided token has expired."), "ExpiredToken"),
@@ -699,7 +699,7 @@ fn a_link_alone_that_has_expired_or_leads_nowhere_is_exit_4_at_once() {
 }
 
 #[test]
-fn a_link_with_an_api_is_used_once_while_the_store_is_empty() {
+fn a_bundle_url_beside_an_api_is_used_only_while_the_store_is_empty() {
     let (upstream, bucket) = (Upstream::new(bundle("from the API")), Upstream::new(bundle("from the link")));
     let host = Host::new(&upstream).set("staticExport.bundleUrl", toml_string(&bucket.link()));
     assert_eq!(host.sync(), "activated");
@@ -721,7 +721,7 @@ fn a_link_with_an_api_is_used_once_while_the_store_is_empty() {
 }
 
 #[test]
-fn a_link_that_fails_gives_way_to_the_api_in_the_same_sync() {
+fn sync_uses_the_api_if_the_bundle_url_fails() {
     let faults: [fn() -> Reply; 3] =
         [expired_link_reply, || error_reply(404), || raw_reply("text/html", "<html>no</html>")];
     run_concurrently(&faults, |make_reply| {
@@ -749,7 +749,7 @@ fn a_bundle_that_is_active_already_is_not_downloaded_again() {
 }
 
 #[test]
-fn an_interrupted_download_of_a_killed_sync_does_not_hinder_the_next() {
+fn sync_succeeds_after_a_sync_was_killed_during_its_download() {
     let (upstream, bytes) = large_upstream();
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(1_500_000));
     let host = Host::new(&upstream).set("network.idleTimeout", toml_string("20s"));
@@ -762,7 +762,7 @@ fn an_interrupted_download_of_a_killed_sync_does_not_hinder_the_next() {
 }
 
 #[test]
-fn a_download_that_was_damaged_before_it_went_on_is_brought_again_from_the_start() {
+fn a_download_resumed_from_a_damaged_part_is_repeated_from_the_start() {
     let (upstream, bytes) = large_upstream();
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(1_500_000));
     let host = Host::new(&upstream).set("network.idleTimeout", toml_string("20s"));
@@ -784,7 +784,7 @@ fn a_download_that_was_damaged_before_it_went_on_is_brought_again_from_the_start
 }
 
 #[test]
-fn a_download_is_not_continued_for_another_source() {
+fn a_download_is_not_resumed_for_another_source() {
     let (upstream, bytes) = large_upstream();
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(1_500_000));
     let mut host = Host::new(&upstream).set("network.idleTimeout", toml_string("20s"));
@@ -800,7 +800,7 @@ fn a_download_is_not_continued_for_another_source() {
 }
 
 #[test]
-fn an_answer_is_the_known_bundle_if_tag_and_length_are_and_is_not_read_then() {
+fn the_body_of_a_response_with_the_known_etag_and_length_is_not_read() {
     let upstream = Upstream::new(bundle("one"));
     let with_tag = |bytes: Vec<u8>| raw_reply("application/zip", bytes).header("ETag", "\"same\"");
     upstream.on(UpstreamCall::Download).times(1).respond_with(with_tag(bundle("one")));
@@ -816,7 +816,7 @@ fn an_answer_is_the_known_bundle_if_tag_and_length_are_and_is_not_read_then() {
 }
 
 #[test]
-fn what_is_secret_in_the_link_that_a_redirect_leads_to_is_told_to_nobody() {
+fn secrets_in_a_redirect_target_are_not_printed_logged_or_shown_in_status() {
     let upstream = Upstream::new(bundle("one"));
     let target = format!("{}/exports/other?X-Amz-Signature=geheim0123456789", upstream.bucket_origin());
     upstream.on(UpstreamCall::Download).times(1).respond_with(redirect_reply(302, &target));
@@ -833,7 +833,7 @@ fn what_is_secret_in_the_link_that_a_redirect_leads_to_is_told_to_nobody() {
 }
 
 #[test]
-fn whoever_asks_after_a_refusal_has_the_bundle_judged_anew() {
+fn sync_verifies_a_refused_bundle_again_after_a_limit_is_removed() {
     let upstream = Upstream::new(bundle("one"));
     let mut host = Host::new(&upstream).set("limits.entry", toml_string("1"));
     host.expect_exit(5, &["sync"]);
@@ -845,7 +845,7 @@ fn whoever_asks_after_a_refusal_has_the_bundle_judged_anew() {
 // Proxies.
 
 #[test]
-fn a_proxy_of_the_environment_is_used_unless_the_host_is_excepted() {
+fn the_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_host() {
     let upstream = Upstream::new(bundle("one"));
     let port = upstream.api_origin().rsplit(':').next().unwrap().to_owned();
     for (name, no_proxy_name, no_proxy, uses_proxy) in [
@@ -880,7 +880,7 @@ fn a_proxy_of_the_environment_is_used_unless_the_host_is_excepted() {
 }
 
 #[test]
-fn a_proxy_that_is_down_is_an_upstream_that_is_down() {
+fn an_unreachable_proxy_is_exit_code_4_without_its_password_in_the_message() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let mut command = host.command(&["sync"]);

@@ -65,7 +65,7 @@ const SHRINK: &str = "[gate]\nmaxShrink = \"30%\"\n";
 type Case = (&'static str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &'static str);
 
 #[test]
-fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
+fn each_gate_rule_accepts_its_limit_and_refuses_one_step_beyond() {
     let cases: [Case; 8] = [
         (
             "minPages = 5",
@@ -152,7 +152,7 @@ fn each_rule_lets_its_limit_through_and_refuses_what_is_just_beyond() {
 }
 
 #[test]
-fn a_refusal_is_told_in_status_and_once_in_history_and_pages_are_not_read_again() {
+fn a_gate_refusal_is_in_status_and_once_in_history_and_is_not_recomputed() {
     let host = Host::configured(&config_with_bundle("[gate]\nmaxShrink = \"30%\"\nmaxBrokenLinks = 0\n"));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let first = host.version_id("active");
@@ -178,7 +178,7 @@ fn a_refusal_is_told_in_status_and_once_in_history_and_pages_are_not_read_again(
 }
 
 #[test]
-fn an_active_version_that_cannot_be_read_keeps_no_other_back() {
+fn the_gate_does_not_compare_with_an_unreadable_active_version() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let image = host.path("store/versions").join(host.version_id("active")).join("site.zip");
@@ -190,7 +190,7 @@ fn an_active_version_that_cannot_be_read_keeps_no_other_back() {
 }
 
 #[test]
-fn force_lets_it_through_once_and_history_says_past_what() {
+fn force_overrides_the_gate_once_and_history_names_the_rule() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     sync_bundle(&host, 7, &site_of_pages(2, "two"));
@@ -212,7 +212,7 @@ fn force_lets_it_through_once_and_history_says_past_what() {
 }
 
 #[test]
-fn force_does_not_override_a_hold_and_a_person_passes_by_the_gate() {
+fn force_does_not_override_a_hold_and_activate_bypasses_the_gate() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let first = host.version_id("active");
@@ -233,7 +233,7 @@ fn force_does_not_override_a_hold_and_a_person_passes_by_the_gate() {
 }
 
 #[test]
-fn run_keeps_the_site_up_and_activates_at_the_next_look_when_the_rules_let_it() {
+fn run_activates_a_refused_version_after_the_gate_rules_are_relaxed() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let daemon = start_run(&host);
@@ -264,7 +264,7 @@ const SLOW_PAGES: usize = 100;
 
 // Regression: a `release` beside `run` delayed every other command and change while the gate read pages.
 #[test]
-fn what_is_typed_while_a_release_is_judged_is_done_at_once_and_counts() {
+fn a_hold_takes_effect_at_once_while_the_gate_checks_a_release() {
     let host = Host::configured(&config_with_bundle("[gate]\nmaxBrokenLinks = 1000000\n"));
     sync_bundle(&host, 0, &site_of_pages(3, "one"));
     let first = host.version_id("active");
@@ -301,7 +301,7 @@ fn what_is_typed_while_a_release_is_judged_is_done_at_once_and_counts() {
 
 // Regression: a gate that was reading pages could not be cancelled.
 #[test]
-fn a_changed_configuration_calls_the_judging_off_and_nothing_is_kept_of_it() {
+fn a_changed_configuration_cancels_the_gate_check_and_discards_its_result() {
     let host = Host::configured(&config_with_bundle("[gate]\nmaxBrokenLinks = 0\n"));
     sync_bundle(&host, 0, &site_of_pages(3, "one"));
     let first = host.version_id("active");
@@ -319,7 +319,7 @@ fn a_changed_configuration_calls_the_judging_off_and_nothing_is_kept_of_it() {
 }
 
 #[test]
-fn a_start_does_not_serve_what_the_gate_refused_also_when_nothing_else_is_there() {
+fn run_never_serves_a_version_refused_by_the_gate_even_without_another() {
     let host = Host::configured(&config_with_bundle("[gate]\nminPages = 5\n"));
     sync_bundle(&host, 7, &site_of_pages(2, "small"));
     let daemon = start_run(&host);
@@ -338,7 +338,7 @@ fn a_start_does_not_serve_what_the_gate_refused_also_when_nothing_else_is_there(
 }
 
 #[test]
-fn what_comes_through_the_inbox_is_judged_and_let_in_when_the_rules_change() {
+fn an_inbox_import_refused_by_the_gate_is_activated_when_the_rule_is_removed() {
     let host = Host::configured(&config_with_bundle(""));
     let rules = "[sync]\ninbox = \"inbox\"\n";
     host.configure(rules);
@@ -357,7 +357,7 @@ fn what_comes_through_the_inbox_is_judged_and_let_in_when_the_rules_change() {
 }
 
 #[test]
-fn a_pin_is_judged_too_and_what_is_kept_back_is_not_pruned() {
+fn the_gate_checks_a_pinned_version_and_a_refused_version_is_not_pruned() {
     let host = Host::configured(&config_with_bundle("[sync]\nkeep = 0\n"));
     let import_labelled = |name: &str, bytes: &[u8]| {
         host.put_bundle(bytes);
@@ -391,7 +391,7 @@ fn a_pin_is_judged_too_and_what_is_kept_back_is_not_pruned() {
 }
 
 #[test]
-fn links_are_looked_up_as_the_server_would() {
+fn the_gate_resolves_links_like_the_server() {
     let pages = [
         (
             "index.html",
@@ -434,7 +434,7 @@ fn links_are_looked_up_as_the_server_would() {
 }
 
 #[test]
-fn broken_links_of_the_active_version_are_counted_anew_when_addresses_mean_something_else() {
+fn broken_links_of_the_active_version_are_recounted_after_a_base_path_change() {
     let pages = (0..20).fold(String::new(), |mut text, n| {
         let _ = write!(text, "<a href=\"/docs/p{}\">x</a>", n + 1);
         text
@@ -465,7 +465,7 @@ fn broken_links_of_the_active_version_are_counted_anew_when_addresses_mean_somet
 
 // Regression: with `maxBrokenLinks`, a bundle of many rules and long links kept the agent busy for days.
 #[test]
-fn links_that_would_take_days_to_look_up_are_not_let_in_and_that_is_said() {
+fn the_gate_refuses_a_bundle_whose_links_are_too_expensive_to_resolve() {
     // A thousand patterns, and links with the maximum number of redirects.
     let mut rules = (0..900).fold(String::new(), |all, n| all + &format!("/none{n}/* /x 301\n"));
     for n in 0..30 {
@@ -492,7 +492,7 @@ fn links_that_would_take_days_to_look_up_are_not_let_in_and_that_is_said() {
 const MANUAL: &str = "[activate]\nmode = \"manual\"\n";
 
 #[test]
-fn in_manual_mode_a_person_promotes_each_version_and_no_hold_comes_of_it() {
+fn in_manual_mode_activate_promotes_each_staged_version_without_a_hold() {
     let host = Host::configured(&config_with_bundle(MANUAL));
     let output = host.expect_exit_one_line(0, &["stage"]);
     assert_eq!(output.stdout, "nothing is staged; nothing is active\n");
@@ -545,7 +545,7 @@ fn in_manual_mode_a_person_promotes_each_version_and_no_hold_comes_of_it() {
 }
 
 #[test]
-fn in_manual_mode_run_serves_what_was_promoted_and_auto_takes_over_what_waits() {
+fn manual_mode_serves_the_promoted_version_and_auto_mode_activates_the_staged() {
     let host = Host::configured(&config_with_bundle(MANUAL));
     sync_bundle(&host, 0, &site_of_pages(3, "one"));
     host.expect_exit_one_line(0, &["activate", &host.version_id("newest")[..12]]);
@@ -558,7 +558,7 @@ fn in_manual_mode_run_serves_what_was_promoted_and_auto_takes_over_what_waits() 
 }
 
 #[test]
-fn in_manual_mode_the_pin_names_what_is_staged_and_the_gate_only_advises() {
+fn in_manual_mode_the_pin_labels_the_staged_version_and_the_gate_only_reports() {
     let host = Host::configured(&config_with_bundle(""));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let one = host.version_id("active");
@@ -575,7 +575,7 @@ fn in_manual_mode_the_pin_names_what_is_staged_and_the_gate_only_advises() {
 }
 
 #[test]
-fn stage_asks_the_gate_itself_when_the_record_does_not_know() {
+fn stage_runs_the_gate_if_state_json_has_no_verdict_by_the_current_rules() {
     let host = Host::configured(&config_with_bundle(""));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     host.expect_exit_one_line(0, &["hold"]);
@@ -595,7 +595,7 @@ fn stage_asks_the_gate_itself_when_the_record_does_not_know() {
 }
 
 #[test]
-fn force_and_promotion_reach_a_running_daemon_which_serves_what_comes_of_them() {
+fn a_running_daemon_applies_force_and_activate_and_serves_the_result() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let daemon = start_run(&host);
@@ -636,7 +636,7 @@ fn force_and_promotion_reach_a_running_daemon_which_serves_what_comes_of_them() 
 
 // Regression: after the loss of the record the newest version became active, also one that had never been active.
 #[test]
-fn a_lost_record_does_not_activate_what_was_kept_back() {
+fn a_lost_state_json_does_not_activate_a_version_refused_by_the_gate() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let one = host.version_id("active");
@@ -647,7 +647,7 @@ fn a_lost_record_does_not_activate_what_was_kept_back() {
 }
 
 #[test]
-fn mistakes_in_the_rules_are_told_by_key() {
+fn config_check_reports_each_invalid_gate_rule_by_key() {
     let host = Host::configured(&config_with_bundle(
         "[gate]\nrequire = [\"guides\"]\nminPages = -1\nmaxShrink = 30\nmaxBrokenLinks = \"few\"\n\
          [activate]\nmode = \"sometimes\"\n",

@@ -43,7 +43,7 @@ fn front_page(daemon: &Daemon) -> String {
 }
 
 #[test]
-fn the_main_job_reads_the_section_proves_seals_activates_and_serves() {
+fn run_verifies_seals_activates_and_serves_the_configured_bundle() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     let daemon = host.run();
@@ -52,7 +52,7 @@ fn the_main_job_reads_the_section_proves_seals_activates_and_serves() {
 }
 
 #[test]
-fn before_the_first_version_there_is_a_503_with_retry_after() {
+fn a_request_before_the_first_version_gets_503_with_retry_after() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(b"not an archive");
     let daemon = host.run();
@@ -65,7 +65,7 @@ fn before_the_first_version_there_is_a_503_with_retry_after() {
 }
 
 #[test]
-fn a_changed_file_becomes_active_without_a_failed_request() {
+fn run_activates_a_changed_bundle_file_without_a_failed_request() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("v0"));
     let daemon = host.run();
@@ -99,7 +99,7 @@ fn a_changed_file_becomes_active_without_a_failed_request() {
 }
 
 #[test]
-fn a_bad_file_is_refused_and_the_old_version_stays() {
+fn an_invalid_bundle_file_is_refused_and_the_old_version_stays_active() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("good"));
     let daemon = host.run();
@@ -117,7 +117,7 @@ fn a_bad_file_is_refused_and_the_old_version_stays() {
 }
 
 #[test]
-fn sighup_looks_at_once() {
+fn sighup_checks_the_source_at_once() {
     let host = Host::configured(&config_with_bundle(""));
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("100ms", "1h");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
@@ -147,7 +147,7 @@ fn a_restart_serves_the_stored_version_though_the_bundle_is_gone() {
 }
 
 #[test]
-fn run_with_nothing_to_serve_and_no_bundle_is_a_mistake_of_configuration() {
+fn run_without_a_version_and_a_bundle_is_a_configuration_error() {
     let host = Host::configured(&config_with_bundle(""));
     let ended = assert_fails(&host, 2, &["run"]);
     assert!(ended.stderr.contains("bundleUrl"), "{}", ended.stderr);
@@ -158,7 +158,7 @@ fn run_with_nothing_to_serve_and_no_bundle_is_a_mistake_of_configuration() {
 }
 
 #[test]
-fn sync_says_what_it_did_and_does_nothing_twice() {
+fn sync_reports_its_result_and_seals_the_same_content_only_once() {
     let host = Host::configured(&config_with_bundle(""));
     assert_fails(&host, 2, &["sync"]);
     host.put_bundle(&site("one"));
@@ -178,7 +178,7 @@ fn sync_says_what_it_did_and_does_nothing_twice() {
 }
 
 #[test]
-fn a_file_url_is_a_path() {
+fn a_bundle_url_may_be_a_file_url() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("by url"));
     let url = format!("file://{}", host.path("bundle.zip").display());
@@ -194,7 +194,7 @@ fn a_file_url_is_a_path() {
 }
 
 #[test]
-fn only_the_demanded_archive_is_accepted() {
+fn a_bundle_file_is_accepted_only_with_the_configured_sha256() {
     let accepted = site("one");
     let digest = docwharf::model::digest::Digest::compute(&accepted).to_hex();
     let host = Host::configured(&config_with_bundle(&format!("sha256 = \"{digest}\"")));
@@ -212,7 +212,7 @@ fn only_the_demanded_archive_is_accepted() {
 // Regression: a SIGHUP in the first moment of `run` ended it.
 // Regression: a disabled `sync` waited for the store's lock, only to report that it is disabled.
 #[test]
-fn disabled_serves_what_there_is_and_looks_at_nothing() {
+fn a_disabled_agent_serves_the_stored_version_and_checks_no_source() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -232,7 +232,7 @@ fn disabled_serves_what_there_is_and_looks_at_nothing() {
 }
 
 #[test]
-fn a_pin_serves_its_label_and_no_other() {
+fn a_pin_activates_only_the_version_with_its_label() {
     let host = Host::configured(&config_with_bundle("version = \"1.0\""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -260,7 +260,7 @@ fn a_pin_serves_its_label_and_no_other() {
 }
 
 #[test]
-fn an_import_beside_a_pin_is_sealed_but_not_activated() {
+fn an_import_under_a_pin_is_sealed_but_not_activated() {
     let host = Host::configured(&config_with_bundle("version = \"1.0\""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -286,7 +286,7 @@ fn a_refused_import_is_in_history_with_its_reason_and_changes_nothing() {
 }
 
 #[test]
-fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
+fn a_rollback_stays_in_force_after_checks_signals_and_restarts_until_release() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -323,7 +323,7 @@ fn a_rollback_holds_against_interval_signal_and_restart_until_released() {
 }
 
 #[test]
-fn activate_takes_a_label_or_a_prefix_of_eight_digits() {
+fn activate_accepts_a_label_or_at_least_eight_digits_of_a_version_id() {
     let host = Host::configured(&config_with_bundle(""));
     std::fs::write(host.path("a.zip"), site("a")).unwrap();
     std::fs::write(host.path("b.zip"), site("b")).unwrap();
@@ -349,7 +349,7 @@ fn activate_takes_a_label_or_a_prefix_of_eight_digits() {
 }
 
 #[test]
-fn rollback_without_a_previous_version_says_so() {
+fn rollback_without_a_previous_version_fails_with_a_message() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -358,7 +358,7 @@ fn rollback_without_a_previous_version_says_so() {
 }
 
 #[test]
-fn old_versions_are_pruned_but_never_the_labelled_previous_or_active() {
+fn pruning_keeps_the_active_the_previous_and_all_labelled_versions() {
     let host = Host::configured(&config_with_bundle(""));
     std::fs::write(host.path("labelled.zip"), site("labelled")).unwrap();
     host.ok(&["import", host.path("labelled.zip").to_str().unwrap(), "--label", "L"]);
@@ -380,7 +380,7 @@ fn old_versions_are_pruned_but_never_the_labelled_previous_or_active() {
 }
 
 #[test]
-fn a_second_agent_on_the_store_ends_with_a_line_that_says_it_is_locked() {
+fn a_second_writer_of_a_store_fails_with_a_message_about_the_lock() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     let _daemon = host.run();
@@ -392,7 +392,7 @@ fn a_second_agent_on_the_store_ends_with_a_line_that_says_it_is_locked() {
 }
 
 #[test]
-fn a_port_in_use_is_an_error_not_a_loop() {
+fn run_fails_with_exit_code_8_if_its_port_is_in_use() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     let daemon = host.run();
@@ -404,7 +404,7 @@ fn a_port_in_use_is_an_error_not_a_loop() {
 }
 
 #[test]
-fn every_configuration_mistake_is_one_line_and_nothing_is_touched() {
+fn each_configuration_error_is_one_line_and_no_store_is_created() {
     let host = Host::configured(&config_with_bundle("sha265 = \"x\"\nversion = 5"));
     let ended = run_to_end(&mut host.command(&["sync"])).expect(2);
     let lines: Vec<&str> = ended.stderr.lines().collect();
@@ -443,7 +443,7 @@ fn a_folder_can_be_imported_and_has_the_same_id_as_its_archive() {
 }
 
 #[test]
-fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
+fn an_unchanged_page_keeps_its_etag_and_last_modified_across_versions() {
     let host = Host::configured(&config_with_bundle(""));
     let bundle_with = |other: &str| zip(&[deflated("index.html", "<p>same"), deflated("other.html", other)]);
     host.put_bundle(&bundle_with("one"));
@@ -459,7 +459,7 @@ fn an_unchanged_page_keeps_its_etag_and_date_across_versions() {
 }
 
 #[test]
-fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_given() {
+fn each_head_response_has_the_etag_and_length_of_the_served_version() {
     let host = Host::configured(&config_with_bundle(""));
     let bundle_with = |text: &str| zip(&[deflated("index.html", text)]);
     host.put_bundle(&bundle_with("<p>one"));
@@ -484,7 +484,7 @@ fn an_answer_to_head_is_that_of_the_version_that_is_served_however_often_it_was_
 }
 
 #[test]
-fn an_interrupted_sync_is_non_zero_and_leaves_the_store_usable() {
+fn a_sync_ended_by_sigterm_exits_non_zero_and_leaves_the_store_usable() {
     let host = Host::configured(&config_with_bundle(""));
     let big = "a long page that takes a moment to verify; ".repeat(400_000);
     host.put_bundle(&zip(&[deflated("index.html", &big), deflated("b.html", &big), deflated("c.html", &big)]));
@@ -511,7 +511,7 @@ fn make_writable(path: &Path) {
 }
 
 #[test]
-fn a_damaged_index_is_made_again_from_the_image() {
+fn a_damaged_index_is_rebuilt_from_the_image() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -537,7 +537,7 @@ fn a_damaged_index_is_made_again_from_the_image() {
 }
 
 #[test]
-fn a_lost_or_damaged_active_version_gives_way_to_the_one_before() {
+fn run_serves_the_previous_version_if_the_active_one_is_lost_or_damaged() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -564,7 +564,7 @@ fn a_lost_or_damaged_active_version_gives_way_to_the_one_before() {
 }
 
 #[test]
-fn a_damaged_record_does_not_take_the_site_down() {
+fn run_serves_the_site_although_state_json_is_damaged() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -577,7 +577,7 @@ fn a_damaged_record_does_not_take_the_site_down() {
 
 // Regression: changes that a person had made in `state.json` were lost when the file was made again.
 #[test]
-fn a_record_that_was_changed_by_hand_is_kept_beside_the_one_that_replaces_it() {
+fn an_edited_state_json_is_kept_as_state_json_damaged_when_it_is_rebuilt() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -598,7 +598,7 @@ fn a_record_that_was_changed_by_hand_is_kept_beside_the_one_that_replaces_it() {
 
 // Regression: a lost record took the labels and the hold with it.
 #[test]
-fn labels_and_hold_outlive_the_record() {
+fn labels_and_hold_survive_the_loss_of_state_json() {
     let host = Host::configured(&config_with_bundle(""));
     for name in ["one", "two"] {
         std::fs::write(host.path(name), site(name)).unwrap();
@@ -618,7 +618,7 @@ fn labels_and_hold_outlive_the_record() {
 
 // Regression: a fallback from a damaged version replaced the version that the operator held.
 #[test]
-fn a_held_version_that_was_mended_is_served_again() {
+fn a_held_version_is_served_again_after_its_repair() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -653,7 +653,7 @@ fn a_watched_folder_is_sealed_again_when_it_changes() {
 
 // Regression: a label moved to another version without a message.
 #[test]
-fn a_label_does_not_move_without_a_word() {
+fn a_label_that_moves_to_another_version_is_reported() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap(), "--label", "1.4"]);
@@ -667,7 +667,7 @@ fn a_label_does_not_move_without_a_word() {
 
 // Regression: a version labelled `active` could not be distinguished from the active one.
 #[test]
-fn what_docwharf_itself_calls_versions_is_no_label() {
+fn reserved_version_names_are_refused_as_labels() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     for label in ["active", "previous", "newest"] {
@@ -678,7 +678,7 @@ fn what_docwharf_itself_calls_versions_is_no_label() {
 
 // Regression: `history.jsonl` grew without a bound.
 #[test]
-fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_again_from_it() {
+fn a_truncated_history_still_restores_active_version_and_hold_of_state_json() {
     use std::io::Write;
     let host = Host::configured(&config_with_bundle(""));
     for text in ["one", "two"] {
@@ -708,7 +708,7 @@ fn a_history_that_has_grown_too_long_is_cut_and_a_lost_record_is_still_made_agai
 
 // Regression: the error reported for a bundle that is still refused was the last error, whatever its subject.
 #[test]
-fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
+fn status_shows_the_original_error_of_a_bundle_that_is_still_refused() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
@@ -725,7 +725,7 @@ fn what_is_told_of_a_bundle_that_is_still_refused_is_why_it_was_refused() {
 
 // Regression: clients that read nothing kept every version in the store, whatever `keep` and `maxBytes` allowed.
 #[test]
-fn readers_that_take_nothing_keep_no_old_version_in_the_store() {
+fn stalled_downloads_do_not_prevent_the_pruning_of_old_versions() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("before"));
     let daemon = Daemon::start(host.command(&["run"]).env("DOCWHARF_SYNC__KEEP", "0"));
@@ -758,7 +758,7 @@ fn start_stalled_download(daemon: &Daemon, address: &str) -> TcpStream {
 
 // Regression: any local user could keep `run` from serving a version by `flock` on its image.
 #[test]
-fn a_version_that_another_process_has_locked_is_served() {
+fn run_serves_a_version_whose_image_another_process_has_locked() {
     let host = Host::configured(&config_with_bundle(""));
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);

@@ -290,7 +290,7 @@ fn assert_key_stays(scheme: &'static str, api_call: &ApiCall, status: u16, hops:
 
 // Regression: a redirect of the API to an address with a user name sent two Authorization fields.
 #[test]
-fn no_hop_takes_the_key_to_another_scheme_host_or_port() {
+fn api_redirects_never_send_the_key_to_another_scheme_host_or_port() {
     let [start, poll, other_calls @ ..] = &CALLS;
     let mut cases: Vec<(&'static str, &ApiCall, u16, Vec<&'static str>)> = Vec::new();
     for name in TARGET_NAMES {
@@ -432,7 +432,7 @@ fn assert_no_secret_sent(kind: RequestKind, scheme: &'static str, hops: &[&'stat
 }
 
 #[test]
-fn links_and_probes_are_followed_but_never_from_https_to_http_and_nothing_goes_along() {
+fn downloads_and_probes_follow_redirects_without_secrets_but_not_https_to_http() {
     let mut cases: Vec<(RequestKind, &'static str, Vec<&'static str>)> = Vec::new();
     for kind in [RequestKind::Link, RequestKind::BundleUrl, RequestKind::Probe] {
         cases.extend(TARGET_NAMES.map(|name| (kind, "https", vec![name])));

@@ -47,7 +47,7 @@ fn time_until_next_check(host: &Host) -> Duration {
 
 // Regression: `status` did not show the failures of an attempt that was still in progress.
 #[test]
-fn what_goes_wrong_with_an_attempt_under_way_is_in_the_status() {
+fn status_shows_the_failures_of_an_attempt_in_progress() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).respond_with(error_reply(503));
     let host = Host::new(&upstream);
@@ -65,7 +65,7 @@ fn what_goes_wrong_with_an_attempt_under_way_is_in_the_status() {
 // The site stays available.
 
 #[test]
-fn the_stored_version_is_served_before_a_dead_api_is_noticed() {
+fn run_serves_the_stored_version_before_and_after_an_api_call_fails() {
     let faults: [fn(&Upstream); 3] = [
         |upstream| upstream.on(UpstreamCall::Start).respond_with(no_reply()),
         |upstream| upstream.on(UpstreamCall::Start).respond_with(close_without_reply()),
@@ -86,7 +86,7 @@ fn the_stored_version_is_served_before_a_dead_api_is_noticed() {
 }
 
 #[test]
-fn an_empty_store_is_filled_by_the_first_job() {
+fn run_returns_503_until_the_first_job_fills_an_empty_store() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
     let host = Host::new(&upstream);
@@ -98,7 +98,7 @@ fn an_empty_store_is_filled_by_the_first_job() {
 }
 
 #[test]
-fn new_versions_are_switched_to_without_a_failed_request() {
+fn run_switches_to_new_versions_without_a_failed_request() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     host.ok(&["sync"]);
@@ -126,7 +126,7 @@ fn new_versions_are_switched_to_without_a_failed_request() {
 }
 
 #[test]
-fn run_recovers_by_itself_and_goes_on_with_its_job() {
+fn run_retries_after_a_400_401_or_403_and_continues_its_job() {
     let cases = [
         (UpstreamCall::Start, 401),
         (UpstreamCall::Poll, 401),
@@ -153,7 +153,7 @@ fn run_recovers_by_itself_and_goes_on_with_its_job() {
 }
 
 #[test]
-fn run_waits_for_a_refusing_port_to_open() {
+fn run_retries_a_refused_connection_until_the_upstream_listens() {
     let upstream = Upstream::closed(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -164,7 +164,7 @@ fn run_waits_for_a_refusing_port_to_open() {
 }
 
 #[test]
-fn a_job_that_vanished_or_failed_or_took_too_long_gives_way_to_another() {
+fn run_starts_another_job_after_one_is_missing_failed_or_timed_out() {
     let endings: [fn(&Upstream); 3] = [
         |upstream| upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(404)),
         |upstream| {
@@ -190,7 +190,7 @@ fn a_job_that_vanished_or_failed_or_took_too_long_gives_way_to_another() {
 }
 
 #[test]
-fn sigterm_ends_run_with_0_whatever_it_is_waiting_for() {
+fn sigterm_ends_run_with_exit_code_0_during_each_request_and_pause() {
     let waits: [(UpstreamCall, fn() -> Reply); 5] = [
         (UpstreamCall::Start, no_reply),
         (UpstreamCall::Start, || error_reply(503).header("Retry-After", "50")),
@@ -210,7 +210,7 @@ fn sigterm_ends_run_with_0_whatever_it_is_waiting_for() {
 }
 
 #[test]
-fn an_interrupted_sync_is_not_a_success_and_hinders_nothing() {
+fn a_sync_ended_by_a_signal_exits_non_zero_and_the_next_sync_succeeds() {
     let signals = [("TERM", 15), ("INT", 2), ("KILL", 9)];
     let mut cases = Vec::new();
     for signal in signals {
@@ -243,7 +243,7 @@ fn an_interrupted_sync_is_not_a_success_and_hinders_nothing() {
 // One job, one writer.
 
 #[test]
-fn a_running_job_is_adopted_after_a_kill() {
+fn run_continues_its_job_after_sigkill() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
     let host = Host::new(&upstream);
@@ -262,7 +262,7 @@ fn a_running_job_is_adopted_after_a_kill() {
 }
 
 #[test]
-fn kills_at_any_moment_of_a_sync_leave_a_store_that_the_next_start_goes_on_with() {
+fn the_next_run_can_use_the_store_after_sigkill_at_any_moment_of_a_sync() {
     let upstream = Upstream::new(large_bundle("n0", 1 << 20));
     let host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
     for n in 0..40 {
@@ -285,7 +285,7 @@ fn kills_at_any_moment_of_a_sync_leave_a_store_that_the_next_start_goes_on_with(
 }
 
 #[test]
-fn what_run_does_beside_serving_steps_back_and_keeps_to_its_processors() {
+fn the_sync_thread_of_run_has_nice_10_and_only_its_configured_processors() {
     let upstream = upstream();
     upstream.statuses(&[json!("running")]);
     let host = Host::new(&upstream).set("sync.threads", "1");
@@ -315,7 +315,7 @@ fn what_run_does_beside_serving_steps_back_and_keeps_to_its_processors() {
 }
 
 #[test]
-fn a_download_goes_on_after_a_kill() {
+fn run_resumes_its_download_after_sigkill() {
     let bytes = large_bundle("large", 6 << 20);
     let upstream = Upstream::new(bytes);
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(4 << 20));
@@ -340,7 +340,7 @@ fn a_download_goes_on_after_a_kill() {
 }
 
 #[test]
-fn there_is_never_a_second_job_beside_the_first() {
+fn run_starts_no_second_job_before_the_first_has_ended() {
     let upstream = upstream();
     upstream.statuses(&["a", "b", "c", "d", "e", "f", "completed"].map(Value::from));
     let host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
@@ -363,7 +363,7 @@ fn there_is_never_a_second_job_beside_the_first() {
 
 // Regression: signals that arrived faster than jobs completed kept the new version away.
 #[test]
-fn signals_faster_than_jobs_do_not_keep_the_new_version_away() {
+fn frequent_sighups_do_not_prevent_the_activation_of_a_new_version() {
     let upstream = upstream();
     upstream.statuses(&["a", "b", "c", "d", "e", "completed"].map(Value::from));
     let host = Host::new(&upstream);
@@ -391,7 +391,7 @@ fn a_second_sync_waits_for_the_first() {
 }
 
 #[test]
-fn a_full_disk_is_local_trouble_and_leaves_nothing_that_hinders_the_next_sync() {
+fn a_full_disk_is_exit_code_8_and_the_next_sync_succeeds() {
     let upstream = Upstream::new(large_bundle("large", 3 << 20));
     let host = Host::new(&upstream);
     // A limit on the size of files replaces a small disk: writing fails with an error, too.
@@ -408,7 +408,7 @@ fn a_full_disk_is_local_trouble_and_leaves_nothing_that_hinders_the_next_sync() 
 // Schedule of checks and probes.
 
 #[test]
-fn a_restart_starts_no_job_soon_after_the_last_but_a_signal_does() {
+fn a_restart_starts_no_job_before_the_interval_has_passed_but_sighup_does() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -442,7 +442,7 @@ fn without_probes_each_interval_starts_a_job() {
 }
 
 #[test]
-fn a_schedule_takes_the_place_of_the_interval() {
+fn a_schedule_replaces_the_interval() {
     let upstream = upstream();
     let host = Host::new(&upstream).without("sync.interval").set("sync.schedule", toml_string("0 0 1 1 *"));
     // The schedule is in local time, the status in UTC.
@@ -482,7 +482,7 @@ fn a_job_is_started_only_when_a_probed_page_has_changed() {
 }
 
 #[test]
-fn a_change_whose_job_has_failed_is_still_a_change_at_the_next_look() {
+fn a_changed_probe_starts_another_job_after_its_job_has_failed() {
     let upstream = upstream();
     let host = Host::new(&upstream)
         .set("sync.probe", json!([upstream.probe_url()]).to_string())
@@ -500,7 +500,7 @@ fn a_change_whose_job_has_failed_is_still_a_change_at_the_next_look() {
 }
 
 #[test]
-fn a_job_that_was_asked_for_and_not_heard_of_keeps_the_next_start_from_asking_for_another() {
+fn a_job_start_interrupted_by_sigkill_delays_the_first_job_after_a_restart() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).respond_with(no_reply());
     let host = Host::new(&upstream).set("network.callTimeout", toml_string("20s"));
@@ -517,7 +517,7 @@ fn a_job_that_was_asked_for_and_not_heard_of_keeps_the_next_start_from_asking_fo
 }
 
 #[test]
-fn a_job_that_may_have_started_though_no_call_was_answered_keeps_the_next_start_from_asking_for_another() {
+fn a_sync_whose_job_starts_got_no_response_delays_the_first_job_of_run() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).respond_with(close_without_reply());
     let host = Host::new(&upstream);
@@ -533,7 +533,7 @@ fn a_job_that_may_have_started_though_no_call_was_answered_keeps_the_next_start_
 }
 
 #[test]
-fn a_probe_without_validators_is_compared_by_its_content() {
+fn a_probe_without_etag_and_last_modified_is_compared_by_its_content() {
     let upstream = upstream();
     let page = |word: &str| raw_reply("text/plain", word);
     upstream.on(UpstreamCall::Probe).times(6).respond_with(page("same"));
@@ -550,7 +550,7 @@ fn a_probe_without_validators_is_compared_by_its_content() {
 // Regression: probes that could not be read were reported as "already current".
 // Regression: a check that could not read the probes counted as a success for alerts.
 #[test]
-fn status_tells_probes_that_cannot_be_read_from_probes_that_have_not_changed() {
+fn status_distinguishes_unreadable_probes_from_unchanged_probes() {
     let upstream = upstream();
     let host = Host::new(&upstream)
         .set("sync.probe", json!([upstream.probe_url()]).to_string())
@@ -569,7 +569,7 @@ fn status_tells_probes_that_cannot_be_read_from_probes_that_have_not_changed() {
 }
 
 #[test]
-fn unreadable_probes_start_nothing_until_max_age_has_passed() {
+fn unreadable_probes_start_no_job_until_max_age_has_passed() {
     let faults: [fn() -> Reply; 5] = [
         || error_reply(500),
         || error_reply(404),
@@ -601,7 +601,7 @@ fn unreadable_probes_start_nothing_until_max_age_has_passed() {
 }
 
 #[test]
-fn a_broken_probe_does_not_keep_the_first_version_away() {
+fn an_unreadable_probe_does_not_prevent_the_first_version() {
     run_concurrently(&[error_reply(500), no_reply()], |reply| {
         let upstream = upstream();
         upstream.on(UpstreamCall::Probe).respond_with(reply.clone());
@@ -615,7 +615,7 @@ fn a_broken_probe_does_not_keep_the_first_version_away() {
 }
 
 #[test]
-fn sync_asks_no_probe() {
+fn sync_starts_a_job_without_requesting_the_probes() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("sync.probe", json!([upstream.probe_url()]).to_string());
     host.ok(&["sync"]);
@@ -624,7 +624,7 @@ fn sync_asks_no_probe() {
 }
 
 #[test]
-fn a_link_is_looked_at_each_interval_conditionally() {
+fn run_checks_a_bundle_url_by_conditional_requests_at_each_interval() {
     let upstream = upstream();
     let host = Host::linked(&upstream.link()).set("sync.interval", toml_string("100ms"));
     let daemon = host.run();
@@ -641,7 +641,7 @@ fn a_link_is_looked_at_each_interval_conditionally() {
 // The operator's commands, disabled syncs, pins.
 
 #[test]
-fn disabled_means_that_no_request_leaves() {
+fn a_disabled_agent_sends_no_request() {
     let upstream = upstream();
     let mut host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
     host.ok(&["sync"]);
@@ -655,7 +655,7 @@ fn disabled_means_that_no_request_leaves() {
 }
 
 #[test]
-fn a_satisfied_pin_asks_for_nothing_and_moving_it_back_brings_the_old_version_from_the_store() {
+fn a_pin_to_a_stored_version_activates_it_without_a_request() {
     let upstream = upstream();
     let mut host =
         Host::new(&upstream).set("staticExport.version", toml_string("1")).set("sync.interval", toml_string("100ms"));
@@ -692,7 +692,7 @@ fn a_satisfied_pin_asks_for_nothing_and_moving_it_back_brings_the_old_version_fr
 }
 
 #[test]
-fn a_label_belongs_to_base_url_and_domain_or_to_a_link_without_its_query() {
+fn a_label_belongs_to_base_url_and_domain_or_to_a_bundle_url_without_its_query() {
     let upstream = upstream();
     let mut host = Host::new(&upstream).set("staticExport.version", toml_string("L"));
     host.ok(&["sync"]);
@@ -728,7 +728,7 @@ fn a_label_belongs_to_base_url_and_domain_or_to_a_link_without_its_query() {
 }
 
 #[test]
-fn until_the_pinned_version_is_there_the_active_one_stays() {
+fn the_active_version_stays_until_the_pinned_version_is_available() {
     let upstream = upstream();
     let mut host = Host::new(&upstream);
     host.ok(&["sync"]);
@@ -740,7 +740,7 @@ fn until_the_pinned_version_is_there_the_active_one_stays() {
 }
 
 #[test]
-fn while_held_run_starts_no_jobs_and_sync_seals_without_activating() {
+fn under_a_hold_run_starts_no_job_and_sync_seals_without_activating() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
     host.ok(&["sync"]);
@@ -768,7 +768,7 @@ fn while_held_run_starts_no_jobs_and_sync_seals_without_activating() {
 // Retries of `run`.
 
 #[test]
-fn backoff_doubles_outlives_a_restart_and_yields_to_a_person() {
+fn backoff_doubles_survives_a_restart_and_does_not_delay_the_sync_command() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).times(4).respond_with(error_reply(401));
     let host = Host::new(&upstream);
@@ -793,7 +793,7 @@ fn backoff_doubles_outlives_a_restart_and_yields_to_a_person() {
 }
 
 #[test]
-fn a_change_of_configuration_ends_the_waiting() {
+fn a_configuration_change_ends_the_wait_for_retry_after() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).times(1).respond_with(error_reply(429).header("Retry-After", "3600"));
     let mut host = Host::new(&upstream);
@@ -806,7 +806,7 @@ fn a_change_of_configuration_ends_the_waiting() {
 }
 
 #[test]
-fn a_long_retry_after_is_waited_out_also_over_a_restart() {
+fn run_respects_a_long_retry_after_even_after_a_restart() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Start).times(1).respond_with(error_reply(429).header("Retry-After", "3600"));
     let host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
@@ -822,7 +822,7 @@ fn a_long_retry_after_is_waited_out_also_over_a_restart() {
 }
 
 #[test]
-fn a_short_retry_after_is_waited_out_and_then_all_is_well() {
+fn run_polls_again_after_a_short_retry_after() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Poll).times(1).respond_with(error_reply(429).header("Retry-After", "2"));
     let host = Host::new(&upstream);
@@ -835,7 +835,7 @@ fn a_short_retry_after_is_waited_out_and_then_all_is_well() {
 // Reloads and missing files.
 
 #[test]
-fn a_reload_takes_a_good_configuration_and_keeps_the_old_one_in_place_of_a_bad_one() {
+fn a_reload_applies_a_valid_configuration_and_ignores_an_invalid_one() {
     let upstream = upstream();
     let mut host = Host::new(&upstream);
     let valid_config = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
@@ -877,7 +877,7 @@ fn mount_secret(folder: &Path, generation: &str, key: &str) {
 }
 
 #[test]
-fn a_key_that_changes_is_read_again_also_when_a_mounted_secret_is_swapped() {
+fn run_reads_a_changed_key_file_again_even_if_a_mounted_secret_is_swapped() {
     let swaps: [fn(&Host, &str, &str); 3] = [
         |host, generation, key| mount_secret(&host.path("secret"), generation, key),
         |host, _, key| {
@@ -910,7 +910,7 @@ fn a_key_that_changes_is_read_again_also_when_a_mounted_secret_is_swapped() {
 }
 
 #[test]
-fn a_wrong_key_is_corrected_without_a_signal() {
+fn run_uses_a_corrected_key_without_a_signal() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("api.keyFile", toml_string("secret/api-key"));
     std::fs::create_dir(host.path("secret")).unwrap();
@@ -922,7 +922,7 @@ fn a_wrong_key_is_corrected_without_a_signal() {
 }
 
 #[test]
-fn what_is_absent_now_does_not_take_a_served_version_away_and_is_tried_again() {
+fn run_serves_its_version_and_retries_while_the_key_or_ca_file_is_missing() {
     run_concurrently(&["api.keyFile", "api.caFile"], |key| {
         let upstream = upstream();
         let mut host = Host::new(&upstream).set("sync.interval", toml_string("200ms"));
@@ -949,7 +949,7 @@ fn inbox_files(host: &Host, name: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_inbox_takes_what_is_whole_and_says_what_it_refused() {
+fn the_inbox_imports_complete_bundles_and_rejects_others_with_a_reason_file() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("sync.inbox", toml_string("inbox"));
     std::fs::create_dir(host.path("inbox")).unwrap();
@@ -973,7 +973,7 @@ fn the_inbox_takes_what_is_whole_and_says_what_it_refused() {
 }
 
 #[test]
-fn an_inbox_that_is_moved_or_taken_away_by_the_configuration_is_so_without_a_restart() {
+fn run_moves_or_closes_its_inbox_on_reload_without_a_restart() {
     let mut host = Host::bare().set("sync.inbox", toml_string("first"));
     for name in ["first", "second"] {
         std::fs::create_dir(host.path(name)).unwrap();
@@ -997,7 +997,7 @@ fn an_inbox_that_is_moved_or_taken_away_by_the_configuration_is_so_without_a_res
 }
 
 #[test]
-fn a_file_that_waits_in_the_inbox_is_taken_at_start_but_not_over_a_hold() {
+fn run_imports_an_existing_inbox_file_but_does_not_activate_it_under_a_hold() {
     let upstream = upstream();
     let host = Host::new(&upstream).set("sync.inbox", toml_string("inbox"));
     host.ok(&["sync"]);
@@ -1015,7 +1015,7 @@ fn a_file_that_waits_in_the_inbox_is_taken_at_start_but_not_over_a_hold() {
 // An idle daemon.
 
 #[test]
-fn a_daemon_that_waits_keeps_no_connection_open_and_answers() {
+fn an_idle_daemon_opens_no_upstream_connection_and_serves_requests() {
     let upstream = upstream();
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -1097,7 +1097,7 @@ fn bundle_of_one_page() -> Vec<u8> {
 
 // Regression: a version that the source had withdrawn by going back to an earlier bundle became active by `release`.
 #[test]
-fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_release() {
+fn release_does_not_activate_a_version_withdrawn_by_the_source() {
     run_concurrently(&SourceHost::all_kinds(), |source| {
         let one = source.publish_and_sync(0, bundle("one"));
         source.host.ok(&["hold"]);
@@ -1113,7 +1113,7 @@ fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_release() {
 // Regression: a version that the source had withdrawn by going back to an earlier bundle became active after the record
 // was lost.
 #[test]
-fn a_version_that_the_source_has_withdrawn_is_not_activated_after_the_record_was_lost() {
+fn loss_of_state_json_does_not_activate_a_version_withdrawn_by_the_source() {
     run_concurrently(&SourceHost::all_kinds(), |source| {
         let one = source.publish_and_sync(0, bundle("one"));
         source.host.ok(&["hold"]);
@@ -1130,7 +1130,7 @@ fn a_version_that_the_source_has_withdrawn_is_not_activated_after_the_record_was
 // Regression: a version that the source had withdrawn by going back to an earlier bundle became active by a relaxed
 // gate or `activate.mode = "auto"`.
 #[test]
-fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_relaxed_gate_or_auto_mode() {
+fn a_relaxed_gate_or_auto_mode_activates_no_version_withdrawn_by_the_source() {
     for (key, strict, relaxed) in [("gate.minPages", "2", "1"), ("activate.mode", "\"manual\"", "\"auto\"")] {
         for mut source in SourceHost::all_kinds() {
             let one = source.publish_and_sync(0, bundle("one"));
@@ -1152,7 +1152,7 @@ fn a_version_that_the_source_has_withdrawn_is_not_activated_by_a_relaxed_gate_or
 // Regression: a source with probes went back to the bundle before the one that was kept back, which stayed the newest
 // version; `release`, a relaxed gate or `activate.mode = "auto"` activated it.
 #[test]
-fn a_version_that_was_withdrawn_under_a_running_run_with_probes_is_activated_by_nothing() {
+fn run_with_probes_never_activates_a_version_withdrawn_by_the_source() {
     let hold = ("gate.minPages", "1", "1");
     let gate = ("gate.minPages", "2", "1");
     let mode = ("activate.mode", "\"manual\"", "\"auto\"");
@@ -1206,7 +1206,7 @@ fn a_version_that_was_withdrawn_under_a_running_run_with_probes_is_activated_by_
 // Regression: the next check undid an import beside a link, and after an import beside a file `sync` ended with exit
 // code 7 for ever.
 #[test]
-fn what_is_imported_beside_a_source_stays_until_the_source_changes() {
+fn an_imported_version_stays_active_until_the_source_changes() {
     run_concurrently(&SourceHost::all_kinds(), |source| {
         let one = source.publish_and_sync(0, bundle("one"));
         let imported = source.import(bundle("imported"));
@@ -1233,7 +1233,7 @@ fn what_is_imported_beside_a_source_stays_until_the_source_changes() {
 }
 
 #[test]
-fn a_refresh_takes_what_the_source_has_though_something_was_imported_since() {
+fn sync_with_refresh_activates_the_version_of_the_source_after_an_import() {
     run_concurrently(&SourceHost::all_kinds(), |source| {
         let one = source.publish_and_sync(0, bundle("one"));
         source.import(bundle("imported"));
@@ -1243,7 +1243,7 @@ fn a_refresh_takes_what_the_source_has_though_something_was_imported_since() {
 }
 
 #[test]
-fn what_is_imported_outlives_the_loss_of_the_record() {
+fn an_imported_version_stays_active_after_the_loss_of_state_json() {
     run_concurrently(&SourceHost::all_kinds(), |source| {
         source.publish_and_sync(0, bundle("one"));
         wait_for_next_second();
@@ -1256,7 +1256,7 @@ fn what_is_imported_outlives_the_loss_of_the_record() {
 
 // Regression: the next check undid what the inbox had imported beside a link.
 #[test]
-fn what_the_inbox_brings_beside_a_link_stays_until_the_source_changes() {
+fn a_version_from_the_inbox_stays_active_until_the_source_changes() {
     let source = SourceHost::new("link");
     let host = source.host.set("sync.inbox", toml_string("inbox")).set("sync.interval", toml_string("100ms"));
     std::fs::create_dir(host.path("inbox")).unwrap();
@@ -1276,7 +1276,7 @@ fn what_the_inbox_brings_beside_a_link_stays_until_the_source_changes() {
 // Regression: the `state.json` of a later docwharf was read as one of this version, and lost its fields at the next
 // write.
 #[test]
-fn the_record_of_a_later_docwharf_is_refused_as_it_is_and_that_of_an_earlier_one_is_read() {
+fn a_state_json_of_a_later_docwharf_is_refused_unchanged_and_an_earlier_one_is_read() {
     let source = SourceHost::new("link");
     source.publish_and_sync(0, bundle("one"));
     let imported = source.import(bundle("imported"));

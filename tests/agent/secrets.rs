@@ -84,7 +84,7 @@ fn run_and_check(host: &Host, arguments: &[&str]) -> CommandOutput {
 }
 
 #[test]
-fn a_sync_that_goes_well_tells_nothing_though_it_tells_everything_else() {
+fn a_successful_sync_prints_no_secret_even_at_trace_level() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let ended = run_and_check(&host, &["sync"]);
@@ -112,7 +112,7 @@ fn a_sync_that_goes_well_tells_nothing_though_it_tells_everything_else() {
 }
 
 #[test]
-fn libraries_say_nothing_whatever_the_environment_asks_for() {
+fn rust_log_cannot_enable_the_logs_of_libraries() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let log_lines = |directives: &str| {
@@ -127,7 +127,7 @@ fn libraries_say_nothing_whatever_the_environment_asks_for() {
 }
 
 #[test]
-fn no_failure_of_a_sync_tells_a_secret() {
+fn a_failed_sync_prints_and_stores_no_secret() {
     let secret = format!("?X-Amz-Signature={SIGNATURE}0000");
     let nowhere = format!("http://127.0.0.1:9/exports/x{secret}");
     let echo = format!("bad key {KEY} in Authorization: Bearer {KEY}");
@@ -173,7 +173,7 @@ fn no_failure_of_a_sync_tells_a_secret() {
 }
 
 #[test]
-fn a_configured_link_is_a_secret_whatever_is_wrong_with_it() {
+fn errors_about_a_bundle_url_never_print_its_secrets() {
     let secret = format!("?X-Amz-Signature={SIGNATURE}0000");
     let links = [
         format!("http://127.0.0.1:9/x{secret}"),
@@ -203,7 +203,7 @@ fn a_configured_link_is_a_secret_whatever_is_wrong_with_it() {
 }
 
 #[test]
-fn a_bucket_that_quotes_the_link_it_was_asked_for_is_not_quoted_with_it() {
+fn an_error_response_that_quotes_the_link_is_printed_without_its_signature() {
     let upstream = Upstream::new(bundle("one"));
     let link = upstream.link();
     let signature = link.rsplit('=').next().unwrap();
@@ -224,7 +224,7 @@ fn a_bucket_that_quotes_the_link_it_was_asked_for_is_not_quoted_with_it() {
 }
 
 #[test]
-fn a_resumed_download_keeps_no_link_on_the_disk() {
+fn a_resumed_download_stores_no_link_on_the_disk() {
     let upstream = Upstream::new(support::host::large_bundle("large", 3 << 20));
     upstream.state().link_uses = 1;
     upstream.on(UpstreamCall::Download).respond_with(normal_reply().cut(100_000));
@@ -236,7 +236,7 @@ fn a_resumed_download_keeps_no_link_on_the_disk() {
 }
 
 #[test]
-fn a_daemon_with_a_link_tells_no_more_of_it_than_its_address() {
+fn run_reveals_no_secret_of_its_bundle_url_in_log_store_and_control_socket() {
     let upstream = Upstream::new(bundle("one"));
     let link = upstream.link();
     let host = Host::linked(&link).set("sync.interval", toml_string("300ms"));
@@ -254,7 +254,7 @@ fn a_daemon_with_a_link_tells_no_more_of_it_than_its_address() {
 }
 
 #[test]
-fn a_daemon_tells_no_secret_through_failures_reloads_and_commands() {
+fn run_reveals_no_secret_during_failures_reloads_and_commands() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream).set("sync.interval", toml_string("300ms"));
     let log = std::fs::File::create(host.path("log")).unwrap();

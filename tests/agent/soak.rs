@@ -171,7 +171,7 @@ impl Drop for StopReaders<'_> {
 }
 
 #[test]
-fn syncs_through_a_bad_world_cost_no_request_no_disk_and_no_memory() {
+fn syncs_with_faults_fail_no_request_and_do_not_grow_disk_or_memory_use() {
     let rounds: usize = std::env::var("DOCWHARF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(32);
     let upstream = Upstream::new(bundle_of_version(0));
     let host = Host::in_memory(&upstream)

@@ -46,7 +46,7 @@ fn assert_active_bundle(host: &Host, bytes: &[u8]) {
 }
 
 #[test]
-fn what_has_arrived_of_a_tar_is_sealed_while_the_rest_is_on_its_way() {
+fn the_received_part_of_a_tar_is_sealed_while_the_download_continues() {
     run_concurrently(&bundle_in_all_containers("ahead"), |bytes| {
         let upstream = Upstream::new(bytes.clone());
         let host = Host::new(&upstream).set("network.idleTimeout", toml_string("1s"));
@@ -60,7 +60,7 @@ fn what_has_arrived_of_a_tar_is_sealed_while_the_rest_is_on_its_way() {
 }
 
 #[test]
-fn a_sync_that_is_ended_meanwhile_hinders_no_other() {
+fn sync_succeeds_after_a_sync_was_killed_during_its_streaming_seal() {
     run_concurrently(&[(Signal::TERM, Some(143)), (Signal::KILL, None)], |&(signal, code)| {
         let [bytes, _, _] = bundle_in_all_containers("ended");
         let upstream = Upstream::new(bytes.clone());
@@ -74,7 +74,7 @@ fn a_sync_that_is_ended_meanwhile_hinders_no_other() {
 }
 
 #[test]
-fn what_was_sealed_ahead_goes_when_a_daemon_is_told_to_do_something_else() {
+fn disabling_the_agent_removes_its_partially_sealed_version() {
     let [bytes, _, _] = bundle_in_all_containers("elsewhere");
     let upstream = Upstream::new(bytes);
     upstream.on(UpstreamCall::Download).times(1).respond_with(normal_reply().stall(STALL_AT));
@@ -87,7 +87,7 @@ fn what_was_sealed_ahead_goes_when_a_daemon_is_told_to_do_something_else() {
 }
 
 #[test]
-fn of_a_bundle_that_changes_meanwhile_only_the_new_one_is_brought() {
+fn a_bundle_that_changes_during_its_streaming_seal_is_replaced_by_the_new_one() {
     run_concurrently(&[true, false], |&honours_if_range| {
         let [old, _, _] = bundle_in_all_containers("old");
         let [new, _, _] = bundle_in_all_containers("new");
@@ -107,7 +107,7 @@ fn of_a_bundle_that_changes_meanwhile_only_the_new_one_is_brought() {
 }
 
 #[test]
-fn what_comes_last_is_judged_like_all_else() {
+fn a_streaming_seal_refuses_a_fault_at_the_end_like_bundle_verify() {
     let [gzip, zstd, plain] = bundle_in_all_containers("last");
     let damaged = |bytes: &[u8], from_end: usize| {
         let mut bytes = bytes.to_vec();
@@ -141,7 +141,7 @@ fn what_comes_last_is_judged_like_all_else() {
 }
 
 #[test]
-fn only_the_demanded_archive_is_accepted_however_early_it_was_sealed() {
+fn a_streaming_seal_is_accepted_only_with_the_configured_sha256() {
     let [bytes, _, _] = bundle_in_all_containers("demanded");
     let upstream = Upstream::new(bytes.clone());
     let mut host = Host::linked(&upstream.link()).set("staticExport.sha256", toml_string(&"0".repeat(64)));
@@ -156,7 +156,7 @@ fn only_the_demanded_archive_is_accepted_however_early_it_was_sealed() {
 
 // Regression: a download that was replaced by another one left its streaming-seal thread waiting, and the sync with it.
 #[test]
-fn what_was_begun_of_another_bundle_is_waited_for_by_nobody() {
+fn sync_does_not_wait_for_the_streaming_seal_of_a_replaced_download() {
     // The link's bundle never arrives completely. The API's bundle has no Content-Length.
     let [incomplete, _, _] = bundle_in_all_containers("from the link");
     let bucket = Upstream::new(incomplete);
@@ -171,7 +171,7 @@ fn what_was_begun_of_another_bundle_is_waited_for_by_nobody() {
 }
 
 #[test]
-fn a_second_layer_of_gzip_is_taken_off_first() {
+fn a_streaming_seal_accepts_a_true_or_false_gzip_content_encoding() {
     let [bytes, _, _] = bundle_in_all_containers("layers");
     for coding in [BundleCoding::Layer, BundleCoding::Label] {
         let upstream = Upstream::new(bytes.clone());
@@ -184,7 +184,7 @@ fn a_second_layer_of_gzip_is_taken_off_first() {
 }
 
 #[test]
-fn a_daemon_brings_what_arrives_slowly() {
+fn run_activates_a_bundle_that_arrives_slowly() {
     let [bytes, _, _] = bundle_in_all_containers("slowly");
     let upstream = Upstream::new(bytes.clone());
     upstream.on(UpstreamCall::Download).respond_with(normal_reply().trickle(40, Duration::from_millis(10)));

@@ -10,7 +10,7 @@ fn tls_upstream(authority: &CertificateAuthority) -> Upstream {
 }
 
 #[test]
-fn an_unknown_authority_is_refused_and_its_root_in_ca_file_is_the_way_in() {
+fn an_unknown_certificate_authority_is_refused_unless_it_is_in_ca_file() {
     let authority = CertificateAuthority::new();
     let upstream = tls_upstream(&authority);
     let host = Host::new(&upstream);
@@ -28,7 +28,7 @@ fn an_unknown_authority_is_refused_and_its_root_in_ca_file_is_the_way_in() {
 }
 
 #[test]
-fn the_root_may_come_from_ssl_cert_file() {
+fn the_root_certificate_may_come_from_ssl_cert_file() {
     let authority = CertificateAuthority::new();
     let upstream = tls_upstream(&authority);
     let host = Host::new(&upstream);
@@ -51,7 +51,7 @@ fn a_certificate_for_another_name_or_of_another_authority_is_refused() {
 }
 
 #[test]
-fn a_plain_port_behind_https_is_exit_4() {
+fn https_to_a_plain_http_port_is_exit_code_4() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream).set("api.baseUrl", toml_string(&upstream.base_url().replace("http:", "https:")));
     host.expect_exit(4, &["sync"]);
@@ -59,7 +59,7 @@ fn a_plain_port_behind_https_is_exit_4() {
 }
 
 #[test]
-fn a_ca_file_without_a_certificate_is_a_mistake() {
+fn a_ca_file_without_a_certificate_is_a_configuration_error() {
     let authority = CertificateAuthority::new();
     let upstream = tls_upstream(&authority);
     for content in ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
@@ -84,7 +84,7 @@ fn a_redirect_from_https_to_http_is_not_followed() {
 }
 
 #[test]
-fn a_ca_file_that_comes_later_is_noticed_by_run() {
+fn run_reads_a_changed_ca_file_again() {
     let authority = CertificateAuthority::new();
     let upstream = tls_upstream(&authority);
     let host = Host::new(&upstream).set("api.caFile", toml_string("ca.pem")).set("sync.interval", toml_string("200ms"));

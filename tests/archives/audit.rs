@@ -28,7 +28,7 @@ fn needs(files: &[(&str, &str)]) -> Vec<String> {
 }
 
 #[test]
-fn a_site_with_everything_inside_is_one_line_and_0() {
+fn audit_of_a_site_without_external_resources_prints_one_line_and_exits_0() {
     let output = audit(
         &[
             (
@@ -46,7 +46,7 @@ fn a_site_with_everything_inside_is_one_line_and_0() {
 }
 
 #[test]
-fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
+fn audit_reports_each_external_resource_with_its_kind() {
     let external_needs = needs(&[
         (
             "index.html",
@@ -87,14 +87,14 @@ fn everything_that_a_browser_would_ask_others_for_is_told_with_its_kind() {
 }
 
 #[test]
-fn what_is_relative_to_another_origin_is_from_there() {
+fn audit_resolves_relative_urls_against_an_external_base() {
     let external_needs =
         needs(&[("index.html", "<img src=a.png><base href='https://base.example/x/'><script src=b.js></script>")]);
     assert_eq!(external_needs, ["script https://base.example 1 index.html", "base https://base.example 1 index.html"]);
 }
 
 #[test]
-fn hints_do_no_harm_and_names_in_scripts_are_no_verdict() {
+fn resource_hints_and_origins_named_in_scripts_do_not_fail_the_audit() {
     let files = [(
         "index.html",
         "<link rel='preconnect' href='https://hint.example'><script>var docs = 'https://named.example/x';\
@@ -111,7 +111,7 @@ fn hints_do_no_harm_and_names_in_scripts_are_no_verdict() {
 }
 
 #[test]
-fn text_and_markdown_say_what_dies_and_where() {
+fn audit_text_and_markdown_name_the_affected_files_and_the_effect() {
     let pages: Vec<(String, &str)> = (0..25)
         .map(|n| {
             (
@@ -139,14 +139,14 @@ fn text_and_markdown_say_what_dies_and_where() {
 }
 
 #[test]
-fn nothing_that_a_page_writes_reaches_a_terminal() {
+fn audit_prints_no_control_characters_of_pages() {
     let page = "<img src='https://x.example/\u{1b}[31m\u{202e}a'><script src='https://ev\u{200b}il.example/'></script>";
     let text = audit(&[("a\u{1b}b.html", page), ("index.html", "<p>")], &[], 1).stdout;
     assert!(!text.contains('\u{1b}') && text.contains("x.example"), "{text:?}");
 }
 
 #[test]
-fn archives_and_the_active_version_are_read_as_they_are() {
+fn audit_reads_archives_and_the_active_version() {
     let host = Host::bare();
     host.put("bundle.zip", zip(&[deflated("index.html", "<img src='https://img.example/a.png'>")]));
     let path = host.path("bundle.zip");
@@ -166,7 +166,7 @@ fn archives_and_the_active_version_are_read_as_they_are() {
 
 // Regression: the `base` of a page in `srcdoc` was applied to the page around it.
 #[test]
-fn the_base_of_a_page_in_an_attribute_is_its_own() {
+fn the_base_element_in_a_srcdoc_applies_only_to_the_srcdoc_page() {
     let inner = "<base href=https://inner.example/><img src=a.png>\
                  <iframe srcdoc='<img src=b.png>'></iframe>";
     let external_needs = needs(&[(
@@ -190,7 +190,7 @@ fn the_base_of_a_page_in_an_attribute_is_its_own() {
 
 // Regression: second and later arguments of `importScripts`, and ping addresses, were not reported.
 #[test]
-fn every_script_of_a_worker_and_every_ping_is_told() {
+fn audit_reports_every_import_scripts_argument_and_every_ping_address() {
     let external_needs = needs(&[
         (
             "index.html",

@@ -79,7 +79,7 @@ fn run_and_measure(command: &mut Command) -> (u64, CommandOutput) {
 type LimitSetter<'a> = &'a dyn Fn(u64) -> BundleLimits;
 
 #[test]
-fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
+fn each_bundle_limit_accepts_its_bound_and_refuses_one_more() {
     let dir = temporary_folder();
     let (file, site) = (dir.path().join("bundle"), dir.path().join("site"));
     let text = noise(5000);
@@ -116,7 +116,7 @@ fn every_limit_lets_in_what_is_at_its_bound_and_refuses_one_more() {
 }
 
 #[test]
-fn folders_are_entries_as_files_are() {
+fn folders_count_as_entries() {
     let dir = temporary_folder();
     let (file, site) = (dir.path().join("bundle"), dir.path().join("site"));
     fs::create_dir_all(site.join("a/b")).expect("folders");
@@ -160,7 +160,7 @@ fn a_folder_of_any_depth_needs_few_open_files() {
 }
 
 #[test]
-fn a_path_its_components_and_what_is_said_of_an_entry_have_bounds_that_no_configuration_changes() {
+fn paths_components_and_pax_headers_have_fixed_bounds() {
     let path = |length: usize| -> Vec<u8> {
         (0..length).map(|at| if at % 200 == 100 && at + 1 < length { b'/' } else { b'p' }).collect()
     };
@@ -249,7 +249,7 @@ fn folder_with_config(key: &str, value: &str) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn names_of_an_archive_take_64_mib_together_at_most() {
+fn an_archive_with_over_64_mib_of_names_is_refused() {
     let dir = temporary_folder();
     let file = dir.path().join("bundle");
     let file_argument = file.display().to_string();
@@ -276,7 +276,7 @@ fn names_of_an_archive_take_64_mib_together_at_most() {
 }
 
 #[test]
-fn entries_over_their_limit_take_no_memory() {
+fn an_archive_over_limits_entries_is_refused_in_64_mib_of_memory() {
     let (dir, config) = folder_with_config("entries", "1000");
     let file = dir.path().join("bundle");
     let (file_argument, config) = (file.display().to_string(), config.display().to_string());
@@ -308,7 +308,7 @@ fn archive_with_declared_sizes(sizes: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn limits_that_nobody_has_set_hold_as_readme_names_them() {
+fn the_default_limits_are_those_of_the_readme() {
     const GIB: u64 = 1 << 30;
     let dir = temporary_folder();
     let (file, config) = (dir.path().join("bundle"), dir.path().join("empty.toml"));
@@ -348,7 +348,7 @@ fn limits_that_nobody_has_set_hold_as_readme_names_them() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_not_written_beyond_it() {
+fn import_and_unpack_write_no_more_than_a_limit_allows_and_leave_no_files() {
     // A picture is sealed uncompressed.
     let pictures = |content: &[u8]| -> Vec<(Vec<u8>, Vec<u8>)> {
         (0..8).map(|number| (format!("{number}.png").into_bytes(), content.to_vec())).collect()

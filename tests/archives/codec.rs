@@ -225,7 +225,7 @@ fn assign_lengths(random: &mut Random, lengths: &[u8], symbols: usize, required:
 }
 
 #[test]
-fn everything_zlib_writes_is_read_back_at_every_level_and_in_any_pieces() {
+fn the_inflater_decodes_zlib_output_of_every_level_in_pieces_of_any_size() {
     let (mut random, mut inflate) = (Random(1), Inflater::new());
     for length in [0, 1, 2, 3, 100, 5_000, 70_000, 300_000, 900_000] {
         for level in 0..=9 {
@@ -255,7 +255,7 @@ fn everything_zlib_writes_is_read_back_at_every_level_and_in_any_pieces() {
 }
 
 #[test]
-fn one_byte_at_a_time_is_enough() {
+fn the_inflater_decodes_input_one_byte_at_a_time() {
     let (mut random, mut inflate) = (Random(2), Inflater::new());
     for length in [0, 1, 500, 20_000] {
         let content = random.content(length);
@@ -271,7 +271,7 @@ fn one_byte_at_a_time_is_enough() {
 }
 
 #[test]
-fn stored_and_fixed_blocks_of_every_size_are_read() {
+fn the_inflater_decodes_stored_and_fixed_blocks_of_every_size() {
     let (mut random, mut inflate) = (Random(3), Inflater::new());
     let large = random.bytes(65_535);
     for length in [0, 1, 255, 256, 32_768, 65_535] {
@@ -301,7 +301,7 @@ fn stored_and_fixed_blocks_of_every_size_are_read() {
 }
 
 #[test]
-fn fixed_codes_that_stand_for_nothing_are_refused() {
+fn invalid_symbols_and_distances_of_fixed_codes_are_refused() {
     let (mut random, mut inflate) = (Random(4), Inflater::new());
     for symbol in 0..288u64 {
         for distance in 0..32 {
@@ -353,7 +353,7 @@ fn fixed_codes_that_stand_for_nothing_are_refused() {
 }
 
 #[test]
-fn hand_made_dynamic_blocks_get_zlibs_verdict() {
+fn the_inflater_accepts_and_refuses_the_same_dynamic_blocks_as_zlib() {
     let (mut random, mut inflate) = (Random(5), Inflater::new());
     let code_lengths = |pairs: &[(usize, u8)], symbols: usize| {
         let mut lengths = vec![0u8; symbols];
@@ -412,7 +412,7 @@ fn complete_ladder(count: u8) -> Vec<u8> {
 }
 
 #[test]
-fn heads_of_dynamic_blocks_that_break_the_format_are_refused() {
+fn invalid_headers_of_dynamic_blocks_are_refused() {
     let (mut random, mut inflate) = (Random(6), Inflater::new());
     for litlens in 28..32 {
         for dists in 28..32 {
@@ -449,7 +449,7 @@ fn heads_of_dynamic_blocks_that_break_the_format_are_refused() {
 }
 
 #[test]
-fn any_complete_code_is_decoded_like_zlib_does() {
+fn the_inflater_decodes_any_complete_huffman_code_like_zlib() {
     let (mut random, mut inflate) = (Random(7), Inflater::new());
     let history = random.bytes(40_000);
     let mut valid_count = 0;
@@ -473,7 +473,7 @@ fn any_complete_code_is_decoded_like_zlib_does() {
 }
 
 #[test]
-fn damaged_streams_get_zlibs_verdict() {
+fn the_inflater_accepts_and_refuses_the_same_damaged_streams_as_zlib() {
     let (mut random, mut inflate) = (Random(8), Inflater::new());
     for round in 0..6_000 {
         let length = random.below(4_000);
@@ -520,7 +520,7 @@ fn append_block(compressed: &[u8], last_block_bit: u64, spare_bits: u8, tail: &[
 }
 
 #[test]
-fn a_stream_can_be_continued_where_its_last_block_is_said_to_be() {
+fn a_block_can_be_appended_at_the_end_that_the_inflater_reports() {
     let (mut random, mut inflate) = (Random(9), Inflater::new());
     let tail = b"<script src=\"/x.js\"></script>";
     let mut seen = [false; 8];
@@ -551,7 +551,7 @@ fn a_stream_can_be_continued_where_its_last_block_is_said_to_be() {
 }
 
 #[test]
-fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
+fn the_deflater_writes_valid_streams_and_reports_their_end() {
     let (mut random, mut inflate) = (Random(10), Inflater::new());
     for level in 1..=9 {
         let mut deflater = Deflater::new(level);
@@ -593,7 +593,7 @@ fn what_the_encoder_writes_is_good_and_ends_where_it_says() {
 }
 
 #[test]
-fn a_small_decoder_gives_the_same_in_smaller_pieces() {
+fn the_small_inflater_returns_the_same_content_in_smaller_pieces() {
     let (mut random, mut small) = (Random(11), SmallInflater::new());
     for length in [0, 1, 65_535, 65_536, 65_537, 300_000] {
         let content = random.content(length);

@@ -18,7 +18,7 @@ fn names(dir: &Path) -> BTreeSet<String> {
 }
 
 #[test]
-fn whatever_fuzzing_has_kept_holds_and_no_target_is_without() {
+fn every_fuzz_target_has_a_corpus_and_passes_each_of_its_files() {
     fuzz::be_thorough();
     let mut failed = Vec::new();
     for (target, check) in fuzz::TARGETS {
@@ -58,20 +58,20 @@ fn run_with_random_input(target: &str, runs: u64) {
 
 /// The target derives a valid conversation from any bytes, so random input covers much of the code.
 #[test]
-fn whatever_chance_makes_up_is_answered_well_over_http_2() {
+fn the_http2_fuzz_target_passes_with_random_input() {
     run_with_random_input("http2", 1500);
 }
 
 /// These targets derive valid input from any bytes, too.
 #[test]
-fn whatever_chance_makes_up_is_read_as_a_model_reads_it() {
+fn the_parser_fuzz_targets_pass_with_random_input() {
     for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor"] {
         run_with_random_input(target, 200);
     }
 }
 
 #[test]
-fn every_target_is_run_by_fuzzing_and_replayed_here() {
+fn every_fuzz_target_has_a_binary_and_a_corpus_and_is_replayed() {
     let replayed: BTreeSet<String> = fuzz::TARGETS.iter().map(|(target, _)| (*target).to_owned()).collect();
     let fuzzed = names(&root().join("fuzz_targets"));
     assert_eq!(fuzzed.iter().map(|name| name.trim_end_matches(".rs").to_owned()).collect::<BTreeSet<_>>(), replayed);

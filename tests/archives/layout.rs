@@ -12,7 +12,7 @@ use support::{docwharf, run_to_end, tar, zip};
 const HTML: &[u8] = b"<!doctype html><title>x</title>";
 
 #[test]
-fn a_file_that_is_no_archive_is_refused_with_what_it_is() {
+fn a_file_that_is_no_archive_is_refused_with_its_detected_format() {
     let table: [(&[u8], &str); 18] = [
         (b"", "empty"),
         (b"<!DOCTYPE html><html><body>Not found</body></html>", "HTML"),
@@ -42,7 +42,7 @@ fn a_file_that_is_no_archive_is_refused_with_what_it_is() {
 }
 
 #[test]
-fn an_html_page_is_known_by_any_beginning_that_browsers_take() {
+fn html_is_detected_by_a_leading_comment_head_or_title() {
     let table = [
         "<!-- a padded error page -->\n<!DOCTYPE html><html></html>",
         "<head><title>502 Bad Gateway</title></head>",
@@ -54,7 +54,7 @@ fn an_html_page_is_known_by_any_beginning_that_browsers_take() {
 }
 
 #[test]
-fn text_is_known_as_text_wherever_it_is_cut() {
+fn text_is_detected_even_if_the_first_kib_ends_within_a_character() {
     // The first KiB may end within a character.
     for text in ["日", "日本語", "xéééééééé"] {
         assert_refused(text, text.as_bytes(), &["a text file"]);
@@ -67,7 +67,7 @@ fn text_is_known_as_text_wherever_it_is_cut() {
 
 // Regression: a storage error with a long code that is not ASCII ended in a panic.
 #[test]
-fn an_answer_of_the_storage_service_is_quoted_by_its_code_whatever_it_holds() {
+fn a_storage_error_is_reported_with_its_code_escaped_and_without_a_panic() {
     let error_document = |code: &str| format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code></Error>").into_bytes();
     assert_refused("control characters", &error_document("Access\x1b[31mDenied\n"), &["Access\\u{1b}"]);
     for shift in 0..4 {
@@ -77,7 +77,7 @@ fn an_answer_of_the_storage_service_is_quoted_by_its_code_whatever_it_holds() {
 }
 
 #[test]
-fn compressed_data_that_hold_no_tar_are_named_by_what_they_hold() {
+fn compressed_data_without_a_tar_is_refused_with_the_format_of_its_content() {
     for pack in [tar::gzip as fn(&[u8]) -> Vec<u8>, tar::zstd] {
         for (content, word) in [(HTML, "HTML"), (b"{}", "JSON"), (b"", "empty"), (b"\0\x01\x02", "unknown kind")] {
             assert_refused(&String::from_utf8_lossy(content), &pack(content), &[word]);
@@ -90,7 +90,7 @@ fn compressed_data_that_hold_no_tar_are_named_by_what_they_hold() {
 }
 
 #[test]
-fn the_kind_is_found_by_content_never_by_name() {
+fn the_archive_format_is_detected_by_content_not_by_file_name() {
     for (kind, archive) in every_kind(&[PAGE]) {
         for name in ["bundle.zip", "bundle.tar", "bundle.tar.gz", "bundle.tar.zst", "index.html", "x"] {
             let dir = support::temporary_folder();
@@ -121,7 +121,7 @@ fn a_bundle_without_a_page_is_refused() {
 }
 
 #[test]
-fn pages_without_a_root_index_are_accepted_with_one_line_of_warning() {
+fn a_bundle_without_a_root_index_page_is_accepted_with_one_warning() {
     for (kind, archive) in every_kind(&[(b"guide.html", HTML), (b"sub/OLD.HTM", HTML)]) {
         let (dir, file) = write_bundle(&archive);
         let target = dir.path().join("target");
@@ -156,7 +156,7 @@ fn several_warnings_are_one_line_with_a_count() {
 }
 
 #[test]
-fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
+fn the_site_excludes_the_wrapper_folder_launchers_hidden_files_and_junk() {
     type Case<'a> = (&'a str, &'a [&'a str], &'a [&'a str]);
     let table: [Case<'_>; 16] = [
         ("a wrapper", &["docs/index.html", "docs/a/b.css"], &["index.html", "a/b.css"]),
@@ -228,7 +228,7 @@ fn the_site_is_what_is_left_of_wrapper_launchers_and_junk() {
 }
 
 #[test]
-fn serve_answers_from_the_site_and_hides_the_rest() {
+fn serve_returns_404_for_files_of_the_bundle_outside_the_site() {
     let files: &Files<'_> = &[
         (b"docs/index.html", b"home"),
         (b"docs/100%.html", b"percent"),
@@ -262,7 +262,7 @@ fn serve_answers_from_the_site_and_hides_the_rest() {
 }
 
 #[test]
-fn serve_refuses_like_verify_before_it_listens() {
+fn serve_refuses_an_invalid_bundle_like_verify_before_it_listens() {
     for (kind, archive) in every_kind(&[PAGE, (b"../evil", b"x")]) {
         let (dir, file) = write_bundle(&archive);
         let temporary = dir.path().join("tmp");
@@ -278,7 +278,7 @@ fn serve_refuses_like_verify_before_it_listens() {
 }
 
 #[test]
-fn hidden_files_belong_to_the_version_and_junk_and_launchers_do_not() {
+fn the_version_id_includes_hidden_files_but_not_junk_and_launchers() {
     let id = |files: &Files<'_>| assert_accepted("zip", &as_zip(files))["version"].clone();
     let site = id(&[PAGE]);
     assert_ne!(id(&[PAGE, (b".env", b"x")]), site);
@@ -288,7 +288,7 @@ fn hidden_files_belong_to_the_version_and_junk_and_launchers_do_not() {
 }
 
 #[test]
-fn the_same_content_is_the_same_version_in_any_container_and_order() {
+fn the_version_id_is_independent_of_archive_format_and_entry_order() {
     let files: &Files<'_> =
         &[PAGE, (b"a/b.css", b"b{}"), (b"a.css", b"a{}"), (b"z/index.html", HTML), (b"empty.txt", b"")];
     let reversed_files: Vec<(&[u8], &[u8])> = files.iter().rev().copied().collect();
@@ -330,7 +330,7 @@ fn an_archive_inside_is_content_and_is_never_opened() {
 }
 
 #[test]
-fn a_refusal_names_the_entry_safely_however_it_is_called() {
+fn a_refusal_escapes_and_shortens_the_name_of_the_entry() {
     let name = "\u{1b}[2J\r\n\u{7}\u{9b}\u{2028}\u{202e}\"evil\"\u{7f}/../x";
     for (kind, archive) in every_kind(&[PAGE, (name.as_bytes(), b"x")]) {
         assert_refused(kind, &archive, &["\\u{1b}[2J\\r\\n", "evil"]);
@@ -357,7 +357,7 @@ fn a_refusal_names_the_entry_safely_however_it_is_called() {
 }
 
 #[test]
-fn a_path_that_is_not_there_is_a_wrong_argument() {
+fn a_missing_bundle_path_is_exit_code_2() {
     let dir = support::temporary_folder();
     for (verb, more) in [("verify", &[][..]), ("inspect", &[]), ("unpack", &["/nowhere/at/all"])] {
         let output = run_bundle(verb, &[&dir.path().join("absent")], more).expect(2);

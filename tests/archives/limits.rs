@@ -97,7 +97,7 @@ impl RepeatedContent {
 }
 
 #[test]
-fn output_is_a_bomb_only_above_64_mib_and_200_to_1() {
+fn an_archive_is_a_bomb_only_above_64_mib_and_a_ratio_of_200_to_1() {
     let file = support::temporary_folder();
     let file = file.path().join("bundle");
     for (kind, archive) in RepeatedContent::zeros(20).every_kind() {
@@ -122,7 +122,7 @@ fn output_is_a_bomb_only_above_64_mib_and_200_to_1() {
 }
 
 #[test]
-fn all_entries_of_a_zip_together_are_a_bomb_too() {
+fn the_bomb_check_counts_all_entries_of_a_zip_together() {
     let file = support::temporary_folder();
     let file = file.path().join("bundle");
     let forty = RepeatedContent::zeros(40);
@@ -145,7 +145,7 @@ fn all_entries_of_a_zip_together_are_a_bomb_too() {
 }
 
 #[test]
-fn a_bomb_that_declares_little_or_hides_behind_many_members_is_refused() {
+fn a_bomb_with_a_small_declared_size_or_many_gzip_members_is_refused() {
     let file = support::temporary_folder();
     let file = file.path().join("bundle");
     let bomb = RepeatedContent::zeros(100);
@@ -166,7 +166,7 @@ fn a_bomb_that_declares_little_or_hides_behind_many_members_is_refused() {
 }
 
 #[test]
-fn configured_limits_hold_for_every_kind() {
+fn configured_limits_apply_to_every_archive_format() {
     let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let text = noise(5000);
@@ -233,7 +233,7 @@ fn run_and_measure(file: &Path, verb: &str, options: &[&Path]) -> (u64, Option<i
 }
 
 #[test]
-fn memory_stays_bounded_whatever_an_archive_claims() {
+fn hostile_archives_are_read_in_bounded_memory() {
     let page = tar::file("index.html", "x");
     let huge = |size: u64| format!("{size:011o}\0");
     let records = |n: usize| tar::pax_bytes(&tar::pax_record("comment", &vec![b'x'; n]));
@@ -303,7 +303,7 @@ fn memory_stays_bounded_whatever_an_archive_claims() {
 }
 
 #[test]
-fn an_ordinary_bundle_is_proved_in_64_mib() {
+fn an_ordinary_bundle_is_verified_in_64_mib_of_memory() {
     let even = RepeatedContent { piece: compressible_50_to_1(), times: 60 };
     for (kind, bytes) in even.every_kind() {
         let (_dir, file) = write_bundle(&bytes);
@@ -405,7 +405,7 @@ fn an_archive_with_any_bit_flipped_is_refused_or_the_same_version() {
 }
 
 #[test]
-fn bytes_at_random_are_never_a_panic() {
+fn random_bytes_never_cause_a_panic() {
     let dir = support::temporary_folder();
     let file = dir.path().join("bundle");
     let noise = noise(40_000);
@@ -438,7 +438,7 @@ fn bytes_at_random_are_never_a_panic() {
 }
 
 #[test]
-fn a_tar_whose_entry_is_longer_or_shorter_than_it_says_is_refused() {
+fn a_tar_entry_longer_or_shorter_than_its_declared_size_is_refused() {
     let content = "x".repeat(1500);
     // The rest of the content is read as a header.
     let header = "the archive is damaged: a tar header's checksum";

@@ -35,7 +35,7 @@ fn archives_with_file_and_page(name: &[u8]) -> [(&'static str, Vec<u8>); 4] {
 }
 
 #[test]
-fn a_name_that_leads_out_of_the_bundle_condemns_every_kind_of_archive() {
+fn an_archive_of_any_format_with_an_unsafe_entry_name_is_refused() {
     let table: [(&[u8], &str); 17] = [
         (b"../x", "\"../x\""),
         (b"..", "\"..\""),
@@ -63,7 +63,7 @@ fn a_name_that_leads_out_of_the_bundle_condemns_every_kind_of_archive() {
 }
 
 #[test]
-fn a_drive_letter_behind_dots_is_a_drive_letter() {
+fn a_drive_letter_after_dot_components_is_refused() {
     // `.` and empty components are removed, so this is `C:/x` for a program that unpacks it.
     for name in [&b"./C:/x.html"[..], b".//./C:x", b"./c:"] {
         for (kind, archive) in archives_with_file_and_page(name) {
@@ -94,7 +94,7 @@ fn an_entry_without_a_name_is_refused() {
 }
 
 #[test]
-fn a_backslash_separates_components_in_zip_names_before_they_are_judged() {
+fn zip_names_are_split_at_backslashes_before_they_are_checked() {
     let table: [(&[u8], &str); 20] = [
         (b"..\\x", "leaves the bundle"),
         (b"a\\..\\x", "leaves the bundle"),
@@ -130,7 +130,7 @@ fn a_backslash_separates_components_in_zip_names_before_they_are_judged() {
 }
 
 #[test]
-fn a_tar_name_is_judged_wherever_it_stands() {
+fn a_tar_name_is_checked_in_every_header_field_that_can_contain_a_name() {
     let named = |name: &str| tar::file(name, "evil");
     let out = "entry \"../evil\" leaves the bundle";
     let table = [
@@ -216,7 +216,7 @@ fn odd_names() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_other_odd_name_is_legal_and_unpacks_to_itself() {
+fn unusual_but_legal_names_are_accepted_and_unpacked_unchanged() {
     let names = odd_names();
     let mut files: Vec<(&[u8], &[u8])> = names.iter().map(|name| (&name[..], &name[..])).collect();
     files.push(PAGE);
@@ -243,7 +243,7 @@ fn assert_sealed_image_verifies_again(name: &[u8]) {
 }
 
 #[test]
-fn a_sealed_image_proves_again_to_the_same_version_whatever_the_names() {
+fn a_sealed_image_with_unusual_names_verifies_again_to_the_same_version() {
     for name in odd_names() {
         assert_sealed_image_verifies_again(&name);
     }
@@ -254,7 +254,7 @@ fn a_sealed_image_proves_again_to_the_same_version_whatever_the_names() {
 
 // Regression: the verification of an image that was made from a tar with backslashes in its names failed.
 #[test]
-fn a_sealed_image_proves_again_though_its_tar_had_backslashes() {
+fn a_sealed_image_of_a_tar_with_backslashes_verifies_again() {
     for name in [&b"a\\..\\b"[..], b"\\x", b"\\\\host\\share"] {
         assert_sealed_image_verifies_again(name);
     }
@@ -263,7 +263,7 @@ fn a_sealed_image_proves_again_though_its_tar_had_backslashes() {
 // Regression: a received ZIP with the private mark of sealed images was stored as one: its names differed when it was
 // verified again, and the store counted as damaged.
 #[test]
-fn a_received_zip_with_the_private_mark_of_images_is_not_kept_as_one() {
+fn a_received_zip_with_the_extra_field_of_sealed_images_is_not_stored_unchanged() {
     // In an image the name would be used unchanged. In a received ZIP it is CP437, and the mark is ignored.
     for name in [&b"caf\x82.html"[..], b"plain.html"] {
         let marked =
@@ -293,7 +293,7 @@ fn a_path_of_4096_bytes_is_legal_and_unpacks() {
 }
 
 #[test]
-fn a_component_that_is_short_only_between_backslashes_is_refused() {
+fn a_zip_component_over_255_bytes_with_a_backslash_in_it_is_refused() {
     let name = [&repeated_letter(200)[..], b"\\", &repeated_letter(200)].concat();
     let archive = as_zip(&[(&name, b"x"), PAGE]);
     assert_refused("200 bytes, a backslash, 200 bytes", &archive, &["has a component over 255 bytes"]);
@@ -339,7 +339,7 @@ fn tar_names_that_are_not_utf8_keep_their_bytes() {
 }
 
 #[test]
-fn links_devices_fifos_and_sockets_condemn_the_archive() {
+fn an_archive_with_a_symbolic_link_device_fifo_or_socket_is_refused() {
     for (case, kind) in [("symbolic link", b'2'), ("character device", b'3'), ("block device", b'4'), ("fifo", b'6')] {
         for target in ["index.html", "../../etc/passwd", "/etc/passwd", ""] {
             let entries = [tar::file("index.html", "x"), tar::link("sub/evil", kind, target)];
@@ -371,7 +371,7 @@ fn links_devices_fifos_and_sockets_condemn_the_archive() {
 }
 
 #[test]
-fn a_hard_link_is_the_content_of_an_earlier_file_and_nothing_else() {
+fn a_hard_link_copies_an_earlier_file_and_is_refused_for_any_other_target() {
     let page = tar::file("a/index.html", "<!doctype html>");
     let root = tar::file("index.html", "x");
     let large = "0123456789".repeat(400_000);
@@ -409,7 +409,7 @@ fn a_hard_link_is_the_content_of_an_earlier_file_and_nothing_else() {
 }
 
 #[test]
-fn modes_owners_and_setuid_are_never_carried_over() {
+fn unpack_ignores_modes_owners_and_setuid_bits_of_the_archive() {
     let mode = |entry: tar::TarEntry, mode: &[u8]| entry.with(100, mode).with(108, b"0001750\0");
     let tar = tar::tar(&[
         mode(tar::entry("dark/", b'5', b""), b"0000000\0"),
@@ -445,7 +445,7 @@ fn modes_owners_and_setuid_are_never_carried_over() {
 }
 
 #[test]
-fn a_file_is_there_once_and_is_no_folder() {
+fn duplicate_files_and_paths_that_are_both_file_and_folder_are_refused() {
     let table: [(&str, &Files<'_>, &[&str]); 9] = [
         ("twice", &[(b"a", b"1"), (b"a", b"2")], &["\"a\"", "twice"]),
         ("twice with equal content", &[(b"a", b"1"), (b"a", b"1")], &["\"a\"", "twice"]),
@@ -478,7 +478,7 @@ fn a_file_is_there_once_and_is_no_folder() {
 }
 
 #[test]
-fn a_folder_may_be_named_any_number_of_times() {
+fn duplicate_folder_entries_are_accepted() {
     let files: &Files<'_> = &[
         (b"a/", b""),
         (b"a/", b""),
@@ -508,7 +508,7 @@ fn a_folder_may_be_named_any_number_of_times() {
 }
 
 #[test]
-fn empty_folders_are_unpacked_only_raw() {
+fn empty_folders_are_unpacked_only_with_the_raw_option() {
     let archive = tar::tar(&[tar::entry("empty/deep/", b'5', b""), tar::file("index.html", "x")]);
     let (dir, file) = write_bundle(&archive);
     let (served, raw) = (dir.path().join("served"), dir.path().join("raw"));
@@ -521,7 +521,7 @@ fn empty_folders_are_unpacked_only_raw() {
 }
 
 #[test]
-fn unpack_writes_into_an_absent_or_empty_folder_and_touches_no_other() {
+fn unpack_writes_only_into_a_missing_or_empty_folder() {
     for (kind, archive) in every_kind(&[PAGE, (b"a/b", b"1")]) {
         let (dir, file) = write_bundle(&archive);
         let full = dir.path().join("full");
@@ -546,7 +546,7 @@ fn unpack_writes_into_an_absent_or_empty_folder_and_touches_no_other() {
 }
 
 #[test]
-fn a_refusal_leaves_an_empty_target_empty() {
+fn a_refused_archive_leaves_the_unpack_target_empty() {
     // The entry that is refused is at the end of the archive.
     for (kind, archive) in every_kind(&[PAGE, (b"a/b", b"1"), (b"../evil", b"1")]) {
         let (dir, file) = write_bundle(&archive);

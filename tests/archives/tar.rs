@@ -40,7 +40,7 @@ fn base256(size: u64) -> [u8; 12] {
 }
 
 #[test]
-fn every_dialect_of_names_and_sizes_is_read() {
+fn every_tar_dialect_of_names_and_sizes_is_read() {
     let content = "x".repeat(700);
     let plain = |name: &str| file(name, &content);
     let far = long_path(180) + "end";
@@ -117,7 +117,7 @@ fn with_signed_checksum(mut entry: TarEntry) -> TarEntry {
 }
 
 #[test]
-fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
+fn a_tar_may_end_with_any_number_of_zero_blocks_but_no_data_after_them() {
     let entries = [page(), file("a", "1")];
     let entry_blocks = blocks(&entries);
     for (case, end) in [
@@ -150,7 +150,7 @@ fn a_tar_may_end_as_it_likes_but_not_go_on_behind_its_end() {
 }
 
 #[test]
-fn headers_that_cannot_be_true_are_refused() {
+fn invalid_tar_headers_are_refused() {
     let plain = || file("victim", "content");
     let mut broken = plain();
     broken.header[0] ^= 1;
@@ -194,7 +194,7 @@ fn headers_that_cannot_be_true_are_refused() {
 }
 
 #[test]
-fn a_pax_header_that_does_not_parse_is_refused() {
+fn invalid_pax_headers_are_refused() {
     let table: [&[u8]; 17] = [
         b"11 path=a b\n",
         b"13 path=a b\n",
@@ -230,7 +230,7 @@ fn a_pax_header_that_does_not_parse_is_refused() {
 }
 
 #[test]
-fn types_that_are_not_known_to_be_harmless_are_refused() {
+fn sparse_files_and_unknown_tar_entry_types_are_refused() {
     for (case, kind) in [
         ("old GNU sparse", b'S'),
         ("multi-volume", b'M'),
@@ -294,7 +294,7 @@ fn members(bytes: &[u8], size: usize) -> Vec<u8> {
 }
 
 #[test]
-fn gzip_of_any_number_of_members_is_one_stream() {
+fn gzip_members_are_concatenated_into_one_tar_stream() {
     let content = "0123456789".repeat(300);
     let bytes = tar_with(vec![file("a/b", &content), file("later", "x")]);
     let expected = assert_accepted("one member", &gzip(&bytes))["version"].clone();
@@ -336,7 +336,7 @@ fn gzip_of_any_number_of_members_is_one_stream() {
 }
 
 #[test]
-fn gzip_is_read_to_its_end_and_every_member_checked() {
+fn every_gzip_member_is_verified_up_to_the_end_of_the_file() {
     let bytes = tar_with(vec![file("a", "1")]);
     let good = gzip(&bytes);
     let (compressed, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
@@ -372,7 +372,7 @@ fn gzip_is_read_to_its_end_and_every_member_checked() {
 }
 
 #[test]
-fn zstd_of_any_number_of_frames_is_one_stream() {
+fn zstd_frames_are_concatenated_into_one_tar_stream() {
     let content = "0123456789".repeat(3000);
     let bytes = tar_with(vec![file("a/b", &content)]);
     let expected = assert_accepted("one frame", &zstd(&bytes))["version"].clone();
@@ -415,7 +415,7 @@ fn zstd_of_any_number_of_frames_is_one_stream() {
 }
 
 #[test]
-fn a_hard_link_after_a_pax_header_or_long_link_finds_its_target() {
+fn hard_links_resolve_targets_from_pax_headers_and_gnu_long_links() {
     let target = long_path(300) + "page.html";
     let entries = vec![
         long_name(target.as_bytes()),

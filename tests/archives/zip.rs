@@ -71,7 +71,7 @@ fn local_and_central_headers_agree_or_the_archive_is_refused() {
 }
 
 #[test]
-fn both_headers_together_may_not_lie_either() {
+fn zip_member_whose_data_contradicts_both_headers_is_refused() {
     let mut no_block = victim();
     no_block.data[0] |= 3 << 1;
     let mut damaged = RawMember::from_member(&stored("victim.html", TEXT));
@@ -125,7 +125,7 @@ fn both_headers_together_may_not_lie_either() {
 type Change = fn(&mut Header);
 
 #[test]
-fn data_descriptors_of_every_form_work_and_may_not_lie() {
+fn every_data_descriptor_form_is_read_and_wrong_values_are_refused() {
     let expected = &["entry \"victim.html\"", "in its data descriptor"];
     for (signed, wide) in [(true, false), (false, false), (true, true), (false, true)] {
         let case = format!("descriptor, signed {signed}, 64 bit {wide}");
@@ -175,7 +175,7 @@ fn data_descriptors_of_every_form_work_and_may_not_lie() {
 }
 
 #[test]
-fn zip64_comments_and_extra_fields_work() {
+fn zip64_records_comments_and_extra_fields_are_accepted() {
     let wide = RawMember { zip64: true, ..victim() };
     assert_same_as_plain("zip64 member", &zip_with(wide.clone()));
     let end = RawArchive { zip64: true, ..archive(&[page()]).with(wide.clone()) };
@@ -226,7 +226,7 @@ fn zip64_sizes_are_found_among_long_extra_fields() {
 }
 
 #[test]
-fn zip64_numbers_may_not_lie() {
+fn wrong_zip64_sizes_offsets_and_counts_are_refused() {
     let wide = RawMember { zip64: true, ..victim() };
     let end = RawArchive { zip64: true, ..archive(&[page()]).with(wide.clone()) };
     let table = [
@@ -288,7 +288,7 @@ fn zip64_numbers_may_not_lie() {
 }
 
 #[test]
-fn members_that_share_bytes_are_refused() {
+fn zip_members_that_overlap_are_refused() {
     let a = victim();
     let same = RawMember { offset: Some(0), ..RawMember::from_member(&page()) };
     let twice = archive(&[page()]).with(same.clone()).bytes();
@@ -350,7 +350,7 @@ fn shift_data(bytes: &mut [u8], at: usize, name: &str) {
 }
 
 #[test]
-fn a_member_with_a_right_checksum_may_not_reach_into_the_next_or_the_directory() {
+fn zip_member_with_a_valid_checksum_must_not_overlap_the_next_member_or_directory() {
     // For a reader of the directory alone, the extra field is a part of the content.
     let content = [&extra(0xcafe, &[b'e'; 26])[..], TEXT.as_bytes()].concat();
     let victim = RawMember::from_member(&Member { name: b"victim.html".to_vec(), content, deflate: false });
@@ -379,7 +379,7 @@ fn forge_crc(prefix: &[u8], crc: u32) -> [u8; 4] {
 }
 
 #[test]
-fn a_data_descriptor_may_not_lie_in_the_next_member() {
+fn data_descriptor_that_overlaps_the_next_zip_member_is_refused() {
     // The next member's header, from its signature on, is also a descriptor without a signature: the checksum, 13
     // compressed bytes, 8 bytes of content.
     let signature = u32::from_le_bytes(*b"PK\x03\x04");
@@ -398,7 +398,7 @@ fn a_data_descriptor_may_not_lie_in_the_next_member() {
 }
 
 #[test]
-fn counts_and_offsets_are_true_or_the_archive_is_refused() {
+fn wrong_zip_entry_counts_and_offsets_are_refused() {
     let good = || archive(&[page()]).with(victim());
     let size = good().bytes().len();
     let table = [
@@ -445,7 +445,7 @@ fn counts_and_offsets_are_true_or_the_archive_is_refused() {
 }
 
 #[test]
-fn there_is_one_end_record_at_the_very_end() {
+fn zip_must_end_with_exactly_one_end_of_central_directory_record() {
     let good = plain_archive();
     let other = zip(&[stored("index.html", "other")]);
     let none = "no ZIP end record at its end";
@@ -473,7 +473,7 @@ fn there_is_one_end_record_at_the_very_end() {
 }
 
 #[test]
-fn encrypted_and_unknown_methods_are_refused_by_name() {
+fn encrypted_members_and_unsupported_zip_methods_are_refused_by_name() {
     let table: [(&str, RawMember, &str); 12] = [
         ("encrypted", victim().change_both_headers(|h| h.flags |= 1), "encrypted"),
         ("strongly encrypted", victim().change_both_headers(|h| h.flags |= 1 | 1 << 6), "encrypted"),
@@ -494,7 +494,7 @@ fn encrypted_and_unknown_methods_are_refused_by_name() {
 }
 
 #[test]
-fn every_shape_of_deflate_data_that_zlib_writes_is_read() {
+fn deflate_data_of_every_zlib_compression_level_is_read() {
     let text = TEXT.repeat(2000);
     let mut random = 1u32;
     let noise: Vec<u8> = (0..200_000)

@@ -49,7 +49,7 @@ fn assert_complete(upstream: &Upstream, rows: &[Value]) {
 }
 
 #[test]
-fn three_hundred_terms_are_read_whole_through_pages_of_seven_in_every_format() {
+fn searches_all_follows_cursors_and_prints_every_term_in_every_format() {
     let upstream = upstream();
     let all = ["analytics", "searches", "--all", "--limit", "7", "--format"];
     let read = |format| host(&upstream).ok(&[&all[..], &[format]].concat()).stdout;
@@ -92,7 +92,7 @@ fn three_hundred_terms_are_read_whole_through_pages_of_seven_in_every_format() {
 }
 
 #[test]
-fn fifty_terms_are_the_default_and_limit_says_how_many_are_wanted() {
+fn searches_prints_50_terms_by_default_and_limit_sets_the_number() {
     let upstream = upstream();
     let rows = |arguments: &[&str]| {
         let host = host(&upstream);
@@ -121,7 +121,7 @@ fn fifty_terms_are_the_default_and_limit_says_how_many_are_wanted() {
 }
 
 #[test]
-fn dates_are_sent_as_the_specification_says_and_the_end_is_exclusive() {
+fn from_to_and_since_become_date_parameters_and_the_end_is_exclusive() {
     let upstream = upstream();
     upstream.state().project_api.events =
         ["2026-08-01", "2026-08-02", "2026-08-03"].map(|day| (day.to_owned(), day.to_owned(), None)).into();
@@ -147,7 +147,7 @@ fn dates_are_sent_as_the_specification_says_and_the_end_is_exclusive() {
 }
 
 #[test]
-fn mistakes_are_found_before_any_request() {
+fn invalid_searches_options_fail_before_any_request() {
     let upstream = upstream();
     let host = host(&upstream);
     for arguments in [
@@ -168,7 +168,7 @@ fn mistakes_are_found_before_any_request() {
 }
 
 #[test]
-fn a_cursor_that_comes_again_is_noticed() {
+fn repeated_cursor_ends_searches_with_an_error() {
     let upstream = upstream();
     let page = json!({"searches": [{"searchQuery": "x", "hits": 1}], "totalSearches": 9, "nextCursor": "round"});
     upstream.on(UpstreamCall::Searches).respond_with(raw_reply("application/json", page.to_string()));
@@ -185,7 +185,7 @@ fn a_cursor_that_comes_again_is_noticed() {
 }
 
 #[test]
-fn a_page_without_terms_and_fields_of_any_type_are_normal() {
+fn empty_pages_and_fields_of_unexpected_types_are_accepted() {
     let upstream = upstream();
     let first =
         r#"{"searches":[{"searchQuery":"half \ud83d","hits":"12","ctr":"0.5","x":[]},{"hits":null}],"nextCursor":"b"}"#;
@@ -209,7 +209,7 @@ fn a_page_without_terms_and_fields_of_any_type_are_normal() {
 }
 
 #[test]
-fn an_interrupted_reading_goes_on_and_no_term_is_lost_or_doubled() {
+fn interrupted_searches_resume_without_losing_or_repeating_a_term() {
     let upstream = upstream();
     let host = host(&upstream);
     let all = ["analytics", "searches", "--all", "--limit", "7", "--format", "ndjson"];
@@ -251,7 +251,7 @@ fn an_interrupted_reading_goes_on_and_no_term_is_lost_or_doubled() {
 
 // Regression: a stored cursor that was refused with another status than 400 stopped a report for a day.
 #[test]
-fn a_kept_cursor_that_is_not_taken_any_more_begins_the_reading_anew() {
+fn searches_restart_from_the_first_page_when_the_stored_cursor_is_rejected() {
     run_concurrently(&[400, 404, 410, 422], |status| {
         let upstream = upstream();
         let host = host(&upstream);
@@ -274,7 +274,7 @@ fn a_kept_cursor_that_is_not_taken_any_more_begins_the_reading_anew() {
 // Regression: pages of searches without any term used up the whole budget, and a cursor too long for a URL was
 // requested again and again.
 #[test]
-fn pages_without_end_are_given_up_before_they_cost_the_budget() {
+fn endless_pages_and_overlong_cursors_end_before_they_use_up_the_budget() {
     let upstream = upstream();
     for n in 0..50 {
         let page = json!({"searches": [], "totalSearches": 0, "nextCursor": n.to_string()});
@@ -293,7 +293,7 @@ fn pages_without_end_are_given_up_before_they_cost_the_budget() {
 
 // Regression: a signal could not end a command that printed into a pipe that no process read.
 #[test]
-fn a_signal_ends_it_also_while_nobody_reads_what_it_prints() {
+fn sigterm_ends_searches_while_its_stdout_pipe_is_full() {
     let upstream = upstream();
     let host = host(&upstream);
     // More than the capacity of a pipe.
@@ -309,7 +309,7 @@ fn a_signal_ends_it_also_while_nobody_reads_what_it_prints() {
 }
 
 #[test]
-fn one_process_reads_and_the_other_is_told() {
+fn second_process_fails_while_another_reads_the_same_searches() {
     let upstream = upstream();
     let host = host(&upstream);
     upstream.on(UpstreamCall::Searches).respond_with(no_reply());
@@ -322,7 +322,7 @@ fn one_process_reads_and_the_other_is_told() {
 }
 
 #[test]
-fn every_error_is_told_whole() {
+fn api_errors_print_every_detail_and_set_the_exit_code() {
     let details = json!({"error": "Invalid query parameters",
         "details": [{"message": "dateFrom: is after dateTo"}, {"message": "limit: is no number"}, {"x": 1}]});
     let many: Vec<Value> =
@@ -344,7 +344,7 @@ fn every_error_is_told_whole() {
 }
 
 #[test]
-fn one_bad_answer_is_survived_and_five_are_not() {
+fn searches_retry_after_a_500_response_and_fail_after_five() {
     let upstream = upstream();
     upstream
         .on(UpstreamCall::Searches)
@@ -368,7 +368,7 @@ fn write_budget(host: &Host, upstream: &Upstream, requests: usize) {
 }
 
 #[test]
-fn a_hundred_requests_an_hour_outlive_processes_and_what_was_read_before_the_end_is_kept() {
+fn hourly_request_budget_and_pages_already_read_persist_between_processes() {
     let upstream = upstream();
     let host = host(&upstream);
     write_budget(&host, &upstream, 98);
@@ -389,7 +389,7 @@ fn a_hundred_requests_an_hour_outlive_processes_and_what_was_read_before_the_end
 
 // Regression: a budget that a `Retry-After` had closed was reported as used up.
 #[test]
-fn what_a_429_asks_for_counts_for_every_process() {
+fn retry_after_of_a_429_response_blocks_later_processes_too() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Searches).times(1).respond_with(error_reply(429).header("Retry-After", "1800"));
     let host = host(&upstream);
@@ -402,7 +402,7 @@ fn what_a_429_asks_for_counts_for_every_process() {
 }
 
 #[test]
-fn who_waits_for_the_budget_is_told_how_long_and_can_be_interrupted() {
+fn wait_for_the_request_budget_is_logged_and_ends_on_sigint() {
     let upstream = upstream();
     let host = host(&upstream);
     write_budget(&host, &upstream, 100);
@@ -418,7 +418,7 @@ fn who_waits_for_the_budget_is_told_how_long_and_can_be_interrupted() {
 }
 
 #[test]
-fn no_secret_is_in_what_is_printed_or_kept() {
+fn api_key_is_in_neither_output_nor_stored_files() {
     let upstream = upstream();
     let host = host(&upstream);
     upstream
@@ -438,7 +438,7 @@ fn no_secret_is_in_what_is_printed_or_kept() {
 // Regression: a full disk kept previews and searches from being requested.
 // Regression: a budget that was used up was forgotten on a full disk.
 #[test]
-fn a_full_disk_is_no_reason_not_to_read() {
+fn searches_work_on_a_full_disk_and_the_used_budget_stays_used() {
     let upstream = upstream();
     let disk = SmallDisk::new("size=1m");
     let host = host(&upstream).set("store.path", toml_string(disk.path("store").to_str().unwrap()));

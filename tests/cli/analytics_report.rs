@@ -53,7 +53,7 @@ fn names(list: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_numbers_are_those_that_were_counted_by_hand() {
+fn report_json_contains_the_numbers_counted_by_hand() {
     let upstream = two_periods();
     let host = host(&upstream);
     let report = report(&host, &[&DAYS[..], &["--json"]].concat()).json();
@@ -114,7 +114,7 @@ fn the_numbers_are_those_that_were_counted_by_hand() {
 }
 
 #[test]
-fn the_screen_says_what_the_numbers_say() {
+fn text_report_shows_the_same_numbers_as_the_json_report() {
     let upstream = two_periods();
     let host = host(&upstream);
     let shown = report(&host, &DAYS).stdout;
@@ -148,7 +148,7 @@ fn the_screen_says_what_the_numbers_say() {
 }
 
 #[test]
-fn a_period_in_which_nobody_searched_is_one_line_and_no_failure() {
+fn report_of_a_period_without_searches_is_one_line_and_exits_0() {
     let upstream = Upstream::new(bundle("one"));
     let host = host(&upstream);
     let page = host.path("report.html");
@@ -161,7 +161,7 @@ fn a_period_in_which_nobody_searched_is_one_line_and_no_failure() {
 }
 
 #[test]
-fn where_nothing_was_clicked_everything_was_not_found() {
+fn report_without_clicks_lists_every_term_as_unclicked() {
     let upstream = Upstream::new(bundle("one"));
     add_searches(&upstream, "tides", "2026-02-20", 3, 0, "");
     add_searches(&upstream, "harbour", "2026-02-20", 2, 0, "");
@@ -187,7 +187,7 @@ const HOSTILE: [&str; 8] = [
 ];
 
 #[test]
-fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup() {
+fn search_terms_are_escaped_in_terminal_output_and_in_the_html_report() {
     let upstream = Upstream::new(bundle("one"));
     let long = "W".repeat(20_000);
     for term in HOSTILE.into_iter().chain([long.as_str()]) {
@@ -227,7 +227,7 @@ fn whatever_readers_type_reaches_neither_the_terminal_raw_nor_the_page_as_markup
 }
 
 #[test]
-fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
+fn terms_option_limits_the_terms_read_and_the_report_shows_the_share_read() {
     let upstream = Upstream::new(bundle("one"));
     for n in 0..230 {
         add_searches(&upstream, &format!("term {n:03}"), "2026-02-20", if n < 2 { 5 } else { 1 }, 1, "/x");
@@ -262,7 +262,7 @@ fn only_so_many_terms_are_read_as_are_asked_for_and_that_is_said() {
 }
 
 #[test]
-fn without_a_period_it_is_the_last_thirty_whole_days() {
+fn report_period_defaults_to_the_last_30_whole_days() {
     let upstream = two_periods();
     let json = report(&host(&upstream), &["--compare", "previous", "--json"]).json();
     let day = |value: &Value| value.as_str().unwrap().parse::<jiff::civil::Date>().unwrap();
@@ -277,7 +277,7 @@ fn without_a_period_it_is_the_last_thirty_whole_days() {
 }
 
 #[test]
-fn a_page_is_replaced_whole_and_a_place_that_is_none_is_found_before_the_first_request() {
+fn html_report_is_replaced_atomically_and_its_path_is_checked_before_any_request() {
     let upstream = two_periods();
     let host = host(&upstream);
     std::fs::create_dir(host.path("reports")).unwrap();
@@ -312,7 +312,7 @@ fn a_page_is_replaced_whole_and_a_place_that_is_none_is_found_before_the_first_r
 }
 
 #[test]
-fn a_page_has_the_mode_that_the_umask_leaves() {
+fn html_report_file_mode_follows_the_umask() {
     let upstream = two_periods();
     let host = host(&upstream);
     let page = host.path("report.html");
@@ -325,7 +325,7 @@ fn a_page_has_the_mode_that_the_umask_leaves() {
 }
 
 #[test]
-fn an_interrupted_report_of_all_terms_goes_on_in_the_period_where_it_was() {
+fn interrupted_report_resumes_in_the_period_where_it_stopped() {
     let upstream = Upstream::new(bundle("one"));
     for n in 0..230 {
         add_searches(&upstream, &format!("term {n:03}"), "2026-02-20", 1, 0, "");
@@ -354,7 +354,7 @@ fn an_interrupted_report_of_all_terms_goes_on_in_the_period_where_it_was() {
 }
 
 #[test]
-fn rates_as_parts_of_one_are_told_in_percent() {
+fn click_rates_between_0_and_1_are_shown_as_percentages() {
     let upstream = Upstream::new(bundle("one"));
     let row = |term: &str, hits: Value, ctr: Value, page: Value| json!({"searchQuery": term, "hits": hits, "ctr": ctr, "topClickedPage": page});
     let rows = [

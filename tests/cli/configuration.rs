@@ -94,7 +94,7 @@ fn config_check_warns_of_an_expired_certificate_and_of_one_that_is_missing() {
 }
 
 #[test]
-fn what_waits_is_shown_to_every_client_and_with_the_rules_in_force_after_a_reload_too() {
+fn the_staged_site_is_shown_to_every_client_with_the_reloaded_rules() {
     let mut host = Host::bare()
         .set("activate.mode", toml_string("manual"))
         .set("activate.listen", toml_string("127.0.0.1:0"))

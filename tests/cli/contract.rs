@@ -11,7 +11,7 @@ use support::zip::{deflated, zip};
 use support::{docwharf, run_docwharf, run_to_end, temporary_folder, write_site};
 
 #[test]
-fn mistakes_of_usage_are_one_line_and_exit_2() {
+fn usage_errors_are_one_line_and_exit_2() {
     for arguments in [
         &["--no-such-flag"][..],
         &["no-such-command"],
@@ -32,7 +32,7 @@ fn mistakes_of_usage_are_one_line_and_exit_2() {
 }
 
 #[test]
-fn help_and_version_are_answers() {
+fn help_and_version_print_to_stdout_and_a_missing_command_exits_2() {
     assert!(run_docwharf(["--help"]).expect(0).stdout.contains("Exit codes"));
     assert_eq!(run_docwharf(["--version"]).expect(0).stdout, format!("docwharf {}\n", env!("CARGO_PKG_VERSION")));
     for command in
@@ -50,7 +50,7 @@ fn help_and_version_are_answers() {
 }
 
 #[test]
-fn version_tells_which_program_it_is() {
+fn version_command_prints_version_target_features_and_commit() {
     let output = run_docwharf(["version"]).expect(0);
     assert!(output.stdout.starts_with(concat!("docwharf ", env!("CARGO_PKG_VERSION"), "\n")), "{}", output.stdout);
     let json = run_docwharf(["version", "--json"]).expect(0).json();
@@ -63,7 +63,7 @@ fn version_tells_which_program_it_is() {
 
 #[test]
 #[cfg(not(feature = "origin"))]
-fn a_build_without_the_origin_has_neither_its_commands_nor_the_demo() {
+fn build_without_the_origin_feature_has_no_origin_or_demo_command() {
     let help = run_docwharf(["--help"]).expect(0).stdout;
     for command in ["origin", "demo"] {
         assert!(!help.lines().any(|line| line.trim_start().starts_with(command)), "{help}");
@@ -73,7 +73,7 @@ fn a_build_without_the_origin_has_neither_its_commands_nor_the_demo() {
 }
 
 #[test]
-fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_changes_the_site() {
+fn unknown_command_error_suggests_a_command_but_none_that_changes_the_site() {
     for (guess, right) in [
         ("validate", "docwharf config check"),
         ("prune", "docwharf gc --dry-run"),
@@ -108,7 +108,7 @@ fn a_guessed_command_is_answered_with_the_right_one_and_never_with_one_that_chan
 
 // Regression: a command that failed with `--json` printed no JSON.
 #[test]
-fn a_failure_is_json_on_request_beside_its_line() {
+fn errors_are_also_printed_as_json_with_the_json_option() {
     let dir = temporary_folder();
     let broken = dir.path().join("broken.zip");
     std::fs::write(&broken, "no archive").unwrap();
@@ -146,7 +146,7 @@ fn a_failure_is_json_on_request_beside_its_line() {
 }
 
 #[test]
-fn every_result_is_json_on_request() {
+fn command_results_are_json_with_the_json_option() {
     let dir = temporary_folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi"), ("a/b.html", "x"), (".env", "secret")]);
     let bundle = dir.path().join("b.zip");
@@ -179,7 +179,7 @@ fn every_result_is_json_on_request() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_stdout_pipe_is_not_an_error() {
     let dir = temporary_folder();
     let site = write_site(&dir.path().join("site"), &[("index.html", "<p>hi")]);
     let mut child = docwharf()
@@ -196,7 +196,7 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn the_flag_names_the_configuration_before_the_environment_does() {
+fn config_flag_takes_precedence_over_docwharf_config_variable() {
     let (flag_host, variable_host) = (Host::bare(), Host::bare());
     let dir = temporary_folder();
     let archive = dir.path().join("bundle.zip");
@@ -218,7 +218,7 @@ fn the_flag_names_the_configuration_before_the_environment_does() {
 }
 
 #[test]
-fn what_is_secret_in_a_link_is_not_in_what_config_show_prints() {
+fn config_show_masks_secrets_in_urls() {
     for (key, value) in [
         ("staticExport.bundleUrl", "\"https://docs.example/b.zip?signature=geheim\""),
         ("sync.probe", "\"https://docs.example/sitemap.xml?signature=geheim\""),
@@ -265,7 +265,7 @@ fn the_example_configuration_has_every_key_and_is_valid() {
 }
 
 #[test]
-fn quiet_is_quiet_and_warnings_are_one_line() {
+fn quiet_option_suppresses_output_and_a_warning_is_one_line() {
     let dir = temporary_folder();
     let path = dir.path().join("b.zip");
     std::fs::write(&path, zip(&[deflated("a/x.html", "x"), deflated("y.html", "y")])).unwrap();
@@ -290,7 +290,7 @@ fn an_unwritable_store_is_exit_8_and_names_the_folder() {
 }
 
 #[test]
-fn errors_are_coloured_on_request_and_never_in_a_pipe_by_themselves() {
+fn errors_in_a_pipe_are_coloured_only_with_color_always() {
     let stderr =
         |when: &[&str]| run_docwharf(["bundle", "verify", "/no/such/bundle"].iter().chain(when)).expect(2).stderr;
     assert!(stderr(&["--color", "always"]).starts_with("\x1b[1;31mdocwharf:\x1b[0m cannot read"));
@@ -302,7 +302,7 @@ fn errors_are_coloured_on_request_and_never_in_a_pipe_by_themselves() {
 // Regression: the file that `config init` wrote was not a valid configuration, and it requested an export at each
 // check.
 #[test]
-fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
+fn config_init_writes_a_valid_file_that_equals_the_defaults() {
     let dir = temporary_folder();
     let path = dir.path().join("config.toml");
     run_to_end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
@@ -319,7 +319,7 @@ fn what_config_init_writes_is_valid_as_it_is_and_changes_nothing() {
 // Regression: the first command that the documentation advises, `docwharf config init /etc/docwharf/config.toml`,
 // failed because the folder did not exist.
 #[test]
-fn config_init_makes_its_folder_says_what_to_set_and_leaves_a_file_as_it_is() {
+fn config_init_creates_the_folder_lists_keys_to_set_and_keeps_an_existing_file() {
     let dir = temporary_folder();
     let path = dir.path().join("etc/docwharf/config.toml");
     let first = run_to_end(docwharf().args(["config", "init"]).arg(&path)).expect(0);
@@ -334,7 +334,7 @@ fn config_init_makes_its_folder_says_what_to_set_and_leaves_a_file_as_it_is() {
 }
 
 #[test]
-fn config_check_warns_of_each_thing_that_is_allowed_but_probably_not_intended() {
+fn config_check_warns_about_valid_but_suspicious_settings() {
     let upstream = Upstream::new(bundle("one"));
     let sound = || Host::new(&upstream).set("sync.probe", format!("[{}]", toml_string(&upstream.probe_url())));
     let warnings = |host: &Host| -> Vec<String> {
@@ -372,7 +372,7 @@ fn config_check_warns_of_each_thing_that_is_allowed_but_probably_not_intended() 
 
 // Regression: `config check`, `doctor` and `run` gave three different verdicts on a configuration without a source.
 #[test]
-fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_run() {
+fn config_check_doctor_and_run_all_reject_a_configuration_with_nothing_to_serve() {
     let host = Host::bare();
     let verdict = "there is nothing to serve: no source is set, and the store";
     for arguments in [&["config", "check"][..], &["run"]] {
@@ -390,7 +390,7 @@ fn a_configuration_with_nothing_to_serve_gets_one_verdict_from_check_doctor_and_
 }
 
 #[test]
-fn an_inbox_in_the_store_is_a_mistake() {
+fn inbox_inside_the_store_is_a_configuration_error() {
     for inbox in ["store", "store/versions"] {
         let output = Host::bare().set("sync.inbox", toml_string(inbox)).expect_exit(2, &["config", "check"]);
         assert!(output.stderr.contains("sync.inbox: it is the store or inside it"), "{}", output.stderr);
@@ -399,7 +399,7 @@ fn an_inbox_in_the_store_is_a_mistake() {
 
 // Regression: `sync` with an inbox as the only source reported "disabled".
 #[test]
-fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
+fn sync_without_a_source_reports_no_source_and_ignores_the_inbox() {
     let host = Host::bare().set("sync.inbox", toml_string("inbox"));
     host.put("bundle.zip", bundle("one"));
     let empty = host.expect_exit(2, &["sync"]);
@@ -419,7 +419,7 @@ fn a_sync_without_a_source_says_so_and_that_the_inbox_is_not_its_business() {
 
 // Regression: `import` and `status` did not report that no process serves the store.
 #[test]
-fn what_is_imported_while_nobody_serves_it_is_told_with_the_next_step() {
+fn import_and_status_without_a_daemon_print_the_next_step() {
     let host = Host::bare();
     host.put("bundle.zip", bundle("one"));
     let import = |host: &Host| host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]).stderr;
@@ -440,7 +440,7 @@ fn what_is_imported_while_nobody_serves_it_is_told_with_the_next_step() {
 }
 
 #[test]
-fn a_variable_that_lacks_an_underscore_is_told_of() {
+fn environment_variable_with_a_missing_underscore_causes_a_warning() {
     let check = || {
         let mut command = docwharf();
         command.args(["config", "check"]).env("DOCWHARF_SYNC__INBOX", "/srv/inbox");
@@ -453,7 +453,7 @@ fn a_variable_that_lacks_an_underscore_is_told_of() {
 }
 
 #[test]
-fn history_names_the_person_behind_sudo_else_the_user_and_shows_the_last_events() {
+fn history_records_the_sudo_user_or_user_and_last_limits_the_events() {
     let host = Host::bare();
     let name_of_process = run_to_end(std::process::Command::new("id").arg("-un")).expect(0).stdout;
     let cases = [
@@ -484,7 +484,7 @@ fn history_names_the_person_behind_sudo_else_the_user_and_shows_the_last_events(
 
 // Regression: `status` and `rollback` failed when the configuration was invalid.
 #[test]
-fn status_history_and_rollback_work_beside_a_broken_configuration() {
+fn status_history_and_rollback_work_with_an_invalid_configuration() {
     let dir = temporary_folder();
     let bundle = dir.path().join("b.zip");
     let config = dir.path().join("c.toml");
@@ -515,7 +515,7 @@ fn status_history_and_rollback_work_beside_a_broken_configuration() {
 
 // Regression: `config show` printed invalid TOML for a value that contains the delete character.
 #[test]
-fn what_config_show_prints_is_a_configuration_whatever_the_values_hold() {
+fn config_show_prints_valid_toml_for_any_values() {
     let dir = temporary_folder();
     let show = |text: &str| {
         let file = dir.path().join("docwharf.toml");

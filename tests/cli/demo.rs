@@ -28,7 +28,7 @@ fn demo_folder(temporary: &std::path::Path) -> Option<PathBuf> {
 
 // Regression: `docwharf demo` continued to run after its terminal was closed.
 #[test]
-fn a_change_of_the_source_is_served_a_moment_later_and_history_tells() {
+fn demo_serves_a_changed_page_records_history_and_removes_its_folder_on_sighup() {
     let (_dir, mut daemon, temporary) = start_demo(&[]);
     until("the site", || http::get(&daemon.address, "/").status == 200);
     assert!(http::get(&daemon.address, "/guides/try-it").text().contains("<h1"));
@@ -47,7 +47,7 @@ fn a_change_of_the_source_is_served_a_moment_later_and_history_tells() {
 }
 
 #[test]
-fn keep_leaves_the_folder() {
+fn demo_with_keep_leaves_its_folder() {
     let (_dir, mut daemon, temporary) = start_demo(&["--keep"]);
     until("the site", || http::get(&daemon.address, "/").status == 200);
     daemon.signal("INT");

@@ -43,7 +43,7 @@ fn store() -> Store {
 }
 
 #[test]
-fn pages_added_removed_and_changed_are_listed_and_the_code_says_whether_there_are_any() {
+fn diff_lists_added_removed_and_changed_pages_and_exits_1_if_there_are_any() {
     let store = store();
     let text = store.run(&["diff", "old", "new"]).expect(1);
     assert_eq!(text.stderr, "", "differences are a result, not an error");
@@ -71,7 +71,7 @@ fn pages_added_removed_and_changed_are_listed_and_the_code_says_whether_there_ar
 }
 
 #[test]
-fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
+fn diff_accepts_labels_hash_prefixes_and_roles_and_has_default_versions() {
     let store = store();
     let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
     let (old, new) = (json["from"].as_str().unwrap(), json["to"].as_str().unwrap());
@@ -106,7 +106,7 @@ fn versions_are_named_by_label_digits_or_role_and_nobody_has_to() {
 }
 
 #[test]
-fn long_lists_are_cut_unless_all_is_asked_for_and_json_has_everything() {
+fn diff_shortens_long_lists_without_all_and_json_is_complete() {
     let store = Store::new();
     store.put("few", &[("index.html", "x")]);
     let names: Vec<String> = (0..50).map(|n| format!("p{n:02}.html")).collect();
@@ -126,7 +126,7 @@ fn long_lists_are_cut_unless_all_is_asked_for_and_json_has_everything() {
 }
 
 #[test]
-fn odd_names_are_escaped_in_text_and_mean_nothing_in_markdown() {
+fn diff_escapes_page_names_in_text_and_in_markdown() {
     let store = Store::new();
     store.put("old", &[("index.html", "x")]);
     let names = ["a\x1b[31m\n.html", "</details>|*b*.html", "c`d``e.html", "@team #1.html"];
@@ -159,7 +159,7 @@ fn set_modes(dir: &Path, folder: u32, file: u32) {
 }
 
 #[test]
-fn it_reads_beside_a_running_daemon_and_from_a_store_that_cannot_be_written() {
+fn diff_works_during_a_running_daemon_and_on_a_read_only_store() {
     let store = store();
     let mut command = docwharf();
     command.arg("run").env("DOCWHARF_STORE__PATH", store.root()).env("DOCWHARF_SERVER__LISTEN", "127.0.0.1:0");
@@ -177,7 +177,7 @@ fn it_reads_beside_a_running_daemon_and_from_a_store_that_cannot_be_written() {
 
 // Regression: a damaged index beside a valid image stayed damaged when its bundle was imported again.
 #[test]
-fn an_index_that_does_not_match_is_an_error_that_says_what_mends_it() {
+fn damaged_index_is_an_error_that_advises_a_new_import() {
     let store = store();
     let json = store.run(&["diff", "old", "new", "--json"]).expect(1).json();
     let index = store.root().join("versions").join(json["from"].as_str().unwrap()).join("index");

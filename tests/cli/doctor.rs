@@ -64,7 +64,7 @@ fn assert_check(checks: &[Value], name: &str, status: &str, words: &[&str]) {
 }
 
 #[test]
-fn a_healthy_host_is_found_healthy_and_nothing_is_started_or_written() {
+fn doctor_reports_a_healthy_host_starts_no_export_and_writes_nothing() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     let before = read_tree(host.dir.path());
@@ -113,7 +113,7 @@ fn a_healthy_host_is_found_healthy_and_nothing_is_started_or_written() {
 }
 
 #[test]
-fn offline_opens_no_connection() {
+fn doctor_offline_opens_no_connection() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     let found = checks(&host, &["--offline"]);
@@ -125,7 +125,7 @@ fn offline_opens_no_connection() {
 }
 
 #[test]
-fn text_is_aligned_and_coloured_on_request_only() {
+fn doctor_text_is_aligned_and_coloured_only_with_color_always() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     let plain = host.command(&["doctor", "--offline"]).output().unwrap();
@@ -141,7 +141,7 @@ fn text_is_aligned_and_coloured_on_request_only() {
 }
 
 #[test]
-fn a_broken_configuration_and_none_at_all_are_told_and_the_rest_is_looked_at() {
+fn doctor_reports_an_invalid_or_missing_configuration_and_runs_the_other_checks() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream).set("sync.keep", "-1").set("limits.entries", "0");
     let found = checks(&host, &[]);
@@ -169,7 +169,7 @@ fn a_broken_configuration_and_none_at_all_are_told_and_the_rest_is_looked_at() {
 }
 
 #[test]
-fn a_key_that_cannot_be_used_or_that_others_can_read() {
+fn doctor_reports_an_unusable_or_world_readable_api_key() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     std::fs::set_permissions(host.path("key"), PermissionsExt::from_mode(0o644)).unwrap();
@@ -183,7 +183,7 @@ fn a_key_that_cannot_be_used_or_that_others_can_read() {
 }
 
 #[test]
-fn a_key_that_systemd_passes_is_looked_at() {
+fn doctor_checks_the_api_key_in_the_systemd_credentials_directory() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream).without("api.keyFile");
     assert_check(&checks(&host, &["--offline"]), "key", "error", &["no API key", "/etc/docwharf/api-key"]);
@@ -195,7 +195,7 @@ fn a_key_that_systemd_passes_is_looked_at() {
 }
 
 #[test]
-fn what_the_api_says_is_told_in_its_words() {
+fn doctor_reports_api_probe_and_link_errors_with_advice() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     for (reply, status, words) in [
@@ -234,7 +234,7 @@ fn what_the_api_says_is_told_in_its_words() {
 }
 
 #[test]
-fn a_clock_that_is_wrong_against_a_server_or_against_the_store() {
+fn doctor_reports_clock_skew_against_a_server_or_a_receipt() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     for (skew, status) in [(30, "ok"), (120, "warning"), (-120, "warning"), (1200, "error"), (-1200, "error")] {
@@ -258,7 +258,7 @@ fn a_clock_that_is_wrong_against_a_server_or_against_the_store() {
 }
 
 #[test]
-fn a_name_that_nobody_knows() {
+fn doctor_reports_a_host_name_that_does_not_resolve() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream).set("api.baseUrl", toml_string("http://api.invalid/v1"));
     let host = host.set("network.connectTimeout", toml_string("3s"));
@@ -268,7 +268,7 @@ fn a_name_that_nobody_knows() {
 }
 
 #[test]
-fn a_certificate_that_is_not_trusted_and_when_one_that_is_will_end() {
+fn doctor_reports_an_untrusted_certificate_or_the_expiry_of_a_trusted_one() {
     let authority = CertificateAuthority::new();
     let upstream = authority.upstream("127.0.0.1", bundle("one"));
     let mut host = Host::new(&upstream);
@@ -283,7 +283,7 @@ fn a_certificate_that_is_not_trusted_and_when_one_that_is_will_end() {
 }
 
 #[test]
-fn a_certificate_of_the_api_in_its_last_two_weeks_is_told_of() {
+fn doctor_warns_about_an_api_certificate_that_expires_within_14_days() {
     let authority = CertificateAuthority::new();
     let hour = Duration::from_hours(1);
     for (remaining, is_reported) in [((14 * 24 + 1) * hour, false), ((14 * 24 - 1) * hour, true)] {
@@ -300,7 +300,7 @@ fn a_certificate_of_the_api_in_its_last_two_weeks_is_told_of() {
 }
 
 #[test]
-fn proxies_are_named_without_their_passwords() {
+fn doctor_shows_proxies_without_passwords_and_honours_no_proxy() {
     let upstream = Upstream::new(bundle("one"));
     let proxy = ForwardProxy::new();
     let host = healthy(&upstream);
@@ -327,7 +327,7 @@ fn proxies_are_named_without_their_passwords() {
 }
 
 #[test]
-fn a_port_that_is_taken_by_another_or_by_ourselves() {
+fn doctor_distinguishes_a_port_used_by_another_program_or_the_daemon() {
     let upstream = Upstream::new(bundle("one"));
     let port = ReservedPort::new();
     let address = &port.address;
@@ -353,7 +353,7 @@ fn a_port_that_is_taken_by_another_or_by_ourselves() {
 }
 
 #[test]
-fn a_disk_that_is_full_or_soon_will_be() {
+fn doctor_reports_a_full_or_nearly_full_disk() {
     let disk = SmallDisk::new("size=4m,nr_inodes=100");
     let mut host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
     host.put("b.zip", large_bundle("one", 1_000_000));
@@ -377,7 +377,7 @@ fn a_disk_that_is_full_or_soon_will_be() {
 }
 
 #[test]
-fn what_must_stay_free_is_no_room_for_versions_and_each_threshold_of_the_disk_is_exact() {
+fn doctor_disk_thresholds_are_exact_and_exclude_the_min_free_space() {
     let disk = SmallDisk::new("size=8m,nr_inodes=1100");
     let mut host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
     host.put("b.zip", large_bundle("one", 1_000_000));
@@ -423,7 +423,7 @@ fn set_mode(path: &Path, mode: u32) {
 }
 
 #[test]
-fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
+fn doctor_names_the_first_path_component_without_permission() {
     let dir = temporary_folder();
     set_mode(dir.path(), 0o755);
     // In a place from which every user may run it.
@@ -502,7 +502,7 @@ fn the_first_part_of_a_path_that_is_in_the_way_is_named() {
 }
 
 #[test]
-fn each_path_of_the_configuration_that_the_user_may_not_use_is_an_error() {
+fn doctor_reports_every_configured_path_without_permission() {
     let dir = temporary_folder();
     set_mode(dir.path(), 0o755);
     let program = dir.path().join("docwharf");
@@ -576,7 +576,7 @@ fn units(host: &Host, drop_in: &str) -> tempfile::TempDir {
 // Regression: `doctor`, run by root, checked as root, so a key, a port and an inbox that the service could not use were
 // reported as valid.
 #[test]
-fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
+fn doctor_run_by_root_checks_permissions_of_the_service_user() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream)
         .set("sync.inbox", toml_string("/srv/inbox-of-docwharf"))
@@ -627,7 +627,7 @@ fn root_is_told_what_the_service_may_do_and_not_what_root_may() {
 // Regression: `doctor`, run by root beside the systemd unit, reported that the key which only the service has was
 // missing, and did not check with it.
 #[test]
-fn roots_commands_find_the_key_where_the_unit_has_it() {
+fn commands_run_by_root_use_the_api_key_of_the_systemd_unit() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream).without("api.keyFile");
     let units = units(&host, "");
@@ -642,7 +642,7 @@ fn roots_commands_find_the_key_where_the_unit_has_it() {
 }
 
 #[test]
-fn a_store_whose_record_or_active_version_is_gone_or_damaged() {
+fn doctor_reports_a_damaged_or_missing_active_version_or_state_file() {
     let host = Host::bare();
     host.put("b.zip", bundle("one"));
     host.ok(&["import", host.path("b.zip").to_str().unwrap()]);
@@ -658,7 +658,7 @@ fn a_store_whose_record_or_active_version_is_gone_or_damaged() {
 }
 
 #[test]
-fn inotify_limits_that_are_used_up_are_a_warning() {
+fn doctor_warns_about_exhausted_inotify_limits() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     // `run` needs one instance and up to 8 watches besides those in use.
@@ -681,7 +681,7 @@ fn inotify_limits_that_are_used_up_are_a_warning() {
 }
 
 #[test]
-fn few_open_files_are_told_of() {
+fn doctor_warns_about_an_open_file_limit_below_1024() {
     let upstream = Upstream::new(bundle("one"));
     let host = healthy(&upstream);
     for (files, status, words) in [
@@ -699,7 +699,7 @@ fn few_open_files_are_told_of() {
 }
 
 #[test]
-fn a_link_is_not_used_up_and_neither_it_nor_the_key_is_shown() {
+fn doctor_does_not_request_a_presigned_link_and_prints_no_secret() {
     let upstream = Upstream::new(bundle("one"));
     let mut host = healthy(&upstream).set("staticExport.bundleUrl", toml_string(&upstream.link()));
     for round in 0..2 {

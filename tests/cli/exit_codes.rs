@@ -116,14 +116,14 @@ fn check_exit_code((command, arguments, codes): &Row, column: usize) {
 }
 
 #[test]
-fn every_command_ends_with_the_code_that_readme_gives_for_the_situation() {
+fn every_command_exits_with_the_documented_code_in_every_situation() {
     for column in 0..7 {
         run_concurrently(ROWS, |row| check_exit_code(row, column));
     }
 }
 
 #[test]
-fn every_command_has_its_row_of_exit_codes() {
+fn every_command_has_a_row_in_the_exit_code_table() {
     let mut remaining: Vec<String> = vec![String::new()];
     let mut commands: Vec<String> = Vec::new();
     while let Some(parent) = remaining.pop() {

@@ -21,7 +21,7 @@ fn complete_words(script: &Path, words: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn bash_completes_the_names_of_real_commands() {
+fn bash_completion_suggests_every_command() {
     let dir = temporary_folder();
     let script = dir.path().join("docwharf.bash");
     let printed = run_docwharf(["completions", "bash"]).expect(0);
@@ -42,7 +42,7 @@ fn bash_completes_the_names_of_real_commands() {
 }
 
 #[test]
-fn there_is_a_script_for_each_shell_and_no_other() {
+fn completions_exist_for_every_supported_shell_only() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = run_docwharf(["completions", shell]).expect(0).stdout;
         assert!(script.contains("rollback"), "{shell}");
@@ -105,7 +105,7 @@ fn every_command_has_a_manual_page() {
 }
 
 #[test]
-fn the_manual_says_what_the_readme_says_of_exit_codes_files_and_environment() {
+fn manual_page_lists_the_exit_codes_files_and_environment_of_the_readme() {
     let page = run_docwharf(["man"]).expect(0).stdout.replace("\\-", "-").replace("\\.", ".").replace("\\&", "");
     let readme = include_str!("../../README.md").replace('`', "");
     let (_, table) = readme.split_once("| code | meaning |").unwrap();

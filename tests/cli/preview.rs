@@ -33,7 +33,7 @@ fn write_budget(host: &Host, upstream: &Upstream, name: &str, seconds: &[i64]) {
 }
 
 #[test]
-fn create_prints_the_address_alone_and_asks_as_the_specification_says() {
+fn preview_create_prints_only_the_url_and_sends_the_specified_request() {
     let upstream = upstream();
     let output = host(&upstream).ok(&["preview", "create", "--branch", "feature/tides"]);
     assert_eq!(output.stdout, format!("{}/preview/feature-tides\n", upstream.api_origin()));
@@ -48,7 +48,7 @@ fn create_prints_the_address_alone_and_asks_as_the_specification_says() {
 }
 
 #[test]
-fn create_speaks_json_with_the_status_id() {
+fn preview_create_json_contains_the_status_id() {
     let upstream = upstream();
     let json = host(&upstream).ok(&["preview", "create", "--branch", "x", "--json"]).json();
     assert_eq!(json["statusId"], "dep_1");
@@ -58,7 +58,7 @@ fn create_speaks_json_with_the_status_id() {
 }
 
 #[test]
-fn the_branch_is_by_default_the_one_that_is_checked_out() {
+fn preview_create_defaults_to_the_checked_out_branch() {
     let upstream = upstream();
     let host = host(&upstream);
     let git = |arguments: &[&str]| {
@@ -89,7 +89,7 @@ fn the_branch_is_by_default_the_one_that_is_checked_out() {
 }
 
 #[test]
-fn nothing_that_a_deployment_says_shows_the_key() {
+fn api_key_in_a_deployment_response_is_not_printed() {
     let upstream = upstream();
     let text = format!("curl -H 'Authorization: Bearer {KEY}' failed");
     let commit = json!({"sha": text, "ref": text, "message": text, "filesChanged": {"added": [text]}});
@@ -113,7 +113,7 @@ fn nothing_that_a_deployment_says_shows_the_key() {
 }
 
 #[test]
-fn mistakes_are_found_before_any_request() {
+fn invalid_preview_options_fail_before_any_request() {
     let upstream = upstream();
     let complete = host(&upstream);
     for branch in ["", "  "] {
@@ -135,7 +135,7 @@ fn mistakes_are_found_before_any_request() {
 }
 
 #[test]
-fn wait_follows_the_deployment_to_its_end_and_shows_summary_and_logs() {
+fn preview_wait_polls_until_the_deployment_ends_and_prints_summary_and_logs() {
     let upstream = upstream();
     upstream.state().project_api.states =
         ["queued", "in_progress", "hand-over", "in_progress", "success"].map(Value::from).into();
@@ -155,7 +155,7 @@ fn wait_follows_the_deployment_to_its_end_and_shows_summary_and_logs() {
 }
 
 #[test]
-fn a_preview_that_fails_is_exit_6_with_summary_and_logs() {
+fn failed_preview_exits_6_and_prints_summary_and_logs() {
     let upstream = upstream();
     upstream.state().project_api.states = vec!["in_progress".into(), "failure".into()];
     let host = host(&upstream);
@@ -168,7 +168,7 @@ fn a_preview_that_fails_is_exit_6_with_summary_and_logs() {
 }
 
 #[test]
-fn status_shows_how_far_it_is_and_waits_where_it_is_told_to() {
+fn preview_status_prints_the_current_status_and_wait_polls_until_the_end() {
     let upstream = upstream();
     let host = host(&upstream);
     host.ok(&["preview", "create", "--branch", "x"]);
@@ -179,7 +179,7 @@ fn status_shows_how_far_it_is_and_waits_where_it_is_told_to() {
 }
 
 #[test]
-fn a_deployment_that_never_ends_is_given_up_at_a_time_out_of_our_own() {
+fn preview_wait_fails_when_the_deployment_outlasts_the_timeout() {
     let upstream = upstream();
     upstream.state().project_api.states = vec!["pondering".into()];
     let host = host(&upstream);
@@ -193,7 +193,7 @@ fn a_deployment_that_never_ends_is_given_up_at_a_time_out_of_our_own() {
 }
 
 #[test]
-fn only_the_status_of_a_deployment_is_needed() {
+fn deployment_response_needs_only_the_status_field() {
     let upstream = upstream();
     upstream.state().project_api.states = vec![json!({"status": "success", "logs": null, "summary": 7, "commit": []})];
     let output = host(&upstream).ok(&["preview", "create", "--branch", "x", "--wait"]);
@@ -208,7 +208,7 @@ fn only_the_status_of_a_deployment_is_needed() {
 
 // Regression: a preview was started three times when the response omitted its address.
 #[test]
-fn a_preview_that_was_started_is_never_started_again_whatever_its_answer_leaves_out() {
+fn preview_create_is_not_retried_when_the_response_lacks_a_valid_url() {
     let upstream = upstream();
     upstream
         .on(UpstreamCall::Preview)
@@ -222,7 +222,7 @@ fn a_preview_that_was_started_is_never_started_again_whatever_its_answer_leaves_
 
 // Regression: the JSON and the comment of a preview that could not be followed lacked its address and status id.
 #[test]
-fn what_was_started_is_told_though_following_it_fails() {
+fn preview_create_prints_status_id_and_url_when_the_wait_times_out() {
     let upstream = upstream();
     upstream.state().project_api.states = vec!["pondering".into()];
     let host = host(&upstream);
@@ -235,7 +235,7 @@ fn what_was_started_is_told_though_following_it_fails() {
 
 // Regression: `--timeout` did not bound a server that hangs, and ended too early otherwise.
 #[test]
-fn a_time_out_bounds_also_a_server_that_hangs_and_is_used_to_its_end() {
+fn preview_timeout_covers_a_server_that_hangs_and_does_not_end_early() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Deployment).respond_with(no_reply());
     let host = host(&upstream);
@@ -253,7 +253,7 @@ fn a_time_out_bounds_also_a_server_that_hangs_and_is_used_to_its_end() {
 
 // Regression: a long log hid the result of a deployment, success and failure alike.
 #[test]
-fn a_long_log_does_not_hide_what_became_of_it() {
+fn long_deployment_log_is_shortened_and_the_result_stays_visible() {
     let upstream = upstream();
     let logs: Vec<String> =
         (0..30_000).map(|n| format!("line {n} of a build that says much more than anybody reads")).collect();
@@ -263,7 +263,7 @@ fn a_long_log_does_not_hide_what_became_of_it() {
 }
 
 #[test]
-fn what_is_no_status_id_is_a_mistake_before_any_request() {
+fn invalid_status_id_fails_before_any_request() {
     let upstream = upstream();
     for id in ["", ".", ".."] {
         host(&upstream).expect_exit(2, &["preview", "status", id]);
@@ -272,7 +272,7 @@ fn what_is_no_status_id_is_a_mistake_before_any_request() {
 }
 
 #[test]
-fn the_path_of_the_status_is_a_setting() {
+fn api_status_path_setting_changes_the_path_of_the_status_request() {
     let upstream = upstream();
     let host = host(&upstream).set("api.statusPath", toml_string("/v9/{projectId}/deployments/{statusId}/state"));
     upstream.on(UpstreamCall::Other).respond_with(raw_reply("application/json", r#"{"status": "success"}"#));
@@ -281,7 +281,7 @@ fn the_path_of_the_status_is_a_setting() {
 }
 
 #[test]
-fn a_comment_is_markdown_that_finds_itself_again() {
+fn preview_comment_is_markdown_with_a_marker_of_its_branch() {
     let upstream = upstream();
     let output = host(&upstream).ok(&["preview", "create", "--branch", "feature/tides", "--wait", "--comment"]);
     assert!(output.stdout.starts_with("<!-- docwharf preview: feature/tides -->\n### Documentation preview: ready\n"));
@@ -292,7 +292,7 @@ fn a_comment_is_markdown_that_finds_itself_again() {
 
 // Regression: a wrong `api.projectId` ended with exit code 4 ("upstream unavailable").
 #[test]
-fn every_refusal_of_the_specification_is_told_plainly() {
+fn preview_create_explains_every_4xx_response_and_does_not_retry() {
     let cases = [
         (400, "branch is required", 2, "check the branch"),
         (401, "invalid API key", 3, "put a valid one in its place"),
@@ -310,7 +310,7 @@ fn every_refusal_of_the_specification_is_told_plainly() {
 }
 
 #[test]
-fn a_429_with_a_long_retry_after_ends_it_at_once_and_other_processes_know() {
+fn long_retry_after_of_a_429_ends_preview_create_at_once_and_blocks_other_processes() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Preview).respond_with(error_reply(429).header("Retry-After", "90"));
     let host = host(&upstream);
@@ -325,7 +325,7 @@ fn a_429_with_a_long_retry_after_ends_it_at_once_and_other_processes_know() {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_asked_for_twice_more() {
+fn preview_create_retries_twice_when_the_response_is_lost() {
     let upstream = upstream();
     upstream.on(UpstreamCall::Preview).respond_with(close_without_reply());
     host(&upstream).expect_exit(4, &["preview", "create", "--branch", "x"]);
@@ -333,7 +333,7 @@ fn an_answer_that_was_lost_is_asked_for_twice_more() {
 }
 
 #[test]
-fn five_previews_a_minute_are_shared_by_processes_and_outlive_them() {
+fn budget_of_five_previews_a_minute_is_shared_by_processes_and_persists() {
     let upstream = upstream();
     let host = host(&upstream);
     let create = ["preview", "create", "--branch", "x", "--no-wait-for-budget"];
@@ -352,7 +352,7 @@ fn five_previews_a_minute_are_shared_by_processes_and_outlive_them() {
 }
 
 #[test]
-fn who_waits_for_the_budget_is_told_and_asks_no_moment_too_early() {
+fn wait_for_the_preview_budget_is_logged_and_lasts_until_a_request_is_free() {
     let upstream = upstream();
     let host = host(&upstream);
     write_budget(&host, &upstream, "previews", &[59, 40, 30, 20, 10]);
@@ -365,7 +365,7 @@ fn who_waits_for_the_budget_is_told_and_asks_no_moment_too_early() {
 }
 
 #[test]
-fn what_never_left_takes_nothing_out_of_the_budget() {
+fn request_that_could_not_connect_does_not_count_against_the_budget() {
     let upstream = Upstream::closed(bundle("one"));
     let host = host(&upstream);
     host.expect_exit(4, &["preview", "create", "--branch", "x"]);
@@ -374,7 +374,7 @@ fn what_never_left_takes_nothing_out_of_the_budget() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_to_is_no_reason_not_to_ask() {
+fn preview_create_works_with_an_unwritable_store() {
     let upstream = upstream();
     let host = host(&upstream).set("store.path", toml_string("/proc/no-such-place"));
     let output = host.ok(&["preview", "create", "--branch", "x"]);
@@ -385,7 +385,7 @@ fn a_store_that_cannot_be_written_to_is_no_reason_not_to_ask() {
 // Regression: a command that calls the API, run by a user without access to the daemon's store, warned about that store
 // and advised the user to free disk space.
 #[test]
-fn who_may_not_use_the_store_is_not_told_about_it() {
+fn preview_create_does_not_warn_a_user_without_access_to_the_store() {
     use std::os::unix::fs::PermissionsExt;
     let upstream = upstream();
     let host = host(&upstream);
@@ -414,7 +414,7 @@ fn who_may_not_use_the_store_is_not_told_about_it() {
 }
 
 #[test]
-fn previews_work_though_syncing_is_disabled_and_beside_a_daemon() {
+fn preview_create_works_during_a_running_daemon_and_with_sync_disabled() {
     let upstream = upstream();
     let host = host(&upstream);
     let daemon = host.run();
@@ -426,7 +426,7 @@ fn previews_work_though_syncing_is_disabled_and_beside_a_daemon() {
 }
 
 #[test]
-fn verbose_shows_method_path_status_and_time_and_no_secret() {
+fn verbose_option_logs_method_path_status_and_time_without_secrets() {
     let upstream = upstream();
     let output = host(&upstream).ok(&["preview", "create", "--branch", "x", "-vv"]);
     let line = output.stderr.lines().find(|line| line.contains("POST /project/preview/")).unwrap_or_default();

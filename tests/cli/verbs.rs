@@ -59,7 +59,7 @@ fn in_folder(host: &Host, command_line: &[&str]) -> Command {
 
 // Regression: a command that was run right after the daemon's announcement found no daemon.
 #[test]
-fn every_verb_works_beside_a_daemon() {
+fn every_command_exits_with_its_code_while_a_daemon_runs() {
     run_concurrently(&EXIT_CODES, |(command_line, [code, ..])| {
         let host = host();
         let daemon = host.run();
@@ -70,7 +70,7 @@ fn every_verb_works_beside_a_daemon() {
 }
 
 #[test]
-fn every_verb_works_without_a_daemon() {
+fn every_command_exits_with_its_code_without_a_daemon() {
     run_concurrently(&EXIT_CODES, |(command_line, [_, code, ..])| {
         let host = host();
         expect_plain_exit(*code, run_with_timeout(&mut in_folder(&host, command_line)));
@@ -78,7 +78,7 @@ fn every_verb_works_without_a_daemon() {
 }
 
 #[test]
-fn a_store_that_is_locked_is_read_and_not_written() {
+fn read_commands_work_on_a_locked_store_and_write_commands_exit_8() {
     run_concurrently(&EXIT_CODES, |(command_line, [_, _, code, _])| {
         let host = host();
         // A writer that is not a daemon, such as a long import.
@@ -104,7 +104,7 @@ fn a_store_that_is_locked_is_read_and_not_written() {
 }
 
 #[test]
-fn a_store_that_cannot_be_written_to_is_read() {
+fn read_commands_work_on_a_read_only_store_and_write_commands_exit_8() {
     run_concurrently(&EXIT_CODES, |(command_line, [_, _, _, code])| {
         let host = host();
         let inner = in_folder(&host, command_line);
@@ -122,7 +122,7 @@ fn a_store_that_cannot_be_written_to_is_read() {
 }
 
 #[test]
-fn beside_a_daemon_what_is_activated_is_served_when_the_verb_ends() {
+fn daemon_serves_the_activated_version_before_the_command_ends() {
     let host = host();
     let daemon = host.run();
     assert_eq!(front_page_title(&daemon), "second");
@@ -157,7 +157,7 @@ fn beside_a_daemon_what_is_activated_is_served_when_the_verb_ends() {
 }
 
 #[test]
-fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names() {
+fn import_through_the_daemon_records_the_path_of_the_folder_or_archive() {
     let host = host();
     let daemon = host.run();
     run_with_timeout(&mut in_folder(&host, &["import", "folder", "--label", "fourth"])).expect(0);
@@ -181,7 +181,7 @@ fn a_folder_and_an_archive_are_imported_through_the_daemon_under_their_own_names
 }
 
 #[test]
-fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
+fn sync_with_a_running_daemon_returns_the_result_and_exit_code_of_its_sync() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -212,7 +212,7 @@ fn sync_beside_run_means_the_sync_of_the_daemon_with_its_result_and_code() {
 }
 
 #[test]
-fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
+fn hold_during_a_sync_takes_effect_at_once_and_persists_after_the_sync() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -236,7 +236,7 @@ fn what_is_typed_during_a_sync_is_done_at_once_and_outlives_it() {
 }
 
 #[test]
-fn a_forced_sync_is_still_forced_when_the_configuration_changes_meanwhile() {
+fn forced_sync_stays_forced_after_a_configuration_reload() {
     let upstream = Upstream::new(bundle("one"));
     let mut host = Host::new(&upstream).set("gate.minPages", "1");
     let daemon = host.run();
@@ -259,7 +259,7 @@ fn a_forced_sync_is_still_forced_when_the_configuration_changes_meanwhile() {
 }
 
 #[test]
-fn what_a_hold_has_kept_from_being_brought_is_looked_for_when_it_ends() {
+fn release_syncs_a_version_that_was_published_during_the_hold() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::linked(&upstream.link());
     let daemon = host.run();
@@ -273,7 +273,7 @@ fn what_a_hold_has_kept_from_being_brought_is_looked_for_when_it_ends() {
 
 // Regression: an `import` beside `run` waited for the end of an export that no command had requested.
 #[test]
-fn what_is_imported_during_a_look_nobody_asked_for_does_not_wait_for_it() {
+fn import_does_not_wait_for_a_background_sync_of_the_daemon() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -316,7 +316,7 @@ fn a_shorter_interval_takes_effect_at_once() {
 
 // Regression: the history recorded a sync that a person had started as the daemon's own.
 #[test]
-fn history_names_who_typed_a_sync() {
+fn history_names_the_user_who_ran_sync() {
     // With an upstream, not a file: the daemon notices a changed file without a command.
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
@@ -331,7 +331,7 @@ fn history_names_who_typed_a_sync() {
 
 // Regression: a daemon of another user was reported as no daemon.
 #[test]
-fn a_daemon_of_another_user_is_told_from_none() {
+fn status_and_health_report_a_daemon_of_another_user() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can run commands as another user
     }
@@ -373,7 +373,7 @@ fn health_of_a_daemon_of_another_user_is_read_from_the_admin_listener() {
 }
 
 #[test]
-fn a_daemon_of_the_owner_of_the_store_reads_what_root_imports_and_a_process_of_any_other_user_is_no_daemon() {
+fn store_owners_daemon_accepts_imports_of_root_and_other_users_daemons_are_ignored() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can run commands as another user
     }
@@ -402,7 +402,7 @@ fn a_daemon_of_the_owner_of_the_store_reads_what_root_imports_and_a_process_of_a
 }
 
 #[test]
-fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
+fn control_characters_in_responses_of_the_daemon_are_not_printed() {
     let host = host();
     // The process behind the socket may send any text.
     let lock = File::open(host.path("store/lock")).unwrap();
@@ -447,7 +447,7 @@ fn nothing_that_a_daemon_says_reaches_a_terminal_but_plain_lines() {
 }
 
 #[test]
-fn an_import_that_a_signal_ends_leaves_no_copy_for_the_daemon() {
+fn import_ended_by_a_signal_removes_its_copy_in_the_staging_folder() {
     let host = host();
     // A daemon that never responds.
     let lock = File::open(host.path("store/lock")).unwrap();
@@ -463,7 +463,7 @@ fn an_import_that_a_signal_ends_leaves_no_copy_for_the_daemon() {
 }
 
 #[test]
-fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
+fn sync_continues_in_the_daemon_after_the_client_is_killed() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let daemon = host.run();
@@ -480,7 +480,7 @@ fn a_sync_goes_on_when_the_one_who_asked_for_it_has_gone() {
 }
 
 #[test]
-fn the_copy_that_a_client_makes_for_the_daemon_is_removed_though_the_client_has_gone() {
+fn daemon_removes_the_staging_copy_of_an_import_without_its_client() {
     let host = host();
     let daemon = host.run();
     until("the socket", || host.path("store/control.sock").exists());
@@ -508,7 +508,7 @@ fn the_copy_that_a_client_makes_for_the_daemon_is_removed_though_the_client_has_
 }
 
 #[test]
-fn who_waits_for_a_daemon_that_is_stopped_is_told() {
+fn sync_exits_8_when_the_daemon_stops_during_the_sync() {
     let upstream = Upstream::new(bundle("one"));
     let host = Host::new(&upstream);
     let mut daemon = host.run();
@@ -530,7 +530,7 @@ fn spawn_command(host: &Host, command_line: &[&str]) -> Child {
 }
 
 #[test]
-fn status_says_what_is_served_what_was_seen_and_what_comes_next() {
+fn status_shows_the_served_version_the_last_check_and_the_next_step() {
     let host = host();
     let alone = host.status();
     assert_eq!(alone["daemon"], Value::Null);
@@ -562,7 +562,7 @@ fn status_says_what_is_served_what_was_seen_and_what_comes_next() {
 }
 
 #[test]
-fn status_without_a_daemon_has_the_same_fields() {
+fn status_json_has_the_same_fields_with_and_without_a_daemon() {
     let host = host();
     let alone = host.status();
     let _daemon = host.run();
@@ -572,7 +572,7 @@ fn status_without_a_daemon_has_the_same_fields() {
 }
 
 #[test]
-fn of_several_damaged_versions_status_names_the_active_one() {
+fn status_names_the_active_version_among_several_damaged_ones() {
     let host = host();
     let state = host.path("store/state.json");
     let mut record: Value = serde_json::from_slice(&std::fs::read(&state).unwrap()).unwrap();
@@ -588,7 +588,7 @@ fn of_several_damaged_versions_status_names_the_active_one() {
 }
 
 #[test]
-fn the_admin_listener_tells_and_takes_no_orders() {
+fn admin_listener_serves_only_get_and_head_and_runs_no_command() {
     let host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let log = host.path("log");
     let mut command = host.command(&["run"]);
@@ -664,7 +664,7 @@ fn status_for(address: &str, host: &str, path: &str) -> String {
 // Regression: scripts of a version that no person had approved ran under the address of the admin listener and could
 // read `/status`.
 #[test]
-fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
+fn staged_version_is_served_only_on_the_activate_listener() {
     let host = Host::bare()
         .set("activate.mode", toml_string("manual"))
         .set("activate.listen", toml_string("127.0.0.1:0"))
@@ -701,7 +701,7 @@ fn a_staged_version_is_looked_at_on_a_listener_of_its_own_and_nowhere_else() {
 
 // Regression: any web page could read `/status` through DNS rebinding.
 #[test]
-fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
+fn admin_listener_serves_status_only_for_its_own_and_configured_host_names() {
     let mut host = host().set("admin.listen", toml_string("127.0.0.1:0"));
     let daemon = host.run();
     let admin = reported_address(&host, "admin");
@@ -723,7 +723,7 @@ fn the_admin_listener_tells_its_status_under_names_of_its_own_only() {
 
 // Regression: an inbox that could not be opened was reported in the log only, not by `status` and the metrics.
 #[test]
-fn an_inbox_that_cannot_be_used_is_told_by_status_metrics_and_again_when_it_can() {
+fn status_and_metrics_report_an_unusable_inbox_and_its_recovery() {
     let host = host().set("sync.inbox", toml_string("inbox")).set("admin.listen", toml_string("127.0.0.1:0"));
     host.put("inbox", "in the way");
     let _daemon = host.run();
@@ -773,7 +773,7 @@ fn metrics_are_prometheus_text_unless_openmetrics_is_accepted() {
 }
 
 #[test]
-fn status_and_metrics_say_what_is_published_and_why_not() {
+fn status_and_metrics_report_the_published_version_and_publish_errors() {
     let host = host().set("publish.directory", toml_string("www"));
     let _daemon = host.run();
     until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
@@ -799,7 +799,7 @@ fn metric(host: &Host, name: &str) -> String {
 }
 
 #[test]
-fn a_version_that_is_published_but_not_served_does_not_count_as_published() {
+fn published_metric_is_0_while_another_version_than_the_served_one_is_published() {
     let host = host().set("publish.directory", toml_string("www"));
     let _daemon = host.run();
     until("it is published", || host.status()["daemon"]["publish"]["version"] == host.status()["active"]);
@@ -868,7 +868,7 @@ fn metrics_of_conditions_are_1_only_while_the_condition_holds() {
 // Regression: `run` ended with exit code 2 beside a version that waited for activation when its source was missing or
 // none was configured.
 #[test]
-fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_gone() {
+fn daemon_with_a_staged_version_runs_without_a_source_or_with_a_missing_one() {
     for source in [None, Some("gone.zip")] {
         let host = Host::bare().set("activate.mode", toml_string("manual")).set("sync.interval", toml_string("1h"));
         host.put("bundle.zip", bundle("one"));
@@ -883,7 +883,7 @@ fn a_daemon_waits_beside_a_staged_version_though_there_is_no_source_or_it_has_go
 }
 
 #[test]
-fn metrics_follow_the_conventions_and_count_what_happens() {
+fn metrics_follow_prometheus_conventions_and_count_requests_syncs_and_imports() {
     let host = host();
     let daemon = host.run();
     wait_for_next_check(&host);
@@ -969,7 +969,7 @@ fn request_over_socket(host: &Host, request: &str) -> String {
 
 // Regression: the control socket was visible under its name before its mode was set.
 #[test]
-fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
+fn control_socket_has_mode_0600_and_is_replaced_after_a_crash() {
     let host = host();
     let mut daemon = host.run();
     until("the socket", || host.path("store/control.sock").exists());
@@ -1004,7 +1004,7 @@ fn the_control_socket_is_for_its_owner_and_outlives_no_crash() {
 }
 
 #[test]
-fn a_store_far_down_is_reached() {
+fn control_socket_works_with_a_store_path_over_300_bytes() {
     let host = host();
     let deep = (0..12).fold(host.path("deep"), |path, n| path.join(format!("a-folder-with-a-long-name-{n}")));
     let host = host.set("store.path", toml_string(deep.to_str().unwrap()));
@@ -1016,7 +1016,7 @@ fn a_store_far_down_is_reached() {
 }
 
 #[test]
-fn health_tells_whether_there_is_something_to_serve() {
+fn health_exits_1_until_a_version_can_be_served() {
     let upstream = Upstream::new(bundle("one"));
     upstream.on(UpstreamCall::Start).respond_with(error_reply(503));
     let host = Host::new(&upstream);
@@ -1033,7 +1033,7 @@ fn health_tells_whether_there_is_something_to_serve() {
 }
 
 #[test]
-fn store_verify_finds_what_has_rotted_and_changes_nothing() {
+fn store_verify_finds_damaged_versions_and_changes_nothing() {
     let host = host();
     let versions = host.ok(&["versions", "--json"]).json()["versions"].clone();
     let labelled = |version: &&Value| version["labels"] == json!(["first"]);
@@ -1055,7 +1055,7 @@ fn store_verify_finds_what_has_rotted_and_changes_nothing() {
 }
 
 #[test]
-fn store_verify_tells_an_index_that_does_not_match_and_a_version_that_is_missing_from_damage() {
+fn store_verify_distinguishes_a_wrong_index_and_a_missing_version_from_damage() {
     let host = host();
     let active = host.active().unwrap();
     let index = host.path(&format!("store/versions/{active}/index"));
@@ -1085,7 +1085,7 @@ fn flip_byte(path: &Path) {
 }
 
 #[test]
-fn gc_removes_what_it_said_it_would() {
+fn gc_removes_exactly_the_versions_that_dry_run_lists() {
     let host = host().set("sync.keep", "0");
     for name in ["third.zip", "bundle.zip", "third.zip"] {
         host.put("more.zip", bundle(&format!("{name} again {}", host.ok(&["versions"]).stdout.len())));

@@ -112,7 +112,7 @@ fn assert_no_cycle(mut edges: BTreeMap<ModulePath, BTreeSet<ModulePath>>) {
 }
 
 #[test]
-fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root() {
+fn origin_files_have_no_import_cycle_and_no_import_from_the_crate_root() {
     let edges = read_imports("crates/origin/src");
     // The root has only re-exports, so an import from it is an import from the file of the re-exported item.
     let from_root: Vec<_> = edges.iter().filter(|(_, imports)| imports.contains(&ModulePath::new())).collect();
@@ -121,31 +121,31 @@ fn no_files_of_the_origin_import_from_each_other_in_a_circle_nor_from_its_root()
 }
 
 #[test]
-fn no_files_of_the_agent_import_from_each_other_in_a_circle() {
+fn agent_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/agent/src"));
 }
 
 #[test]
-fn no_files_of_the_shared_building_blocks_import_from_each_other_in_a_circle() {
+fn base_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/base/src"));
 }
 
 #[test]
-fn no_files_of_the_site_import_from_each_other_in_a_circle() {
+fn site_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/site/src"));
 }
 
 #[test]
-fn no_files_of_the_server_import_from_each_other_in_a_circle() {
+fn serve_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/serve/src"));
 }
 
 #[test]
-fn no_files_of_the_test_support_import_from_each_other_in_a_circle() {
+fn test_support_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/test-support/src"));
 }
 
 #[test]
-fn no_files_of_the_root_package_import_from_each_other_in_a_circle() {
+fn root_package_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("src"));
 }

@@ -86,7 +86,7 @@ fn files_of<'a>(tests: &'a BTreeMap<String, BTreeSet<String>>, word: &str) -> Ve
 }
 
 #[test]
-fn every_test_and_file_that_a_document_names_is_there() {
+fn every_test_and_file_named_in_a_document_exists() {
     let tests = find_tests();
     let mut problems = Vec::new();
     for document in DOCUMENTS {
@@ -183,7 +183,7 @@ fn resource_rows() -> Vec<Row> {
 }
 
 #[test]
-fn every_resource_of_security_names_a_test() {
+fn every_resource_in_security_md_names_a_test() {
     for row in resource_rows() {
         let cell = row.cell("test");
         let names_a_test = backquoted(cell).any(|(_, word)| is_test_name(word) || word.starts_with("tests/"));
@@ -444,7 +444,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
 ];
 
 #[test]
-fn every_bound_of_security_is_that_of_the_code() {
+fn every_limit_in_security_md_equals_its_constant_in_the_code() {
     let rows = resource_rows();
     for row in &rows {
         let cases = BOUNDS.iter().filter(|(beginning, _)| row.resource().starts_with(beginning)).count();
@@ -467,7 +467,7 @@ fn every_bound_of_security_is_that_of_the_code() {
 }
 
 #[test]
-fn what_organizations_share_is_in_security_with_its_defaults() {
+fn security_md_lists_every_shared_resource_with_its_default_limits() {
     let (rows, limits) = (resource_rows(), OriginLimits::default());
     for resource in SharedResource::ALL {
         let quoted = format!("`{}`", resource.key());

@@ -109,7 +109,7 @@ fn imported_modules(name: &str, text: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
+fn serve_modules_have_no_import_cycle() {
     let folder = "crates/serve/src";
     let mut imports: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (name, text) in read_sources(folder) {
@@ -135,7 +135,7 @@ fn no_modules_of_the_server_import_from_each_other_in_a_circle() {
 }
 
 #[test]
-fn what_is_computed_only_does_no_io() {
+fn model_and_codec_modules_do_no_io() {
     let pure = ["crates/base/src/model/", "crates/base/src/codec/"];
     for (name, text) in read_all_sources().iter().filter(|(name, _)| pure.iter().any(|folder| name.starts_with(folder)))
     {
@@ -146,7 +146,7 @@ fn what_is_computed_only_does_no_io() {
 }
 
 #[test]
-fn unsafe_code_is_in_two_mappings_and_in_one_option_of_a_socket_only() {
+fn unsafe_code_is_only_in_two_memory_mappings_and_one_socket_option() {
     let mut found = BTreeSet::new();
     for (name, text) in read_all_sources() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -185,7 +185,7 @@ const DESCRIPTOR_MODULES: &[&str] = &[
 const MAX_PATH_EXCEPTIONS: usize = 10;
 
 #[test]
-fn what_other_users_may_write_to_is_not_reached_by_path() {
+fn modules_that_use_folders_writable_by_other_users_open_no_files_by_path() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let clippy_config = std::fs::read_to_string(root.join("clippy.toml")).unwrap();
     let required = ["fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir_all", "fs::set_permissions"];

@@ -282,7 +282,7 @@ fn unused_listener() -> TcpListener {
 }
 
 #[test]
-fn a_copy_stands_without_its_server_and_every_link_in_it_answers() {
+fn crawled_copy_is_complete_and_its_links_work_without_the_server() {
     let foreign_listener = unused_listener();
     let server = full_site(foreign_listener.local_addr().expect("an address").port());
     let dir = temporary_folder();
@@ -378,7 +378,7 @@ fn a_copy_stands_without_its_server_and_every_link_in_it_answers() {
 }
 
 #[test]
-fn links_lead_to_what_they_led_to() {
+fn rewritten_links_lead_to_the_same_content_as_before() {
     let foreign_listener = unused_listener();
     let server = full_site(foreign_listener.local_addr().expect("an address").port());
     let dir = temporary_folder();
@@ -403,7 +403,7 @@ fn links_lead_to_what_they_led_to() {
 }
 
 #[test]
-fn the_same_site_gives_the_same_folder() {
+fn crawl_output_is_identical_at_any_request_concurrency() {
     let foreign_listener = unused_listener();
     let port = foreign_listener.local_addr().expect("an address").port();
     let server = full_site(port);
@@ -469,7 +469,7 @@ fn no_redirect_leads_a_crawl_to_another_scheme_host_port_or_user() {
 }
 
 #[test]
-fn a_server_that_asks_to_be_left_alone_is_asked_again_no_earlier() {
+fn crawl_waits_for_the_retry_after_of_a_503_response() {
     let times = Arc::new(Mutex::new(Vec::new()));
     let recorded = Arc::clone(&times);
     let server = TestServer::start(move |target, _| match target {
@@ -493,7 +493,7 @@ fn a_server_that_asks_to_be_left_alone_is_asked_again_no_earlier() {
 }
 
 #[test]
-fn robots_are_left_aside_when_told_to() {
+fn crawl_ignores_robots_txt_when_configured() {
     let server = TestServer::start(|target, _| match target {
         "/robots.txt" => with_type("text/plain", "User-agent: docwharf\nDisallow: /"),
         "/" => html("<a href=/x>x</a>"),
@@ -509,7 +509,7 @@ fn robots_are_left_aside_when_told_to() {
 }
 
 #[test]
-fn a_robots_file_that_cannot_be_read_ends_the_crawl_and_one_elsewhere_on_the_site_is_obeyed() {
+fn unreadable_robots_txt_ends_the_crawl_and_a_redirected_one_is_obeyed() {
     let server = TestServer::start(|target, _| match target {
         // A coding that was not requested is an error that is not retried.
         "/robots.txt" => TestResponse(200, "Content-Encoding: br".to_owned(), b"x".to_vec()),
@@ -535,7 +535,7 @@ fn a_robots_file_that_cannot_be_read_ends_the_crawl_and_one_elsewhere_on_the_sit
 }
 
 #[test]
-fn a_site_that_answers_every_address_with_a_page_has_only_the_pages_that_it_links_to_and_no_404_page() {
+fn crawl_of_a_site_that_never_returns_404_saves_only_linked_pages_and_no_404_page() {
     let server = TestServer::start(|_, _| html("x"));
     let dir = temporary_folder();
     let result = crawl_into(&server.url("/"), dir.path());
@@ -546,7 +546,7 @@ fn a_site_that_answers_every_address_with_a_page_has_only_the_pages_that_it_link
 }
 
 #[test]
-fn a_site_of_exactly_as_many_files_as_allowed_is_copied_and_one_more_is_too_many() {
+fn crawl_succeeds_with_exactly_max_files_and_fails_with_one_more() {
     let server = TestServer::start(|target, _| match target {
         "/" => html("<a href=/1>1</a><a href=/2>2</a><form action=/submit><button formaction=/submit-also></form>"),
         "/1" | "/2" => html(target),
@@ -599,7 +599,7 @@ fn a_crawl_sends_only_as_many_requests_at_a_time_as_it_may() {
 }
 
 #[test]
-fn a_download_that_a_requested_page_links_to_comes_with_it() {
+fn partial_crawl_includes_downloads_that_requested_pages_link_to() {
     let server = TestServer::start(|target, _| match target {
         "/a" => html("<a href=/manual.pdf>manual</a><a href=/b>b</a>"),
         "/b" => html("b"),
@@ -614,7 +614,7 @@ fn a_download_that_a_requested_page_links_to_comes_with_it() {
 }
 
 #[test]
-fn an_endless_calendar_ends_at_the_limit() {
+fn crawl_of_an_endless_calendar_fails_at_the_file_limit() {
     let server = TestServer::start(|target, _| {
         let day: u64 = target.trim_start_matches("/day/").parse().unwrap_or(0);
         if target == "/robots.txt" { not_found() } else { html(format!("<a href=/day/{}>next</a>", day + 1)) }
@@ -628,7 +628,7 @@ fn an_endless_calendar_ends_at_the_limit() {
 }
 
 #[test]
-fn a_page_that_stays_away_fails_the_crawl_by_its_address() {
+fn page_that_keeps_returning_500_fails_the_crawl_with_its_url() {
     let server = TestServer::start(|target, _| match target {
         "/" => html("<a href=/broken>x</a>"),
         "/broken" => TestResponse(500, String::new(), Vec::new()),
@@ -641,7 +641,7 @@ fn a_page_that_stays_away_fails_the_crawl_by_its_address() {
 }
 
 #[test]
-fn only_the_pages_that_are_asked_for_come_with_what_they_need() {
+fn partial_crawl_saves_only_requested_pages_and_their_assets() {
     let foreign_listener = unused_listener();
     let server = full_site(foreign_listener.local_addr().expect("an address").port());
     let dir = temporary_folder();
@@ -656,7 +656,7 @@ fn only_the_pages_that_are_asked_for_come_with_what_they_need() {
 }
 
 #[test]
-fn a_crawl_ends_when_it_is_not_wanted_any_more() {
+fn cancelled_crawl_ends_during_a_pending_request() {
     let (gate, is_requested) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (is_open, requested) = (Arc::clone(&gate), Arc::clone(&is_requested));
     let server = TestServer::start(move |target, _| {
@@ -677,7 +677,7 @@ fn a_crawl_ends_when_it_is_not_wanted_any_more() {
 }
 
 #[test]
-fn pages_in_other_charsets_are_kept_byte_for_byte_and_told_of() {
+fn pages_in_other_charsets_are_saved_unchanged_with_a_warning() {
     let latin = b"<p>caf\xe9 <a href=\"http://127.0.0.1/\">x</a>".to_vec();
     let body = latin.clone();
     let server = TestServer::start(move |target, _| match target {
@@ -692,7 +692,7 @@ fn pages_in_other_charsets_are_kept_byte_for_byte_and_told_of() {
 }
 
 #[test]
-fn a_site_below_a_path_begins_there_and_a_folder_with_something_in_it_is_left_alone() {
+fn crawl_below_a_path_redirects_the_root_there_and_refuses_a_non_empty_folder() {
     let server = TestServer::start(|target, _| match target {
         "/docs/" => html("<a href=start>x</a><link rel=stylesheet href=a.css>"),
         "/docs/start" => html("start"),
@@ -713,7 +713,7 @@ fn a_site_below_a_path_begins_there_and_a_folder_with_something_in_it_is_left_al
 }
 
 #[test]
-fn a_site_of_next_has_its_chunks_payloads_and_pictures_as_files() {
+fn crawl_of_a_next_js_site_saves_chunks_rsc_payloads_and_images() {
     let server = TestServer::start(|target, head| match target {
         "/guide?_rsc" if head.contains("rsc: 1") || head.contains("RSC: 1") => {
             with_type("text/x-component", "1:\"static/chunks/p.js\"")
@@ -750,7 +750,7 @@ fn a_site_of_next_has_its_chunks_payloads_and_pictures_as_files() {
 }
 
 #[test]
-fn credentials_are_never_sent() {
+fn crawl_of_a_url_with_credentials_fails_and_the_error_does_not_contain_them() {
     let dir = temporary_folder();
     let error = crawl(&crawl_source("http://user:pass@127.0.0.1:9/"), None, dir.path(), &JobContext::default())
         .expect_err("no copy");
@@ -861,7 +861,7 @@ mod other_organizations {
     }
 
     #[test]
-    fn with_one_organization_doing_its_worst_anothers_exports_and_previews_are_made() {
+    fn slow_jobs_of_one_organization_do_not_block_exports_and_previews_of_another() {
         let script = "/_next/static/".repeat((4 << 20) / 14);
         let scripts = TestServer::start(move |target, _| match target {
             "/" => html("<script src=/a.js></script>"),
@@ -921,7 +921,7 @@ mod other_organizations {
     }
 
     #[test]
-    fn crawls_of_an_organization_share_what_it_may_take() {
+    fn crawls_of_an_organization_share_its_crawl_address_limit() {
         let server = TestServer::start(|target, _| match target {
             "/" => html((0..100).map(|n| format!("<a href=/{n}>")).collect::<Vec<_>>().concat()),
             _ => html("x"),
@@ -946,7 +946,7 @@ mod other_organizations {
 
     // Regression: any client learned the internal address of a crawled site from its sitemap.
     #[test]
-    fn nobody_without_a_key_learns_where_a_crawled_site_lies() {
+    fn sitemap_response_does_not_reveal_the_url_of_a_crawled_site() {
         let url = "http://127.0.0.1:21012/";
         let mut origin =
             TestOrigin::new(&FOLDER_PROJECT.replace("directory = \"site\"", &format!("crawl = \"{url}\"")));

@@ -154,7 +154,7 @@ fn write_large_site(dir: &Path) {
 // The four steps
 
 #[test]
-fn the_four_steps_start_poll_link_download() {
+fn export_job_is_started_polled_linked_and_downloaded() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let response =
         origin.send_request("POST", JOBS_PATH, Some(r#"{"domain":"Docs.Example","version":"1.4","extra":[1]}"#));
@@ -197,7 +197,7 @@ fn the_four_steps_start_poll_link_download() {
 }
 
 #[test]
-fn progress_and_pages_are_live_and_never_go_back() {
+fn job_progress_and_page_count_are_updated_and_never_decrease() {
     let dir = temporary_folder();
     write_large_site(dir.path());
     let origin = OriginProcess::in_folder(dir, &[]);
@@ -219,7 +219,7 @@ fn progress_and_pages_are_live_and_never_go_back() {
 }
 
 #[test]
-fn a_job_that_is_not_completed_has_no_link() {
+fn link_request_for_an_uncompleted_job_returns_409() {
     let dir = temporary_folder();
     write_large_site(dir.path());
     let origin = OriginProcess::in_folder(dir, &[]);
@@ -234,7 +234,7 @@ fn a_job_that_is_not_completed_has_no_link() {
 }
 
 #[test]
-fn a_site_that_cannot_be_packed_fails_with_its_reason_and_the_next_job_is_done() {
+fn export_job_of_an_invalid_site_fails_with_its_reason_and_the_next_job_runs() {
     let origin = OriginProcess::with_files(&[("a.css", "a{}")], &[]);
     let failed = origin.start_job();
     let job = origin.wait_for_job(&failed);
@@ -251,7 +251,7 @@ fn a_site_that_cannot_be_packed_fails_with_its_reason_and_the_next_job_is_done()
 }
 
 #[test]
-fn a_site_that_changes_all_the_time_fails_and_is_packed_once_it_is_quiet() {
+fn export_of_a_constantly_changing_site_fails_and_succeeds_once_it_is_stable() {
     let dir = temporary_folder();
     write_large_site(dir.path());
     let origin = OriginProcess::in_folder(dir, &[]);
@@ -268,7 +268,7 @@ fn a_site_that_changes_all_the_time_fails_and_is_packed_once_it_is_quiet() {
 }
 
 #[test]
-fn too_many_waiting_jobs_are_429() {
+fn too_many_queued_jobs_return_429_with_retry_after() {
     let dir = temporary_folder();
     write_large_site(dir.path());
     let origin = OriginProcess::in_folder(dir, &[]);
@@ -289,7 +289,7 @@ fn too_many_waiting_jobs_are_429() {
 // Regression: an origin reported a job as ended a moment before it removed the old jobs; the test meets that moment
 // only by chance.
 #[test]
-fn old_jobs_are_forgotten_with_their_archives() {
+fn old_jobs_are_removed_with_their_bundles() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let first = origin.start_job();
     let link = origin.link(&first);
@@ -306,7 +306,7 @@ fn old_jobs_are_forgotten_with_their_archives() {
 // Authentication and invalid requests
 
 #[test]
-fn every_v1_route_demands_the_key() {
+fn every_v1_route_returns_401_without_a_valid_key() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let id = origin.start_job();
     let wrong = ["", "Authorization: Bearer", "Authorization: Bearer wrong", &format!("Authorization: Basic {KEY}")]
@@ -339,7 +339,7 @@ fn every_v1_route_demands_the_key() {
 }
 
 #[test]
-fn a_key_can_be_exchanged_and_taken_away_while_the_origin_runs() {
+fn key_file_can_be_replaced_or_removed_while_the_origin_runs() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let status =
         |key: &str| request(&origin.daemon.address, "GET", "/v1/x", &[&format!("Authorization: Bearer {key}")]).status;
@@ -355,7 +355,7 @@ fn a_key_can_be_exchanged_and_taken_away_while_the_origin_runs() {
 }
 
 #[test]
-fn what_is_asked_wrongly_is_refused_with_an_error_text() {
+fn invalid_api_requests_return_an_error_status_and_message() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let huge = format!("{{\"domain\":\"{DOMAIN}\",\"x\":\"{}\"}}", "x".repeat(64 * 1024));
     let object = r#"{"domain":"other.example"}"#;
@@ -407,7 +407,7 @@ fn what_is_asked_wrongly_is_refused_with_an_error_text() {
 }
 
 #[test]
-fn a_job_id_is_decoded() {
+fn percent_encoded_job_id_is_decoded() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let id = origin.start_job();
     let encoded_id = id.replace('_', "%5f");
@@ -418,7 +418,7 @@ fn a_job_id_is_decoded() {
 // Links
 
 #[test]
-fn a_link_works_without_the_bearer_and_expires() {
+fn signed_link_works_without_a_bearer_key_and_returns_403_after_it_expires() {
     let origin = OriginProcess::with_files(&small_site(), &["--link-lifetime", "3s"]);
     let id = origin.start_job();
     let link = origin.link(&id);
@@ -475,7 +475,7 @@ fn an_altered_link_is_refused() {
 }
 
 #[test]
-fn links_begin_with_the_public_url_when_there_is_one() {
+fn signed_links_begin_with_the_configured_public_url() {
     let origin = OriginProcess::with_files(&small_site(), &["--public-url", "https://exports.example/docs/"]);
     let id = origin.start_job();
     origin.wait_for_job(&id);
@@ -485,7 +485,7 @@ fn links_begin_with_the_public_url_when_there_is_one() {
 }
 
 #[test]
-fn a_bundle_answers_ranges_and_conditions() {
+fn bundle_download_supports_range_and_conditional_requests() {
     let origin = OriginProcess::with_files(&[("index.html", &sample_text(600_000))], &[]);
     let link = origin.link(&origin.start_job());
     let full_response = origin.get(&link, &[]);
@@ -556,7 +556,7 @@ fn a_bundle_answers_ranges_and_conditions() {
 }
 
 #[test]
-fn the_same_content_gives_the_same_etag_and_a_changed_folder_another_bundle() {
+fn bundle_and_etag_change_only_with_the_content_of_the_folder() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let (first, second) = (origin.bundle(), origin.bundle());
     assert_eq!((first.header("etag"), &first.body), (second.header("etag"), &second.body));
@@ -569,7 +569,7 @@ fn the_same_content_gives_the_same_etag_and_a_changed_folder_another_bundle() {
 }
 
 #[test]
-fn an_archive_is_handed_out_as_it_is_and_a_bad_one_is_not() {
+fn archive_source_is_served_unchanged_and_an_invalid_one_fails_the_job() {
     let dir = temporary_folder();
     let built = write_site(&dir.path().join("built"), &small_site());
     let zip = dir.path().join("b.zip");
@@ -601,7 +601,7 @@ fn an_archive_is_handed_out_as_it_is_and_a_bad_one_is_not() {
 // The sitemap
 
 #[test]
-fn the_sitemap_changes_with_any_file() {
+fn sitemap_and_its_etag_change_with_any_file_of_the_site() {
     let origin = OriginProcess::with_files(&small_site(), &[]);
     let target = "/sites/Docs.Example/sitemap.xml";
     let mut last = origin.get(target, &[]);
@@ -684,7 +684,7 @@ impl FolderWatch {
 
 // Regression: clients with many connections and no key kept agents from reading sitemaps.
 #[test]
-fn a_folder_is_listed_a_few_times_for_all_who_ask_for_its_sitemap_at_once_and_nobody_is_sent_away() {
+fn concurrent_sitemap_requests_share_few_folder_listings_and_all_succeed() {
     const REQUESTS: usize = 100;
     let dir = temporary_folder();
     let site = dir.path().join("site");
@@ -723,7 +723,7 @@ fn a_folder_is_listed_a_few_times_for_all_who_ask_for_its_sitemap_at_once_and_no
 // The process
 
 #[test]
-fn neither_key_nor_link_is_in_the_log_and_nothing_is_left_behind() {
+fn log_contains_no_key_or_link_and_a_stop_leaves_no_temporary_files() {
     let mut origin = OriginProcess::with_files(&small_site(), &[]);
     let link = origin.link(&origin.start_job());
     origin.get(&link, &[]);
@@ -742,7 +742,7 @@ fn neither_key_nor_link_is_in_the_log_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn a_stop_abandons_the_job_under_way_and_leaves_nothing_of_it() {
+fn sigterm_cancels_the_running_job_and_removes_its_files() {
     let dir = temporary_folder();
     write_large_site(dir.path());
     let mut origin = OriginProcess::in_folder(dir, &[]);
@@ -754,7 +754,7 @@ fn a_stop_abandons_the_job_under_way_and_leaves_nothing_of_it() {
 }
 
 #[test]
-fn a_download_that_has_begun_is_finished_after_the_stop() {
+fn running_download_is_completed_after_sigint() {
     // Larger than the buffers of sockets, so that the download is running when the origin is stopped.
     let dir = temporary_folder();
     let mut noise = Vec::with_capacity(24 << 20);
@@ -778,7 +778,7 @@ fn a_download_that_has_begun_is_finished_after_the_stop() {
 }
 
 #[test]
-fn the_api_can_be_served_within_another_program() {
+fn origin_server_can_be_embedded_in_another_program() {
     use docwharf::origin::source::ProjectSource;
     use docwharf::origin::{Domain, Organization, OriginProject, OriginServer, OriginSettings, serve};
     let dir = temporary_folder();
@@ -810,7 +810,7 @@ fn the_api_can_be_served_within_another_program() {
 }
 
 #[test]
-fn what_cannot_be_served_is_one_line_and_exit_2() {
+fn invalid_origin_options_are_one_line_and_exit_2() {
     let dir = temporary_folder();
     write_site(&dir.path().join("site"), &small_site());
     let key = key_file(dir.path(), KEY);

@@ -152,7 +152,7 @@ fn unique_sleep_argument(number: u32) -> String {
 }
 
 #[test]
-fn a_plain_branch_is_a_site_without_what_belongs_to_git() {
+fn branch_without_a_build_is_exported_without_git_metadata() {
     let fixture = RepositoryFixture::with(&[("index.html", "<p>Hello"), ("guide/a.html", "<p>A")]);
     let space = fixture.space();
     let context = JobContext::default();
@@ -165,7 +165,7 @@ fn a_plain_branch_is_a_site_without_what_belongs_to_git() {
 }
 
 #[test]
-fn a_commit_tells_who_what_and_which_files_against_its_first_parent() {
+fn commit_info_has_author_message_and_changed_files_against_the_first_parent() {
     let fixture = RepositoryFixture::with(&[("a.html", "a"), ("b.html", "b"), ("c.html", "c")]);
     let context = JobContext::default();
     let head = |branch: &str| build_site(&fixture.source(""), branch, &fixture.space(), &context).unwrap().commit;
@@ -208,7 +208,7 @@ fn branches_are_listed_with_their_commits() {
 }
 
 #[test]
-fn a_missing_branch_is_told_from_a_missing_repository() {
+fn missing_branch_and_missing_repository_are_different_errors() {
     let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     let context = JobContext::default();
     let missing = build_site(&fixture.source(""), "nowhere", &fixture.space(), &context).unwrap_err();
@@ -228,7 +228,7 @@ fn a_missing_branch_is_told_from_a_missing_repository() {
 }
 
 #[test]
-fn hostile_names_of_branches_and_repositories_do_not_reach_git() {
+fn hostile_branch_names_and_repository_urls_are_not_passed_to_git() {
     let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     for name in ["--upload-pack=touch pwned", "-b", "a b", "x:y", "*", "refs/../x", "@{-1}", "main^", ""] {
         let context = JobContext::default();
@@ -246,7 +246,7 @@ fn hostile_names_of_branches_and_repositories_do_not_reach_git() {
 }
 
 #[test]
-fn names_of_branches_are_judged_as_git_judges_them() {
+fn branch_name_validation_agrees_with_git_check_ref_format() {
     let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     let names = [
         "main",
@@ -310,7 +310,7 @@ fn a_build_makes_the_site_in_every_sandbox() {
 }
 
 #[test]
-fn a_build_that_fails_is_told_with_its_last_lines() {
+fn failed_build_error_has_the_exit_code_and_the_last_output_lines() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     for sandbox in usable_sandboxes() {
         let (result, log) = build_in(&fixture, &fixture.source("echo one; echo 'bad: page.md' >&2; exit 3"), sandbox);
@@ -326,7 +326,7 @@ fn a_build_that_fails_is_told_with_its_last_lines() {
 }
 
 #[test]
-fn what_a_build_has_started_ends_with_it() {
+fn background_processes_of_a_build_end_with_the_build() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let sleep_argument = unique_sleep_argument(1);
     let build = format!(
@@ -343,7 +343,7 @@ fn what_a_build_has_started_ends_with_it() {
 }
 
 #[test]
-fn when_time_is_up_grandchildren_are_killed_too() {
+fn build_timeout_kills_grandchildren_too() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     for (sandbox, number) in usable_sandboxes().into_iter().zip(20..) {
         let sleep_argument = unique_sleep_argument(number);
@@ -367,7 +367,7 @@ fn when_time_is_up_grandchildren_are_killed_too() {
 }
 
 #[test]
-fn a_build_that_nobody_waits_for_any_more_ends_at_once() {
+fn cancelled_build_ends_at_once() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     for (sandbox, number) in usable_sandboxes().into_iter().zip(30..) {
         let sleep_argument = unique_sleep_argument(number);
@@ -389,7 +389,7 @@ fn a_build_that_nobody_waits_for_any_more_ends_at_once() {
 }
 
 #[test]
-fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
+fn build_that_exceeds_its_disk_limit_is_killed_wherever_it_writes() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     for sandbox in usable_sandboxes() {
         // Many files, then one file in each folder.
@@ -420,7 +420,7 @@ fn a_build_that_writes_too_much_is_ended_wherever_it_writes() {
 
 // Regression: a build could leave files in `/var/tmp` that no limit counted.
 #[test]
-fn a_build_leaves_nothing_in_folders_for_everybody() {
+fn build_leaves_no_files_in_world_writable_folders() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let name = format!("docwharf-left-{}", std::process::id());
     let folders = ["/tmp", "/var/tmp", "/dev/shm"];
@@ -436,7 +436,7 @@ fn a_build_leaves_nothing_in_folders_for_everybody() {
 
 // Regression: a build could use all memory.
 #[test]
-fn a_build_that_takes_too_much_memory_or_too_many_processes_is_ended() {
+fn build_that_exceeds_its_memory_or_process_limit_is_killed() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     // Each process holds 20 MB until the end of its input, which never arrives.
     let many_processes = "for n in 1 2 3 4; do (head -c 20000000 /dev/zero; exec sleep 600) | tail & done; wait";
@@ -458,7 +458,7 @@ fn a_build_that_takes_too_much_memory_or_too_many_processes_is_ended() {
 }
 
 #[test]
-fn builds_of_an_organization_share_what_it_may_take() {
+fn builds_of_an_organization_share_its_disk_limit() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let git = fixture.source("mkdir out; head -c 8000000 /dev/zero > out/x; sleep 600");
     let limits =
@@ -476,7 +476,7 @@ fn builds_of_an_organization_share_what_it_may_take() {
 }
 
 #[test]
-fn a_build_has_the_lowest_priority_and_is_the_first_to_go_when_memory_is_short() {
+fn build_has_the_lowest_priority_and_the_highest_oom_score() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let build =
         "mkdir out; cat /proc/self/oom_score_adj > out/got; nice >> out/got; ionice >> out/got || echo none >> out/got";
@@ -495,7 +495,7 @@ const CHILD_VARIABLE: &str = "DOCWHARF_TEST_GIT_CHILD";
 
 // Regression: a build outlived an origin that was killed, and kept the next one from starting.
 #[test]
-fn a_build_ends_with_the_origin_however_that_ends() {
+fn build_ends_when_the_origin_is_killed() {
     if let Ok(value) = std::env::var(CHILD_VARIABLE) {
         let words: Vec<&str> = value.split('|').collect();
         let git = git_source(words[1], Some(words[2].to_owned()), None);
@@ -516,7 +516,7 @@ fn a_build_ends_with_the_origin_however_that_ends() {
         let index = Sandbox::ALL.iter().position(|candidate| *candidate == sandbox).unwrap();
         let value = format!("{}|{}|{build}|{index}", fixture.space().display(), fixture.repository().display());
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "git::a_build_ends_with_the_origin_however_that_ends", "--nocapture"])
+            .args(["--exact", "git::build_ends_when_the_origin_is_killed", "--nocapture"])
             .env(CHILD_VARIABLE, value)
             .spawn()
             .unwrap();
@@ -535,7 +535,7 @@ fn a_build_ends_with_the_origin_however_that_ends() {
 }
 
 #[test]
-fn a_build_sees_nothing_of_our_environment() {
+fn build_does_not_inherit_the_environment_of_the_origin() {
     // Cargo sets it for tests, so every program that they start inherits it.
     assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
@@ -555,7 +555,7 @@ fn a_build_sees_nothing_of_our_environment() {
 }
 
 #[test]
-fn a_build_neither_reads_nor_writes_beside_the_checkout() {
+fn sandboxed_build_cannot_read_or_write_outside_its_checkout() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let (secret, open) = (fixture.dir.path().join("secret"), fixture.dir.path().join("open"));
     let (written, dropped) = (fixture.dir.path().join("written"), fixture.dir.path().join("open-folder/dropped"));
@@ -592,7 +592,7 @@ fn a_build_neither_reads_nor_writes_beside_the_checkout() {
 }
 
 #[test]
-fn a_build_has_the_network_only_where_it_is_allowed() {
+fn build_has_network_access_only_when_it_is_allowed() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let own_namespace = fs::read_link("/proc/self/ns/net").unwrap();
     let script = "mkdir out; readlink /proc/self/ns/net > out/net";
@@ -615,7 +615,7 @@ fn a_build_has_the_network_only_where_it_is_allowed() {
 }
 
 #[test]
-fn tools_outside_the_system_are_found_where_they_are_named() {
+fn build_finds_tools_in_the_configured_tools_folders() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let tools = fixture.dir.path().join("tools");
     fs::create_dir(&tools).unwrap();
@@ -641,7 +641,7 @@ fn tools_outside_the_system_are_found_where_they_are_named() {
 }
 
 #[test]
-fn without_a_sandbox_nothing_is_built_unless_that_is_allowed() {
+fn build_without_a_sandbox_is_refused_unless_configured() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let git = GitSource { allows_no_sandbox: false, ..fixture.source("touch ran; mkdir out") };
     let space = fixture.space();
@@ -654,7 +654,7 @@ fn without_a_sandbox_nothing_is_built_unless_that_is_allowed() {
 }
 
 #[test]
-fn links_that_lead_out_of_the_site_are_left_out() {
+fn symlinks_that_lead_out_of_the_site_are_left_out() {
     let fixture = RepositoryFixture::with(&[("index.html", "x"), ("docs/index.html", "y")]);
     fs::write(fixture.dir.path().join("secret"), "geheim").unwrap();
     for (target, link) in [
@@ -684,7 +684,7 @@ fn links_that_lead_out_of_the_site_are_left_out() {
 }
 
 #[test]
-fn the_output_is_a_folder_of_the_checkout_or_it_is_an_error_that_names_it() {
+fn build_output_must_be_a_folder_inside_the_checkout() {
     let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     for sandbox in usable_sandboxes() {
         for (build, output, reason) in [
@@ -705,7 +705,7 @@ fn the_output_is_a_folder_of_the_checkout_or_it_is_an_error_that_names_it() {
 }
 
 #[test]
-fn nothing_that_a_repository_says_is_run_or_fetched_by_git() {
+fn git_runs_no_hooks_or_filters_and_fetches_no_submodules_or_lfs_files() {
     let fixture = RepositoryFixture::with(&[("index.html", "x")]);
     let marker = fixture.dir.path().join("ran");
     let touch = format!("#!/bin/sh\ntouch '{}'\n", marker.display());
@@ -759,7 +759,7 @@ fn a_repository_of_another_user_is_read() {
 }
 
 #[test]
-fn a_password_in_the_url_is_sent_to_its_host_and_told_to_nobody() {
+fn repository_url_password_is_sent_to_its_host_and_is_in_no_log_or_error() {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     // Refuses every request, and records the credentials.

@@ -42,7 +42,7 @@ fn host_with_agent(origin: &TestOrigin) -> Host {
 // Static exports
 
 #[test]
-fn the_typical_sequence_of_an_export_start_poll_link_download_and_a_fresh_link_later() {
+fn completed_export_job_returns_the_same_bundle_for_every_new_link() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let response = origin.post(JOBS_PATH, &json!({ "domain": "docs.acme.example" }));
@@ -66,7 +66,7 @@ fn the_typical_sequence_of_an_export_start_poll_link_download_and_a_fresh_link_l
 }
 
 #[test]
-fn an_agent_brings_in_what_an_origin_exports() {
+fn agent_syncs_and_serves_an_export_of_the_origin() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let host = host_with_agent(&origin).set("sync.probe", "[]");
@@ -76,7 +76,7 @@ fn an_agent_brings_in_what_an_origin_exports() {
 }
 
 #[test]
-fn an_export_has_the_version_and_the_pages_that_were_asked_for() {
+fn export_has_the_requested_version_and_only_the_requested_pages() {
     let mut origin = TestOrigin::with_folder_project();
     write_site(&origin.path("site"), &[("guides/other.html", "<p>other"), ("404.html", "<p>no")]);
     origin.start();
@@ -103,7 +103,7 @@ fn an_export_has_the_version_and_the_pages_that_were_asked_for() {
 }
 
 #[test]
-fn what_a_project_may_not_do_is_403() {
+fn exports_and_previews_disabled_for_a_project_return_403() {
     let origin = &mut TestOrigin::new(&FOLDER_PROJECT.replace("directory", "exports = false\ndirectory"));
     write_site(&origin.path("site"), &[("index.html", "<p>home")]);
     origin.start();
@@ -116,7 +116,7 @@ fn what_a_project_may_not_do_is_403() {
 }
 
 #[test]
-fn a_project_whose_folder_is_missing_keeps_nothing_from_starting_and_is_exported_once_it_is_there() {
+fn origin_starts_without_a_project_folder_and_exports_it_once_it_exists() {
     let mut origin = TestOrigin::new(TWO_ORGANIZATIONS);
     write_site(&origin.path("other"), &[("index.html", "<p>umbrella")]);
     origin.start();
@@ -128,7 +128,7 @@ fn a_project_whose_folder_is_missing_keeps_nothing_from_starting_and_is_exported
 }
 
 #[test]
-fn a_start_removes_the_bundles_beyond_a_smaller_number() {
+fn start_with_a_smaller_keep_setting_removes_the_older_bundles() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let jobs = [(); 3].map(|()| {
@@ -158,7 +158,7 @@ fn a_start_removes_the_bundles_beyond_a_smaller_number() {
 // Regression: a folder in `state/bundles/` kept the origin from starting, and the origin removed a file there that it
 // had not written.
 #[test]
-fn what_is_no_bundle_among_the_bundles_is_left_alone_and_keeps_nothing_from_starting() {
+fn unknown_files_in_the_bundles_folder_are_not_removed_and_do_not_prevent_a_start() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let job = origin.export(&json!({}));
@@ -174,7 +174,7 @@ fn what_is_no_bundle_among_the_bundles_is_left_alone_and_keeps_nothing_from_star
 }
 
 #[test]
-fn jobs_links_and_keys_outlive_the_process() {
+fn jobs_links_and_keys_persist_across_a_restart() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let job = origin.export(&json!({}));
@@ -189,7 +189,7 @@ fn jobs_links_and_keys_outlive_the_process() {
 }
 
 #[test]
-fn a_job_that_was_under_way_when_the_origin_was_killed_has_failed_and_those_that_waited_are_done() {
+fn restart_after_a_kill_fails_the_running_job_and_completes_the_queued_ones() {
     let mut origin = TestOrigin::new(&format!("[exports]\nworkers = 1\n{FOLDER_PROJECT}"));
     for n in 0..40 {
         let text = support::sample_text(200_000);
@@ -215,7 +215,7 @@ fn a_job_that_was_under_way_when_the_origin_was_killed_has_failed_and_those_that
 }
 
 #[test]
-fn only_so_many_bundles_are_kept_and_each_project_keeps_its_newest() {
+fn bundles_above_the_keep_limit_are_removed_except_the_newest_of_a_project() {
     let mut origin =
         TestOrigin::new(&FOLDER_PROJECT.replacen("[[", "[exports]\nkeep = 2\nlinkLifetime = \"1s\"\n[[", 1));
     write_site(&origin.path("site"), &[("index.html", "<p>home")]);
@@ -237,7 +237,7 @@ fn only_so_many_bundles_are_kept_and_each_project_keeps_its_newest() {
 // Regression: an origin removed jobs while links to their bundles were valid, and before a slow client had seen their
 // end.
 #[test]
-fn a_job_stays_as_long_as_a_link_to_its_bundle_works_and_for_as_long_after_its_end() {
+fn job_is_retained_while_its_link_is_valid_and_for_a_link_lifetime_after_its_end() {
     let mut origin =
         TestOrigin::new(&FOLDER_PROJECT.replacen("[[", "[exports]\nkeep = 1\nlinkLifetime = \"1h\"\n[[", 1));
     write_site(&origin.path("site"), &[("index.html", "<p>home")]);
@@ -255,7 +255,7 @@ fn a_job_stays_as_long_as_a_link_to_its_bundle_works_and_for_as_long_after_its_e
 // Keys and organizations
 
 #[test]
-fn a_key_is_seen_once_and_works_until_it_is_revoked_or_over() {
+fn api_key_is_shown_once_and_works_until_it_is_revoked_or_expires() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let status = |origin: &TestOrigin, key: &str, method: &str| {
@@ -294,7 +294,7 @@ pub(crate) fn search_events(query: &str, n: usize, day: u8) -> Vec<Value> {
 }
 
 #[test]
-fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_reads_them() {
+fn searches_endpoint_counts_sorts_and_filters_terms_and_the_cli_reads_the_result() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let mut events = search_events("moat", 3, 1);
@@ -345,7 +345,7 @@ fn searches_are_counted_ordered_and_dated_as_the_api_says_and_our_own_client_rea
 }
 
 #[test]
-fn an_organization_has_a_hundred_questions_an_hour_and_is_told_when_to_come_back() {
+fn analytics_queries_above_100_an_hour_return_429_with_retry_after() {
     let (origin, umbrella) = start_with_two_organizations();
     for n in 0..100 {
         let response = origin.get("/v1/analytics/docs/searches?limit=1");
@@ -363,7 +363,7 @@ fn an_organization_has_a_hundred_questions_an_hour_and_is_told_when_to_come_back
 }
 
 #[test]
-fn searches_from_a_csv_file_count_once_however_often_it_is_imported() {
+fn repeated_import_of_a_csv_file_counts_its_searches_once() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let csv = "query,time,clickedPage\ntide,2026-11-01T10:00:00Z,/guides/start\n\"a, b\",2026-11-02T10:00:00Z,\n";
@@ -381,7 +381,7 @@ fn searches_from_a_csv_file_count_once_however_often_it_is_imported() {
 }
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_kill_and_nothing_is_counted_twice() {
+fn acknowledged_search_batches_survive_a_kill_and_are_counted_once() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let batch = |n: u32| json!({ "batchId": format!("b{n}"), "events": search_events("tide", 2, 1) });
@@ -452,7 +452,7 @@ pub(crate) fn wait_for_deployment(origin: &TestOrigin, id: &str) -> Value {
 }
 
 #[test]
-fn a_preview_of_a_branch_is_created_changed_deployed_again_at_its_address_and_gone_with_the_branch() {
+fn preview_is_redeployed_at_the_same_url_and_removed_with_its_branch() {
     let mut origin = TestOrigin::new(GIT_PROJECT);
     let repo = origin.path("repo");
     repository(&repo, &[("index.html", "<p>production <a href=\"guide\">guide</a>"), ("guide.html", "<p>guide")]);
@@ -505,7 +505,7 @@ fn a_preview_of_a_branch_is_created_changed_deployed_again_at_its_address_and_go
 }
 
 #[test]
-fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
+fn preview_has_its_own_host_name_when_previews_host_is_configured() {
     let mut origin = TestOrigin::new(&GIT_PROJECT.replace("sweep", "host = \"preview.acme.example\"\nsweep"));
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
     origin.start();
@@ -548,7 +548,7 @@ fn a_preview_has_a_host_of_its_own_where_there_is_a_name_for_it() {
 }
 
 #[test]
-fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() {
+fn invalid_previews_return_400_and_more_than_five_a_minute_return_429() {
     let mut origin = TestOrigin::new(GIT_PROJECT);
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
     origin.start();
@@ -569,7 +569,7 @@ fn previews_are_refused_as_the_api_says_and_five_a_minute_for_an_organization() 
 }
 
 #[test]
-fn previews_that_are_not_enabled_any_more_are_neither_built_nor_served() {
+fn disabled_previews_are_neither_built_nor_served() {
     let mut origin = TestOrigin::new(GIT_PROJECT);
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
     origin.start();
@@ -589,7 +589,7 @@ fn previews_that_are_not_enabled_any_more_are_neither_built_nor_served() {
 }
 
 #[test]
-fn a_preview_is_compared_with_the_newest_export_of_the_whole_site() {
+fn preview_links_are_compared_with_the_newest_export_of_the_whole_site() {
     let mut origin = TestOrigin::new(GIT_PROJECT);
     let repo = origin.path("repo");
     repository(&repo, &[("index.html", "<p>home"), ("guide.html", "<p>guide")]);
@@ -614,7 +614,7 @@ fn a_preview_is_compared_with_the_newest_export_of_the_whole_site() {
 }
 
 #[test]
-fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_branch_can_be_deployed_again() {
+fn running_deployment_fails_after_a_kill_and_its_branch_can_be_deployed_again() {
     let mut origin = TestOrigin::new(
         &GIT_PROJECT
             .replace("git =", "build = \"while [ ! -e done ]; do sleep 0.1; done\"\nallowUntrusted = true\ngit ="),
@@ -637,7 +637,7 @@ fn a_deployment_that_was_under_way_when_the_origin_was_killed_says_so_and_the_br
 }
 
 #[test]
-fn the_sitemap_of_a_branch_that_is_not_there_is_503_and_only_the_log_has_the_reason() {
+fn sitemap_of_a_missing_branch_returns_503_and_only_the_log_has_the_reason() {
     let mut origin = TestOrigin::new(&GIT_PROJECT.replace("git =", "branch = \"absent\"\ngit ="));
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
     origin.start();
@@ -648,7 +648,7 @@ fn the_sitemap_of_a_branch_that_is_not_there_is_503_and_only_the_log_has_the_rea
 }
 
 #[test]
-fn an_export_that_a_stop_has_cancelled_says_after_the_next_start_that_the_origin_was_stopped() {
+fn export_cancelled_by_a_stop_fails_with_that_reason_after_the_next_start() {
     let build = "build = \"while :; do sleep 0.1; done\"\nallowUntrusted = true\ngit =";
     let mut origin = TestOrigin::new(&GIT_PROJECT.replace("git =", build));
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
@@ -666,7 +666,7 @@ fn an_export_that_a_stop_has_cancelled_says_after_the_next_start_that_the_origin
 }
 
 #[test]
-fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
+fn export_from_a_git_repository_runs_a_build_without_secrets() {
     let file = GIT_PROJECT.replace(
         "git =",
         "build = \"mkdir -p out && env >out/index.html && ls /root /home >>out/index.html 2>&1 || true\"\n\
@@ -684,7 +684,7 @@ fn a_site_is_exported_from_a_repository_with_a_build_that_sees_no_secret() {
 }
 
 #[test]
-fn every_command_that_asks_an_api_works_with_an_origin() {
+fn every_api_command_of_the_cli_works_with_an_origin() {
     let mut origin = TestOrigin::new(GIT_PROJECT);
     repository(&origin.path("repo"), &[("index.html", "<p>home")]);
     origin.start();
@@ -726,7 +726,7 @@ fn every_command_that_asks_an_api_works_with_an_origin() {
 // The server
 
 #[test]
-fn the_description_of_the_interface_needs_no_key_and_names_every_endpoint_of_the_api() {
+fn openapi_document_needs_no_key_and_lists_every_api_endpoint() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let response = get(origin.address(), "/openapi.json");
@@ -746,7 +746,7 @@ fn the_description_of_the_interface_needs_no_key_and_names_every_endpoint_of_the
 }
 
 #[test]
-fn health_and_metrics_are_told_on_an_address_of_their_own() {
+fn health_and_metrics_are_served_on_the_admin_listener() {
     let mut origin = TestOrigin::with_server_section(
         "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n",
         FOLDER_PROJECT,
@@ -781,7 +781,7 @@ fn health_and_metrics_are_told_on_an_address_of_their_own() {
 
 // Regression: an origin answered requests with two hosts or none.
 #[test]
-fn a_request_without_a_host_or_with_two_is_refused() {
+fn request_without_exactly_one_valid_host_header_returns_400() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     for hosts in ["", "Host: a\r\nHost: a\r\n", "Host: a b\r\n"] {
@@ -798,7 +798,7 @@ fn a_request_without_a_host_or_with_two_is_refused() {
 // Regression: a client that requested the sitemap of a repository and disconnected left a process behind, without a
 // bound on their number.
 #[test]
-fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not_one_each() {
+fn disconnected_sitemap_clients_leave_one_pending_request_to_the_git_repository() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let repository = format!("http://{}/x.git", listener.local_addr().unwrap());
     let connections = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
@@ -827,7 +827,7 @@ fn readers_of_a_sitemap_who_go_away_leave_one_question_to_its_repository_and_not
 
 // Regression: a start of an origin that failed had taken a waiting job, which failed with it.
 #[test]
-fn a_start_that_fails_takes_no_job_that_waits() {
+fn failed_start_of_an_origin_does_not_fail_queued_jobs() {
     let port = ReservedPort::new();
     let server = format!("[server]\nlisten = [{:?}]\n", port.address);
     let mut origin = TestOrigin::with_server_section(&server, &format!("[exports]\nworkers = 1\n{FOLDER_PROJECT}"));
@@ -854,7 +854,7 @@ fn a_start_that_fails_takes_no_job_that_waits() {
 // Regression: a user who could write to the folder of a project had any file of the origin exported, by exchanging a
 // listed file for a link.
 #[test]
-fn a_file_that_becomes_a_link_while_some_pages_are_exported_is_never_read_through_it() {
+fn file_replaced_by_a_symlink_during_a_partial_export_is_not_followed() {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     const SECRET: &str = "the secret of another organization";
     let mut origin = TestOrigin::with_folder_project();
@@ -894,7 +894,7 @@ fn a_file_that_becomes_a_link_while_some_pages_are_exported_is_never_read_throug
 }
 
 #[test]
-fn two_origins_do_not_work_in_one_folder() {
+fn second_origin_with_the_same_state_folder_exits_8() {
     let mut origin = TestOrigin::with_folder_project();
     origin.start();
     let result = run_to_end(&mut origin.command(&["--listen", "127.0.0.1:0"])).expect(8);
@@ -904,7 +904,7 @@ fn two_origins_do_not_work_in_one_folder() {
 
 // Regression: any local user could keep an origin from starting by a lock on a file that everybody could open.
 #[test]
-fn others_cannot_open_the_lock_of_an_origin_and_an_older_one_is_shut() {
+fn origin_lock_and_state_are_private_and_an_existing_lock_gets_mode_0600() {
     let mut origin = TestOrigin::with_folder_project();
     let lock = origin.path("state/lock");
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
@@ -927,7 +927,7 @@ fn others_cannot_open_the_lock_of_an_origin_and_an_older_one_is_shut() {
 }
 
 #[test]
-fn every_mistake_in_the_file_is_told_with_its_line() {
+fn errors_in_origin_toml_name_their_line_or_key() {
     let origin = TestOrigin::with_folder_project();
     for (file, message) in [
         ("x = 1\n", "origin.toml:2:1: there is no key x"),
@@ -982,7 +982,7 @@ fn every_mistake_in_the_file_is_told_with_its_line() {
 }
 
 #[test]
-fn the_api_is_served_encrypted_with_links_that_say_so() {
+fn origin_serves_the_api_over_tls_with_https_links() {
     let authority = support::tls::CertificateAuthority::new();
     let issued = authority.issue(&["localhost"]);
     let server =

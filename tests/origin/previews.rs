@@ -218,7 +218,7 @@ fn page(previews: &PreviewService, project: &str, slug: &str) -> String {
 }
 
 #[test]
-fn a_preview_shows_its_branch_and_tells_its_commit() {
+fn preview_serves_its_branch_and_the_deployment_status_has_the_commit() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("feature/New_Login", &[("index.html", "<h1>login</h1>"), ("new.html", "new")]);
     let previews = fixture.open();
@@ -258,7 +258,7 @@ fn a_preview_shows_its_branch_and_tells_its_commit() {
 }
 
 #[test]
-fn a_branch_deployed_again_keeps_its_address_and_shows_its_new_content() {
+fn redeployed_branch_keeps_its_slug_and_serves_the_new_content() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
     let previews = fixture.open();
@@ -272,7 +272,7 @@ fn a_branch_deployed_again_keeps_its_address_and_shows_its_new_content() {
 }
 
 #[test]
-fn what_was_shown_stays_while_its_branch_is_built_again_and_when_nothing_comes_of_it() {
+fn preview_serves_its_old_version_during_a_build_and_after_a_failed_build() {
     let (mut fixture, repository) = PreviewFixture::new();
     // Only the build of a branch with the file `wait` takes so long that it fails.
     fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
@@ -300,7 +300,7 @@ fn what_was_shown_stays_while_its_branch_is_built_again_and_when_nothing_comes_o
 }
 
 #[test]
-fn a_preview_goes_with_its_branch_and_with_nothing_else() {
+fn preview_is_removed_only_when_its_branch_is_deleted() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "b")]);
     repository.git(&["checkout", "-q", "main"]);
@@ -323,7 +323,7 @@ fn a_preview_goes_with_its_branch_and_with_nothing_else() {
 }
 
 #[test]
-fn repositories_are_asked_for_their_branches_every_while() {
+fn deleted_branches_are_detected_at_each_check_interval() {
     let (mut fixture, repository) = PreviewFixture::new();
     fixture.check_interval = Duration::from_millis(20);
     repository.branch("b", &[]);
@@ -336,7 +336,7 @@ fn repositories_are_asked_for_their_branches_every_while() {
 }
 
 #[test]
-fn a_branch_that_is_not_there_leaves_no_preview_and_one_that_cannot_be_is_refused() {
+fn missing_branch_leaves_no_preview_and_an_invalid_branch_name_is_refused() {
     let (fixture, repository) = PreviewFixture::new();
     let previews = fixture.open();
     let started = previews.deploy("p", "nowhere").unwrap();
@@ -364,7 +364,7 @@ fn a_branch_that_is_not_there_leaves_no_preview_and_one_that_cannot_be_is_refuse
 }
 
 #[test]
-fn two_projects_with_branches_of_one_name_have_an_address_each() {
+fn branches_of_the_same_name_in_two_projects_have_different_slugs() {
     let (mut fixture, repository) = PreviewFixture::new();
     let other = Repository::new(fixture.dir.join("q.git"));
     fixture.add_project("q", "another", other.source());
@@ -381,7 +381,7 @@ fn two_projects_with_branches_of_one_name_have_an_address_each() {
 }
 
 #[test]
-fn what_a_branch_links_to_outside_of_it_is_not_shown() {
+fn symlinks_that_lead_out_of_a_branch_are_not_served_in_its_preview() {
     let (fixture, repository) = PreviewFixture::new();
     let secret = fixture.dir.join("outside");
     fs::create_dir(&secret).unwrap();
@@ -401,7 +401,7 @@ fn what_a_branch_links_to_outside_of_it_is_not_shown() {
 }
 
 #[test]
-fn a_hostile_branch_is_refused_and_says_why() {
+fn deployment_of_an_invalid_site_fails_with_the_reason_in_its_summary() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("name", &[("C:x.html", "x")]);
     repository.branch("empty", &[("x.txt", "no page")]);
@@ -422,7 +422,7 @@ fn a_hostile_branch_is_refused_and_says_why() {
 }
 
 #[test]
-fn a_branch_whose_paths_lead_out_of_it_writes_nothing_there() {
+fn git_tree_with_parent_folder_entries_writes_no_file_outside_the_checkout() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[]);
     // A working tree cannot contain such a name, but a tree object that was created by hand can.
@@ -441,7 +441,7 @@ fn a_branch_whose_paths_lead_out_of_it_writes_nothing_there() {
 }
 
 #[test]
-fn a_restart_keeps_previews_and_removes_what_none_shows() {
+fn restart_keeps_previews_and_removes_unreferenced_versions() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
     let previews = fixture.open();
@@ -471,7 +471,7 @@ fn a_restart_keeps_previews_and_removes_what_none_shows() {
 
 // Regression: a build outlived an origin that was killed, and kept the next one from starting.
 #[test]
-fn previews_are_shown_also_while_a_build_of_the_last_process_still_writes() {
+fn previews_are_served_while_a_build_of_the_previous_process_still_writes() {
     let (fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
     let (slug, _) = deploy_and_wait(&fixture.open(), "p", "b");
@@ -493,7 +493,7 @@ fn previews_are_shown_also_while_a_build_of_the_last_process_still_writes() {
 }
 
 #[test]
-fn a_stop_ends_what_is_built_and_says_so() {
+fn stop_fails_the_running_deployment_and_a_restart_builds_the_queued_one() {
     let (mut fixture, repository) = PreviewFixture::new();
     fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
     repository.branch("slow", &[("wait", "")]);
@@ -519,7 +519,7 @@ fn a_stop_ends_what_is_built_and_says_so() {
 const CHILD_VARIABLE: &str = "DOCWHARF_TEST_PREVIEWS_CHILD";
 
 #[test]
-fn after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_lost() {
+fn restart_after_a_kill_fails_the_running_deployment_and_builds_the_queued_one() {
     if let Some(dir) = std::env::var_os(CHILD_VARIABLE) {
         return run_until_killed(Path::new(&dir));
     }
@@ -530,7 +530,7 @@ fn after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_los
     repository.git(&["checkout", "-q", "slow"]);
     repository.commit(&[("wait", "")], "slower");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "previews::after_a_kill_every_deployment_tells_the_truth_and_nothing_acknowledged_is_lost"])
+        .args(["--exact", "previews::restart_after_a_kill_fails_the_running_deployment_and_builds_the_queued_one"])
         .arg("--nocapture")
         .env(CHILD_VARIABLE, &fixture.dir)
         .stdout(Stdio::piped())
@@ -591,7 +591,7 @@ fn seal_folder(folder: &Path) -> Arc<SealedVersion> {
 }
 
 #[test]
-fn broken_links_are_told_and_which_of_them_are_new_against_production() {
+fn deployment_summary_lists_broken_links_that_production_does_not_have() {
     let (mut fixture, repository) = PreviewFixture::new();
     let links = |to: &[&str]| to.iter().map(|to| format!("<a href=\"{to}\">x</a>")).collect::<Vec<_>>().concat();
     repository.commit(&[("index.html", &links(&["/old", "/there"])), ("there.html", "x")], "links");
@@ -615,7 +615,7 @@ fn broken_links_are_told_and_which_of_them_are_new_against_production() {
 }
 
 #[test]
-fn below_a_path_addresses_are_those_of_the_prefix_and_pages_are_as_they_were_sealed() {
+fn preview_below_a_path_prefixes_redirects_and_does_not_rewrite_pages() {
     let (mut fixture, repository) = PreviewFixture::new();
     fixture.location = PreviewLocation::Path("/preview/".to_owned());
     let home = "<a href=\"guide/\">x</a><a href=\"/guide/\">y</a>";
@@ -645,7 +645,7 @@ fn below_a_path_addresses_are_those_of_the_prefix_and_pages_are_as_they_were_sea
 }
 
 #[test]
-fn previews_of_a_project_that_is_not_configured_are_kept_and_not_served() {
+fn previews_of_an_unconfigured_project_are_retained_and_not_served() {
     let (mut fixture, repository) = PreviewFixture::new();
     repository.branch("b", &[("index.html", "one")]);
     let (slug, deployment) = deploy_and_wait(&fixture.open(), "p", "b");

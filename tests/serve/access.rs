@@ -76,7 +76,7 @@ fn fields(response: &Response) -> Vec<(String, String)> {
 }
 
 #[test]
-fn only_listed_addresses_are_answered_and_a_refusal_says_nothing() {
+fn clients_outside_access_allow_get_the_same_403_for_every_request() {
     let host = host().set("access.allow", "[\"127.0.0.2\", \"2001:db8::/32\"]");
     let daemon = start_and_wait(&host);
     let request_from =
@@ -117,7 +117,7 @@ fn only_listed_addresses_are_answered_and_a_refusal_says_nothing() {
 }
 
 #[test]
-fn a_refusal_is_the_same_where_rules_of_the_site_add_fields() {
+fn a_403_response_has_no_header_fields_from_the_sites_headers_file() {
     let host = host().set("access.allow", toml_string(OTHER_CLIENT));
     let rules = "/guide\n  X-There: yes\n";
     host.put(
@@ -132,7 +132,7 @@ fn a_refusal_is_the_same_where_rules_of_the_site_add_fields() {
 }
 
 #[test]
-fn the_field_of_a_proxy_that_signs_in_counts_from_that_proxy_only() {
+fn the_access_header_counts_only_from_a_trusted_proxy() {
     let host =
         host().set("server.trustedProxies", toml_string(PROXY)).set("access.header", toml_string("X-Forwarded-User"));
     let daemon = start_and_wait(&host);
@@ -158,7 +158,7 @@ fn the_field_of_a_proxy_that_signs_in_counts_from_that_proxy_only() {
 
 // Regression: a trusted proxy that named no client was let in by its own address.
 #[test]
-fn addresses_and_the_field_must_both_hold_and_a_proxy_lets_nobody_in_by_its_own_address() {
+fn access_requires_the_header_and_an_allowed_address_of_the_client_not_the_proxy() {
     let host = host()
         .set("server.trustedProxies", toml_string(PROXY))
         .set("access.header", toml_string("X-Forwarded-User"))
@@ -194,7 +194,7 @@ fn addresses_and_the_field_must_both_hold_and_a_proxy_lets_nobody_in_by_its_own_
 }
 
 #[test]
-fn what_is_waiting_to_become_active_is_shown_on_its_own_listener_whoever_may_read() {
+fn the_listener_of_the_staged_version_ignores_the_access_rules() {
     let host = host()
         .set("access.allow", toml_string("203.0.113.0/24"))
         .set("activate.mode", toml_string("manual"))
@@ -207,7 +207,7 @@ fn what_is_waiting_to_become_active_is_shown_on_its_own_listener_whoever_may_rea
 
 // Regression: a folder as `logFile`, and fields that identify no user as `access.header`, were accepted.
 #[test]
-fn mistakes_in_access_are_lines_that_name_their_key() {
+fn config_check_names_the_key_of_each_mistake_in_access() {
     for (key, value, message) in [
         ("server.trustedProxies", "[\"10.0.0.0/33\"]", "is not a range of addresses"),
         ("server.trustedProxies", "[\"10.1.0.0/8\"]", "10.0.0.0/8"),
@@ -265,7 +265,7 @@ fn mistakes_in_access_are_lines_that_name_their_key() {
 }
 
 #[test]
-fn a_site_for_everybody_who_can_reach_it_is_worth_a_warning_and_one_for_some_is_not() {
+fn a_public_listener_without_access_rules_causes_a_warning() {
     let warning = "set access.allow or access.header";
     let warnings = |host: &Host| {
         let doctor_output = host.command(&["doctor", "--offline"]).output().expect("it runs");
@@ -313,7 +313,7 @@ fn json(line: &str) -> Value {
 // Regression: HTTP/2: a 431 response had no line in the access log, did not pass the access check, and lacked the
 // fields that all other responses have.
 #[test]
-fn fields_that_are_too_large_are_refused_over_http_2_as_everything_else_is() {
+fn http2_431_responses_are_logged_and_follow_the_access_check() {
     let host = host_with_log("json");
     let daemon = start_and_wait(&host);
     let value = "v".repeat(60_000);
@@ -338,7 +338,7 @@ fn fields_that_are_too_large_are_refused_over_http_2_as_everything_else_is() {
 }
 
 #[test]
-fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
+fn the_json_access_log_has_a_line_for_each_response_without_the_query() {
     for http2 in HTTP2_SERVERS {
         let host = host_with_log("json").set("server.http2", toml_string(http2));
         let daemon = start_and_wait(&host);
@@ -387,7 +387,7 @@ fn each_answer_is_a_line_with_what_was_sent_and_no_query() {
 }
 
 #[test]
-fn the_combined_format_is_that_of_other_servers_with_seconds_and_version_behind_it() {
+fn the_combined_log_format_is_standard_and_appends_seconds_and_version() {
     let host = host_with_log("combined")
         .set("access.logAddress", toml_string("full"))
         .set("server.trustedProxies", toml_string(PROXY))
@@ -411,7 +411,7 @@ fn the_combined_format_is_that_of_other_servers_with_seconds_and_version_behind_
 }
 
 #[test]
-fn an_address_may_be_left_out() {
+fn the_access_log_can_omit_the_client_address() {
     let host = host_with_log("json").set("access.logAddress", toml_string("none"));
     let daemon = start_and_wait(&host);
     request_and_close(&daemon.address, "GET", "/", &[]);
@@ -419,7 +419,7 @@ fn an_address_may_be_left_out() {
 }
 
 #[test]
-fn what_was_broken_off_is_told_with_what_was_sent() {
+fn the_access_log_counts_the_bytes_sent_of_an_aborted_download() {
     let host = host_with_log("json");
     host.put("bundle.zip", large_bundle("large", 24 << 20));
     let daemon = start_and_wait(&host);
@@ -448,7 +448,7 @@ fn what_was_broken_off_is_told_with_what_was_sent() {
 }
 
 #[test]
-fn no_request_forges_a_line() {
+fn a_request_cannot_inject_a_line_into_the_access_log() {
     for format in ["json", "combined"] {
         let host = host_with_log(format);
         let daemon = start_and_wait(&host);
@@ -493,7 +493,7 @@ fn no_request_forges_a_line() {
 }
 
 #[test]
-fn a_log_that_was_moved_away_goes_on_in_a_new_file_after_a_hangup() {
+fn sighup_reopens_an_access_log_that_was_renamed() {
     let host = host_with_log("json");
     let daemon = start_and_wait(&host);
     request_and_close(&daemon.address, "GET", "/before", &[]);
@@ -513,7 +513,7 @@ fn a_log_that_was_moved_away_goes_on_in_a_new_file_after_a_hangup() {
 }
 
 #[test]
-fn the_standard_output_has_addresses_first_then_lines_and_a_stop_loses_none() {
+fn stdout_has_addresses_then_log_lines_and_a_shutdown_loses_no_line() {
     let host = host().set("access.log", toml_string("json"));
     let mut child = host.command(&["run"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
     let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -533,7 +533,7 @@ fn the_standard_output_has_addresses_first_then_lines_and_a_stop_loses_none() {
 }
 
 #[test]
-fn without_a_log_nothing_is_written_down() {
+fn requests_are_not_logged_when_the_access_log_is_off() {
     let host = host();
     let mut child = host.command(&["run"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut stdout = BufReader::new(child.stdout.take().expect("it is piped"));
@@ -556,7 +556,7 @@ fn dropped_lines(host: &Host) -> u64 {
 }
 
 #[test]
-fn a_full_disk_stops_the_log_and_not_the_site() {
+fn a_full_disk_drops_access_log_lines_but_the_site_is_served() {
     let host = host().set("access.log", toml_string("json")).set("access.logFile", toml_string("/dev/full"));
     let daemon = start_and_wait(&host);
     for _ in 0..100 {
@@ -569,7 +569,7 @@ fn a_full_disk_stops_the_log_and_not_the_site() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_stops_the_log_and_not_the_site() {
+fn an_unread_stdout_pipe_drops_access_log_lines_but_the_site_is_served() {
     let host = host().set("access.log", toml_string("json"));
     let messages_to = std::fs::File::create(host.path("messages")).expect("a file");
     let mut child = host.command(&["run"]).stdout(Stdio::piped()).stderr(messages_to).spawn().expect("it starts");
@@ -621,7 +621,7 @@ const O_NONBLOCK: i32 = 0o4000;
 
 // Regression: long addresses and user agents made the queue of a slow access log take 279 MB.
 #[test]
-fn lines_that_wait_are_bounded_by_their_bytes_too() {
+fn the_access_log_queue_is_limited_by_bytes_and_not_only_by_lines() {
     let host = host_with_log("json");
     let _pipe = open_full_pipe(&host.path("access.log"));
     let daemon = start_and_wait(&host);
@@ -640,7 +640,7 @@ fn lines_that_wait_are_bounded_by_their_bytes_too() {
 
 // Regression: SIGHUP could not replace an access log that was a full pipe by a file.
 #[test]
-fn a_pipe_that_nobody_reads_can_be_left_for_a_file() {
+fn sighup_replaces_a_full_access_log_pipe_with_a_file_and_loses_no_line() {
     let host = host_with_log("json");
     let _pipe = open_full_pipe(&host.path("access.log"));
     let daemon = start_and_wait(&host);
@@ -657,7 +657,7 @@ fn a_pipe_that_nobody_reads_can_be_left_for_a_file() {
 
 // Regression: lines that a full pipe had not accepted when the server ended were not reported.
 #[test]
-fn what_a_full_pipe_has_not_taken_by_the_end_is_told() {
+fn access_log_lines_dropped_at_shutdown_are_reported() {
     let host = host_with_log("json");
     let _pipe = open_full_pipe(&host.path("access.log"));
     let mut daemon = start_and_wait(&host);
@@ -674,7 +674,7 @@ fn what_a_full_pipe_has_not_taken_by_the_end_is_told() {
 
 // Regression: access could not be restricted without a restart.
 #[test]
-fn who_may_read_changes_without_a_restart_and_on_open_connections() {
+fn changed_access_rules_apply_without_a_restart_and_to_open_connections() {
     let mut host = host()
         .set("server.listen", toml_string("0.0.0.0:0"))
         .set("server.trustedProxies", toml_string(PROXY))
@@ -707,7 +707,7 @@ fn who_may_read_changes_without_a_restart_and_on_open_connections() {
 // Regression: `serve` gave no warning that a site is public, and ignored `[access]` of the configuration that was
 // named.
 #[test]
-fn a_single_bundle_is_for_those_whom_a_named_configuration_lets_in() {
+fn serve_applies_the_access_rules_and_log_of_the_given_configuration() {
     let host = Host::bare()
         .set("server.trustedProxies", toml_string(PROXY))
         .set("access.allow", toml_string(OTHER_CLIENT))
@@ -741,7 +741,7 @@ const LOCAL_LISTENER: &str = "127.0.0.1:0";
 /// RFC 9111, 5.2.2.7: without `private`, a shared cache would send the response to clients without access.
 // Regression: shared caches could store hashed assets and 404 responses of a site that `[access]` restricts.
 #[test]
-fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
+fn cache_control_has_private_when_access_is_restricted() {
     let pages = zip(&[
         deflated("index.html", "home"),
         deflated("app.0ab12cd3.js", "x"),
@@ -771,7 +771,7 @@ fn where_not_everybody_may_read_nothing_that_lasts_is_for_shared_caches() {
 
 // Regression: a 403 response had the site's policy, and so the hosts that the site needs.
 #[test]
-fn a_refusal_does_not_tell_which_hosts_a_site_needs() {
+fn a_403_response_has_no_content_security_policy() {
     for preset in ["report", "connected", "airgap"] {
         let host = host().set("access.allow", "[\"127.0.0.2\"]").set("server.csp", toml_string(preset));
         host.put("bundle.zip", zip(&[deflated("index.html", "<script src=https://inside.example/x.js></script>")]));

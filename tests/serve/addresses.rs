@@ -25,7 +25,7 @@ const ALLOW: &str = "GET, HEAD, OPTIONS";
 // Methods
 
 #[test]
-fn the_site_answers_get_head_and_options_and_nothing_else() {
+fn methods_other_than_get_head_and_options_get_405() {
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("a.css", "a{}"), ("x/index.html", "<p>x")], &[]);
     for target in ["/", "/a.css", "/x", "/nowhere", "/nowhere.js", "/%00", "*"] {
         let response = request(&daemon.address, "OPTIONS", target, &[]);
@@ -110,7 +110,7 @@ fn head_has_every_field_of_get_and_no_body() {
 // Addresses
 
 #[test]
-fn every_form_of_an_address_reaches_the_page_in_either_layout() {
+fn a_page_is_found_with_or_without_slash_and_html_suffix_in_either_layout() {
     for page in ["guides/x.html", "guides/x/index.html"] {
         let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), (page, "<p>the page")], &["--slashes", "serve"]);
         for target in
@@ -132,7 +132,7 @@ fn every_form_of_an_address_reaches_the_page_in_either_layout() {
 }
 
 #[test]
-fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_query() {
+fn slash_redirects_match_the_page_layout_and_keep_the_query() {
     let files = [
         ("index.html", "<p>home"),
         ("dir/index.html", "<p>dir"),
@@ -186,7 +186,7 @@ fn redirects_lead_to_the_folder_that_relative_links_are_meant_for_and_keep_the_q
 
 // Regression: a redirect copied a query with bytes beyond ASCII into a field that is ASCII.
 #[test]
-fn a_redirect_is_ascii_whatever_the_query_is_written_with() {
+fn a_redirect_percent_encodes_non_ascii_bytes_of_the_query() {
     let (_dir, daemon) =
         serve_site(&[("index.html", "<p>home"), ("dir/index.html", "<p>dir")], &["--slashes", "redirect"]);
     let response = get(&daemon.address, "/dir?q=\u{e9}&r=%C3%A9+\u{1f600}");
@@ -195,7 +195,7 @@ fn a_redirect_is_ascii_whatever_the_query_is_written_with() {
 }
 
 #[test]
-fn without_a_word_from_the_operator_the_site_decides_about_slashes() {
+fn slashes_auto_redirects_except_on_next_js_exports() {
     let pages = [("index.html", "<p>home"), ("x/index.html", "<p>x"), ("y.html", "<p>y")];
     for (extra, targets, status) in [
         ("_next/static/a.js", ["/x", "/y/"], 200),
@@ -214,7 +214,7 @@ fn without_a_word_from_the_operator_the_site_decides_about_slashes() {
 }
 
 #[test]
-fn a_page_file_wins_over_the_folder_of_its_name_and_folders_are_never_listed() {
+fn a_page_file_takes_precedence_over_its_folder_and_folders_are_not_listed() {
     let files = [
         ("index.html", "<p>home"),
         ("x.html", "<p>file"),
@@ -290,7 +290,7 @@ fn no_redirect_leads_to_another_host() {
 }
 
 #[test]
-fn a_base_path_is_where_the_site_begins() {
+fn addresses_outside_the_base_path_get_404_and_the_root_redirects_to_the_base_path() {
     let files = [
         ("index.html", "<p>home"),
         ("x/index.html", "<p>x"),
@@ -350,7 +350,7 @@ fn a_base_path_is_where_the_site_begins() {
 }
 
 #[test]
-fn names_are_decoded_once_and_then_taken_literally() {
+fn percent_escapes_in_a_path_are_decoded_exactly_once() {
     let dir = temporary_folder();
     let root = dir.path().join("site");
     let files = [
@@ -468,7 +468,7 @@ fn control_characters_in_an_address_are_refused() {
 
 // Regression: a request target that does not begin with a slash was redirected.
 #[test]
-fn no_spelling_of_an_address_leads_outside() {
+fn no_path_traversal_reads_a_file_outside_the_site() {
     let dir = temporary_folder();
     let root = write_site(
         &dir.path().join("site"),
@@ -639,7 +639,7 @@ fn wrapper_folder_launchers_and_junk_are_not_part_of_the_site() {
 }
 
 #[test]
-fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_with_a_warning() {
+fn symlinks_out_of_the_site_are_left_out_with_a_warning_and_others_are_followed() {
     use std::os::unix::fs::symlink;
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home"), ("real/a.html", "<p>a")]);
@@ -689,7 +689,7 @@ fn a_link_that_stays_inside_is_followed_and_one_that_leads_outside_is_left_out_w
 const OWN_404: &str = "<h1>the site's own page for what is missing</h1>";
 
 #[test]
-fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
+fn a_missing_page_gets_the_sites_404_page_and_a_missing_asset_one_line_of_text() {
     for page in ["404.html", "404/index.html"] {
         let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), (page, OWN_404), ("v/index.html", "<p>v")], &[]);
         for target in [
@@ -769,7 +769,7 @@ fn a_missing_page_gets_the_sites_page_and_a_missing_file_one_line() {
 }
 
 #[test]
-fn a_site_without_a_page_for_what_is_missing_gets_a_plain_one() {
+fn a_site_without_a_404_page_gets_a_plain_default_page() {
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home")], &[]);
     for target in ["/zzz", "/zzz.html", "/zzz/", "/release-1.0", "/zzz%3Cscript%3E"] {
         let response = get(&daemon.address, target);
@@ -786,7 +786,7 @@ fn a_site_without_a_page_for_what_is_missing_gets_a_plain_one() {
 }
 
 #[test]
-fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
+fn a_404_response_ignores_preconditions_and_ranges() {
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("404.html", OWN_404)], &[]);
     let page = get(&daemon.address, "/404.html");
     let tag = page.header("etag").expect("a tag");
@@ -819,7 +819,7 @@ fn what_is_missing_is_missing_whatever_preconditions_and_ranges_say() {
 // Fields about the client and about proxies
 
 #[test]
-fn origins_and_proxies_that_nobody_configured_change_nothing() {
+fn origin_and_forwarded_headers_of_untrusted_clients_change_no_response() {
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("x/index.html", "<p>x")], &["--slashes", "redirect"]);
     let fields = [
         "Origin: https://evil.example",
@@ -850,7 +850,7 @@ fn origins_and_proxies_that_nobody_configured_change_nothing() {
 }
 
 #[test]
-fn a_changed_folder_does_not_change_what_is_served() {
+fn serve_ignores_changes_of_the_folder_after_the_start() {
     let (dir, daemon) = serve_site(&[("index.html", "<p>home"), ("b.txt", "before")], &[]);
     std::fs::write(dir.path().join("site/b.txt"), "after!").expect("a file can be written");
     std::fs::remove_file(dir.path().join("site/index.html")).expect("a file can be removed");

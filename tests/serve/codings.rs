@@ -97,7 +97,7 @@ fn coding_path(host: &Host, kind: &str) -> PathBuf {
 const TEXTS: [&str; 3] = ["/", "/guide/start.html", "/main.css"];
 
 #[test]
-fn after_activation_each_text_is_there_in_both_codings_and_holds_what_it_should() {
+fn after_activation_each_text_is_served_in_brotli_and_zstandard() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let (daemon, log) = start_run(&host);
@@ -136,7 +136,7 @@ fn after_activation_each_text_is_there_in_both_codings_and_holds_what_it_should(
 }
 
 #[test]
-fn what_gets_no_smaller_or_must_arrive_as_it_is_has_no_coding() {
+fn files_that_do_not_shrink_and_archives_have_no_brotli_or_zstandard_form() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let daemon = host.run();
@@ -159,7 +159,7 @@ fn what_gets_no_smaller_or_must_arrive_as_it_is_has_no_coding() {
 }
 
 #[test]
-fn a_site_without_anything_to_win_is_not_gone_through_at_each_start() {
+fn a_site_with_nothing_to_compress_is_encoded_only_once() {
     let host = Host::bare();
     host.put("bundle.zip", zip(&[deflated("index.html", "<p>x"), stored("logo.png", "picture")]));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -174,7 +174,7 @@ fn a_site_without_anything_to_win_is_not_gone_through_at_each_start() {
 }
 
 #[test]
-fn each_coding_is_revalidated_headed_and_asked_for_in_parts_by_its_own_tag() {
+fn head_conditional_and_range_requests_use_the_etag_of_each_coding() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let daemon = host.run();
@@ -227,7 +227,7 @@ fn each_coding_is_revalidated_headed_and_asked_for_in_parts_by_its_own_tag() {
 }
 
 #[test]
-fn weights_choose_and_browsers_get_what_is_smallest() {
+fn accept_encoding_weights_decide_and_equal_weights_get_the_smallest_coding() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let daemon = host.run();
@@ -251,7 +251,7 @@ fn weights_choose_and_browsers_get_what_is_smallest() {
 }
 
 #[test]
-fn through_swaps_no_form_is_that_of_another_version() {
+fn during_activations_no_coding_has_the_bytes_of_another_version() {
     let host = Host::bare();
     import_bundle(&host, "one");
     let daemon = host.run();
@@ -291,7 +291,7 @@ fn through_swaps_no_form_is_that_of_another_version() {
 }
 
 #[test]
-fn a_restart_finds_them_and_what_does_not_match_is_made_again_and_never_sent() {
+fn a_restart_reuses_coding_files_and_rebuilds_damaged_ones() {
     let host = Host::bare();
     import_bundle(&host, "other");
     let daemon = host.run();
@@ -354,7 +354,7 @@ fn a_restart_finds_them_and_what_does_not_match_is_made_again_and_never_sent() {
 }
 
 #[test]
-fn a_page_that_has_rotted_is_not_made_good_by_another_checksum() {
+fn a_page_that_fails_its_checksum_is_not_encoded_with_a_new_one() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let image = host.path("store/versions").join(host.active().unwrap()).join("site.zip");
@@ -380,7 +380,7 @@ fn a_page_that_has_rotted_is_not_made_good_by_another_checksum() {
 }
 
 #[test]
-fn where_they_cannot_be_kept_gzip_goes_out_and_it_is_said() {
+fn gzip_is_served_and_an_error_reported_if_codings_cannot_be_stored() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     std::fs::write(host.path("store/derived"), "in the way").unwrap();
@@ -393,7 +393,7 @@ fn where_they_cannot_be_kept_gzip_goes_out_and_it_is_said() {
 }
 
 #[test]
-fn they_go_with_their_version_and_half_made_ones_are_swept() {
+fn codings_are_removed_with_their_version_and_partial_ones_when_the_store_opens() {
     let host = Host::bare().set("sync.keep", "0");
     import_bundle(&host, "one");
     let first = coding_path(&host, "brotli");
@@ -415,7 +415,7 @@ fn they_go_with_their_version_and_half_made_ones_are_swept() {
 }
 
 #[test]
-fn who_does_not_want_them_has_none() {
+fn server_codings_chooses_the_codings_that_are_made() {
     for (value, expected) in [("[]", &[][..]), ("[\"zstd\"]", &["zstd"][..])] {
         let host = Host::bare().set("server.codings", value);
         import_bundle(&host, "tide");
@@ -439,7 +439,7 @@ fn who_does_not_want_them_has_none() {
 }
 
 #[test]
-fn status_and_metrics_tell_what_there_is() {
+fn status_and_metrics_report_the_codings_of_the_active_version() {
     let host = Host::bare().set("admin.listen", toml_string("127.0.0.1:0"));
     import_bundle(&host, "tide");
     let daemon = host.run();
@@ -481,7 +481,7 @@ fn large_bundle(kib: usize) -> Vec<u8> {
 }
 
 #[test]
-fn on_a_disk_without_room_for_them_they_are_not_begun_and_the_site_is_served() {
+fn codings_are_not_made_on_a_disk_with_too_little_free_space() {
     let disk = SmallDisk::new("size=4m");
     let host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
     host.put("bundle.zip", large_bundle(1000));
@@ -504,7 +504,7 @@ fn on_a_disk_without_room_for_them_they_are_not_begun_and_the_site_is_served() {
 }
 
 #[test]
-fn nothing_that_is_to_be_brought_in_lacks_the_room_that_they_take() {
+fn codings_are_removed_when_a_new_bundle_needs_their_disk_space() {
     // The disk has space for both versions, but not for the coding of the first as well.
     let disk = SmallDisk::new("size=3m");
     let host = Host::bare().set("store.path", toml_string(disk.path("store").to_str().unwrap()));
@@ -531,7 +531,7 @@ fn nothing_that_is_to_be_brought_in_lacks_the_room_that_they_take() {
 }
 
 #[test]
-fn neither_codings_nor_versions_go_over_what_a_store_may_take() {
+fn codings_are_not_made_when_they_would_exceed_store_max_bytes() {
     let host = Host::bare();
     host.put("bundle.zip", large_bundle(700));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -545,7 +545,7 @@ fn neither_codings_nor_versions_go_over_what_a_store_may_take() {
 }
 
 #[test]
-fn a_stop_in_the_middle_leaves_nothing_running_and_nothing_half_made() {
+fn a_shutdown_ends_the_encoder_process_and_removes_its_partial_file() {
     let host = Host::bare();
     // Minutes of work.
     host.put("bundle.zip", large_bundle(12_000));
@@ -592,7 +592,7 @@ fn a_stop_in_the_middle_leaves_nothing_running_and_nothing_half_made() {
 }
 
 #[test]
-fn the_command_that_makes_them_is_for_docwharf_itself() {
+fn make_coding_refuses_to_run_unless_started_by_docwharf() {
     let host = Host::bare();
     import_bundle(&host, "tide");
     let id = host.active().unwrap();

@@ -70,7 +70,7 @@ fn count_responses(bytes: &[u8]) -> usize {
 // Connections
 
 #[test]
-fn a_connection_is_kept_and_what_is_sent_ahead_is_answered_in_order() {
+fn a_connection_is_reused_and_pipelined_requests_are_answered_in_order() {
     let (_dir, daemon) = serve_site(&SMALL);
     let request = |method: &str, target: &str| format!("{method} {target} HTTP/1.1\r\nHost: x\r\n\r\n");
     let mut connection = PersistentConnection::open(&daemon.address);
@@ -123,7 +123,7 @@ fn a_connection_is_kept_and_what_is_sent_ahead_is_answered_in_order() {
 
 // Regression: a response was not sent until the next pipelined request had arrived completely.
 #[test]
-fn a_whole_request_is_answered_while_the_next_is_still_arriving() {
+fn a_request_is_answered_while_the_next_pipelined_one_is_incomplete() {
     let (_dir, daemon) = serve_site(&SMALL);
     let mut connection = PersistentConnection::open(&daemon.address);
     connection.send("GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\nGET /b.txt HT");
@@ -133,7 +133,7 @@ fn a_whole_request_is_answered_while_the_next_is_still_arriving() {
 }
 
 #[test]
-fn a_connection_is_closed_when_the_client_says_so() {
+fn a_connection_is_closed_after_connection_close_or_http_1_0() {
     let (_dir, daemon) = serve_site(&SMALL);
     for bytes in [
         "GET /a.txt HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n",
@@ -156,7 +156,7 @@ fn a_connection_is_closed_when_the_client_says_so() {
 }
 
 #[test]
-fn http_1_0_gets_whole_bodies_with_their_length() {
+fn http_1_0_responses_have_content_length_and_no_chunked_encoding() {
     let (_dir, daemon, picture) = large_site();
     for target in ["/a.txt", "/large.png", "/large.txt", "/missing", "/missing.js"] {
         for field in ["", "Accept-Encoding: gzip\r\n", "Host: x\r\n", "TE: chunked\r\n"] {
@@ -185,7 +185,7 @@ fn http_1_0_gets_whole_bodies_with_their_length() {
 }
 
 #[test]
-fn the_absolute_form_is_the_same_address() {
+fn a_request_target_in_absolute_form_is_served_like_its_path() {
     let (_dir, daemon) = serve_site(&SMALL);
     for target in [
         "http://x/a.txt",
@@ -211,7 +211,7 @@ fn the_absolute_form_is_the_same_address() {
 }
 
 #[test]
-fn upgrades_and_expectations_are_no_reason_not_to_answer() {
+fn requests_with_upgrade_or_expect_headers_get_the_usual_response() {
     let (_dir, daemon) = serve_site(&SMALL);
     for fields in [
         &["Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"][..],
@@ -225,7 +225,7 @@ fn upgrades_and_expectations_are_no_reason_not_to_answer() {
 }
 
 #[test]
-fn every_answer_has_one_date_also_where_nobody_understood_the_question() {
+fn every_response_has_a_date_even_to_malformed_requests() {
     let (_dir, daemon) = serve_site(&SMALL);
     let get =
         |target: &str, fields: &str| format!("GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{fields}\r\n");
@@ -262,7 +262,7 @@ fn every_answer_has_one_date_also_where_nobody_understood_the_question() {
 }
 
 #[test]
-fn empty_lines_before_a_request_and_bare_line_feeds_are_understood() {
+fn empty_lines_before_a_request_and_bare_line_feeds_are_accepted() {
     let (_dir, daemon) = serve_site(&SMALL);
     // RFC 9112, 2.2: a server SHOULD skip empty lines, and MAY accept a bare line feed.
     for bytes in [
@@ -296,7 +296,7 @@ fn assert_refused(address: &str, bytes: impl AsRef<[u8]>, statuses: &[u16]) {
 }
 
 #[test]
-fn exactly_one_good_host_is_wanted() {
+fn requests_without_exactly_one_valid_host_header_get_400() {
     let (_dir, daemon) = serve_site(&SMALL);
     let address = &daemon.address;
     for fields in [
@@ -368,7 +368,7 @@ fn transfer_encoding_is_refused_and_the_connection_closed() {
 
 // Regression: a refusal was not sent while the server waited for the rest of a pipelined request.
 #[test]
-fn what_is_no_http_is_refused_with_a_status() {
+fn malformed_http_1_requests_get_400_and_the_connection_is_closed() {
     let (_dir, daemon) = serve_site(&SMALL);
     let with = |fields: &str| format!("GET /a.txt HTTP/1.1\r\nHost: x\r\n{fields}\r\n");
     for bytes in [
@@ -414,7 +414,7 @@ fn what_is_no_http_is_refused_with_a_status() {
 
 // Regression: a long request target was answered with 431.
 #[test]
-fn targets_and_headers_are_bounded() {
+fn too_long_request_targets_get_414_and_too_large_headers_431() {
     let (_dir, daemon) = serve_site(&SMALL);
     let address = &daemon.address;
     for len in [66_000, 70_000] {
@@ -442,7 +442,7 @@ fn targets_and_headers_are_bounded() {
 }
 
 #[test]
-fn a_body_is_never_taken_for_a_request() {
+fn a_request_body_is_never_parsed_as_the_next_request() {
     let (_dir, daemon) = serve_site(&SMALL);
     let hidden = "GET /b.txt HTTP/1.1\r\nHost: x\r\n\r\n";
     for (method, status) in
@@ -465,7 +465,7 @@ fn a_body_is_never_taken_for_a_request() {
 }
 
 #[test]
-fn a_refused_body_is_not_swallowed_for_ever() {
+fn an_unwanted_request_body_is_cut_off_and_not_read_for_ever() {
     let (_dir, daemon) = serve_site(&SMALL);
     for expect in ["", "Expect: 100-continue\r\n"] {
         for method in ["POST", "PUT", "GET"] {
@@ -512,7 +512,7 @@ fn resident_bytes(daemon: &Daemon) -> usize {
 
 // Regression: one client could make the server buffer gigabytes of pipelined responses.
 #[test]
-fn others_are_served_beside_hundreds_of_idle_half_sent_and_stalled_connections() {
+fn clients_are_served_beside_hundreds_of_idle_and_stalled_connections() {
     let (_dir, daemon, _) = large_site();
     let mut connections: Vec<TcpStream> = Vec::new();
     assert_served(&daemon.address);
@@ -567,7 +567,7 @@ fn queued_bytes(daemon: &Daemon) -> Vec<u64> {
 // Regression: a stalled client could make the kernel buffer four megabytes for it, and copying them delayed other
 // clients.
 #[test]
-fn a_reader_who_stalls_costs_the_kernel_no_megabytes() {
+fn the_send_queue_of_a_stalled_client_stays_below_one_mebibyte() {
     const READERS: usize = 20;
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
@@ -598,7 +598,7 @@ fn a_reader_who_stalls_costs_the_kernel_no_megabytes() {
 }
 
 #[test]
-fn downloads_that_are_broken_off_leave_nothing_behind() {
+fn aborted_downloads_leak_no_descriptors_and_no_memory() {
     let (_dir, daemon, picture) = large_site();
     assert_served(&daemon.address);
     let before = open_descriptors(&daemon);
@@ -642,7 +642,7 @@ fn site_of_pages(pages: usize, len: usize, cache: &str) -> (Host, Daemon) {
 
 // Regression: one connection that pipelined requests for large pages stopped its thread, and the accept loop, for 12 s.
 #[test]
-fn others_are_answered_beside_a_connection_that_pipelines_for_the_ends_of_large_pages() {
+fn clients_are_served_beside_pipelined_range_requests_for_large_pages() {
     const PAGES: usize = 24;
     let (_host, daemon) = site_of_pages(PAGES, 1_900_000, "32MiB");
     let request = |n: usize, range: &str| format!("GET /p{n}.html HTTP/1.1\r\nHost: x\r\nRange: bytes={range}\r\n\r\n");
@@ -685,7 +685,7 @@ impl Drop for SetOnDrop<'_> {
 
 // Regression: one HTTP/2 connection that always had requests for large pages stopped its thread, and the accept loop.
 #[test]
-fn others_are_answered_beside_an_http_2_connection_that_always_asks_for_the_ends_of_large_pages() {
+fn clients_are_served_beside_http2_range_requests_for_large_pages() {
     const PAGES: usize = 24;
     /// Fewer than a connection may have at a time, so that none is refused.
     const MAX_PENDING: usize = 100;
@@ -728,7 +728,7 @@ fn others_are_answered_beside_an_http_2_connection_that_always_asks_for_the_ends
 // Regression: each response held its inflated pages without a bound when the client did not read, and the memory was
 // not returned afterwards.
 #[test]
-fn answers_that_nobody_takes_hold_no_more_memory_than_they_may_and_give_it_back() {
+fn unread_responses_stay_within_the_memory_limit_and_free_it_afterwards() {
     const MAX_HELD_BYTES: usize = 64 << 20;
     let (_host, daemon) = site_of_pages(300, 50_000, "1MiB");
     assert_served(&daemon.address);
@@ -774,7 +774,7 @@ fn connect_with_small_buffer(address: &str) -> TcpStream {
 // Regression: each body that was inflated while it was sent took half a megabyte, nothing bounded all such bodies
 // together, and the memory was not returned afterwards.
 #[test]
-fn hundreds_of_stalled_readers_of_one_large_text_hold_no_more_memory_than_they_may_and_give_it_back() {
+fn stalled_clients_of_one_large_text_stay_within_held_bytes_and_free_them() {
     const READERS: usize = 400;
     // `server.heldBytes`, and the bytes that each body may hold beyond it.
     const MAX_HELD_BYTES: usize = (8 << 20) + READERS * 4096;
@@ -824,7 +824,7 @@ fn hundreds_of_stalled_readers_of_one_large_text_hold_no_more_memory_than_they_m
 // Regression: two packets kept a connection open for ever: a part of the HTTP/2 preface behind a request had no
 // deadline.
 #[test]
-fn a_head_that_does_not_end_is_cut_within_65_seconds() {
+fn connections_with_an_incomplete_request_are_closed_within_65_seconds() {
     let (_dir, daemon) = serve_site(&SMALL);
     let started = Instant::now();
     let starts: [&[u8]; 7] = [
@@ -870,7 +870,7 @@ fn a_head_that_does_not_end_is_cut_within_65_seconds() {
 // Start and end
 
 #[test]
-fn a_stop_lets_a_download_finish_and_ends_with_0() {
+fn a_shutdown_lets_downloads_finish_and_exits_with_0() {
     for http2 in HTTP2_SERVERS {
         let (_dir, mut daemon, picture) = large_site_with_http2(http2);
         let mut downloads: Vec<_> = (0..3)
@@ -913,7 +913,7 @@ fn a_stop_lets_a_download_finish_and_ends_with_0() {
 }
 
 #[test]
-fn what_was_asked_before_a_stop_is_answered_though_it_was_not_accepted_yet() {
+fn a_shutdown_answers_requests_on_connections_not_yet_accepted() {
     let (_dir, mut daemon, _) = large_site();
     daemon.signal("STOP");
     // More connections than one batch of the accept loop. The kernel connects them while the process is stopped.
@@ -935,7 +935,7 @@ fn what_was_asked_before_a_stop_is_answered_though_it_was_not_accepted_yet() {
 }
 
 #[test]
-fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
+fn an_http2_preface_after_an_http_1_request_is_refused() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon, _) = large_site_with_http2(http2);
         let request = b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -951,7 +951,7 @@ fn http_2_begins_with_the_first_bytes_of_a_connection_or_not_at_all() {
 }
 
 #[test]
-fn a_stop_ends_with_0_whoever_is_connected_and_cuts_only_what_is_still_being_sent() {
+fn a_shutdown_with_open_connections_exits_with_0_and_cuts_only_stalled_ones() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
     std::fs::write(root.join("large.png"), noise(24 << 20)).expect("a file can be written");
@@ -994,7 +994,7 @@ fn a_stop_ends_with_0_whoever_is_connected_and_cuts_only_what_is_still_being_sen
 }
 
 #[test]
-fn a_port_in_use_is_one_line_and_8() {
+fn a_port_in_use_prints_one_line_and_exits_with_8() {
     let (dir, daemon) = serve_site(&SMALL);
     let root = dir.path().join("site");
     let root = root.to_str().expect("a plain path");
@@ -1009,7 +1009,7 @@ fn a_port_in_use_is_one_line_and_8() {
 }
 
 #[test]
-fn a_refused_bundle_is_5_and_nothing_listens() {
+fn serve_exits_with_5_for_an_invalid_bundle_and_opens_no_listener() {
     let dir = temporary_folder();
     let refused: [(&str, &[u8]); 4] = [
         ("page.zip", b"<!doctype html><title>Sign in</title>"),
@@ -1029,7 +1029,7 @@ fn a_refused_bundle_is_5_and_nothing_listens() {
 }
 
 #[test]
-fn wrong_words_are_2_before_anything_is_read() {
+fn serve_exits_with_2_for_invalid_options() {
     let (dir, _daemon) = serve_site(&SMALL);
     let root = dir.path().join("site");
     let root = root.to_str().expect("a plain path");
@@ -1047,7 +1047,7 @@ fn wrong_words_are_2_before_anything_is_read() {
 }
 
 #[test]
-fn every_address_is_announced_once_it_answers() {
+fn serve_prints_each_address_once_its_listener_is_open() {
     let dir = temporary_folder();
     let root = write_site(dir.path(), &SMALL);
     let mut child = KillOnDrop(
@@ -1082,7 +1082,7 @@ impl Drop for KillOnDrop {
 // HTTP/2
 
 #[test]
-fn a_large_body_comes_whole_over_http_2_and_small_ones_overtake_it() {
+fn small_http2_responses_overtake_a_large_one_that_arrives_completely() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon, picture) = large_site_with_http2(http2);
         let mut client = Http2Client::open_with_window(&daemon.address, 65_535);
@@ -1198,7 +1198,7 @@ fn malformed_trailers_over_http_2_end_their_stream() {
 }
 
 #[test]
-fn frames_that_break_the_rules_end_their_connection_only() {
+fn an_invalid_http2_frame_closes_only_its_own_connection() {
     let (_dir, daemon) = serve_site(&SMALL);
     let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")]);
     let end_of_request = h2::END_STREAM | h2::END_HEADERS;
@@ -1247,7 +1247,7 @@ fn frames_that_break_the_rules_end_their_connection_only() {
 }
 
 #[test]
-fn header_bombs_and_floods_of_continuations_are_cut() {
+fn http2_header_bombs_and_continuation_floods_are_refused() {
     let (_dir, daemon) = serve_site(&SMALL);
     let start = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")]);
     let filler = h2::block(&[("x-filler", &"a".repeat(15_000))]);
@@ -1302,7 +1302,7 @@ fn header_bombs_and_floods_of_continuations_are_cut() {
 }
 
 #[test]
-fn a_block_of_fields_has_at_most_64_frames_however_small() {
+fn an_http2_field_block_has_at_most_64_frames() {
     let (_dir, daemon) = serve_site(&SMALL);
     let start = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")]);
     // The response to HEADERS and `continuations` CONTINUATION frames, the last of which ends the block.
@@ -1319,7 +1319,7 @@ fn a_block_of_fields_has_at_most_64_frames_however_small() {
 }
 
 #[test]
-fn floods_of_resets_and_control_frames_leave_others_served() {
+fn clients_are_served_beside_floods_of_http2_resets_and_control_frames() {
     let (_dir, daemon, _) = large_site();
     assert_served(&daemon.address);
     let before = open_descriptors(&daemon);

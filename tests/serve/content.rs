@@ -28,7 +28,7 @@ const OWN_404: &str = "<h1>the site's own page for what is missing</h1>";
 // Types and caching
 
 #[test]
-fn files_have_the_types_that_browsers_need() {
+fn files_have_the_media_types_that_browsers_need() {
     let expected = [
         ("a.html", "text/html; charset=utf-8"),
         ("a.htm", "text/html; charset=utf-8"),
@@ -65,7 +65,7 @@ fn files_have_the_types_that_browsers_need() {
 
 // Regression: an archive for download was sent with `Content-Encoding: gzip`.
 #[test]
-fn an_archive_for_download_arrives_as_it_is() {
+fn an_archive_in_the_site_is_sent_unchanged_and_without_content_encoding() {
     let inner = String::from_utf8(tar::tar(&[tar::file("x", "y")])).expect("a tar of text");
     let names = ["a.tar.gz", "a.tgz", "a.zip", "a.gz"];
     let in_folder: Vec<_> =
@@ -86,7 +86,7 @@ fn an_archive_for_download_arrives_as_it_is() {
 }
 
 #[test]
-fn hashed_assets_are_kept_for_a_year_and_pages_are_asked_for_anew() {
+fn hashed_assets_are_cached_for_a_year_and_pages_are_revalidated() {
     let immutable = ["_next/static/chunk.js", "_next/static/css/a.css", "assets/main.0ab12cd3.css", "f-1234567a.woff2"];
     let fresh = [
         "page.html",
@@ -131,7 +131,7 @@ fn hashed_assets_are_kept_for_a_year_and_pages_are_asked_for_anew() {
 // Validators
 
 #[test]
-fn an_entity_tag_names_the_content_and_nothing_else() {
+fn an_etag_depends_only_on_the_content_and_its_coding() {
     let files = [("index.html", "<p>home"), ("a.css", "a { color: red }"), ("p.png", "not really"), ("empty.txt", "")];
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &files);
@@ -205,7 +205,7 @@ const BEFORE: &str = "Sun, 09 Sep 2001 01:46:39 GMT";
 const AFTER: &str = "Sun, 09 Sep 2001 01:46:41 GMT";
 
 #[test]
-fn preconditions_are_judged_in_the_order_of_the_standard() {
+fn preconditions_are_evaluated_in_the_order_of_rfc_9110() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
         let full = request(&daemon.address, "GET", target, &[accept]);
@@ -301,7 +301,7 @@ fn preconditions_are_judged_in_the_order_of_the_standard() {
 
 // Regression: a file whose date is in the future was reported as changed after its response.
 #[test]
-fn a_file_from_the_future_was_not_changed_after_its_answer() {
+fn last_modified_of_a_file_from_the_future_is_not_later_than_date() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
     let file = File::options().write(true).open(root.join("index.html")).expect("a file can be opened");
@@ -317,7 +317,7 @@ fn a_file_from_the_future_was_not_changed_after_its_answer() {
 }
 
 #[test]
-fn a_tag_of_one_coding_is_no_tag_of_the_other() {
+fn an_etag_of_one_coding_does_not_match_another_coding() {
     let (_dir, daemon) = dated_site();
     let (identity, coded) =
         (get(&daemon.address, "/page.html"), request(&daemon.address, "GET", "/page.html", &[GZIP]));
@@ -341,7 +341,7 @@ fn a_tag_of_one_coding_is_no_tag_of_the_other() {
 type Expected = Result<(usize, usize), u16>;
 
 #[test]
-fn a_range_is_exactly_that_part_of_what_the_tag_names() {
+fn a_range_response_has_exactly_the_requested_bytes_of_the_representation() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
         let full = request(&daemon.address, "GET", target, &[accept]);
@@ -416,7 +416,7 @@ fn a_range_is_exactly_that_part_of_what_the_tag_names() {
 
 // Regression: a date in If-Range matched both codings, so parts of different representations could be joined.
 #[test]
-fn if_range_wants_exactly_what_there_is() {
+fn if_range_needs_the_exact_etag_or_date_of_the_representation() {
     let (_dir, daemon) = dated_site();
     for (target, accept) in FORMS {
         let full = request(&daemon.address, "GET", target, &[accept]);
@@ -447,7 +447,7 @@ fn if_range_wants_exactly_what_there_is() {
 }
 
 #[test]
-fn a_cut_download_of_the_gzip_coding_can_be_gone_on_with() {
+fn a_download_in_gzip_coding_can_be_resumed_with_ranges() {
     let page = sample_text(300_000);
     let (_dir, daemon) = serve_site(&[("index.html", &page)], &[]);
     let full = request(&daemon.address, "GET", "/", &[GZIP]);
@@ -478,7 +478,7 @@ fn a_cut_download_of_the_gzip_coding_can_be_gone_on_with() {
 // Codings
 
 #[test]
-fn what_a_client_accepts_decides_about_the_coding() {
+fn accept_encoding_selects_the_content_coding() {
     let page = sample_text(5000);
     let (_dir, daemon) = serve_site(&[("index.html", &page), ("p.png", &page)], &[]);
     let cases: &[(&[&str], bool)] = &[
@@ -549,7 +549,7 @@ fn what_a_client_accepts_decides_about_the_coding() {
 }
 
 #[test]
-fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
+fn vary_is_sent_exactly_when_the_content_coding_is_negotiated() {
     let page = sample_text(5000);
     let missing = format!("{OWN_404}{page}");
     let (_dir, daemon) = serve_site(&[("index.html", &page), ("p.png", &page), ("404.html", missing.as_str())], &[]);
@@ -581,7 +581,7 @@ fn vary_is_on_whatever_was_negotiated_and_on_nothing_else() {
 }
 
 #[test]
-fn every_file_arrives_as_it_was_in_either_form() {
+fn every_file_is_served_unchanged_with_and_without_gzip() {
     let long = sample_text(70_000);
     let files = [
         ("index.html", "<!doctype html><p>home"),
@@ -622,7 +622,7 @@ fn every_file_arrives_as_it_was_in_either_form() {
 }
 
 #[test]
-fn an_adopted_archive_sends_its_own_bytes_and_another_is_coded_all_the_same() {
+fn deflated_zip_entries_are_sent_without_recompression_and_stored_ones_with_gzip() {
     let page = sample_text(50_000);
     let adopted = zip::zip(&[zip::deflated("index.html", &page)]);
     let (_dir, daemon) = serve_archive(&adopted);
@@ -650,7 +650,7 @@ fn an_adopted_archive_sends_its_own_bytes_and_another_is_coded_all_the_same() {
 }
 
 #[test]
-fn large_compressed_files_arrive_whole_and_in_parts() {
+fn large_compressed_files_are_served_completely_and_by_range() {
     let (five, twenty) = (sample_text(5 << 20), sample_text((20 << 20) + 17));
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("five.txt", &five), ("twenty.html", &twenty)], &[]);
     for (target, content) in [("/five.txt", five.as_bytes()), ("/twenty", twenty.as_bytes())] {

@@ -79,7 +79,7 @@ fn policy_path(host: &Host) -> PathBuf {
 }
 
 #[test]
-fn every_answer_says_how_a_reader_is_protected() {
+fn every_response_has_the_security_headers() {
     let (_dir, daemon) = serve_site(&[("index.html", "<p>x"), ("a.png", "x"), ("d/index.html", "<p>x")], &[]);
     let get = |target: &str, fields: &[&str]| http::request(&daemon.address, "GET", target, fields);
     let tag = get("/", &[]).header("etag").unwrap().to_owned();
@@ -106,7 +106,7 @@ fn every_answer_says_how_a_reader_is_protected() {
 }
 
 #[test]
-fn frames_and_referrers_are_the_operators_choice_and_both_fields_agree() {
+fn frames_and_referrer_policy_settings_set_the_security_headers() {
     for (frames, old, new) in
         [("same", Some("SAMEORIGIN"), "'self'"), ("none", Some("DENY"), "'none'"), ("any", None, "")]
     {
@@ -127,7 +127,7 @@ fn frames_and_referrers_are_the_operators_choice_and_both_fields_agree() {
 }
 
 #[test]
-fn a_new_version_is_never_sent_under_the_policy_of_the_one_before() {
+fn a_new_version_is_never_sent_with_the_policy_of_the_previous_version() {
     let host = host("connected");
     import_bundle(&host, &[("index.html", page("<img src=\"https://old.example/a.png\">"))]);
     let (daemon, _) = start_run(&host);
@@ -157,7 +157,7 @@ fn a_new_version_is_never_sent_under_the_policy_of_the_one_before() {
 }
 
 #[test]
-fn what_is_not_known_is_refused_with_the_words_that_are() {
+fn config_check_lists_the_valid_values_of_security_settings() {
     for (key, value, expected) in [
         ("server.csp", "strict", "airgap"),
         ("server.frames", "self", "\\\"same\\\""),
@@ -171,7 +171,7 @@ fn what_is_not_known_is_refused_with_the_words_that_are() {
 }
 
 #[test]
-fn a_policy_names_the_scripts_of_its_own_page_and_the_origins_of_all() {
+fn a_policy_has_the_script_hashes_of_its_page_and_the_origins_of_all_pages() {
     let host = host("connected");
     let other_script = "go();";
     import_bundle(
@@ -231,7 +231,7 @@ fn a_policy_names_the_scripts_of_its_own_page_and_the_origins_of_all() {
 }
 
 #[test]
-fn airgap_refuses_other_origins_from_the_first_answer_on() {
+fn the_airgap_policy_blocks_other_origins_from_the_first_response_on() {
     let host = host("airgap");
     let mut pages: Vec<(String, String)> = (0..400)
         .map(|n| (format!("p{n}.html"), page(&format!("<script>a({n})</script><img src='https://x.example/{n}'>"))))
@@ -263,7 +263,7 @@ fn airgap_refuses_other_origins_from_the_first_answer_on() {
 }
 
 #[test]
-fn report_refuses_nothing() {
+fn the_report_preset_sends_a_report_only_policy() {
     let host = host("report");
     import_bundle(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
     let daemon = host.run();
@@ -274,7 +274,7 @@ fn report_refuses_nothing() {
 }
 
 #[test]
-fn a_page_with_more_scripts_than_a_policy_may_name_still_works_and_that_is_said() {
+fn a_page_with_too_many_inline_scripts_allows_all_of_them_and_is_reported() {
     let many = |n: usize| {
         let scripts: Vec<String> = (0..n).map(|n| format!("<script>self.push({n})</script>")).collect();
         page(&scripts.concat())
@@ -305,7 +305,7 @@ fn a_page_with_more_scripts_than_a_policy_may_name_still_works_and_that_is_said(
 }
 
 #[test]
-fn policies_are_computed_once_a_version_and_again_when_they_do_not_match() {
+fn policies_are_computed_once_per_version_and_again_if_their_file_is_damaged() {
     let host = host("airgap");
     import_bundle(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
     let start = || {
@@ -339,7 +339,7 @@ fn policies_are_computed_once_a_version_and_again_when_they_do_not_match() {
 }
 
 #[test]
-fn what_was_derived_goes_with_its_version_and_half_made_ones_are_swept() {
+fn policies_are_removed_with_their_version_and_partial_ones_when_the_store_opens() {
     let host = host("airgap").set("sync.keep", "0");
     let pages = |n: u32| [("index.html", page(&format!("<script>v({n})</script>")))];
     import_bundle(&host, &pages(1));
@@ -368,7 +368,7 @@ fn what_was_derived_goes_with_its_version_and_half_made_ones_are_swept() {
 }
 
 #[test]
-fn serve_has_the_same_policies_in_memory_and_anew_for_what_has_changed() {
+fn serve_computes_policies_in_memory_and_again_after_a_change() {
     let (dir, daemon) =
         serve_site(&[("index.html", &page(&format!("<script>{INLINE}</script>")))], &["--csp", "airgap", "--watch"]);
     wait_for_policy(&daemon.address, "/", &hash(INLINE));
@@ -378,7 +378,7 @@ fn serve_has_the_same_policies_in_memory_and_anew_for_what_has_changed() {
 }
 
 #[test]
-fn a_page_cannot_write_its_own_policy() {
+fn a_page_cannot_inject_directives_into_its_policy() {
     let hostile = "<img src='https://a;sandbox/'><img src='https://*/'><img src='https://ok.example;script-src *'>\
                    <script src=\"https://x.example' 'unsafe-eval/\"></script><base href='https://*'>";
     let host = host("connected");
@@ -401,7 +401,7 @@ fn policy_of(pages: &[(&str, String)], target: &str) -> String {
 
 // Regression: the policy refused modules that an import map names.
 #[test]
-fn import_maps_and_speculation_rules_are_named_and_modules_come_from_where_a_map_says() {
+fn a_policy_allows_import_maps_speculation_rules_and_mapped_modules() {
     let map = r#"{"imports": {"a": "https://esm.example/a.js", "b/": "/own/b/"}, "integrity": {"https://int.example/c": "x"},
         "scopes": {"https://scope.example/x/": {"c": "//in.example/c.js", "d": null}}}"#;
     let rules = r#"{"prefetch": [{"urls": ["https://next.example/"]}]}"#;
@@ -420,7 +420,7 @@ fn import_maps_and_speculation_rules_are_named_and_modules_come_from_where_a_map
 // Regression: addresses in `image-set` and addresses with escapes in style sheets were missed, and names of namespaces
 // and `curl(` were read as images.
 #[test]
-fn styles_are_read_as_a_browser_reads_them() {
+fn style_sheets_are_parsed_for_image_origins_as_browsers_parse_them() {
     let css = r#"@namespace svg url(http://no1.example/svg); @namespace "http://no2.example/";
         a { background: image-set("https://set.example/a.png" 1x, url(https://url.example/b.png) 2x) }
         b { background: -webkit-image-set('https://old.example/a.png' type("image/png") 1x); x: curl(https://no3.example/) }
@@ -433,7 +433,7 @@ fn styles_are_read_as_a_browser_reads_them() {
 // Regression: XHTML and other XML documents were never read, and neither prefixes nor style instructions of SVG
 // documents.
 #[test]
-fn documents_in_xml_are_read_for_their_origins_and_run_what_stands_in_them() {
+fn policies_cover_the_origins_and_inline_scripts_of_xml_documents() {
     let xhtml = r#"<?xml version="1.0"?><?xml-stylesheet href="https://css.example/a.css" type="text/css"?>
         <!DOCTYPE html><html xmlns="http://www.w3.org/1999/xhtml" xmlns:s="http://www.w3.org/2000/svg"><head><title/>
         <script src="https://js.example/a.js"/><script>//<![CDATA[
@@ -463,7 +463,7 @@ fn documents_in_xml_are_read_for_their_origins_and_run_what_stands_in_them() {
 
 // Regression: the hosts of many images displaced the origins of scripts from the policy.
 #[test]
-fn hosts_of_images_without_number_push_no_script_out_of_the_policy() {
+fn many_image_hosts_do_not_displace_script_origins_from_the_policy() {
     let mut pages: Vec<(String, String)> =
         (0..300).map(|n| (format!("a{n}.html"), page(&format!("<img src='https://i{n}.example/'>")))).collect();
     pages.push(("index.html".to_owned(), page("<script src='https://js.example/a.js'></script>")));
@@ -476,7 +476,7 @@ fn hosts_of_images_without_number_push_no_script_out_of_the_policy() {
 // Regression: an inline handler with `&&` made its page allow all inline scripts, and the digest of one with `&#13;`
 // was wrong.
 #[test]
-fn a_handler_is_named_whatever_ampersands_are_in_it() {
+fn inline_handlers_with_character_references_are_hashed_correctly() {
     for (written, decoded) in [
         ("a()&&b()", "a()&&b()"),
         ("go('?a=1&copy=2&lt1&amp=3')", "go('?a=1&copy=2&lt1&amp=3')"),
@@ -490,7 +490,7 @@ fn a_handler_is_named_whatever_ampersands_are_in_it() {
 
 // Regression: an inline script with an `href` was treated as an external script.
 #[test]
-fn a_script_with_an_href_is_external_in_drawings_only() {
+fn a_script_with_an_href_is_external_only_in_svg() {
     let html = "<script href='a.js'>here()</script><svg><script href='b.js'/><script src='c.js'>drawn()</script></svg>";
     let policy = policy_of(&[("index.html", page(html))], "/");
     assert_eq!(directive(&policy, "script-src"), format!("'self' {} {}", hash("here()"), hash("drawn()")));
@@ -498,7 +498,7 @@ fn a_script_with_an_href_is_external_in_drawings_only() {
 
 // Regression: the digest of a script in an inline SVG with a comment in it covered only its first half.
 #[test]
-fn a_script_in_a_drawing_that_is_in_parts_is_not_named_by_one_of_them() {
+fn an_svg_script_split_by_a_comment_is_not_allowed_by_a_partial_hash() {
     let html = "<svg><script>a()<!-- x -->;b()</script></svg>";
     let policy = policy_of(&[("index.html", page(html))], "/");
     assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline'");
@@ -506,7 +506,7 @@ fn a_script_in_a_drawing_that_is_in_parts_is_not_named_by_one_of_them() {
 
 // Regression: the policy lacked what handlers fetch, and that they compile code from text.
 #[test]
-fn what_handlers_do_is_allowed() {
+fn a_policy_allows_fetches_and_eval_in_inline_handlers() {
     let html = "<p onclick=\"fetch('https://api.example/v1')\" onmouseover=\"eval('1')\">\
                 <iframe srcdoc='&check; <img src=https://img.example/a.png>'></iframe>\
                 <p style='background: url(https://bg.example/&check;)'>";
@@ -523,7 +523,7 @@ fn what_handlers_do_is_allowed() {
 // Regression: documents that browsers render under other names than `.html`, `.xml` or `.svg` (`.shtml`, `.xsl`,
 // `.rdf`, `.atom`), and texts that a rule sends as pages, had no policy, not even under `airgap`.
 #[test]
-fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called() {
+fn every_document_type_that_can_run_scripts_has_a_policy() {
     const SCRIPTABLE_NAMES: [&str; 12] = [
         "old.shtml",
         "help.hxt",
@@ -572,7 +572,7 @@ fn whatever_a_browser_runs_scripts_in_has_a_policy_by_whatever_name_it_is_called
 // Regression: documents that browsers render under other names than `.html`, `.xml` or `.svg` (`.shtml`, `.xsl`,
 // `.rdf`, `.atom`), and texts that a rule sends as pages, had no policy, not even under `airgap`.
 #[test]
-fn a_page_by_an_older_name_is_read_like_any_page() {
+fn an_shtml_page_is_scanned_like_an_html_page() {
     let old = page(&format!("<script>{INLINE}</script><script src='https://js.example/a.js'></script>"));
     let feed = r#"<rdf xmlns:s="http://www.w3.org/2000/svg"><s:image href="https://drawn.example/a.png"/></rdf>"#;
     let policy = policy_of(&[("index.html", page("")), ("old.shtml", old), ("a.rdf", feed.into())], "/old.shtml");
@@ -582,7 +582,7 @@ fn a_page_by_an_older_name_is_read_like_any_page() {
 
 // Regression: `(0,eval)(x)` and `window.eval(x)` were not recognised, and were refused under `connected`.
 #[test]
-fn code_made_of_text_is_allowed_however_a_script_reaches_for_what_makes_it() {
+fn indirect_calls_of_eval_are_recognised_and_allowed() {
     for script in ["(0,eval)(x)", "window.eval(x)", "f = new globalThis.Function('a', x)", "self.eval(x)"] {
         let policy = policy_of(&[("index.html", page("")), ("a.js", script.to_owned())], "/");
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-eval'", "{script}");

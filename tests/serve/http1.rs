@@ -63,7 +63,7 @@ fn without_date(response: &Response) -> (u16, Vec<(String, String)>, &[u8]) {
 }
 
 #[test]
-fn an_answer_is_the_same_the_first_time_and_later_and_whoever_reads_the_request() {
+fn responses_are_equal_with_and_without_cache_and_from_either_http1_parser() {
     let (_dir, daemon) = site();
     let mut hyper_connection = PersistentConnection::open(&daemon.address);
     // OPTIONS is not a plain request: from here on, hyper serves the connection.
@@ -92,7 +92,7 @@ fn an_answer_is_the_same_the_first_time_and_later_and_whoever_reads_the_request(
 }
 
 #[test]
-fn an_answer_is_the_same_the_first_time_and_later_over_http_2() {
+fn http2_responses_are_equal_with_and_without_cache() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon) = site_with_http2(http2);
         let mut client = Http2Client::open(&daemon.address);
@@ -114,7 +114,7 @@ fn an_answer_is_the_same_the_first_time_and_later_over_http_2() {
 }
 
 #[test]
-fn plain_requests_and_others_on_one_connection_are_answered_in_order_however_they_arrive() {
+fn pipelined_requests_split_at_any_byte_are_answered_in_order() {
     let (_dir, daemon) = site();
     let requests: Vec<String> = (0..40)
         .flat_map(|i| {
@@ -148,7 +148,7 @@ fn plain_requests_and_others_on_one_connection_are_answered_in_order_however_the
 }
 
 #[test]
-fn answers_that_nobody_takes_hold_up_what_is_asked_behind_them_and_nothing_else() {
+fn unread_responses_delay_only_later_requests_on_the_same_connection() {
     let (_dir, daemon) = site();
     let mut slow = connect(&daemon.address);
     let request = b"GET /large.html HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -166,7 +166,7 @@ fn answers_that_nobody_takes_hold_up_what_is_asked_behind_them_and_nothing_else(
 }
 
 #[test]
-fn ten_thousand_short_connections_leave_nothing_behind() {
+fn ten_thousand_short_connections_leak_no_descriptors() {
     let (_dir, daemon) = site();
     let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the process lives").count();
     assert_eq!(get(&daemon.address, "/a.txt").status, 200);
@@ -201,7 +201,7 @@ fn numbered_lines(page: usize, bytes: usize) -> String {
 }
 
 #[test]
-fn a_page_on_its_way_stays_what_it_is_when_others_take_its_place_in_memory() {
+fn a_page_being_sent_stays_intact_when_it_is_evicted_from_the_cache() {
     const PAGES: usize = 30;
     const PAGE_BYTES: usize = 600_000;
     let pages: Vec<String> = (0..PAGES).map(|page| numbered_lines(page, PAGE_BYTES)).collect();

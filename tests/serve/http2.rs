@@ -49,7 +49,7 @@ fn anonymous_bytes(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn a_small_answer_and_a_cancellation_overtake_a_download_whatever_its_windows() {
+fn small_responses_and_stream_resets_overtake_an_http2_download() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon, _) = large_site_with_http2(http2);
         let mut client = Http2Client::open(&daemon.address);
@@ -73,7 +73,7 @@ fn a_small_answer_and_a_cancellation_overtake_a_download_whatever_its_windows() 
 
 // Regression: 120 responses that must be inflated took 30 MB before any of them was sent.
 #[test]
-fn answers_that_have_to_be_made_take_little_however_many_wait_for_their_reader() {
+fn waiting_http2_responses_that_need_inflating_use_little_memory() {
     let (_dir, daemon, _) = large_site();
     for window in [0, 1] {
         let mut first = Http2Client::open(&daemon.address);
@@ -91,7 +91,7 @@ fn answers_that_have_to_be_made_take_little_however_many_wait_for_their_reader()
 }
 
 #[test]
-fn all_answers_come_whole_though_more_are_asked_for_than_are_made_at_a_time() {
+fn more_http2_requests_than_are_inflated_at_once_all_complete() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon, _) = large_site_with_http2(http2);
         let mut client = Http2Client::open(&daemon.address);
@@ -113,7 +113,7 @@ fn all_answers_come_whole_though_more_are_asked_for_than_are_made_at_a_time() {
 }
 
 #[test]
-fn questions_that_come_faster_than_answers_are_read_are_all_answered() {
+fn thousands_of_http2_requests_sent_at_once_are_all_answered() {
     let (_dir, daemon, _) = large_site();
     let mut client = Http2Client::open(&daemon.address);
     let fields = [(":method", "HEAD"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")];
@@ -132,7 +132,7 @@ fn questions_that_come_faster_than_answers_are_read_are_all_answered() {
 }
 
 #[test]
-fn a_stop_lets_a_download_come_whole_whose_reader_goes_on_saying_how_much_it_takes() {
+fn a_shutdown_completes_an_http2_download_whose_client_sends_window_updates() {
     for http2 in HTTP2_SERVERS {
         let (_dir, mut daemon, picture) = large_site_with_http2(http2);
         let mut client = Http2Client::open_with_window(&daemon.address, 1 << 20);
@@ -162,7 +162,7 @@ fn a_stop_lets_a_download_come_whole_whose_reader_goes_on_saying_how_much_it_tak
 }
 
 #[test]
-fn a_peer_that_has_each_answer_thrown_away_is_not_answered_for_ever() {
+fn an_http2_client_that_resets_every_stream_gets_enhance_your_calm() {
     let (_dir, daemon, _) = large_site();
     let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/large.png"), (":authority", "x")]);
     // The client resets each stream, or sends an invalid increment, so that the server resets it.
@@ -191,7 +191,7 @@ fn a_peer_that_has_each_answer_thrown_away_is_not_answered_for_ever() {
 // Regression: HTTP/2: the server ended the connection of a reader that left three pages with 100 resources each before
 // these had arrived.
 #[test]
-fn a_thousand_answers_left_before_they_have_come_do_not_end_a_connection() {
+fn a_thousand_cancelled_http2_requests_do_not_close_the_connection() {
     let (_dir, daemon, _) = large_site();
     let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/large.png"), (":authority", "x")]);
     let mut client = Http2Client::open_with_window(&daemon.address, 0);
@@ -212,7 +212,7 @@ fn a_thousand_answers_left_before_they_have_come_do_not_end_a_connection() {
 // Regression: HTTP/2: the server ended a client that measures the round-trip time with PING after 10,000 of them in one
 // download.
 #[test]
-fn a_ping_that_is_always_under_way_does_not_end_a_download() {
+fn thousands_of_http2_pings_do_not_end_a_download() {
     let (_dir, daemon, picture) = large_site();
     let mut client = Http2Client::open_with_window(&daemon.address, 0);
     let large = client.request("GET", "/large.png", &[]);
@@ -235,7 +235,7 @@ fn a_ping_that_is_always_under_way_does_not_end_a_download() {
 // Regression: HTTP/2: the server refused a body and reset the stream at once, which curl 7.88 reports as an error of
 // the connection.
 #[test]
-fn a_refused_body_may_end_by_itself_and_a_very_long_one_is_told_to_stop() {
+fn an_http2_stream_is_reset_only_if_its_unwanted_body_is_very_long() {
     let (_dir, daemon, _) = large_site();
     let head = h2::block(&[(":method", "POST"), (":scheme", "http"), (":path", "/a.txt"), (":authority", "x")]);
     for (frames, expected) in [(2, None), (100, None), (400, Some(0))] {
@@ -264,7 +264,7 @@ fn a_refused_body_may_end_by_itself_and_a_very_long_one_is_told_to_stop() {
 
 // Regression: HTTP/2: WINDOW_UPDATE and GOAWAY were not counted as control frames.
 #[test]
-fn floods_of_frames_that_ask_for_nothing_end_their_connection_and_say_why() {
+fn floods_of_http2_control_frames_close_the_connection_with_enhance_your_calm() {
     let (_dir, daemon, _) = large_site();
     let floods: [(&str, Vec<u8>); 8] = [
         ("PING", h2::frame(h2::PING, 0, 0, &[7; 8])),
@@ -294,7 +294,7 @@ fn floods_of_frames_that_ask_for_nothing_end_their_connection_and_say_why() {
 // Regression: HTTP/2: a client with closed flow-control windows held its responses in memory for as long as it sent any
 // frames.
 #[test]
-fn a_reader_that_takes_nothing_is_ended_whatever_it_sends_and_a_slow_one_is_not() {
+fn a_stalled_http2_client_is_disconnected_and_a_slow_one_is_not() {
     let (_dir, daemon, _) = large_site();
     let started = Instant::now();
     let mut slow = Http2Client::open_with_window(&daemon.address, 1_000);
@@ -334,7 +334,7 @@ fn a_reader_that_takes_nothing_is_ended_whatever_it_sends_and_a_slow_one_is_not(
 }
 
 #[test]
-fn a_connection_that_is_alive_and_asks_nothing_has_35_seconds() {
+fn an_http2_connection_that_sends_no_request_is_closed_although_it_answers_pings() {
     let (_dir, daemon, _) = large_site();
     let stream = TcpStream::connect(&daemon.address).expect("the server accepts");
     let socket = stream.try_clone().expect("a descriptor can be had");
@@ -346,7 +346,7 @@ fn a_connection_that_is_alive_and_asks_nothing_has_35_seconds() {
 }
 
 #[test]
-fn a_client_that_sends_goaway_gets_the_responses_that_it_waits_for_and_then_the_end() {
+fn after_a_clients_goaway_pending_responses_are_sent_and_the_connection_closed() {
     let (_dir, daemon) = support::serve_site(&[("index.html", "<p>home"), ("a.txt", "content of a")], &[]);
     let mut client = Http2Client::open_with_window(&daemon.address, 0);
     let stream = client.request("GET", "/a.txt", &[]);
@@ -362,7 +362,7 @@ fn a_client_that_sends_goaway_gets_the_responses_that_it_waits_for_and_then_the_
 }
 
 #[test]
-fn a_client_that_has_closed_its_sending_side_gets_its_response_whole() {
+fn an_http2_client_that_has_shut_down_its_sending_side_gets_the_full_response() {
     let (_dir, daemon, picture) = large_site();
     let stream = TcpStream::connect(&daemon.address).expect("the server accepts");
     stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout can be set");

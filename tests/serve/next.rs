@@ -43,7 +43,7 @@ const COMMON: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_client_of_next_finds_payloads_and_segments_in_either_layout() {
+fn next_js_payloads_and_segments_are_found_in_each_export_layout() {
     for layout in LAYOUTS {
         let files: Vec<_> = COMMON.iter().chain(layout).copied().collect();
         for (base, options) in [("", &[][..]), ("/docs", &["--base-path", "/docs"])] {
@@ -81,7 +81,7 @@ fn a_client_of_next_finds_payloads_and_segments_in_either_layout() {
 }
 
 #[test]
-fn what_is_no_document_is_missing_in_one_line() {
+fn missing_next_js_payloads_and_assets_get_a_404_of_one_line() {
     let (_dir, daemon) = serve_site(&COMMON, &[]);
     for target in [
         "/nowhere.txt",
@@ -105,7 +105,7 @@ fn what_is_no_document_is_missing_in_one_line() {
 }
 
 #[test]
-fn other_sites_have_no_second_names_for_their_texts() {
+fn sites_not_exported_by_next_js_have_no_alternative_payload_names() {
     let (_dir, daemon) =
         serve_site(&[("index.html", "<p>home"), ("a.txt", "a"), ("b/index.txt", "b"), ("r.rsc", "r")], &[]);
     for target in ["/a/index.txt", "/b.txt"] {
@@ -163,7 +163,7 @@ fn serves_assets_of(daemon: &Daemon, n: u32) -> bool {
 }
 
 #[test]
-fn hashed_assets_of_replaced_versions_are_answered_for_and_nothing_else_of_them() {
+fn only_hashed_assets_of_replaced_versions_are_still_served() {
     let host = host();
     host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
@@ -236,7 +236,7 @@ fn wait_for_next_second() {
 // Regression: after a rollback, If-Modified-Since with the date of the newer version was answered with 304 although the
 // bytes differ.
 #[test]
-fn after_a_rollback_the_date_of_what_was_there_is_not_taken_for_that_of_what_is() {
+fn after_a_rollback_the_date_of_the_newer_version_causes_no_304() {
     let host = host();
     host.put("bundle.zip", zip(&members_of_version(1)));
     let mut daemon = host.run();
@@ -293,7 +293,7 @@ fn versions_that_are_sealed_within_one_second_do_not_share_a_date() {
 }
 
 #[test]
-fn what_was_replaced_while_nobody_served_counts_from_then() {
+fn asset_grace_counts_from_the_replacement_even_if_the_daemon_was_down() {
     let host = host();
     for n in 1..=3 {
         host.put("bundle.zip", zip(&members_of_version(n)));
@@ -329,7 +329,7 @@ fn this_year() -> u64 {
 }
 
 #[test]
-fn what_is_pruned_is_let_go_of_and_what_is_kept_stays_reachable() {
+fn assets_of_retained_versions_are_served_and_of_pruned_ones_are_not() {
     let host = host().set("sync.keep", "1");
     host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
@@ -346,7 +346,7 @@ fn what_is_pruned_is_let_go_of_and_what_is_kept_stays_reachable() {
 }
 
 #[test]
-fn without_a_grace_time_nothing_of_a_replaced_version_is_left() {
+fn with_asset_grace_0s_no_asset_of_a_replaced_version_is_served() {
     let host = host().set("server.assetGrace", toml_string("0s"));
     host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
@@ -356,7 +356,7 @@ fn without_a_grace_time_nothing_of_a_replaced_version_is_left() {
 }
 
 #[test]
-fn a_grace_time_ends() {
+fn assets_of_a_replaced_version_get_404_after_asset_grace() {
     let host = host().set("server.assetGrace", toml_string("2s"));
     host.put("bundle.zip", zip(&members_of_version(1)));
     let daemon = host.run();
@@ -367,7 +367,7 @@ fn a_grace_time_ends() {
 }
 
 #[test]
-fn a_watched_folder_keeps_the_assets_of_what_it_was() {
+fn a_watched_folder_still_serves_hashed_assets_of_its_earlier_content() {
     let dir = temporary_folder();
     let root = dir.path().join("site");
     let write_version = |n: u32| {

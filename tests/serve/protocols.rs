@@ -82,17 +82,17 @@ fn tls_options(dir: &Path, authority: &CertificateAuthority) -> Vec<String> {
 }
 
 #[test]
-fn http_2_and_tls_give_the_same_answers() {
+fn http_2_and_tls_give_the_same_responses_as_http_1() {
     assert_protocols_answer_alike("own");
 }
 
 #[test]
-fn http_2_of_hyper_and_tls_give_the_same_answers() {
+fn http_2_of_hyper_and_tls_give_the_same_responses_as_http_1() {
     assert_protocols_answer_alike("hyper");
 }
 
 #[test]
-fn with_http_2_off_tls_agrees_on_http_1_1_and_the_preface_is_read_as_http_1_1() {
+fn with_http2_off_alpn_selects_http_1_1_and_the_preface_is_parsed_as_http_1_1() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home")]);
     let authority = CertificateAuthority::new();
@@ -201,7 +201,7 @@ fn assert_protocols_answer_alike(http2: &str) {
 }
 
 #[test]
-fn no_address_that_only_http_2_can_spell_leads_outside() {
+fn no_http2_path_reads_a_file_outside_the_site() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>x")]);
     write_site(dir.path(), &[("secret.html", "TOPSECRET")]);

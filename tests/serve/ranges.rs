@@ -63,7 +63,7 @@ fn parse_multipart(response: &Response) -> Vec<Part> {
 }
 
 #[test]
-fn a_list_of_ranges_comes_as_parts_of_what_the_tag_names() {
+fn several_ranges_get_a_multipart_response_of_the_same_representation() {
     let (_dir, daemon) = site_with_forms();
     for (target, accept, kind, coding) in FORMS {
         let full = request(&daemon.address, "GET", target, &[accept]);
@@ -108,7 +108,7 @@ fn a_list_of_ranges_comes_as_parts_of_what_the_tag_names() {
 }
 
 #[test]
-fn the_head_of_an_answer_with_parts_is_all_of_it_over_http_2_too() {
+fn head_with_several_ranges_has_no_body_over_http2() {
     for http2 in HTTP2_SERVERS {
         let (_dir, daemon) = site_with_forms_and_http2(http2);
         let mut client = Http2Client::open(&daemon.address);
@@ -125,7 +125,7 @@ fn the_head_of_an_answer_with_parts_is_all_of_it_over_http_2_too() {
 }
 
 #[test]
-fn what_is_no_such_list_is_answered_with_the_whole_or_one_range_or_416() {
+fn invalid_or_excessive_range_lists_get_200_a_single_range_or_416() {
     let (_dir, daemon) = site_with_forms();
     let many = vec!["0-1"; 500].join(",");
     let separate_ranges = |count: usize| (0..count).map(|n| format!("{0}-{0}", 2 * n)).collect::<Vec<_>>().join(",");
@@ -161,7 +161,7 @@ fn what_is_no_such_list_is_answered_with_the_whole_or_one_range_or_416() {
 
 // Regression: a date in If-Range matched both codings, so parts of different representations could be joined.
 #[test]
-fn a_list_counts_only_if_what_there_is_has_not_changed() {
+fn several_ranges_are_served_only_if_the_preconditions_hold() {
     let (_dir, daemon) = site_with_forms();
     for (target, accept, _, coding) in FORMS {
         let full = request(&daemon.address, "GET", target, &[accept]);
@@ -196,7 +196,7 @@ fn a_list_counts_only_if_what_there_is_has_not_changed() {
 }
 
 #[test]
-fn the_parts_of_a_coding_put_together_are_that_coding() {
+fn joined_multipart_ranges_of_a_gzip_response_decode_to_the_page() {
     let page = sample_text(300_000);
     let (_dir, daemon) = serve_site(&[("index.html", &page)], &[]);
     let n = request(&daemon.address, "GET", "/", &[GZIP]).body.len();
@@ -222,7 +222,7 @@ fn peak_memory(daemon: &Daemon) -> usize {
 
 // Regression: a range of a compressed file of 15 MiB inflated the whole file at once, even for HEAD.
 #[test]
-fn a_part_of_a_large_page_is_made_without_the_whole() {
+fn a_range_of_a_large_compressed_file_uses_little_memory() {
     let content = sample_text(15 << 20);
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("big.txt", &content)], &[]);
     let n = content.len();
@@ -245,7 +245,7 @@ fn a_part_of_a_large_page_is_made_without_the_whole() {
 }
 
 #[test]
-fn a_list_about_a_large_page_is_made_in_one_go_or_not_at_all() {
+fn several_ranges_of_a_large_page_get_206_only_in_ascending_order() {
     // Too large for the cache of inflated pages.
     let content = sample_text(5 << 20);
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("big.txt", &content)], &[]);
@@ -272,7 +272,7 @@ fn a_list_about_a_large_page_is_made_in_one_go_or_not_at_all() {
 }
 
 #[test]
-fn no_list_is_a_lever_though_the_file_is_large() {
+fn several_ranges_of_a_compressed_file_over_16_mib_get_the_whole_file() {
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &[("index.html", "<p>home"), ("big.txt", &sample_text(20 << 20))]);
     std::fs::write(root.join("big.png"), sample_text(20 << 20)).expect("a file can be written");

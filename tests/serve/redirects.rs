@@ -66,7 +66,7 @@ fn with_pages<'a>(added_files: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)>
 // Redirects
 
 #[test]
-fn redirects_of_a_site_lead_where_they_say() {
+fn redirects_of_a_bundle_have_the_declared_status_and_location() {
     let lines = "# moved\n/old /guides/start\n/tmp /guides/start 302\n/see /guides/start 303\n/t7 /guides/start 307\n\
                  /t8 /guides/start 308\n/beta/* /v2/:splat 302\n/blog/:year/:slug /v2/:slug?y=:year#:slug\n\
                  /out https://other.example/x?own=1\n/caf%C3%A9 /guides/start\n/trail /trail/\n/first /one 302\n/first /two 302\n\
@@ -120,7 +120,7 @@ fn redirects_of_a_site_lead_where_they_say() {
 }
 
 #[test]
-fn what_is_there_is_served_unless_a_rule_is_forced_and_the_operator_comes_first() {
+fn existing_files_precede_unforced_rules_and_operator_rules_precede_the_bundles() {
     let lines = "/guides/start /bundle 302\n/a.css /bundle 302!\n/v2/* /bundle 302\n/n /bundle 302\n/f /bundle 302!\n/index.html /bundle 302\n";
     let config = "[[server.redirects]]\nsource = \"/n\"\ndestination = \"/own\"\n\
                   [[server.redirects]]\nsource = \"/f\"\ndestination = \"/own\"\n\
@@ -146,7 +146,7 @@ fn what_is_there_is_served_unless_a_rule_is_forced_and_the_operator_comes_first(
 }
 
 #[test]
-fn addresses_of_rules_are_the_sites_wherever_that_begins() {
+fn redirect_rules_are_relative_to_the_base_path() {
     let config = "[[server.redirects]]\nsource = \"/own/:x*\"\ndestination = \"/v2/:x*\"\n";
     let (_dir, daemon) = serve_with_config(
         &with_pages(&[("_redirects", "/old/* /guides/:splat\n/out https://x.example/\n/app/* /index.html 200\n")]),
@@ -169,7 +169,7 @@ fn addresses_of_rules_are_the_sites_wherever_that_begins() {
 }
 
 #[test]
-fn a_redirect_and_the_addresses_of_a_page_lead_on_to_one_another() {
+fn a_redirect_to_a_folder_is_followed_by_a_slash_redirect() {
     let files = [
         ("index.html", "<p>home"),
         ("dir/index.html", "<p>dir"),
@@ -183,7 +183,7 @@ fn a_redirect_and_the_addresses_of_a_page_lead_on_to_one_another() {
 }
 
 #[test]
-fn nothing_that_is_asked_for_becomes_another_host_or_another_line() {
+fn a_redirect_target_cannot_change_its_host_or_inject_a_header() {
     let lines = "/a/* /:splat 302\n/b/* https://other.example/area/:splat 302\n/c/:x/* /:x/:splat 302\n/d/* /x?y=:splat#:splat 302\n";
     let (_dir, daemon) = serve_site(&with_pages(&[("_redirects", lines)]), &[]);
     for target in [
@@ -227,7 +227,7 @@ fn nothing_that_is_asked_for_becomes_another_host_or_another_line() {
 }
 
 #[test]
-fn loops_cost_a_reader_his_patience_and_the_server_nothing() {
+fn a_rule_that_redirects_to_itself_is_ignored_and_longer_loops_end() {
     let lines = "/self /self\n/self2 /self2?a=1\n/a /b\n/b /a\n/grow/* /grow/x/:splat\n/frag /frag#x\n/r /r 200\n";
     let (_dir, daemon) = serve_site(&with_pages(&[("_redirects", lines)]), &[]);
     assert_all(
@@ -251,7 +251,7 @@ fn loops_cost_a_reader_his_patience_and_the_server_nothing() {
 // Rewrites
 
 #[test]
-fn a_rewrite_answers_with_another_file_of_the_site() {
+fn a_rewrite_rule_serves_another_file_of_the_site() {
     let app = "<p>app ".repeat(500);
     let lines = "/app/* /shell.html 200\n/en/* /en/404.html 404\n/gone /nowhere.html 200\n/proxy/* https://x.example/:splat 200\n\
                  /copy/:name /v2/:name 200\n/env /.env 200\n/rules /_redirects 200\n/a.css /shell.html 200\n";
@@ -287,7 +287,7 @@ fn a_rewrite_answers_with_another_file_of_the_site() {
 }
 
 #[test]
-fn what_a_site_tells_the_server_is_not_served_and_its_docs_json_is() {
+fn redirects_and_headers_files_get_404_but_docs_json_is_served() {
     let files = with_pages(&[
         ("_redirects", "/x /y\n"),
         ("_headers", "/*\n X-A: 1\n"),
@@ -306,7 +306,7 @@ fn what_a_site_tells_the_server_is_not_served_and_its_docs_json_is() {
 // Fields
 
 #[test]
-fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_files() {
+fn header_rules_apply_also_to_404_and_redirects_but_cache_control_only_to_files() {
     let text = "/*\n  X-All: 1\n  X-Frame-Options: DENY\n  Vary: Cookie\n/guides/*\n  X-All: 2\n  Cache-Control: public, max-age=7\n\
                 /guides/start\n  ! X-Frame-Options\n/old\n  X-Old: 1\n/*.css\n  Cache-Control: max-age=8\n";
     let page = "<p>start ".repeat(300);
@@ -371,7 +371,7 @@ fn fields_go_along_with_every_answer_about_an_address_and_those_of_files_with_fi
 
 // Regression: the `_headers` of a bundle could send readers to other hosts, and widen the scope of its service worker.
 #[test]
-fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
+fn a_bundle_cannot_set_headers_for_framing_validators_cookies_or_redirects() {
     let names = [
         "Content-Length",
         "Content-Encoding",
@@ -428,7 +428,7 @@ fn no_field_of_a_bundle_breaks_framing_caching_or_the_host() {
 
 // Regression: the `_headers` of a bundle could send the reports of its policy to other hosts.
 #[test]
-fn a_policy_of_a_bundle_counts_but_its_reports_go_nowhere() {
+fn a_csp_of_a_bundle_is_sent_without_its_report_directives() {
     let text = "/*\n  Content-Security-Policy: img-src 'self'; report-uri https://x.example/r; report-to all\n  \
                 Content-Security-Policy-Report-Only: report-uri https://x.example/r\n  X-Frame-Options: ALLOWALL\n";
     let (dir, daemon) = serve_site(&[("index.html", "<p>home"), ("_headers", text)], &[]);
@@ -446,7 +446,7 @@ fn a_policy_of_a_bundle_counts_but_its_reports_go_nowhere() {
 // Regression: a bundle replaced the operator's `referrerPolicy`, allowed framing with a value that no browser knows,
 // preconnected under `airgap`, and let shared caches store responses that need access.
 #[test]
-fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_said() {
+fn headers_of_a_bundle_override_defaults_but_not_operator_settings() {
     const OUTSIDE: &str = "<https://x.example>; rel=preconnect";
     const INSIDE: &str = "</a.css>; rel=preload; as=style";
     let text = format!(
@@ -507,7 +507,7 @@ fn a_bundle_comes_before_our_defaults_and_undoes_nothing_that_the_operator_has_s
 
 // Regression: a 304 and a 206 with several parts did not name the location of the negotiated Markdown.
 #[test]
-fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() {
+fn accept_selects_markdown_and_both_forms_send_vary() {
     let long = "# Start\n".repeat(300);
     let files = [
         ("index.html", "<p>home"),
@@ -608,7 +608,7 @@ fn markdown_goes_to_those_who_prefer_it_and_both_forms_say_that_there_are_two() 
 // HTTP/2
 
 #[test]
-fn http_2_gives_the_same_answers_by_rules() {
+fn redirect_and_rewrite_rules_apply_equally_over_http2() {
     for http2 in HTTP2_SERVERS {
         let lines = "/old /guides/start\n/beta/* /v2/:splat 302\n/app/* /index.html 200\n/a/* /:splat 307\n";
         let (_dir, daemon) =
@@ -637,7 +637,7 @@ fn http_2_gives_the_same_answers_by_rules() {
 // Hostile bundles
 
 #[test]
-fn a_bundle_whose_rules_are_wrong_is_served_without_them_and_one_line_says_so() {
+fn a_bundle_with_invalid_rules_is_served_without_them_and_logs_one_line() {
     let dir = temporary_folder();
     let wrong: &[(&str, &[u8])] = &[
         (
@@ -682,7 +682,7 @@ fn a_bundle_whose_rules_are_wrong_is_served_without_them_and_one_line_says_so() 
 }
 
 #[test]
-fn a_bundle_made_to_be_slow_is_not() {
+fn hostile_rule_files_cost_little_time_and_memory() {
     let dir = temporary_folder();
     // The maximum of patterns, each of which fails at its last byte. And inputs far beyond each limit.
     let long = "x".repeat(900);
@@ -723,7 +723,7 @@ fn a_bundle_made_to_be_slow_is_not() {
 
 // Regression: the query of a request was copied into `Location` without encoding.
 #[test]
-fn a_query_is_encoded_where_it_goes_into_a_location() {
+fn a_query_is_percent_encoded_in_the_location_header() {
     let (_dir, daemon) = serve_site(
         &with_pages(&[("_redirects", "/old /guides/start 302\n/own /b?x=1 302\n/self /self 302\n")]),
         &["--base-path", "/docs", "--slashes", "redirect"],
@@ -764,7 +764,7 @@ fn check_findings(code: i32, root: &Path, options: &[&str]) -> Vec<(String, Stri
 }
 
 #[test]
-fn check_tells_loops_dead_targets_and_rules_that_never_apply() {
+fn redirects_check_reports_loops_dead_targets_and_shadowed_rules() {
     let dir = temporary_folder();
     for (number, (line, expected)) in [
         ("/old /guides/start", None),
@@ -809,7 +809,7 @@ fn check_tells_loops_dead_targets_and_rules_that_never_apply() {
 }
 
 #[test]
-fn check_looks_at_folders_archives_and_versions_with_the_operators_rules() {
+fn redirects_check_accepts_archives_and_versions_and_adds_operator_rules() {
     let dir = temporary_folder();
     let config = dir.path().join("docwharf.toml");
     let rule = "[[server.redirects]]\nsource = \"/own\"\ndestination = \"/nowhere\"\n";
@@ -840,7 +840,7 @@ fn check_looks_at_folders_archives_and_versions_with_the_operators_rules() {
 
 // Regression: `redirects check` took minutes for long rules.
 #[test]
-fn a_check_that_would_take_too_long_stops_and_says_so() {
+fn redirects_check_of_too_expensive_rules_stops_and_reports_unchecked_ones() {
     let dir = temporary_folder();
     let page = &[("index.html", "<p>home")][..];
     // A file of the maximum size. Each rule has to be compared with all earlier ones up to its last byte.
@@ -871,7 +871,7 @@ fn a_check_that_would_take_too_long_stops_and_says_so() {
 // Configuration, gate, reload
 
 #[test]
-fn what_is_wrong_in_the_configuration_is_a_mistake_with_its_place() {
+fn config_check_reports_invalid_redirect_and_header_rules_with_their_place() {
     let dir = temporary_folder();
     let config = dir.path().join("c.toml");
     std::fs::write(dir.path().join("moved"), "/a /b\n/c\n").unwrap();
@@ -933,7 +933,7 @@ fn put_members(host: &Host, members: &[(&str, &str)]) {
 }
 
 #[test]
-fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothing() {
+fn operator_rules_are_reloaded_and_invalid_ones_change_nothing() {
     let host = host_with_bundle(&[
         ("index.html", "<p>home"),
         ("_redirects", "/old /bundle 302\n"),
@@ -970,7 +970,7 @@ fn new_rules_of_the_operator_count_without_a_restart_and_wrong_ones_change_nothi
 // Regression: after new rules of the operator had put another file of the same date at an address, `If-Modified-Since`
 // was answered with 304.
 #[test]
-fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place() {
+fn after_changed_operator_rules_an_old_date_causes_no_304() {
     let host = host_with_bundle(&[("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")]);
     let rule = |to: &str| format!("[[server.redirects]]\nsource = \"/now\"\ndestination = \"{to}\"\nstatus = 200\n");
     host.configure(&config_with_bundle(&rule("/one.html")));
@@ -995,7 +995,7 @@ fn a_date_from_before_new_rules_is_no_proof_of_what_they_have_put_in_its_place()
 // Regression: after the rules of a new version had put another file of the same date at an address, `If-Modified-Since`
 // was answered with 304.
 #[test]
-fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_place() {
+fn after_changed_bundle_rules_an_old_date_causes_no_304() {
     let rule = |to: &str| format!("/now {to} 200\n");
     let (one, two) = (rule("/one"), rule("/two"));
     let pages = [("index.html", "<p>home"), ("one.html", "<p>one"), ("two.html", "<p>two")];
@@ -1025,7 +1025,7 @@ fn a_date_from_before_a_version_is_no_proof_of_what_its_rules_have_put_in_its_pl
 // Regression: a file that the configuration named for the first time was read before it was watched, so a change in
 // between was never noticed.
 #[test]
-fn a_file_that_is_named_for_the_first_time_is_watched_before_its_rules_count() {
+fn a_new_redirects_file_is_watched_before_its_rules_apply() {
     let host = host_with_bundle(&[("index.html", "<p>home")]);
     host.configure(&config_with_bundle(""));
     run_to_end(&mut host.command(&["sync"])).expect(0);
@@ -1077,7 +1077,7 @@ fn the_gate_follows_redirects_as_a_reader_would() {
 
 // Regression: a thousand patterns and a long address kept a thread busy for a third of a second.
 #[test]
-fn rules_are_not_asked_for_addresses_that_no_page_has() {
+fn redirect_rules_do_not_apply_to_very_long_paths() {
     let dir = temporary_folder();
     let root = write_site(
         &dir.path().join("site"),
@@ -1090,7 +1090,7 @@ fn rules_are_not_asked_for_addresses_that_no_page_has() {
 
 // Regression: a rule for `/*` hid the assets of the previous version from pages that were still open.
 #[test]
-fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
+fn a_catch_all_rule_does_not_hide_assets_of_the_previous_version() {
     let dir = temporary_folder();
     let import_folder = |name: &str, files: &[(&str, &str)]| {
         let root = write_site(&dir.path().join(name), files);
@@ -1111,7 +1111,7 @@ fn a_rule_for_everything_does_not_stand_before_assets_of_the_version_before() {
 }
 
 #[test]
-fn a_forced_rule_for_a_file_of_the_version_comes_before_the_asset_of_the_version_before() {
+fn a_forced_rule_precedes_the_asset_of_the_previous_version() {
     let asset = "assets/app.a1b2c3d4e5f6.js";
     let host = host_with_bundle(&[("index.html", "<title>one</title>"), (asset, "old()")]);
     host.sync();

@@ -76,7 +76,7 @@ fn open_descriptors(daemon: &Daemon) -> usize {
 }
 
 #[test]
-fn a_reader_is_answered_over_tls_with_the_protocol_that_was_agreed_on() {
+fn tls_connections_use_the_protocol_negotiated_by_alpn() {
     for http2 in HTTP2_SERVERS {
         let authority = CertificateAuthority::new();
         let (_dir, daemon) = serve_with_tls_and_http2(http2, &authority, &["127.0.0.1:0"]);
@@ -136,7 +136,7 @@ fn a_client_of_tls_1_2_is_answered() {
 }
 
 #[test]
-fn a_chain_may_end_with_its_root_or_before_it() {
+fn a_certificate_chain_may_include_or_omit_its_root() {
     let root = CertificateAuthority::new();
     let intermediate = root.intermediate("between");
     let pair = intermediate.issue(&[NAME]);
@@ -152,7 +152,7 @@ fn a_chain_may_end_with_its_root_or_before_it() {
 }
 
 #[test]
-fn several_listeners_and_ipv6_are_announced_as_they_answer() {
+fn each_http_and_https_listener_is_printed_with_its_scheme() {
     let authority = CertificateAuthority::new();
     // A machine without IPv6 has nothing to bind to.
     let listen =
@@ -174,7 +174,7 @@ fn several_listeners_and_ipv6_are_announced_as_they_answer() {
 }
 
 #[test]
-fn hsts_goes_to_those_who_use_https_and_to_nobody_else() {
+fn hsts_is_sent_only_over_https_or_behind_an_https_proxy() {
     let authority = CertificateAuthority::new();
     let host = host(&authority.issue(&[NAME]))
         .set("server.listen", toml_string("127.0.0.1:0"))
@@ -298,7 +298,7 @@ fn invalid_pairs() -> Vec<InvalidPair> {
 
 // Regression: a named pipe in the place of a certificate or a key delayed the start for ever.
 #[test]
-fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
+fn an_invalid_key_pair_prints_one_line_with_advice_and_opens_no_listener() {
     for (case, write_files, named_file, advice) in invalid_pairs() {
         let dir = temporary_folder();
         write_site(&dir.path().join("site"), &SMALL);
@@ -343,7 +343,7 @@ fn each_wrong_pair_is_one_line_that_says_what_to_do_and_nothing_listens() {
 // Regression: a named pipe in the place of a certificate, a key, `caFile` or `redirectsFile` delayed the start for
 // ever.
 #[test]
-fn no_file_that_the_configuration_names_is_waited_for() {
+fn a_named_pipe_as_a_configured_file_is_an_error_and_does_not_block() {
     for (key, code, command) in [
         ("server.redirectsFile", 2, &["config", "check"][..]),
         ("server.redirectsFile", 2, &["run"]),
@@ -364,7 +364,7 @@ fn no_file_that_the_configuration_names_is_waited_for() {
 }
 
 #[test]
-fn half_a_pair_and_a_listener_without_one_are_mistakes_that_name_the_key() {
+fn incomplete_tls_settings_are_errors_that_name_the_key() {
     for (key, value, missing) in [
         ("tls.certFile", toml_string("cert.pem"), "tls.keyFile is missing"),
         ("tls.keyFile", toml_string("key.pem"), "tls.certFile is missing"),
@@ -386,7 +386,7 @@ fn half_a_pair_and_a_listener_without_one_are_mistakes_that_name_the_key() {
 }
 
 #[test]
-fn the_pair_may_come_from_credentials() {
+fn the_tls_key_pair_is_read_from_systemd_credentials() {
     let authority = CertificateAuthority::new();
     let pair = authority.issue(&[NAME]);
     let host = host(&pair).without("tls.certFile").without("tls.keyFile");
@@ -399,7 +399,7 @@ fn the_pair_may_come_from_credentials() {
 }
 
 #[test]
-fn a_certificate_whose_dates_are_wrong_is_served_with_a_warning_and_is_an_error_to_doctor() {
+fn an_expired_or_future_certificate_is_served_with_a_warning_and_fails_doctor() {
     let authority = CertificateAuthority::new();
     for (from, to, warning) in [(2001, 2002, "expired"), (2090, 2095, "is not valid before")] {
         let host = host(&authority.issue_between(&[NAME], from, to));
@@ -423,7 +423,7 @@ fn a_certificate_whose_dates_are_wrong_is_served_with_a_warning_and_is_an_error_
 }
 
 #[test]
-fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybody_can_read() {
+fn doctor_warns_of_a_certificate_near_expiry_and_of_a_world_readable_key() {
     const DAY: Duration = Duration::from_hours(24);
     let authority = CertificateAuthority::new();
     for (remaining, mode, warnings) in [
@@ -449,7 +449,7 @@ fn doctor_warns_of_a_certificate_in_its_last_two_weeks_and_of_a_key_that_everybo
 }
 
 #[test]
-fn a_new_pair_is_taken_over_under_ten_thousand_requests_without_a_failed_one() {
+fn replacing_the_key_pair_under_load_fails_no_request() {
     const THREADS: usize = 8;
     let authority = CertificateAuthority::new();
     let pairs: Vec<IssuedCertificate> = (0..6).map(|_| authority.issue(&[NAME])).collect();
@@ -514,7 +514,7 @@ fn get_on(stream: &mut TlsClientStream) -> u16 {
 }
 
 #[test]
-fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
+fn an_invalid_new_key_pair_is_reported_and_the_old_one_stays_in_use() {
     let authority = CertificateAuthority::new();
     let good = authority.issue(&[NAME]);
     let host = host(&good).set("admin.listen", toml_string("127.0.0.1:0"));
@@ -563,7 +563,7 @@ fn a_wrong_new_pair_leaves_the_old_one_in_force_and_is_told() {
 }
 
 #[test]
-fn a_pair_that_is_not_valid_now_may_replace_one_that_is_not_either() {
+fn an_expired_key_pair_may_replace_another_expired_one() {
     let authority = CertificateAuthority::new();
     let host = host(&authority.issue_between(&[NAME], 2001, 2002)).set("admin.listen", toml_string("127.0.0.1:0"));
     let _daemon = host.run();
@@ -584,7 +584,7 @@ fn a_pair_that_is_not_valid_now_may_replace_one_that_is_not_either() {
 }
 
 #[test]
-fn without_tls_there_is_no_certificate_to_watch() {
+fn without_tls_there_is_no_certificate_expiry_metric() {
     let host = Host::bare()
         .set("staticExport.bundleUrl", toml_string("bundle.zip"))
         .set("admin.listen", toml_string("127.0.0.1:0"));
@@ -598,7 +598,7 @@ fn without_tls_there_is_no_certificate_to_watch() {
 }
 
 #[test]
-fn who_speaks_plain_http_to_the_tls_port_is_told_so_at_once() {
+fn plain_http_on_the_tls_port_gets_400_with_a_hint_at_once() {
     let authority = CertificateAuthority::new();
     let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let started = Instant::now();
@@ -619,7 +619,7 @@ fn who_speaks_plain_http_to_the_tls_port_is_told_so_at_once() {
 }
 
 #[test]
-fn who_speaks_tls_to_the_plain_port_is_turned_away_at_once() {
+fn a_tls_handshake_on_the_plain_http_port_fails_at_once() {
     let (_dir, daemon) = support::serve_site(&SMALL, &[]);
     let started = Instant::now();
     let refused = tls_handshake(&daemon.address, &CertificateAuthority::new().client(&["h2"]), NAME);
@@ -629,7 +629,7 @@ fn who_speaks_tls_to_the_plain_port_is_turned_away_at_once() {
 }
 
 #[test]
-fn five_hundred_half_handshakes_keep_nobody_and_their_descriptors_come_back() {
+fn five_hundred_incomplete_tls_handshakes_delay_no_client_and_are_closed() {
     let authority = CertificateAuthority::new();
     let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
@@ -670,7 +670,7 @@ fn five_hundred_half_handshakes_keep_nobody_and_their_descriptors_come_back() {
 }
 
 #[test]
-fn a_stop_finishes_what_is_under_way_and_does_not_wait_for_half_a_handshake() {
+fn a_shutdown_answers_pending_tls_requests_and_drops_incomplete_handshakes() {
     let authority = CertificateAuthority::new();
     let (_dir, mut daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
@@ -693,7 +693,7 @@ fn a_stop_finishes_what_is_under_way_and_does_not_wait_for_half_a_handshake() {
 }
 
 #[test]
-fn a_session_is_resumed_and_its_keys_are_not_the_next_process() {
+fn tls_sessions_resume_but_not_after_a_restart() {
     let authority = CertificateAuthority::new();
     let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
@@ -708,7 +708,7 @@ fn a_session_is_resumed_and_its_keys_are_not_the_next_process() {
 // Regression: HTTP/1.1: the end of a large response over TLS stayed in the buffer of the encryption until the next
 // request.
 #[test]
-fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
+fn a_large_response_over_tls_is_complete_and_the_connection_stays_open() {
     let authority = CertificateAuthority::new();
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
@@ -763,7 +763,7 @@ fn a_large_answer_comes_whole_over_tls_and_the_connection_goes_on() {
 }
 
 #[test]
-fn many_streams_of_one_connection_are_answered_beside_each_other() {
+fn many_http2_streams_over_tls_are_answered_concurrently() {
     for http2 in HTTP2_SERVERS {
         let authority = CertificateAuthority::new();
         let (_dir, daemon) = serve_with_tls_and_http2(http2, &authority, &["127.0.0.1:0"]);

@@ -225,7 +225,7 @@ fn is_pin_for_bundle(config: &SyncIntent, state: &sim::State) -> bool {
 // Regression: a version that the source had withdrawn by going back to an earlier bundle became active by `release`, a
 // relaxed gate or `activate.mode = "auto"`.
 #[test]
-fn whatever_fails_the_promises_hold() {
+fn all_guarantees_hold_when_any_operation_fails() {
     let start = Instant::now();
     let total = number_from_environment("DOCWHARF_OPERATIONS").unwrap_or(1_000_000);
     if let Some(seed) = number_from_environment("DOCWHARF_SEED") {

@@ -57,7 +57,7 @@ fn served_version(dir: &Path) -> String {
 // Regression: a kill while a receipt was written left its temporary file for ever.
 // Regression: a control socket that a crash left behind stayed in the store after the next writer had ended.
 #[test]
-fn two_hundred_kills_at_random_moments_of_an_import() {
+fn an_import_killed_at_a_random_moment_leaves_the_old_or_the_new_site() {
     const KINDS: u32 = 6;
     let dir = temporary_folder();
     let dir = dir.path();

@@ -141,7 +141,7 @@ fn a_disk_that_is_full_at_any_write_of_an_import_leaves_the_old_site() {
 }
 
 #[test]
-fn a_disk_without_a_name_to_spare_is_a_full_disk() {
+fn a_disk_without_free_inodes_is_handled_as_a_full_disk() {
     let disk = SmallDisk::new("size=4m,nr_inodes=60");
     let host = with_store_on(&disk, Host::bare());
     host.put("old", bundle("old"));
@@ -190,7 +190,7 @@ fn a_disk_that_is_full_at_any_write_of_a_sync_leaves_the_old_site() {
 }
 
 #[test]
-fn a_bundle_for_which_there_is_no_room_is_not_downloaded() {
+fn a_bundle_larger_than_the_free_disk_space_is_not_downloaded() {
     let big = large_bundle("big", 3 << 20);
     let upstream = Upstream::new(big.clone());
     let disk = SmallDisk::new("size=2m");
@@ -217,7 +217,7 @@ fn a_bundle_for_which_there_is_no_room_is_not_downloaded() {
 }
 
 #[test]
-fn min_free_is_left_free_and_what_nothing_protects_goes_for_it() {
+fn unprotected_versions_are_pruned_to_leave_min_free_space() {
     let upstream = Upstream::new(large_bundle("one", 1 << 20));
     let disk = SmallDisk::new("size=8m");
     let mut host = with_store_on(&disk, Host::new(&upstream)).set("sync.keep", "9");
@@ -255,7 +255,7 @@ fn min_free_is_left_free_and_what_nothing_protects_goes_for_it() {
 }
 
 #[test]
-fn min_free_is_left_free_by_a_bundle_that_does_not_tell_its_length() {
+fn a_download_without_a_content_length_stops_before_it_uses_min_free_space() {
     let upstream = Upstream::new(bundle("one"));
     upstream.state().size_bytes = Some(json!(null));
     upstream
@@ -274,7 +274,7 @@ fn min_free_is_left_free_by_a_bundle_that_does_not_tell_its_length() {
 // Regression: space for an image that the streaming seal had already written was requested a second time, and versions
 // were pruned for it.
 #[test]
-fn nothing_goes_for_what_is_sealed_ahead() {
+fn no_version_is_pruned_for_an_image_that_is_already_sealed() {
     const TAR_BYTES: usize = 1 << 20;
     let bundle_of = |text: &str| gzip(&large_tar(text, TAR_BYTES));
     // Space beyond `store.minFree`: enough for the bundle and its image, and more.
@@ -300,7 +300,7 @@ fn nothing_goes_for_what_is_sealed_ahead() {
 }
 
 #[test]
-fn max_bytes_takes_the_oldest_and_none_that_must_stay() {
+fn max_bytes_prunes_the_oldest_versions_but_no_protected_one() {
     let mut host = Host::bare().set("sync.keep", "9");
     let import = |host: &Host, name: &str, options: &[&str]| {
         host.put("b.zip", large_bundle(name, 100_000));
@@ -338,7 +338,7 @@ fn max_bytes_takes_the_oldest_and_none_that_must_stay() {
 }
 
 #[test]
-fn a_bundle_that_the_store_may_not_hold_is_not_downloaded() {
+fn a_bundle_that_would_exceed_max_bytes_is_not_downloaded() {
     let upstream = Upstream::new(large_bundle("one", 100_000));
     let host = Host::new(&upstream).set("store.maxBytes", "150000");
     host.sync();
@@ -369,7 +369,7 @@ fn run_serves_beside_a_full_disk_and_recovers_by_itself() {
 // Regression: a refused file in the inbox could not be moved away on a full disk, because there was no space for the
 // reason.
 #[test]
-fn a_file_in_the_inbox_waits_for_space() {
+fn a_bundle_in_the_inbox_is_retried_until_there_is_disk_space() {
     let disk = SmallDisk::new("size=1m");
     let inbox = disk.path("inbox");
     let host = with_store_on(&disk, Host::bare()).set("sync.inbox", toml_string(inbox.to_str().unwrap()));
@@ -394,7 +394,7 @@ fn a_file_in_the_inbox_waits_for_space() {
 
 // Regression: pruning created a folder first, which a full disk refuses.
 #[test]
-fn what_is_not_needed_can_be_removed_from_a_disk_that_is_full() {
+fn gc_removes_versions_on_a_full_disk() {
     for fill in [|disk: &SmallDisk| disk.leave_free_bytes(0), |disk: &SmallDisk| disk.leave_free_inodes(0)] {
         let disk = SmallDisk::new("size=1m,nr_inodes=60");
         let mut host = with_store_on(&disk, Host::bare());

@@ -47,7 +47,7 @@ fn assert_unharmed(case: &str, host: &Host) {
 
 // Regression: every command that uses the network ended in a panic when six open files were allowed.
 #[test]
-fn too_few_descriptors_are_told_and_harm_nothing() {
+fn sync_reports_too_few_file_descriptors_and_damages_nothing() {
     let limits: Vec<u32> = (4..24).collect();
     let outcomes = std::sync::Mutex::new(Vec::new());
     run_concurrently(&limits, |&max_files| {
@@ -72,7 +72,7 @@ fn too_few_descriptors_are_told_and_harm_nothing() {
 // Regression: a server with fewer than twenty open files allowed treated its version as damaged, or started and
 // answered no request.
 #[test]
-fn a_server_that_could_open_too_few_files_to_answer_does_not_start() {
+fn run_and_serve_refuse_to_start_with_a_too_low_file_limit() {
     let host = host();
     let page = host.path("page");
     std::fs::create_dir(&page).unwrap();
@@ -107,7 +107,7 @@ fn a_server_that_could_open_too_few_files_to_answer_does_not_start() {
 }
 
 #[test]
-fn a_store_on_a_read_only_disk_is_told_by_run_and_served_once_it_can_be_written() {
+fn run_reports_a_read_only_store_and_works_once_the_store_is_writable() {
     let host = host();
     let before = read_tree(&host.path("store"));
     let mut outer = Command::new("unshare");
@@ -121,7 +121,7 @@ fn a_store_on_a_read_only_disk_is_told_by_run_and_served_once_it_can_be_written(
 
 /// A command of a user who may not write to the store. Only root can run it as another user.
 #[test]
-fn a_store_of_another_owner_is_told_with_its_path_and_left_as_it_is() {
+fn a_store_without_write_permission_is_reported_with_its_path_and_unchanged() {
     let is_root = rustix::process::geteuid().is_root();
     let set_mode = |path: &Path, mode: u32| {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -164,7 +164,7 @@ fn deep_path(root: &Path, bytes: usize) -> std::path::PathBuf {
 
 // Regression: the reason was cut off at the end of an error message with a long path.
 #[test]
-fn a_store_deep_below_others_works_as_long_as_the_kernel_takes_its_paths() {
+fn a_store_path_works_up_to_the_path_length_limit_of_the_kernel() {
     run_concurrently(&[80, 108, 250, 1000, 3500], |&bytes| {
         let host = Host::bare();
         let store = deep_path(&host.path("store"), bytes);
@@ -200,7 +200,7 @@ fn a_store_deep_below_others_works_as_long_as_the_kernel_takes_its_paths() {
 }
 
 #[test]
-fn several_imports_at_once_follow_each_other() {
+fn concurrent_imports_run_one_after_another() {
     let host = Host::bare().set("sync.keep", "9");
     let names = ["one", "two", "three", "four", "five"];
     for name in names {
@@ -256,7 +256,7 @@ fn set_year_of_store(store: &Path, year: &str) {
 }
 
 #[test]
-fn a_clock_that_jumped_by_years_stops_neither_looks_nor_retries_and_prunes_nothing_that_must_stay() {
+fn a_clock_jump_of_years_stops_no_check_or_retry_and_prunes_no_protected_version() {
     run_concurrently(&["1999", "2099"], |&year| {
         let upstream = Upstream::new(bundle("eldest"));
         let host = Host::linked(&upstream.link()).set("sync.keep", "0");
@@ -326,7 +326,7 @@ fn a_named_pipe_in_the_place_of_a_bundle_or_the_configuration_is_an_error_at_onc
 
 /// Only `store verify` opens the image of a version that is not active.
 #[test]
-fn a_named_pipe_or_a_link_in_the_place_of_an_image_is_told_by_store_verify_at_once() {
+fn store_verify_reports_a_named_pipe_or_symlink_as_an_image_at_once() {
     let host = host();
     assert_eq!(host.sync(), "activated");
     let versions: Vec<_> = std::fs::read_dir(host.path("store/versions")).unwrap().map(|e| e.unwrap().path()).collect();
@@ -408,7 +408,7 @@ const SECRET: &str = "the secret of another user";
 // Regression: a user who could write to a folder had any file that the reader may read packed, by replacing a file with
 // a link after the folder was listed.
 #[test]
-fn a_file_that_becomes_a_link_while_its_folder_is_packed_is_never_read_through_it() {
+fn bundle_pack_does_not_follow_a_file_replaced_by_a_symlink() {
     let dir = support::temporary_folder();
     let site = support::write_site(&dir.path().join("site"), &[("index.html", "<p>page</p>"), ("a/page.html", SECRET)]);
     // The file has the length of the secret, so that the length does not show the exchange.
@@ -435,7 +435,7 @@ fn a_file_that_becomes_a_link_while_its_folder_is_packed_is_never_read_through_i
 
 /// The refused content is not the content that the file has afterwards, so the file must not be refused.
 #[test]
-fn a_file_of_the_inbox_that_changes_while_it_is_judged_is_not_put_down_as_refused() {
+fn an_inbox_file_that_changes_during_verification_is_not_rejected() {
     let host = Host::bare().set("sync.inbox", toml_string("inbox"));
     std::fs::create_dir(host.path("inbox")).unwrap();
     let daemon = host.run();
@@ -501,7 +501,7 @@ fn a_folder_that_changes_while_it_is_packed_is_refused_and_leaves_no_archive() {
 // Regression: root, working in another user's store, gave any file mode 0444, truncated or continued it, and gave a
 // damaged record that was a link to another owner.
 #[test]
-fn root_changes_no_file_of_its_own_through_the_links_of_another_users_store() {
+fn root_follows_no_symlinks_to_its_files_in_another_users_store() {
     if !rustix::process::geteuid().is_root() {
         return; // only root works in other users' stores
     }
@@ -565,7 +565,7 @@ fn root_changes_no_file_of_its_own_through_the_links_of_another_users_store() {
 // Regression: root, working in another user's store, wrote the inner archive of a download, receipts and replaced
 // indexes through links of that user.
 #[test]
-fn root_writes_no_inner_archive_receipt_or_index_through_the_links_of_another_users_store() {
+fn root_writes_no_archive_receipt_or_index_through_another_users_symlinks() {
     if !rustix::process::geteuid().is_root() {
         return; // only root works in other users' stores
     }
@@ -642,7 +642,7 @@ fn root_writes_no_inner_archive_receipt_or_index_through_the_links_of_another_us
 // Regression: root, working in another user's store, truncated or continued any file that a link in the place of a
 // download led to.
 #[test]
-fn a_download_is_continued_in_no_file_that_somebody_else_has_put_there() {
+fn a_partial_download_that_is_a_link_is_not_resumed_or_truncated() {
     let upstream = Upstream::new(bundle("new"));
     let link = upstream.link();
     for is_hard_link in [false, true] {
@@ -666,7 +666,7 @@ fn a_download_is_continued_in_no_file_that_somebody_else_has_put_there() {
 }
 
 #[test]
-fn a_site_is_served_and_synced_with_each_number_size_and_duration_at_a_bound() {
+fn a_site_is_served_and_synced_with_every_setting_at_its_minimum_or_maximum() {
     const MAX_DURATION: &str = "\"4294967295d\"";
     const MAX_SIZE: &str = "\"18446744073709551615\"";
     let durations = ["sync.maxAge", "sync.jobTimeout", "network.connectTimeout", "network.callTimeout"];

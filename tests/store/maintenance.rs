@@ -92,7 +92,7 @@ fn a_version_that_is_mapped_is_not_pruned() {
 // Regression: an image that a response in progress had mapped was not removed, so clients that read nothing kept every
 // version in the store.
 #[test]
-fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_gone() {
+fn a_removed_version_counts_against_max_bytes_until_its_responses_end() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let old = ingest(&writer, dir.path(), "old").id;
@@ -119,7 +119,7 @@ fn what_only_an_answer_holds_is_removed_and_its_bytes_count_until_the_answer_is_
 }
 
 #[test]
-fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the_same() {
+fn a_version_locked_by_another_process_can_be_opened_but_is_not_pruned() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let old = ingest(&writer, dir.path(), "old").id;
@@ -138,7 +138,7 @@ fn a_version_that_another_process_has_locked_is_not_pruned_and_is_opened_all_the
 
 // Regression: any local user could keep `run` from starting or serving by `flock` on the store's lock or an image.
 #[test]
-fn others_can_open_neither_locks_nor_versions_and_an_older_store_is_shut() {
+fn other_users_have_no_access_to_the_store_even_after_an_upgrade() {
     let dir = temporary_folder();
     let store = dir.path().join("store");
     let assert_modes = |lock, folder| {
@@ -186,7 +186,7 @@ impl Drop for StopOnDrop<'_> {
 
 // Regression: `gc` beside a sync removed the version that had just been committed and that no record named yet.
 #[test]
-fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
+fn pruning_does_not_remove_a_version_that_is_being_ingested() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -207,7 +207,7 @@ fn a_version_that_no_record_names_yet_is_not_pruned_from_under_its_arrival() {
 }
 
 #[test]
-fn a_mapped_version_can_be_read_after_it_was_replaced() {
+fn a_mapped_version_can_be_read_after_its_files_are_removed() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let id = ingest(&writer, dir.path(), "text").id;
@@ -218,7 +218,7 @@ fn a_mapped_version_can_be_read_after_it_was_replaced() {
 }
 
 #[test]
-fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
+fn ingesting_stored_content_again_reuses_the_version_or_repairs_it() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let first = ingest(&writer, dir.path(), "text");
@@ -234,7 +234,7 @@ fn the_same_content_again_is_known_and_a_damaged_one_is_mended() {
 
 // Regression: a kill while a receipt was written left its temporary file for ever.
 #[test]
-fn debris_in_staging_is_swept_when_a_writer_opens() {
+fn leftover_temporary_files_are_removed_when_a_writer_opens_the_store() {
     let dir = temporary_folder();
     let root = dir.path().join("store");
     drop(open_writer(&root));
@@ -272,7 +272,7 @@ fn one_writer_at_a_time() {
 }
 
 #[test]
-fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
+fn an_incomplete_last_line_of_history_is_ignored_and_later_lines_are_read() {
     let dir = temporary_folder();
     let writer = open_writer(dir.path());
     writer.note("me", "held", None, None);
@@ -289,7 +289,7 @@ fn a_torn_last_line_of_history_is_dropped_and_does_not_swallow_the_next() {
 
 // Regression: the history ended at a line that a power cut had left with bytes that are not text.
 #[test]
-fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it() {
+fn a_history_line_that_is_not_text_does_not_hide_later_lines() {
     let dir = temporary_folder();
     let writer = open_writer(dir.path());
     for torn in [&[0; 300][..], &[0xff; 300], b"\xc3\x28 no text"] {
@@ -303,7 +303,7 @@ fn a_line_of_history_that_a_power_cut_made_of_other_bytes_hides_none_behind_it()
 }
 
 #[test]
-fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
+fn sealed_files_have_mode_0440() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let id = ingest(&writer, dir.path(), "text").id;
@@ -315,7 +315,7 @@ fn what_was_sealed_is_read_only_and_opens_with_any_tool() {
 
 // Regression: pruning could remove a version that a person had chosen while it was in progress.
 #[test]
-fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
+fn pruning_keeps_a_version_that_was_chosen_after_pruning_began() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let (chosen, other) = (ingest(&writer, dir.path(), "chosen").id, ingest(&writer, dir.path(), "other").id);
@@ -329,7 +329,7 @@ fn what_was_chosen_after_it_was_found_superfluous_is_not_removed() {
 }
 
 #[test]
-fn an_import_that_fails_leaves_what_the_store_had_before() {
+fn a_failed_import_leaves_the_stored_versions_unchanged() {
     for is_damaged in [false, true] {
         let host = Host::bare();
         let import = |code: i32, name: &str| {
@@ -362,7 +362,7 @@ fn an_import_that_fails_leaves_what_the_store_had_before() {
 type Choice = fn(&mut StoreRecord, VersionId);
 
 #[test]
-fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_it_meanwhile() {
+fn a_version_without_a_receipt_is_withdrawn_unless_an_operator_has_chosen_it() {
     let dir = temporary_folder();
     let id = ingest(&open_writer(&dir.path().join("other")), dir.path(), "text").id;
     let cases: [(&str, Choice, bool); 4] = [
@@ -390,7 +390,7 @@ fn a_version_that_cannot_be_filed_is_taken_out_again_unless_a_person_has_chosen_
 type Damage<'a> = &'a dyn Fn(&Path, &Path);
 
 #[test]
-fn what_is_read_again_is_whole_or_mended_or_damaged_or_gone_and_that_is_kept() {
+fn scrub_records_a_version_as_undamaged_repaired_damaged_or_removed() {
     let dir = temporary_folder();
     let replace = |path: &Path, bytes: &[u8]| {
         std::fs::remove_file(path).unwrap();

@@ -152,7 +152,7 @@ fn an_import_interrupted_at_any_step_leaves_the_old_site_or_the_new_one() {
 }
 
 #[test]
-fn what_is_there_is_there_after_an_import_or_a_sync_of_it_was_interrupted_at_any_step() {
+fn importing_or_syncing_stored_content_interrupted_at_any_step_keeps_the_version() {
     for name in ["import of a labelled version", "sync of stored content", "sync to an earlier bundle"] {
         all_steps(name, 2);
     }
@@ -175,14 +175,14 @@ fn a_sync_interrupted_at_any_step_leaves_the_old_site_or_the_new_one() {
 }
 
 #[test]
-fn a_verb_interrupted_at_any_step_is_done_or_not_done() {
+fn a_command_interrupted_at_any_step_takes_effect_completely_or_not_at_all() {
     for name in ["activate", "rollback", "hold", "release"] {
         all_steps(name, 2);
     }
 }
 
 #[test]
-fn pruning_interrupted_at_any_step_takes_no_version_that_must_stay() {
+fn pruning_interrupted_at_any_step_removes_no_protected_version() {
     all_steps("gc", 2);
 }
 
@@ -193,6 +193,6 @@ fn publishing_interrupted_at_any_step_leaves_one_whole_site_in_the_folder() {
 }
 
 #[test]
-fn a_daemon_interrupted_at_any_step_of_taking_a_bundle_loses_neither_site_nor_bundle() {
+fn a_daemon_interrupted_at_any_step_of_an_inbox_import_loses_no_site_or_bundle() {
     all_steps("inbox", 16);
 }

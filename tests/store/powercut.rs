@@ -192,19 +192,19 @@ fn print_table(name: &str, steps_and_end: &[Option<&Step>], outcomes: &[[String;
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
-fn the_power_goes_at_any_step_of_an_import_or_a_sync() {
+fn a_power_cut_at_any_step_of_an_import_or_sync_leaves_the_old_or_new_site() {
     cut_at_all_steps(&["import", "import of a tar", "first sync", "sync", "sync of a job"], 2);
     cut_at_all_steps(&["import of a labelled version", "sync of stored content", "sync to an earlier bundle"], 2);
 }
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
-fn the_power_goes_at_any_step_of_a_daemon_that_takes_a_bundle() {
+fn a_power_cut_at_any_step_of_an_inbox_import_leaves_the_old_or_new_site() {
     cut_at_all_steps(&["inbox"], 16);
 }
 
 #[test]
 #[ignore = "needs root and loop devices: .ci/extra powercut"]
-fn the_power_goes_at_any_step_of_a_verb_or_of_publishing() {
+fn a_power_cut_at_any_step_of_a_command_or_publishing_leaves_a_complete_site() {
     cut_at_all_steps(&["activate", "rollback", "hold", "release", "gc", "publish"], 2);
 }

@@ -71,7 +71,7 @@ fn site_members(text: &str) -> Vec<Member> {
 }
 
 #[test]
-fn the_published_folder_is_what_unpack_writes_under_a_relative_link() {
+fn the_published_folder_equals_the_output_of_bundle_unpack() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let members = [
         deflated("docs/index.html", "<p>home"),
@@ -115,7 +115,7 @@ fn the_published_folder_is_what_unpack_writes_under_a_relative_link() {
 }
 
 #[test]
-fn unchanged_files_are_linked_and_keep_their_times() {
+fn unchanged_published_files_are_hard_linked_and_keep_their_times() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let one = import_members(&host, &site_members("one"));
     let mut second = site_members("two");
@@ -134,7 +134,7 @@ fn unchanged_files_are_linked_and_keep_their_times() {
 }
 
 #[test]
-fn what_was_done_to_one_folder_does_not_reach_the_next() {
+fn changes_made_to_a_published_folder_do_not_reach_the_next_version() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let mut members = site_members("one");
     members.extend(["a.txt", "b.txt", "c.txt", "d.txt"].map(|name| stored(name, "right")));
@@ -165,7 +165,7 @@ fn what_was_done_to_one_folder_does_not_reach_the_next() {
 }
 
 #[test]
-fn modes_are_those_of_the_configuration_and_a_change_of_them_arrives() {
+fn published_files_have_the_configured_modes_also_after_a_change() {
     let host = Host::configured(&config_with_publish("directory = \"www\"\nmode = \"0640\""));
     let id = import_members(&host, &site_members("one"));
     let modes = || {
@@ -182,7 +182,7 @@ fn modes_are_those_of_the_configuration_and_a_change_of_them_arrives() {
 }
 
 #[test]
-fn a_reader_never_misses_a_file_and_never_reads_half_of_one_or_a_mixture() {
+fn publishing_never_exposes_missing_partial_or_mixed_files() {
     const SWAPS: usize = 150;
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let ids = [import_members(&host, &site_members("one ")), import_members(&host, &site_members("two "))];
@@ -221,7 +221,7 @@ fn a_reader_never_misses_a_file_and_never_reads_half_of_one_or_a_mixture() {
 }
 
 #[test]
-fn what_is_not_ours_is_left_alone_and_old_folders_of_ours_go() {
+fn publishing_removes_its_old_folders_and_no_files_of_others() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let foreign = "ab".repeat(32);
     fs::create_dir_all(published_path(&host, &foreign)).unwrap();
@@ -252,7 +252,7 @@ fn what_is_not_ours_is_left_alone_and_old_folders_of_ours_go() {
 }
 
 #[test]
-fn a_dangerous_place_is_refused_and_nothing_in_it_is_touched() {
+fn publishing_refuses_an_unsafe_directory_and_changes_nothing_in_it() {
     let host = Host::configured(&config_with_publish("directory = \"store/www\""));
     let problem = run_command(&host, 2, &["import", "x.zip"]).stderr;
     assert!(problem.contains("publish.directory") && problem.contains("store"), "{problem}");
@@ -310,7 +310,7 @@ fn root_publishes_nothing_into_the_folder_of_another_user() {
 }
 
 #[test]
-fn what_fails_in_the_middle_leaves_the_old_one_and_nothing_else() {
+fn a_failed_publication_leaves_the_old_version_and_no_partial_folder() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let one = import_members(&host, &site_members("one"));
     host.configure(&config_with_publish(""));
@@ -330,7 +330,7 @@ fn what_fails_in_the_middle_leaves_the_old_one_and_nothing_else() {
 }
 
 #[test]
-fn killed_at_any_moment_the_link_leads_to_a_whole_version() {
+fn publishing_killed_at_a_random_moment_leaves_a_complete_version() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let pages = |n: usize| -> Vec<Member> {
         let page = |i| deflated(&format!("part/{i}.html"), &format!("{n} {i} ").repeat(500));
@@ -428,7 +428,7 @@ fn drop_into_inbox(host: &Host, name: &str, members: &[Member]) {
 }
 
 #[test]
-fn run_without_a_listener_publishes_what_arrives_and_says_nothing_on_stdout() {
+fn run_no_serve_publishes_new_versions_and_opens_no_listener() {
     let host = Host::configured(&config_with_publish(""));
     fs::create_dir(host.path("inbox")).unwrap();
     import_members(&host, &site_members("from before"));
@@ -456,7 +456,7 @@ fn run_without_a_listener_publishes_what_arrives_and_says_nothing_on_stdout() {
 }
 
 #[test]
-fn what_was_lost_of_the_published_folder_is_made_good_at_the_next_start() {
+fn a_damaged_published_folder_is_repaired_at_the_next_start() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     import_members(&host, &[deflated("index.html", "first page"), deflated("deep/er/page.html", "another")]);
     let page = published_path(&host, "current/deep/er/page.html");
@@ -497,7 +497,7 @@ fn what_was_lost_of_the_published_folder_is_made_good_at_the_next_start() {
 }
 
 #[test]
-fn run_follows_the_configuration_and_makes_good_what_failed() {
+fn run_applies_changed_publish_settings_and_retries_failed_publications() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     fs::create_dir(host.path("inbox")).unwrap();
     import_members(&host, &site_members("one"));
@@ -521,7 +521,7 @@ fn run_follows_the_configuration_and_makes_good_what_failed() {
 
 // Regression: a `run` that only publishes reported that it was ready before it had published.
 #[test]
-fn who_only_publishes_is_ready_when_it_has() {
+fn run_no_serve_is_ready_only_after_it_has_published() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     fs::create_dir(host.path("inbox")).unwrap();
     import_members(&host, &site_members("one"));
@@ -536,7 +536,7 @@ fn who_only_publishes_is_ready_when_it_has() {
 }
 
 #[test]
-fn no_listener_and_nowhere_to_publish_is_told() {
+fn run_no_serve_without_a_publish_directory_logs_a_warning() {
     let host = Host::configured(&config_with_publish(""));
     fs::create_dir(host.path("inbox")).unwrap();
     let mut daemon = PublishingDaemon::start(&host);
@@ -546,7 +546,7 @@ fn no_listener_and_nowhere_to_publish_is_told() {
 }
 
 #[test]
-fn times_are_those_since_when_a_path_has_its_content() {
+fn published_files_have_the_time_of_their_last_content_change() {
     let host = Host::configured(&config_with_publish(PUBLISH_TO_WWW));
     let started = SystemTime::now() - Duration::from_secs(2);
     import_members(&host, &site_members("one"));

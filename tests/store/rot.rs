@@ -88,7 +88,7 @@ fn is_served(daemon: &Daemon, name: &str) -> bool {
 }
 
 #[test]
-fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over() {
+fn after_a_power_cut_a_damaged_version_is_found_and_the_previous_one_served() {
     let host = host_with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
     kill_running(&host, host.run_logged());
@@ -125,7 +125,7 @@ fn after_a_power_cut_everything_is_read_again_and_the_version_before_takes_over(
 }
 
 #[test]
-fn what_the_source_still_has_is_brought_again_without_anybody() {
+fn a_damaged_version_is_repaired_automatically_from_its_source() {
     let host = host_with_two_versions();
     std::fs::copy(host.path("two"), host.path("bundle.zip")).unwrap();
     host.configure(&config_with_bundle(""));
@@ -145,7 +145,7 @@ fn what_the_source_still_has_is_brought_again_without_anybody() {
 }
 
 #[test]
-fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_more() {
+fn assets_of_a_damaged_replaced_version_are_not_served() {
     let host = host_with_two_versions();
     let page = deflated("index.html", "version three");
     std::fs::write(host.path("three"), zip(&[page, deflated("assets/a.0ab12cd3.js", "run();")])).unwrap();
@@ -168,7 +168,7 @@ fn the_assets_of_a_replaced_version_that_has_rotted_are_not_answered_for_any_mor
 }
 
 #[test]
-fn the_assets_of_the_version_that_was_served_are_not_answered_for_once_it_has_rotted() {
+fn assets_of_the_active_version_are_not_served_after_it_is_found_damaged() {
     let host = host_with_two_versions();
     let page = deflated("index.html", "version three");
     std::fs::write(host.path("three"), zip(&[page, deflated("assets/a.0ab12cd3.js", "run();")])).unwrap();
@@ -189,7 +189,7 @@ fn the_assets_of_the_version_that_was_served_are_not_answered_for_once_it_has_ro
 }
 
 #[test]
-fn a_version_has_its_turn_after_a_week_and_not_before() {
+fn a_version_is_scrubbed_after_a_week_and_not_earlier() {
     let host = host_with_two_versions();
     let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));
     let day = |status: &Value| status["activeVerified"].as_str().map(|time| time[..10].to_owned());
@@ -213,7 +213,7 @@ fn a_version_has_its_turn_after_a_week_and_not_before() {
 }
 
 #[test]
-fn a_damaged_index_costs_nothing_but_a_warning() {
+fn a_damaged_index_is_rebuilt_with_a_warning() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let index = version_file(&host, &two, "index");
@@ -279,7 +279,7 @@ fn to_format_one(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_index_of_the_format_before_is_taken_over_with_its_dates() {
+fn an_index_of_format_1_is_converted_and_keeps_its_dates() {
     let host = host_with_two_versions();
     let index = version_file(&host, &id(&host.status()["active"]), "index");
     let mut expected = std::fs::read(&index).unwrap();
@@ -314,7 +314,7 @@ fn exchange_records(intact: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_index_that_is_wrong_behind_its_checksum_is_found_out_once_it_is_served_and_made_again() {
+fn a_wrong_index_with_a_valid_checksum_is_detected_when_served_and_rebuilt() {
     let host = host_with_two_versions();
     let index = version_file(&host, &id(&host.status()["active"]), "index");
     let intact = std::fs::read(&index).unwrap();
@@ -327,7 +327,7 @@ fn an_index_that_is_wrong_behind_its_checksum_is_found_out_once_it_is_served_and
 }
 
 #[test]
-fn an_index_that_is_wrong_behind_its_checksum_beside_a_damaged_image_gives_way_to_the_version_before() {
+fn with_a_wrong_index_and_a_damaged_image_the_previous_version_is_served() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let index = version_file(&host, &two, "index");
@@ -340,7 +340,7 @@ fn an_index_that_is_wrong_behind_its_checksum_beside_a_damaged_image_gives_way_t
 }
 
 #[test]
-fn what_is_served_is_opened_anew_when_its_index_was_found_wrong_by_reading_the_image() {
+fn the_active_version_is_reopened_after_a_scrub_rebuilds_its_index() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let index = version_file(&host, &two, "index");
@@ -364,7 +364,7 @@ fn what_is_served_is_opened_anew_when_its_index_was_found_wrong_by_reading_the_i
 // Regression: a damaged version that was due for verification was read again without a pause, and reported each time.
 // Regression: a damaged version that was repaired while it was served counted as damaged until a restart.
 #[test]
-fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
+fn the_only_version_is_served_although_damaged_and_the_damage_is_reported() {
     let host = Host::configured(&config_with_bundle("enabled = false"));
     std::fs::write(host.path("one"), bundle("one")).unwrap();
     import_bundle(&host, "one");
@@ -393,7 +393,7 @@ fn with_nothing_else_to_serve_the_site_stays_up_and_everybody_is_told() {
 // Regression: a damaged version was served on when the disk accepted no more writes, and damaged pages stayed in memory
 // under the digest of the valid ones.
 #[test]
-fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
+fn a_page_with_a_wrong_checksum_causes_an_immediate_scrub_of_its_version() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let daemon = host.run_logged();
@@ -413,7 +413,7 @@ fn a_page_that_does_not_match_its_checksum_has_its_version_read_at_once() {
 
 // Regression: a page whose last byte filled the decoder's window was sent without a check of its checksum.
 #[test]
-fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decoder_holds() {
+fn a_page_checksum_is_verified_for_every_alignment_with_the_decoder_window() {
     // The decoder inflates 64 KiB at first and then 32 KiB at a time. The noise is in stored blocks, so that a changed
     // bit changes one byte only, and the last bytes may be decoded before the end of the last block is read.
     for len in [96 << 10, (96 << 10) + 1, 128 << 10, (128 << 10) - 1] {
@@ -447,7 +447,7 @@ fn a_page_is_compared_with_its_checksum_however_its_end_falls_into_what_a_decode
 
 // Regression: the file system's date of an image, even in the future, counted as the time of its verification.
 #[test]
-fn what_the_file_system_says_of_an_image_is_no_proof() {
+fn the_modification_time_of_an_image_does_not_count_as_a_verification() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let before = host.status()["activeVerified"].clone();
@@ -457,7 +457,7 @@ fn what_the_file_system_says_of_an_image_is_no_proof() {
 }
 
 #[test]
-fn a_disk_is_not_read_all_the_time() {
+fn config_check_refuses_a_scrub_interval_below_10_minutes() {
     let host = host_with_two_versions();
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
     std::fs::write(host.path("docwharf.toml"), text.replace("[server]", "scrub = \"20s\"\n[server]")).unwrap();
@@ -466,7 +466,7 @@ fn a_disk_is_not_read_all_the_time() {
 }
 
 #[test]
-fn never_means_never() {
+fn scrub_0s_turns_scrubbing_off() {
     let host = host_with_two_versions();
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap();
     std::fs::write(host.path("docwharf.toml"), text.replace("[server]", "scrub = \"0s\"\n[server]")).unwrap();
@@ -480,7 +480,7 @@ fn never_means_never() {
 
 /// POSIX: access beyond the end of a mapped file raises SIGBUS.
 #[test]
-fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_serves_the_version_before() {
+fn run_exits_with_8_for_a_truncated_image_and_then_serves_the_previous_version() {
     let host = host_with_two_versions();
     let two = id(&host.status()["active"]);
     let image = version_file(&host, &two, "site.zip");
@@ -500,7 +500,7 @@ fn a_file_truncated_under_a_running_server_ends_it_with_8_and_the_next_start_ser
 }
 
 #[test]
-fn no_bit_of_the_record_can_change_what_it_says() {
+fn a_flipped_bit_in_the_record_is_detected_and_the_record_rebuilt() {
     let host = host_with_two_versions();
     run_to_end(&mut host.command(&["import", host.path("one").to_str().unwrap(), "--label", "stable"])).expect(0);
     let path = host.path("store/state.json");
@@ -531,7 +531,7 @@ fn no_bit_of_the_record_can_change_what_it_says() {
 
 // Regression: a stored file that the disk had truncated was sent in part, and nothing reported it.
 #[test]
-fn a_file_that_the_disk_has_cut_off_is_noticed_when_it_is_sent_over_http_1_and_2() {
+fn a_truncated_stored_file_is_detected_while_sent_over_http_1_and_2() {
     for is_http2 in [false, true] {
         let host = host_with_two_versions();
         let (one, two) = (id(&host.status()["previous"]), id(&host.status()["active"]));

@@ -86,7 +86,7 @@ fn stop(daemon: &mut Daemon) {
 }
 
 #[test]
-fn ready_is_said_with_an_empty_store_once_the_sockets_answer() {
+fn run_notifies_ready_with_an_empty_store_once_its_sockets_are_open() {
     let host = host_with_inbox();
     let manager = Manager::new(&host);
     let mut daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
@@ -104,7 +104,7 @@ fn ready_is_said_with_an_empty_store_once_the_sockets_answer() {
 }
 
 #[test]
-fn a_start_that_waits_for_the_store_asks_for_time() {
+fn a_start_that_waits_for_the_store_lock_extends_the_systemd_timeout() {
     let host = host_with_inbox();
     host.put("bundle.zip", bundle("one"));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -122,7 +122,7 @@ fn a_start_that_waits_for_the_store_asks_for_time() {
 }
 
 #[test]
-fn a_reload_is_told_with_its_time_and_ends_with_ready() {
+fn a_reload_notifies_reloading_with_its_time_and_then_ready() {
     let host = host_with_inbox();
     let manager = Manager::new(&host);
     let daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
@@ -154,7 +154,7 @@ fn uptime() -> i128 {
 }
 
 #[test]
-fn a_failed_look_and_the_next_one_are_in_the_status_line() {
+fn the_systemd_status_line_has_the_last_error_and_the_next_check() {
     let host =
         Host::bare().set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     host.put("bundle.zip", bundle("one"));
@@ -173,7 +173,7 @@ fn a_failed_look_and_the_next_one_are_in_the_status_line() {
 // Regression: each core's loop notified the watchdog, instead of one notification a period, so more cores sent more of
 // them.
 #[test]
-fn the_watchdog_is_fed_while_the_server_turns_and_not_when_it_is_stopped() {
+fn the_watchdog_is_notified_while_the_server_runs_and_not_while_stopped() {
     let host = host_with_inbox();
     let manager = Manager::new(&host);
     // A busy machine may be late; with 300 ms, a message is sent every 100 ms.
@@ -201,7 +201,7 @@ fn the_watchdog_is_fed_while_the_server_turns_and_not_when_it_is_stopped() {
 }
 
 #[test]
-fn a_full_house_is_no_hang() {
+fn the_watchdog_is_notified_at_the_connection_limit() {
     let host = host_with_inbox();
     let manager = Manager::new(&host);
     let plain = host.command(&["run"]);
@@ -233,7 +233,7 @@ fn a_full_house_is_no_hang() {
 
 // Regression: a server at its limit of connections did not notice a stop before one of them had ended.
 #[test]
-fn a_stop_is_heard_in_a_full_house() {
+fn sigterm_is_handled_at_the_connection_limit() {
     let host = host_with_inbox();
     let plain = host.command(&["run"]);
     let mut command = Command::new("sh");
@@ -259,7 +259,7 @@ fn a_stop_is_heard_in_a_full_house() {
 }
 
 #[test]
-fn another_process_s_watchdog_and_a_manager_that_is_gone_are_left_alone() {
+fn a_watchdog_of_another_process_and_an_absent_manager_are_ignored() {
     let host = host_with_inbox();
     let manager = Manager::new(&host);
     let mut command = manager.connect(&host, host.command(&["run"]), Some(30_000));
@@ -278,7 +278,7 @@ fn another_process_s_watchdog_and_a_manager_that_is_gone_are_left_alone() {
 }
 
 #[test]
-fn only_run_speaks_to_the_manager() {
+fn only_run_sends_messages_to_the_service_manager() {
     let host = host_with_inbox();
     host.put("bundle.zip", bundle("one"));
     let manager = Manager::new(&host);
@@ -334,7 +334,7 @@ fn a_socket_that_is_passed_replaces_the_configured_one() {
 }
 
 #[test]
-fn a_socket_named_admin_is_for_the_admin_side() {
+fn a_passed_socket_named_admin_is_the_admin_listener() {
     let host = host_with_inbox();
     let (public, _) = listener();
     let (admin, admin_address) = listener();
@@ -356,7 +356,7 @@ fn a_socket_named_admin_is_for_the_admin_side() {
 }
 
 #[test]
-fn a_socket_named_staged_shows_the_version_that_waits_in_place_of_the_configured_address() {
+fn a_passed_socket_named_staged_serves_the_staged_version() {
     let (_taken, configured) = listener();
     let host =
         Host::bare().set("activate.mode", toml_string("manual")).set("activate.listen", toml_string(&configured));
@@ -371,7 +371,7 @@ fn a_socket_named_staged_shows_the_version_that_waits_in_place_of_the_configured
 }
 
 #[test]
-fn the_store_says_whether_the_last_daemon_ended_cleanly() {
+fn the_store_records_whether_the_last_daemon_ended_cleanly() {
     let host = host_with_inbox();
     host.put("bundle.zip", bundle("one"));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -397,7 +397,7 @@ fn the_store_says_whether_the_last_daemon_ended_cleanly() {
 }
 
 #[test]
-fn a_signal_loads_a_changed_certificate_though_the_configuration_has_mistakes() {
+fn sighup_loads_a_changed_certificate_even_if_the_configuration_is_invalid() {
     let authority = CertificateAuthority::new();
     let host = host_with_inbox().set("tls.listen", toml_string("127.0.0.1:0"));
     let put_pair = |host: &Host| {
@@ -422,7 +422,7 @@ fn a_signal_loads_a_changed_certificate_though_the_configuration_has_mistakes() 
 }
 
 #[test]
-fn a_socket_named_https_is_encrypted_and_needs_a_certificate() {
+fn a_passed_socket_named_https_uses_tls_and_needs_a_certificate() {
     let host = host_with_inbox().set("server.listen", "[]");
     let ended = run_with_timeout(&mut run_on(&host_with_inbox(), listener().0, &["https"])).expect(2);
     assert!(ended.stderr.contains("tls.certFile") && ended.stdout.is_empty(), "{}", ended.stderr);
@@ -447,7 +447,7 @@ fn sockets_for_another_process_are_not_taken() {
 }
 
 #[test]
-fn a_socket_that_is_none_of_ours_is_one_line_and_8() {
+fn an_unsuitable_passed_socket_prints_one_line_and_exits_with_8() {
     let host = host_with_inbox();
     let connected = || {
         let (listener, address) = listener();
@@ -470,7 +470,7 @@ fn a_socket_that_is_none_of_ours_is_one_line_and_8() {
 }
 
 #[test]
-fn no_connection_is_refused_and_no_request_lost_across_restarts_on_a_socket_that_stays_open() {
+fn restarts_on_a_passed_socket_refuse_no_connection_and_lose_no_request() {
     let host = host_with_inbox();
     host.put("bundle.zip", bundle("one"));
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
@@ -502,7 +502,7 @@ fn no_connection_is_refused_and_no_request_lost_across_restarts_on_a_socket_that
 
 // Regression: a request that arrived while the server stopped was lost, also where the socket outlived the server.
 #[test]
-fn a_request_on_its_way_when_the_stop_comes_is_answered() {
+fn a_request_that_arrives_during_the_shutdown_is_answered() {
     // No other process gets the port when the daemon closes its socket.
     let port = ReservedPort::new();
     let host = host_with_inbox().set("server.listen", toml_string(&port.address));
@@ -523,7 +523,7 @@ fn a_request_on_its_way_when_the_stop_comes_is_answered() {
 }
 
 #[test]
-fn a_blank_credential_is_no_key_and_keeps_no_host_from_starting() {
+fn a_blank_api_key_credential_counts_as_missing_and_does_not_prevent_the_start() {
     for blank in ["", "\n"] {
         let mut host = host_with_inbox();
         host.put("api-key", blank);
@@ -553,7 +553,7 @@ fn settings(unit: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_template_is_the_service_but_for_names() {
+fn the_template_unit_differs_from_the_service_unit_only_in_names() {
     let service = include_str!("../../systemd/docwharf.service");
     let template = include_str!("../../systemd/docwharf@.service");
     let names = [

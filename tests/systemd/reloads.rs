@@ -108,7 +108,7 @@ fn host() -> Host {
 // Regression: after a reload with a changed `store.scrub` or `tls.listen`, only that reload asked for a restart,
 // although the next one found the change not applied either.
 #[test]
-fn each_key_counts_after_a_reload_or_a_restart_is_asked_for_by_its_name() {
+fn each_changed_key_applies_at_a_reload_or_is_reported_to_need_a_restart() {
     let names: BTreeSet<&str> = RELOADS.iter().map(|(key, ..)| *key).collect();
     assert_eq!(names, keys().map(|key| key.name).collect(), "each key has one line in this test");
     let mut host = host();

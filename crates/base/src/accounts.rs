@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_goes_before_a_number_and_odd_lines_lead_nowhere() {
+    fn user_name_is_preferred_to_a_number_and_malformed_lines_are_ignored() {
         let malformed = ":x:7:7::/:\nshort:x\nletters:x:one:1::/:\n8:x:9:9::/:\nsecond:x:9:1::/:\n";
         assert_eq!((find_name_in(malformed, 7), find_name_in(malformed, 9).as_deref()), (None, Some("8")));
         assert_eq!((find_user_in(malformed, "short"), find_user_in(malformed, "letters")), (None, None));

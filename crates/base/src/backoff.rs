@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_and_waits_lie_where_chance_puts_them_and_never_beyond() {
+    fn jitter_and_retry_pauses_stay_within_their_bounds() {
         let millis = |n, random| wait_after_attempt(n, random).as_millis();
         for (n, max) in [(0, 1000), (1, 1000), (2, 2000), (3, 4000), (4, 8000), (5, 8000), (u32::MAX, 8000)] {
             assert_eq!([0.0, 0.5, 1.0].map(|random| millis(n, random)), [max / 2, max * 3 / 4, max], "{n}");

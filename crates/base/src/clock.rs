@@ -49,7 +49,7 @@ mod tests {
     use crate::model::units::parse_time;
 
     #[test]
-    fn times_are_counted_from_1970_towards_both_sides() {
+    fn unix_times_before_1970_are_negative() {
         let epoch = SystemTime::UNIX_EPOCH;
         for (time, seconds, millis) in [
             (epoch, 0, 0),

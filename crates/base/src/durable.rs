@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sealed_is_not_written_to_and_others_write_to_nothing() {
+    fn read_only_files_have_no_write_bit_and_no_file_is_writable_by_others() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path();
         replace(dir, "open", b"x").unwrap();
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_has_one_holder_until_that_gives_it_up() {
+    fn file_lock_has_one_holder_until_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let acquire = || FileLock::acquire(&path, Duration::ZERO).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_lock_is_shut_to_all_but_its_owner_and_a_group_that_may_write_to_it() {
+    fn permissions_of_an_existing_lock_are_reduced_to_owner_and_writing_group() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         drop(FileLock::acquire(&path, Duration::ZERO).unwrap());

@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_set_leaves_the_characters_that_its_part_of_a_url_may_have() {
+    fn each_encode_set_preserves_the_characters_allowed_in_its_url_part() {
         let printable: String = (b' '..=b'~').map(char::from).filter(|c| !c.is_ascii_alphanumeric()).collect();
         for (name, set, expected) in [
             ("segment", SEGMENT, "-._~"),

@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_loses_its_middle_and_neither_what_was_done_nor_why_it_failed() {
+    fn long_line_is_shortened_in_its_middle_so_operation_and_cause_remain() {
         let long = format!("cannot make {}\n: File name too long", "/ä".repeat(3000));
         let line = OneLine(&long).to_string();
         assert!(line.starts_with("cannot make /ä/ä") && line.ends_with("/ä\\n: File name too long"), "{line}");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_all_its_causes_on_one_line() {
+    fn error_is_shown_with_all_its_causes_on_one_line() {
         #[derive(Debug, thiserror::Error)]
         #[error("cannot {0}")]
         struct OperationError(&'static str, #[source] io::Error);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_a_cursor_or_turns_a_line_around_is_not_plain() {
+    fn control_and_bidirectional_characters_are_not_printable() {
         for c in
             "\0\n\r\t\x1b\u{7f}\u{85}\u{200e}\u{200f}\u{2028}\u{2029}\u{202a}\u{202e}\u{2066}\u{2069}\u{feff}".chars()
         {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_shown_whole_up_to_its_bound_and_by_both_ends_beyond() {
+    fn name_over_the_limit_shows_only_its_first_and_last_characters() {
         for (length, shown) in
             [(320, format!("\"{}\"", "x".repeat(320))), (321, format!("\"{0}…{0}\"", "x".repeat(160)))]
         {

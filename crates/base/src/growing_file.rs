@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_waits_learns_of_enough_of_the_end_and_of_none() {
+    fn wait_for_len_returns_at_the_length_at_completion_or_at_failure() {
         let growth = WriteProgress::growing(3);
         assert_eq!(growth.wait_for_len(3), Some(3));
         std::thread::scope(|scope| {

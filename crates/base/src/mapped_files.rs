@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_mapped_as_long_as_one_of_its_notes_is_kept() {
+    fn file_counts_as_mapped_until_its_last_guard_is_dropped() {
         let file = tempfile::tempfile().unwrap().metadata().unwrap();
         assert!(!FileMappings::find(&file).is_any_alive());
         let guards = (MappingGuard::register(&file), MappingGuard::register(&file));
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn the_note_of_one_file_says_nothing_of_another() {
+    fn mapping_guard_of_one_file_does_not_affect_another_file() {
         let [first, second] = [(); 2].map(|()| tempfile::tempfile().unwrap());
         let is_mapped = |file: &std::fs::File| FileMappings::find(&file.metadata().unwrap()).is_any_alive();
         let first_guard = MappingGuard::register(&first.metadata().unwrap());

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn several_fields_count_together_and_a_weight_that_is_none_is_nought() {
+    fn several_accept_fields_are_combined_and_an_invalid_q_value_counts_as_zero() {
         for (fields, format) in [
             (["text/plain;q=0.5", "application/openmetrics-text;q=0.7"], MetricsFormat::OpenMetrics),
             (["text/plain;q=0.5", "application/openmetrics-text;q=0.4"], MetricsFormat::Prometheus),

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_up_to_its_bound_and_a_link_to_one_will_do() {
+    fn regular_file_is_read_up_to_its_size_limit_even_through_a_symlink() {
         let dir = tempfile::tempdir().unwrap();
         let (file, link) = (dir.path().join("file"), dir.path().join("link"));
         std::fs::write(&file, "12345").unwrap();
@@ -78,7 +78,7 @@ mod tests {
 
     // Regression: the program waited for ever when it opened a named pipe in the place of a regular file.
     #[test]
-    fn what_is_no_regular_file_is_named_and_never_waited_for() {
+    fn opening_a_special_file_names_its_type_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)

@@ -271,7 +271,7 @@ mod tests {
 
     // Regression: a panic, and the failure of a sync after one, printed values that may be secret.
     #[test]
-    fn a_panic_tells_its_own_words_and_no_values() {
+    fn panic_message_contains_only_literal_text() {
         let message = |panic: Box<dyn Any + Send>| panic_message(panic.as_ref());
         let literal = panic::catch_unwind(|| panic!("cannot happen")).unwrap_err();
         assert_eq!(message(literal), "cannot happen");
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_http_is_no_link_and_is_not_repeated() {
+    fn url_that_is_not_http_is_refused_and_not_quoted_in_the_error() {
         for text in ["file:///etc/passwd?sig=s3cret", "ftp://host/s3cret", "s3cret", "http:"] {
             let error = SafeUrl::parse(text).unwrap_err();
             assert!(!error.contains("s3cret"), "{error}");
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_others_are_scrubbed_raw_and_decoded() {
+    fn secrets_are_redacted_in_raw_and_decoded_form() {
         let mut redactor = SecretRedactor::default();
         redactor.hide_url(&SafeUrl::parse(SIGNED).unwrap());
         redactor.hide(&Secret::new("dwk_0123456789".into()));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_url_host_port_scheme_and_whether_it_is_signed_are_known() {
+    fn url_reports_its_host_encryption_query_and_loopback_address() {
         for (text, host, is_encrypted, has_query, is_loopback) in [
             ("https://bucket.example/a", "bucket.example", true, false, false),
             ("https://u:p@bucket.example:443/a?x=1", "bucket.example", true, true, false),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn each_part_of_a_link_that_may_be_a_secret_is_hidden_and_a_long_one_whole() {
+    fn each_secret_part_of_a_url_is_redacted_and_the_longest_match_first() {
         for (url, text, expected) in [
             ("https://b/x?sig=abcdef", "got abcdef.", "got ***."),
             ("https://b/x?sig=abcde", "got abcde and sig=abcde", "got abcde and ***"),

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_without_data_are_held_back_for_about_the_seconds_that_were_asked_for() {
+    fn defer_accept_delays_connections_without_data_for_about_the_given_seconds() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         for seconds in [1, 3, 10] {
             set_defer_accept(&listener, Duration::from_secs(seconds)).unwrap();

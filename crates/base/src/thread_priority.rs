@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_with_the_lowest_priority_hands_it_on_and_leaves_the_others_theirs() {
+    fn lowered_thread_priority_is_inherited_and_other_threads_are_unchanged() {
         let priority = || getpriority_process(Some(gettid())).unwrap();
         let before = priority();
         let lowered = std::thread::spawn(move || {

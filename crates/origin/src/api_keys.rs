@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_works_for_its_organization_until_it_is_revoked_or_over() {
+    fn an_api_key_authenticates_its_organization_until_it_expires_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let signer = LinkSigner::new([7; 64]);
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_ends_at_its_time_and_is_revoked_by_its_name_or_its_first_part() {
+    fn an_api_key_expires_exactly_on_time_and_is_revoked_by_name_or_prefix() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let signer = LinkSigner::new([7; 64]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_part_of_a_file_is_sent_in_pieces_and_its_remaining_length_is_always_known() {
+    async fn a_file_range_body_is_read_in_chunks_with_an_exact_size_hint() {
         let content: Vec<u8> = (0..700_000_u32).map(|n| (n / 251) as u8).collect();
         let mut body = ApiBody::file_range(file_with(&content), 100, 600_100);
         let mut received = Vec::new();
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_has_become_shorter_ends_its_download_with_an_error_and_nothing_after_it() {
+    async fn a_truncated_file_ends_the_response_body_with_unexpected_eof() {
         let mut body = ApiBody::file_range(file_with(b"0123456789"), 0, 20);
         let error = body.frame().await.expect("a result").map(drop).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_fails_undoes_nothing_of_those_who_share_the_commit() {
+    fn a_failed_write_does_not_roll_back_other_writes_in_the_same_commit() {
         let (_folder, db) = database();
         let release = block_writer(&db);
         let before = db.enqueue_write(|transaction| insert_secret(transaction, "before")).unwrap();
@@ -331,7 +331,7 @@ mod tests {
     // Regression: when SQLite rolled back a whole transaction, the operations behind the failure were committed
     // although their callers had received an error.
     #[test]
-    fn nobody_is_told_that_it_worked_when_all_was_undone_nor_the_other_way_round() {
+    fn all_writes_of_a_transaction_that_sqlite_rolls_back_return_an_error() {
         let (_folder, db) = database();
         let release = block_writer(&db);
         let before = db.enqueue_write(|transaction| insert_secret(transaction, "before")).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     // Regression: an origin and `origin key` that created its database at the same moment failed with "database is
     // locked".
     #[test]
-    fn several_may_open_a_new_database_at_once_and_write() {
+    fn several_connections_can_create_and_write_the_same_new_database_concurrently() {
         let folder = tempfile::tempdir().unwrap();
         // Many rounds, because the conflict occurs only while a new database is being created.
         for round in 0..20 {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_acknowledged_is_there_after_an_abrupt_end() {
+    fn acknowledged_writes_survive_a_killed_process() {
         let (folder, db) = database();
         for n in 0..50 {
             db.write(move |transaction| insert_secret(transaction, &format!("{n:02}"))).unwrap();
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_of_a_later_docwharf_is_left_alone() {
+    fn a_database_with_a_newer_format_is_refused() {
         let (folder, db) = database();
         db.write(|transaction| transaction.pragma_update(None, "user_version", 99)).unwrap();
         let result = Database::open(&folder.path().join("origin.db"));
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_of_the_first_format_has_the_use_of_each_project_once_it_is_opened() {
+    fn opening_a_format_1_database_migrates_it_and_computes_the_usage_of_each_project() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("origin.db");
         let connection = Connection::open(&path).unwrap();

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_must_stay_free_is_no_room() {
+    fn reserved_bytes_do_not_count_as_writable_disk_space() {
         let space = |free, reserved| FreeSpace { free, reserved };
         assert_eq!(space(Some(10), 4).writable_bytes(), Some(6));
         assert_eq!(space(Some(3), 4).writable_bytes(), Some(0));

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_key_any_more_lets_nobody_in_until_it_is_one_again() {
+    fn an_invalid_or_missing_key_file_disables_the_admin_key_until_the_file_is_valid() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         assert!(matches!(KeyFile::open(path.clone()), Err(KeyFileError::Read { .. })));

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn no_default_lets_an_organization_take_more_than_there_is_or_less_than_a_place() {
+    fn default_organization_limits_allow_one_use_and_never_exceed_the_total_limit() {
         let limits = OriginLimits::default();
         for resource in SharedResource::ALL {
             let (organization_limit, total_limit) = (limits.organization[resource], limits.total[resource]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_default_gives_way_to_what_is_written_in_the_other_table() {
+    fn a_default_limit_adapts_to_a_configured_total_or_organization_limit() {
         let limits =
             from_config(&[(SharedResource::Links, 20_000)], &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)])
                 .unwrap();

@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_route_is_described_and_every_schema_that_is_referred_to_is_there() {
+    fn the_openapi_document_describes_every_route_and_defines_every_referenced_schema() {
         let document = document();
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["info"]["version"], "1.0.0");

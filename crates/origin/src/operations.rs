@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_is_looked_up_with_its_method_and_its_value_is_decoded() {
+    fn routes_are_matched_by_method_and_path_and_path_parameters_are_percent_decoded() {
         let found = |method: Method, path: &str| match find_route(&method, path) {
             RouteMatch::ApiRoute(route, value) => format!("{} {}", route.id, value.unwrap_or_default()),
             RouteMatch::OtherMethods(methods) => methods.join(", "),

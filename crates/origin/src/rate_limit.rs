@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn one_is_free_again_exactly_a_window_after_it_was_taken() {
+    fn a_request_is_allowed_again_exactly_one_window_after_the_earliest_use() {
         let (limiter, start) = (RateLimiter::new(2, HOUR), Instant::now());
         assert_eq!(limiter.use_one("a", start), Ok(()));
         assert_eq!(limiter.use_one("a", start + seconds(10)), Ok(()));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_costs_nothing_and_nobody_pays_for_another() {
+    fn a_rate_limited_request_uses_no_budget_of_any_organization() {
         let (limiter, start) = (RateLimiter::new(1, seconds(60)), Instant::now());
         limiter.use_one("a", start).unwrap();
         for n in 1..50 {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn never_more_than_the_budget_in_any_window_and_never_less_than_it_gives() {
+    fn the_rate_limiter_allows_exactly_the_budget_in_every_sliding_window() {
         let (limit, window) = (5, 100);
         let (limiter, start) = (RateLimiter::new(limit, seconds(window)), Instant::now());
         let (mut now, mut state, mut acquired) = (0, 7_u64, Vec::new());
@@ -244,7 +244,7 @@ mod tests {
 
     // Regression: 27 organizations closed the request budget for all others.
     #[test]
-    fn one_organization_does_not_close_the_budget_for_others_and_memory_is_bounded() {
+    fn rate_limits_are_separate_for_each_organization_and_use_bounded_memory() {
         let (limiter, start) = (RateLimiter::new(10_000, HOUR), Instant::now());
         let names: Vec<String> = (0..60).map(|n| n.to_string()).collect();
         for organization in &names {
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_together_is_free_when_the_last_of_it_is() {
+    fn merged_rate_limit_entries_expire_together_with_their_latest_use() {
         let (limit, window) = (4000, seconds(1024));
         let (limiter, start) = (RateLimiter::new(limit, window), Instant::now());
         for _ in 0..MAX_EXACT_ENTRIES {
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn all_together_have_a_bound_and_leave_some_of_it_to_who_has_taken_nothing() {
+    fn the_total_rate_limit_reserves_budget_for_organizations_without_use() {
         let (limiter, start) = (RateLimiter::with_total(80, 100, 10, HOUR), Instant::now());
         limiter.use_amount("a", 70, start).unwrap();
         assert_eq!(limiter.use_amount("a", 11, start).unwrap_err().limit, LimitReached::Organization);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_in_another_order_than_their_clocks_get_no_more() {
+    fn timestamps_out_of_order_do_not_raise_the_rate_limit() {
         let (limiter, start) = (RateLimiter::new(2, seconds(10)), Instant::now());
         limiter.use_one("a", start + seconds(5)).unwrap();
         limiter.use_one("a", start).unwrap();

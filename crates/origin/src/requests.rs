@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_asked_for_by_a_bounded_list_of_plain_addresses() {
+    fn export_paths_are_at_most_1000_absolute_paths_without_dot_dot_query_or_fragment() {
         let long = |len: usize| format!("/{}", "x".repeat(len - 1));
         for (path, is_good) in [
             ("/", true),
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_is_asked_for_by_the_name_of_a_branch() {
+    fn a_preview_request_requires_a_non_empty_branch_name() {
         for (text, expected) in [
             (r#"{"branch":"main"}"#, Ok("main")),
             (r#"{"branch":" main ","more":1}"#, Ok(" main ")),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bearer_is_read_as_the_rfc_has_it() {
+    fn bearer_scheme_is_case_insensitive_and_a_repeated_authorization_field_is_refused() {
         let parse = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_told_to_wait_comes_back_never_too_early() {
+    fn retry_after_is_rounded_up_to_whole_seconds() {
         for (wait, seconds) in [
             (Duration::ZERO, "1"),
             (Duration::from_nanos(1), "1"),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_says_what_it_is_and_is_kept_nowhere() {
+    fn api_error_responses_are_json_with_a_content_length_and_no_store() {
         for (response, status) in [
             (not_found(), StatusCode::NOT_FOUND),
             (job_not_found(), StatusCode::NOT_FOUND),
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_analytics_has_details_and_nothing_else_changes() {
+    fn analytics_error_responses_get_details_and_other_responses_stay_unchanged() {
         let parse = |response: &Response<ApiBody>| serde_json::from_str::<serde_json::Value>(body(response)).unwrap();
         let single = with_details(error(StatusCode::BAD_REQUEST, "x"));
         assert_eq!(parse(&single), serde_json::json!({ "error": "x", "details": [{ "message": "x" }] }));

@@ -336,7 +336,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_has_one_host_and_only_older_ones_may_have_none() {
+    fn http_1_1_needs_exactly_one_valid_host_field_and_other_versions_may_have_none() {
         for (hosts, is_valid_in_http_11, is_valid_in_others) in [
             (&["docs.example"][..], true, true),
             (&["docs.example:8080"], true, true),

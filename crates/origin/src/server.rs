@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_preview_has_the_scheme_and_port_of_the_request_and_no_path_of_its_host() {
+    fn a_preview_url_keeps_the_scheme_and_port_of_the_request_on_the_preview_host() {
         let started = StartedDeployment { status_id: "x".to_owned(), slug: "b".to_owned() };
         let on_host = server(|settings| settings.previews.host = Domain::parse("preview.example").ok());
         let below_path = server(|_| {});
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_lives_for_a_second_at_least_and_for_a_week_at_most() {
+    fn the_link_lifetime_is_clamped_between_one_second_and_one_week() {
         let hour = Duration::from_hours(1);
         for (configured, expected) in [
             (Duration::ZERO, MIN_LINK_LIFETIME),
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_leaves_out_the_searches_of_a_day_or_of_half_of_a_shorter_retention() {
+    fn analytics_queries_exclude_the_oldest_day_or_half_of_a_shorter_retention() {
         for (retention_hours, counted_hours) in [(2, 1), (48, 24), (240, 216)] {
             let origin = server(|settings| settings.search_retention = Duration::from_hours(retention_hours));
             let before = now_unix_millis();
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_folder_of_an_origin_can_be_passed_through_but_not_listed_by_others() {
+    fn the_state_folder_of_an_origin_has_mode_0711_and_an_exclusive_lock() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("state");
         let lock = lock_folder(&folder).unwrap();

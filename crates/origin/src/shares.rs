@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_organization_that_holds_something_does_not_get_the_last_place() {
+    fn an_organization_with_a_share_cannot_acquire_the_reserved_part_of_a_pool() {
         let pool = ResourcePool::new(9, 3, 1);
         let first = pool.acquire("a", 1).unwrap();
         let second = pool.acquire("a", 1).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn with_two_places_an_organization_has_one_of_them_and_all_if_it_is_alone() {
+    fn with_two_workers_one_is_reserved_and_with_one_worker_none_is() {
         let limits = OriginLimits::default();
         let many = ResourcePools::new(limits, 2);
         let first = many.acquire("a", SharedResource::Workers, 1).unwrap();
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_elsewhere_has_the_same_bounds() {
+    fn pool_check_applies_the_same_limits_to_externally_counted_usage() {
         let pool = ResourcePool::new(10, 20, 5);
         assert_eq!(pool.check(4, 4, 6), Ok(()));
         assert_eq!(pool.check(4, 4, 7), Err(LimitReached::Organization));
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_grows_within_the_bounds_and_goes_back_whole() {
+    fn a_resource_share_grows_within_its_limits_and_is_released_completely_on_drop() {
         let pool = ResourcePool::new(10, 100, 10);
         let mut share = pool.acquire("a", 4).unwrap();
         share.grow(6).unwrap();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_gets_what_another_gives_back_and_nobody_waits_for_ever() {
+    fn a_waiting_acquire_gets_a_released_share_or_fails_after_its_timeout() {
         let pool = ResourcePool::new(1, 1, 0);
         let share = pool.acquire("a", 1).unwrap();
         assert_eq!(pool.acquire_within("b", 1, Duration::from_millis(1)).unwrap_err(), LimitReached::Total);
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_taken_in_whatever_order_the_bounds_hold_and_all_of_it_comes_back() {
+    fn pool_limits_hold_for_random_acquire_and_release_sequences() {
         let pool = ResourcePool::new(6, 16, 2);
         let (mut shares, mut state) = (Vec::new(), 7_u64);
         for _ in 0..20_000 {

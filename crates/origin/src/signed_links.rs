@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_works_until_its_end_and_no_second_longer() {
+    fn a_signed_link_is_valid_until_its_expiry_time() {
         let query = signer().sign_query("se_1", NOW + 60);
         for (now, expected) in [
             (NOW, Ok(())),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_altered_is_noticed() {
+    fn any_change_of_a_signed_query_is_refused_as_altered() {
         let query = signer().sign_query("se_1", NOW + 60);
         let (expires, signature) = query.split_once('&').unwrap();
         let mut wrong = vec![
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_same_text_is_the_same() {
+    fn secrets_are_equal_only_if_all_bytes_match() {
         assert!(signer().is_equal(b"adm_1", b"adm_1"));
         for other in ["", "adm_", "adm_2", "adm_11", "ADM_1"] {
             assert!(!signer().is_equal(b"adm_1", other.as_bytes()), "{other}");

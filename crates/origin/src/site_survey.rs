@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_listed_by_the_address_that_readers_know() {
+    fn a_page_address_omits_index_html_and_the_html_extension() {
         for (path, expected) in [
             ("index.html", Some("")),
             ("guides/start.html", Some("guides/start")),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sitemap_has_each_address_once_and_nothing_that_xml_would_mind() {
+    fn a_sitemap_lists_each_address_once_and_escapes_xml_characters() {
         let time = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::new(seconds, 5);
         let page = |address: &str, seconds| SurveyedPage {
             position: 0,
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_without_a_page_has_an_empty_sitemap_and_an_archive_one_with_its_root() {
+    fn a_folder_without_pages_has_an_empty_sitemap_and_an_archive_lists_only_the_root() {
         let (dir, limits) = (tempfile::tempdir().unwrap(), BundleLimits::default());
         let (folder, archive) = (dir.path().join("site"), dir.path().join("site.zip"));
         std::fs::create_dir(&folder).unwrap();

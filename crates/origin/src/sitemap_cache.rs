@@ -119,7 +119,7 @@ mod tests {
 
     // Regression: clients with many connections and no key kept agents from reading sitemaps.
     #[tokio::test]
-    async fn however_many_ask_for_a_sitemap_at_once_its_folder_is_looked_at_twice() {
+    async fn concurrent_sitemap_requests_share_at_most_two_computations() {
         let (shared, permits) = (Arc::new(SharedComputation::default()), Arc::new(Semaphore::new(4)));
         let (computations, requests) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let request = |released: Option<mpsc::Receiver<()>>, started: Option<tokio::sync::oneshot::Sender<()>>| {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_head_of_a_branch_is_read_again_only_once_the_known_one_is_a_few_seconds_old() {
+    async fn a_cached_branch_head_is_read_again_only_after_its_maximum_age() {
         let dir = tempfile::tempdir().unwrap();
         let git = GitSource {
             repository: dir.path().join("absent").display().to_string(),

@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_under_way_is_removed_with_what_was_set_aside_before() {
+    fn stale_work_folders_and_their_renamed_leftovers_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Directory::open(dir.path()).unwrap();
         let names = || {

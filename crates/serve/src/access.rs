@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_configured_must_hold_and_a_user_is_who_the_proxy_alone_has_named() {
+    fn access_requires_every_configured_check_and_one_user_field_from_a_trusted_proxy() {
         // Whether there is a list of ranges and a user field; the client's address, whether it is known, whether it was
         // received through a trusted proxy; the values of the user field; whether the request is admitted.
         for (lists, names, address, is_known, is_via_proxy, users, expected) in [

@@ -325,7 +325,7 @@ mod tests {
     // Regression: the rest of a partly written line was not waited for on a full pipe, and the lines with it were
     // dropped.
     #[test]
-    fn the_end_of_a_line_that_was_cut_is_waited_for_like_any_line() {
+    fn the_access_log_writer_waits_for_a_full_pipe_to_finish_a_partial_line() {
         let dir = tempfile::tempdir().unwrap();
         let (pipe, file) = (dir.path().join("pipe"), dir.path().join("file"));
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_cut_by_an_error_ends_before_the_next_one_begins() {
+    fn a_line_feed_ends_a_partially_written_access_log_line_before_the_next_line() {
         use std::io::Read;
 
         let dir = tempfile::tempdir().unwrap();
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_does_not_fit_is_dropped_and_takes_no_room_from_those_after_it() {
+    fn an_access_log_line_that_exceeds_the_queue_bytes_is_dropped_and_not_counted() {
         const QUARTER: usize = MAX_QUEUED_LINE_BYTES / 4;
         let line = |bytes: usize| "x".repeat(bytes);
         let (log, lines) = log_without_writer(MAX_QUEUED_LINES);
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_lines_wait_than_may_however_short_they_are() {
+    fn the_access_log_queue_has_a_line_limit_in_addition_to_its_byte_limit() {
         let (log, lines) = log_without_writer(2);
         for _ in 0..5 {
             log.write("one\n".to_owned());
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_counted_and_the_next_are_written_when_they_can_be() {
+    fn failed_access_log_writes_are_counted_as_dropped_and_later_writes_succeed() {
         let dir = tempfile::tempdir().unwrap();
         let (file, renamed) = (dir.path().join("file"), dir.path().join("renamed"));
         let state = Arc::new(AccessLogState::default());

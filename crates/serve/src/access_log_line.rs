@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_cut_after_24_and_48_bits() {
+    fn logged_ipv4_addresses_are_truncated_to_24_bits_and_ipv6_addresses_to_48() {
         for (mode, address, expected) in [
             (LoggedAddress::Truncated, "192.0.2.77", Some("192.0.2.0")),
             (LoggedAddress::Truncated, "::ffff:192.0.2.77", Some("192.0.2.0")),
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_fields_and_no_query() {
+    fn an_access_log_line_contains_the_request_fields_without_the_query() {
         let combined = line(b"curl/8").format(AccessLogFormat::Combined, 5, Duration::from_micros(1500));
         assert_eq!(
             combined,
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_forges_a_line_or_reaches_a_terminal_as_a_command() {
+    fn access_log_values_cannot_inject_lines_or_terminal_control_sequences() {
         // Every byte that a field value may have, alone and between others.
         let bytes: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![b'a', byte, b'"', byte, 0xc2, byte]).collect();
         let more =
@@ -308,7 +308,7 @@ mod tests {
 
     // Regression: long addresses and user agents were not truncated in the access log, so its queue took 279 MB.
     #[test]
-    fn what_is_long_is_cut_however_it_is_written() {
+    fn long_access_log_values_are_truncated_including_their_escape_sequences() {
         let values =
             [vec![b'x'; 60_000], vec![b'\t'; 60_000], vec![0xff; 60_000], "\u{202e}".repeat(9_000).into_bytes()];
         for format in [AccessLogFormat::Combined, AccessLogFormat::Json] {
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_of_a_request_is_what_can_be_written() {
+    fn stored_field_values_and_targets_are_truncated_to_the_loggable_length() {
         let long = HeaderValue::from_bytes(&vec![b'x'; 60_000]).unwrap();
         assert_eq!(truncate_value(&long).len(), MAX_STORED_VALUE_BYTES);
         assert_eq!(truncate_value(&HeaderValue::from_static("curl/8")), "curl/8");
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn each_value_is_where_it_belongs_or_its_absence_is() {
+    fn access_log_values_are_in_their_columns_and_absent_values_are_marked() {
         let seconds = Duration::from_millis(1500);
         let version = VersionId(docwharf_base::model::digest::Digest::compute(b"x"));
         let full = AccessLogLine {
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_searched_for_is_in_no_line_wherever_it_stands() {
+    fn queries_and_fragments_are_removed_from_logged_referrers_and_targets() {
         for (referrer, expected) in [
             ("https://x.example/a?q=secret", "https://x.example/a"),
             ("https://x.example/a#secret", "https://x.example/a"),
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_cut_behind_its_bound_and_not_before() {
+    fn an_access_log_value_is_truncated_only_above_its_maximum_length() {
         for (len, expected) in [
             (MAX_VALUE_BYTES - 1, false),
             (MAX_VALUE_BYTES, false),

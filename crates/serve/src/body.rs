@@ -201,7 +201,7 @@ mod tests {
     // Regression: a range of a compressed file inflated everything before it in one piece, while other connections
     // waited.
     #[test]
-    fn what_comes_before_a_part_is_gone_through_a_window_at_a_time_and_others_are_let_in_between() {
+    fn inflating_up_to_a_range_start_yields_to_other_connections_between_windows() {
         let content: Vec<u8> = (0..3_000_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_has_changed_in_a_page_is_told_of_once_all_of_it_was_made() {
+    fn a_damaged_page_is_reported_after_it_was_inflated_completely() {
         for len in [60_000, 300_001] {
             let (content, coded) = content(len);
             let (len, crc) = (u64::from(len), crc32fast::hash(&content));
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_whose_start_is_decoded_again_is_not_taken_for_damaged() {
+    fn restarted_decoding_does_not_report_an_intact_page_as_damaged() {
         let (content, coded) = content(300_001);
         let (len, digest, crc) = (content.len() as u64, Digest::compute(&content), crc32fast::hash(&content));
         for (known_crc, expected) in [(crc, false), (crc ^ 1, true)] {
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_made_in_any_order_though_a_stream_is_gone_through_from_its_beginning() {
+    fn an_inflating_body_sends_ranges_in_any_order() {
         let (content, coded) = content(200_000);
         let len = content.len() as u64;
         for slices in [
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_out_of_a_body_is_that_part_of_all_its_pieces() {
+    fn a_body_slice_equals_the_same_range_of_the_concatenated_parts() {
         let pieces = ["ab", "", "cdef", "g"].map(Bytes::from);
         let whole = pieces.concat();
         for start in 0..=whole.len() {

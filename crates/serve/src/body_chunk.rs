@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_framed_chunk_is_its_three_parts_however_much_of_it_was_taken() {
+    fn a_framed_chunk_yields_prefix_data_and_suffix_after_any_advance() {
         let (front, bytes, back) = (b"ab", b"cdefg", *b"01234567");
         let whole = [&front[..], bytes, &back].concat();
         for taken in 0..=whole.len() {

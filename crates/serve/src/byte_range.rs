@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_keep_their_order_and_lose_what_is_not_there() {
+    fn a_range_list_retains_its_order_and_drops_unsatisfiable_ranges() {
         let slices = |slices: &[(u64, u64)]| RequestedRange::Slices(slices.to_vec());
         for (value, expected) in [
             ("bytes=0-1,5-6", slices(&[(0, 2), (5, 7)])),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn sixteen_parts_are_sent_and_seventeen_are_not() {
+    fn a_request_with_more_than_16_ranges_gets_the_whole_representation() {
         let list = |count: u64| {
             let specs: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
             format!("bytes={}", specs.join(","))
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_byte_range_or_comes_twice_is_ignored() {
+    fn invalid_or_repeated_range_fields_are_ignored() {
         for value in [
             "bytes=+0-9",
             "bytes=0-+9",
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_overlaps_any_of_those_before_it_as_they_are_cut() {
+    fn range_lists_with_overlaps_after_clipping_are_ignored() {
         for value in [
             "bytes=0-9,20-29,5-5",
             "bytes=5-5,0-99",

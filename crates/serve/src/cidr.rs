@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_contains_its_addresses_and_no_others() {
+    fn a_cidr_range_contains_only_its_own_addresses() {
         for (range, inside, outside) in [
             ("10.0.0.0/8", "10.255.1.2", "11.0.0.0"),
             ("192.0.2.128/25", "192.0.2.128", "192.0.2.127"),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_range_is_refused_with_what_to_write() {
+    fn an_invalid_cidr_range_is_refused_with_a_suggested_correction() {
         for wrong in [
             "",
             "10.0.0.0/33",

@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn none_match_beats_modified_since() {
+    fn if_none_match_takes_precedence_over_if_modified_since() {
         let old = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT");
         let same = (IF_MODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:40 GMT");
         assert_eq!(evaluate(std::slice::from_ref(&same)), PreconditionOutcome::NotModified);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_stars_and_commas_in_tags() {
+    fn if_none_match_accepts_lists_wildcards_and_commas_inside_tags() {
         for list in ["*", "\"x\", \"abc\"", "\"a,b\",W/\"abc\"", " \"abc\" "] {
             assert_eq!(evaluate(&[(IF_NONE_MATCH, list)]), PreconditionOutcome::NotModified, "{list}");
         }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_from_before_an_exchange_counts_only_if_it_is_that_of_what_is_there() {
+    fn a_condition_date_before_a_content_change_must_equal_last_modified() {
         let at =
             |seconds: u64| httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds));
         let noon = NOON.cast_unsigned();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_holds_a_range_only_if_nothing_else_was_ever_sent_under_it() {
+    fn an_if_range_date_matches_only_if_no_other_content_had_that_date() {
         let mut headers = HeaderMap::new();
         headers.insert(IF_RANGE, "Sun, 09 Sep 2001 01:46:40 GMT".parse().unwrap());
         assert!(if_range_matches(&headers, TAG, Some(ContentDates::never_replaced(NOON))));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_preconditions_are_412() {
+    fn if_match_and_if_unmodified_since_fail_when_the_file_differs() {
         assert_eq!(evaluate(&[(IF_MATCH, "\"x\"")]), PreconditionOutcome::Failed);
         assert_eq!(evaluate(&[(IF_MATCH, "W/\"abc\"")]), PreconditionOutcome::Failed, "If-Match compares strongly");
         assert_eq!(evaluate(&[(IF_MATCH, "\"abc\"")]), PreconditionOutcome::Proceed);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_comes_twice_says_nothing_unless_it_is_a_list() {
+    fn a_repeated_condition_field_is_ignored_unless_it_is_a_list() {
         let (old, same) = ("Sun, 09 Sep 2001 01:46:39 GMT", "Sun, 09 Sep 2001 01:46:40 GMT");
         for (fields, expected) in [
             (&[(IF_MODIFIED_SINCE, same), (IF_MODIFIED_SINCE, same)][..], PreconditionOutcome::Proceed),
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_names_exactly_what_would_be_sent_and_only_once() {
+    fn if_range_matches_only_one_strong_tag_or_exact_date() {
         let same = "Sun, 09 Sep 2001 01:46:40 GMT";
         let strong_date = Some(ContentDates { replaced: Some(NOON - 1), ..ContentDates::never_replaced(NOON) });
         let weak_date = Some(ContentDates { replaced: Some(NOON + 1), ..ContentDates::never_replaced(NOON) });

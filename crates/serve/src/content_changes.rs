@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_is_set_back_leaves_the_last_change_where_it_is() {
+    fn the_last_content_change_time_does_not_decrease_when_the_clock_is_set_back() {
         let changes = ContentChanges::default();
         assert_eq!(changes.dates(5), ContentDates::never_replaced(5));
         changes.replaced.store(i64::MAX, Ordering::Relaxed);

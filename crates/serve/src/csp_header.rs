@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_to_be_reported_goes_in_the_field_that_refuses_nothing() {
+    fn only_the_report_preset_uses_content_security_policy_report_only() {
         for (preset, name, before_site) in [
             (CspPreset::Report, "content-security-policy-report-only", false),
             (CspPreset::Connected, "content-security-policy", false),

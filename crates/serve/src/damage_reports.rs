@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_doubted_version_is_told_of_until_somebody_has_looked() {
+    async fn damage_reports_return_each_reported_version_once() {
         let reports = DamageReports::default();
         let [one, two] = [b"1", b"2"].map(|content| VersionId(Digest::compute(content)));
         reports.report(&[], "nothing is served");
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_does_not_give_is_damage_and_what_a_peer_does_is_none() {
+    fn read_errors_of_the_disk_are_damage_and_socket_errors_are_not() {
         for (code, expected) in [
             (libc::EFAULT, true),
             (libc::EIO, true),

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn there_are_so_many_decoders_as_may_be_held_and_the_idlest_body_gives_its_own_up() {
+    fn a_full_decoder_pool_takes_the_decoder_of_the_longest_idle_body() {
         static HELD: HeldBytes = HeldBytes::new(HELD_LIMIT_DIVISOR * 20 * SMALL_INFLATER_BYTES as u64);
         static POOL: DecoderPool = DecoderPool::new(&HELD);
         let claim = || DecoderClaim { pool: &POOL, slot: None };
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_decoder_may_be_taken_from_a_body_that_has_sent_something_or_was_idle_for_long() {
+    fn a_decoder_can_be_taken_from_a_body_that_has_sent_data_or_was_idle_too_long() {
         let timeout = IDLE_TIMEOUT.as_micros() as u64;
         for (used_at, now, has_sent, expected) in [
             (1000, 1000, false, false),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_has_sent_nothing_since_it_has_its_decoder_does_not_lose_it() {
+    fn a_body_that_has_not_sent_data_yet_does_not_lose_its_decoder() {
         static HELD: HeldBytes = HeldBytes::new(0);
         static POOL: DecoderPool = DecoderPool::new(&HELD);
         let claim = || DecoderClaim { pool: &POOL, slot: None };

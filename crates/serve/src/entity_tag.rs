@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_names_the_content_and_how_it_was_coded() {
+    fn an_entity_tag_identifies_the_content_and_its_coding() {
         let content = Digest::compute(b"x");
         assert_eq!(EntityTag::of_content(&content, None).as_str(), "\"2d711642b726b044\"");
         assert_eq!(

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_our_own_say_how_long_they_are_and_how_long_they_hold() {
+    fn fixed_responses_have_content_length_and_cache_control() {
         type Make = fn(bool) -> Response<ResponseBody>;
         for (make, status, kind, cache) in [
             (page_not_found as Make, 404, HTML_TYPE, "max-age=60"),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_asked_is_said_to_who_asks_for_it_and_to_who_asks_something_else() {
+    fn options_and_method_not_allowed_responses_list_the_allowed_methods() {
         for (response, status) in [(options(), 204), (method_not_allowed(), 405)] {
             assert_eq!(response.status(), status);
             assert_eq!(field(response.headers(), ALLOW), Some("GET, HEAD, OPTIONS"), "{status}");
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_redirect_has_its_status_and_is_kept_no_longer_than_it_may_be_wrong() {
+    fn a_redirect_has_its_configured_status_and_a_cache_lifetime_for_that_status() {
         for (status, expected, cache) in [
             (301, 301, "max-age=3600"),
             (302, 302, "max-age=60"),

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_may_be_cached_only_if_its_file_is_of_the_active_version_and_its_date_has_passed() {
+    fn a_response_is_cacheable_only_for_an_active_version_file_with_a_past_date() {
         let files = [(NEW_ASSET, "new()")];
         let replaced = site_after_replacement(version_with_files(&files, 0), SiteSettings::default());
         let dated = Site::new(SiteSettings::default());
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_script_of_a_replaced_version_does_not_get_the_hashes_of_a_page_of_the_active_one() {
+    fn a_script_of_a_replaced_version_gets_no_csp_hashes_of_the_active_version() {
         let rules = CspRules { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
         let protection = ProtectionSettings { csp: Some(rules.clone()), ..ProtectionSettings::default() };
         let current = version_with_files(&[("a.html", "<script>a()</script>")], 0);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_waits_for_an_asset_of_a_version_that_is_not_open_only_if_it_may_get_it_there() {
+    fn only_permitted_get_and_head_requests_wait_for_assets_of_unopened_versions() {
         let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
         let closed = AccessControl { access, proxies: IpRanges::default() };
         let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false };
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_names_its_markdown_and_the_index_for_assistants_by_their_addresses_below_the_base_path() {
+    fn link_fields_of_a_page_name_its_markdown_and_llms_txt_below_the_base_path() {
         const MARKDOWN: &str = "</docs/x%20y.md>; rel=\"alternate\"; type=\"text/markdown\"";
         const INDEX: &str = "</docs/llms.txt>; rel=\"describedby\"";
         const HTML: &str = "text/html; charset=utf-8";
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_page_may_come_in_any_order_by_its_length_and_not_by_what_is_cached() {
+    fn ranges_of_a_page_up_to_64_kib_may_be_in_any_order_whether_cached_or_not() {
         for (len, status) in [(65_536, 206), (65_537, 200)] {
             let text = "x".repeat(len);
             let content = Digest::compute(text.as_bytes());
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn several_ranges_of_a_coding_are_sent_only_if_it_is_not_too_long_and_lacks_the_boundary() {
+    fn multiple_ranges_of_a_coding_need_at_most_16_mib_without_the_boundary() {
         const MAX_BYTES: usize = 16 << 20;
         let text = "<p>page";
         let boundary = encode_hex(&Digest::compute(text.as_bytes()).0[8..20]);
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_address_may_have_been_a_page_unless_it_ends_like_another_file() {
+    fn a_missing_path_counts_as_a_page_unless_it_has_another_file_extension() {
         for page in ["/", "/guide", "/guide/", "/guide.html", "/GUIDE.HTM", "/release-1.0", "/a.js/b", "/.x", "/x."] {
             assert!(may_be_page(page.as_bytes()), "{page}");
         }
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_next_is_known_by_the_name_in_its_query() {
+    fn a_next_js_payload_request_is_recognized_by_the_rsc_query_parameter() {
         for (query, expected) in [
             (None, false),
             (Some(""), false),

@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_goes_off_at_its_deadline_and_only_while_somebody_waits() {
+    fn the_head_timer_expires_only_at_the_deadline_of_a_polled_sleep() {
         let timer = HeadTimer::new();
         let mut context = Context::from_waker(Waker::noop());
         assert!(timer.deadline().is_none() && !timer.check_expired());

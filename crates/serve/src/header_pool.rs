@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn maps_of_usual_size_are_given_out_again_without_what_was_in_them() {
+    fn header_maps_of_usual_capacity_are_cleared_and_reused() {
         FREE_MAPS.take();
         for (capacity, is_reused) in
             [(0, false), (MAP_CAPACITY / 2, false), (MAP_CAPACITY, true), (48, true), (4 * MAX_MAP_CAPACITY, false)]
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_that_of_the_file_and_never_one_to_come() {
+    fn last_modified_is_the_file_date_but_never_in_the_future() {
         // 0 and 65 use the same slot.
         for (modified, expected) in [
             (0, Some("Thu, 01 Jan 1970 00:00:00 GMT")),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dated_now_or_before_is_over() {
+    fn a_modification_date_is_past_if_not_later_than_now() {
         let now = i64::try_from(unix_seconds_now()).unwrap();
         for (modified, expected) in [(i64::MIN, true), (-1, true), (now - 1, true), (now, true), (now + 1000, false)] {
             assert_eq!(is_past(modified), expected, "{modified} at {now}");

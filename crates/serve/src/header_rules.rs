@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_about_addresses_and_not_about_refusals() {
+    fn header_rules_apply_to_path_responses_but_not_to_refusals_or_server_errors() {
         for status in [200, 206, 301, 304, 307, 404, 412, 416] {
             assert!(is_about_path(StatusCode::from_u16(status).unwrap()), "{status}");
         }

@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_count_until_their_guard_goes_and_none_go_beyond_the_limit_unless_they_must() {
+    fn held_bytes_are_released_on_drop_and_only_required_bytes_exceed_the_limit() {
         static COUNT: HeldBytes = HeldBytes::new(100);
         let first = COUNT.try_hold(60).unwrap();
         assert!(COUNT.try_hold(41).is_none());
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_count_unless_a_cache_keeps_them() {
+    fn page_bytes_count_as_held_unless_they_are_cached() {
         static COUNT: HeldBytes = HeldBytes::new(100);
         COUNT.add_page(60);
         assert_eq!((COUNT.held(), COUNT.remaining()), (60, 40));

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nearly_every_host_is_plain() {
+    fn plain_hosts_contain_only_letters_digits_dots_hyphens_and_a_port() {
         for (host, expected) in [
             ("x", true),
             ("x:80", true),

@@ -318,7 +318,7 @@ mod tests {
     use crate::page_cache::PageCache;
 
     #[test]
-    fn a_body_that_has_lost_its_decoder_goes_on_where_it_has_stopped() {
+    fn a_body_that_lost_its_decoder_resumes_at_the_same_offset() {
         let content: Vec<u8> = (0..300_000u32).map(|n| (n.wrapping_mul(n) >> 7) as u8).collect();
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);

@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_head_is_sent_before_the_bytes_of_its_file_and_a_file_that_has_become_shorter_is_an_error() {
+    fn send_file_sends_the_head_first_and_fails_if_the_file_is_truncated() {
         let (mut receiver, sender) = UnixStream::pair().unwrap();
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(b"0123456789").unwrap();

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_part_costs_more_than_is_promised_whatever_its_type() {
+    fn multipart_overhead_of_each_part_is_limited_for_any_media_type() {
         let longest = "application/vnd.openxmlformats-officedocument.presentationml.presentation";
         let two_gib = 1 << 31;
         let slices = [(two_gib - 20, two_gib - 10), (two_gib - 10, two_gib)];
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn coded_bytes_that_hold_the_boundary_are_noticed_also_where_the_trailer_ends_it() {
+    fn the_multipart_boundary_is_detected_in_coded_bytes_and_across_slices() {
         let content = Digest::compute(b"x");
         let multipart = Multipart::new(&[(0, 1), (2, 3)], 9, &content, "text/plain", Some("gzip"))
             .expect("the overhead is small enough");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parts_are_put_together_as_the_standard_has_them() {
+    fn multipart_byteranges_bodies_are_formatted_as_in_rfc_9110() {
         let content = Digest::compute(b"0123456789");
         let boundary = encode_hex(&content.0[8..20]);
         for coding in [None, Some("br")] {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cost_no_more_than_their_bound_and_are_in_order_if_each_begins_behind_the_last() {
+    fn multipart_overhead_has_an_exact_limit_and_ascending_ranges_are_recognized() {
         let content = Digest::compute(b"x");
         let total_len = |type_len: usize, slices: &[(u64, u64)]| {
             Multipart::new(slices, 9, &content, &"x".repeat(type_len), None).map(|multipart| multipart.total_len())

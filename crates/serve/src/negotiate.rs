@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn markdown_goes_to_those_who_would_rather_have_it() {
+    fn markdown_is_sent_to_clients_that_prefer_it_over_html() {
         for (accept, expected) in [
             (&["text/markdown"][..], true),
             (&["Text/Markdown;q=0.001"], true),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_the_highest_weight_the_form_with_the_fewest_bytes_goes_out() {
+    fn the_smallest_coding_of_the_highest_quality_value_is_chosen() {
         const BR: ResponseForm = ResponseForm::Precompressed(ContentCoding::Brotli);
         const ZSTD: ResponseForm = ResponseForm::Precompressed(ContentCoding::Zstd);
         for (fields, brotli, zstd, expected) in [
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_are_thousandths_and_what_is_none_counts_as_one() {
+    fn quality_values_are_parsed_as_thousandths_and_invalid_ones_are_none() {
         for (value, expected) in [
             ("0", Some(0)),
             ("0.", Some(0)),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_goes_to_those_who_want_it() {
+    fn gzip_is_chosen_only_if_the_client_accepts_it() {
         for fields in [
             &["gzip"][..],
             &["br, GZIP;q=0.5"],

@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pages_that_there_is_room_for_are_kept_whatever_their_lengths() {
+    fn pages_of_every_length_stay_cached_while_they_fit_in_the_capacity() {
         let pages = new_cache(4 << 20);
         let lengths = (0..60).map(|n: usize| 1000 + n * n * 36).chain([1_200_000]);
         let contents: Vec<_> = lengths.map(|len| Bytes::from(vec![len as u8; len])).collect();
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_driven_out_is_whole_for_whoever_has_it() {
+    fn an_evicted_page_stays_intact_while_in_use() {
         let pages = new_cache(2 << 20);
         let pages_in_use: Vec<_> =
             (0..20u8).map(|n| pages.insert(Digest::compute(&[n]), vec![n; 600_000].into())).collect();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn no_more_is_kept_than_there_is_room_for() {
+    fn the_page_cache_never_exceeds_its_capacity() {
         let pages = new_cache(1 << 20);
         for n in 0..40u8 {
             pages.insert(Digest::compute(&[n]), vec![n; 100_000].into());
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn large_pages_are_taken_where_many_of_them_can_be_kept() {
+    fn the_page_cache_accepts_larger_pages_if_its_capacity_is_larger() {
         let max_len =
             |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| new_cache(bytes).accepts_len(len)).max();
         assert_eq!(max_len(0), Some(1 << 20));
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_page_is_made_whole_when_it_is_asked_for_again_and_not_for_going_through_all_of_them() {
+    fn a_large_page_is_inflated_into_the_cache_only_after_a_second_request() {
         let pages = Arc::new(new_cache(16 << 20));
         let content = vec![b'x'; 300_000];
         let mut coded = Vec::new();
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_made_whole_if_it_is_what_was_sealed_and_no_more_than_answers_may_hold() {
+    fn a_page_is_cached_only_if_it_matches_its_checksum_and_fits_the_held_bytes_limit() {
         let damage_reports = Arc::<DamageReports>::default();
         let pages = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
         let content: Vec<u8> = (0..60_000u32).map(|n| (n >> 3) as u8).collect();
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_kept_up_to_a_length_and_lie_in_the_memory_file_from_another_on() {
+    fn pages_up_to_a_maximum_length_are_cached_and_large_ones_are_in_the_memory_file() {
         for (capacity, max_len) in [
             (0, MAX_PAGE_BYTES),
             (1 << 20, MAX_PAGE_BYTES),
@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_of_a_large_page_does_not_count_as_a_request_of_the_page() {
+    fn a_range_request_does_not_count_as_a_request_of_the_whole_large_page() {
         let pages = Arc::new(new_cache(16 << 20));
         let content = vec![b'x'; 300_000];
         let mut coded = Vec::new();
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_pages_in_one_place_each_makes_the_other_forgotten() {
+    fn two_pages_with_the_same_request_mark_slot_overwrite_each_other() {
         let pages = new_cache(1 << 20);
         let digest = |slot: u32, mark: u8| {
             let mut digest = Digest::compute(b"x");

@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_believed_from_a_stranger() {
+    fn forwarded_fields_from_an_untrusted_peer_are_ignored() {
         for peer in ["203.0.113.9", "::ffff:203.0.113.9"] {
             let fields = [("forwarded", "for=192.0.2.1;proto=https"), ("x-forwarded-for", "192.0.2.1")];
             let client = client(peer, &fields);
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_is_the_last_address_that_is_no_trusted_proxy() {
+    fn the_client_address_is_the_last_forwarded_address_that_is_not_a_trusted_proxy() {
         for (list, expected) in [
             ("192.0.2.1", "192.0.2.1"),
             ("6.6.6.6, 192.0.2.1", "192.0.2.1"),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_believed() {
+    fn malformed_forwarded_fields_leave_the_client_unknown() {
         let unknown_client = (PROXY.to_owned(), false, false);
         for list in ["", "unknown", "192.0.2.1, x", "192.0.2.1,", "192.0.2.1 10.0.0.7", "192.0.2.300"] {
             assert_eq!(
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn the_scheme_is_that_of_the_clients_own_hop() {
+    fn the_forwarded_scheme_is_that_of_the_clients_hop() {
         let scheme = |fields: &[(&str, &str)]| identify_behind_proxy(fields).1;
         assert!(scheme(&[("x-forwarded-proto", "https")]));
         assert!(scheme(&[("x-forwarded-for", "192.0.2.1, 10.0.0.7"), ("x-forwarded-proto", "HTTPS")]));
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn two_kinds_of_field_must_agree() {
+    fn contradicting_forwarded_and_x_forwarded_fields_leave_the_client_unknown() {
         let both = |forwarded, x_forwarded| {
             identify_behind_proxy(&[("forwarded", forwarded), ("x-forwarded-for", x_forwarded)])
         };
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_is_not_text_hides_the_client_and_does_not_leave_the_word_to_the_field_before_it() {
+    fn a_forwarded_field_with_non_ascii_bytes_leaves_the_client_unknown() {
         let (proxies, address) = (IpRanges::parse(&[PROXY]).unwrap(), SocketAddr::new(PROXY.parse().unwrap(), 4711));
         for (name, text) in [(FORWARDED, "for=192.0.2.1"), (FORWARDED_FOR, "192.0.2.1")] {
             let mut headers = HeaderMap::new();
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_proxy_the_connection_itself_says_who_asks() {
+    fn without_a_trusted_proxy_the_client_is_the_peer_of_the_connection() {
         let proxies = IpRanges::parse(&["10.0.0.0/8", "::1"]).unwrap();
         let mut headers = HeaderMap::new();
         headers.insert("x-forwarded-for", "192.0.2.1".parse().unwrap());

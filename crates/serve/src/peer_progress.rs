@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_that_acknowledges_a_byte_within_the_patience_lives_and_another_does_not() {
+    fn a_peer_that_acknowledges_no_byte_within_the_stall_timeout_is_disconnected() {
         for (acknowledged, expected) in [
             (&[Some(5), Some(5)][..], 2),
             (&[Some(5), Some(6), Some(7), Some(7)][..], 4),
@@ -121,7 +121,7 @@ mod tests {
 
     // Regression: a client that read 2 KB/s was disconnected although it made progress.
     #[test]
-    fn what_a_slow_reader_acknowledges_is_seen_though_it_is_little() {
+    fn small_acknowledgements_of_a_slow_reader_are_measured() {
         let (writer, mut reader) = full_connection();
         let wait_until = |is_reached: &dyn Fn(u64) -> bool| {
             let deadline = Instant::now() + Duration::from_secs(20);

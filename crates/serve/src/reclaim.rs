@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_given_back_when_half_of_much_has_gone_and_not_for_little() {
+    fn memory_is_returned_to_the_system_after_a_high_load_halves() {
         let mut load = PeakLoad::default();
         let samples = [(1000, 0), (900, 0), (500, 0), (480, 0), (10, 0), (9, 0), (31, 0), (0, 0)];
         let returned = samples.map(|(connections, held)| load.record(connections, held));

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_come_before_is_read_first_and_once() {
+    fn a_replay_stream_yields_its_initial_bytes_first_and_only_once() {
         for initial_bytes in ["", "G", "GET / HTTP/1.1"] {
             for buffer_len in [1, 3, 100] {
                 let mut stream = ReplayStream::new(&b"\r\n\r\n"[..], initial_bytes.as_bytes().to_vec());

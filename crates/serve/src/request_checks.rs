@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_closes_only_where_what_follows_the_head_cannot_be_trusted() {
+    fn an_access_refusal_closes_the_connection_only_for_chunked_requests() {
         let access_control = AccessControl { access: access(true), proxies: IpRanges::default() };
         let closed = Site::new(SiteSettings { access_control, ..SiteSettings::default() });
         let open = Site::new(SiteSettings::default());

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_differ_by_what_they_ask_for() {
+    fn only_get_head_and_options_are_supported_methods() {
         let site = Site::new(SiteSettings::default());
         for (method, class) in [
             ("GET", MethodClass::Get),

@@ -127,7 +127,7 @@ mod tests {
     use crate::response_cache::{CacheKey, HeadFormat};
 
     #[test]
-    fn each_answer_from_the_cache_is_counted() {
+    fn each_response_from_the_cache_is_counted() {
         let site = Site::new(SiteSettings::default());
         let key = CacheKey { target: "/a", ..CacheKey::default() };
         let lookup = CacheLookup::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");

@@ -300,7 +300,7 @@ mod tests {
     use docwharf_site::sealed_version::SealedVersion;
 
     #[test]
-    fn as_many_answers_as_there_is_room_for_are_known_however_they_fall() {
+    fn the_response_cache_retains_nearly_all_entries_that_fit_into_it() {
         let site = Site::new(SiteSettings::default());
         let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_is_bounded_however_long_it_is() {
+    fn the_response_cache_stays_within_its_byte_limit_and_admits_new_entries() {
         let site = Site::new(SiteSettings::default());
         let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
@@ -350,7 +350,7 @@ mod tests {
     // Regression: the response cache of a process with several sites could return the response of one site for another
     // one.
     #[test]
-    fn only_the_same_question_to_the_same_site_is_answered_again() {
+    fn a_cached_response_is_found_only_for_the_same_key_site_and_generation() {
         let site = Site::new(SiteSettings::default());
         let key = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
         let state = SiteState { site: site.instance_id, generation: 3, opening: None };
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_whose_pieces_join_to_the_same_text_are_told_apart() {
+    fn cache_keys_whose_parts_concatenate_to_the_same_text_differ() {
         let parts: [&[u8]; 5] = [b"G", b"/a", b"b", b"", b""];
         let stored = [&parts.join(&b'\n')[..], b"\n"].concat();
         assert!(is_same_key(&stored, &parts));
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_values_of_a_field_neither_is_the_question() {
+    fn a_repeated_or_empty_field_prevents_a_cache_key() {
         for (before, value, expected) in [
             ("", "gzip", Some("gzip")),
             ("", "", None),
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_is_bounded_for_each_question_and_head() {
+    fn cache_entries_have_a_maximum_key_and_head_length() {
         let site = Site::new(SiteSettings::default());
         let state = SiteState { site: site.instance_id, generation: 1, opening: None };
         // A key has the kind, the target and a line feed after each of five parts.
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_comes_with_its_status_and_body_or_not_at_all() {
+    fn a_cached_response_is_returned_only_with_its_status_and_body() {
         let site = Site::new(SiteSettings::default());
         let state = SiteState { site: site.instance_id, generation: 7, opening: None };
         let key = CacheKey { target: "/a", tags: b"\"x\"", ..CacheKey::default() };
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_is_told_from_another_by_each_of_its_fields() {
+    fn cache_keys_differ_if_any_of_their_fields_differs() {
         let key = CacheKey { is_head: false, target: "/a", encodings: b"gzip", types: b"text/html", tags: b"\"x\"" };
         let keys = [
             key,
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_answered_from_one_image_of_a_version_is_not_answered_again_from_another_image_of_it() {
+    fn a_response_cached_from_one_image_of_a_version_is_not_reused_for_another_image() {
         let site = Site::new(SiteSettings::default());
         // `Site::set_version` stores the version before it increments the generation. This test checks the state in
         // between.

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_holds_without_the_site_is_sent_from_the_first_answer_on_and_not_with_a_refusal() {
+    fn only_the_airgap_csp_is_sent_before_page_hashes_exist_and_no_csp_is_sent_with_403() {
         for (preset, is_sent) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)]
         {
             for is_closed in [false, true] {
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_transport_security_is_for_those_who_speak_https_where_it_is_configured() {
+    fn strict_transport_security_is_sent_only_over_https_and_only_if_configured() {
         const PROXY: &str = "203.0.113.7";
         let value = HeaderValue::from_static("max-age=60");
         let https = (HeaderName::from_static("x-forwarded-proto"), "https");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn where_not_everybody_may_read_nothing_is_for_shared_caches_whatever_was_said_before() {
+    fn responses_of_an_access_controlled_site_are_always_private_or_no_store() {
         let closed = Site::new(SiteSettings { access_control: closed_access(), ..SiteSettings::default() });
         let open = Site::new(SiteSettings::default());
         for (present, expected) in [

@@ -171,7 +171,7 @@ mod tests {
 
     // Regression: after a restart, assets of earlier versions were answered with 404 until these versions were open.
     #[test]
-    fn an_asset_is_waited_for_while_earlier_versions_are_opened_and_not_for_ever() {
+    fn a_request_for_a_missing_asset_waits_for_earlier_versions_until_a_timeout() {
         let site = Site::new(SiteSettings::default());
         assert!(!site.retained_versions.may_be_in_unopened_version(ASSET), "nothing is being opened");
         let opening = OpeningGuard::start(&site);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_versions_that_were_replaced_last_are_retained_in_whatever_order_they_are_added() {
+    fn the_most_recently_replaced_versions_are_retained_in_any_insertion_order() {
         let all: Vec<Arc<SealedVersion>> = (0..=MAX_RETAINED_VERSIONS as u64 + 1).map(version).collect();
         let expected: Vec<VersionId> = all.iter().take(MAX_RETAINED_VERSIONS).map(|version| version.id).collect();
         let in_order: Vec<usize> = (0..all.len()).collect();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_for_an_asset_waits_until_the_version_that_has_it_is_open_and_no_longer() {
+    fn an_asset_request_waits_only_until_the_version_with_the_asset_is_open() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
         let _context = runtime.enter();
         let versions = RetainedVersions::new(GRACE);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_stay_valid_unless_paths_may_lead_to_other_files_than_before() {
+    fn content_dates_change_only_if_a_version_or_rule_change_can_change_responses() {
         let site = site_with_version(1);
         let rules = |text: &str| {
             let mut draft = RuleDraft::default();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_available_for_a_version_ends_the_answers_without_it() {
+    fn retained_versions_and_csp_policies_invalidate_cached_responses() {
         let site = site_with_version(1);
         let generation = site.generation();
         site.retain_version(version_with_files(&[(asset(2).as_str(), "x")], 0), Duration::ZERO);

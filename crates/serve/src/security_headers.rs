@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_has_what_the_operator_says_and_our_defaults_where_he_says_nothing() {
+    fn security_headers_are_the_configured_ones_or_the_defaults() {
         const NOSNIFF: &str = "x-content-type-options: nosniff";
         const SAME: &str = "x-frame-options: SAMEORIGIN";
         let referrer = |text: &str| Some(text.to_owned());

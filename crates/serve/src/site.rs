@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_is_counted_in_the_class_of_its_status() {
+    fn each_response_is_counted_in_its_status_class() {
         let site = Site::new(SiteSettings::default());
         for (status, expected) in [
             (200, [1, 0, 0, 0]),
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_answers_ends_what_was_answered_before() {
+    fn every_change_that_affects_responses_invalidates_cached_responses() {
         type Change = fn(&Site, VersionId);
         let site = Site::new(SiteSettings::default());
         let version = VersionId(Digest::compute(b"x"));
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_says_nothing_about_the_time_before_an_exchange() {
+    fn content_dates_record_a_version_change_but_no_settings_change_without_a_version() {
         let site = Site::new(SiteSettings::default());
         assert_eq!(site.content_dates(5), ContentDates::never_replaced(5));
         // Without a version, changed rules change no response.
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_codings_of_a_version_are_released_with_it() {
+    fn precompressed_codings_are_dropped_when_their_version_is_replaced_or_removed() {
         let site = Site::new(SiteSettings::default());
         let (one, two) = (version_with_files(&[("a", "1")], 0), version_with_files(&[("a", "2")], 0));
         let (first_id, second_id) = (one.id, two.id);
@@ -437,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_matters_only_where_an_answer_or_a_line_depends_on_it() {
+    fn response_cache_is_off_when_a_response_or_log_line_depends_on_the_client() {
         let hsts = Some(HeaderValue::from_static("max-age=60"));
         let named = AccessPolicy { allow: None, user_header: Some(http::header::FROM) };
         let proxies = IpRanges::parse(&["10.0.0.0/8"]).unwrap();

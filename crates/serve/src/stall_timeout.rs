@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_nothing_is_given_up() {
+    async fn write_to_a_client_that_reads_nothing_times_out() {
         let (mut stream, _reader) = stream_and_client(Duration::from_millis(50));
         let error = write(&mut stream, usize::MAX).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_peer_that_takes_nothing_is_given_up_in_whichever_way_it_is_written_to() {
+    async fn plain_vectored_and_file_writes_time_out_if_the_client_reads_nothing() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[b'x'; 16_384]).unwrap();
         for kind in [WriteKind::Plain, WriteKind::Vectored, WriteKind::File] {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_write_that_waited_for_its_reader_goes_on() {
+    async fn pending_write_resumes_when_the_client_reads_again() {
         let (mut stream, mut reader) = stream_and_client(Duration::from_mins(1));
         let reading = tokio::task::spawn_blocking(move || {
             let mut total = 0;
@@ -220,7 +220,7 @@ mod tests {
 
     // Regression: a client that read 2 KB/s was disconnected although it made progress.
     #[tokio::test]
-    async fn a_reader_that_takes_a_few_kilobytes_within_each_time_limit_goes_on_and_is_cut_when_it_stops() {
+    async fn client_that_reads_a_few_kilobytes_per_stall_timeout_is_cut_only_when_it_stops() {
         const STALL_TIMEOUT: Duration = Duration::from_millis(30);
         const READ_BYTES: usize = 8 * 1024;
         /// As in [`crate::listener`]: below half of this the kernel reports the socket as writable again.

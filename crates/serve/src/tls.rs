@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_answer_to_plain_http_has_the_length_that_it_says() {
+    fn plain_http_response_has_the_content_length_of_its_body() {
         let text = std::str::from_utf8(PLAIN_HTTP_RESPONSE).unwrap();
         let (head, body) = text.split_once("\r\n\r\n").unwrap();
         assert!(head.contains(&format!("Content-Length: {}\r\n", body.len())), "{} bytes", body.len());

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_turn_is_over_when_its_time_is_and_not_before_some_work_was_done() {
+    fn turn_ends_after_its_time_limit_and_reads_the_clock_only_after_some_work() {
         let mut budget = TurnBudget::new();
         assert!(!budget.spend(CLOCK_CHECK_COST - 1) && budget.started_at.is_none(), "the clock is not read");
         assert!(!budget.spend(1));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_looks_at_sockets_there_is_one_turn_of_a_connection_that_has_work_left() {
+    fn each_poll_of_the_io_driver_is_followed_by_one_turn_of_a_queued_connection() {
         on_serving_thread(async {
             tokio::task::yield_now().await;
             let turns: Rc<[Cell<u32>; 5]> = Rc::default();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_inflates_for_one_connection_after_another() {
+    fn connections_of_a_thread_inflate_in_turn_within_a_shared_time_limit() {
         on_serving_thread(async {
             tokio::task::yield_now().await;
             let steps: Rc<[Cell<u32>; 3]> = Rc::default();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_queued_once_and_only_the_one_whose_turn_it_is_may_inflate() {
+    fn connection_is_queued_once_and_inflates_only_during_its_turn() {
         // Clones of one waker, unlike the waker itself, are sure to have the same table of functions.
         let wakers = [0, 1].map(|_| Waker::from(std::sync::Arc::new(InertWaker)).clone());
         let mut thread = ThreadTurns::new();

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn one_loop_that_hangs_stops_the_pulse_though_another_turns() {
+    fn one_hung_event_loop_stops_the_watchdog_notifications_though_another_runs() {
         in_runtime(async {
             // In microseconds: a loop may be late by five intervals of 2 ms, and `notify` is called at most once in
             // half an interval.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_always_ready_does_not_keep_a_loop_from_beating() {
+    fn always_ready_future_does_not_prevent_heartbeats() {
         in_runtime(async {
             let (watchdog, notifications) = counting_watchdog(TEST_INTERVAL);
             let mut heartbeat = watchdog.register();

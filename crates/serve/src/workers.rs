@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_connection_is_given_to_who_has_the_fewest_and_weighs_until_it_is_gone() {
+    async fn connection_is_assigned_to_the_least_loaded_worker_and_counts_until_it_closes() {
         let worker = || WorkerThread { handle: Handle::current(), load: Arc::default() };
         let workers = WorkerThreads([worker(), worker(), worker()].into());
         let loads = || -> Vec<usize> { workers.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).collect() };

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_found() {
+    fn coding_file_returns_the_bodies_that_were_written() {
         let (bytes, id) = sample();
         let statistics = check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
         assert_eq!(statistics, CodingStatistics { files: 2, bytes: 15, millis: 12 });
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn a_coding_of_nothing_is_one_too() {
+    fn coding_file_without_bodies_is_valid() {
         let id = VersionId(Digest::compute(b"version"));
         let bytes = encode_head(ContentCoding::Zstd, id, &[CodingRecord::default(); 2], 0);
         assert_eq!(check_file(&bytes, ContentCoding::Zstd, id, 2).unwrap(), CodingStatistics::default());
     }
 
     #[test]
-    fn any_flipped_bit_before_the_bodies_any_other_length_and_any_other_version_is_noticed() {
+    fn flipped_head_bit_wrong_length_or_other_version_makes_a_coding_file_invalid() {
         let (bytes, id) = sample();
         for bit in 0..compute_head_len(FILES) as usize * 8 {
             let mut wrong = bytes.clone();
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_lead_elsewhere_are_refused_though_their_checksum_is_right() {
+    fn coding_record_out_of_bounds_is_refused_even_with_a_valid_checksum() {
         let id = VersionId(Digest::compute(b"version"));
         let offset = compute_head_len(1);
         for record in [
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_head_says_of_all_files_together_is_held_against_their_records() {
+    fn coding_file_head_with_wrong_format_coding_version_or_length_is_refused() {
         let (bytes, id) = sample();
         let head = compute_head_len(FILES) as usize;
         for (offset, value, expected) in [

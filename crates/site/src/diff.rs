@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_and_other_files_are_told_apart_and_each_change_is_of_one_kind() {
+    fn diff_separates_pages_from_other_files_and_reports_each_change_once() {
         let before = index(&[("a.html", "1"), ("b.html", "22"), ("c.css", "3"), ("z.html", "9"), (".x/h.html", "")]);
         let after = index(&[("a.html", "1"), ("b.html", "4444"), ("d.css", "3"), ("0.html", "5"), (".x/h.html", "7")]);
         let diff = compare_versions(&before, &after);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_content_differs_in_nothing_and_an_empty_site_in_everything() {
+    fn diff_with_itself_is_empty_and_diff_from_an_empty_site_adds_every_file() {
         let site = index(&[("a.html", "1"), ("b.css", "2")]);
         let same = compare_versions(&site, &site);
         assert!(same.is_empty());

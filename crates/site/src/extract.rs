@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_can_be_entered_by_whoever_may_read_and_are_their_owners() {
+    fn folder_mode_lets_classes_that_may_read_enter_and_gives_the_owner_all_rights() {
         let folder_mode = |mode| FileModes::from_file_mode(mode).folder;
         assert_eq!(
             [folder_mode(0o644), folder_mode(0o640), folder_mode(0o664), folder_mode(0o400), folder_mode(0o444)],
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_get_their_mode_and_hand_their_group_down_where_the_one_above_does() {
+    fn folders_get_the_configured_mode_and_inherit_setgid_from_their_parent() {
         for (parent_mode, file, folder) in [(0o2770, 0o640, 0o2750), (0o770, 0o640, 0o750), (0o2700, 0o600, 0o2700)] {
             let root = tempfile::tempdir().unwrap();
             std::fs::set_permissions(root.path(), PermissionsExt::from_mode(parent_mode)).unwrap();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn files_lie_where_their_paths_say_whichever_folder_was_open_last() {
+    fn files_are_created_read_and_linked_at_their_paths_in_any_order_of_folders() {
         let (source, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (mut from, mut to) = (tree(source.path(), None), tree(target.path(), None));
         let names = ["a/x", "b/x", "a/y", "z", "a/b/x", "a/z"];
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn no_link_is_followed_and_nobody_waits_for_a_pipe() {
+    fn extraction_follows_no_symlink_and_does_not_block_on_a_fifo() {
         let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::write(outside.path().join("x"), "secret").unwrap();
         symlink(outside.path(), dir.path().join("link")).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_written_as_it_was_however_it_lies_in_the_image() {
+    fn image_entry_is_extracted_unchanged_whether_stored_or_deflated() {
         let text = "so many words ".repeat(50_000);
         let mut compressed = Vec::new();
         docwharf_base::codec::deflate::Deflater::new(1).encode_all(text.as_bytes(), &mut compressed);

@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_marked_by_what_their_bytes_are() {
+    fn zip_headers_flag_utf8_names_and_add_an_extra_field_to_unusual_names() {
         for (name, flags, has_field) in [
             (&b"a.html"[..], 0, false),
             ("é".as_bytes(), 1 << 11, false),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_places_that_do_not_fit_have_eight_bytes() {
+    fn entry_sizes_and_offsets_beyond_the_zip32_limit_are_written_as_zip64() {
         const WIDE: u64 = ZIP32_LIMIT - (64 << 20);
         let narrow = encode_local_header(&image_entry(b"x", WIDE - 1, 0));
         assert_eq!((&narrow[..6], narrow.len()), (&b"PK\x03\x04\x14\0"[..], 31));
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_has_eight_bytes_from_the_first_number_on_that_does_not_fit() {
+    fn zip64_end_record_is_written_from_the_first_count_or_offset_that_needs_it() {
         for (position, count, is_zip64) in
             [(0, 0xfffe, false), (0, 0xffff, true), (ZIP32_LIMIT - 1, 0, false), (ZIP32_LIMIT, 0, true)]
         {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_another_reader_finds() {
+    fn image_is_readable_by_the_zip_crate() {
         let mut writer = ImageWriter::new(tempfile::tempfile().unwrap());
         let stored_entry = |name: &[u8], text: &[u8], header_offset: usize| ImageEntry {
             name: name.into(),

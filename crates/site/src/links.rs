@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn links_and_assets_are_found_where_a_browser_finds_them() {
+    fn page_links_and_assets_are_found_where_browsers_find_them() {
         let html = r#"<!doctype html><BASE href="/b/"><link rel="preload stylesheet" href=a.css><link rel=preconnect href="/x">
             <meta http-equiv="Refresh" content="5; URL='next.html'"><meta name="x" content="0;url=no.html">
             <script src="s.js">var t = '<a href="no1.html">';</script><style>/* <img src="no2.png"> */</style>
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_srcset_is_taken_apart_as_the_standard_says() {
+    fn srcset_is_split_into_candidates_as_the_html_standard_specifies() {
         for (srcset, expected) in [
             ("a.png", vec!["a.png"]),
             (" a.png 1x , b.png 2x,", vec!["a.png", "b.png"]),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn references_are_taken_out_once_and_unknown_ones_are_not_guessed() {
+    fn character_references_are_decoded_once_and_unknown_ones_are_not_guessed() {
         for (text, expected) in [
             ("a&amp;amp;b", Some("a&amp;b")),
             ("a?x=1&y=2", Some("a?x=1&y=2")),
@@ -258,7 +258,7 @@ mod tests {
 
     // Regression: an address of a million `&` took half a minute to read.
     #[test]
-    fn an_address_of_nothing_but_ampersands_is_read_in_one_go() {
+    fn address_of_many_ampersands_is_decoded_in_linear_time() {
         // An unbounded search for the end of each reference would take minutes.
         let text = "&".repeat(8 << 20);
         assert_eq!(decode_references(&text).as_deref(), Some(text.as_str()));
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_nested_without_end_costs_bounded_memory_and_what_came_before_counts() {
+    fn deeply_nested_page_uses_bounded_memory_and_keeps_earlier_links() {
         let mut html = String::from("<a href=first>");
         html.push_str(&"<div><p>".repeat(2_000_000));
         let mut address_count = 0;
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn hints_and_what_says_nothing_are_no_links() {
+    fn resource_hints_and_empty_or_undecodable_addresses_are_not_links() {
         let html = r#"<frame src=a.html><embed src=b.swf><video><source src=c.mp4></video><link rel="x DNS-PREFETCH" href=no>
             <link rel="Preconnect" href=no><link href=d.css><a href=" ">no</a><input src=no><meta http-equiv=refresh content="1;url=f&amp;g">
             <a href="&foo;">no</a><base href="&foo;"><base href="/b"><img srcset="&foo; 1x" src=" "><a href="&#x41;">x</a>"#;
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_of_a_refresh_stands_behind_its_time() {
+    fn meta_refresh_address_is_parsed_after_its_delay() {
         for (content, expected) in [
             ("5; url=next.html", Some("next.html")),
             ("5;URL = 'a b' x", Some("a b")),
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_characters_with_a_meaning_are_known_by_name_and_number() {
+    fn basic_character_references_are_decoded_by_name_and_by_number() {
         let text = "&amp;&AMP;&lt;&LT;&gt;&GT;&quot;&QUOT;&apos;&nbsp;&#x41;&#X41;&#65;";
         assert_eq!(decode_references(text).as_deref(), Some("&&<<>>\"\"'\u{a0}AAA"));
         for name in ["Amp", "Lt", "APOS", "#", "#x", "#y", "#xg"] {

@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_keeps_its_lease_as_long_as_it_lives_and_its_bytes_keep_none() {
+    fn mapped_image_holds_its_lock_until_dropped_and_its_slices_hold_none() {
         let file = temporary_file(b"content");
         let exclusive = file.reopen().unwrap();
         let lock_exclusively = || flock(&exclusive, FlockOperation::NonBlockingLockExclusive);
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_file_holds_is_what_is_read_also_nothing() {
+    fn mapped_file_has_exactly_the_content_of_the_file_even_if_empty() {
         let large: Vec<u8> = (0..(1 << 20) + 7).map(|n: u32| (n % 251) as u8).collect();
         for content in [&b""[..], b"x", &large] {
             let file = temporary_file(content);

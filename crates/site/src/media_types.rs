@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_those_that_browsers_need() {
+    fn content_type_is_the_one_that_browsers_need_for_the_file_extension() {
         for (name, expected) in [
             ("a.html", "text/html; charset=utf-8"),
             ("a.css", "text/css; charset=utf-8"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_run_scripts_is_told_by_its_type_however_it_is_written() {
+    fn media_types_that_can_run_scripts_are_recognized_in_any_spelling() {
         for name in ["a.html", "a.shtml", "a.hxt", "a.xhtml", "a.svg", "a.xsl", "a.rdf", "a.mathml", "a.rss", "a.jsx"] {
             assert!(runs_scripts(&content_type(name.as_bytes())), "{name}");
         }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_is_eight_digits_with_a_letter_in_the_name_of_something_that_pages_bring_along() {
+    fn asset_name_with_eight_hex_digits_including_a_letter_is_immutable() {
         let is_immutable = |name: &str| cache_class(name.as_bytes()) == CacheClass::Immutable;
         for extension in ["css", "js", "mjs", "map", "wasm", "woff", "woff2", "ttf", "otf", "eot"] {
             assert!(is_immutable(&format!("x.0ab12cd3.{extension}")), "{extension}");
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_shrinks_is_compressed_and_what_is_an_archive_never() {
+    fn compressible_types_are_compressed_and_archives_are_not() {
         for name in [
             "a.html",
             "a.css",
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_in_xml_and_scripts_are_known_by_their_types() {
+    fn xml_and_script_media_types_are_recognized() {
         for (kind, xml, script) in [
             ("image/svg+xml", true, false),
             ("application/xhtml+xml", true, false),

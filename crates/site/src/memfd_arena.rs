@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_in_is_there_twice_until_nobody_reads_it_and_its_place_is_given_again() {
+    fn arena_range_is_released_when_its_last_reader_drops_it_and_is_then_reused() {
         let arena = MemfdArena::new(4 * GRAIN_BYTES).unwrap();
         let (first, range) = arena.store(&[1; 5000]).unwrap();
         let (second, second_range) = arena.store(&[2; 4096]).unwrap();
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_read_beyond_the_end_of_what_is_mapped() {
+    fn memfd_arena_refuses_reads_beyond_the_end_of_its_mapping() {
         let arena = MemfdArena::new(GRAIN_BYTES).unwrap();
         let read = |offset, len| {
             // It is not dropped, because its range was never allocated.
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_that_touch_become_one() {
+    fn adjacent_free_ranges_of_the_arena_are_merged() {
         let arena = MemfdArena::new(3 * GRAIN_BYTES).unwrap();
         let pages: Vec<_> = (1..=3).map(|n| arena.store(&[n; 10]).unwrap().0).collect();
         assert!(arena.store(b"x").is_none());

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_of_a_table_is_empty_and_each_file_is_found_from_its_first_slot() {
+    fn path_table_is_half_empty_and_finds_each_file_from_its_first_slot() {
         for (files, expected) in [(0, 2), (1, 2), (2, 4), (3, 8), (4, 8), (5, 16), (8, 16), (9, 32)] {
             assert_eq!(slot_count(files), expected, "{files}");
         }
@@ -96,7 +96,7 @@ mod tests {
     type PairsCase<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)]);
 
     #[test]
-    fn of_several_markdowns_beside_a_page_the_shortest_name_counts() {
+    fn page_with_several_markdown_files_is_paired_with_the_shortest_name() {
         let cases: [PairsCase<'_>; 13] = [
             (&["x.html", "x.md"], &[("x.html", "x.md")]),
             (&["x.html", "x.html.md", "x.md"], &[("x.html", "x.md")]),

@@ -242,7 +242,7 @@ mod tests {
     type SiteCase<'a> = (&'a [&'a str], bool, Option<&'a str>, Option<&'a str>);
 
     #[test]
-    fn what_a_site_is_is_told_by_the_names_of_its_files() {
+    fn next_site_not_found_page_and_llms_txt_are_detected_from_file_names() {
         let cases: [SiteCase<'_>; 5] = [
             (&["index.html"], false, None, None),
             (&["404.html", "404/index.html", "llms.txt"], false, Some("404.html"), Some("llms.txt")),
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_come_from_three_files_in_their_order() {
+    fn site_rules_are_read_from_redirects_docs_json_and_headers_files_in_order() {
         let docs_json =
             r#"{"redirects": [{"source": "/a", "destination": "/d"}, {"source": "/b", "destination": "/d"}]}"#;
         let site =
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_rules_counts_up_to_its_bound_and_what_is_wrong_is_one_line() {
+    fn rules_file_above_its_size_limit_is_ignored_and_its_faults_are_one_line() {
         let fill_file = |start: &str, filler: &str, max_bytes: u64| {
             format!("{start}{}", filler.repeat(max_bytes as usize - start.len()))
         };
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_leads_beyond_the_image_has_no_bytes() {
+    fn index_entry_beyond_the_end_of_the_image_has_no_bytes() {
         let site = version_with_files(&[("a", "one"), ("b", "two")]);
         let entry = site.entry(1);
         assert_eq!((site.compressed_bytes(&entry), site.content(&entry).unwrap()), ("two".into(), "two".into()));

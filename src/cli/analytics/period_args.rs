@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_for_by_nothing_else_is_the_default_period() {
+    fn default_period_applies_if_neither_from_nor_since_is_set() {
         let now: Timestamp = "2026-11-21T15:30:10Z".parse().unwrap();
         let day = Duration::from_hours(24);
         // --from, --to, --since, the default; the dates in the request.

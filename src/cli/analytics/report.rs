@@ -213,7 +213,7 @@ mod tests {
     use super::parse_percent;
 
     #[test]
-    fn a_percentage_is_between_nothing_and_all() {
+    fn percentage_argument_is_greater_than_0_and_at_most_100() {
         assert_eq!(parse_percent("12.5%").map(f64::to_bits), Ok(12.5f64.to_bits()));
         assert_eq!(parse_percent("100").map(f64::to_bits), Ok(100f64.to_bits()));
         assert_eq!(parse_percent(" 0.001 % ").map(f64::to_bits), Ok(0.001f64.to_bits()));

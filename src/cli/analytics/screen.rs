@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_line_is_wider_than_the_terminal_whatever_was_typed() {
+    fn report_lines_never_exceed_the_terminal_width_for_any_search_term() {
         let long = "x".repeat(3000);
         let terms = [
             ("webhooks", 120, 80),
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_shows_what_was_clicked_and_what_was_not() {
+    fn search_term_bar_shows_clicked_and_unclicked_searches() {
         let report = report(&[("a", 160, 50), ("b", 80, 0), ("c", 1, 100)]);
         let bars: Vec<String> = report.top.iter().map(|term| bar(term, 160)).collect();
         assert_eq!(bars, ["━━━━━━━━╌╌╌╌╌╌╌╌", "╌╌╌╌╌╌╌╌", "━"]);

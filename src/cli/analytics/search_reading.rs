@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_about_the_cursor_unless_it_is_about_the_key_the_budget_or_the_server() {
+    fn http_4xx_is_attributed_to_the_cursor_except_401_402_403_408_and_429() {
         let statuses = [
             (399, false),
             (400, true),

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_upstream_says_is_markup() {
+    fn upstream_text_has_no_markup_effect_in_the_preview_comment() {
         let hostile = "@everyone <img src=x> **b** | c ``` ]( \n# d";
         let deployment = PreviewDeployment {
             status: hostile.into(),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_comment_of_a_branch_begins_with_the_same_line_whatever_came_of_it() {
+    fn preview_comment_of_a_branch_always_starts_with_the_same_line() {
         let state = |status: &str| PreviewDeployment {
             status: status.into(),
             summary: None,

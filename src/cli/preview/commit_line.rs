@@ -22,7 +22,7 @@ mod tests {
     use docwharf_agent::api::preview::ChangedFileCounts;
 
     #[test]
-    fn a_commit_is_a_line_of_what_is_known_of_it() {
+    fn commit_line_contains_only_the_known_fields() {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         for (sha, branch, message, [added, modified, removed], expected) in [
             (

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_deployment_that_has_failed_is_a_failure_and_says_why() {
+    fn only_a_failed_deployment_is_an_error_and_its_message_has_the_reason() {
         for (deployment, why) in [
             (deployment("success", Some("bad"), 1), None),
             (deployment("queued", None, 0), None),
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sheet_has_what_is_known_and_the_end_of_the_logs() {
+    fn deployment_text_contains_the_known_fields_and_the_last_log_lines() {
         assert_eq!(deployment_text(&deployment("queued", None, 0)), "status   queued\n");
         let all = PreviewDeployment {
             created_at: Some("then".to_owned()),

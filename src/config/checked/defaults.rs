@@ -174,7 +174,7 @@ fn config_with_default(name: &str) -> Config {
 }
 
 #[test]
-fn each_default_means_the_same_as_if_it_were_written_down() {
+fn explicit_default_of_each_agent_key_equals_the_unset_key() {
     // Setting one of these keys has more effects than its value: see below.
     let deciding = ["sync.interval", "server.frames", "server.referrerPolicy"];
     for key in keys().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
@@ -190,7 +190,7 @@ fn each_default_means_the_same_as_if_it_were_written_down() {
 }
 
 #[test]
-fn another_value_than_the_default_makes_another_configuration() {
+fn non_default_value_of_each_agent_key_changes_the_configuration() {
     // Otherwise the test above would show nothing about the default.
     for key in keys().filter(|key| !key.default.is_empty()) {
         let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name);
@@ -201,7 +201,7 @@ fn another_value_than_the_default_makes_another_configuration() {
 }
 
 #[test]
-fn each_number_size_and_duration_is_taken_up_to_its_bounds_and_refused_beyond_them() {
+fn numbers_sizes_and_durations_are_accepted_up_to_their_limits_and_refused_beyond() {
     for (name, accepted, refused) in BOUNDS {
         for value in accepted {
             checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name} = {value}: {problems:#?}"));
@@ -224,7 +224,7 @@ fn each_number_size_and_duration_is_taken_up_to_its_bounds_and_refused_beyond_th
 }
 
 #[test]
-fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
+fn agent_key_with_a_value_of_the_wrong_type_is_reported_in_one_line() {
     for key in keys() {
         let (section, name) = key.name.split_once('.').expect("section.key");
         let problems = checked(&format!("[{section}]\n{name} = [[1]]\n")).unwrap_err();
@@ -235,7 +235,7 @@ fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
 }
 
 #[test]
-fn each_word_of_the_table_is_accepted_and_no_other() {
+fn enumerated_keys_accept_only_the_words_of_the_key_table() {
     for key in keys() {
         let ValueType::Word(words) = key.value_type else { continue };
         for word in words {

@@ -62,7 +62,7 @@ fn setting(key: &ConfigKey, value: &str) -> (String, String) {
 }
 
 #[test]
-fn each_default_means_the_same_as_if_it_were_written_down() {
+fn explicit_default_of_each_origin_key_equals_the_unset_key() {
     for key in all_keys().iter().filter(|key| !key.default.is_empty()) {
         let (with, without) = setting(key, key.default);
         assert_eq!(checked(&with), checked(&without), "{}", key.name);
@@ -70,7 +70,7 @@ fn each_default_means_the_same_as_if_it_were_written_down() {
 }
 
 #[test]
-fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
+fn origin_key_with_a_value_of_the_wrong_type_is_reported_in_one_line() {
     for key in all_keys().iter().filter(|key| key.name != "organization.id") {
         let (with, _) = setting(key, "[[1]]");
         let with =
@@ -91,7 +91,7 @@ fn each_key_refuses_a_value_of_another_kind_in_one_line_that_names_it() {
 }
 
 #[test]
-fn every_mistake_is_reported_with_its_place_and_the_nearest_key() {
+fn origin_config_problems_have_their_place_and_suggest_the_nearest_key() {
     let project = format!("{PROJECT}directory = \"site\"\n");
     for (text, expected) in [
         (

@@ -34,7 +34,7 @@ fn export_umbrella(origin: &TestOrigin, key: &str) {
 // Regression: one crawled page of 2 MiB stopped the exports of all organizations for minutes, because the time of the
 // script scanners was quadratic.
 #[test]
-fn a_script_made_to_be_read_slowly_does_not_keep_another_organizations_export_waiting() {
+fn hostile_script_does_not_delay_the_export_of_another_organization() {
     for piece in ["/_next/static/", "static/chunks/a", "static/chunks/\"+", "/_next/image\""] {
         let server = TestServer::start(move |target, _| match target {
             "/" => html(format!("<script src=/a.js></script>{}", piece.repeat((2 << 20) / piece.len()))),
@@ -69,7 +69,7 @@ fn start_slow_server() -> (String, JoinHandle<()>) {
 
 // Regression: a crawl of a server that answers one byte at a time occupied the only worker without end.
 #[test]
-fn a_crawl_ends_after_its_time_however_slowly_the_site_answers() {
+fn crawl_of_a_slow_server_ends_after_max_duration() {
     let (url, server) = start_slow_server();
     let dir = temporary_folder();
     let source = CrawlSource { max_duration: Duration::from_secs(2), ..crawl_source(&url) };
@@ -81,7 +81,7 @@ fn a_crawl_ends_after_its_time_however_slowly_the_site_answers() {
 
 // Regression: links that robots.txt forbids were stored in memory without a bound.
 #[test]
-fn a_million_links_to_what_robots_forbid_are_counted_and_not_kept() {
+fn links_disallowed_by_robots_txt_are_counted_and_not_stored() {
     let server = TestServer::start(|target, _| match target {
         "/robots.txt" => with_type("text/plain", "User-agent: *\nDisallow: /x"),
         "/" => html((0..100_000).map(|n| format!("<a href=/x{n}>")).collect::<Vec<_>>().concat()),
@@ -96,7 +96,7 @@ fn a_million_links_to_what_robots_forbid_are_counted_and_not_kept() {
 }
 
 #[test]
-fn addresses_are_bounded_in_bytes_as_well_as_in_number() {
+fn crawl_limits_the_total_bytes_of_urls() {
     let long = "x".repeat(1900);
     let server = TestServer::start(move |target, _| match target {
         "/" => html((0..25_000).map(|n| format!("<a href=/?{long}{n}>")).collect::<Vec<_>>().concat()),
@@ -110,7 +110,7 @@ fn addresses_are_bounded_in_bytes_as_well_as_in_number() {
 
 // Regression: chains of guessed addresses that turned out to be needed were followed by recursion on the stack.
 #[test]
-fn a_long_way_of_guesses_that_turns_out_to_be_needed_is_gone_step_by_step() {
+fn long_redirect_chain_of_guessed_urls_does_not_overflow_the_stack() {
     // Each address is only a guess and redirects to the next one. Then a slow page makes the first address required.
     const STEPS: usize = 3000;
     let gate = Arc::new(AtomicBool::new(false));
@@ -143,7 +143,7 @@ fn a_long_way_of_guesses_that_turns_out_to_be_needed_is_gone_step_by_step() {
 }
 
 #[test]
-fn a_short_link_that_stands_for_a_long_one_does_not_make_a_page_grow_without_end() {
+fn link_rewriting_cannot_grow_a_page_without_limit() {
     // `?1` is the address of the page itself with a query, so it is rewritten to a file name of 1,500 characters.
     let (path, links) = ("p".repeat(200) + "/", 600_000);
     let path = format!("/{}x", path.repeat(7));
@@ -166,7 +166,7 @@ fn a_short_link_that_stands_for_a_long_one_does_not_make_a_page_grow_without_end
 
 // Regression: the memory of a crawl stayed with the process, up to 64 MiB for each arena of the C library.
 #[test]
-fn memory_that_crawls_have_taken_is_given_back_when_they_have_ended() {
+fn memory_of_finished_crawls_is_returned_to_the_system() {
     let page = "/_next/static/".repeat((7 << 20) / 14);
     let server = TestServer::start(move |target, _| if target == "/" { html(page.clone()) } else { not_found() });
     let mut origin =

@@ -81,7 +81,7 @@ pub(super) fn send_head_only(
 }
 
 #[test]
-fn a_body_that_does_not_come_is_given_up_after_30_seconds_with_what_it_held() {
+fn request_body_that_is_not_sent_returns_408_and_releases_its_memory() {
     let (origin, _) = start_origin("");
     let mut held = send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, false);
     until("the memory of the body is counted", || metric(&origin, "in_use", "bodyBytes") > 0);
@@ -93,7 +93,7 @@ fn a_body_that_does_not_come_is_given_up_after_30_seconds_with_what_it_held() {
 
 // Regression: an origin buffered request bodies of 8 MiB without a bound on all of them.
 #[test]
-fn half_sent_bodies_hold_no_more_than_their_organizations_share_and_others_send_all_the_same() {
+fn incomplete_bodies_of_one_organization_are_limited_and_do_not_block_another() {
     let (origin, umbrella) = start_origin("");
     let largest = 8 << 20;
     let held: Vec<_> = (0..3).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, largest, false)).collect();
@@ -117,7 +117,7 @@ fn half_sent_bodies_hold_no_more_than_their_organizations_share_and_others_send_
 }
 
 #[test]
-fn a_body_without_a_length_takes_what_has_come_of_it() {
+fn chunked_body_uses_body_bytes_only_for_the_received_data() {
     let (origin, _) = start_origin("[limits.organization]\nbodyBytes = \"256KiB\"\n");
     let head = format!(
         "POST {SEARCHES_PATH} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {}\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -142,7 +142,7 @@ fn a_body_without_a_length_takes_what_has_come_of_it() {
 
 // Regression: an origin read request bodies of 8 MiB before it checked any budget.
 #[test]
-fn a_budget_is_asked_before_the_body_is() {
+fn rate_limit_is_checked_before_the_request_body_is_read() {
     let (origin, _) = start_origin("");
     for _ in 0..5 {
         assert_eq!(origin.post("/v1/project/preview/docs", &json!({ "branch": "main" })).status, 403);
@@ -178,7 +178,7 @@ fn send_many(origin: &TestOrigin, (method, prefix, suffix): (&str, &str, &str), 
 }
 
 #[test]
-fn a_budget_is_an_organizations_whichever_project_is_asked_about() {
+fn rate_limits_are_shared_by_all_projects_of_an_organization() {
     let another = "[[organization.project]]\nid = \"api\"\ndomain = \"api.acme.example\"\ndirectory = \"other\"\n";
     let mut origin = TestOrigin::new(&format!("{FOLDER_PROJECT}{another}"));
     write_site(&origin.path("site"), &[("index.html", "<p>docs")]);
@@ -217,7 +217,7 @@ fn has_response(connection: &PersistentConnection) -> bool {
 }
 
 #[test]
-fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in() {
+fn batches_waiting_for_the_disk_are_limited_for_each_organization() {
     const SENT: usize = 40;
     const WAITING: usize = 32;
     let (origin, umbrella) = start_origin("");
@@ -263,7 +263,7 @@ fn so_many_batches_of_an_organization_wait_for_the_disk_and_others_still_get_in(
 
 // Regression: searches filled the disk of an origin.
 #[test]
-fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_room() {
+fn rows_database_bytes_and_events_are_limited_for_each_organization() {
     for (limit, key) in [
         ("rows = 50", "limits.organization.rows"),
         ("databaseBytes = \"3KiB\"", "limits.organization.databaseBytes"),
@@ -299,7 +299,7 @@ fn rows_and_bytes_of_searches_are_bounded_for_each_organization_and_others_have_
 }
 
 #[test]
-fn no_organization_takes_the_last_rows_of_all_and_an_import_has_the_same_bounds() {
+fn total_row_limit_reserves_rows_for_other_organizations_and_applies_to_imports() {
     let (origin, umbrella) = start_origin("[limits.total]\nrows = 1500\n");
     let many = |n: usize| -> Vec<Value> { (0..n).map(|n| search_events("moat", 60, 1)[n % 60].clone()).collect() };
     assert_eq!(origin.post(SEARCHES_PATH, &batch("b1", &many(400))).status, 200);
@@ -314,7 +314,7 @@ fn no_organization_takes_the_last_rows_of_all_and_an_import_has_the_same_bounds(
 }
 
 #[test]
-fn no_organization_takes_the_last_links_and_the_last_searches_of_an_hour() {
+fn total_link_and_event_limits_reserve_a_part_for_other_organizations() {
     let (origin, umbrella) = start_origin("[limits.total]\nlinks = 2\nevents = 1500\n");
     let job = origin.export(&json!({}));
     origin.wait_for_job(&job);
@@ -334,7 +334,7 @@ fn no_organization_takes_the_last_links_and_the_last_searches_of_an_hour() {
 }
 
 #[test]
-fn the_oldest_bundle_makes_room_for_a_new_one_as_soon_as_it_may_be_removed() {
+fn oldest_removable_bundle_is_removed_when_a_new_one_exceeds_the_limit() {
     let (origin, _) =
         start_origin("[exports]\nlinkLifetime = \"1h\"\n[limits.organization]\nbundleBytes = \"300KiB\"\n");
     write_site(&origin.path("site"), &[("a.txt", &random_text(280_000))]);
@@ -355,7 +355,7 @@ fn the_oldest_bundle_makes_room_for_a_new_one_as_soon_as_it_may_be_removed() {
 
 // Regression: a query of searches held every term of its range in memory.
 #[test]
-fn questions_hold_little_memory_however_many_terms_there_are() {
+fn concurrent_search_queries_use_bounded_memory_for_any_number_of_terms() {
     let (origin, umbrella) = start_origin("");
     let padding = "x".repeat(430);
     for n in 0..100 {
@@ -392,7 +392,7 @@ fn questions_hold_little_memory_however_many_terms_there_are() {
 
 // Regression: bundles with valid links grew beyond `store.maxBytes` until the disk was full.
 #[test]
-fn bundles_are_bounded_for_each_organization_though_their_links_work_and_others_have_room() {
+fn bundle_bytes_of_an_organization_are_limited_even_while_links_are_valid() {
     let (origin, umbrella) =
         start_origin("[exports]\nlinkLifetime = \"1h\"\n[limits.organization]\nbundleBytes = \"300KiB\"\nlinks = 2\n");
     write_site(&origin.path("site"), &[("a.txt", &random_text(280_000))]);
@@ -424,7 +424,7 @@ fn bundles_are_bounded_for_each_organization_though_their_links_work_and_others_
 
 // Regression: each new link retained a bundle for longer, and links had no limit.
 #[test]
-fn a_new_link_retains_a_bundle_for_longer_and_a_link_that_is_refused_does_not() {
+fn new_link_extends_the_retention_of_a_bundle_and_a_refused_link_does_not() {
     let (origin, _) = start_origin("[exports]\nkeep = 1\nlinkLifetime = \"1h\"\n[limits.organization]\nlinks = 2\n");
     let database = rusqlite::Connection::open(origin.path("state/origin.db")).unwrap();
     let export = || {
@@ -474,7 +474,7 @@ pub(super) fn export_umbrella(origin: &TestOrigin, umbrella: &str) {
 
 // Regression: bundles with valid links grew beyond `store.maxBytes` until the disk was full.
 #[test]
-fn nothing_is_packed_onto_a_disk_that_is_nearly_full_and_jobs_and_keys_have_room() {
+fn min_free_space_refuses_exports_and_searches_but_jobs_and_keys_are_stored() {
     let mut origin = TestOrigin::with_server_section(
         "[server]\nlisten = [\"127.0.0.1:0\"]\n",
         &format!("minFree = \"1000TiB\"\n{TWO_ORGANIZATIONS}"),
@@ -522,7 +522,7 @@ fn start_with_busy_worker(tables: &str) -> TestOrigin {
 }
 
 #[test]
-fn so_many_jobs_of_an_organization_wait_and_others_still_get_in() {
+fn queued_jobs_are_limited_for_each_organization() {
     let origin = start_with_busy_worker("[limits.organization]\nwaitingJobs = 2\n");
     let umbrella = origin.create_key("umbrella", "all", &[]);
     let docs = json!({ "domain": "docs.acme.example" });
@@ -538,7 +538,7 @@ fn so_many_jobs_of_an_organization_wait_and_others_still_get_in() {
 // Regression: after a restart, a waiting job exported the site of the organization that had its domain by then, also
 // where exports were forbidden by then.
 #[test]
-fn a_job_that_waited_is_done_for_its_project_and_organization_or_not_at_all() {
+fn queued_job_fails_when_its_domain_moves_or_its_exports_are_disabled() {
     let mut origin = start_with_busy_worker("");
     let job = origin.export(&json!({}));
     origin.kill();
@@ -565,7 +565,7 @@ fn a_job_that_waited_is_done_for_its_project_and_organization_or_not_at_all() {
 
 // Regression: a long walk through the pages of searches failed when old searches were removed.
 #[test]
-fn a_walk_through_searches_goes_on_though_old_ones_are_removed_meanwhile() {
+fn search_cursor_stays_valid_while_old_searches_are_removed() {
     let now = jiff::Timestamp::now();
     let ago = |seconds: i64| now.checked_sub(jiff::SignedDuration::from_secs(seconds)).unwrap().to_string();
     let day = 86_400;
@@ -592,7 +592,7 @@ fn a_walk_through_searches_goes_on_though_old_ones_are_removed_meanwhile() {
 
 // Regression: errors of the analytics API other than 400 had no `details`.
 #[test]
-fn every_error_of_analytics_has_details() {
+fn every_analytics_error_response_has_details() {
     let (origin, umbrella) = start_origin("");
     let read_key = origin.create_key("acme", "ci", &["--scope", "read"]);
     let post = batch("b", &[]);

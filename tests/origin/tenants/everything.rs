@@ -278,7 +278,7 @@ impl TwoOrganizations {
 }
 
 #[test]
-fn one_organization_takes_all_that_it_can_at_once_and_anothers_work_is_done_in_its_turn() {
+fn organization_at_all_of_its_limits_does_not_block_jobs_of_another() {
     let organizations = TwoOrganizations::start("");
     let origin = &organizations.origin;
     organizations.fill_store();
@@ -321,7 +321,7 @@ fn one_organization_takes_all_that_it_can_at_once_and_anothers_work_is_done_in_i
 }
 
 #[test]
-fn with_one_worker_a_job_of_another_organization_waits_for_one_of_many_at_most() {
+fn single_worker_lets_another_organizations_job_wait_for_at_most_one_job() {
     let organizations = TwoOrganizations::start("workers = 1");
     organizations.fill_queue();
     for _ in 0..2 {
@@ -331,7 +331,7 @@ fn with_one_worker_a_job_of_another_organization_waits_for_one_of_many_at_most()
 }
 
 #[test]
-fn one_organization_takes_all_data_that_it_can_and_anothers_questions_and_exports_work() {
+fn organization_at_its_data_limits_does_not_block_queries_and_exports_of_another() {
     let (origin, umbrella) =
         start_origin("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
     write_site(&origin.path("site"), &[("a.txt", &random_text(900_000))]);

@@ -195,7 +195,7 @@ fn change_last_character(id: &str) -> String {
 }
 
 #[test]
-fn each_route_answers_its_own_organization_and_no_other() {
+fn each_v1_route_serves_only_objects_of_the_keys_organization() {
     let fixture = RoutesFixture::new();
     let batch = json!({ "batchId": "b", "events": [{ "query": "moat", "time": "2026-11-01T10:00:00Z" }] });
     let (no_job, no_deployment) = (change_last_character(&fixture.job), change_last_character(&fixture.deployment));
@@ -247,7 +247,7 @@ fn pattern_literals(file: &str, prefix: &str) -> BTreeSet<String> {
 type OpenTarget = (String, u16, u16);
 
 #[test]
-fn addresses_outside_of_v1_answer_everybody_alike_and_links_take_no_key() {
+fn routes_outside_v1_respond_the_same_with_any_key_and_links_refuse_keys() {
     let fixture = RoutesFixture::new();
     let origin = &fixture.origin;
     let link = origin.link(&fixture.job);

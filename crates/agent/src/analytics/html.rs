@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_readers_type_is_text_in_the_page() {
+    fn search_terms_are_escaped_as_text_in_the_html_page() {
         let long = "x".repeat(5000);
         let hostile = [
             "</title></style><script>alert(1)</script>",
@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_of_nothing_is_a_page() {
+    fn report_without_searches_renders_a_complete_page() {
         let page = render_page(&report(&[]));
         assert!(page.contains("Nobody searched") && page.ends_with("</html>\n"));
     }

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_period_is_told_by_its_first_and_last_day() {
+    fn period_text_shows_the_first_and_the_last_day() {
         let text = |from: Option<&str>, to: Option<&str>| {
             let (from, to) = (from.map(str::to_owned), to.map(str::to_owned));
             let totals = PeriodTotals {
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_for_people() {
+    fn numbers_have_thousands_separators_signs_and_dashes_for_missing_values() {
         assert_eq!([0, 999, 1000, 1_234_567].map(group_thousands), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0, 1200, -1200, i64::MIN].map(signed_number),

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_sent_as_they_were_written() {
+    fn period_ends_are_sent_as_written_without_surrounding_spaces() {
         for (from, to) in [
             (Some("2026-01-01"), Some("2026-02-01")),
             (Some("2026-01-01T00:00:00Z"), None),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_and_what_is_no_period_is_a_mistake() {
+    fn invalid_dates_and_empty_periods_are_refused() {
         for wrong in ["", "yesterday", "2026-13-01", "2026-02-30", "01.02.2026", "2026-1-1", "20260101", "12:30"] {
             assert!(Period::between(Some(wrong), None).is_err(), "{wrong:?}");
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn since_counts_days_of_the_calendar_and_shorter_times_from_now() {
+    fn since_counts_whole_days_by_the_calendar_and_other_spans_from_now() {
         let days = |n: u64| Duration::from_hours(24 * n);
         let since = |span, to| Period::since(span, to, now()).unwrap();
         assert_eq!(pair(&since(days(30), None)), (Some("2026-10-22"), None));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_day_less_some_hours_is_a_point_in_time_and_no_period_is_shorter_than_a_second() {
+    fn since_subtracts_the_span_from_a_given_end_and_refuses_spans_below_one_second() {
         for (span, to, expected) in [
             (Duration::from_hours(12), Some("2026-11-20"), Some("2026-11-19T12:00:00Z")),
             (Duration::from_hours(48), Some("2026-11-20"), Some("2026-11-18")),

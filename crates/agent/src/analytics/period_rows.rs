@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_told_as_far_as_there_are_numbers() {
+    fn difference_saturates_and_percentage_needs_a_total_above_zero() {
         for (now, before, expected) in [
             (5, 3, 2),
             (3, 5, -2),
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_low_below_the_bound_and_above_nothing_with_enough_searches() {
+    fn low_rate_is_below_the_threshold_above_zero_and_has_enough_searches() {
         // Searches, rate in percent, page; whether the rate is low, whether no result was clicked, searches without a
         // click.
         for (hits, ctr, page, is_low, is_unclicked, without) in [
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_ranked_by_their_searches_and_the_later_of_two_counts() {
+    fn rows_are_ranked_by_searches_and_a_repeated_term_has_its_last_count() {
         let rows = [
             ("none", "-", "-", None),
             ("few", "2", "0.5", None),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_is_what_the_api_says_and_else_what_was_read_if_that_is_all() {
+    fn total_is_reported_by_the_api_or_else_summed_from_a_complete_list_of_terms() {
         for (total, is_all, expected) in
             [(Some(9), true, Some(9)), (Some(9), false, Some(9)), (None, true, Some(4)), (None, false, None)]
         {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_would_have_been_read_with_more_searches_than_the_last_that_was() {
+    fn would_have_read_needs_more_searches_than_the_last_term_of_an_incomplete_list() {
         let rows = [("a", "9", "-", None), ("b", "5", "-", None)];
         for (is_all, rows, hits, expected) in [
             (false, &rows[..], 6, true),
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_only_if_what_was_before_is_known() {
+    fn change_is_shown_only_if_the_previous_count_is_known() {
         let now = read(&[("both", "7", "-", None), ("new", "4", "-", None), ("none", "-", "-", None)], None, true);
         let before = [("both", "9", "-", None), ("none", "2", "-", None)];
         for (is_all, changes) in [(true, [Some(-2), Some(4), None]), (false, [Some(-2), None, None])] {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_begins_with_most_searches_without_a_click_and_tells_how_much_there_is() {
+    fn list_is_sorted_by_searches_without_a_click_and_shows_the_totals_of_all_terms() {
         let rows = [("a", "10", "90", None), ("b", "9", "-", None), ("c", "8", "50", None), ("d", "2", "0", None)];
         let read = read(&rows, Some(58), true);
         let rows = PeriodRows::new(&read, 1.0);

@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn an_odd_field_costs_itself_and_never_its_row() {
+    fn invalid_field_is_dropped_without_its_row() {
         let text = r#"{"searches":[{"searchQuery":"a\ud83d","hits":"7","ctr":0.5,"topClickedPage":null,"x":1},
             {"hits":1e999},{"searchQuery":42,"hits":3.0,"topClickedPage":"","lastSearchedAt":"2026"}],
             "totalSearches":"10","nextCursor":""}"#;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_terms_as_are_wanted_in_pages_of_a_hundred() {
+    fn reader_requests_the_wanted_number_of_terms_in_pages_of_100() {
         let mut reader = SearchPageReader::first(250);
         let mut requests = Vec::new();
         while let Some((limit, cursor)) = reader.next_request() {
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn all_ends_where_the_cursor_ends_also_behind_an_empty_page() {
+    fn reader_of_all_terms_stops_at_the_last_cursor_even_after_an_empty_page() {
         let mut reader = SearchPageReader::all(7);
         reader.add_page(terms(7, Some("a"))).unwrap();
         reader.add_page(terms(0, Some("b"))).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repeated_cursor_is_noticed_also_the_one_it_began_with() {
+    fn repeated_cursor_is_an_error_even_if_it_is_the_start_cursor() {
         let mut reader = SearchPageReader::all(7);
         reader.add_page(terms(7, Some("a"))).unwrap();
         reader.add_page(terms(7, Some("b"))).unwrap();
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_terms_and_cursors_without_end_are_given_up() {
+    fn reader_stops_after_ten_empty_pages_and_refuses_a_cursor_over_the_length_limit() {
         let mut reader = SearchPageReader::all(7);
         let stopped_at = (0..20)
             .map(|n| reader.add_page(terms(0, Some(&n.to_string()))))
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_without_a_term_in_a_row_end_a_reading() {
+    fn only_consecutive_empty_pages_stop_the_reader() {
         let mut reader = SearchPageReader::all(7);
         for round in 0..5 {
             for n in 0..9 {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_asks_for_what_is_left_and_keeps_what_it_has_read() {
+    fn reader_requests_only_the_remaining_terms_and_joins_the_pages() {
         let mut reader = SearchPageReader::first(3);
         assert_eq!(reader.next_request(), Some((3, None)));
         reader.add_page(terms(2, Some("a"))).unwrap();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cursor_is_a_text_or_a_number_and_fields_are_what_can_be_made_of_them() {
+    fn cursor_is_a_string_or_a_number_and_search_fields_are_converted_if_possible() {
         for (cursor, next) in
             [(r#""x""#, Some("x")), ("7", Some("7")), (r#""""#, None), ("null", None), ("[7]", None), ("true", None)]
         {

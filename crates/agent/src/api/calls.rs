@@ -122,7 +122,7 @@ mod tests {
 
     // Regression: the advice after a 401 repeated what the upstream's message had already said about the key.
     #[test]
-    fn what_the_upstream_says_of_a_key_is_not_said_twice() {
+    fn key_advice_does_not_repeat_the_message_of_the_api() {
         for (message, advice) in [
             ("401 Unauthorized", "; the key is wrong, revoked or has expired: put a valid one in its place"),
             ("401 Unauthorized: Invalid API key", "; put a valid one in its place"),
@@ -140,7 +140,7 @@ mod tests {
         [ApiCall::Start, ApiCall::Poll, ApiCall::Link, ApiCall::Preview, ApiCall::Deployment, ApiCall::Searches];
 
     #[test]
-    fn what_begins_something_is_not_repeated_like_what_only_asks() {
+    fn each_api_call_has_its_retry_kind() {
         let calls = [CallKind::Start, CallKind::Read, CallKind::Link, CallKind::Start, CallKind::Read, CallKind::Read];
         assert_eq!(ALL.map(ApiCall::kind), calls);
     }
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn each_call_has_a_hint_for_what_may_be_wrong_with_it() {
+    fn each_failed_api_call_has_a_hint_about_the_probable_cause() {
         let status = |status, words: &str| RequestError::new(RequestErrorCause::Status(status), words);
         for (code, parts) in [
             (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_does_not_move_is_told_of_once_until_it_moves() {
+    fn stalled_job_is_reported_once_until_it_progresses() {
         let minutes = |n| Duration::from_mins(n);
         let mut stall = StallDetector::default();
         assert_eq!(stall.observe(&job("running", 5.0), minutes(0)), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_job_is_given_up_for_its_own_reason_if_it_has_one() {
+    fn failed_job_reports_its_own_reason_if_it_has_one() {
         let failed =
             |error: Option<&str>| next_step(&ExportJob { error: error.map(str::to_owned), ..job("failed", 1.0) });
         assert_eq!(failed(Some("no pages")), ExportStep::Failed("no pages".to_owned()));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_changes_in_a_job_is_movement() {
+    fn any_changed_field_of_a_job_counts_as_progress() {
         let seconds = Duration::from_secs;
         let unchanged = ExportJob { page_count: Some(1), updated_at: Some("1".to_owned()), ..job("running", 5.0) };
         for changed in [

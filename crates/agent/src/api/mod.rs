@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_sent_as_it_is_and_shown_nowhere() {
+    fn api_key_is_sent_as_a_bearer_token_and_redacted_in_all_output() {
         let api = api("dwk_0123456789");
         let bearer = api.authorization_value().unwrap();
         assert_eq!((bearer.to_str().unwrap(), bearer.is_sensitive()), ("Bearer dwk_0123456789", true));

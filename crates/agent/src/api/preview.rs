@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_deployment_only_its_status_is_required() {
+    fn deployment_requires_only_its_status() {
         let parse = |text| parse_deployment(&object(text), &SecretRedactor::default());
         let odd = r#"{"status":"queued","summary":7,"logs":"a\nb","commit":"x","endedAt":null}"#;
         let odd = parse(odd).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_preview_nothing_is_required_and_its_address_is_safe_to_print() {
+    fn started_preview_has_no_required_fields_and_its_url_is_safe_to_print() {
         let parse = |text| parse_started_preview(&object(text));
         assert_eq!(parse(r#"{"previewUrl":"https://p.example/"}"#).status_id, None);
         assert_eq!(parse(r#"{"statusId":7}"#).status_id.as_deref(), Some("7"));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_path_has_one_place_for_the_id_and_leads_nowhere_else() {
+    fn status_path_has_exactly_one_status_id_and_no_dot_dot_or_query() {
         let path = StatusPath::parse("/p/{projectId}/status/{statusId}").unwrap();
         assert_eq!(path.fill("a/b", Some("7")).unwrap(), ["p", "7", "status", "a/b"]);
         assert_eq!(path.fill("a", None), None);
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_one_of_the_web_and_an_id_one_segment() {
+    fn preview_url_is_http_or_https_and_status_id_is_one_path_segment() {
         let long = |n: usize| format!("https://p.example/{}", "x".repeat(n - "https://p.example/".len()));
         for (address, is_shown) in [
             ("http://p.example/", true),
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_deployment_says_is_without_secrets_and_what_is_empty_is_nothing() {
+    fn deployment_texts_are_redacted_and_empty_texts_are_none() {
         let mut redactor = SecretRedactor::default();
         redactor.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
         let text = r#"{"status":"queued","summary":"S dwk_0123456789","logs":["L dwk_0123456789\nmore",{"x":"dwk_0123456789"},7],
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_path_is_of_plain_names() {
+    fn status_path_consists_of_unreserved_characters_and_placeholders() {
         for (text, segments) in [
             ("/{statusId}", &["7"][..]),
             (" /a-b_c.d~e/{statusId} ", &["a-b_c.d~e", "7"]),

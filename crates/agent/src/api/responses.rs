@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_promised_is_required_and_the_rest_may_be_of_any_type() {
+    fn job_requires_only_a_status_and_other_fields_may_have_any_type() {
         let redactor = SecretRedactor::default();
         let bare = parse_job(&object(r#"{"status":"warming-up"}"#), &redactor).unwrap();
         assert_eq!(bare.status_meaning(), ExportStatus::Working("warming-up".into()));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn half_a_surrogate_pair_costs_one_character_and_no_text() {
+    fn unpaired_surrogate_becomes_one_replacement_character() {
         for (json, text) in [
             (r#""a\ud83d""#, "a\u{fffd}"),
             (r#""\ude00\n\ud83d\ude00\\ud83d\u00e9\ud83dé""#, "\u{fffd}\n\u{1f600}\\ud83dé\u{fffd}é"),
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_http_and_its_hints_are_hints() {
+    fn bundle_url_must_be_http_and_invalid_size_or_expiry_is_ignored() {
         let parse = |text| parse_link(&object(text));
         let good = parse(r#"{"bundleUrl":"https://b/x?s=1","sizeBytes":"big","expiresAt":0}"#).unwrap();
         assert_eq!((good.size, good.expires_at), (None, None));
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_any_type_is_told_without_secrets() {
+    fn job_error_of_any_json_type_is_shown_with_secrets_redacted() {
         let mut redactor = SecretRedactor::default();
         redactor.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
         for (error, expected) in [
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_read_as_servers_write_them_and_never_below_nought() {
+    fn job_numbers_are_read_from_json_strings_or_percentages_and_never_negative() {
         for (json, progress, pages) in [
             ("55", Some("55"), Some(55)),
             ("0", Some("0"), Some(0)),
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_is_told_in_a_few_words() {
+    fn job_is_summarized_in_one_line() {
         for (text, line) in [
             (r#"{"status":"running"}"#, "running"),
             (r#"{"status":"running","progress":54.6,"pageCount":12}"#, "running, 55 %, 12 pages"),

@@ -42,7 +42,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_exact_rest_continues_a_file() {
+    fn content_range_continues_a_file_only_with_its_exact_rest() {
         assert!(parse("bytes 5-9/10").unwrap().continues(5, Some(10)));
         assert!(parse("bytes 5-9/*").unwrap().continues(5, Some(10)));
         assert!(parse("bytes 5-9/10").unwrap().continues(5, None));
@@ -56,7 +56,7 @@ mod tests {
 
     // Regression: a `Content-Range` that ended at 2^64-1 overflowed.
     #[test]
-    fn a_part_is_judged_by_its_begin_its_end_and_what_is_known_of_the_whole() {
+    fn content_range_is_checked_against_received_bytes_and_known_total() {
         for (text, received, total, continues) in [
             ("bytes 0-0/1", 0, Some(1), true),
             ("bytes 9-9/10", 9, Some(10), true),

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_taken_up_for_its_own_source_and_under_its_validator_alone() {
+    fn partial_bundle_is_resumed_only_for_its_source_and_with_a_validator() {
         let v = r#""v""#;
         for (case, metadata, bytes, resumed) in [
             ("some of it", metadata(SOURCE, v, "10"), 4, 4),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_that_may_be_anybodys_is_neither_cut_nor_continued() {
+    fn linked_part_file_is_neither_truncated_nor_continued() {
         let link_kinds: [fn(&Path, &Path); 2] =
             [|from, to| std::fs::hard_link(from, to).unwrap(), |from, to| symlink(from, to).unwrap()];
         for create_link in link_kinds {
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_received_is_noted_first_and_begins_anew_with_each_answer() {
+    fn partial_bundle_writes_metadata_first_and_restarts_with_each_full_response() {
         let (dir, directory) = folder();
         let mut partial = PartialBundle::open(&directory, SOURCE);
         partial.begin(SOURCE, Some("v".to_owned()), Some(6), false).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_written_to_is_said_so() {
+    fn unwritable_download_directory_is_an_error() {
         let (dir, directory) = folder();
         let mut partial = PartialBundle::open(&directory, SOURCE);
         std::fs::create_dir(dir.path().join(METADATA_FILE)).unwrap();

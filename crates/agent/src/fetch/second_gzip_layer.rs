@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_layer_no_more_is_written_than_shows_that_it_is_over_the_limit() {
+    fn inner_archive_is_written_up_to_one_byte_over_the_limit() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("inner");
         for (layer, written) in [(999, 999), (1000, 1000), (1001, 1001), (8 << 20, 1001)] {
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_left_alone_and_a_second_layer_taken_off() {
+    fn single_gzip_layer_is_unchanged_and_a_second_layer_is_removed() {
         let tar_gz = gzip(b"any content");
         assert_eq!(unwrap(&tar_gz), None);
         assert_eq!(unwrap(b"PK\x03\x04 zip"), None);
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn every_archive_that_may_be_inside_is_known_by_its_begin() {
+    fn inner_archive_is_recognized_by_its_first_bytes() {
         for (inner, is_archive) in [
             (&b"PK\x03\x04..."[..], true),
             (b"PK\x05\x06...", true),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_inside_another_bundle_is_gone_and_nothing_is_left_of_a_damaged_layer() {
+    fn old_inner_archive_is_replaced_and_a_damaged_second_layer_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let (part, inner) = (dir.path().join(PART_FILE), dir.path().join(INNER_FILE));
         let directory = Directory::open(dir.path()).unwrap();

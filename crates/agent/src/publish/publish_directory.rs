@@ -291,7 +291,7 @@ mod tests {
     // Regression: a named pipe in the place of the record or the lock of the publish directory stopped publishing for
     // ever.
     #[test]
-    fn what_is_no_plain_record_of_ours_is_an_error_and_never_waited_for() {
+    fn damaged_oversized_or_special_publish_record_is_an_error_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         let directory = PublishDirectory::open(&settings).unwrap();
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_record_of_published_directories_has_the_names_that_folders_have() {
+    fn publish_record_stores_published_directories_under_stable_json_names() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         let directory = PublishDirectory::open(&settings).unwrap();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_directories_are_made_for_the_reader_and_existing_ones_keep_their_modes() {
+    fn new_directories_get_the_configured_mode_and_existing_ones_are_unchanged() {
         let dir = tempfile::tempdir().unwrap();
         let mode = |name: &str| dir.path().join(name).metadata().unwrap().permissions().mode() & 0o7777;
         fs::create_dir(dir.path().join("a")).unwrap();
@@ -374,7 +374,7 @@ mod tests {
 
     // Regression: one published folder that could not be removed kept all others from being removed.
     #[test]
-    fn a_folder_that_cannot_go_does_not_keep_the_others() {
+    fn missing_version_directory_does_not_prevent_the_removal_of_others() {
         let dir = tempfile::tempdir().unwrap();
         let settings = settings(&dir);
         let directory = PublishDirectory::open(&settings).unwrap();

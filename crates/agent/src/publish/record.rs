@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn current_and_the_one_before_stay_however_old_and_others_for_a_while() {
+    fn current_and_previous_directories_stay_and_older_ones_only_for_15_minutes() {
         let (record, now) = record_after(&[1, 2, 3, 4]);
         assert_eq!(record.unneeded(id(4), now), [id(1), id(2)]);
         assert_eq!(record.unneeded(id(4), now + 1000 * HOUR), [id(1), id(2)]);
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn going_back_and_forth_keeps_both() {
+    fn switching_between_two_versions_preserves_both_directories() {
         let (record, now) = record_after(&[1, 2, 1, 2, 1]);
         assert_eq!(record.unneeded(id(1), now + HOUR), []);
         assert_eq!(record.link_sources(Some(id(1)), id(3)), [id(1), id(2)]);
     }
 
     #[test]
-    fn the_previous_directory_stays_when_somebody_has_removed_the_link() {
+    fn previous_directory_stays_after_the_current_link_was_removed() {
         let (mut record, now) = record_after(&[1, 2]);
         record.reconcile_with_disk(None, now, |_| true);
         record.set_current(id(2), None, now);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_after_the_flip_and_a_clock_set_back_are_put_right() {
+    fn record_is_reconciled_after_a_crash_and_after_a_clock_set_back() {
         let (mut record, now) = record_after(&[1, 2, 3]);
         record.add(id(4), MODES, false, now);
         // The link already leads to 4, but the record does not have that.

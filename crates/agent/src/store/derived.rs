@@ -146,7 +146,7 @@ mod tests {
 
     // Regression: root wrote policies through links in another user's store.
     #[test]
-    fn root_derives_nothing_through_the_links_of_a_store_that_is_not_his() {
+    fn root_writes_no_derived_file_through_links_in_the_store_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             return; // only root can write to the stores of other users
         }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_large_is_given_up_finished_or_not_and_nothing_else_is() {
+    fn remove_large_derived_files_removes_only_compressed_copies_even_unfinished_ones() {
         let names = [
             (BROTLI, true),
             (ZSTD, true),
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_derived_is_read_within_its_bound_discarded_alone_and_gone_without_its_version() {
+    fn derived_file_is_read_up_to_its_limit_and_removed_alone_or_with_its_version() {
         let dir = tempfile::tempdir().unwrap();
         let (id, missing) = (VersionId(Digest::compute(b"x")), VersionId(Digest::compute(b"missing")));
         let writer = store_with_versions(dir.path(), &[id]);

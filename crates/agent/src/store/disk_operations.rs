@@ -135,7 +135,7 @@ mod tests {
     // Regression: root, working in another user's store, changed the owner of the target when the damaged record was a
     // link.
     #[test]
-    fn a_damaged_record_that_is_a_link_is_not_kept_aside() {
+    fn damaged_record_that_is_a_symlink_is_not_copied() {
         let dir = tempfile::tempdir().unwrap();
         let (root, secret) = (dir.path().join("store"), dir.path().join("secret"));
         fs::write(&secret, "secret").unwrap();

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_keeps_the_newest_lines_the_last_word_and_when_each_version_here_became_active() {
+    fn trimmed_history_preserves_newest_lines_last_hold_decision_and_activations() {
         let mut lines = vec![
             line("activated", 1, None),
             line("activated", 2, None),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_is_what_a_person_said_of_what_stays_and_an_activation_whatever_became_active() {
+    fn event_types_are_classified_as_hold_decisions_and_activations() {
         let cases = [
             ("held", None, true, false),
             ("released", None, true, false),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_words_and_two_activations_the_last_is_kept_and_only_of_what_is_here() {
+    fn trimmed_history_preserves_last_hold_decision_and_last_activation_per_version() {
         let lines = [
             line("held", 1, None),
             line("activated", 1, None),

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_stays_until_it_is_cleared_or_its_version_goes_and_is_known_to_every_process() {
+    fn damage_mark_stays_until_cleared_or_its_version_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         assert_eq!(suspects(&writer), [sorted_ids(&[]), sorted_ids(&[])]);
@@ -290,7 +290,7 @@ mod tests {
 
     // Regression: one byte that is no text hid the marks of all damaged versions, and none could be cleared.
     #[test]
-    fn a_line_of_marks_that_a_power_cut_made_of_other_bytes_hides_no_mark() {
+    fn corrupt_line_in_the_suspect_file_hides_no_other_mark() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         let text = [b"\xff\xfe\n".as_slice(), format!("{}\n{}\n", id(1), id(2)).as_bytes()].concat();
@@ -302,7 +302,7 @@ mod tests {
 
     // Regression: a mark after an incomplete line was part of that line, and unknown to the next start.
     #[test]
-    fn a_torn_last_line_of_marks_does_not_swallow_the_next_mark() {
+    fn torn_last_line_of_the_suspect_file_hides_no_later_mark() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         let suspects_after_restart = || VersionStore::at(dir.path()).suspects();
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_down_counts_in_this_process_and_only_the_very_file_that_was_read_is_rotten() {
+    fn unwritten_damage_mark_counts_in_this_process_and_only_for_the_file_that_was_read() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         fs::create_dir(dir.path().join(SUSPECT)).unwrap();
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_did_not_end_as_it_should_is_told_to_the_next_one() {
+    fn unclean_end_of_a_run_is_reported_to_the_next_run() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         writer.end_run().unwrap();
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_times_of_verification_have_the_names_that_stores_have() {
+    fn scrub_log_has_stable_json_names() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         let (time, key) = ("2026-11-21T10:00:00Z", id(1).to_string());
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_proved_when_it_arrives_and_when_it_is_read_whichever_was_later() {
+    fn verification_time_is_the_later_of_arrival_and_last_scrub() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         let time_at = |hour: u8| format!("2026-11-21T{hour:02}:00:00Z");

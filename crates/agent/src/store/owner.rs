@@ -73,7 +73,7 @@ mod tests {
 
     // Regression: commands that root ran in another user's store swept and wrote through that user's links.
     #[test]
-    fn root_sweeps_nothing_through_the_links_of_a_store_that_is_not_his() {
+    fn root_opens_no_links_in_the_store_of_another_user() {
         if !geteuid().is_root() {
             return; // only root can write to the stores of other users
         }
@@ -106,7 +106,7 @@ mod tests {
     // Regression: a version that root imported while the service was stopped could not be changed by the service
     // afterwards, so the next receipt was refused.
     #[test]
-    fn what_root_has_made_is_given_to_the_owner_of_the_store_and_nothing_behind_a_link_is() {
+    fn files_created_by_root_get_the_owner_of_the_store_and_links_are_not_followed() {
         if !geteuid().is_root() {
             return; // only root can change owners
         }

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_line_of_history_is_made_good_by_the_record() {
+    fn record_supplies_the_replacement_time_that_history_lacks() {
         let mut record = StoreRecord::default();
         record.activate(id(1), &event("", 0, 1).time);
         record.activate(id(2), &event("", 0, 9).time);
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_times_the_last_one_counts_and_what_is_active_is_not_replaced() {
+    fn last_replacement_time_counts_and_the_active_version_is_not_replaced() {
         let history = [
             event("activated", 1, 1),
             event("activated", 2, 2),

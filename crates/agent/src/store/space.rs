@@ -125,7 +125,7 @@ mod tests {
     }
 
     /// Versions 5 (newest) to 1, each of 10 bytes; 5 is active, 4 is the previous one.
-    fn five() -> (StoreRecord, Vec<VersionSize>) {
+    fn record_and_sizes_of_five_versions() -> (StoreRecord, Vec<VersionSize>) {
         let mut record = StoreRecord::default();
         record.activate(id(4), "t");
         record.activate(id(5), "t");
@@ -139,8 +139,8 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first_and_the_protected_never() {
-        let (mut record, sizes) = five();
+    fn surplus_lists_the_oldest_versions_first_and_no_protected_version() {
+        let (mut record, sizes) = record_and_sizes_of_five_versions();
         assert_eq!(removed(&record, &sizes, 3, None), []);
         assert_eq!(removed(&record, &sizes, 1, None), [id(1), id(2)]);
         assert_eq!(removed(&record, &sizes, 3, Some(50)), []);
@@ -153,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn the_version_that_the_source_has_goes_for_want_of_room_alone() {
-        let (mut record, sizes) = five();
+    fn offered_version_is_removed_only_to_stay_below_max_bytes() {
+        let (mut record, sizes) = record_and_sizes_of_five_versions();
         record.offered = Some(OfferedVersion { source: "s".to_owned(), version: id(1) });
         assert_eq!(removed(&record, &sizes, 0, None), [id(2), id(3)]);
         assert_eq!(removed(&record, &sizes, 9, Some(35)), [id(2), id(3)]);
@@ -162,8 +162,8 @@ mod tests {
     }
 
     #[test]
-    fn a_new_version_takes_the_place_of_the_previous_one_unless_it_is_held() {
-        let (mut record, sizes) = five();
+    fn new_version_replaces_the_previous_one_in_the_space_estimate_unless_held() {
+        let (mut record, sizes) = record_and_sizes_of_five_versions();
         assert_eq!(protected_bytes_after_import(&record, &sizes), 10);
         record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
         assert_eq!(protected_bytes_after_import(&record, &sizes), 20);
@@ -171,8 +171,8 @@ mod tests {
 
     // Under a hold, `newest` waits and is not active.
     #[test]
-    fn a_new_version_takes_the_place_of_the_newest_one() {
-        let (mut record, sizes) = five();
+    fn new_version_replaces_the_newest_one_in_the_space_estimate_unless_held() {
+        let (mut record, sizes) = record_and_sizes_of_five_versions();
         record.newest = Some(id(3));
         assert_eq!(protected_bytes_after_import(&record, &sizes), 10);
         record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_takes_what_lies_in_its_folder_and_what_was_derived_from_it() {
+    fn size_of_a_version_includes_its_files_and_its_derived_files() {
         let dir = tempfile::tempdir().unwrap();
         let store = VersionStore::at(dir.path());
         let write = |path: std::path::PathBuf, bytes: usize| {

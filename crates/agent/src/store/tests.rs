@@ -19,7 +19,7 @@ fn id(begin: &[u8]) -> VersionId {
 }
 
 #[test]
-fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
+fn find_version_prefers_labels_and_accepts_only_unambiguous_id_prefixes() {
     let (a, b, c) = (id(&[0xab; 5]), id(&[0xab, 0xab, 0xab, 0xab, 0x01]), id(&[0xcd; 8]));
     let versions = [a, b, c].map(|id| StoredVersion { id, bytes: 1, receipts: Vec::new() });
     let mut record = StoreRecord::default();
@@ -55,7 +55,7 @@ fn a_version_is_called_by_a_label_first_and_by_digits_that_begin_no_other_id() {
 }
 
 #[test]
-fn versions_are_told_by_their_last_arrival_the_newest_first() {
+fn versions_are_listed_by_their_last_arrival_newest_first() {
     let dir = tempfile::tempdir().unwrap();
     assert!(VersionStore::at(&dir.path().join("none")).versions().is_ok_and(|versions| versions.is_empty()));
     let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
@@ -88,7 +88,7 @@ fn versions_are_told_by_their_last_arrival_the_newest_first() {
 // Regression: of several versions that arrived within one second, the one to prune depended on their ids, and of
 // several arrivals of a version the last one on the order of the file system.
 #[test]
-fn arrivals_within_one_second_are_told_in_their_order() {
+fn arrivals_within_one_second_are_listed_in_their_order() {
     let dir = tempfile::tempdir().unwrap();
     let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
     let order = [3, 8, 1, 6, 2, 7, 5, 4].map(|n| id(&[n]));
@@ -109,7 +109,7 @@ fn arrivals_within_one_second_are_told_in_their_order() {
 }
 
 #[test]
-fn the_receipts_of_an_earlier_docwharf_are_read_and_written_under_the_same_names() {
+fn receipts_of_an_earlier_release_round_trip_with_all_their_fields() {
     let dir = tempfile::tempdir().unwrap();
     let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
     let folder = |version: VersionId| dir.path().join("receipts").join(version.to_string());
@@ -128,7 +128,7 @@ fn the_receipts_of_an_earlier_docwharf_are_read_and_written_under_the_same_names
 }
 
 #[test]
-fn a_file_of_the_store_with_a_second_name_is_neither_appended_to_nor_truncated() {
+fn hard_linked_store_file_is_neither_appended_to_nor_truncated() {
     let dir = tempfile::tempdir().unwrap();
     let (root, victim) = (dir.path().join("store"), dir.path().join("victim"));
     let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
@@ -160,7 +160,7 @@ fn a_file_of_the_store_with_a_second_name_is_neither_appended_to_nor_truncated()
 }
 
 #[test]
-fn a_staged_copy_is_removed_through_the_open_store_and_nothing_else_is() {
+fn staging_copy_is_removed_only_inside_the_opened_store() {
     let dir = tempfile::tempdir().unwrap();
     let (root, elsewhere) = (dir.path().join("store"), dir.path().join("elsewhere"));
     let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
@@ -201,7 +201,7 @@ fn a_staged_copy_is_removed_through_the_open_store_and_nothing_else_is() {
 }
 
 #[test]
-fn a_record_that_is_not_there_is_empty_and_any_other_is_read_or_told_to_be_damaged_or_later() {
+fn missing_record_is_empty_and_a_damaged_or_later_record_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let store = VersionStore::at(dir.path());
     assert_eq!(store.record().unwrap(), StoreRecord::default());

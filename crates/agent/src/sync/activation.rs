@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_back_is_never_fallen_back_to() {
+    fn fallback_excludes_versions_never_activated_in_manual_mode_or_with_a_gate() {
         let manual = SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
         let gated =
             SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..SyncIntent::default() };
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_tells_of_what_the_source_holds_and_prunes_also_when_nothing_came() {
+    fn sync_reports_the_version_of_the_source_and_prunes_even_without_a_new_version() {
         let manual = || SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
         let hold = || ActivationHold { who: "me".to_owned(), when: "then".to_owned(), why: "x".to_owned() };
         let pinned = || SyncIntent { pin: VersionLabel::new("L").ok(), ..SyncIntent::default() };

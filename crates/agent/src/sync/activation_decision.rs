@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_gate_what_is_due_becomes_active() {
+    fn newest_version_is_activated_without_a_gate() {
         let mut record = record();
         assert_eq!(
             decide_step(&mut record, &intent(false, false), false, None),
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_is_asked_once_and_its_refusal_is_news_once() {
+    fn gate_verdict_is_reused_and_its_refusal_is_reported_as_new_once() {
         let (mut record, intent) = (record(), intent(false, true));
         assert_eq!(decide_step(&mut record, &intent, false, None), None, "the gate has to be evaluated");
         let refusal = verdict(&intent, id(2), Some(id(1)), Some("no"));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn another_active_version_or_other_rules_judge_anew() {
+    fn gate_is_evaluated_again_for_another_active_version_or_other_rules() {
         let (mut record, gated) = (record(), intent(false, true));
         record.gate = Some(verdict(&gated, id(2), Some(id(3)), None));
         assert_eq!(
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_not_activated_and_the_version_before_is_told_from_the_verdict() {
+    fn damaged_version_is_not_activated_and_an_accepted_version_stores_its_verdict() {
         let mut record = record();
         let missing = decide_target_version(&mut record, &intent(false, false), true, None, 0, |_| false);
         assert!(matches!(missing, StepResult::Done(ActivationDecision::Unchanged)) && record.active == Some(id(1)));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn history_has_a_line_for_what_became_active_and_for_news_of_the_gate() {
+    fn history_has_an_event_for_each_activation_and_each_new_gate_refusal() {
         let dir = tempfile::tempdir().unwrap();
         let writer = crate::store::writer::StoreWriter::open(dir.path(), std::time::Duration::ZERO).unwrap();
         let reason = || "no".to_owned();

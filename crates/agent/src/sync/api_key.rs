@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_from_its_file_and_what_is_lacking_is_told_with_its_place() {
+    fn api_key_is_read_from_its_file_and_errors_name_the_setting_or_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");
         let unit = |path: &PathBuf| ApiKeyLocation::UnitCredential { path: path.clone(), unit: "a.service".to_owned() };
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_others_may_read_or_the_group_may_write_is_too_open() {
+    fn key_file_that_others_can_read_or_the_group_can_write_is_too_open() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("key");

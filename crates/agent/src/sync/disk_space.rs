@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn sealing_takes_about_the_archive_again_unless_it_is_a_zip_of_ours_or_nobody_knows() {
+    fn seal_space_is_the_archive_size_except_for_a_moved_zip_or_an_unknown_format() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle");
         let request = |version_bytes, remaining_bytes| SpaceRequest { version_bytes, remaining_bytes };

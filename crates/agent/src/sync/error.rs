@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_a_refusal_a_cut_an_absence_or_none_of_them() {
+    fn errors_are_classified_as_refusal_truncation_absence_or_other() {
         let digest = Digest::compute(b"x");
         let read = || SealError::Read { path: "b.zip".into(), source: missing() };
         let upstream = |cause| SyncError::Upstream {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_dead_when_the_answer_says_so_and_not_when_the_server_is() {
+    fn link_is_expired_after_401_403_404_410_or_an_expiry_code_but_no_server_error() {
         for (status, is_expired) in [
             (200, false),
             (400, false),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_to_do_something_about_a_download_is_told_what() {
+    fn download_error_has_a_hint_for_its_cause_and_kind_of_link() {
         // Whether the link is signed, whether it can be renewed.
         let kinds = [(false, false), (true, false), (false, true), (true, true)];
         let fresh = "fresh links from the API failed";

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_is_known_by_its_address_and_by_its_query_without_telling_that() {
+    fn probe_key_is_the_url_with_a_short_hash_instead_of_its_query() {
         let key = |url: &str| probe_key(&SafeUrl::parse(url).unwrap());
         assert_eq!(key("https://a.example/x"), "https://a.example/x");
         let [first, second] = ["token1", "token2"].map(|token| key(&format!("https://a.example/x?{token}")));

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_before_other_files_are_watched_is_not_forgotten() {
+    fn change_before_rewatch_is_still_reported() {
         let dir = tempfile::tempdir().unwrap();
         let [old, kept, new] = ["old", "kept", "new"].map(|name| dir.path().join(name));
         for path in [&old, &kept, &new] {

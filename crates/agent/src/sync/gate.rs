@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_for_one_version_beside_one_other_under_one_set_of_rules() {
+    fn gate_verdict_covers_one_version_one_active_version_and_one_set_of_rules() {
         let (a, b) = (VersionId(Digest::compute(b"a")), VersionId(Digest::compute(b"b")));
         let gate = GateRules { min_pages: Some(1), ..GateRules::default() };
         assert!(GateRules::default().is_off() && !gate.is_off());

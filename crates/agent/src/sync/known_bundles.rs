@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_active_newest_or_offered_need_not_be_downloaded_again_if_it_came_from_there() {
+    fn active_newest_and_offered_bundles_of_the_source_are_known() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store(
             dir.path(),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_refused_need_not_be_downloaded_again_as_long_as_the_same_is_asked() {
+    fn refused_bundle_is_known_as_long_as_the_demanded_digest_is_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[]);
         let check = || BundleCheck {

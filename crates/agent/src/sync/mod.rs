@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn another_source_pin_digest_or_a_fresh_link_is_another_question_and_a_rhythm_is_not() {
+    fn source_digest_changes_with_source_pin_digest_or_link_but_not_with_timing() {
         let original = || SyncIntent {
             enabled: true,
             bundle: Some(link("https://b.example/b.zip?sig=1")),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_is_named_without_what_is_secret_or_may_be_written_in_two_ways() {
+    fn source_name_contains_no_secrets_and_is_the_same_for_equivalent_urls() {
         assert_eq!(link("https://b.example/b.zip?sig=1").name(), "https://b.example/b.zip");
         assert_eq!(BundleLocation::File("/a b.zip".into()).name(), "/a b.zip");
         for base in ["https://a.example/v1", "https://a.example/v1/", "https://a.example/v1//?x=1"] {
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outcome_is_about_the_version_that_it_has_decided_about() {
+    fn sync_outcome_is_about_the_version_that_it_names() {
         let why = String::new;
         let cases = [
             (SyncOutcome::Activated(id(1)), true, "activated"),

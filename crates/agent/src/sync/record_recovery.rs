@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_record_is_made_again_from_what_history_tells_of_activations_and_of_people() {
+    fn lost_record_is_rebuilt_from_the_activations_and_holds_in_history() {
         let by_hand = format!("activated x{BY_HAND}");
         // The history; the active version and the reason of the hold. The versions 1 and 2 are stored, 3 is not.
         let cases: [(&[HistoryEvent], Option<u8>, Option<&str>); 16] = [
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_record_has_its_labels_and_what_the_source_offered_from_the_last_arrivals() {
+    fn lost_record_is_rebuilt_with_labels_and_offered_version_from_the_receipts() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store(dir.path(), &[1, 2, 3]);
         add_arrival(&writer, 1, 11, "a", Some("one"), false);

@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refused_bundle_is_looked_at_again_at_the_next_look_and_not_earlier_or_later() {
+    fn refused_bundle_is_checked_again_after_the_normal_interval() {
         let interval = Duration::from_hours(1);
         let digest = Digest::compute(b"x");
         let refused = SyncError::WrongDigest { name: "b.zip".to_owned(), found: digest, demanded: digest };
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_grows_with_failures_and_is_never_less_than_the_upstream_asks_for() {
+    fn wait_grows_with_failures_and_is_at_least_the_retry_after_of_the_upstream() {
         let interval = Duration::from_mins(2);
         let seconds = Duration::from_secs;
         let upstream = |retry_after: Option<u64>| {

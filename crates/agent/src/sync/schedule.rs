@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn five_fields_say_when() {
+    fn schedule_is_parsed_from_five_cron_fields() {
         let now: Zoned = "2026-11-20T22:10:30+00:00[UTC]".parse().unwrap();
         let wait = |text: &str| Schedule::parse(text).unwrap().time_until_next(&now).unwrap().as_secs();
         assert_eq!(wait("15 * * * *"), 4 * 60 + 30);

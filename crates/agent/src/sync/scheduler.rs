@@ -198,7 +198,7 @@ mod tests {
     use docwharf_base::model::version::VersionId;
 
     #[test]
-    fn of_several_wishes_the_strongest_is_done_in_whichever_order_they_come() {
+    fn strongest_trigger_is_pending_in_any_order_of_requests() {
         let triggers = [
             SyncTrigger::Changed,
             SyncTrigger::Start,
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_waits_for_what_is_left_of_the_wait_for_the_same_question() {
+    fn restart_resumes_the_remaining_back_off_of_the_same_source_digest() {
         // Failures, the wait, the time of the attempt, the rest of the wait.
         let cases = [
             (3, 100, "11:59:20", Some(seconds(60))),
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_scheduled_waits_for_the_clock_of_the_wall_and_asks_it_each_minute() {
+    fn scheduled_check_follows_the_wall_clock_and_reads_it_every_minute() {
         // Seconds until the scheduled time; seconds until the clock is read again.
         for (remaining, next_reading) in
             [(30, Some(30)), (60, Some(60)), (61, Some(60)), (1, Some(1)), (0, None), (-1, None)]
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_look_is_when_a_wait_ends_else_by_the_schedule_else_after_the_interval() {
+    fn next_check_is_after_the_back_off_or_else_the_schedule_or_else_the_interval() {
         let now = noon();
         let schedules = [("* * * * *", 60), ("*/15 * * * *", 900)];
         let schedules = schedules.map(|(text, wait)| (Schedule::parse(text).unwrap(), seconds(wait)));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_rhythm_counts_from_now_and_a_longer_one_puts_off_nothing() {
+    fn shorter_interval_counts_from_now_and_a_longer_one_delays_no_check() {
         let now = noon();
         for (interval, wait, trigger) in [(50, 50, SyncTrigger::Interval), (200, 100, SyncTrigger::Start)] {
             let scheduled = Some(now.wall);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_sync_it_is_looked_again_after_the_interval_or_when_trying_again_is_of_use() {
+    fn next_check_after_a_sync_is_at_the_interval_or_at_the_retry() {
         let now = noon();
         let report = || Ok(SyncReport::from_outcome(SyncOutcome::Current(None)));
         let early =

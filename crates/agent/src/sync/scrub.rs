@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rot_is_what_a_disk_has_lost_and_nothing_that_may_be_over_in_a_moment() {
+    fn data_loss_includes_permanent_read_errors_and_no_temporary_ones() {
         let error = |errno: Errno| io::Error::from(errno);
         for errno in [Errno::IO, Errno::BADMSG, Errno::UCLEAN] {
             assert!(is_data_loss(&error(errno)), "{errno}");

@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_probe_is_conditional_by_its_tag_or_else_its_date_and_only_200_is_content() {
+    fn probe_is_conditional_on_etag_or_else_date_and_only_200_has_content() {
         let probe = |etag: Option<&str>, date: Option<&str>| ProbeResult {
             sha256: Digest::compute(b"body").to_hex(),
             etag: etag.map(str::to_owned),

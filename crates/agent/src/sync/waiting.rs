@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_waits_for_a_release_else_a_person_else_the_gate_else_the_next_look() {
+    fn waiting_reason_is_hold_or_else_manual_mode_or_else_gate_or_else_next_check() {
         let manual = SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
         let auto = SyncIntent::default();
         let (refused, accepted, other) = (verdict(id(2), Some("no")), verdict(id(2), None), verdict(id(3), Some("no")));
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pin_names_what_waits_and_each_wait_has_its_word_and_way_out() {
+    fn pinned_version_is_the_waiting_version_and_each_waiting_reason_has_a_hint() {
         let pinned = SyncIntent { pin: Some(VersionLabel::new("L").unwrap()), ..SyncIntent::default() };
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         assert_eq!(find_waiting_version(&record, Some(&pinned)), None, "the label does not exist yet");

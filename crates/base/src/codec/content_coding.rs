@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_coded_at_any_effort_and_size_is_decoded_again() {
+    fn encoded_content_decodes_at_any_level_and_size() {
         for len in [0usize, 1, 65_519, 65_520, 65_521, 300_000, 5_000_000] {
             let content: Vec<u8> = (0..len).map(|n| (n.wrapping_mul(n) >> 9) as u8).collect();
             for coding in ContentCoding::ALL {
@@ -176,13 +176,13 @@ mod tests {
     }
 
     #[test]
-    fn the_larger_a_site_the_less_a_page_of_it_may_cost() {
+    fn brotli_quality_decreases_with_the_size_of_the_site() {
         let quality = |content: u64| choose_encoder_level(ContentCoding::Brotli, content).0;
         assert_eq!([0, 32 << 20, (32 << 20) + 1, 128 << 20, 511_000_000].map(quality), [11, 11, 10, 10, 5]);
     }
 
     #[test]
-    fn codings_have_their_names_and_windows_hold_the_content() {
+    fn codings_have_http_tokens_and_windows_fit_the_content() {
         assert_eq!(ContentCoding::ALL.map(ContentCoding::token), ["br", "zstd"]);
         for (token, coding) in [
             ("br", Some(ContentCoding::Brotli)),

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_ends_behind_its_last_field_and_is_short_until_then() {
+    fn gzip_header_is_incomplete_until_the_end_of_its_last_field() {
         let long_field = [&[0, 1][..], &[7; 256]].concat();
         for header in [
             GZIP_HEADER.to_vec(),
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_known_by_its_first_wrong_byte() {
+    fn invalid_gzip_header_is_detected_at_its_first_wrong_byte() {
         for (index, byte) in [(0, 0x1e), (1, 0x8c), (2, 7), (3, 0x20), (3, 0x40), (3, 0x80)] {
             let mut invalid = make_header(0, b"");
             invalid[index] = byte;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trailer_is_checksum_and_length_from_their_lowest_bytes() {
+    fn gzip_trailer_is_crc32_and_length_in_little_endian() {
         assert_eq!(encode_trailer(0x0102_0304, 5), [4, 3, 2, 1, 5, 0, 0, 0]);
         assert_eq!(encode_trailer(0, (1 << 32) + 0x0a0b), [0, 0, 0, 0, 0x0b, 0x0a, 0, 0]);
     }

@@ -50,7 +50,7 @@ fn a_file_below_is_read_and_a_path_that_leaves_is_refused() {
 }
 
 #[test]
-fn no_link_is_followed_wherever_it_stands() {
+fn symlink_is_not_followed_in_any_component() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);
         let inside = directory.path();
@@ -77,7 +77,7 @@ fn no_link_is_followed_wherever_it_stands() {
 }
 
 #[test]
-fn a_name_that_becomes_a_link_after_the_directory_was_opened_leads_nowhere_else() {
+fn open_directory_still_refers_to_the_same_files_after_a_symlink_replaces_its_name() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);
         let (inside, a) = (directory.path().to_owned(), directory.open_directory("a").unwrap());
@@ -102,7 +102,7 @@ fn a_name_that_becomes_a_link_after_the_directory_was_opened_leads_nowhere_else(
 
 /// Another user exchanges names as fast as it can; no read may return the secret.
 #[test]
-fn an_exchange_at_any_moment_gives_the_file_or_an_error() {
+fn directory_exchange_during_a_read_gives_the_file_or_an_error() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);
         let inside = directory.path().to_owned();
@@ -128,7 +128,7 @@ fn an_exchange_at_any_moment_gives_the_file_or_an_error() {
 
 // Regression: the program waited for ever when it opened a named pipe in the place of a regular file.
 #[test]
-fn what_is_no_regular_file_is_named_and_never_waited_for() {
+fn opening_a_pipe_or_a_socket_fails_without_blocking() {
     for resolution in RESOLUTIONS {
         let (_dir, directory) = create_tree(resolution);
         create_pipe(&directory.path().join("pipe"));
@@ -149,7 +149,7 @@ fn what_is_no_regular_file_is_named_and_never_waited_for() {
 }
 
 #[test]
-fn owner_and_second_names_are_checked_where_it_is_demanded() {
+fn owner_and_hard_links_are_checked_if_required() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);
         let owner = directory.metadata().unwrap().uid();
@@ -186,7 +186,7 @@ fn a_file_is_replaced_whole_and_a_link_in_its_place_is_replaced_and_not_followed
 }
 
 #[test]
-fn renaming_to_a_free_name_replaces_nothing() {
+fn rename_no_replace_refuses_an_existing_name() {
     let (_dir, directory) = create_tree(PathResolution::Kernel);
     let (a, b) = (directory.open_directory("a").unwrap(), directory.open_directory("a/b").unwrap());
     directory.create_file("file", 0o600).unwrap();
@@ -216,7 +216,7 @@ fn removing_a_tree_follows_no_link_and_takes_any_depth() {
 }
 
 #[test]
-fn removing_a_tree_takes_what_an_interrupted_removal_has_moved_to_its_top() {
+fn remove_all_also_removes_leftovers_of_an_interrupted_removal() {
     let (_dir, directory) = create_tree(PathResolution::Kernel);
     let top = directory.open_directory("a").unwrap();
     // Created before the deep directories: most file systems list the newest entry first, or by a hash of the name.
@@ -234,7 +234,7 @@ fn removing_a_tree_takes_what_an_interrupted_removal_has_moved_to_its_top() {
 }
 
 #[test]
-fn links_that_stay_inside_are_resolved_and_others_are_told_apart() {
+fn symlinks_that_stay_inside_are_resolved_and_others_have_distinct_errors() {
     for resolution in RESOLUTIONS {
         let (dir, directory) = create_tree(resolution);
         let link = |target: &Path, name: &str| symlink(target, directory.path().join(name)).unwrap();
@@ -265,7 +265,7 @@ fn links_that_stay_inside_are_resolved_and_others_are_told_apart() {
 }
 
 #[test]
-fn a_name_is_one_component_and_anything_else_is_refused_before_anything_is_done() {
+fn name_must_be_one_component_or_the_operation_fails_without_effect() {
     for resolution in RESOLUTIONS {
         let (_dir, directory) = create_tree(resolution);
         for name in ["", ".", "..", "a/b", "b/", "/"] {
@@ -305,7 +305,7 @@ fn a_name_is_one_component_and_anything_else_is_refused_before_anything_is_done(
 }
 
 #[test]
-fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own() {
+fn new_files_and_directories_get_the_given_mode_and_existing_ones_are_unchanged() {
     for resolution in RESOLUTIONS {
         let (_dir, directory) = create_tree(resolution);
         let mode = |name: &str| directory.metadata_of(name).unwrap().permissions().mode() & 0o777;
@@ -338,7 +338,7 @@ fn what_is_made_has_the_mode_that_was_asked_for_and_what_is_there_keeps_its_own(
 }
 
 #[test]
-fn what_is_not_there_is_told_apart_from_what_cannot_be_removed() {
+fn missing_entry_and_failed_removal_are_reported_differently() {
     let (_dir, directory) = create_tree(PathResolution::Kernel);
     directory.create_file("file", 0o600).unwrap();
     directory.create_link("a", "link").unwrap();

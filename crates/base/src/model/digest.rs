@@ -86,7 +86,7 @@ mod tests {
     const EMPTY_DIGEST: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
     #[test]
-    fn a_digest_is_read_as_it_is_written_and_in_either_case() {
+    fn digest_is_parsed_from_its_hex_form_in_either_case() {
         let empty = Digest::compute(b"");
         assert_eq!(
             (empty.to_hex(), empty.to_string(), format!("{empty:?}")),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_digest_in_pieces_is_that_of_the_whole_and_then_begins_again() {
+    fn hasher_digests_pieces_as_one_content_and_resets_after_finalize() {
         let mut hasher = Sha256Hasher::new();
         hasher.update(b"hel");
         hasher.update(b"lo");

@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_bomb_is_over_the_floor_and_over_the_ratio() {
+    fn decompression_bomb_exceeds_both_the_minimum_size_and_the_ratio() {
         for (output, input, expected) in [
             (64 << 20, 0, false),
             ((64 << 20) + 1, 0, true),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_of_its_own_a_bundle_has_those_of_the_manual() {
+    fn default_bundle_limits_are_the_documented_ones() {
         let limits = BundleLimits { entries: 200_000, unpacked: 8 << 30, archive: 4 << 30, entry: 2 << 30 };
         assert_eq!(BundleLimits::default(), limits);
     }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_out_is_refused() {
+    fn absolute_dot_dot_drive_and_overlong_names_are_refused() {
         for (name, fault) in [
             ("", EntryNameFault::Empty),
             ("a\0b", EntryNameFault::Nul),
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_is_one_dot_then_another_character() {
+    fn hidden_name_starts_with_one_dot_followed_by_another_character() {
         for path in [".git/x", "a/.env", ".well-known/.x", ".a"] {
             assert!(is_hidden(path.as_bytes()), "{path}");
         }
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_below_a_folder_is_known_by_all_of_its_name() {
+    fn strip_folder_matches_whole_components_only() {
         let path = SitePath::parse(b"docs/a/b", false).unwrap().unwrap();
         for (folder, expected) in
             [("docs", Some("a/b")), ("docs/a", Some("b")), ("docs/a/b", None), ("doc", None), ("a", None)]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn extensions_and_pages_are_told_by_the_last_name_alone() {
+    fn extension_and_page_type_are_derived_from_the_file_name_alone() {
         let (long, longer) = (format!("x.{}", "e".repeat(16)), format!("x.{}", "e".repeat(17)));
         for (path, expected, is_html) in [
             ("a/b.HTML", Some("html"), true),
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_below_a_folder_follows_it_at_once() {
+    fn tree_order_lists_the_contents_of_a_folder_directly_after_it() {
         let mut paths = ["b", "a.html", "ab", "a/b/c", "a-b", "a", "a/b", "a/a", "a\u{1}"];
         paths.sort_by(|a, b| compare_tree_order(a.as_bytes(), b.as_bytes()));
         assert_eq!(paths, ["a", "a/a", "a/b", "a/b/c", "a\u{1}", "a-b", "a.html", "ab", "b"]);

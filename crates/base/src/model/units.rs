@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn durations_are_read_as_written() {
+    fn durations_with_units_are_parsed() {
         assert_eq!(parse_duration("2h30m"), Ok(Duration::from_mins(150)));
         assert_eq!(parse_duration("7d"), Ok(Duration::from_hours(168)));
         assert_eq!(parse_duration("250ms"), Ok(Duration::from_millis(250)));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_read_as_written() {
+    fn sizes_with_units_are_parsed() {
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("2GB"), Ok(2_000_000_000));
         assert_eq!(parse_size("17"), Ok(17));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn each_unit_of_time_counts_what_it_says_and_is_written_as_it_is_read() {
+    fn each_duration_unit_has_its_value_and_formatting_round_trips() {
         for (text, millis) in [
             ("0s", 0),
             ("1ms", 1),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn each_unit_of_size_counts_what_it_says() {
+    fn each_size_unit_has_its_value() {
         for (text, bytes) in [
             ("0", 0),
             ("1B", 1),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_ages_and_counts_are_shown_in_the_unit_that_fits() {
+    fn sizes_ages_and_counts_are_formatted_with_a_fitting_unit() {
         for (bytes, shown) in [
             (0, "0 B"),
             (999, "999 B"),

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_added_one_line_each_in_the_order_in_which_they_come() {
+    fn manifest_has_one_line_per_file_in_insertion_order() {
         let mut manifest = VersionManifest::default();
         manifest.add(&Digest::compute(b"a"), 1, b"a\r.html");
         manifest.add(&Digest::compute(b""), 0, b"b c");
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_known_by_eight_or_more_of_its_first_digits_and_spelled_in_one_way() {
+    fn version_id_matches_prefixes_of_eight_or_more_digits_and_parses_in_lower_case() {
         let id = VersionId(Digest::compute(b""));
         let hex = id.0.to_hex();
         assert!(hex.starts_with("e3b0c44298fc1c14"));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_is_a_line_of_up_to_two_hundred_characters_that_says_nothing_else() {
+    fn label_is_one_line_of_at_most_200_characters_and_not_a_reserved_word() {
         for (text, is_valid) in [
             ("x", true),
             ("v 2", true),

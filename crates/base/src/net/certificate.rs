@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_in_either_form_of_date_and_with_or_without_a_version() {
+    fn certificate_expiry_is_read_from_both_date_formats_with_or_without_a_version() {
         for (tag, text) in [(UTC_TIME, &b"300203040506Z"[..]), (GENERALIZED_TIME, b"20300203040506Z")] {
             for version in [false, true] {
                 let end = parse_not_after(&certificate(version, &der(tag, text))).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_has_no_end() {
+    fn invalid_certificate_has_no_expiry() {
         let certificate_der = certificate(true, &der(UTC_TIME, b"300203040506Z"));
         for cut in 0..certificate_der.len() {
             assert_eq!(parse_not_after(&certificate_der[..cut]), None);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn two_digits_of_a_year_are_of_the_century_that_the_standard_says() {
+    fn utc_time_with_a_two_digit_year_means_1950_to_2049() {
         for (tag, text, end) in [
             (UTC_TIME, &b"491231235959Z"[..], Some(2_524_607_999)),
             (UTC_TIME, b"500101000000Z", Some(0)),
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_has_up_to_four_bytes_and_what_is_cut_is_no_value() {
+    fn der_length_has_up_to_four_bytes_and_a_truncated_value_is_refused() {
         for (head, length) in [
             (&[4, 0][..], 0),
             (&[4, 0x7f], 127),

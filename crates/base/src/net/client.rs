@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_this_program_and_a_redirect_is_handed_to_the_caller() {
+    fn http_client_sends_its_user_agent_and_follows_no_redirects() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/first", listener.local_addr().unwrap());
         let server = std::thread::spawn(move || {

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_settings_patience_is_what_the_manual_says() {
+    fn default_network_settings_are_the_documented_ones() {
         let seconds = Duration::from_secs;
         let network = NetworkSettings {
             connect_timeout: seconds(10),
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_told_to_a_tenth_of_a_second() {
+    fn durations_are_formatted_to_a_tenth_of_a_second() {
         for (millis, expected) in
             [(0, "0 s"), (40, "0 s"), (50, "0.1 s"), (500, "0.5 s"), (1260, "1.3 s"), (30_000, "30 s")]
         {

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_follows_a_redirect_within_its_own_origin_alone() {
+    fn api_key_follows_redirects_only_within_its_own_origin() {
         let (policy, from) = (own_origin(10), "https://api.example/v1/static-export/jobs");
         let (get, post) = (Method::GET, Method::POST);
         for (location, to) in [
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_ends_after_its_number_of_redirects_and_what_it_reached_allows_nothing_further() {
+    fn redirect_chain_stops_at_its_maximum_and_checks_https_against_the_previous_hop() {
         let first = url("http://a.example/");
         for max in [0, 1, 3] {
             for policy in [own_origin(max), any_origin(max)] {
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_and_a_failed_request_end_the_chain() {
+    fn refused_redirect_or_failed_request_ends_the_redirect_chain() {
         let (sent, last) = requests(&own_origin(9), &[(307, "https://b.example/")]);
         assert_eq!(sent.len(), 1, "{sent:?}");
         let Err(FollowRedirectsError::Refused { status: 307, why }) = last else { panic!("{last:?}") };

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_body_is_quoted_in_its_own_words() {
+    fn message_of_an_error_body_is_quoted() {
         assert_eq!(message(401, r#"{"error":"no such key"}"#), "401 Unauthorized: no such key");
         let details = r#"{"error":"bad","details":[{"message":"a"},{"message":"b"}]}"#;
         assert_eq!(message(400, details), "400 Bad Request: bad (a; b)");
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn not_even_half_a_secret_is_quoted_where_a_body_is_cut() {
+    fn truncated_error_body_quotes_no_part_of_a_secret() {
         let secret = "dwk_0123456789abcdef";
         let mut redactor = SecretRedactor::default();
         redactor.hide(&Secret::new(secret.to_owned()));
@@ -282,7 +282,7 @@ mod tests {
 
     // Regression: a date in `Retry-After` was compared with the local clock instead of the server's.
     #[test]
-    fn a_date_to_come_back_at_is_by_the_clock_of_the_server() {
+    fn retry_after_date_is_relative_to_the_date_of_the_server() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let server_time = now + Duration::from_hours(2);
         let mut headers = HeaderMap::new();
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_is_told_by_more_than_a_minute() {
+    fn clock_skew_of_more_than_a_minute_is_reported() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let skew = |date| {
             let mut headers = HeaderMap::new();
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_clock_is_told_only_where_it_may_be_why() {
+    fn clock_skew_is_reported_only_for_400_401_and_403() {
         let mut headers = HeaderMap::new();
         headers.insert(DATE, httpdate::fmt_http_date(SystemTime::UNIX_EPOCH).parse().unwrap());
         headers.insert(RETRY_AFTER, "9".parse().unwrap());
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_taken_by_its_bounds() {
+    fn retry_after_is_limited_to_one_day_and_invalid_values_are_ignored() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let late_date = httpdate::fmt_http_date(now + Duration::from_secs(86_401));
         for (text, wait) in [
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_quoted_up_to_its_bound_and_a_code_is_kept() {
+    fn error_body_is_quoted_up_to_its_limit_and_an_xml_error_code_is_parsed() {
         let x = |n| "x".repeat(n);
         for (body, quotation) in [
             (x(MAX_QUOTED_CHARS), x(MAX_QUOTED_CHARS)),
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn tls_is_found_however_deep_it_lies() {
+    fn tls_error_is_found_inside_nested_io_errors() {
         let io = |error: Box<dyn Error + Send + Sync>| std::io::Error::other(error);
         let tls = || rustls::Error::General("x".to_owned());
         assert!(is_tls(&tls()) && is_tls(&io(tls().into())) && is_tls(&io(io(tls().into()).into())));

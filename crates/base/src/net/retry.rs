@@ -84,21 +84,21 @@ mod tests {
     }
 
     #[test]
-    fn five_attempts_with_pauses_that_double_and_are_never_less_than_half() {
+    fn retryable_error_gets_five_attempts_with_doubling_pauses() {
         assert_eq!(pauses(CallKind::Read, RequestErrorCause::Status(503), 1.0), [1000, 2000, 4000, 8000]);
         assert_eq!(pauses(CallKind::Link, RequestErrorCause::NoResponse, 0.0), [500, 1000, 2000, 4000]);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::NotConnected, 1.0).len(), 4);
     }
 
     #[test]
-    fn a_post_whose_answer_was_lost_is_repeated_twice_at_most() {
+    fn post_without_a_response_is_retried_at_most_twice() {
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::NoResponse, 1.0).len(), 2);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::Unreadable, 1.0).len(), 2);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::Status(500), 1.0).len(), 4);
     }
 
     #[test]
-    fn refusals_are_final_at_once() {
+    fn client_errors_are_not_retried_except_409_for_a_download_link() {
         for status in [400, 401, 403, 404, 422] {
             assert!(pauses(CallKind::Read, RequestErrorCause::Status(status), 1.0).is_empty(), "{status}");
         }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_a_lower_bound_and_ends_it_when_too_long() {
+    fn retry_after_extends_the_pause_and_stops_retries_above_one_minute() {
         let mut error = request_error(RequestErrorCause::Status(429));
         error.retry_after = Some(Duration::from_secs(7));
         assert_eq!(CallAttempts::default().next_pause(CallKind::Read, &error, 0.0), Some(Duration::from_secs(7)));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_pass_is_asked_for_again_and_what_will_not_is_final() {
+    fn only_temporary_errors_are_retried() {
         for status in [200, 302, 400, 405, 407, 410, 418, 428, 430, 451, 499, 600] {
             for call in [CallKind::Start, CallKind::Read, CallKind::Link] {
                 assert!(pauses(call, RequestErrorCause::Status(status), 1.0).is_empty(), "{call:?} {status}");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_answers_are_counted_among_others_until_a_good_one() {
+    fn lost_responses_are_counted_until_a_reset() {
         let mut attempts = CallAttempts::default();
         let mut next = |cause| {
             (

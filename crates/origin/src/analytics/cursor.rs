@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_altered_one_and_one_of_another_project_or_secret_is_none() {
+    fn altered_cursor_or_cursor_of_another_project_or_secret_is_refused() {
         let text = cursor().encode("p", &SECRET);
         assert_eq!(SearchCursor::decode(&text, "q", &SECRET), None);
         assert_eq!(SearchCursor::decode(&text, "p", &[8; 32]), None);

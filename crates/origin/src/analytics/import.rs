@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_come_out_as_they_went_in() {
+    fn imported_totals_are_exported_unchanged() {
         let terms = [
             term("much, \"quoted\"ü", 1_000_000_000, 0.1234, Some("/a,b"), "2026-10-01T00:00:00Z"),
             term("three", 3, 0.3333, Some("/x"), "2026-10-02T00:00:00.25Z"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_a_file_are_percent_if_one_of_them_can_be_nothing_else() {
+    fn one_rate_above_one_means_that_all_rates_of_a_file_are_percentages() {
         let (_folder, db) = database();
         let rows = "2026-10-01,0.5,x,1000,A,/a\r\n2026-10-01T08:00,45,x,10.0, B  b,\r\n";
         let head = "\u{feff}lastSearchedAt,ctr,note,hits,searchQuery,topClickedPage\r\n";
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_by_its_line_and_nothing_is_imported() {
+    fn invalid_csv_reports_its_line_and_imports_no_rows() {
         let (_folder, db) = database();
         let good = "query,time\na,2026-10-01T00:00:00Z\n\"b\nb\",2026-10-01T00:00:00Z\n";
         for row in ["c,yesterday", ",2026-10-01T00:00:00Z", "c,9999-10-01T00:00:00Z", "c,2026-10-01T00:00:00Z,d"] {

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_of_searches_says_when_another_attempt_may_succeed() {
+    fn ingest_refusal_has_a_retry_after() {
         let seconds = Duration::from_secs;
         for (refusal, expected) in [
             (IngestRefusal::OwnEvents(seconds(7)), seconds(7)),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_date_is_told_by_the_name_of_its_parameter() {
+    fn invalid_date_is_reported_with_the_name_of_its_parameter() {
         for wrong in [
             "yesterday",
             "2026-13-01",
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn each_problem_has_an_entry_and_what_is_not_known_is_ignored() {
+    fn each_invalid_query_parameter_is_reported_and_unknown_ones_are_ignored() {
         assert_eq!(parse_query(Some("x=1&x=2&y&&=&utm=100%&Limit=0&limit=7")).unwrap().limit, 7);
         assert_eq!(
             problems("dateFrom=&limit=1&limit=2&limit=3&dateTo=%zz&cursor&%ff=1"),

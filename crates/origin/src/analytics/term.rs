@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn terms_that_a_reader_would_call_the_same_are_the_same() {
+    fn search_terms_that_differ_in_case_or_white_space_are_equal() {
         for (text, folded) in [
             ("Install", "install"),
             ("  how\t to \r\n DEPLOY\u{3000}it\u{a0}", "how to deploy it"),

@@ -116,7 +116,7 @@ fn random_searches(random: &mut RandomNumbers, n: u64) -> Vec<ModelSearch> {
 }
 
 #[test]
-fn pages_are_those_of_a_model_that_counts_though_rows_arrive_between_them() {
+fn result_pages_match_a_model_even_if_rows_arrive_between_pages() {
     for seed in 0..12 {
         let (_folder, db) = database();
         let mut random = RandomNumbers(seed);
@@ -187,7 +187,7 @@ fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
 }
 
 #[test]
-fn a_batch_counts_once_whatever_it_has_when_it_comes_again() {
+fn batch_is_counted_once_even_if_it_is_sent_again_with_other_events() {
     let (_folder, db) = database();
     let accepted = |accepted, duplicate| Accepted { batch_id: "b".to_owned(), accepted, duplicate };
     assert_eq!(send(&db, "b", &[search(" The  TERM ", NOW, None), search("the term", NOW, None)]), accepted(2, false));
@@ -215,7 +215,7 @@ fn batch_error_details(db: &Database, body: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
+fn a_batch_with_invalid_search_events_is_refused_whole_and_names_the_events() {
     let (_folder, db) = database();
     let event = |query: &str, time: &str, page: &str| {
         format!(r#"{{"query":{query:?},"time":{time:?},"clickedPage":{page:?}}}"#)
@@ -270,7 +270,7 @@ fn a_batch_that_is_wrong_is_refused_as_a_whole_by_its_events() {
 }
 
 #[test]
-fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
+fn a_cursor_is_valid_only_for_its_project_and_date_range_but_with_any_limit() {
     let (_folder, db) = database();
     let events: Vec<ModelSearch> = (0..9).map(|n| search(&n.to_string(), NOW - DAY, None)).collect();
     send(&db, "b", &events);
@@ -289,7 +289,7 @@ fn a_cursor_works_for_its_own_project_and_dates_only_and_with_any_limit() {
 }
 
 #[test]
-fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
+fn old_searches_are_deleted_and_a_cursor_over_deleted_rows_is_refused() {
     let (_folder, db) = database();
     for n in 0..25 {
         let events: Vec<ModelSearch> =
@@ -320,7 +320,7 @@ fn what_is_too_old_goes_and_a_walk_that_counted_on_it_is_told() {
 }
 
 #[test]
-fn the_use_of_an_organization_is_that_of_its_rows_and_goes_with_them() {
+fn database_usage_of_an_organization_shrinks_when_its_rows_are_deleted() {
     let (_folder, db) = database();
     send(&db, "b1", &[search("moat", NOW - DAY, Some("/guide")), search("über", NOW, None)]);
     ingest_at(&db, "q", &batch_body("other", &[search("x", NOW, None)]), NOW).unwrap();

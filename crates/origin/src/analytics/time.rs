@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_time_of_an_event_has_date_time_and_offset() {
+    fn an_event_time_is_an_rfc_3339_timestamp_with_an_offset() {
         for (text, millisecond) in [
             ("1970-01-01T00:00:00Z", 0),
             ("1970-01-01t00:00:01.2345z", 1234),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_that_begins_within_a_millisecond_begins_with_the_next() {
+    fn a_range_start_is_rounded_up_to_the_next_millisecond() {
         for (text, within, from) in [
             ("1970-01-01T00:00:00.0010Z", 1, 1),
             ("1970-01-01T00:00:00.0011Z", 1, 2),

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn totals_and_ranks_are_the_same_in_little_memory_and_in_much() {
+    fn totals_and_ranks_are_the_same_with_and_without_spilling_to_disk() {
         let folder = tempfile::tempdir().unwrap();
         let rank = |memory: usize| {
             let spill_settings = SpillSettings::new(memory, folder.path());

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_grows_with_the_work_and_never_says_that_it_is_done() {
+    fn export_job_progress_grows_with_bytes_and_pages_and_stays_below_100_percent() {
         let archive = |copied| JobProgress::CopyingArchive {
             bytes: 10,
             copied: AtomicU64::new(copied),

@@ -306,7 +306,7 @@ mod tests {
 
     // Regression: many jobs of one organization delayed the job of another one until the last of them was completed.
     #[test]
-    fn somebodys_one_job_waits_for_one_of_anothers_many_at_most() {
+    fn export_jobs_of_different_organizations_are_started_in_turn() {
         let (_dir, db) = database();
         let order = db.write(|transaction| {
             for (id, organization) in [("a1", "a"), ("a2", "a"), ("a3", "a"), ("b1", "b"), ("a4", "a"), ("b2", "b")] {
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_is_left_for_others_passes_over_whoever_has_one() {
+    fn the_last_worker_is_not_given_to_an_organization_with_a_running_export_job() {
         let (_dir, db) = database();
         let order = db.write(|transaction| {
             for (id, organization) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
@@ -350,7 +350,7 @@ mod tests {
 
     // Regression: an origin removed jobs while links to their bundles were valid.
     #[test]
-    fn what_is_forgotten_is_old_and_neither_promised_nor_a_projects_last_whole_bundle() {
+    fn cleanup_deletes_old_export_jobs_except_linked_ones_and_the_latest_full_bundle() {
         let (_dir, db) = database();
         let bundle = |bytes| CompletedBundle { kind: "tar.gz".to_owned(), digest: Digest::compute(b"x"), bytes };
         let unlimited = BundleByteLimits { organization: u64::MAX, total: u64::MAX };
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn bundles_of_another_organization_take_nothing_from_the_limit_of_one() {
+    fn bundle_bytes_of_one_organization_do_not_count_toward_the_limit_of_another() {
         let (_dir, db) = database();
         let deleted = db.write(|transaction| {
             for (id, organization) in [("a1", "a"), ("b1", "b"), ("a2", "a"), ("b2", "b")] {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_name_that_a_bundle_can_have_is_one() {
+    fn bundle_file_names_consist_of_an_export_job_id_and_an_extension() {
         for (name, expected) in [
             ("se_0123456789abcdef.tar.gz", true),
             ("se_0123456789abcdef.zip", true),

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pages_that_were_asked_for_come_with_the_404_page_and_with_all_that_is_no_page() {
+    fn a_subset_export_contains_requested_pages_the_404_page_and_all_non_page_files() {
         for (pages, expected) in [
             (&["/"][..], &["404.html", "a.css", "index.html"][..]),
             (&["/guides"], &["404.html", "a.css", "guides.html"]),

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_against_production_is_what_is_shown() {
+    fn a_broken_link_summary_lists_links_that_are_new_against_production() {
         let all = broken_links(3, &[("a.html", "/x"), ("a.html", "/y"), ("b.html", "/z")]);
         assert_eq!(describe(&broken_links(0, &[]), None), "no broken links");
         assert_eq!(describe(&all, None), "3 broken links: /a.html -> /x, /a.html -> /y, /b.html -> /z");
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_stays_on_one_line_whatever_a_page_points_at() {
+    fn a_broken_link_summary_is_one_short_line_without_control_characters() {
         let long = format!("/{}", "x".repeat(500));
         let text = describe(&broken_links(9, &[("a\n.html", "/\u{1b}[2J"), ("b.html", &long)]), None);
         assert!(!text.contains(char::is_control) && text.len() < 300, "{text}");

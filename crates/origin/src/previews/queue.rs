@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_a_branch_that_waits_gets_the_one_that_waits() {
+    fn a_second_request_for_a_queued_branch_returns_the_queued_deployment() {
         let queue = queue(1);
         assert!(matches!(enqueue(&queue, job("o", "b", "1")), EnqueueResult::Waiting(job) if job.id == "1"));
         assert!(matches!(enqueue(&queue, job("o", "b", "2")), EnqueueResult::Waiting(job) if job.id == "1"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_is_built_once_at_a_time_and_others_pass_it_by() {
+    fn a_branch_has_at_most_one_running_build_and_does_not_block_other_branches() {
         let queue = queue(1);
         enqueue(&queue, job("o", "b", "1"));
         let (first, _) = queue.next_deployment().unwrap();
@@ -282,7 +282,7 @@ mod tests {
     // Regression: previews were built in the order of their deployments, so one organization delayed the previews of
     // another.
     #[test]
-    fn organizations_take_turns_and_none_has_the_last_place() {
+    fn preview_builds_alternate_between_organizations_and_one_slot_stays_reserved() {
         let queue = queue(2);
         for (organization, id) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")] {
             enqueue(&queue, job(organization, id, id));
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_place_of_all_is_for_who_has_nothing_waiting() {
+    fn the_last_queue_slot_is_reserved_for_an_organization_without_queued_deployments() {
         let limit = |resource| (resource == SharedResource::WaitingJobs).then_some(3);
         let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(|_| None, limit).unwrap(), 3));
         for (organization, id, is_enqueued) in
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_written_down_does_not_wait_and_what_waited_before_a_start_does() {
+    fn deployments_that_cannot_be_stored_are_not_queued_and_queued_ones_are_resumed() {
         let queue = queue(1);
         assert!(matches!(queue.enqueue(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
         assert!(!queue.is_busy("b"));

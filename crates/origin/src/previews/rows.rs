@@ -282,7 +282,7 @@ mod tests {
     use crate::database::Database;
 
     #[test]
-    fn the_preview_of_a_branch_that_is_gone_goes_unless_it_was_deployed_since_the_branches_were_listed() {
+    fn previews_of_deleted_branches_are_removed_unless_deployed_after_the_listing() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
         let listed_at = 1000;
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_shows_the_last_deployment_that_went_well_until_its_branch_is_gone() {
+    fn a_preview_serves_the_last_successful_deployment_until_its_branch_is_deleted() {
         let (_dir, db) = database();
         let served = |id: &str| (false, Some(id.to_owned()));
         // The outcome of each deployment, the replaced deployment, whether the preview is removed, and the deployment
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preview_without_a_branch_stays_while_another_deployment_of_it_waits() {
+    fn a_preview_without_a_branch_is_not_removed_while_a_deployment_is_queued() {
         let (_dir, db) = database();
         let ended = db.write(|transaction| {
             let (first, second) = (waiting("docs", "b", "d1"), waiting("docs", "b", "d2"));
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn two_branches_that_look_the_same_have_addresses_of_their_own_and_keep_them() {
+    fn branches_with_the_same_normalized_name_get_distinct_stable_preview_slugs() {
         let (_dir, db) = database();
         let slugs = db.write(|transaction| {
             let requests = [("docs", "a/b", "1"), ("docs", "a.b", "2"), ("other", "a-b", "3"), ("docs", "a/b", "4")];
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_what_was_being_built_has_failed_and_what_waited_waits_the_oldest_first() {
+    fn a_restart_fails_running_deployments_and_requeues_waiting_ones_oldest_first() {
         let (_dir, db) = database();
         let resumed = db.write(|transaction| {
             for (id, created) in [("late", 9), ("built", 1), ("early", 2), ("b", 2), ("done", 1)] {
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_deployments_of_a_project_are_forgotten_unless_they_are_shown() {
+    fn the_oldest_deployments_of_a_project_are_deleted_unless_served_or_queued() {
         let (_dir, db) = database();
         let remaining = db.write(|transaction| {
             let other = waiting("other", "x", "other");

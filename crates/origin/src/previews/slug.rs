@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_branch_is_called_by_its_own_name_where_that_can_be_a_label() {
+    fn the_first_slug_candidate_is_the_branch_name_as_a_dns_label() {
         for (branch, expected) in [
             ("main", "main"),
             ("Feature/New_Login", "feature-new-login"),
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn every_candidate_is_a_label_whatever_the_branch() {
+    fn every_slug_candidate_is_a_valid_dns_label_for_any_branch_name() {
         let long = "x".repeat(200);
         let hyphens = format!("{}-{}", "y".repeat(62), "z".repeat(9));
         for branch in ["main", "日本", "-", long.as_str(), hyphens.as_str(), "a/b/c"] {
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn branches_that_look_the_same_and_projects_with_the_same_branch_differ_in_their_digits() {
+    fn slug_digests_differ_between_projects_and_similar_branch_names() {
         assert_eq!(slugs_of("a/b")[0], slugs_of("a-b")[0]);
         assert_ne!(slugs_of("a/b")[1], slugs_of("a-b")[1]);
         assert_ne!(slugs_of("main")[1], slug_candidates("q", "main").nth(1).unwrap());

@@ -124,7 +124,7 @@ mod tests {
     use crate::limits::OriginLimits;
 
     #[test]
-    fn work_of_an_organization_shares_its_bounds_and_gives_back_what_it_took() {
+    fn jobs_of_one_organization_share_its_limits_and_release_their_shares() {
         let organization_limit = |resource| (resource == SharedResource::CrawlAddresses).then_some(10);
         let shares = ResourcePools::new(OriginLimits::from_config(organization_limit, |_| None).unwrap(), 2);
         let [first, second] = [(); 2].map(|()| JobContext::with_shares(Arc::clone(&shares), "a"));

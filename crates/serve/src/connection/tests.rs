@@ -84,7 +84,7 @@ impl RestlessClient {
 
 // Regression: HTTP/2: a connection without requests stayed open for as long as the client sent any frames.
 #[test]
-fn an_http_2_connection_without_requests_ends_with_no_error_after_what_is_due_was_sent_whatever_frames_come() {
+fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_frames() {
     const IDLE_TIMEOUT: Duration = Duration::from_millis(100);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _runtime_context = runtime.enter();
@@ -156,7 +156,7 @@ fn an_http_2_connection_without_requests_ends_with_no_error_after_what_is_due_wa
 }
 
 #[test]
-fn the_preface_of_http_2_is_recognized_in_any_two_pieces_and_a_part_of_it_is_http_1() {
+fn a_split_http2_preface_is_detected_and_an_incomplete_one_is_handled_as_http1() {
     let mut context = Context::from_waker(Waker::noop());
     let send = |client: &mut tokio::io::DuplexStream, bytes: &[u8]| {
         let sent = tokio::io::AsyncWrite::poll_write(Pin::new(client), &mut Context::from_waker(Waker::noop()), bytes);

@@ -352,7 +352,7 @@ mod tests {
     // Regression: each of many short responses to a client that pipelines was written alone, and the unread rest was
     // copied each time.
     #[test]
-    fn short_answers_to_requests_that_came_together_are_written_together() {
+    fn short_responses_to_pipelined_requests_are_written_together() {
         let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
         let mut connection = Http1Connection::new(Site::new(SiteSettings::default()), peer, Arc::default());
         let requests = ["HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"; 1000].concat();
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_ends_when_its_client_says_so_also_behind_an_answer_that_was_given_before() {
+    fn connection_close_ends_the_connection_also_after_a_cached_response() {
         let site = Site::new(SiteSettings::default());
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let last = "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_whole_plain_request_goes_on_with_every_byte_of_it() {
+    fn an_incomplete_or_not_plain_request_is_passed_to_hyper_with_all_its_bytes() {
         let site = Site::new(SiteSettings::default());
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         for (before, rest) in [
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn each_head_has_its_own_deadline_that_a_part_does_not_move_and_a_client_that_does_not_read_has_none() {
+    fn each_request_head_has_a_fixed_deadline_but_a_client_that_does_not_read_has_none() {
         let peer = Peer { address: ([127, 0, 0, 1], 1).into(), is_encrypted: false };
         let request_received = Arc::<AtomicBool>::default();
         let site = Site::new(SiteSettings::default());
@@ -469,7 +469,7 @@ mod tests {
 
     // Only hyper can wait for a response, and an asset may be in a version that is not open yet.
     #[test]
-    fn while_earlier_versions_are_opened_plain_requests_are_passed_on_too() {
+    fn plain_requests_are_passed_to_hyper_while_earlier_versions_are_being_opened() {
         let site = Site::new(SiteSettings::default());
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let opening = OpeningGuard::start(&site);

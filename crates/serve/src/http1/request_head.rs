@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plain_request_is_known_by_its_head() {
+    fn a_plain_request_head_is_parsed_with_its_cache_key() {
         let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
         let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };
         assert_eq!((head.bytes.len(), head.target, head.is_get, head.closes), (text.len() - 3, "/a?b", true, true));
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_answer_depends_on_beyond_its_question_is_seen() {
+    fn range_condition_and_repeated_fields_leave_a_plain_request_without_a_cache_key() {
         for field in [
             "Range: bytes=0-1",
             "IF-RANGE: x",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_not_plain_is_left_alone() {
+    fn other_methods_versions_bodies_and_malformed_heads_are_not_plain_requests() {
         for text in [
             "POST / HTTP/1.1\r\nHost: x\r\n\r\n",
             "GET / HTTP/1.0\r\nHost: x\r\n\r\n",
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn heads_are_plain_up_to_their_bounds() {
+    fn request_heads_are_plain_up_to_the_byte_and_field_limits() {
         let head_of_len = |len: usize| {
             let frame = "GET / HTTP/1.1\r\nHost: x\r\nA: \r\n\r\n";
             frame.replace("A: ", &format!("A: {}", "a".repeat(len - frame.len())))
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_has_what_the_client_says_about_what_it_takes() {
+    fn the_cache_key_contains_accept_accept_encoding_and_if_none_match() {
         let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
                     if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
         let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };

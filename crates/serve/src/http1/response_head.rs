@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_says_how_long_its_body_is_where_there_can_be_one() {
+    fn a_response_head_has_content_length_unless_the_status_forbids_a_body() {
         let mut fields = HeaderMap::new();
         fields.insert(ETAG, HeaderValue::from_static("\"x\""));
         fields.insert(CONNECTION, HeaderValue::from_static("close"));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_ends_with_one_date() {
+    fn a_response_head_ends_with_a_valid_date_field() {
         let mut out = Vec::new();
         write_end(true, &mut out);
         let text = String::from_utf8(out).unwrap();
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn every_length_is_written_in_full() {
+    fn content_length_is_written_in_full_for_every_body_length() {
         for len in [0, 9, 10, 99, 100, 1_000_000, u64::from(u32::MAX) + 1, u64::MAX] {
             let text = render_head(StatusCode::OK, &HeaderMap::new(), len);
             assert_eq!(text, format!("HTTP/1.1 200 OK\r\ncontent-length: {len}\r\n"));

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_does_not_send_from_a_file_is_written_as_all_else_is() {
+    fn bytes_that_sendfile_refuses_are_written_from_memory() {
         let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
         let arena = MemfdArena::new(1 << 20).unwrap();
         let send = |file_bytes: usize, refusal: io::ErrorKind| {
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn short_answers_are_gathered_and_long_ones_are_not_copied() {
+    fn short_responses_are_gathered_in_one_buffer_and_long_bodies_are_not_copied() {
         for (head, body, can_add_response, copied) in [
             (8, 0, true, 0),
             (8, MAX_COPIED_BODY_BYTES, true, MAX_COPIED_BODY_BYTES),
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_ends_before_its_time_is_no_good_end() {
+    fn a_body_that_ends_early_fails_the_connection_with_unexpected_eof() {
         let content = vec![b'x'; 100_000];
         let mut coded = Vec::new();
         Deflater::new(1).encode_all(&content, &mut coded);

@@ -154,7 +154,7 @@ mod tests {
     // Regression: HTTP/2: the server counted pages that were left before their resources had arrived as abuse, and
     // ended the connection.
     #[test]
-    fn pages_left_before_they_have_come_are_no_abuse_and_rapid_reset_is() {
+    fn rapid_reset_is_abuse_but_cancelled_page_loads_are_not() {
         let reset = |limits: &mut AbuseLimits, now| limits.count_reset(|| now);
         // Resets per second for ten minutes, and the second in which they are too many.
         for (per_second, expected) in
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reset_for_each_answer_that_is_taken_is_no_abuse() {
+    fn one_stream_reset_for_each_sent_response_is_not_abuse() {
         let start = Instant::now();
         let mut limits = AbuseLimits::new(start);
         for responses in 0..1_000_000 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_are_counted_by_rate_and_against_what_was_sent() {
+    fn control_frames_are_limited_by_rate_plus_a_budget_from_sent_data() {
         let control_frames = |limits: &mut AbuseLimits, now| limits.count_control_frame(|| now);
         for (per_second, expected) in [(1, None), (990, None), (3_000, Some(4)), (20_000, Some(0))] {
             let start = Instant::now();

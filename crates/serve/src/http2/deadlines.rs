@@ -193,7 +193,7 @@ mod tests {
     const IDLE: WaitConditions = WaitConditions { needs_window: false, is_idle: true, ..STALLED };
 
     #[test]
-    fn a_reader_that_takes_nothing_is_ended_whatever_frames_it_sends() {
+    fn a_peer_that_reads_no_data_is_disconnected_after_60_seconds_despite_its_frames() {
         for frames_every in [1, 5, 25, 29] {
             let ended = end(600, |second| (STALLED, second.is_multiple_of(frames_every)));
             assert_eq!(ended, Some((60, DeadlineAction::Fail)), "a frame every {frames_every} seconds");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_takes_a_little_within_each_minute_is_not_ended() {
+    fn a_slow_peer_that_reads_some_data_each_minute_is_not_disconnected() {
         for reads_every in [1, 30, 59] {
             let reads_slowly = |second: u64| WaitConditions { data_frames: second / reads_every, ..STALLED };
             assert_eq!(
@@ -223,7 +223,7 @@ mod tests {
 
     // Regression: HTTP/2: a connection without requests stayed open for as long as the client sent any frames.
     #[test]
-    fn a_connection_without_requests_ends_within_its_idle_time_whatever_frames_come() {
+    fn a_connection_without_requests_shuts_down_after_its_idle_timeout_despite_frames() {
         for frames_every in [1, 25] {
             let ended = end(3_600, |second| (IDLE, second.is_multiple_of(frames_every)));
             assert_eq!(ended, Some((300, DeadlineAction::ShutDown)), "a frame every {frames_every} seconds");
@@ -233,14 +233,14 @@ mod tests {
     }
 
     #[test]
-    fn what_has_begun_to_come_must_be_whole_in_time() {
+    fn a_partially_received_frame_drops_the_connection_after_30_seconds() {
         let partial = |conditions: WaitConditions| WaitConditions { is_partial: true, ..conditions };
         assert_eq!(end(600, |_| (partial(IDLE), true)), Some((30, DeadlineAction::Drop)));
         assert_eq!(end(600, |_| (partial(STALLED), true)), Some((30, DeadlineAction::Drop)));
     }
 
     #[test]
-    fn a_peer_to_which_much_is_on_its_way_has_longer_to_answer() {
+    fn the_ping_timeout_is_longer_while_output_is_in_flight() {
         let (start, mut deadlines) = (Instant::now(), Deadlines::default());
         let at = |seconds| start + Duration::from_secs(seconds);
         deadlines.update(start, &IDLE);

@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_in_vain_is_bounded_by_windows_and_in_all() {
+    fn discarded_body_bytes_are_limited_by_flow_control_and_in_total() {
         let mut discarded_bodies = DiscardedBodies::default();
         discarded_bodies.add(1, None);
         assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_ends_once_and_is_as_long_as_it_said() {
+    fn a_discarded_body_ends_once_and_must_match_its_content_length() {
         let mut discarded_bodies = DiscardedBodies::default();
         discarded_bodies.add(1, Some(5));
         assert_eq!(discarded_bodies.receive_data(1, 5, 5, true, 0), Ok(0));
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_body_may_end_by_itself_after_its_answer_and_a_long_one_is_stopped() {
+    fn a_discarded_body_may_finish_after_the_response_unless_it_is_too_long() {
         let mut discarded_bodies = DiscardedBodies::default();
         let send = |discarded_bodies: &mut DiscardedBodies, id| {
             discarded_bodies
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_forgotten_may_still_come() {
+    fn frames_for_evicted_discarded_bodies_are_accepted() {
         let mut discarded_bodies = DiscardedBodies::default();
         (0..300).for_each(|n| discarded_bodies.add(n * 2 + 1, None));
         assert_eq!(discarded_bodies.receive_data(1, 1, 1, true, 0), Ok(0));
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_takes_of_windows_and_is_no_part_of_a_body() {
+    fn padding_uses_flow_control_windows_but_does_not_count_as_body() {
         let mut discarded_bodies = DiscardedBodies::default();
         discarded_bodies.add(1, Some(5));
         assert_eq!(discarded_bodies.receive_data(1, 32_767, 2, false, 0), Ok(0));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_may_be_used_to_its_last_byte_and_no_further() {
+    fn data_beyond_the_last_byte_of_a_window_is_a_flow_control_error() {
         let flow_control_error = Err(Http2Error::Connection(ErrorCode::FlowControl));
         for (len, expected) in [(65_535, Ok(65_535)), (65_536, flow_control_error)] {
             let mut discarded_bodies = DiscardedBodies::default();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn each_answer_lets_64_kib_more_come_in_vain() {
+    fn each_response_allows_another_64_kib_of_discarded_body() {
         let mut discarded_bodies = DiscardedBodies::default();
         let mut send = |len: u64, responses| {
             discarded_bodies.add(1, None);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_the_longest_that_is_discarded_is_not_stopped() {
+    fn a_discarded_body_of_exactly_the_maximum_length_is_not_reset() {
         let mut discarded_bodies = DiscardedBodies::default();
         discarded_bodies.add(1, Some(MAX_DISCARDED_BODY_BYTES));
         discarded_bodies.mark_response_queued(1);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_priority_are_no_content() {
+    fn padding_and_priority_fields_are_removed_from_a_frame_payload() {
         let frame = |kind, flags| FrameHeader { len: 0, kind, flags, stream: 1 };
         assert_eq!(frame(DATA, 0).unpadded(b"abc"), Ok(&b"abc"[..]));
         assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x01abc"), Ok(&b"ab"[..]));

@@ -207,7 +207,7 @@ mod tests {
         [(":method", "GET"), (":scheme", "https"), (":path", "/a?b"), (":authority", "docs.example")];
 
     #[test]
-    fn a_request_says_what_its_answer_depends_on() {
+    fn the_cache_key_of_an_http2_request_contains_its_negotiation_fields() {
         let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
         let list = fields(&[&USUAL[..], &more].concat());
         let request_fields = check_request_fields(&list).unwrap();
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_is_the_authority_or_there_is_none() {
+    fn a_host_field_must_match_the_authority_pseudo_header() {
         for (scheme, authority, host, expected) in [
             ("https", "docs.example", "docs.example", true),
             ("https", "docs.example", "Docs.Example", true),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_are_fields_and_nothing_else() {
+    fn trailers_are_valid_only_without_pseudo_headers_and_connection_fields() {
         for (field, expected) in [
             (("x-checksum", "abc"), true),
             (("te", "trailers"), true),
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_without_a_path_have_none() {
+    fn connect_has_no_path_and_only_options_may_use_the_asterisk_path() {
         for (list, expected) in [
             (&[(":method", "CONNECT"), (":authority", "x:1")][..], Some("x:1")),
             (&[(":method", "OPTIONS"), (":scheme", "http"), (":path", "*"), (":authority", "x")], Some("*")),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_a_number_and_the_same_each_time() {
+    fn content_length_must_be_a_number_and_repeated_values_must_agree() {
         for (lengths, expected) in
             [(&["5"][..], Some(5)), (&["5", "5"], Some(5)), (&["5", "6"], None), (&["+5"], None), (&[""], None)]
         {

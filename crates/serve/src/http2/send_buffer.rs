@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_put_in_leaves_in_its_order_however_little_is_taken_at_a_time() {
+    fn queued_output_is_sent_in_order_across_partial_writes() {
         let body: Bytes = (0..100_000u32).map(|n| (n.wrapping_mul(n) >> 5) as u8).collect::<Vec<u8>>().into();
         for max_len in [1, 999, 30_000, usize::MAX] {
             let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len };
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn data_is_queued_until_its_last_byte_is_sent_whatever_was_sent_before_and_follows() {
+    fn the_send_buffer_has_queued_data_until_the_last_data_byte_is_sent() {
         let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len: 10 };
         let (mut out, mut context) = (SendBuffer::default(), Context::from_waker(Waker::noop()));
         out.queue_frame(frame::PING, frame::ACK, 0, b"12345678");

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn streams_take_turns_and_stop_where_a_window_ends() {
+    fn streams_send_frames_in_turn_and_stop_at_the_end_of_a_window() {
         let mut streams = Streams::default();
         start_body(&mut streams, 1, 100_000);
         start_body(&mut streams, 3, 20_000);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn no_window_is_wider_than_can_be_said() {
+    fn a_window_larger_than_2_31_minus_1_is_a_flow_control_error() {
         let mut streams = Streams::default();
         start_body(&mut streams, 1, 100_000);
         let increment = 0x7fff_ffff - 65_535;
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_breaks_off_is_reset_and_one_whose_reader_still_writes_is_known() {
+    fn a_stream_with_a_failed_body_is_reset_and_an_unfinished_request_is_reported() {
         let mut streams = Streams::default();
         let broken =
             ResponseBody::inflating(Bytes::from_static(b"\xff"), [crate::inflating_body::BodySegment::Inflated(0, 10)]);
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_waits_for_a_place_to_be_made_in_begins_as_soon_as_there_is_one() {
+    fn a_body_that_waits_for_a_decoder_starts_as_soon_as_one_is_free() {
         let compressed = {
             let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
             std::io::Write::write_all(&mut encoder, b"0123456789").unwrap();
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_as_long_as_the_peer_takes_but_not_longer_than_64_kib() {
+    fn data_frames_use_the_peers_max_frame_size_up_to_64_kib() {
         for (max_payload, expected) in [(16_384, 16_384), (20_000, 20_000), (65_537, 65_536), ((1 << 24) - 1, 65_536)] {
             let mut streams = Streams::default();
             streams.set_max_payload(max_payload).unwrap();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_sends_nothing_more_and_what_has_been_said_is_no_upload() {
+    fn a_removed_stream_sends_nothing_and_a_complete_request_is_not_unfinished() {
         let mut streams = Streams::default();
         for id in [1, 3, 5] {
             streams.start_body(id, None, Some(ResponseBody::full("x").into()), true);

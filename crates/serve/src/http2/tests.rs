@@ -59,7 +59,7 @@ pub(super) fn queued_errors(connection: &Http2Connection) -> Vec<(u8, u32, u32)>
 }
 
 #[test]
-fn what_widens_a_window_while_an_answer_waits_counts_when_it_is_given() {
+fn window_updates_for_a_deferred_response_apply_when_the_response_starts() {
     const LEN: usize = 200 << 10;
     let mut connection = opened_connection();
     // A request whose response waits for a version to be opened.
@@ -84,7 +84,7 @@ fn what_widens_a_window_while_an_answer_waits_counts_when_it_is_given() {
 }
 
 #[test]
-fn answers_that_wait_and_answers_on_their_way_take_their_places_together() {
+fn deferred_and_active_responses_count_together_toward_the_stream_limit() {
     let refused = [(frame::RST_STREAM, 2 * MAX_STREAMS as u32 + 1, ErrorCode::RefusedStream as u32)];
     for deferred in [0, 1, MAX_STREAMS - 1, MAX_STREAMS] {
         for (count, expected) in [(MAX_STREAMS - 1, &[][..]), (MAX_STREAMS, &refused)] {
@@ -111,7 +111,7 @@ fn answers_that_wait_and_answers_on_their_way_take_their_places_together() {
 }
 
 #[test]
-fn what_still_comes_after_the_end_is_thrown_away_up_to_a_mebibyte() {
+fn input_after_a_connection_error_is_discarded_up_to_1_mib() {
     let mut context = Context::from_waker(std::task::Waker::noop());
     let (mut client, mut server) = tokio::io::duplex(2 * READ_BUFFER_BYTES);
     let mut connection = opened_connection();
@@ -138,7 +138,7 @@ fn what_still_comes_after_the_end_is_thrown_away_up_to_a_mebibyte() {
 // Regression: HTTP/2: a connection's turn was bounded by reads, each with as many requests as fit, so other connections
 // waited for 60 ms and more.
 #[test]
-fn requests_that_have_come_wait_when_the_time_of_a_turn_is_over() {
+fn received_requests_wait_when_the_turn_budget_is_used_up() {
     let mut connection = opened_connection();
     connection.is_turn_over = true;
     connection.receive(&[1, 3, 5].map(request).concat());
@@ -204,7 +204,7 @@ fn frames_mean_the_same_wherever_they_are_split() {
 }
 
 #[test]
-fn a_stop_names_the_last_stream_that_is_answered_and_never_a_later_one() {
+fn goaway_at_shutdown_names_the_last_handled_stream_and_refuses_later_ones() {
     let mut connection = opened_connection();
     let ping_ack = frame(frame::PING, frame::ACK, 0, SHUTDOWN_PING);
     receive_in_new_turn(&mut connection, &[request(1), ping_ack.clone()].concat());
@@ -242,7 +242,7 @@ fn the_settings_announce_128_streams_64_kib_of_fields_and_no_priorities() {
 
 // The peer may allow no dynamic table, and then expects this update (RFC 7541, section 4.2).
 #[test]
-fn the_first_head_of_a_connection_and_no_other_sets_the_table_size_to_0_also_if_it_was_cached() {
+fn only_the_first_head_of_a_connection_sets_the_hpack_table_size_to_0_cached_or_not() {
     let site = Site::new(SiteSettings::default());
     let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 1)), is_encrypted: false };
     for attempt in 0..2 {
@@ -273,7 +273,7 @@ fn a_response_without_a_body_ends_with_its_head_and_counts_as_completed() {
 }
 
 #[test]
-fn a_head_that_is_longer_than_a_frame_continues_in_others() {
+fn a_head_longer_than_a_frame_uses_continuation_frames() {
     // No backslash is shorter in the Huffman code.
     let value = vec![b'\\'; 40_000];
     for (body, flags) in [(ResponseBody::empty(), frame::END_STREAM), (ResponseBody::full("x"), 0)] {
@@ -294,7 +294,7 @@ fn a_head_that_is_longer_than_a_frame_continues_in_others() {
 }
 
 #[test]
-fn the_deadline_for_what_has_begun_is_not_moved_by_a_part_of_it_and_ends_with_the_whole() {
+fn the_deadline_of_a_partial_frame_or_field_block_is_not_extended_by_further_parts() {
     let (mut client, mut server) = tokio::io::duplex(1 << 16);
     let mut connection = new_connection();
     let mut deadline_after = |bytes: &[u8]| {
@@ -322,7 +322,7 @@ fn the_deadline_for_what_has_begun_is_not_moved_by_a_part_of_it_and_ends_with_th
 }
 
 #[test]
-fn a_response_that_waits_for_a_version_is_dropped_when_its_stream_is_reset_and_many_are_abuse() {
+fn a_stream_reset_drops_its_deferred_response_and_counts_toward_the_reset_limit() {
     let (mut connection, mut id) = (opened_connection(), 1);
     while connection.shutdown != ShutdownState::Failed {
         // Control frames would be too many at 10,000.

@@ -32,7 +32,7 @@ fn request(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn an_address_of_ipv6_is_taken_for_ipv6_alone_so_that_both_can_be_asked_for() {
+fn an_ipv6_listener_does_not_accept_ipv4_connections() {
     // On a machine without IPv6 there is nothing to test.
     if let Ok(listener) = bind(SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))) {
         assert!(SockRef::from(&listener).only_v6().unwrap());
@@ -40,7 +40,7 @@ fn an_address_of_ipv6_is_taken_for_ipv6_alone_so_that_both_can_be_asked_for() {
 }
 
 #[test]
-fn a_panic_in_the_first_turn_of_a_connection_does_not_end_accepting() {
+fn a_panic_in_the_first_poll_of_a_connection_does_not_stop_the_accept_loop() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
@@ -55,7 +55,7 @@ fn a_panic_in_the_first_turn_of_a_connection_does_not_end_accepting() {
 }
 
 #[test]
-fn connections_send_without_delay_and_a_restart_can_bind_the_port_again() {
+fn listeners_set_reuseaddr_and_connections_inherit_nodelay_and_notsent_lowat() {
     let listener = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     assert!(SockRef::from(&listener).reuse_address().unwrap());
     let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_or_shrinks_while_it_is_read_is_told_of() {
+    fn folder_reader_refuses_a_file_whose_size_changes_while_it_is_read() {
         const PIECE_BYTES: usize = 256 * 1024;
         for (size, change) in
             [(PIECE_BYTES, 1), (PIECE_BYTES + 1, 1), (3 * PIECE_BYTES, -1), (PIECE_BYTES, 0), (3 * PIECE_BYTES, 0)]
@@ -280,7 +280,7 @@ mod tests {
     // Regression: a user who could write to a folder had any file that the reader may read packed, by replacing a file
     // with a link after the folder was listed.
     #[test]
-    fn what_was_listed_is_what_is_read_or_nothing_is() {
+    fn folder_reader_refuses_a_file_that_was_replaced_after_the_listing() {
         let exchanges: [fn(&Path, &Path); 6] = [
             |dir, root| {
                 fs::remove_file(root.join("a/page.html")).unwrap();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_no_file_is_left_out_with_its_name_and_the_reason() {
+    fn special_files_and_links_that_loop_dangle_or_lead_out_are_skipped_with_a_warning() {
         let (_dir, root, _) = open_sample();
         symlink("../page.html", root.join("out.html")).unwrap();
         symlink("none", root.join("dangling.html")).unwrap();
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_stay_inside_are_followed_to_what_they_led_to() {
+    fn links_inside_the_folder_are_read_at_the_targets_they_had_when_listed() {
         let (dir, root, _) = open_sample();
         symlink("../a/page.html", root.join("a/relative.html")).unwrap();
         symlink(root.join("a"), root.join("absolute")).unwrap();

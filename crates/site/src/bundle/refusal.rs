@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_one_thing_once() {
+    fn duplicate_paths_and_a_path_that_is_both_file_and_folder_are_refused() {
         assert_eq!(check_tree(&["a", "a-b/c", "a.x"], &["b", "b", "a-b"]), Ok(()));
         assert_eq!(check_tree(&["a", "b", "./a"], &[]), Err(BundleFault::Duplicate));
         assert_eq!(check_tree(&["a/b", "a-", "a"], &[]), Err(BundleFault::FileAndFolder));

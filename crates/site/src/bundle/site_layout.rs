@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_top_folder_with_an_index_is_taken_away_once() {
+    fn single_top_folder_with_an_index_page_is_stripped_once() {
         assert_eq!(site_paths(&["docs/index.html", "docs/a/b.css"]), ["index.html", "a/b.css"]);
         assert_eq!(site_paths(&["docs/index.html", "serve.js", "__MACOSX/docs/._index.html"]), ["index.html"]);
         assert_eq!(site_paths(&["docs/index.html", "docs/serve.js", "docs/x/serve.js"]), ["index.html", "x/serve.js"]);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_count_at_the_root_only() {
+    fn launcher_scripts_are_removed_only_at_the_site_root() {
         assert_eq!(
             site_paths(&["index.html", "serve.js", "Start Docs.bat", "sub/serve.js"]),
             ["index.html", "sub/serve.js"]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_layout_is_told_by_the_pages() {
+    fn page_layout_is_detected_from_the_paths_of_the_pages() {
         let layout = |names: &[&str]| SiteLayout::detect(parse_paths(names).iter()).unwrap().page_layout;
         assert_eq!(layout(&["index.html", "a.html", "404.html"]), PageLayout::Files);
         assert_eq!(layout(&["index.html", "a/index.html"]), PageLayout::Folders);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn each_file_is_counted_once_as_what_it_is() {
+    fn each_bundle_file_is_counted_once_as_page_junk_launcher_or_hidden_file() {
         let detect = |names: &[&str]| SiteLayout::detect(parse_paths(names).iter()).unwrap();
         let names = [
             "docs/index.html",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn hidden_pages_make_no_site() {
+    fn bundle_with_only_hidden_pages_is_refused() {
         assert!(SiteLayout::detect(parse_paths(&[".git/index.html", "x.css"]).iter()).is_err());
     }
 }

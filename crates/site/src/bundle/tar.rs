@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn pax_records_parse_to_the_byte_or_not_at_all() {
+    fn pax_records_are_parsed_exactly_and_malformed_ones_are_refused() {
         let mut pax = PaxRecords::default();
         assert_eq!(parse_pax(b"12 path=a b\n10 size=7\n", &mut pax), Ok(()));
         assert_eq!((pax.path.as_deref(), pax.size), (Some(&b"a b"[..]), Some(7)));

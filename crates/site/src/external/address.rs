@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_leads_where_a_browser_would_ask() {
+    fn address_is_classified_by_the_request_that_a_browser_would_send() {
         let external = |text: &str| AddressTarget::External(ExternalOrigin(text.to_owned()));
         for (text, expected) in [
             ("a/b.css", AddressTarget::NoExternalRequest),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn no_host_says_anything_else_in_a_policy() {
+    fn host_that_csp_would_interpret_differently_is_not_a_csp_source() {
         for text in ["https://a;sandbox/", "https://*/", "https://a,b/", "https://'self'/", "https://[::1]/", "//*/x"] {
             match classify_address(text) {
                 AddressTarget::External(origin) => assert_eq!(origin.as_csp_source(), None, "{text}"),
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_code_is_known() {
+    fn no_op_javascript_urls_are_recognized() {
         assert!(
             is_no_op_javascript("javascript:void(0)")
                 && is_no_op_javascript("JavaScript: void 0;")

@@ -252,7 +252,7 @@ mod tests {
     use crate::sealed_version::test_versions::version_with_files;
 
     #[test]
-    fn needs_are_told_by_origin_and_kind_with_the_first_file_that_has_them() {
+    fn audit_lists_external_needs_by_origin_and_kind_with_the_first_file_of_each() {
         let site = version_with_files(&[
             ("a.html", "<img src='//b.example/1'><img src='//b.example/2'><script src='//b.example/3'></script>"),
             ("b.css", "a { x: url(//b.example/4), url(//a.example/5) }"),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_need_has_its_example_from_the_first_file_whichever_is_read_first() {
+    fn example_of_an_external_need_is_from_the_first_file_in_any_read_order() {
         for order in [[2, 5, 9], [9, 5, 2], [5, 2, 9]] {
             let mut builder = AuditBuilder::default();
             for file in order {
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_that_has_no_room_for_all_of_a_site_is_incomplete() {
+    fn audit_that_exceeds_a_limit_of_the_report_is_marked_incomplete() {
         let mut builder = AuditBuilder::default();
         builder.add_file(0, (0..MAX_NEEDS).map(image_need).collect(), OtherFacts::default());
         // A need that is in the report already takes no room.
@@ -349,7 +349,7 @@ mod tests {
 
     // Regression: a report lacked the further origins that one script mentions without saying so.
     #[test]
-    fn of_one_file_so_many_needs_are_kept() {
+    fn needs_beyond_the_limit_per_file_are_dropped_and_the_audit_is_incomplete() {
         for (number, is_incomplete) in [(MAX_NEEDS_PER_FILE, false), (MAX_NEEDS_PER_FILE + 1, true)] {
             let page: Vec<String> = (0..number).map(|n| format!("<img src='//h{n}.example/'>")).collect();
             let report = audit(&version_with_files(&[("a.html", page.concat())]), 1, &|| false).unwrap();

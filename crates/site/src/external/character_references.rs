@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_in_attributes_are_taken_out_as_html_says() {
+    fn character_references_in_attributes_are_decoded_as_html_specifies() {
         for (written, character) in [
             ("a()&&b() & c&", "a()&&b() & c&"),
             ("&amp;&lt;&gt;&quot;&apos;&nbsp;", "&<>\"'\u{a0}"),
@@ -154,12 +154,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_in_the_order_in_which_they_are_looked_up() {
+    fn character_reference_names_are_sorted_for_the_binary_search() {
         assert!(LEGACY_NAMES.is_sorted() && COMMON_NAMES.is_sorted());
     }
 
     #[test]
-    fn what_ends_a_name_or_a_number_decides() {
+    fn character_after_a_reference_decides_whether_the_reference_is_decoded() {
         for (written, character) in [
             ("&copy=", "&copy="),
             ("&copy;=", "\u{a9}="),

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn imports_fonts_and_images_are_told_apart() {
+    fn css_addresses_are_classified_as_imports_fonts_or_images() {
         let css = r#"@charset "utf-8"; @IMPORT "a.css"; @import url( 'b.css' ) screen; /* url(no.png) */
             @font-face { font-family: "url(no)"; src: url(f.woff2) format("woff2"), URL("g.woff") }
             @media print { @font-face{src:url(h.ttf)} a { background: url(i.png) } }
@@ -206,7 +206,7 @@ mod tests {
 
     // Regression: `curl(` in a style sheet was read as `url(`.
     #[test]
-    fn names_end_where_css_ends_them() {
+    fn css_function_and_at_rule_names_are_matched_as_whole_identifiers() {
         let css = r#"a { x: curl(no), #url(no), 1url(no), -url(no), url (no), éurl(no); y: 2 url(a), 1.5 url(b)url(c) }
             @namespace x url(no); @namespace "no"; @-moz-document url(no) { d { x: url(d) } }
             @imports "no"; @\69mport/**/"e"; @import/* "no" */'f' layer(x) supports(src: "no") "no"; g { h: url(g) }"#;
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_addresses_in_the_functions_that_take_them() {
+    fn strings_in_css_image_set_and_src_functions_are_addresses() {
         let css = r#"a { x: image-set("a" 1x, url(b) 2x type("no"), 'c' type('no')), format("no") "no";
             y: -WEBKIT-image-set( /* "no" */ "d" 1x); z: url("e" "f"); content: "no" } @font-face { src: src("g") }"#;
         let expected = ["image a", "image b", "image c", "image d", "image e", "image f", "font g"];
@@ -223,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn escapes_stand_for_what_they_stand_for() {
+    fn css_escapes_are_decoded_in_names_and_addresses() {
         let css = "a { x: u\\72l(a\\29 b\\)c), \\000075 rl('d\\\ne\\27'), \\75\\72\\6C\n( f ), url(\\61\\0\\110000 g), url(\\é) }";
         assert_eq!(read_addresses(css), ["image a)b)c", "image de'", "image f", "image a\u{fffd}\u{fffd}g", "image é"]);
     }
 
     #[test]
-    fn an_address_is_read_as_browsers_read_it() {
+    fn css_addresses_are_parsed_as_browsers_parse_them() {
         for (css, expected) in [
             ("<!--url(a)-->", &["image a"][..]),
             ("a { x: url(a\0b), url('c\0d') }", &["image a\u{fffd}b", "image c\u{fffd}d"]),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_styles_end_where_they_end() {
+    fn malformed_css_causes_no_panic_and_yields_no_address_that_browsers_ignore() {
         for css in [
             "url(",
             "url(\"",
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_font_is_what_stands_in_the_block_of_one() {
+    fn css_address_is_a_font_only_inside_a_font_face_block() {
         for (css, expected) in [
             ("@font-face { src: url(f) } a { x: url(i) }", &["font f", "image i"][..]),
             ("@font-face { src: url(f) } @font-face { src: url(g) } a { x: url(i) }", &["font f", "font g", "image i"]),

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_script_is_what_a_browser_runs() {
+    fn script_type_is_executable_if_browsers_run_it() {
         for (kind, language, expected) in [
             (None, None, true),
             (None, Some(""), true),
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_named_as_a_parser_hands_it_on_in_whatever_parts_it_comes() {
+    fn inline_text_is_hashed_after_newline_normalization_in_chunks_of_any_size() {
         for (written, meant) in [
             ("a\r\nb", "a\nb"),
             ("a\rb\r", "a\nb\n"),

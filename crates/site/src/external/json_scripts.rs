@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn maps_name_where_modules_are_and_rules_which_pages_may_be_fetched() {
+    fn import_maps_yield_module_addresses_and_speculation_rules_yield_hints() {
         let text = r#"{"imports": {"a": "1", "b": null, "c": 7}, "scopes": {"2": {"a": "3", "b": null}, "4": 5}, "integrity": {"6": "x"},
             "prefetch": [{"urls": ["7", 8]}, {"where": {}}], "prerender": [{"urls": ["9"]}, 1], "other": [{"urls": ["no"]}]}"#;
         assert_eq!(

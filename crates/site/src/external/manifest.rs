@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manifest_names_its_pictures_on_any_level() {
+    fn web_manifest_images_are_found_at_any_nesting_level() {
         for (text, expected) in [
             (r#"{"icons": [{"src": "a"}, {"src": "b", "sizes": "c"}], "start_url": "no"}"#, &["a", "b"][..]),
             (r#"{"shortcuts": [{"icons": [{"src": "a"}]}], "src": {"src": "b"}}"#, &["a", "b"]),

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_told_by_what_takes_them() {
+    fn script_addresses_are_classified_by_the_function_that_takes_them() {
         let script = r#"// see "https://comment.example/x"
             fetch("https://a.example/v1"); await fetch ( `https://b.example/${x}` ); refetch('https://c.example');
             new WebSocket('wss://d.example:8443/live'); x.open("GET", "https://e.example/"); fetch(`https://${host}/x`);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn code_made_of_text_is_noticed_and_methods_of_that_name_are_not() {
+    fn eval_and_the_function_constructor_are_detected_but_methods_of_that_name_are_not() {
         assert_eq!(read_facts("eval('1')"), ["UsesEval"]);
         assert_eq!(read_facts("var f=new Function('a','return a')"), ["UsesEval"]);
         assert_eq!(read_facts("g = self || Function('return this')(); \"eval()\""), Vec::<String>::new());
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn each_of_what_takes_an_address_is_known_and_nothing_that_only_looks_like_it() {
+    fn javascript_apis_that_take_an_address_are_recognized_and_similar_names_are_not() {
         for (before, kind) in [
             ("fetch(", "connect"),
             ("window.fetch (\n", "connect"),
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_a_text_with_a_whole_host() {
+    fn script_address_is_a_string_literal_with_a_complete_host() {
         for (script, expected) in [
             ("'http://x.example'", "? http://x.example"),
             ("'ws://x.example:1'", "? ws://x.example:1"),
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn code_and_workers_are_told_by_both_of_their_words() {
+    fn eval_needs_an_argument_and_a_service_worker_a_register_call_to_be_detected() {
         for (script, expected) in [
             ("window?.eval(x)", "UsesEval"),
             ("self?.top.eval(x)", "UsesEval"),

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn every_file_is_read_once_as_what_it_is_up_to_a_bound() {
+    fn each_site_file_is_read_once_in_its_format_up_to_a_size_limit() {
         let style = |len: usize| format!("{}@import 'xy';", " ".repeat(len - "@import 'xy".len()));
         let files = [
             ("a.html", "<img src=1>".to_owned()),

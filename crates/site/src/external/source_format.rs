@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_read_as_what_browsers_take_it_for() {
+    fn source_format_follows_the_file_name_and_hidden_files_have_none() {
         for (path, expected) in [
             ("index.html", Some(SourceFormat::Html)),
             ("a/b.HTM", Some(SourceFormat::Html)),

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_document_in_xml_names_the_same_in_html() {
+    fn xml_document_is_converted_to_html_with_the_same_addresses() {
         let xml = r#"<?xml version="1.0"?><?xml-stylesheet type="text/css" href="a&amp;b.css"?>
             <?xml-stylesheet alternate="no" type='text/xsl' href='t.xsl' ?><?xml-stylesheets href="no"?>
             <!DOCTYPE html [<!ENTITY a "<img src='no'/>">]><html xmlns="http://www.w3.org/1999/xhtml" xmlns:s='http://www.w3.org/2000/svg'
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn elements_of_other_languages_fetch_nothing() {
+    fn elements_of_unknown_xml_namespaces_yield_no_addresses() {
         let xml = r#"<feed xmlns="http://www.w3.org/2005/Atom"><link rel="icon" href="no"/></feed>"#;
         assert_eq!(xml_to_html(xml, false), "");
         assert!(xml_to_html("<svg><image href='a'/></svg>", true).contains("<image href='a' >"));
     }
 
     #[test]
-    fn broken_documents_end_where_they_end() {
+    fn truncated_xml_documents_cause_no_panic() {
         for xml in [
             "<",
             "<!",

@@ -24,7 +24,7 @@ fn sample() -> (Vec<u8>, VersionId) {
 }
 
 #[test]
-fn what_was_written_is_found() {
+fn image_index_finds_the_paths_that_were_written() {
     let (bytes, id) = sample();
     let index = ImageIndex::decode(bytes, 15, id).unwrap();
     assert_eq!([&b"a.html"[..], b"a.md", b"b", b"a."].map(|path| index.find(path)), [Some(0), Some(1), Some(2), None]);
@@ -65,7 +65,7 @@ fn with_crc(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn a_checksum_that_fits_the_damage_does_not_hide_it() {
+fn damaged_image_index_with_a_matching_crc_fails_verification_and_stays_in_bounds() {
     let (bytes, id) = sample();
     for bit in 0..(bytes.len() - CRC32_BYTES) * 8 {
         let mut wrong = bytes.clone();
@@ -83,7 +83,7 @@ fn a_checksum_that_fits_the_damage_does_not_hide_it() {
 }
 
 #[test]
-fn whatever_a_disk_makes_of_it_after_it_was_checked_nobody_panics_or_waits() {
+fn image_index_that_is_damaged_after_its_check_never_panics_or_loops() {
     let (bytes, id) = sample();
     let good = ImageIndex::decode(bytes.clone(), 15, id).unwrap();
     let call_all_methods = |bytes: Vec<u8>| {
@@ -121,7 +121,7 @@ fn encode_previous_format(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn an_index_of_the_format_before_is_taken_over_if_it_is_whole() {
+fn index_of_the_previous_format_is_converted_if_it_is_undamaged() {
     let (bytes, id) = sample();
     let old = encode_previous_format(&bytes);
     assert!(ImageIndex::read(Bytes::from(old.clone()), 15, id).is_err(), "it must be converted first");
@@ -152,7 +152,7 @@ fn overwrite(bytes: &[u8], offset: usize, replacement: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_says() {
+fn index_bounds_are_checked_before_use_even_if_the_checksum_matches() {
     let (bytes, id) = sample();
     let [table, pairs, paths, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().part_offsets;
     let last = HEADER_BYTES + 2 * RECORD_BYTES;
@@ -203,7 +203,7 @@ fn each_bound_is_looked_at_before_anything_is_answered_whatever_the_checksum_say
 }
 
 #[test]
-fn what_a_proof_finds_is_told_by_what_is_wrong() {
+fn image_index_verification_names_the_part_that_is_wrong() {
     let (bytes, id) = sample();
     let [table, pairs, _, _] = ImageIndex::read(bytes.clone().into(), 15, id).unwrap().part_offsets;
     let verify = |bytes: Vec<u8>| ImageIndex::read(bytes.into(), 15, id).unwrap().verify(id);
@@ -238,7 +238,7 @@ fn what_a_proof_finds_is_told_by_what_is_wrong() {
 }
 
 #[test]
-fn an_index_of_the_format_before_is_held_to_the_same_bounds() {
+fn index_of_the_previous_format_is_checked_against_the_same_bounds() {
     let (bytes, id) = sample();
     let old = encode_previous_format(&bytes);
     let last = PREVIOUS_HEADER_BYTES + 2 * RECORD_BYTES;

@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn each_address_counts_once_on_each_page_that_readers_see() {
+    fn broken_link_counts_once_per_visible_page() {
         let page = "<a href=/gone>x</a><a href=gone?x>x</a><a href=gone#y>x</a><a href=/there>x</a><a href=//x.example/gone>x</a>";
         let files = [
             ("index.html", page),
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn of_all_pages_together_the_first_few_broken_links_are_examples() {
+    fn examples_of_broken_links_are_the_first_ones_of_all_pages() {
         let links = |names: &str| names.chars().map(|name| format!("<a href=/{name}>x</a>")).collect::<String>();
         let (one, three) = (links("z"), links("rpq"));
         let files = [("a.html", &*one), ("b.html", &*three), ("c.html", &*three)];
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_new_that_is_not_broken_on_the_same_page_of_the_other_version() {
+    fn broken_link_is_new_unless_the_same_page_of_the_other_version_has_it_too() {
         let before =
             version_with_files(&[("index.html", "<a href=/old>x</a><a href=/there>x</a>"), ("there.html", "<p>")]);
         let after = version_with_files(&[

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_leads_where_a_browser_would_go() {
+    fn page_link_is_resolved_to_the_address_that_a_browser_would_request() {
         for (base, link, expected) in [
             ("", "next", Some("/docs/guides/next")),
             ("", " ./a/../b.html?x=1#y ", Some("/docs/guides/b.html")),
@@ -162,7 +162,7 @@ mod tests {
 
     // Regression: the check of a page with a long base address and many short links took gigabytes of memory.
     #[test]
-    fn what_a_page_says_at_any_length_is_bounded() {
+    fn long_base_and_link_addresses_use_bounded_memory() {
         let long = |len: usize| format!("/{}/", "a".repeat(len - 2));
         let under = |base: &str| resolve_from_page(base, "x").unwrap().len();
         assert_eq!(

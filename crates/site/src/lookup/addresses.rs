@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_answers_if_it_ends_in_a_file_also_by_way_of_a_redirect() {
+    fn address_is_found_if_it_resolves_to_a_file_directly_or_by_a_redirect() {
         let site = PathListSite(&["index.html", "x/index.html", "y.html", "a.css", ".git/x"]);
         for slashes in [Slashes::Serve, Slashes::Redirect] {
             let docs = AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() };

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_an_address_stands_to_the_site() {
+    fn address_is_classified_as_inside_above_or_outside_the_base_path() {
         for (base, address, expected) in [
             ("/", "/", BasePathMatch::Inside(b"")),
             ("/", "/a/b", BasePathMatch::Inside(b"a/b")),

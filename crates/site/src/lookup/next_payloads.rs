@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn payloads_and_segments_are_found_under_the_names_of_either_export() {
+    fn next_payloads_and_segments_are_found_under_the_names_of_both_exports() {
         let files = [
             "x.txt",
             "y/index.txt",

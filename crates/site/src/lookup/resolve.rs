@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn every_form_of_an_address_reaches_the_page_in_either_layout() {
+    fn a_page_is_found_with_or_without_slash_and_html_suffix_in_either_layout() {
         for files in [["index.html", "x.html"], ["index.html", "x/index.html"]] {
             for address in ["x", "x/", "x.html", "x/index.html"] {
                 assert_eq!(lookup(&files, address, Slashes::Serve), files[1], "{address}");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_go_to_the_folder_that_relative_links_are_meant_for() {
+    fn redirects_lead_to_the_address_form_against_which_relative_links_resolve() {
         let files = ["x/index.html", "y.html", "z", "z.html", "index.html"];
         for (address, target) in [
             ("x", "-> /x/"),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_has_one_address() {
+    fn files_that_are_not_pages_are_found_only_under_their_exact_path() {
         let files = ["a.css", "d/x.txt", ".git/config", "_docwharf/x.html", "[[...slug]].html"];
         for address in [
             "a.css/",
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_address_is_that_of_the_page_and_of_nothing_else() {
+    fn slash_redirect_uses_a_short_address_only_if_it_leads_to_the_page() {
         let files = ["a/b.html", "a/c", "a/c.html", "w.htm", "d.html/index.html", "e/index.html"];
         for (address, target) in [
             ("a/b/", "-> /a/b"),
@@ -222,7 +222,7 @@ mod tests {
 
     // Regression: `/_docwharf.html` was answered with the bundle's `_docwharf/index.html`.
     #[test]
-    fn what_is_not_for_readers_is_not_there_under_any_address() {
+    fn hidden_and_reserved_files_are_not_found_under_any_address() {
         let site = version_with_files(&[
             ("_redirects", "/moved /a\n"),
             ("_headers", ""),
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn markdown_and_the_index_for_assistants_have_further_addresses() {
+    fn markdown_and_llms_txt_files_have_additional_addresses() {
         let files = [
             "index.html",
             "index.md",
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn payloads_have_further_addresses_on_sites_of_next_alone() {
+    fn next_payloads_have_additional_addresses_only_on_next_sites() {
         for (files, expected) in [
             (&["index.html", "index.txt", "x.html", "x.txt", "_next/a.js"][..], true),
             (&["index.html", "index.txt", "x.html", "x.txt"], false),

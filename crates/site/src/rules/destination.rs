@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_over_is_put_in_and_encoded_again() {
+    fn captures_are_inserted_into_the_destination_and_percent_encoded() {
         for (source, destination, address, expected) in [
             ("/a", "/b", "/a", "/docs/b"),
             ("/a", "/", "/a", "/docs/"),
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_a_reader_sends_becomes_another_host() {
+    fn captured_request_text_cannot_change_the_host_of_a_redirect() {
         for (source, destination, address, expected) in [
             ("/a/*", "/:splat", "/a//evil.example", "/docs/evil.example"),
             ("/a/*", "/:splat", "/a/\\evil.example", "/docs/%5Cevil.example"),
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_goes_along_but_for_what_the_destination_says_itself() {
+    fn request_query_is_appended_except_for_parameters_of_the_destination() {
         for (destination, query, expected) in [
             ("/b", "x=1&y", "/docs/b?x=1&y"),
             ("/b#c", "x=1", "/docs/b?x=1#c"),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_query_only_what_has_no_place_in_one_is_encoded() {
+    fn redirect_query_is_encoded_only_where_a_character_is_invalid_in_a_query() {
         let good = "a=1&b=/?:@-._~!$&'()*+,;=%41%zz%".replace("%zz%", "");
         assert!(matches!(encode_query(&good), Cow::Borrowed(same) if same == good));
         for (query, expected) in [
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_bounded_whatever_is_asked_for() {
+    fn redirect_location_has_a_maximum_length_for_any_request() {
         let destination = format!("/{}", ":splat".repeat(MAX_NAMED_CAPTURES));
         let long = format!("/a/{}", "x".repeat(60_000));
         assert_eq!(location_for("/a/*", &destination, &long, None), None);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fixed_of_a_destination_goes_down_to_the_last_slash_before_what_varies() {
+    fn fixed_folder_of_a_destination_ends_at_the_last_slash_before_a_capture() {
         let names = [Box::from("splat"), Box::from("x")];
         for (destination, fixed, address) in [
             ("/a/b", None, "/a/b"),
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_has_as_much_as_it_may_and_no_more() {
+    fn destination_is_accepted_up_to_its_limits_of_length_captures_and_parameters() {
         let is_valid = |text: &str| RuleDestination::parse(text, &["splat".into()]).is_ok();
         let query = |parameters: usize| format!("/?{}", "x=1&".repeat(parameters));
         assert!(is_valid(&query(MAX_QUERY_PARAMETERS)) && !is_valid(&query(MAX_QUERY_PARAMETERS + 1)));
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn each_place_of_a_destination_is_written_as_it_has_to_be() {
+    fn captures_are_encoded_for_the_url_component_into_which_they_are_inserted() {
         let all = "a-._~!$&'()*+,;=:@?#[]% \"<>\\^`{|}\u{e9}";
         for (destination, expected) in [
             ("/:splat", "/docs/a-._~!$&'()*+,;=:@%3F%23%5B%5D%25%20%22%3C%3E%5C%5E%60%7B%7C%7D%C3%A9"),

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_are_permanent_unless_they_say_otherwise() {
+    fn docs_json_redirects_are_permanent_by_default() {
         let text = r#"{"name": "x", "redirects": [
             {"source": "/a/:slug*", "destination": "/b/:slug*"},
             {"source": "/c", "destination": "/d", "permanent": false, "more": 1},
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn one_wrong_redirect_is_left_out_and_the_others_count() {
+    fn invalid_docs_json_redirect_is_skipped_and_the_others_apply() {
         let text = r#"{"redirects": [{"source": "/a"}, 7, {"source": "/b", "destination": "/c"}, {"source": "b", "destination": "/c"}]}"#;
         let (rules, faults) = read(text, false);
         assert_eq!(rules, [("/b".to_owned(), 308)]);
@@ -99,7 +99,7 @@ mod tests {
 
     // Regression: millions of invalid entries of a `docs.json` were read one by one.
     #[test]
-    fn a_file_of_mistakes_is_not_read_to_its_end() {
+    fn reading_docs_json_stops_after_a_thousand_invalid_redirects() {
         let wrong = "7,".repeat(3_000);
         let text = format!("{{\"redirects\": [{wrong} {{\"source\": \"/a\", \"destination\": \"/b\"}}]}}");
         let (rules, faults) = read(&text, false);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_docs_json_is_none_of_ours() {
+    fn docs_json_without_redirects_is_ignored_unless_redirects_are_required() {
         assert_eq!(read("{\"redirects\": null}", false), (vec![], vec![]));
         assert_eq!(read("[1, 2]", false), (vec![], vec![]));
         assert_eq!(read("{\"pages\": []}", false), (vec![], vec![]));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_to_be_there_is_missed_and_what_is_broken_is_told() {
+    fn missing_required_redirects_and_malformed_json_are_reported() {
         for (text, is_required, rules, faults) in [
             ("\u{feff} {\"redirects\": [{\"source\": \"/a\", \"destination\": \"/b\"}]}", false, 1, 0),
             ("\u{feff}\n[{\"source\": \"/a\", \"destination\": \"/b\"}]", true, 1, 0),

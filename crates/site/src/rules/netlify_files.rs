@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_rules_or_say_what_is_wrong_with_them() {
+    fn redirects_line_is_parsed_as_a_rule_or_reported_with_the_reason() {
         for (line, expected) in [
             ("/a /b", Ok((301, false))),
             ("\t/a\t/b   302  # moved", Ok((302, false))),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn comments_and_empty_lines_are_nothing_and_lines_keep_their_numbers() {
+    fn comments_and_empty_lines_are_skipped_and_line_numbers_are_kept() {
         let mut draft = RuleDraft::default();
         read_redirects("\u{feff}# moved\r\n\r\n  # more\r\n/a /b\r\n/c\r\n", REDIRECTS_FILE, &mut draft);
         assert_eq!((&*draft.rules[0].place, draft.rules.len()), ("_redirects:4", 1));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_of_fields_is_a_pattern_and_what_is_indented_below_it() {
+    fn headers_file_block_is_a_pattern_followed_by_indented_fields() {
         let none: [&str; 0] = [];
         for (text, faults, fields) in [
             ("/a\n  X-A: 1\n", &none[..], &["x-a: 1"][..]),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_counts_up_to_its_length() {
+    fn redirects_and_headers_lines_longer_than_the_limit_are_refused() {
         for (extra_bytes, is_read) in [(0, true), (1, false)] {
             let value = "x".repeat(MAX_LINE_BYTES + extra_bytes - "  X-A: ".len());
             let (faults, fields) = read_fields(&format!("/a\n  X-A: {value}\n  X-B: 1\n"), "/a");

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_is_about_the_addresses_that_it_looks_like() {
+    fn pattern_matches_the_addresses_that_its_dialect_defines() {
         use PatternDialect::{DocsJson, Netlify};
         let cases: &[(&str, PatternDialect, &str, Option<&[&str]>)] = &[
             ("/", Netlify, "/", Some(&[])),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_source_says_why() {
+    fn invalid_pattern_source_is_refused_with_the_reason() {
         use PatternDialect::{DocsJson, Netlify};
         for (source, dialect, expected) in [
             ("a", Netlify, "not an address"),
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn an_example_is_an_address_that_matches() {
+    fn pattern_example_matches_its_own_pattern() {
         for source in ["/a", "/:x/b", "/a/*", "/a/*/c", "/*.css", "/a-*", "/:x*"] {
             for dialect in [PatternDialect::Netlify, PatternDialect::DocsJson] {
                 let Ok(pattern) = Pattern::parse(source, dialect) else { continue };
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_source_may_have_it_may_have_up_to_its_bound() {
+    fn pattern_source_is_accepted_up_to_its_limits() {
         use PatternDialect::{DocsJson, Netlify};
         let is_source = |source: &str, dialect| Pattern::parse(source, dialect).is_ok();
         let long = |len: usize| format!("/{}", "a".repeat(len - 1));
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_any_number_of_segments_is_compared_from_the_end() {
+    fn pattern_parts_after_a_multi_segment_wildcard_are_matched_from_the_end() {
         use PatternDialect::{DocsJson, Netlify};
         let cases: [(&str, PatternDialect, &str, Option<&[&str]>); 14] = [
             ("/:a*/x", DocsJson, "/x", None),

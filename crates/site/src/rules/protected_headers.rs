@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_policy_of_a_bundle_counts_without_its_reports() {
+    fn report_directives_are_removed_from_a_csp_of_the_bundle() {
         for (policy, rest) in [
             ("default-src 'self'; report-uri https://x.example/r", Some("default-src 'self'")),
             ("report-to all;img-src *", Some("img-src *")),
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_operator_has_said_a_bundle_does_not_undo() {
+    fn bundle_headers_cannot_override_restrictions_of_the_operator() {
         let airgapped = OperatorRestrictions { is_airgapped: true, ..OperatorRestrictions::default() };
         let closed = OperatorRestrictions { restricts_access: true, ..OperatorRestrictions::default() };
         let frames = OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() };

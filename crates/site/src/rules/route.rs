@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn files_come_before_rules_that_are_not_forced_and_the_operators_rules_before_the_sites() {
+    fn files_precede_unforced_rules_and_operator_rules_precede_site_rules() {
         let site = version_with_files(&[
             ("index.html", "home"),
             ("a/index.html", "a"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_asked_for_addresses_up_to_a_length() {
+    fn rules_are_matched_only_against_addresses_up_to_a_maximum_length() {
         let operator_rules = rules("/x/* /b 302\n");
         let settings = RouteSettings { base_path: "/", slashes: Slashes::Serve, rules: &operator_rules };
         let site = version_with_files(&[("index.html", "")]);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_followed_to_its_end_by_redirects_and_pages() {
+    fn redirect_chain_is_followed_to_a_file_a_missing_page_a_loop_or_another_host() {
         let site = version_with_files(&[
             ("index.html", ""),
             ("a/index.html", ""),
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_redirects_are_followed_as_browsers_do() {
+    fn redirect_chain_is_followed_up_to_the_limit_of_browsers() {
         for (hops, is_followed) in [(MAX_REDIRECTS - 1, true), (MAX_REDIRECTS, false)] {
             let lines: Vec<String> = (0..hops).map(|n| format!("/{n} /{}\n", n + 1)).collect();
             let (operator_rules, last) = (rules(&lines.concat()), format!("{hops}.html"));
@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_spent_by_what_is_compared_and_followed() {
+    fn comparison_budget_is_spent_by_matching_and_following_rules() {
         let budget = ComparisonBudget::new(100);
         budget.spend_matches(1, b"/xxxxxxx");
         assert!(!budget.is_spent());

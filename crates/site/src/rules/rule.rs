@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn these_statuses_ask_for_something_and_no_other() {
+    fn only_redirect_and_rewrite_statuses_are_accepted_in_rules() {
         for status in 0..1000 {
             let action = RuleAction::from_status(status);
             let expected = match status {
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_other_hosts_are_not_passed_on_and_redirects_to_them_are_made() {
+    fn rewrite_to_another_host_is_refused_and_redirect_to_another_host_is_accepted() {
         for (line, is_rule) in [
             ("/a https://x.example/ 200", false),
             ("/a https://x.example/ 404", false),

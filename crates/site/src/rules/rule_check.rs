@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn each_trouble_is_told_of_the_rule_that_has_it_and_nothing_of_the_others() {
+    fn rule_check_reports_each_finding_for_the_rule_that_causes_it() {
         let cases: [(&str, &str, &[&str]); 36] = [
             ("", "/old /guides/start\n", &[]),
             ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_say_which_rule_and_which_way() {
+    fn rule_finding_names_the_earlier_rule_or_the_redirect_loop() {
         for (lines, expected) in [
             ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
             ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_rules_count_as_may_and_what_is_beyond_is_told_once() {
+    fn rules_beyond_the_limit_are_ignored_and_reported_once() {
         for (line, max_count, expected) in
             [("/a{} /b\n", MAX_EXACT_RULES, "one address"), ("/a{}/* /b\n", MAX_PATTERN_RULES, "* or :name")]
         {

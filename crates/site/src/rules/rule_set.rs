@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_are_asked_in_their_order_until_one_leads_somewhere() {
+    fn rules_are_tried_in_order_until_one_has_a_target() {
         let rule_set = rules("/x/* /1\n/x/a /2\n/x/a /3\n/x/:y /4!\n/y /5 301!\n/:z /6\n/x/* /7 301!\n");
         let tried_rules = |address: &str, has_file: bool, accepted: &str| {
             let mut tried = Vec::new();

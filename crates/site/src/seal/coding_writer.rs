@@ -122,7 +122,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
 
     #[test]
-    fn texts_of_the_site_get_a_coding_and_no_file_that_is_short_huge_hidden_or_an_archive() {
+    fn deflated_text_files_are_precompressed_unless_short_huge_hidden_or_archives() {
         use EntryCompression::{Deflate, Stored};
         for (path, compression, len, expected) in [
             ("index.html", Deflate, 64, true),

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_above_one_anywhere_says_that_all_are_percent() {
+    fn one_rate_above_one_means_that_all_rates_are_percentages() {
         assert_eq!(percent_factor([0.0, 0.4, 1.0]).to_bits(), 100f64.to_bits());
         assert_eq!(percent_factor([0.0, 0.4, 1.1]).to_bits(), 1f64.to_bits());
         assert_eq!(percent_factor([]).to_bits(), 100f64.to_bits());
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_term_is_in_the_lists_that_it_belongs_to() {
+    fn low_rate_and_unclicked_lists_contain_the_matching_terms() {
         let searches = vec![
             search("tides", Some(100.0), Some(80.0), Some("/tides")),
             search("much missed", Some(50.0), Some(10.0), Some("/x")),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moved_is_told_against_the_period_before() {
+    fn trends_compare_searches_with_the_previous_period() {
         let row = |term, hits| search(term, Some(hits), Some(50.0), Some("/"));
         let before =
             vec![row("falls", 40.0), row("rises", 10.0), row("stays", 5.0), row("gone", 4.0), row("drops", 3.0)];
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_term_that_was_perhaps_only_not_read_is_neither_new_nor_gone() {
+    fn term_below_the_cutoff_of_an_incomplete_list_is_neither_new_nor_gone() {
         let row = |term, hits| search(term, Some(hits), None, None);
         let before = read(vec![row("a", 10.0), row("b", 5.0)], Some(90), true);
         let now = read(vec![row("c", 6.0), row("d", 5.0), row("e", 4.0)], Some(80), true);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_missing_odd_or_zero_end_in_no_number() {
+    fn missing_invalid_or_zero_numbers_give_no_percentage() {
         let nothing = report(&read(vec![], None, false), None);
         assert!(nothing.is_empty());
         assert_eq!((nothing.period.total_searches, nothing.period.click_through_rate), (Some(0), None));

@@ -69,7 +69,7 @@ fn check_response(
 }
 
 #[test]
-fn a_part_is_continued_under_what_names_its_content_strongly() {
+fn download_resumes_only_with_a_strong_validator() {
     let tag = Some("\"t\"");
     let cases: [(Fields<'_>, Option<&str>, Option<&str>); 11] = [
         (&[(ETAG, "\"t\"")], tag, tag),
@@ -96,7 +96,7 @@ fn a_part_is_continued_under_what_names_its_content_strongly() {
 }
 
 #[test]
-fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
+fn if_none_match_lists_known_etags_and_a_304_identifies_one_bundle() {
     let (a, b, dated) = (known("\"a\"", 1), known("\"b\"", 2), known(NOON, 3));
     let cases: [ConditionCase<'_>; 9] = [
         (&[&a, &dated, &b], Some("\"a\", \"b\""), Some("\"b\""), Some(&b)),
@@ -125,7 +125,7 @@ fn a_server_is_asked_about_tagged_bundles_and_its_304_speaks_of_one_of_them() {
 }
 
 #[test]
-fn the_head_of_an_answer_says_whether_the_part_goes_on_begins_anew_or_stays() {
+fn response_head_decides_whether_the_part_is_continued_restarted_or_unchanged() {
     let rest = (CONTENT_RANGE, "bytes 5-9/10");
     let lost = Err(RequestErrorCause::NoResponse);
     // With five of ten bytes received: the result, and the bytes received afterwards.
@@ -219,7 +219,7 @@ fn receive(download: &mut Download, response: reqwest::Response, has_space: bool
 }
 
 #[test]
-fn a_body_is_taken_to_its_announced_end_and_not_beyond_the_limit() {
+fn body_is_received_up_to_its_content_length_and_not_beyond_the_limit() {
     let (length, tag) = ((CONTENT_LENGTH, "10"), (ETAG, "\"w\""));
     let cases: [BodyCase<'_>; 9] = [
         ("complete", &[length.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
@@ -263,7 +263,7 @@ fn a_body_is_taken_to_its_announced_end_and_not_beyond_the_limit() {
 }
 
 #[test]
-fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
+fn full_disk_stops_a_download_and_preserves_a_resumable_part() {
     let disk = Err(RequestErrorCause::Disk);
     let (_dir, mut download) = download(20, 5, Vec::new());
     let rest = || response(206, &[(CONTENT_RANGE, "bytes 5-9/10")], b"yyyyy");
@@ -286,7 +286,7 @@ fn without_room_nothing_is_taken_and_a_part_that_can_be_continued_stays() {
 }
 
 #[test]
-fn attempts_count_anew_with_each_mebibyte_that_was_not_here_before() {
+fn each_new_mebibyte_of_a_download_counts_as_progress() {
     let (_dir, mut download) = download(u64::MAX, 0, Vec::new());
     let bytes = vec![b'x'; PROGRESS_BYTES as usize];
     for (body, has_progressed) in [(&bytes[1..], false), (&bytes[..], true), (&bytes[..], false)] {

@@ -157,7 +157,7 @@ mod tests {
     // Regression: interrupted reports of searches stayed in the store for ever, and a report whose file another process
     // had removed failed at its end.
     #[test]
-    fn a_reading_goes_on_where_its_pages_end_and_a_torn_one_does_not_count() {
+    fn spool_resumes_after_its_last_complete_page() {
         let dir = tempfile::tempdir().unwrap();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
         let query = json!({"from": null});
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_is_begun_anew_when_it_is_stale_or_damaged_and_a_file_that_is_none_stays() {
+    fn stale_or_damaged_spool_restarts_empty_and_the_budget_file_stays() {
         let dir = tempfile::tempdir().unwrap();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
         let query = json!({"from": null});

@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn the_wait_that_is_told_is_enough_and_not_too_long() {
+    fn reported_wait_ends_when_the_next_request_is_allowed() {
         let mut times = RequestTimes::default();
         for second in 0..5 {
             times.take_request(FIVE, second * 1000).unwrap();
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_left_costs_nothing_and_what_the_server_says_counts() {
+    fn returned_request_does_not_count_and_the_longest_pause_of_the_server_applies() {
         let mut times = RequestTimes::default();
         for _ in 0..5 {
             times.take_request(FIVE, 7).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_outlives_its_process_and_damage_begins_it_anew() {
+    fn budget_outlives_its_process_and_a_damaged_file_resets_it() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
         let take = || {
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_as_it_was_kept_last_is_told_under_its_name() {
+    fn read_budget_returns_the_last_stored_times_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
         assert_eq!(api_state.read_budget("x"), RequestTimes::default());
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn whichever_ends_later_is_told_and_what_is_given_back_is_one_request() {
+    fn later_of_two_waits_is_reported_and_return_request_removes_one_time() {
         let minute = Duration::from_millis(MINUTE as u64);
         let times = |closed_until| RequestTimes { sent: vec![0; 5], closed_until };
         assert_eq!(times(Some(MINUTE)).take_request(FIVE, 0), Err(BudgetWait::Closed(minute)));

@@ -34,7 +34,7 @@ fn an_image_that_was_exchanged_for_a_link_changes_no_file_and_becomes_no_version
 }
 
 #[test]
-fn two_incoming_versions_have_a_directory_each_and_end_with_it() {
+fn each_incoming_version_has_its_own_directory_and_removes_it_on_drop() {
     let dir = tempfile::tempdir().unwrap();
     let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
     let [first, second] = [(); 2].map(|()| writer.begin_incoming_version().unwrap());
@@ -48,7 +48,7 @@ fn two_incoming_versions_have_a_directory_each_and_end_with_it() {
 }
 
 #[test]
-fn the_directory_of_a_version_that_root_stores_belongs_to_the_owner_of_the_store_from_the_beginning() {
+fn staging_directory_created_by_root_belongs_to_the_owner_of_the_store_immediately() {
     if !rustix::process::geteuid().is_root() {
         return; // only root can change owners
     }

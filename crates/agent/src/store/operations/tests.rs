@@ -244,7 +244,7 @@ fn free_space(
 }
 
 #[test]
-fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough() {
+fn free_space_removes_no_more_than_needed_and_nothing_if_that_is_not_enough() {
     let no_removal = || Ok((Vec::new(), false));
     let derived = || Ok((Vec::new(), true));
     let removed = |numbers: &[u8]| Ok((numbers.to_vec(), false));
@@ -302,7 +302,7 @@ fn room_is_made_of_no_more_than_it_takes_and_of_nothing_when_that_is_not_enough(
 }
 
 #[test]
-fn what_the_source_has_goes_last_and_what_a_person_has_chosen_meanwhile_does_not_go() {
+fn free_space_removes_the_offered_version_last_and_no_newly_protected_version() {
     let offered = |record: &mut StoreRecord, _: &MemoryStore| {
         record.offered = Some(OfferedVersion { source: "s".to_owned(), version: id(1) });
     };
@@ -328,7 +328,7 @@ fn what_the_source_has_goes_last_and_what_a_person_has_chosen_meanwhile_does_not
 }
 
 #[test]
-fn the_oldest_beyond_what_is_allowed_are_pruned_and_those_that_are_needed_or_open_are_not() {
+fn prune_removes_the_oldest_surplus_versions_but_no_protected_or_leased_ones() {
     // `keep`, `max_bytes`, derived bytes, bytes still mapped; the versions removed.
     let cases = [
         (3, None, 0, 0, &[][..]),
@@ -362,7 +362,7 @@ fn the_oldest_beyond_what_is_allowed_are_pruned_and_those_that_are_needed_or_ope
 }
 
 #[test]
-fn a_record_is_written_when_it_changes_and_what_people_said_meanwhile_stays_in_it() {
+fn record_is_written_only_on_change_and_concurrent_decisions_are_preserved() {
     let memory = store_with_five_versions(None);
     let mut syncing = memory.record().unwrap();
     memory.save_sync_record(&mut syncing).unwrap();
@@ -397,7 +397,7 @@ fn a_record_is_written_when_it_changes_and_what_people_said_meanwhile_stays_in_i
 }
 
 #[test]
-fn history_tells_what_a_person_has_changed_once_it_is_in_place() {
+fn history_event_is_appended_only_after_the_record_change_is_stored() {
     for (writes, changes, has_event, is_appended) in [
         (Writes::Success, true, true, true),
         (Writes::Success, true, false, false),

@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn an_earlier_record_is_read_and_a_later_one_is_refused() {
+    fn record_of_an_earlier_schema_is_read_and_of_a_later_schema_is_refused() {
         let last_check = BundleCheck {
             source: "s".into(),
             label: None,
@@ -149,7 +149,7 @@ mod tests {
 
     // A changed name loses the field of every store: a hold, a back-off, a job.
     #[test]
-    fn the_record_of_an_earlier_docwharf_is_read_with_all_its_fields_and_written_under_the_same_names() {
+    fn record_of_an_earlier_release_round_trips_with_all_its_fields() {
         let text = with_ids(FULL_RECORD);
         let record = decode(text.as_bytes()).unwrap();
         let mut written: serde_json::Value = serde_json::from_slice(&encode(&record)).unwrap();

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_what_would_be_active_without_a_hold() {
+    fn waiting_version_is_the_version_that_would_be_active_without_a_hold() {
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         assert_eq!(record.waiting_version(None), Some(id(2)), "no version is active yet");
         record.activate(id(1), "t");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_person_decides_during_a_sync_outlives_it() {
+    fn decision_made_during_a_sync_is_preserved() {
         let mut syncing = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         syncing.activate(id(2), "t");
         let mut now = StoreRecord { newest: Some(id(1)), ..StoreRecord::default() };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_brought_by_hand_stays_the_newest_until_the_source_changes() {
+    fn imported_version_stays_the_newest_until_the_source_changes() {
         let mut record = StoreRecord::default();
         let check = |record: &mut StoreRecord, n| {
             record.note_offered("s", id(n), false, |_| true);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn previous_is_the_version_before_and_survives_an_empty_change() {
+    fn reactivating_the_active_version_does_not_change_the_previous_one() {
         let mut record = StoreRecord::default();
         record.activate(id(1), "t");
         record.activate(id(2), "t");
@@ -196,7 +196,7 @@ mod tests {
     // Regression: a source that was removed from the configuration and added again lost its running job, and a second
     // one was started.
     #[test]
-    fn a_source_that_comes_back_finds_its_job() {
+    fn job_is_restored_when_its_source_is_configured_again() {
         let job = |source: &str| {
             let (id, started) = (format!("job of {source}"), String::new());
             JobRecord { id, source: source.into(), pin: None, started, probes: BTreeMap::new() }
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_active_since_it_became_so_and_the_one_before_it_is_previous() {
+    fn activation_sets_its_time_and_the_previous_version() {
         let mut record = StoreRecord { previous: Some(id(9)), ..StoreRecord::default() };
         let fields =
             |record: &StoreRecord| (record.active, record.active_since.clone().unwrap_or_default(), record.previous);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_active_previous_newest_or_labelled_is_protected_and_what_the_source_has_is_not() {
+    fn protected_versions_are_active_previous_newest_or_labelled_but_not_only_offered() {
         let labelled = LabelledVersion { version: id(4), source: String::new(), sha256: None, time: String::new() };
         let record = StoreRecord {
             active: Some(id(1)),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_verdicts_of_the_gate_the_later_one_is_taken_over_and_nothing_that_a_sync_knows_better() {
+    fn copy_decisions_takes_the_later_gate_verdict_and_preserves_sync_results() {
         let verdict = |time: &str, rules: &str| GateVerdict {
             version: id(1),
             against: None,

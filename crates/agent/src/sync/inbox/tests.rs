@@ -20,7 +20,7 @@ fn pipe(path: &Path) {
 // Regression: a user who could write to the inbox made the agent overwrite any of its files with the reason for a
 // refusal.
 #[test]
-fn the_reason_for_a_refusal_is_written_over_nothing_and_waits_for_nobody() {
+fn rejection_reason_follows_no_symlink_and_blocks_on_no_named_pipe() {
     let dir = tempfile::tempdir().unwrap();
     let (root, secret) = (dir.path().join("inbox"), dir.path().join("state.json"));
     std::fs::write(&secret, "ours").unwrap();
@@ -37,7 +37,7 @@ fn the_reason_for_a_refusal_is_written_over_nothing_and_waits_for_nobody() {
 }
 
 #[test]
-fn a_file_goes_into_our_folder_and_not_where_a_link_in_its_place_leads() {
+fn file_is_not_moved_through_a_symlink_that_replaces_the_accepted_directory() {
     let dir = tempfile::tempdir().unwrap();
     let (root, elsewhere) = (dir.path().join("inbox"), dir.path().join("elsewhere"));
     std::fs::create_dir(&elsewhere).unwrap();
@@ -64,7 +64,7 @@ fn a_file_goes_into_our_folder_and_not_where_a_link_in_its_place_leads() {
 // Regression: a user who could write to the inbox exchanged a file after the agent had checked it, and the agent hung
 // on a named pipe.
 #[test]
-fn what_was_seen_is_what_is_opened() {
+fn inbox_opens_only_the_file_that_the_scan_found() {
     let dir = tempfile::tempdir().unwrap();
     let (root, secret) = (dir.path().join("inbox"), dir.path().join("secret"));
     std::fs::write(&secret, "secret").unwrap();
@@ -108,7 +108,7 @@ fn a_file_that_is_written_over_in_place_is_not_ready_though_its_size_stays() {
 }
 
 #[test]
-fn files_are_taken_by_their_times_and_those_of_one_time_by_name() {
+fn ready_files_are_sorted_by_modification_time_and_then_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = BundleInbox::open(dir.path()).unwrap();
     let modified = SystemTime::UNIX_EPOCH + Duration::from_hours(24 * 365 * 50);
@@ -148,7 +148,7 @@ fn a_file_is_ready_when_it_has_not_changed_for_a_moment() {
 }
 
 #[test]
-fn a_second_file_of_the_same_name_keeps_the_first() {
+fn second_file_of_the_same_name_is_moved_under_a_numbered_name() {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = BundleInbox::open(dir.path()).unwrap();
     let path = dir.path().join("b.zip");
@@ -161,7 +161,7 @@ fn a_second_file_of_the_same_name_keeps_the_first() {
 }
 
 #[test]
-fn no_reason_is_left_of_a_refused_file_that_cannot_be_moved() {
+fn rejected_file_that_cannot_be_moved_leaves_no_reason_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = BundleInbox::open(dir.path()).unwrap();
     std::fs::write(dir.path().join("b.zip"), "x").unwrap();
@@ -173,7 +173,7 @@ fn no_reason_is_left_of_a_refused_file_that_cannot_be_moved() {
 }
 
 #[test]
-fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
+fn truncated_file_gets_one_grace_period_and_another_after_it_grows() {
     let dir = tempfile::tempdir().unwrap();
     let mut inbox = BundleInbox::open(dir.path()).unwrap();
     let path = dir.path().join("b.zip");
@@ -200,7 +200,7 @@ fn a_file_that_is_cut_short_gets_more_time_once_and_anew_when_it_grows() {
 }
 
 #[test]
-fn names_of_what_is_being_written_are_left_alone_and_no_others() {
+fn only_names_of_unfinished_files_are_ignored() {
     for (name, is_ignored) in [
         ("b.zip", false),
         ("b.zip.part", true),

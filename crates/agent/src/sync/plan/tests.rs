@@ -37,7 +37,7 @@ fn record_with_label(source: &str) -> StoreRecord {
 }
 
 #[test]
-fn disabled_or_without_a_source_nothing_is_looked_at() {
+fn disabled_sync_or_missing_source_checks_nothing() {
     let record = StoreRecord::default();
     for input in [PlanInput { enabled: false, ..FILE_INPUT }, PlanInput { bundle: None, ..FILE_INPUT }] {
         assert_eq!(decide_source_check(&record, &input, SyncTrigger::Refresh, |_| true), SourceDecision::Disabled);
@@ -45,7 +45,7 @@ fn disabled_or_without_a_source_nothing_is_looked_at() {
 }
 
 #[test]
-fn a_satisfied_pin_is_left_alone_until_source_digest_or_a_person_say_otherwise() {
+fn satisfied_pin_checks_the_source_only_after_a_change_or_a_refresh() {
     let pinned = PlanInput { pin: Some("L"), ..FILE_INPUT };
     let record = record_with_label("/b.zip");
     assert_eq!(decide_source_check(&record, &pinned, SyncTrigger::Command, |_| true), SourceDecision::ActivateOnly);
@@ -129,7 +129,7 @@ fn hold(record: StoreRecord) -> StoreRecord {
 }
 
 #[test]
-fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
+fn own_export_job_is_continued_and_no_second_job_starts_beside_it() {
     let record = record_with_job("11:50:00", None);
     for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected] {
         assert!(
@@ -163,7 +163,7 @@ fn a_job_of_ours_is_adopted_and_none_is_started_beside_it() {
 }
 
 #[test]
-fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not() {
+fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
     let recent = StoreRecord { last_start: Some(event_at("11:55:00")), ..StoreRecord::default() };
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Start, NOON), ExportDecision::TooEarly(300));
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
@@ -184,7 +184,7 @@ fn a_start_of_the_daemon_leaves_the_api_alone_for_a_while_and_a_person_does_not(
 }
 
 #[test]
-fn while_held_only_a_person_starts_jobs() {
+fn held_store_starts_export_jobs_only_by_command() {
     let held = hold(StoreRecord::default());
     for trigger in
         [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected, SyncTrigger::Signal]
@@ -212,7 +212,7 @@ fn while_held_only_a_person_starts_jobs() {
 }
 
 #[test]
-fn a_changed_probe_or_no_success_for_long_calls_for_a_job() {
+fn changed_probe_or_an_old_last_success_requires_an_export_job() {
     let probe = |sha256: &str| ProbeResult { sha256: sha256.into(), etag: None, last_modified: None };
     let probes = |sha256: &str| BTreeMap::from([("u".to_owned(), probe(sha256))]);
     let probed = crate::store::record::SourceProbes { source: "api".into(), probes: probes("1") };
@@ -233,7 +233,7 @@ fn a_changed_probe_or_no_success_for_long_calls_for_a_job() {
 
 // Regression: a probe's server that had sent `Retry-After` was requested again at the next check.
 #[test]
-fn a_server_is_left_alone_for_as_long_as_it_asks_unless_the_clock_was_put_back() {
+fn probe_back_off_lasts_as_long_as_the_server_demands_unless_the_clock_is_set_back() {
     let back_off = ProbeBackOff { since: "2026-11-20T11:50:00Z".into(), wait: 601 };
     assert!(is_backing_off(&back_off, NOON));
     assert!(!is_backing_off(&back_off, NOON + 1));
@@ -266,7 +266,7 @@ fn a_label_satisfies_the_pin_whichever_of_the_two_sources_it_came_from() {
 }
 
 #[test]
-fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_file() {
+fn earlier_check_of_a_link_or_of_another_label_does_not_apply_to_a_file() {
     let state = BundleFileState { source: "/b.zip".into(), size: 5, modified: 7 };
     let decide = |input: &PlanInput<'_>, trigger, change: &dyn Fn(&mut BundleCheck)| {
         let mut record = record_with_check(Some(id()));
@@ -315,7 +315,7 @@ fn what_was_looked_at_through_a_link_or_under_another_label_says_nothing_of_a_fi
 }
 
 #[test]
-fn each_span_ends_at_its_second() {
+fn export_time_limits_end_at_the_exact_second() {
     let job = |started: &str| record_with_job(started, None).job.unwrap();
     // Half an hour.
     assert!(is_expired(&job("11:30:00"), &TIMING, NOON) && !is_expired(&job("11:30:01"), &TIMING, NOON));

@@ -441,7 +441,7 @@ mod tests {
 
     // Regression: each body that was inflated while it was sent took half a megabyte.
     #[test]
-    fn a_small_decoder_takes_76_kib_and_counts_as_that() {
+    fn small_inflater_allocates_76_kib() {
         let decoder = SmallInflater::new();
         let allocated = size_of_val(&*decoder.window) + size_of_val(&*decoder.litlen) + size_of_val(&*decoder.dist);
         assert_eq!(allocated, SMALL_INFLATER_BYTES);

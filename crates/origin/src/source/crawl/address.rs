@@ -120,14 +120,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_has_one_form() {
+    fn equivalent_percent_encodings_normalize_to_the_same_path() {
         for (path, expected) in [("/a", "/a"), ("/%61%2d%7E", "/a-~"), ("/caf%c3%a9", "/caf%C3%A9"), ("/5%", "/5%25")] {
             assert_eq!(normalize_path(path), expected, "{path}");
         }
     }
 
     #[test]
-    fn only_the_same_scheme_host_and_port_are_the_site() {
+    fn only_links_with_the_same_scheme_host_and_port_belong_to_the_crawled_site() {
         let start = Url::parse("http://docs.example:8080/guide/").unwrap();
         let resolve = |text: &str| match resolve_link(&start, &start, text) {
             LinkTarget::SameSite { address, fragment, is_absolute } => {

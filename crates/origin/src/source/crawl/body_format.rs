@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn styles_and_manifests_are_changed_where_they_name_something() {
+    fn urls_in_style_sheets_and_web_manifests_are_rewritten() {
         let mut visited = Vec::new();
         let mut visit = |purpose: AddressPurpose, text: &str| {
             visited.push(format!("{purpose:?} {text}"));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_says_what_is_read_and_only_without_one_the_content() {
+    fn body_format_follows_the_media_type_and_is_sniffed_only_without_one() {
         for (media_type, path, body, expected) in [
             ("text/html", "/a.png", "x", BodyFormat::Page),
             ("", "/a", "\n<!DOCTYPE HTML>", BodyFormat::Page),

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_taken_apart() {
+    fn content_type_is_parsed_into_media_type_and_charset() {
         for (text, media_type, charset) in [
             ("Text/HTML; Charset=\"ISO-8859-1\"", "text/html", Some("iso-8859-1")),
             ("text/css;a=b ; charset=UTF-8", "text/css", Some("utf-8")),
@@ -231,7 +231,7 @@ mod tests {
 
     // Regression: a body that arrived one byte at a time was read without end.
     #[test]
-    fn a_body_that_drips_is_given_up_and_one_that_is_merely_slow_is_not() {
+    fn a_crawled_body_below_the_minimum_transfer_rate_times_out() {
         let fetcher = Fetcher::new().unwrap();
         let ends_at = |rate: usize| {
             let (mut waited, step) = (0u16, 10u16);
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_that_nobody_asked_for_are_taken_off_or_refused() {
+    fn unrequested_content_codings_are_decoded_or_refused() {
         use std::io::Write;
         let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         encoder.write_all(b"text").unwrap();

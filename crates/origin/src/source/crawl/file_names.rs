@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_alone_has_its_natural_name() {
+    fn a_crawled_address_without_conflicts_gets_its_natural_file_name() {
         for (address, media_type, name) in [
             ("/", "text/html", "index.html"),
             ("/a/b", "text/html", "a/b.html"),
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_name_gets_one_that_is_served() {
+    fn crawled_addresses_with_unusable_file_names_get_names_that_are_served() {
         for (address, media_type, name) in [
             ("/.env", "text/plain", "-env.#.txt"),
             ("/_docwharf/x", "text/html", "-_docwharf/x.#.html"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_the_plainest_has_the_name_and_equals_share_it() {
+    fn the_simplest_of_conflicting_addresses_has_the_name_and_equal_files_share_one() {
         let html = "text/html";
         assert_eq!(named(&[("/a", html, "1"), ("/a/", html, "2")]), ["a.html", "a/index.html"]);
         assert_eq!(named(&[("/a", html, "1"), ("/a.html", html, "1")]), ["a.html", "a.html"]);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_gives_way_to_a_folder_of_its_name() {
+    fn a_file_is_renamed_if_its_name_is_also_a_folder() {
         let names = named(&[("/a", "application/octet-stream", "1"), ("/a/b", "text/html", "2")]);
         assert_eq!(names, ["a.#", "a/b.html"]);
         let names = named(&[("/a.html", "text/html", "1"), ("/a.html/b", "text/html", "2")]);

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_met_by_what_they_are_for() {
+    fn html_addresses_are_visited_with_their_purpose() {
         let html = r#"<base href="/b/"><link rel=stylesheet href=a.css><link rel="canonical" href="no"><link rel=preconnect href=no>
             <link rel=preload as=image imagesrcset="p1 1x, p2 2x"><link rel=alternate href=feed><script src=s.js>"<a href=no>"</script>
             <script type=importmap>{"imports":{"a":"/m.js","b/":"/b/"},"scopes":{"/x":{"c":"./c.js"}}}</script>
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_put_in_changes() {
+    fn html_rewriting_changes_only_replaced_addresses() {
         let (_, out) = visited_and_rewritten(
             "<a HREF='x!' data-a='&quot;'>x!</a><img srcset='a, b!  2x,c 3x'><p style=\"a: url('b!')\">\
             <style>/* url(b!) */ a{b:url( b! )}</style><noscript><a href=x!></a></noscript>\
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_nested_without_end_is_left_as_it_is() {
+    fn a_too_deeply_nested_html_page_is_not_rewritten() {
         let html = format!("<a href=first>{}", "<div><p>".repeat(2_000_000));
         let mut visited = 0;
         let out = rewrite_page(html.as_bytes(), &mut |_, _| {

@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_forbidden_links_are_kept_whatever_their_order_and_all_are_counted() {
+    fn disallowed_links_are_all_counted_and_the_first_20_in_sort_order_are_stored() {
         let address = |n: usize| SiteAddress::from_path(&format!("/{n:02}"));
         let page = |path: &str| Arc::new(SiteAddress::from_path(path));
         let numbers: Vec<usize> = (0..25).collect();

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_rule_decides() {
+    fn the_longest_matching_robots_rule_applies() {
         let robots = Robots::parse(
             b"User-agent: *\nDisallow: /a\nAllow: /a/b # but this\nDisallow: /*.pdf$\nDisallow: /caf\xc3\xa9\nDisallow:\n\
             Disallow: /x*y\nAllow: /same\nDisallow: /same",
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_and_addresses_are_compared_in_one_spelling() {
+    fn robots_rules_and_addresses_are_compared_after_percent_encoding_normalization() {
         let robots =
             Robots::parse(b"User-agent: *\nDisallow: /%61b\nDisallow: /%7euser\nDisallow: /%2a\nDisallow: /%3f");
         for (address, allowed) in [
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_of_our_own_replaces_that_for_everybody() {
+    fn a_robots_group_for_docwharf_replaces_the_wildcard_group() {
         let text = "user-agent: other\nuser-agent: DocWharf/1.0\ndisallow: /ours\n\nuser-agent: *\ndisallow: /\n\
             user-agent: docwharf\ndisallow: /more\nsitemap: https://x.example/s.xml";
         let robots = Robots::parse(text.as_bytes());
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn stars_are_not_slow() {
+    fn robots_patterns_with_many_wildcards_do_not_backtrack_exponentially() {
         assert!(!matches_pattern("*a".repeat(500).as_bytes(), "b".repeat(2000).as_bytes()));
         assert!(
             matches_pattern(b"/*/*/c$", b"/a/b/c/c")

@@ -265,7 +265,7 @@ mod tests {
     // Regression: one crawled page of 2 MiB stopped the exports of all organizations for minutes, because the time of
     // the script scanners was quadratic.
     #[test]
-    fn texts_made_to_be_slow_take_time_in_proportion_to_their_length() {
+    fn script_scanners_take_linear_time_for_adversarial_input() {
         const MIB: usize = 1 << 20;
         for piece in [
             "/_next/static/",
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wants_no_more_names_is_told_of_none() {
+    fn a_cancelled_script_scan_reports_no_further_names() {
         let text = "\"/_next/static/a.js\"".repeat(1000);
         let remaining = std::cell::Cell::new(10);
         let is_cancelled = || remaining.replace(remaining.get() - 1) <= 1;
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_found_in_pages_payloads_and_other_chunks() {
+    fn next_js_chunks_are_found_in_pages_payloads_and_other_chunks() {
         let page = r#"<link href="/docs/_next/static/css/a.css"><script>push([1,"2:\"/docs/_next/static/chunks/b.js\"\n"])</script>
             <i style="x:url(/docs/_next/static/media/c.png)">{"otherChunks":["static/chunks/d.js?v=1","static/chunks/"]}"#;
         let expected =
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_of_webpack_are_read() {
+    fn chunk_names_are_read_from_webpack_tables() {
         let text = r#"a.u=e=>7===e?"static/chunks/7-ab.js":"static/chunks/"+({1:"one"}[e]||e)+"."+({1:"0f",22:"1e"})[e]+".js""#;
         let all = named("/_next/static/chunks/webpack-1.js", text);
         for name in ["7-ab.js", "one.0f.js", "22.1e.js"] {
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_are_found_where_they_are_imported() {
+    fn imported_modules_and_import_meta_urls_are_found_in_scripts() {
         let text = r#"import"./a.js";import{b}from'../b.mjs';const c=()=>import("/c.js");new URL("./d.png",import.meta.url);
             import "react";x("./no.js");import(`./${e}.js`);export * from "./f""#;
         let mut all = Vec::new();
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_asked_for_themselves() {
+    fn the_next_js_image_optimizer_is_disabled_in_scripts() {
         let text = r#"a={path:"/_next/image",loader:"x",unoptimized:!1};b={unoptimized:!1};c={"path":"/d/_next/image","unoptimized":false}"#;
         let new = text.replacen("!1", "!0", 1).replace("false", "true");
         assert_eq!(disable_image_optimizer(text), Some(new));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn the_older_router_has_data_beside_pages() {
+    fn a_next_js_pages_router_page_has_a_data_file_if_it_uses_static_props() {
         let html = r#"<script src="/_next/static/a.js"></script><script id="__NEXT_DATA__" type="application/json">{"buildId":"B","gsp":true}</script>"#;
         assert_eq!(next_data_address("/", html).as_deref(), Some("/_next/data/B/index.json"));
         assert_eq!(next_data_address("/a/b", html).as_deref(), Some("/_next/data/B/a/b.json"));

@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_found_in_sitemaps_and_nowhere_else() {
+    fn loc_addresses_are_read_only_from_sitemap_documents() {
         let read = |text: &str| {
             let mut all = Vec::new();
             visit_sitemap_addresses(text.as_bytes(), &mut |address| all.push(address.to_owned()));
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_without_end_is_looked_through_once_and_not_for_each_of_its_beginnings() {
+    fn unclosed_sitemap_elements_are_not_scanned_again_for_each_start_tag() {
         let text = format!("<urlset>{}]]>", "<loc><![CDATA[".repeat(2 << 16));
         let mut bytes = 0;
         visit_sitemap_addresses(text.as_bytes(), &mut |address| bytes += address.len());

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_is_given_has_no_password() {
+    fn the_repository_address_passed_to_git_contains_no_credentials() {
         let address = RepositoryAddress::parse("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
         assert_eq!(address.plain, "https://Host.example:8443/a/b.git");
         let credentials = address.credentials.as_ref().unwrap();
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_people_see_has_no_password() {
+    fn redacted_text_contains_no_credentials_or_url_queries() {
         let cases = [
             ("https://u:hunter22@host/a.git", "https://***@host/a.git"),
             ("see https://tok@host/a and http://x:y@z/b.", "see https://***@host/a and http://***@z/b."),
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn places_that_git_may_be_sent_to() {
+    fn repository_addresses_use_https_ssh_or_file_and_cannot_be_options() {
         for good in [
             "https://host/a",
             "ssh://git@host/a",

@@ -20,7 +20,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_judged_as_git_does() {
+    fn branch_names_are_validated_like_git_check_ref_format() {
         for name in [
             "main",
             "feature/a-b_c",

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_files_are_told_by_what_became_of_them() {
+    fn changed_files_of_a_commit_are_listed_as_added_modified_or_removed() {
         let mut changed = commit();
         add_file_names("A\0a\nb\0M\0ü\0D\0c\0T\0link\0".as_bytes(), &mut changed);
         let expected = GitCommit {
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_host_of_the_url_is_told_the_password_and_the_file_does_not_hold_it() {
+    fn the_git_configuration_limits_credentials_to_one_host_and_contains_no_password() {
         let address = RepositoryAddress::parse("https://user:hunter22@host.example/a").unwrap();
         let text = configuration(address.credentials.as_ref());
         assert!(text.contains("[credential \"https://host.example\"]") && !text.contains("hunter22"), "{text}");

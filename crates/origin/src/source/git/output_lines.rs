@@ -106,20 +106,20 @@ mod tests {
     }
 
     #[test]
-    fn colours_titles_and_control_characters_are_taken_out() {
+    fn terminal_escape_sequences_and_control_characters_are_removed_from_output_lines() {
         let printed = b"\x1b[1;31merror\x1b[0m: \x1b]0;title\x07a\x1b]8;;http://x\x1b\\link\x00\x08\tb\x1b(B \xff\n";
         assert_eq!(lines(&[printed]), ["error: alink b \u{fffd}"]);
         assert_eq!(lines(&["\u{202e}x\u{9b}2Jy\u{85}".as_bytes()]), ["xy"]);
     }
 
     #[test]
-    fn lines_are_whole_however_they_arrive_and_progress_is_lines() {
+    fn output_lines_are_joined_across_reads_and_carriage_returns_end_lines() {
         assert_eq!(lines(&[b"on", b"e\ntw", b"o\r\n\n \nthr", b"ee"]), ["one", "two", "three"]);
         assert_eq!(lines(&[b"10%\r20%\r"]), ["10%", "20%"]);
     }
 
     #[test]
-    fn a_line_without_an_end_takes_no_more_than_four_kib() {
+    fn an_output_line_is_truncated_to_4_kib() {
         let received = lines(&[&vec![b'x'; 1 << 20], b"\nnext\n"]);
         assert_eq!(received.len(), 2);
         assert!(

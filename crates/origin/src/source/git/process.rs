@@ -438,7 +438,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_read_whatever_it_calls_itself() {
+    fn proc_stat_is_parsed_correctly_for_any_process_name() {
         let stat = ProcessStat::parse("17 (a) Z 1 (b) S 5 16 15 0 -1 4194304").unwrap();
         assert_eq!(stat, ProcessStat { id: 17, is_dead: false, parent: 5, group: 16, session: 15 });
         assert!(ProcessStat::parse("18 (x) Z 5 16 15 0").unwrap().is_dead);

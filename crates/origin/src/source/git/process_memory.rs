@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_counted_that_is_mapped_and_that_is_only_open() {
+    fn process_memory_includes_mapped_memory_and_open_memory_files() {
         let own_id = Pid::from_raw(std::process::id().cast_signed()).unwrap();
         assert!(measure_memory(&[own_id]) > 0);
         let folder = format!("/proc/{}", std::process::id());

@@ -142,7 +142,7 @@ mod tests {
     // Regression: an origin, as root, removed `.git` and links of a checkout by path, where the user of a build that
     // outlived its end could replace a folder with a link.
     #[test]
-    fn a_folder_that_becomes_a_link_after_it_was_listed_leads_to_nothing_that_is_removed() {
+    fn removal_does_not_follow_a_folder_that_is_replaced_with_a_symlink_during_the_walk() {
         let (_dir, path, another) = site_and_another();
         let (site, context) = (open(&path, None).unwrap(), JobContext::default());
         let mut removal =
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listed_folder_that_becomes_a_link_is_removed_as_a_link() {
+    fn a_git_folder_replaced_with_a_symlink_is_unlinked_without_touching_its_target() {
         let (_dir, path, another) = site_and_another();
         let (site, context) = (open(&path, None).unwrap(), JobContext::default());
         let mut removal =

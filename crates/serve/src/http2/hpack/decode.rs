@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_responses_of_rfc_7541_c_5_are_read_from_a_table_that_is_too_small_for_all() {
+    fn the_response_examples_of_rfc_7541_c_5_are_decoded_with_dynamic_table_eviction() {
         let mut decoder = HpackDecoder::default();
         let first = "3fe101 4803 3330 3258 0770 7269 7661 7465 611d 4d6f 6e2c 2032 3120 4f63 7420 3230 3133 2032 303a 3133 \
                      3a32 3120 474d 546e 1768 7474 7073 3a2f 2f77 7777 2e65 7861 6d70 6c65 2e63 6f6d";
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_decoded_is_no_block() {
+    fn invalid_hpack_field_blocks_are_refused() {
         for wrong in [
             "80",                       // index 0
             "be",                       // an index without an entry
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_not_kept_and_those_that_follow_are_read_all_the_same() {
+    fn an_oversized_field_list_is_not_stored_but_later_blocks_are_decoded() {
         let mut block = vec![0x40, 1, b'a', 0x7f, 0xa1, 0x1e];
         block.extend_from_slice(&[b'v'; 4000]);
         block.extend_from_slice(&[0xbe; 10_000]);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_that_has_no_room_empties_the_table() {
+    fn an_entry_larger_than_the_dynamic_table_empties_the_table() {
         let mut table = DynamicTable::default();
         table.insert(b"ab", 1);
         table.insert(&[0; 4096], 1);

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_read_as_they_were_written() {
+    fn encoded_response_heads_decode_to_the_same_fields() {
         let long = "x".repeat(70_000);
         let head = [
             ("content-type", "text/html; charset=utf-8"),

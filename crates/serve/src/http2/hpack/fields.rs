@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_kept_up_to_64_kib_and_none_behind_one_that_is_too_many() {
+    fn fields_are_stored_up_to_64_kib_and_ignored_after_the_limit() {
         let max_value = MAX_FIELD_LIST_BYTES - (1 + ENTRY_OVERHEAD_BYTES) - (1 + ENTRY_OVERHEAD_BYTES);
         for (len, expected) in [(max_value, 2), (max_value + 1, 1)] {
             let mut fields = DecodedFields::default();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_keep_their_order_and_the_first_of_a_name_counts() {
+    fn decoded_fields_retain_their_order_and_get_returns_the_first_of_a_name() {
         let mut fields = DecodedFields::default();
         let list = [(&b"a"[..], &b"1"[..]), (b"ab", b""), (b"", b"2"), (b"a", b"3")];
         for (name, value) in list {

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_written_is_read_again() {
+    fn huffman_encoding_round_trips_for_every_byte() {
         let all: Vec<u8> = (0..=255).collect();
         for text in (0..256).map(|at| &all[at..]).chain((0..256).map(|at| &all[at..=at])) {
             let mut out = Vec::new();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_less_than_a_byte_of_ones_and_the_end_is_not_said() {
+    fn huffman_padding_is_fewer_than_8_one_bits_and_eos_is_refused() {
         assert_eq!(decoded(b""), Some(Vec::new()));
         // The code of "0" is five zeros.
         assert_eq!(decoded(&[0b0000_0111]), Some(b"0".to_vec()));

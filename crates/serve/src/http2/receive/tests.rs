@@ -45,7 +45,7 @@ fn setting(name: u8, value: u32) -> Vec<u8> {
 }
 
 #[test]
-fn each_fault_of_a_connection_ends_it_with_its_code() {
+fn each_connection_error_sends_goaway_with_its_error_code() {
     use super::super::frame::{CONTINUATION, DATA, GOAWAY, HEADERS, PING, PRIORITY, PUSH_PROMISE, RST_STREAM};
     use super::super::frame::{SETTINGS, WINDOW_UPDATE};
     let good = request(7)[frame::HEADER_BYTES..].to_vec();
@@ -138,7 +138,7 @@ fn each_fault_of_a_connection_ends_it_with_its_code() {
 }
 
 #[test]
-fn a_stream_that_was_passed_over_is_not_begun_later() {
+fn a_stream_id_below_the_newest_stream_cannot_be_opened() {
     let mut connection = connection_with_responses(10);
     receive_all(&mut connection, &request(3));
     // The stream was never open and is closed; either code is right (RFC 9113, sections 5.1 and 5.1.1).
@@ -147,7 +147,7 @@ fn a_stream_that_was_passed_over_is_not_begun_later() {
 }
 
 #[test]
-fn each_fault_of_a_stream_resets_that_stream_only() {
+fn each_stream_error_resets_only_that_stream() {
     let trailers = block(&[("x-checksum", "abc")]);
     let window_update = |increment: u32| frame(frame::WINDOW_UPDATE, 0, 1, &increment.to_be_bytes());
     for (case, code, bytes) in [
@@ -176,7 +176,7 @@ fn each_fault_of_a_stream_resets_that_stream_only() {
 }
 
 #[test]
-fn what_was_on_its_way_when_a_stream_was_reset_is_no_fault() {
+fn frames_in_flight_for_a_reset_stream_are_not_an_error() {
     let mut connection = connection_with_responses(10);
     let body = frame(frame::DATA, frame::END_STREAM, 1, &[0; 10]);
     let late_frames =
@@ -193,7 +193,7 @@ fn what_was_on_its_way_when_a_stream_was_reset_is_no_fault() {
 }
 
 #[test]
-fn a_malformed_request_is_an_error_of_its_stream() {
+fn a_malformed_request_is_a_stream_error() {
     let valid_fields = [(":method", "GET"), (":scheme", "http"), (":path", "/"), (":authority", "x")];
     let errors_of = |fields: &[(&str, &str)]| {
         let mut connection = connection_with_responses(10);
@@ -245,7 +245,7 @@ fn a_malformed_request_is_an_error_of_its_stream() {
 }
 
 #[test]
-fn each_frame_has_the_reply_that_it_asks_for() {
+fn settings_and_ping_frames_are_acknowledged_and_other_frames_are_not() {
     let acknowledged = (frame::SETTINGS, frame::ACK, 0, vec![]);
     let several = [setting(1, 0), setting(2, 1), setting(4, 0x7fff_0000), setting(5, 16_384), setting(99, 1)].concat();
     let fields = &request(7)[frame::HEADER_BYTES..];
@@ -272,7 +272,7 @@ fn each_frame_has_the_reply_that_it_asks_for() {
 }
 
 #[test]
-fn the_129th_answer_is_refused_and_its_fields_and_body_are_taken_all_the_same() {
+fn the_129th_stream_is_refused_but_its_fields_are_decoded_and_its_body_is_read() {
     let mut connection = opened_connection();
     connection.newest_stream = 255;
     for id in (1..MAX_STREAMS as u32 * 2 - 1).step_by(2) {
@@ -294,7 +294,7 @@ fn the_129th_answer_is_refused_and_its_fields_and_body_are_taken_all_the_same() 
 }
 
 #[test]
-fn a_block_of_fields_has_at_most_128_kib() {
+fn a_field_block_larger_than_128_kib_ends_the_connection() {
     // The block cannot be decoded: the error code shows whether decoding was tried.
     let mut block = vec![0x80];
     for (len, expected) in
@@ -313,7 +313,7 @@ fn a_block_of_fields_has_at_most_128_kib() {
 }
 
 #[test]
-fn windows_are_given_back_with_padding_and_a_streams_own_once_it_is_answered() {
+fn window_updates_include_padding_and_a_stream_window_grows_only_after_its_response() {
     let mut connection = connection_with_responses(40_000);
     let mut padded = vec![0; 16_384];
     padded[0] = 255;
@@ -333,7 +333,7 @@ fn windows_are_given_back_with_padding_and_a_streams_own_once_it_is_answered() {
 }
 
 #[test]
-fn frames_that_ask_for_nothing_are_limited_whatever_stream_they_are_on() {
+fn frames_without_effect_are_limited_on_every_kind_of_stream() {
     for (case, bytes) in [
         ("empty DATA", frame(frame::DATA, 0, 1, &[])),
         ("DATA of padding only", frame(frame::DATA, PADDED, 1, &[0])),

@@ -261,7 +261,7 @@ mod tests {
 
     // Regression: the order in which threads ended decided which origins were in the policy.
     #[test]
-    fn in_whatever_order_threads_end_the_policies_are_the_same() {
+    fn csp_policies_do_not_depend_on_the_order_in_which_threads_end() {
         const FILES: usize = 600;
         let collect = |threads: usize, is_backwards: bool| {
             let builder = Mutex::new(PolicyBuilder::new(FILES));
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn each_thing_that_a_page_says_decides_what_its_policy_names() {
+    fn each_content_fact_of_a_page_sets_its_fields_of_the_inline_code_set() {
         let digest = || Digest::compute(b"x");
         let nothing = InlineCodeSet::default();
         let runs = InlineCodeSet { runs_scripts: true, style_hashes_unknown: true, ..InlineCodeSet::default() };
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_for_whose_hashes_there_is_no_room_allows_inline_code_without_them() {
+    fn page_beyond_the_hash_limits_allows_inline_code_without_hashes() {
         let page = || PageFacts { scripts: vec![Digest::compute(b"x")], ..PageFacts::default() };
         for (stored_words, stored_digests, is_unknown) in [
             (MAX_SET_WORDS - 1, 0, false),
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_are_those_that_are_fetched_from_each_page_by_its_own_base() {
+    fn external_origins_of_a_page_are_resolved_against_its_own_base() {
         let list_origins = |facts: Vec<ContentFact<'_>>| {
             let origins = page_of(facts).1.origins.into_iter();
             origins.map(|(kind, origin)| format!("{} {}", kind.name(), origin.as_str())).collect::<Vec<_>>()
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_origins_of_a_kind_are_told_apart() {
+    fn resource_kind_with_more_origins_than_the_limit_lists_none_of_them() {
         for (number, is_many) in [(MAX_ORIGINS_PER_KIND, false), (MAX_ORIGINS_PER_KIND + 1, true)] {
             let texts: Vec<String> = (0..number).map(|n| format!("//h{n}.example")).collect();
             let site = page_of(texts.iter().map(|text| ContentFact::Address(ResourceKind::Image, text)).collect()).1;

@@ -177,7 +177,7 @@ mod tests {
     use crate::external::ResourceKind;
 
     #[test]
-    fn what_is_written_is_read_and_any_other_byte_is_noticed() {
+    fn policy_file_round_trips_and_any_changed_byte_is_detected() {
         let id = VersionId(Digest::compute(b"version"));
         let set = InlineCodeSet {
             scripts: [0, 1].into(),
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn each_fact_is_read_as_it_was_written_and_nothing_beyond_the_bounds() {
+    fn policy_file_preserves_each_fact_and_out_of_bounds_numbers_are_refused() {
         let id = VersionId(Digest::compute(b"version"));
         let set = InlineCodeSet::default();
         let sets = vec![

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_is_as_long_as_was_reckoned_and_falls_back_when_it_is_too_long() {
+    fn csp_policy_has_the_computed_length_and_omits_hashes_that_make_it_too_long() {
         let digests: Vec<Digest> = (0..100u8).map(|n| Digest::compute(&[n])).collect();
         let set = |scripts: u32, styles: u32| InlineCodeSet {
             scripts: (0..scripts).collect(),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn connected_allows_what_is_used_and_airgap_nothing() {
+    fn connected_preset_allows_used_origins_and_airgap_preset_allows_none() {
         let used_sources = site(&[
             (ResourceKind::Style, "https://fonts.googleapis.com"),
             (ResourceKind::Image, "//img.example"),
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn scripts_of_others_may_ask_others_but_only_named_ones_run() {
+    fn external_scripts_may_connect_to_any_https_host_but_only_listed_scripts_run() {
         let policy = PolicyTemplate::new(
             &RULES,
             &site(&[(ResourceKind::Script, "https://cdn.example"), (ResourceKind::Image, "http://i.example")]),
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn before_anything_is_known_only_airgap_says_something() {
+    fn only_the_airgap_preset_has_a_provisional_policy() {
         assert_eq!(provisional_policy(&RULES), None);
         let policy = provisional_policy(&CspRules { preset: CspPreset::Airgap, ..RULES }).unwrap();
         assert!(!policy.contains("http") && policy.contains("'unsafe-inline'"), "{policy}");
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn styles_are_given_up_before_scripts_and_neither_at_the_bound() {
+    fn style_hashes_are_dropped_before_script_hashes_and_only_above_the_size_limit() {
         let template = PolicyTemplate::new(&RULES, &SiteFacts::default());
         let base_len = template.policy_len(&InlineCodeSet::default(), true, true);
         let set = |scripts: u32, styles: u32| InlineCodeSet {
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn each_preset_says_what_it_may_and_each_kind_has_its_directive() {
+    fn each_resource_kind_has_its_csp_directive_and_each_preset_its_sources() {
         for (kind, name) in [
             (ResourceKind::Script, "script-src"),
             (ResourceKind::Style, "style-src"),
@@ -421,7 +421,7 @@ mod tests {
     type SourcesCase<'a> = (&'a [(ResourceKind, &'a str)], ResourceKind, &'a [&'a str]);
 
     #[test]
-    fn what_is_brought_along_is_allowed_where_it_may_come_from() {
+    fn origins_of_styles_and_scripts_are_also_allowed_for_the_resources_they_load() {
         let cases: [SourcesCase<'_>; 14] = [
             (
                 &[(ResourceKind::Style, "https://use.typekit.net")],

@@ -24,7 +24,7 @@ fn short_digest(text: &str) -> String {
 }
 
 #[test]
-fn addresses_are_told_by_what_browsers_take_them_for() {
+fn page_addresses_are_classified_by_the_resource_that_browsers_load() {
     let html = r#"<!doctype html><base href="https://b.example/"><link rel="preload STYLESHEET" href=a.css>
             <link rel="preload" as=font href=f.woff2><link rel=preconnect href="//c.example"><link rel=canonical href=no>
             <link rel="shortcut icon" href=i.ico><link rel=manifest href=m.json><script src=s.js></script>
@@ -62,7 +62,7 @@ fn addresses_are_told_by_what_browsers_take_them_for() {
 }
 
 #[test]
-fn what_stands_in_a_page_is_named_as_a_browser_names_it() {
+fn inline_code_of_a_page_is_hashed_as_browsers_hash_it() {
     let html = "<script>a\r\n<!-- <script> b</script> -->\rc\0</script><script type=module>é</script><script></script>\
             <style>p{}\r\n</style><p style=\"a:&quot;b&quot;\r\n\" ONCLICK='go(1 && 2)'>x</p><script type=text/plain>no</script>";
     for piece in [1, 3, 1 << 20] {
@@ -81,7 +81,7 @@ fn what_stands_in_a_page_is_named_as_a_browser_names_it() {
 }
 
 #[test]
-fn pages_in_attributes_are_read_and_doubts_are_told() {
+fn srcdoc_pages_are_read_and_scripts_with_uncertain_text_are_reported() {
     let html = "<iframe srcdoc=\"<script>in()</script>&lt;img src='https://i.example/'>\"></iframe>";
     let script = format!("script {}", short_digest("in()"));
     assert_eq!(read_facts(html, 99), ["NestedPageStart", &script, "image https://i.example/", "NestedPageEnd"]);
@@ -112,7 +112,7 @@ fn pages_in_attributes_are_read_and_doubts_are_told() {
 }
 
 #[test]
-fn what_comments_cut_into_parts_is_doubted_and_nothing_else_is() {
+fn only_inline_code_that_is_split_by_child_nodes_is_reported_as_uncertain() {
     let style = "<svg><style>a<![CDATA[b]]></style></svg><script>c</script>";
     assert_eq!(
         read_facts(style, 99),
@@ -129,7 +129,7 @@ fn what_comments_cut_into_parts_is_doubted_and_nothing_else_is() {
 }
 
 #[test]
-fn a_hostile_page_ends_in_doubt_and_bounded_memory() {
+fn hostile_page_is_reported_as_uncertain_within_bounded_memory() {
     let html = "<div><p>".repeat(2_000_000);
     assert_eq!(read_facts(&html, 65536), ["UncertainScript"]);
     let html = format!("<script>{}</script>", "x".repeat(64 << 20));
@@ -137,7 +137,7 @@ fn a_hostile_page_ends_in_doubt_and_bounded_memory() {
 }
 
 #[test]
-fn a_long_script_or_style_is_named_by_the_digest_of_all_of_its_text() {
+fn long_inline_script_or_style_is_hashed_completely() {
     let text = "x".repeat(2 * MAX_INLINE_TEXT_BYTES);
     for element in ["script", "style"] {
         let html = format!("<{element}>{text}</{element}>");
@@ -146,7 +146,7 @@ fn a_long_script_or_style_is_named_by_the_digest_of_all_of_its_text() {
 }
 
 #[test]
-fn each_attribute_that_names_something_is_told_with_what_it_is_for() {
+fn each_attribute_with_an_address_is_reported_with_its_resource_kind() {
     for (html, expected) in [
         ("<img src=a>", &["image a"][..]),
         ("<img srcset='a 1x, b' src=' '>", &["image a", "image b"]),
@@ -183,7 +183,7 @@ fn each_attribute_that_names_something_is_told_with_what_it_is_for() {
 }
 
 #[test]
-fn what_a_link_is_for_is_told_by_its_words() {
+fn link_element_kind_is_decided_by_its_rel_and_as_attributes() {
     for (rel, destination, expected) in [
         ("stylesheet", "", "style a"),
         ("alternate STYLESHEET", "", "style a"),
@@ -223,7 +223,7 @@ fn what_a_link_is_for_is_told_by_its_words() {
 }
 
 #[test]
-fn scripts_run_by_their_type_and_are_named_or_come_from_a_file() {
+fn script_element_is_reported_as_inline_script_or_script_file_by_type_and_src() {
     let script_digest = format!("script {}", short_digest("x"));
     for (html, expected) in [
         ("<script>x</script>", &[&*script_digest][..]),
@@ -257,7 +257,7 @@ fn is_script_digest(fact: &str) -> bool {
 }
 
 #[test]
-fn a_page_in_another_encoding_or_with_references_that_are_not_known_is_doubted() {
+fn page_with_a_utf16_bom_or_unknown_character_references_is_uncertain() {
     let read_bytes = |bytes: &[u8]| {
         let mut facts = Vec::new();
         read_page(

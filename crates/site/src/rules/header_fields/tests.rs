@@ -21,7 +21,7 @@ fn apply_rules(text: &str, owner: RuleOwner, address: &str, status: u16, before:
 const RULES: &str = "# all\n/*\n  X-A: 1\n  Vary: Cookie, accept\n/guides/*\n  X-A: 2\n\tX-B: x: y\n  Cache-Control: max-age=5\n/guides/open\n  ! X-A\n";
 
 #[test]
-fn rules_about_one_address_add_up_and_one_can_take_away() {
+fn header_rules_for_one_address_accumulate_and_operator_rules_remove_fields() {
     let fields_for = |address| apply_rules(RULES, RuleOwner::Bundle, address, 200, &[("vary", "Accept"), ("x-a", "0")]);
     assert_eq!(fields_for("/"), ["vary: Accept, Cookie", "x-a: 1"]);
     assert_eq!(fields_for("/guides/x"), ["cache-control: max-age=5", "vary: Accept, Cookie", "x-a: 1, 2", "x-b: x: y"]);
@@ -34,7 +34,7 @@ fn rules_about_one_address_add_up_and_one_can_take_away() {
 }
 
 #[test]
-fn what_is_missing_and_what_has_moved_is_never_cached_as_a_file_is() {
+fn cache_control_of_a_bundle_does_not_apply_to_errors_and_redirects() {
     for (status, expected) in [(200, true), (206, true), (304, true), (404, false), (301, false), (412, false)] {
         let fields = apply_rules(RULES, RuleOwner::Bundle, "/guides/x", status, &[("cache-control", "no-cache")]);
         assert_eq!(fields.contains(&"cache-control: max-age=5".to_owned()), expected, "{status}");
@@ -47,14 +47,14 @@ fn what_is_missing_and_what_has_moved_is_never_cached_as_a_file_is() {
 }
 
 #[test]
-fn links_are_added_to_and_the_operator_can_take_them_away() {
+fn link_fields_are_appended_and_operator_rules_can_remove_them() {
     let rule = "/*\n Link: </b>\n Link: </c>\n";
     assert_eq!(apply_rules(rule, RuleOwner::Bundle, "/", 200, &[("link", "</a>")]), ["link: </a>, </b>, </c>"]);
     assert_eq!(apply_rules("/*\n ! Link\n", RuleOwner::Operator, "/", 200, &[("link", "</a>")]), [""; 0]);
 }
 
 #[test]
-fn a_bundle_forbids_more_and_never_less() {
+fn bundle_header_rules_can_tighten_security_headers_but_not_weaken_them() {
     let frames = |rule: &str, owner, before| apply_rules(rule, owner, "/", 200, &[("x-frame-options", before)]);
     let open = "/*\n X-Frame-Options: SAMEORIGIN\n";
     assert_eq!(frames(open, RuleOwner::Bundle, "DENY"), ["x-frame-options: DENY"]);
@@ -68,7 +68,7 @@ fn a_bundle_forbids_more_and_never_less() {
 }
 
 #[test]
-fn what_is_the_servers_is_refused_by_name() {
+fn header_fields_that_the_server_sets_are_refused_in_rules() {
     let mut fields = HeaderFieldRules::default();
     let block = fields.add_rule(Pattern::parse("/*", PatternDialect::Netlify).unwrap()).unwrap();
     for name in [
@@ -126,7 +126,7 @@ fn what_is_the_servers_is_refused_by_name() {
 }
 
 #[test]
-fn what_all_rules_add_to_an_answer_is_bounded() {
+fn total_size_of_fields_that_rules_add_to_a_response_is_limited() {
     let mut draft = RuleDraft::default();
     let text = (0..5000).map(|n| format!("/*\n  X-{n}: {}\n", "x".repeat(100))).collect::<Vec<_>>().concat();
     netlify_files::read_headers(&text, netlify_files::HEADERS_FILE, &mut draft);
@@ -142,7 +142,7 @@ fn pattern(source: &str) -> Pattern {
 }
 
 #[test]
-fn as_many_patterns_fields_and_bytes_count_as_may() {
+fn header_rules_are_accepted_up_to_the_limits_of_patterns_fields_and_bytes() {
     let mut fields = HeaderFieldRules::default();
     for number in 0..MAX_PATTERNS {
         assert_eq!(fields.add_rule(pattern("/a")), Ok(number));
@@ -170,7 +170,7 @@ fn as_many_patterns_fields_and_bytes_count_as_may() {
 }
 
 #[test]
-fn a_bundle_says_of_a_field_what_it_may() {
+fn bundle_cookies_csp_reports_and_unsafe_frame_options_are_reported_as_errors() {
     for (name, value, owner, is_refused, expected) in [
         ("X-Frame-Options", "deny", RuleOwner::Bundle, false, &["x-frame-options: deny"][..]),
         ("X-Frame-Options", "SameOrigin", RuleOwner::Bundle, false, &["x-frame-options: SameOrigin"]),
@@ -211,7 +211,7 @@ fn a_bundle_says_of_a_field_what_it_may() {
 }
 
 #[test]
-fn what_is_said_of_a_file_goes_along_with_files_and_everything_else_always() {
+fn representation_headers_apply_only_to_200_206_and_304_and_others_to_any_status() {
     let names = ["cache-control", "content-disposition", "content-language", "content-type", "expires", "link"];
     for name in names.into_iter().chain(["x-a", "vary", "referrer-policy"]) {
         for status in [200, 206, 304, 301, 308, 404, 412, 416] {
@@ -225,7 +225,7 @@ fn what_is_said_of_a_file_goes_along_with_files_and_everything_else_always() {
 }
 
 #[test]
-fn several_values_of_a_field_become_what_it_is_made_for() {
+fn repeated_header_fields_are_joined_replaced_or_repeated_as_each_field_requires() {
     for (rule, owner, before, expected) in [
         ("X-A: 1\n X-A: 2", RuleOwner::Bundle, &[("x-a", "0")][..], &["x-a: 1, 2"][..]),
         (
@@ -304,7 +304,7 @@ fn several_values_of_a_field_become_what_it_is_made_for() {
 }
 
 #[test]
-fn the_types_that_rules_name_are_those_of_the_address() {
+fn media_types_of_header_rules_are_listed_for_the_matching_address() {
     let mut fields = HeaderFieldRules::default();
     for (source, name, value) in [
         ("/a/*", "Content-Type", "a/1"),
