@@ -208,16 +208,20 @@ mod tests {
         file_bytes: usize,
         refusal: io::ErrorKind,
         received: Vec<u8>,
+        /// Whether nothing was written since the last flush.
+        is_flushed: bool,
     }
 
     impl AsyncWrite for PartlyFileStream {
         fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
             let n = bytes.len().min(70_000);
             self.received.extend_from_slice(&bytes[..n]);
+            self.is_flushed = false;
             Poll::Ready(Ok(n))
         }
 
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.is_flushed = true;
             Poll::Ready(Ok(()))
         }
 
@@ -244,6 +248,7 @@ mod tests {
             }
             let n = len.min(self.file_bytes);
             self.file_bytes -= n;
+            self.is_flushed = false;
             self.received.extend_from_slice(head);
             let mut bytes = vec![0; n];
             File::from(file.try_clone_to_owned()?).read_exact_at(&mut bytes, offset)?;
@@ -262,7 +267,7 @@ mod tests {
             buffer.obtain_buffer();
             buffer.head.extend_from_slice(b"head\r\n\r\n");
             buffer.set_body(Some(BodyChunk::with_file_location(bytes, Some(range)).into()), None);
-            send_with(&mut buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new() })
+            send_with(&mut buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new(), is_flushed: true })
         };
         let refusals = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];
         for (file_bytes, refusal) in
@@ -284,6 +289,7 @@ mod tests {
         loop {
             // Pending at the end of a turn.
             if let Poll::Ready(sent) = buffer.send(&mut stream, &mut Context::from_waker(Waker::noop()), &mut budget) {
+                assert!(stream.is_flushed || sent.is_err(), "a TLS stream keeps what is not flushed");
                 return (sent, stream.received);
             }
         }
@@ -291,7 +297,7 @@ mod tests {
 
     fn send_all(buffer: &mut Http1SendBuffer, file_bytes: usize) -> (io::Result<()>, Vec<u8>) {
         let refusal = io::ErrorKind::InvalidInput;
-        send_with(buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new() })
+        send_with(buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new(), is_flushed: true })
     }
 
     #[test]

@@ -212,6 +212,8 @@ mod tests {
         received: Vec<u8>,
         calls: usize,
         max_len: usize,
+        /// Whether nothing was written since the last flush.
+        is_flushed: bool,
     }
 
     impl AsyncWrite for LimitedStream {
@@ -230,10 +232,12 @@ mod tests {
             }
             let all: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.max_len).collect();
             self.received.extend_from_slice(&all);
+            self.is_flushed = false;
             Poll::Ready(Ok(all.len()))
         }
 
-        fn poll_flush(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        fn poll_flush(mut self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.is_flushed = true;
             Poll::Ready(Ok(()))
         }
 
@@ -246,7 +250,7 @@ mod tests {
     fn queued_output_is_sent_in_order_across_partial_writes() {
         let body: Bytes = (0..100_000u32).map(|n| (n.wrapping_mul(n) >> 5) as u8).collect::<Vec<u8>>().into();
         for max_len in [1, 999, 30_000, usize::MAX] {
-            let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len };
+            let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len, is_flushed: true };
             let (mut out, mut expected) = (SendBuffer::default(), Vec::new());
             let mut context = Context::from_waker(Waker::noop());
             for turn in 0..40usize {
@@ -264,13 +268,14 @@ mod tests {
             }
             while out.send(&mut stream, &mut context).is_pending() {}
             assert!(stream.received == expected, "at most {max_len} at a time");
+            assert!(stream.is_flushed, "a TLS stream keeps what is not flushed");
             assert!(out.queued_len == 0 && out.shared.is_empty() && out.queue.capacity() == 0);
         }
     }
 
     #[test]
     fn the_send_buffer_has_queued_data_until_the_last_data_byte_is_sent() {
-        let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len: 10 };
+        let mut stream = LimitedStream { received: Vec::new(), calls: 0, max_len: 10, is_flushed: true };
         let (mut out, mut context) = (SendBuffer::default(), Context::from_waker(Waker::noop()));
         out.queue_frame(frame::PING, frame::ACK, 0, b"12345678");
         assert!(!out.has_queued_data() && !out.has_sent);
