@@ -27,10 +27,10 @@ struct PeakLoad {
 }
 
 impl PeakLoad {
-    /// Records the current connections and held bytes. Returns whether the load has dropped far enough below its peak
-    /// to return memory.
-    fn record(&mut self, connections: usize, held: u64) -> bool {
-        self.connections = self.connections.max(connections);
+    /// Records the peak of the connections since the last call, and the current connections and held bytes. Returns
+    /// whether the load has dropped far enough below its peak to return memory.
+    fn record(&mut self, peak_connections: usize, connections: usize, held: u64) -> bool {
+        self.connections = self.connections.max(peak_connections).max(connections);
         self.held = self.held.max(held);
         let has_dropped = self.connections - connections >= MIN_ENDED_CONNECTIONS.max(self.connections / 2)
             || self.held - held >= MIN_FREED_BYTES.max(self.held / 2);
@@ -41,15 +41,17 @@ impl PeakLoad {
     }
 }
 
-/// Returns memory whenever the load has dropped, for as long as the runtime runs. `connections` returns the number of
-/// open connections.
-pub(super) async fn return_memory(connections: impl Fn() -> usize) {
+/// Returns memory whenever the load has dropped, for as long as the runtime runs. `take_connections` returns the
+/// largest number of open connections since its last call, which a check every few seconds would miss, and their number
+/// now.
+pub(super) async fn return_memory(take_connections: impl Fn() -> (usize, usize)) {
     let mut load = PeakLoad::default();
     let mut ticks = interval(CHECK_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        if load.record(connections(), HELD.held()) {
+        let (peak_connections, connections) = take_connections();
+        if load.record(peak_connections, connections, HELD.held()) {
             // Not on a serving thread, because it blocks. A failure has no consequences.
             let _ = spawn_blocking(return_freed_memory).await;
         }
@@ -64,10 +66,12 @@ mod tests {
     fn memory_is_returned_to_the_system_after_a_high_load_halves() {
         let mut load = PeakLoad::default();
         let samples = [(1000, 0), (900, 0), (500, 0), (480, 0), (10, 0), (9, 0), (31, 0), (0, 0)];
-        let returned = samples.map(|(connections, held)| load.record(connections, held));
+        let returned = samples.map(|(connections, held)| load.record(connections, connections, held));
         assert_eq!(returned, [false, false, true, false, true, false, false, false]);
+        // Regression: memory of connections that began and ended between two checks was not returned.
+        assert_eq!([load.record(400, 0, 0), load.record(0, 0, 0), load.record(31, 0, 0)], [true, false, false]);
         let samples = [(5, 64 << 20), (5, 40 << 20), (5, 2 << 20), (5, 5 << 20), (5, 2 << 20)];
-        let returned = samples.map(|(connections, held)| load.record(connections, held));
+        let returned = samples.map(|(connections, held)| load.record(connections, connections, held));
         assert_eq!(returned, [false, false, true, false, false]);
     }
 }

@@ -39,6 +39,8 @@ struct WorkerThread {
     handle: Handle,
     /// The number of connections on this thread.
     load: Arc<AtomicUsize>,
+    /// The largest number since [`WorkerThreads::take_peak_connections`].
+    peak: AtomicUsize,
 }
 
 /// The count of one connection on the thread that serves it. Dropping it decrements the count.
@@ -60,7 +62,9 @@ pub(super) struct WorkerThreadsGuard {
 impl WorkerThreads {
     /// Returns the runtime of the caller as the only one.
     pub(super) fn on_current_runtime() -> WorkerThreads {
-        WorkerThreads([WorkerThread { handle: Handle::current(), load: Arc::default() }].into())
+        WorkerThreads(
+            [WorkerThread { handle: Handle::current(), load: Arc::default(), peak: AtomicUsize::default() }].into(),
+        )
     }
 
     /// Starts one thread per core that this process may use. Each thread reports to the watchdog.
@@ -74,7 +78,11 @@ impl WorkerThreads {
             builder.max_blocking_threads(blocking).event_interval(TASKS_PER_DRIVER_POLL);
             let runtime = runtime::build_runtime(&mut builder)?;
             let (end, ended) = oneshot::channel::<()>();
-            workers.push(WorkerThread { handle: runtime.handle().clone(), load: Arc::default() });
+            workers.push(WorkerThread {
+                handle: runtime.handle().clone(),
+                load: Arc::default(),
+                peak: AtomicUsize::default(),
+            });
             end_signals.push(end);
             let watchdog = Arc::clone(watchdog);
             let thread_main = move || {
@@ -91,7 +99,10 @@ impl WorkerThreads {
         let workers = WorkerThreads(workers.into());
         if let Some(first) = workers.0.first() {
             let counted = workers.clone();
-            first.handle.spawn(reclaim::return_memory(move || counted.connections()));
+            first.handle.spawn(reclaim::return_memory(move || {
+                let peak = counted.take_peak_connections();
+                (peak, counted.connections())
+            }));
         }
         Ok((workers, WorkerThreadsGuard { _end_signals: end_signals }))
     }
@@ -109,6 +120,14 @@ impl WorkerThreads {
         self.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).sum()
     }
 
+    /// Returns the largest number of connections on all threads since the last call; at most the sum of the threads'
+    /// peaks, which were perhaps not at the same time.
+    fn take_peak_connections(&self) -> usize {
+        let take_peak =
+            |worker: &WorkerThread| worker.peak.swap(worker.load.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.0.iter().map(take_peak).sum()
+    }
+
     /// Selects the thread with the fewest connections for the next one, and counts it there. The handle is `None` if
     /// that is the first thread, on which the caller runs.
     pub(super) fn assign(&self) -> (Option<&Handle>, WorkerLoad) {
@@ -118,7 +137,8 @@ impl WorkerThreads {
             .enumerate()
             .min_by_key(|(_, worker)| worker.load.load(Ordering::Relaxed))
             .unwrap_or((0, &self.0[0]));
-        least_loaded.load.fetch_add(1, Ordering::Relaxed);
+        let load = least_loaded.load.fetch_add(1, Ordering::Relaxed) + 1;
+        least_loaded.peak.fetch_max(load, Ordering::Relaxed);
         ((index > 0).then_some(&least_loaded.handle), WorkerLoad(Arc::clone(&least_loaded.load)))
     }
 }
@@ -129,7 +149,7 @@ mod tests {
 
     #[tokio::test]
     async fn connection_is_assigned_to_the_least_loaded_worker_and_counts_until_it_closes() {
-        let worker = || WorkerThread { handle: Handle::current(), load: Arc::default() };
+        let worker = || WorkerThread { handle: Handle::current(), load: Arc::default(), peak: AtomicUsize::default() };
         let workers = WorkerThreads([worker(), worker(), worker()].into());
         let loads = || -> Vec<usize> { workers.0.iter().map(|worker| worker.load.load(Ordering::Relaxed)).collect() };
         let mut assigned: Vec<WorkerLoad> = Vec::new();
@@ -140,13 +160,15 @@ mod tests {
             assert_eq!((handle.is_some(), loads()), (is_other_thread, expected.to_vec()));
             assigned.push(load);
         }
-        assert_eq!(workers.connections(), 4);
+        assert_eq!((workers.connections(), workers.take_peak_connections()), (4, 4));
         drop(assigned.remove(2));
         assert_eq!((loads(), workers.connections()), (vec![2, 1, 0], 3));
         let (handle, load) = workers.assign();
         assert_eq!((handle.is_some(), loads()), (true, vec![2, 1, 1]));
         drop((load, assigned));
         assert_eq!((loads(), workers.connections()), (vec![0, 0, 0], 0));
+        // A peak counts though it is over, and once.
+        assert_eq!((workers.take_peak_connections(), workers.take_peak_connections()), (4, 0));
         let single = WorkerThreads::on_current_runtime();
         assert!(single.assign().0.is_none(), "there is no other thread");
         assert_eq!(workers.run_on_first(async { 7 }).await.unwrap(), 7);

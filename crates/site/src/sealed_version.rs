@@ -13,6 +13,7 @@ use docwharf_base::model::version::VersionId;
 use super::index::{EntryCompression, ImageIndex, IndexEntry, IndexFault};
 use super::lookup::resolve::Slashes;
 use super::lookup::site_files::SiteFiles;
+use super::lookup::unserved_paths::is_never_served;
 use super::mapping::MappedImage;
 use super::media_types::{self, CacheClass};
 use super::rules::rule_draft::RuleDraft;
@@ -192,7 +193,8 @@ impl SiteFiles for SealedVersion {
     }
 
     fn markdown(&self, page: usize) -> Option<usize> {
-        self.index.markdown(page)
+        // Stored indexes have pairs with files that are never served.
+        self.index.markdown(page).filter(|&file| !is_never_served(self.index.path(file)))
     }
 }
 

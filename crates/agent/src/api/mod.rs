@@ -343,17 +343,19 @@ async fn read_error_response(
         }
         Ok::<(), RequestError>(())
     };
-    match tokio::time::timeout(ERROR_BODY_TIMEOUT, read_body).await {
-        // Only a complete response means that the server has started no job.
-        Ok(Err(error)) if status >= 500 => {
-            RequestError::new(RequestErrorCause::NoResponse, format!("{status}, and {error}"))
-        }
-        Err(_) if status >= 500 => {
+    let incomplete = match tokio::time::timeout(ERROR_BODY_TIMEOUT, read_body).await {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => {
             let timeout = docwharf_base::net::format_seconds(ERROR_BODY_TIMEOUT);
-            let message = format!("{status}, and the response was not complete within {timeout}");
-            RequestError::new(RequestErrorCause::NoResponse, message)
+            Some(format!("the response was not complete within {timeout}"))
         }
-        _ => RequestError::from_response(status, &headers, &body, redactor),
+    };
+    let error = RequestError::from_response(status, &headers, &body, redactor);
+    // Only a complete response means that the server has started no job.
+    match incomplete {
+        Some(reason) if status >= 500 => error.into_no_response(&reason),
+        _ => error,
     }
 }
 

@@ -68,7 +68,7 @@ impl VersionStore {
         ids
     }
 
-    /// Whether a version was found damaged.
+    /// Whether a version is marked as damaged: this or an earlier process found damage, and the mark is not cleared.
     pub fn is_suspect(&self, id: VersionId) -> bool {
         self.suspects().contains(&id)
     }
@@ -128,8 +128,9 @@ impl StoreWriter {
             let root = self.store().directory()?;
             let mut file = root.open_file(SUSPECT, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
             if !ends_with_newline(root.open_for_reading(SUSPECT)?)? {
-                // Ends a line that a crash has left incomplete, so that the next mark is on a separate line.
-                file.write_all(b"\n")?;
+                // Ends a line that a crash has left incomplete, so that the next mark is on a separate line. A failure is
+                // ignored, because a start must succeed on a full disk, too.
+                let _ = file.write_all(b"\n");
             }
             Ok(file)
         };
@@ -161,11 +162,12 @@ impl StoreWriter {
         let path = self.store().root().join(SUSPECT);
         let write = || -> io::Result<()> {
             let text = self.store().read_suspects()?;
-            let others: String =
-                text.lines().filter(|line| line.parse() != Ok(id)).flat_map(|line| [line, "\n"]).collect();
-            if others.len() == text.len() {
+            let marked: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
+            if !marked.contains(&id) {
                 return Ok(());
             }
+            let others: String =
+                marked.iter().filter(|other| **other != id).map(|other| format!("{other}\n")).collect();
             // Overwritten in place, then truncated, so that the mark of another version is never missing.
             let file =
                 self.store().directory()?.open_file(SUSPECT, FileAccess::ReadWrite, FileRequirements::SINGLE_NAME)?;

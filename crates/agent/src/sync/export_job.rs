@@ -20,9 +20,8 @@ use super::environment::{KnownBundle, SyncEnvironment};
 use super::plan::{self, ExportDecision, ExportTiming, PlanInput};
 use super::run::{FoundVersion, SyncRun};
 
-/// Seconds after the start of an export job in which a start of the daemon, or a changed configuration, starts no other
-/// job.
-const MIN_JOB_START_INTERVAL_SECONDS: u64 = 600;
+/// Upper bound of [`ExportTiming::restart_delay`], which is otherwise the interval between checks of the source.
+const MAX_RESTART_DELAY_SECONDS: u64 = 600;
 
 /// The end of a polled job.
 enum JobEnd {
@@ -41,7 +40,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             exports_at_each_check: self.intent.exports_at_each_check,
             max_age: seconds(self.intent.max_age),
             job_timeout: seconds(self.intent.job_timeout),
-            min_start_interval: seconds(self.intent.interval).min(MIN_JOB_START_INTERVAL_SECONDS.cast_signed()),
+            restart_delay: seconds(self.intent.interval).min(MAX_RESTART_DELAY_SECONDS.cast_signed()),
         };
         self.record.switch_job_source(&source);
         let decision = plan::decide_export(self.record, input, &timing, self.trigger, self.environment.now());
@@ -58,7 +57,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 self.environment.show_step(reason);
                 let report = self.activate_without_fetch(reason)?;
                 let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-                let too_early = Some(if self.is_success_missing() { wait } else { Duration::MAX });
+                // After a success nothing is overdue: with `MAX`, the next check is the next regular one.
+                let too_early = Some(if self.has_unfinished_export() { wait } else { Duration::MAX });
                 return Ok(SyncReport { too_early, ..report });
             }
             ExportDecision::ContinueJob(job) => {
@@ -97,8 +97,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         self.activate_target_version(Some(found))
     }
 
-    /// Whether the export job that was started last has no success yet.
-    fn is_success_missing(&self) -> bool {
+    /// Whether the export job that was started last has not given an accepted bundle yet.
+    fn has_unfinished_export(&self) -> bool {
         let time = |event: Option<&SourceEvent>| event.and_then(|event| parse_time(&event.time));
         time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
     }

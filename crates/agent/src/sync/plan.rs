@@ -11,13 +11,13 @@ use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 /// The trigger of a sync. The variants are ordered: a later one is stronger than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncTrigger {
-    /// The configuration has changed.
+    /// The configuration, the key or a certificate has changed, or a hold has ended.
     Changed,
     /// The daemon has started.
     Start,
-    /// The interval has passed, a watched file has changed, or a failure is retried.
+    /// A regular check is due, the watched bundle has changed, a failure is retried, or a stored version is damaged.
     Interval,
-    /// The configuration, the key or a certificate has changed after a failure, whose cause it may correct.
+    /// The configuration, the key or a CA certificate has changed after a failure, whose cause it may correct.
     Corrected,
     /// The daemon has received SIGHUP.
     Signal,
@@ -50,7 +50,7 @@ pub struct BundleFileState {
     pub modified: i64,
 }
 
-/// The part of the configuration on which the decisions of a sync depend.
+/// The configured sources and the demands on a bundle, as texts that can be compared with those in the record.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
     /// `staticExport.enabled`
@@ -68,7 +68,7 @@ pub struct PlanInput<'a> {
 /// The first decision of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceDecision {
-    /// Syncing is disabled, or no source is configured.
+    /// Syncing is disabled (`PlanInput::enabled` is false), or no source is configured: no source is checked.
     Disabled,
     /// The pinned version is stored: activate it if necessary, and send the source no request.
     ActivateOnly,
@@ -76,12 +76,13 @@ pub enum SourceDecision {
     CheckSource,
 }
 
-/// Decides whether the source has to be checked. `has` returns whether a version is stored.
+/// Decides whether the source has to be checked. `has_undamaged` returns whether a version is stored
+/// and not marked as damaged.
 pub fn decide_source_check(
     record: &StoreRecord,
     input: &PlanInput<'_>,
     trigger: SyncTrigger,
-    has: impl Fn(VersionId) -> bool,
+    has_undamaged: impl Fn(VersionId) -> bool,
 ) -> SourceDecision {
     if !input.enabled || (input.bundle.is_none() && input.api.is_none()) {
         return SourceDecision::Disabled;
@@ -92,7 +93,7 @@ pub fn decide_source_check(
     let is_satisfied = input.pin.and_then(|pin| record.labels.get(pin)).is_some_and(|labelled| {
         [input.bundle, input.api].contains(&Some(labelled.source.as_str()))
             && input.sha256.is_none_or(|sha256| labelled.sha256.as_deref() == Some(sha256))
-            && has(labelled.version)
+            && has_undamaged(labelled.version)
     });
     if is_satisfied { SourceDecision::ActivateOnly } else { SourceDecision::CheckSource }
 }
@@ -114,11 +115,12 @@ pub fn decide_file(
     input: &PlanInput<'_>,
     trigger: SyncTrigger,
     state: &BundleFileState,
-    has: impl Fn(VersionId) -> bool,
+    has_undamaged: impl Fn(VersionId) -> bool,
 ) -> FileDecision {
     let Some(last_check) = record.last_check.as_ref().filter(|check| is_same_check(check, input, &state.source)) else {
         return FileDecision::Digest;
     };
+    // A check with a validator was of a download, for which no modification time is recorded.
     if last_check.validator.is_some()
         || last_check.size != state.size
         || last_check.modified != state.modified
@@ -127,7 +129,7 @@ pub fn decide_file(
         return FileDecision::Digest;
     }
     match last_check.version {
-        Some(id) if has(id) => FileDecision::Known(id),
+        Some(id) if has_undamaged(id) => FileDecision::Known(id),
         Some(_) => FileDecision::Digest,
         // The user may have changed the cause of the refusal, such as a limit.
         None if trigger.is_explicit_request() || trigger == SyncTrigger::Corrected => FileDecision::Digest,
@@ -161,8 +163,8 @@ pub struct ExportTiming {
     pub max_age: i64,
     /// Age at which a job is given up.
     pub job_timeout: i64,
-    /// Time after the start of a job in which a start of the daemon, or a changed configuration, starts no other job.
-    pub min_start_interval: i64,
+    /// Time after the start of a job during which a restart of the daemon, or a changed configuration, starts no other.
+    pub restart_delay: i64,
 }
 
 /// Decides about export jobs. `now` is in seconds since 1970.
@@ -192,14 +194,19 @@ pub fn decide_export(
             .filter(|event| event.source == source && event.pin.as_deref() == input.pin)
             .and_then(|e| age(&e.time, now))
     };
-    let remaining_interval = age_of(record.last_start.as_ref())
-        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.min_start_interval)
-        .map(|age| timing.min_start_interval - age);
+    let remaining_delay = age_of(record.last_start.as_ref())
+        .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.restart_delay)
+        .map(|age| timing.restart_delay - age);
     let is_stale = age_of(record.last_success.as_ref()).is_none_or(|age| age >= timing.max_age);
     if trigger.is_explicit_request() {
         return ExportDecision::Start;
     }
-    if let Some(seconds) = remaining_interval {
+    // The bundle of the last export was refused, and the cause may be corrected.
+    let is_refused = record.last_check.as_ref().is_some_and(|check| check.source == source && check.version.is_none());
+    if trigger == SyncTrigger::Corrected && is_refused {
+        return ExportDecision::Start;
+    }
+    if let Some(seconds) = remaining_delay {
         return ExportDecision::TooEarly(seconds);
     }
     match (timing.exports_at_each_check, trigger) {

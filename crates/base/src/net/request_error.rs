@@ -131,6 +131,13 @@ impl RequestError {
         error
     }
 
+    /// Converts the failure of an error response into that of an incomplete one. `Retry-After` stays in force.
+    pub fn into_no_response(mut self, reason: &str) -> RequestError {
+        self.cause = RequestErrorCause::NoResponse;
+        self.text.message = format!("{}, and {reason}", self.text.message);
+        self
+    }
+
     /// Creates a failure from a response with a success status and an unusable body.
     pub fn unreadable(status: u16, reason: &str, body: &[u8], redactor: &SecretRedactor) -> RequestError {
         let quotation = quote_body(body, redactor);
@@ -281,6 +288,16 @@ mod tests {
     }
 
     // Regression: a date in `Retry-After` was compared with the local clock instead of the server's.
+    // Regression: a server that stalled in the body of a 503 was asked again before the time of its Retry-After.
+    #[test]
+    fn an_incomplete_error_response_keeps_its_retry_after_and_its_text() {
+        let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_static("90"))]);
+        let complete = RequestError::from_response(503, &headers, b"busy", &SecretRedactor::default());
+        let error = complete.into_no_response("the response was cut off");
+        assert_eq!((error.cause, error.retry_after), (RequestErrorCause::NoResponse, Some(Duration::from_secs(90))));
+        assert_eq!(error.to_string(), "503 Service Unavailable: busy, and the response was cut off");
+    }
+
     #[test]
     fn retry_after_date_is_relative_to_the_date_of_the_server() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);

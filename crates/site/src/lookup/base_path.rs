@@ -7,7 +7,8 @@ pub enum BasePathMatch<'a> {
     Inside(&'a [u8]),
     /// Above the site: the client is redirected to the base path.
     Above,
-    /// The payload of the site's front page: the Next.js client requests `/docs.txt` where `basePath` is `/docs`.
+    /// The payload of the site's front page: the Next.js client requests `/docs.txt` where `basePath` is `/docs`. The
+    /// value is the payload's address below the base path; unlike that of `Inside`, it has its leading slash.
     FrontPagePayload(&'static [u8]),
     /// Outside the site.
     Outside,

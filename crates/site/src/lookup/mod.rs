@@ -1,8 +1,8 @@
 //! The lookup of an address: finds the file of a site that is served at it, or the address to which it is redirected.
 //!
-//! `resolve` uses the files alone. It depends on the paths that are not served (`unserved_paths`) and on the names of
-//! Next.js payloads (`next_payloads`). `addresses` also applies the rules of the site and of its operator
-//! ([`crate::rules`]). This module does no I/O. A site is any type that implements [`SiteFiles`].
+//! `resolve` uses the files of the site, but no rules. It depends on the paths that are not served (`unserved_paths`)
+//! and on the names of Next.js payloads (`next_payloads`). `addresses` also applies the rules of the site and of its
+//! operator ([`crate::rules`]). This module does no I/O. A site is any type that implements [`SiteFiles`].
 
 pub(crate) mod addresses;
 pub(crate) mod base_path;

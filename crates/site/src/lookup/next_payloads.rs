@@ -14,8 +14,8 @@ const PAYLOAD_EXTENSIONS: [&[u8]; 2] = [b".txt", b".rsc"];
 /// The prefix of a segment's file name, up to its first dot.
 const SEGMENT_PREFIX: &[u8] = b"__next";
 
-/// Returns the number of the payload for an address at which the site has no file. The address is decoded, without its
-/// leading slash.
+/// Finds the payload for an address at which the site has no file, and returns its file number (see [`SiteFiles`]). The
+/// address is decoded, without its leading slash.
 pub(super) fn find_payload(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     let ending = PAYLOAD_EXTENSIONS.into_iter().find(|ending| address.ends_with(ending))?;
     let stem = &address[..address.len() - ending.len()];

@@ -1,5 +1,5 @@
-//! Finds the file of a site for an address, or another address of the same page. This module does no I/O; it uses the
-//! paths of the site only.
+//! Finds the file of a site for an address, or another address of the same page. This module does no I/O. It uses
+//! the paths of the site, its Markdown files and whether it is a Next.js export, but no rules.
 
 use docwharf_base::model::site_path::is_page;
 
@@ -230,6 +230,7 @@ mod tests {
             ("_docwharf/index.html", ""),
             ("_docwharf/index.md", ""),
             ("_docwharf/index.txt", ""),
+            ("_docwharf.html", "a page"),
             ("_next/a.js", ""),
             ("_docwharf", ""),
             (".env", ""),
@@ -253,8 +254,6 @@ mod tests {
             "_docwharf/",
             "_docwharf/x",
             "_docwharf/x.html",
-            "_docwharf.html",
-            "_docwharf.html/",
             "_docwharf.md",
             "_docwharf.html.md",
             "_docwharf.txt",
@@ -264,7 +263,7 @@ mod tests {
         ] {
             assert_eq!(is_found(address), (false, false), "{address}");
         }
-        for address in ["sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
+        for address in ["_docwharf.html", "sub/_redirects", "_docwharfs/x.html", ".well-known/b.html", "a b.css"] {
             assert_eq!(is_found(address), (true, true), "{address}");
         }
         let is_answered =

@@ -2,7 +2,8 @@
 
 use crate::rules::rule_set::RuleSet;
 
-/// A site, as the lookup of addresses uses it: its paths and rules.
+/// A site, as the lookup of addresses uses it: its paths and rules. The number of a file is its position among the
+/// files of the site (in a sealed version: in the index), from 0.
 pub trait SiteFiles {
     /// Returns the number of the file at exactly this path.
     fn find(&self, path: &[u8]) -> Option<usize>;

@@ -9,8 +9,8 @@ pub const REDIRECTS_FILE: &str = "_redirects";
 /// The name of the file with header fields in a site.
 pub const HEADERS_FILE: &str = "_headers";
 
-/// Whether an address, without its leading slash, is never answered with the file at this path.
-pub(super) fn is_never_served(address: &[u8]) -> bool {
+/// Whether the file at this address is never served. The address has no leading slash.
+pub(crate) fn is_never_served(address: &[u8]) -> bool {
     is_hidden(address)
         || is_rules_file(address)
         || address.strip_prefix(RESERVED_FOLDER).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')

@@ -108,7 +108,7 @@ fn an_unchanged_file_is_not_read_again() {
 
 const API_INPUT: PlanInput<'_> = PlanInput { enabled: true, bundle: None, api: Some("api"), pin: None, sha256: None };
 const TIMING: ExportTiming =
-    ExportTiming { exports_at_each_check: false, max_age: 86_400, job_timeout: 1800, min_start_interval: 600 };
+    ExportTiming { exports_at_each_check: false, max_age: 86_400, job_timeout: 1800, restart_delay: 600 };
 /// 2026-11-20T12:00:00Z
 const NOON: i64 = 1_795_176_000;
 
@@ -168,6 +168,16 @@ fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Start, NOON), ExportDecision::TooEarly(300));
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON), ExportDecision::Probe);
+    // Regression: unchanged probes kept a refused bundle from being exported again after its cause was corrected.
+    let mut refused = StoreRecord { last_start: recent.last_start.clone(), ..record_with_check(None) };
+    assert_eq!(
+        decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON),
+        ExportDecision::Probe,
+        "a bundle of another source"
+    );
+    refused.last_check.as_mut().expect("a check").source = API_INPUT.api.expect("an API").to_owned();
+    assert_eq!(decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON), ExportDecision::Start);
+    assert_eq!(decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Command, NOON), ExportDecision::Start);
     assert_eq!(
         decide_export(&recent, &PlanInput { pin: Some("L"), ..API_INPUT }, &TIMING, SyncTrigger::Start, NOON),

@@ -263,6 +263,11 @@ impl Crawler<'_> {
         CrawlError::Write { path: self.target.to_owned(), source }
     }
 
+    /// Whether a request is for robots.txt, and the crawl obeys its rules.
+    fn is_robots_file(&self, request: &CrawlRequest) -> bool {
+        self.source.obeys_robots && !request.is_payload && request.address == self.robots_address
+    }
+
     /// Records a response.
     fn record_response(
         &mut self,
@@ -274,7 +279,7 @@ impl Crawler<'_> {
             Ok(response) => response,
             Err(source)
                 if purpose > AddressPurpose::Guess
-                    || request.address == self.robots_address
+                    || self.is_robots_file(&request)
                     || source.cause == RequestErrorCause::NotConnected =>
             {
                 return Err(CrawlError::Fetch { url: self.url(&request.address), source });
@@ -320,7 +325,7 @@ impl Crawler<'_> {
         if self.results.spool.len + body.len() as u64 > MAX_SITE_BYTES {
             return Err(CrawlError::TooLarge { limit: MAX_SITE_BYTES });
         }
-        if request.address == self.robots_address && !request.is_payload && self.source.obeys_robots {
+        if self.is_robots_file(request) {
             self.robots = Robots::parse(&body);
         }
         let format = BodyFormat::detect(&media_type, &request.address.path, &body);
