@@ -40,7 +40,7 @@ pub enum CommandAction {
     Sync {
         /// Check the source even if the pinned label is stored.
         refresh: bool,
-        /// Activate the version without the gate.
+        /// Activate the version although the gate refuses it.
         #[serde(default)]
         force: bool,
     },
@@ -57,7 +57,7 @@ pub struct ImportCommand {
     pub source: String,
     /// The label it gets.
     pub label: Option<String>,
-    /// Whether the version becomes active without the gate.
+    /// Whether the version becomes active although the gate refuses it.
     #[serde(default)]
     pub force: bool,
 }

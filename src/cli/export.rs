@@ -13,7 +13,7 @@ use docwharf_agent::api::responses::{ExportJob, PresignedLink};
 use docwharf_agent::fetch::{Download, DownloadResult, ExpectedBundle};
 use docwharf_agent::store::space::free_bytes;
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::error::{MAX_LINKS, is_expired_link};
+use docwharf_agent::sync::error::{MAX_LINKS, is_unusable_link};
 use docwharf_agent::sync::system::SyncContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
@@ -241,7 +241,7 @@ impl<'a> ExportJobCalls<'a> {
                 attempts.reset();
                 link_count = 1;
             }
-            if is_expired_link(&request_error) && link_count < MAX_LINKS {
+            if is_unusable_link(&request_error) && link_count < MAX_LINKS {
                 if link_count > 1 {
                     self.0.pause(backoff::wait_after_attempt(link_count - 1, backoff::random_fraction()))?;
                 }

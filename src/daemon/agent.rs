@@ -1,5 +1,5 @@
 //! The agent: the main loop of `run`. Events wake it; it runs tasks that fetch or import versions, and serves their
-//! results.
+//! results. The tasks call the crate `docwharf-agent`, which has no loop of its own.
 //!
 //! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
 //! running sync, which loses nothing: the next sync adopts the export job and continues the download.
@@ -94,7 +94,7 @@ impl Agent {
     pub(super) fn new(parameters: AgentParameters) -> Agent {
         let AgentParameters { writer, sources, config, site, staged, served, .. } = parameters;
         let AgentParameters { daemon_state, metrics, describe, notifier, tls, addresses, .. } = parameters;
-        // Its files are watched before the inbox is opened, which may create folders in it.
+        // Opening the inbox may create folders; the files of the configuration are watched before that.
         let configuration = LiveConfiguration::new(sources, config);
         let config = configuration.config();
         let (store, state, publish) = (Arc::clone(&writer), Arc::clone(&daemon_state), config.publish.clone());
@@ -338,9 +338,9 @@ impl Agent {
                 Err(SyncError::Interrupted) => self.pending.put_back_release(was_held, &author, waiters),
                 result => self.reporter.reply_to_release(self.writer.store(), was_held, waiters, &result),
             },
-            AgentTask::Sync { trigger, skip_gate, author } => {
+            AgentTask::Sync { trigger, force, author } => {
                 if let Err(SyncError::Interrupted) = result {
-                    self.pending.put_back_sync(trigger, skip_gate, author, waiters);
+                    self.pending.put_back_sync(trigger, force, author, waiters);
                 } else {
                     self.reporter.count_sync(&result, started.map_or(Duration::ZERO, |started| started.elapsed()));
                     self.reporter.reply(waiters, &result);

@@ -54,7 +54,8 @@ impl Agent {
         let (writer, intent, author) = (Arc::clone(&self.writer), self.configuration.intent().clone(), who.clone());
         let done = spawn_blocking(move || {
             let was_held = operator::end_hold(&*writer, &author)?;
-            // Cancelled from the start: it ends as soon as the gate would have to read pages.
+            // Cancelled from the start, so that the decision is made only if the gate has to read no page; otherwise it
+            // becomes a task.
             Ok((was_held, operator::activate_target_version(&*writer, &|| intent.clone(), &author, &|| true)))
         });
         match done.await.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
@@ -68,7 +69,7 @@ impl Agent {
             }
             Err(error) => self.reporter.reply(vec![waiter], &Err(error)),
         }
-        // Because of the hold, the daemon may not have fetched a newer version.
+        // A hold prevents automatic exports, so the source may have a newer version that was not fetched.
         self.pending.request_check_now(SyncTrigger::Changed);
     }
 

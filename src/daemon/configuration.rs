@@ -220,7 +220,7 @@ fn compare_site_settings(new: &SiteSettings, old: &SiteSettings) -> [(&'static s
     } = new;
     let old_csp = old.protection.csp.as_ref();
     let preset = |rules: &CspRules| rules.preset;
-    // The size has an effect only with a policy. The third field of the rules follows from `server.frames`.
+    // The size has an effect only with a policy. `CspRules::ancestors` follows from `server.frames`, compared below.
     let is_same_size = csp.as_ref().zip(old_csp).is_none_or(|(new, old)| new.max_bytes == old.max_bytes);
     [
         ("server.basePath", *base_path == old.base_path),

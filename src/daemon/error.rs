@@ -71,9 +71,10 @@ pub enum DaemonError {
         store: PathBuf,
     },
     /// The store is empty, and the first sync failed because something that the configuration names is missing.
+    /// Also: the record of the store could not be read, for another reason than a store error.
     #[error(transparent)]
     FirstSync(SyncError),
     /// The server or a thread of the daemon ended unexpectedly.
-    #[error("the server stopped unexpectedly")]
+    #[error("a part of the daemon ended unexpectedly")]
     EndedUnexpectedly(#[source] io::Error),
 }

@@ -192,7 +192,7 @@ impl InboxImporter {
         }
     }
 
-    /// Returns the time of the next scan, if one is due.
+    /// Returns the time of the next scan, if one is planned.
     pub(super) fn next_scan(&self) -> Option<Instant> {
         self.next_scan
     }

@@ -88,7 +88,7 @@ impl Notifier {
         let line = OneLine(line).to_string();
         let mut state = manager.state.lock();
         if state.status != line {
-            manager.queue(&mut state, &[NotifyState::Status(&line)]);
+            manager.send_after_queued(&mut state, &[NotifyState::Status(&line)]);
             state.status = line;
         }
     }
@@ -109,7 +109,7 @@ impl Notifier {
 
     fn send(&self, states: &[NotifyState<'_>]) {
         if let Some(manager) = &self.0 {
-            manager.queue(&mut manager.state.lock(), states);
+            manager.send_after_queued(&mut manager.state.lock(), states);
         }
     }
 }
@@ -117,7 +117,7 @@ impl Notifier {
 impl ServiceManager {
     /// Sends the queued messages, and then `states` as one message. Messages that a busy manager does not accept stay
     /// queued for the next call; if there is no manager (any more), they are dropped.
-    fn queue(&self, state: &mut NotifierState, states: &[NotifyState<'_>]) {
+    fn send_after_queued(&self, state: &mut NotifierState, states: &[NotifyState<'_>]) {
         let lines: Vec<String> = states.iter().map(ToString::to_string).collect();
         let message = lines.join("\n");
         // Repeated watchdog messages must not displace earlier messages.

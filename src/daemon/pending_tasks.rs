@@ -45,8 +45,8 @@ impl TaskCommand {
 /// The requests that the next sync fulfils, combined into one.
 #[derive(Debug)]
 struct CombinedSyncRequest<W> {
-    /// Whether its version becomes active without the gate.
-    skip_gate: bool,
+    /// Whether its version becomes active although the gate refuses it.
+    force: bool,
     /// The user whose command requested it, if a command did.
     author: Option<String>,
     /// The clients that wait for its result.
@@ -55,7 +55,7 @@ struct CombinedSyncRequest<W> {
 
 impl<W> Default for CombinedSyncRequest<W> {
     fn default() -> CombinedSyncRequest<W> {
-        CombinedSyncRequest { skip_gate: false, author: None, waiters: Vec::new() }
+        CombinedSyncRequest { force: false, author: None, waiters: Vec::new() }
     }
 }
 
@@ -97,8 +97,8 @@ impl<W> PendingTasks<W> {
     }
 
     /// Requests a sync by command.
-    pub(super) fn request_sync(&mut self, trigger: SyncTrigger, skip_gate: bool, author: String, waiter: W) {
-        self.sync_request.skip_gate |= skip_gate;
+    pub(super) fn request_sync(&mut self, trigger: SyncTrigger, force: bool, author: String, waiter: W) {
+        self.sync_request.force |= force;
         self.sync_request.author = Some(author);
         self.sync_request.waiters.push(waiter);
         self.scheduler.request_check(trigger);
@@ -157,21 +157,15 @@ impl<W> PendingTasks<W> {
             return Some((AgentTask::Inbox(file), Vec::new()));
         }
         let trigger = self.scheduler.pending.take()?;
-        let CombinedSyncRequest { skip_gate, author, waiters } = std::mem::take(&mut self.sync_request);
-        Some((AgentTask::Sync { trigger, skip_gate, author }, waiters))
+        let CombinedSyncRequest { force, author, waiters } = std::mem::take(&mut self.sync_request);
+        Some((AgentTask::Sync { trigger, force, author }, waiters))
     }
 
     /// Queues a cancelled sync again, combined with later requests: its clients wait for the result of the next sync.
     /// The author of a later request, if there is one, is kept.
-    pub(super) fn put_back_sync(
-        &mut self,
-        trigger: SyncTrigger,
-        skip_gate: bool,
-        author: Option<String>,
-        waiters: Vec<W>,
-    ) {
+    pub(super) fn put_back_sync(&mut self, trigger: SyncTrigger, force: bool, author: Option<String>, waiters: Vec<W>) {
         self.sync_request.waiters.extend(waiters);
-        self.sync_request.skip_gate |= skip_gate;
+        self.sync_request.force |= force;
         self.sync_request.author = self.sync_request.author.take().or(author);
         self.scheduler.wake(trigger);
     }
@@ -232,8 +226,8 @@ mod tests {
         pending
     }
 
-    fn sync(trigger: SyncTrigger, skip_gate: bool, author: Option<&str>) -> AgentTask {
-        AgentTask::Sync { trigger, skip_gate, author: author.map(str::to_owned) }
+    fn sync(trigger: SyncTrigger, force: bool, author: Option<&str>) -> AgentTask {
+        AgentTask::Sync { trigger, force, author: author.map(str::to_owned) }
     }
 
     fn import(path: &str) -> ImportCommand {

@@ -1,6 +1,9 @@
 //! Makes the Brotli and Zstandard forms of the served version in the background: neither a start nor an activation
 //! waits for them.
 //!
+//! A *coding* is Brotli or Zstandard. The *form* of a file is its content in a coding. All forms of a version in one
+//! coding are in one *coding file* ([`coding_file`]), which the store holds as a derived file.
+//!
 //! It is level-triggered, like the policies: whenever the served version lacks forms, they are read from the store or
 //! made, one coding after the other. A separate process encodes them ([`encoder_process`](super::encoder_process));
 //! this module decides when that process may run. The task is cancelled when another version is served, the daemon
@@ -69,8 +72,8 @@ impl EncodingControl {
         self.state.lock()
     }
 
-    /// Stops serving the forms and cancels the task. Waits until the thread has stopped, which it does within a tick,
-    /// but at most two seconds.
+    /// Stops serving the forms and cancels the task. Waits until the thread has stopped (normally within
+    /// [`POLL_INTERVAL`]), but at most two seconds.
     fn withdraw(&self, site: &Site) {
         const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
         {
@@ -253,7 +256,7 @@ impl EncodingJob {
         self.update_daemon_state(&codings, false);
         for &coding in requested {
             while !self.may_work() {
-                if !self.wait_for_tick() {
+                if !self.wait_poll_interval() {
                     return EncodingResult::Cancelled;
                 }
             }
@@ -273,8 +276,8 @@ impl EncodingJob {
         EncodingResult::Done
     }
 
-    /// Waits for a tick. Returns whether the task is still needed.
-    fn wait_for_tick(&self) -> bool {
+    /// Waits for [`POLL_INTERVAL`], or until the daemon stops. Returns whether the task is still needed.
+    fn wait_poll_interval(&self) -> bool {
         matches!(self.stop_channel.recv_timeout(POLL_INTERVAL), Err(RecvTimeoutError::Timeout)) && !self.is_cancelled()
     }
 
@@ -290,8 +293,8 @@ impl EncodingJob {
     }
 
     fn update_daemon_state(&self, codings: &PrecompressedCodings, ready: bool) {
-        let yields = |coded: &Option<PrecompressedFiles>| coded.as_ref().map(|coded| coded.statistics);
-        let (brotli, zstd) = (yields(&codings.brotli), yields(&codings.zstd));
+        let statistics = |files: &Option<PrecompressedFiles>| files.as_ref().map(|files| files.statistics);
+        let (brotli, zstd) = (statistics(&codings.brotli), statistics(&codings.zstd));
         let state = daemon_state::PrecompressedState { version: codings.id, ready, brotli, zstd, error: None };
         self.daemon_state.update(|snapshot| snapshot.codings = Some(state));
     }
@@ -323,7 +326,7 @@ impl EncodingJob {
         let mut buffer = vec![0; READ_BUFFER_BYTES];
         read_pieces(file, 0, coding_file::compute_head_len(files), &mut buffer, &mut |_| {})?;
         let bytes = mapping::map_derived(file)?;
-        let yields = coding_file::check_file(&bytes, coding, id, files).map_err(io::Error::other)?;
+        let statistics = coding_file::check_file(&bytes, coding, id, files).map_err(io::Error::other)?;
         for number in 0..files {
             if self.is_cancelled() {
                 return Err(cancelled_error());
@@ -335,7 +338,7 @@ impl EncodingJob {
                 return Err(io::Error::other(CodingFault("the checksum of a body")));
             }
         }
-        Ok(PrecompressedFiles::new(bytes, yields))
+        Ok(PrecompressedFiles::new(bytes, statistics))
     }
 
     fn make_and_verify(&mut self, coding: ContentCoding) -> Result<PrecompressedFiles, EncodingResult> {
@@ -387,7 +390,7 @@ impl EncodingJob {
         let mut encoder = EncoderProcess::start(&task, &dir, out)?;
         let mut last_space_check = Instant::now();
         while !encoder.is_done()? {
-            if !self.wait_for_tick() {
+            if !self.wait_poll_interval() {
                 return Err(cancelled_error());
             }
             if last_space_check.elapsed() >= SPACE_CHECK_INTERVAL {

@@ -21,14 +21,14 @@ const RELEASE_INTERVAL: Duration = Duration::from_mins(1);
 /// intervals. The task ends with the runtime.
 ///
 /// `opening` must have begun before the sockets accepted connections: until it is dropped, requests for assets wait.
-pub(super) fn retain_previous_versions(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard) {
+pub(super) fn retain_replaced_versions(writer: &StoreWriter, site: &Arc<Site>, opening: OpeningGuard) {
     let (releasing_site, store) = (Arc::clone(site), writer.store().clone());
     writer.before_removing(move |id| releasing_site.release_version(id));
     let site = Arc::clone(site);
     tokio::spawn(async move {
         let site_to_fill = Arc::clone(&site);
         let _ = tokio::task::spawn_blocking(move || {
-            open_previous_versions(&store, &site_to_fill);
+            open_replaced_versions(&store, &site_to_fill);
             drop(opening);
         })
         .await;
@@ -41,7 +41,7 @@ pub(super) fn retain_previous_versions(writer: &StoreWriter, site: &Arc<Site>, o
 
 /// Opens the versions that were replaced within the grace period, the one replaced last first. One that cannot be
 /// opened is skipped: nothing else that is served depends on it.
-fn open_previous_versions(store: &VersionStore, site: &Site) {
+fn open_replaced_versions(store: &VersionStore, site: &Site) {
     let grace = site.asset_grace();
     if grace.is_zero() {
         return;

@@ -88,7 +88,7 @@ pub(super) async fn verify_versions(
             Err(wait) => {
                 tokio::select! {
                     () = sleep(wait.min(MAX_CHECK_INTERVAL)) => {}
-                    // A response could not be sent as it was sealed.
+                    // A response could not be sent, because bytes of a version are damaged or unreadable.
                     versions = site.wait_for_damage() => schedule.due_at_once.extend(versions),
                 }
                 continue;

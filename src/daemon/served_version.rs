@@ -142,7 +142,8 @@ impl ServedVersion {
         if let Some((other, version)) = replacement {
             let other_short = other.short();
             tracing::error!(
-                "the served version {short} is damaged: {why}; {other_short} is served until it is replaced"
+                "the served version {short} is damaged: {why}; version {other_short} is served until {short} is \
+                 repaired"
             );
             self.serve(other, version);
             self.site.release_version(id);

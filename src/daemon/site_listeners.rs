@@ -1,5 +1,5 @@
 //! The certificate and the addresses of the site's listeners: the certificate is loaded again when its files change,
-//! and a certificate that cannot be used is reported.
+//! and a certificate that cannot be used is reported. The sockets are not here, but in the accept loops.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

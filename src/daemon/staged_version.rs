@@ -30,7 +30,7 @@ impl StagedVersion {
             return;
         }
         let Ok(record) = store.record() else { return };
-        let waiting = find_waiting_version(&record, Some(intent)).map(|staged| staged.version);
+        let waiting = find_waiting_version(&record, Some(intent)).map(|waiting| waiting.version);
         if waiting == self.site.current().map(|version| version.id) {
             return;
         }

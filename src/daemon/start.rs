@@ -196,7 +196,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     });
     // On a machine with one core, the remaining steps would delay the first requests.
     let _ = idle.await;
-    previous_versions::retain_previous_versions(&writer, &site, opening_previous);
+    previous_versions::retain_replaced_versions(&writer, &site, opening_previous);
     let (command_sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let metrics = Arc::new(DaemonMetrics::new(tls.is_some()));
     // Every client that reaches the listener of the staged version may read it, whatever [access] says. A staged

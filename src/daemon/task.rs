@@ -36,8 +36,8 @@ pub(super) enum AgentTask {
     Sync {
         /// The event that caused it.
         trigger: SyncTrigger,
-        /// Whether the version becomes active without the gate.
-        skip_gate: bool,
+        /// Whether the version becomes active although the gate refuses it.
+        force: bool,
         /// The user whose command requested it, if a command did.
         author: Option<String>,
     },
@@ -87,10 +87,10 @@ impl AgentTask {
         }
     }
 
-    /// Returns whether the version becomes active without the gate.
-    fn skips_gate(&self) -> bool {
+    /// Returns whether the version becomes active although the gate refuses it.
+    fn is_forced(&self) -> bool {
         match self {
-            AgentTask::Sync { skip_gate, .. } => *skip_gate,
+            AgentTask::Sync { force, .. } => *force,
             AgentTask::Inbox(_) | AgentTask::Release { .. } => false,
             AgentTask::Import(import, _) => import.force,
         }
@@ -144,7 +144,7 @@ impl RunningTask {
                 stop: stopped,
                 progress: task_progress,
                 who: task.author().to_owned(),
-                force: task.skips_gate(),
+                force: task.is_forced(),
                 in_force: Some(in_force),
             };
             // A panic in the task must not end the server: serving does not depend on the task.
@@ -169,7 +169,8 @@ impl RunningTask {
     }
 }
 
-/// The version that a task has opened, to be served from now on; `None` if the served version does not change.
+/// The active version after a task, opened to be served, or the error of opening it. `None` if the task has opened
+/// none: it failed, no version is active, or the active version is served already or is known to be damaged.
 pub(super) type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn run_task(
@@ -244,12 +245,12 @@ mod tests {
             let command = ImportCommand { path: "a.zip".into(), source: "a.zip".to_owned(), label: None, force };
             AgentTask::Import(command, "bob".to_owned())
         };
-        let sync = |skip_gate, author: Option<&str>| AgentTask::Sync {
+        let sync = |force, author: Option<&str>| AgentTask::Sync {
             trigger: SyncTrigger::Interval,
-            skip_gate,
+            force,
             author: author.map(str::to_owned),
         };
-        for (task, author, skips_gate) in [
+        for (task, author, is_forced) in [
             (sync(false, None), "docwharf run", false),
             (sync(false, Some("ann")), "ann", false),
             (sync(true, Some("ann")), "ann", true),
@@ -257,7 +258,7 @@ mod tests {
             (import(true), "bob", true),
             (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, "cyd", false),
         ] {
-            assert_eq!((task.author(), task.skips_gate()), (author, skips_gate), "{task:?}");
+            assert_eq!((task.author(), task.is_forced()), (author, is_forced), "{task:?}");
         }
     }
 }

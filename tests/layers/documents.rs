@@ -386,12 +386,12 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "bodies of requests",
         &[
-            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_DISCARDED_BODY_BYTES"),
-            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_DISCARDED_BYTES"),
+            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_BODY_DISCARD_BYTES"),
+            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_CONNECTION_DISCARD_BYTES"),
             ("crates/serve/src/http2/discarded_bodies.rs", "DISCARDED_BYTES_PER_RESPONSE"),
         ],
     ),
-    ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "MAX_QUEUED_BYTES")]),
+    ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "FULL_QUEUE_BYTES")]),
     ("requests in one read", &[]),
     // Organizations of an origin. Another test compares those with a key of `[limits]` with the defaults.
     ("request bodies", &[("crates/origin/src/requests.rs", "BODY_TIMEOUT")]),

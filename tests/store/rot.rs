@@ -101,11 +101,7 @@ fn after_a_power_cut_a_damaged_version_is_found_and_the_previous_one_served() {
     assert_eq!(status["daemon"]["served"], json!(one));
     let text = run_to_end(&mut host.command(&["status"])).expect(0).stdout;
     assert!(text.contains("damaged") && text.contains("import its bundle again"), "{text}");
-    assert!(
-        host.log().contains("is damaged") && host.log().contains("is served until it is replaced"),
-        "{}",
-        host.log()
-    );
+    assert!(host.log().contains("is damaged") && host.log().contains(" is repaired"), "{}", host.log());
     let history = run_to_end(&mut host.command(&["history"])).expect(0).stdout;
     assert!(history.contains("damaged") && history.contains("fell back"), "{history}");
     // After a restart the damaged version is not served either.
@@ -336,7 +332,7 @@ fn with_a_wrong_index_and_a_damaged_image_the_previous_version_is_served() {
     let daemon = host.run_logged();
     until("the previous version is served", || is_served(&daemon, "one"));
     assert_eq!(host.status()["damagedVersions"], json!([two]));
-    assert!(host.log().contains("is served until it is replaced"), "{}", host.log());
+    assert!(host.log().contains(" is repaired"), "{}", host.log());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use super::analytics::{self, AnalyticsError, IngestRefusal};
 use super::api_keys::AuthenticatedClient;
 use super::api_types::{BundleLink, Deploying};
 use super::body::ApiBody;
-use super::exports::{BundleLookup, StartJobError};
+use super::exports::{BundleLookup, QueueJobError};
 use super::limits::SharedResource;
 use super::operations::Operation;
 use super::previews::DeployError;
@@ -123,19 +123,19 @@ fn start_export(origin: &OriginServer, body: &[u8], client: &AuthenticatedClient
         ));
     }
     let version = request.version.map(|label| label.as_str().to_owned());
-    match origin.exports.start(project, &client.organization, version, request.paths) {
+    match origin.exports.enqueue_job(project, &client.organization, version, request.paths) {
         Ok(job) => Ok(json(StatusCode::ACCEPTED, &job)),
         Err(reason) => Err(Box::new(match reason {
-            StartJobError::Full(LimitReached::Organization) => {
+            QueueJobError::Full(LimitReached::Organization) => {
                 let reason = "too many jobs of your organization are waiting (limits.organization.waitingJobs); start this one later";
                 try_later(StatusCode::TOO_MANY_REQUESTS, reason)
             }
-            StartJobError::Full(LimitReached::Total) => {
+            QueueJobError::Full(LimitReached::Total) => {
                 let reason = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
                 try_later(StatusCode::TOO_MANY_REQUESTS, reason)
             }
-            StartJobError::NoId(reason) => internal_error("create an id for a job", &reason),
-            StartJobError::Database(reason) => internal_error("write a job to the database", &ErrorChain(&reason)),
+            QueueJobError::NoId(reason) => internal_error("create an id for a job", &reason),
+            QueueJobError::Database(reason) => internal_error("write a job to the database", &ErrorChain(&reason)),
         })),
     }
 }

@@ -7,7 +7,8 @@ use docwharf_base::directory::Directory;
 use docwharf_base::growing_file::WriteProgress;
 use docwharf_base::net::request_error::RequestError;
 
-/// A bundle that is already in the store, and need not be downloaded again if the server still has it.
+/// Identifies a bundle at its server by validator and size. A bundle that is known from an earlier download is not
+/// downloaded again while the server still has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleValidator {
     /// The validator: a strong `ETag`, or Last-Modified if there is none.
@@ -32,7 +33,8 @@ pub struct ReceivedBundle {
     pub path: PathBuf,
     /// Validator and size of the file, if the server sent a validator.
     pub known: Option<BundleValidator>,
-    /// Whether an earlier process received a part of the file. A power cut may have damaged that part.
+    /// Whether a part of the file was received before this download began, by an earlier sync or process. A power cut
+    /// may have damaged that part.
     pub resumed: bool,
     /// Whether the server named a content coding although none was requested.
     pub encoded: bool,

@@ -57,7 +57,7 @@ impl Drop for PartialBundle {
 }
 
 impl PartialBundle {
-    /// Opens the part that an earlier process has left for the same source, or an empty one.
+    /// Opens the part that an earlier sync or process has left for the same source, or an empty one.
     pub(super) fn open(dir: &Directory, source: &str) -> PartialBundle {
         // The inner archive is created again from the part when needed.
         let _ = dir.remove_file(INNER_FILE);
@@ -84,7 +84,7 @@ impl PartialBundle {
                 partial.len = len;
                 partial.resumed = true;
                 if is_complete {
-                    // The file was complete but not verified when the process ended. A request for the last byte shows
+                    // The file was complete but not verified when that sync ended. A request for the last byte shows
                     // whether the server still has this file.
                     partial.drop_last_byte();
                 }

@@ -19,7 +19,8 @@ pub struct SyncReport {
     pub outcome: SyncOutcome,
     /// The ingested bundle, if any.
     pub ingested: Option<IngestedBundle>,
-    /// If no request was sent because it was too early: the time until one may be sent.
+    /// If no request was sent because it was too early: the time until one may be sent, or [`Duration::MAX`] if the
+    /// next regular check is soon enough.
     pub too_early: Option<Duration>,
     /// The reason why no probe could be read, so that changes are not detected.
     pub unreadable_probes: Option<String>,
@@ -43,17 +44,19 @@ impl SyncReport {
     }
 }
 
-/// Activates the target version, and prunes. `found` is the version of the source.
+/// Activates the target version, and prunes. `reported` is the version that the report is about: the one that the
+/// source has, or one that was imported since.
 pub fn activate_and_prune<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
     request: ActivationRequest<'_>,
-    found: Option<VersionId>,
+    reported: Option<VersionId>,
     ingested: Option<IngestedBundle>,
 ) -> Result<SyncReport, SyncError> {
     let decision = decide(store, request, |step| Ok(store.decide_and_save(record, step)?));
     if let (Err(SyncError::Interrupted), Some(ingested)) = (&decision, &ingested) {
-        // The version is stored: the next sync decides about it, without fetching it again.
+        // No report follows this error, so the warnings are logged here. The version is stored: the next sync decides
+        // about it without fetching it again.
         for warning in &ingested.warnings {
             tracing::warn!("{warning}");
         }
@@ -67,13 +70,13 @@ pub fn activate_and_prune<W: SealOperations>(
         disk_space::warn_if_over(store, &intent.space_limits);
     }
     let is_new_refusal = matches!(decision, ActivationDecision::Refused(_, _, true));
-    let outcome = match (found, outcome(decision, record.active)) {
-        // The report is about the source's version if the decision was about another one.
-        (Some(found), outcome) if record.active != Some(found) && !outcome.is_about(found) => {
-            SyncOutcome::NotActive(found, explain_inactive(record, intent))
+    let outcome = match (reported, outcome(decision, record.active)) {
+        // The decision was about another version.
+        (Some(reported), outcome) if record.active != Some(reported) && !outcome.is_about(reported) => {
+            SyncOutcome::NotActive(reported, explain_inactive(record, intent))
         }
-        // The source's version is active: a different version that waits is no failure of this check.
-        (Some(found), SyncOutcome::NotActive(..) | SyncOutcome::Staged(_)) if record.active == Some(found) => {
+        // The reported version is active: a different version that waits is no failure of this sync.
+        (Some(reported), SyncOutcome::NotActive(..) | SyncOutcome::Staged(_)) if record.active == Some(reported) => {
             SyncOutcome::Current(record.active)
         }
         (_, outcome) => outcome,
@@ -116,7 +119,7 @@ pub fn candidates(
 ) -> Vec<VersionId> {
     let is_guarded = intent.activation == ActivationMode::Manual || !intent.gate.is_off();
     if is_guarded && record.active.is_none() && record.newest.is_some() {
-        // No stored version has been allowed to become active.
+        // No version is active, and the newest was not allowed to become active: none is served.
         return Vec::new();
     }
     // Any other version may have been refused or may wait.

@@ -15,11 +15,11 @@ use super::{ActivationMode, SyncError, SyncIntent, SyncOutcome};
 pub(super) enum ActivationDecision {
     /// The version is active already, or there is none.
     Unchanged,
-    /// The version has become active; with the gate's refusal if that was overridden.
+    /// The version has become active. The text is the reason of the gate's refusal, if that was overridden.
     Activated(VersionId, Option<String>),
     /// The version waits for a person.
     Staged(VersionId),
-    /// The gate refuses the version, for this reason; true if the refusal is new.
+    /// The gate refuses the version. The text is the reason; the flag is true if the refusal is new.
     Refused(VersionId, String, bool),
 }
 

@@ -14,7 +14,7 @@ use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
 use super::environment::{KnownBundle, SyncEnvironment};
-use super::error::{MAX_LINKS, is_expired_link};
+use super::error::{MAX_LINKS, is_unusable_link};
 use super::plan::{PlanInput, SyncTrigger};
 use super::run::{FoundVersion, SyncRun};
 
@@ -26,7 +26,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             known.clear();
         }
         if !matches!(self.trigger, SyncTrigger::Start | SyncTrigger::Interval) {
-            // The user may have changed the cause of the refusal, such as a limit.
+            // Refused bundles (those without a version) are tried again: the user may have changed a limit.
             known.retain(|(_, version)| version.is_some());
         }
         self.environment.begin_download(source, known.iter().map(|(known, _)| known.clone()).collect())?;
@@ -34,7 +34,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     }
 
     /// Downloads a bundle and ingests it. `request_link` returns a link; with an export job it is called again when
-    /// the link has expired.
+    /// the link is not valid any more.
     pub(super) fn download(
         &mut self,
         input: &PlanInput<'_>,
@@ -73,9 +73,9 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 attempts.reset();
                 links = 1;
             }
-            let is_expired = is_expired_link(&request_error);
-            if is_expired && is_renewable && links < MAX_LINKS {
-                self.environment.warn(&format!("the link has expired ({request_error}); requesting another"));
+            let is_unusable = is_unusable_link(&request_error);
+            if is_unusable && is_renewable && links < MAX_LINKS {
+                self.environment.warn(&format!("the link is not valid any more ({request_error}); requesting another"));
                 if links > 1 {
                     // The storage may need a moment until a new link works.
                     let pause = backoff::wait_after_attempt(links - 1, self.environment.random());
@@ -147,6 +147,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 label: input.pin.map(str::to_owned),
                 demanded: input.sha256.map(str::to_owned),
                 size: received.known.as_ref().map_or(0, |known| known.size),
+                // Only a file has a modification time; see `plan::decide_file`.
                 modified: 0,
                 validator: received.known.as_ref().map(|known| known.validator.clone()),
                 sha256: ingested.as_ref().ok().and_then(|ingested| ingested.sha256).map(|digest| digest.to_hex()),

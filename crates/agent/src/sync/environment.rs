@@ -74,7 +74,7 @@ pub trait SyncEnvironment {
     fn reserve_space(&mut self, record: &StoreRecord, size: u64) -> Result<(), SyncError>;
     /// Makes one attempt to download the bundle, if there is space for it.
     fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
-    /// Whether the attempts so far have received enough bytes to count attempts from zero.
+    /// Returns true once for each further MiB that a download has received; the attempts are then counted from zero.
     fn take_progress(&mut self) -> bool;
     /// Discards the downloaded bytes.
     fn discard_download(&mut self);
@@ -90,7 +90,8 @@ pub trait SyncEnvironment {
     ) -> Result<IngestedBundle, SyncError>;
     /// Records that a check of `source` has found a version that is stored.
     fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
-    /// Activates the target version, and prunes.
+    /// Activates the target version ([`StoreRecord::target_version`]) if the gate and the activation mode allow it, and
+    /// prunes. `found` is the version that the check has found, `ingested` the bundle that was ingested for it, if any.
     fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,

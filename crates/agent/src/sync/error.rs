@@ -35,7 +35,7 @@ pub enum SyncError {
     #[error("{0}")]
     UnusableSetting(String),
     /// The HTTP client cannot be built.
-    #[error("cannot reach any upstream")]
+    #[error("cannot create the HTTP client")]
     Client(#[from] ClientError),
     /// The SHA-256 of the archive is not the demanded one.
     #[error("{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands")]
@@ -106,7 +106,7 @@ pub enum SyncError {
         after: Duration,
         /// The job's last state.
         state: String,
-        /// Time without progress.
+        /// The time for which the job had made no progress when the timeout passed.
         still: Duration,
     },
     /// The bundle could not be verified or sealed.
@@ -145,7 +145,8 @@ pub enum SyncError {
 }
 
 impl SyncError {
-    /// Whether the bundle itself is refused, so that a retry is useless.
+    /// Whether the bundle itself was refused now, so that a retry is useless. [`SyncError::StillRefused`], which
+    /// repeats an earlier refusal, does not count.
     pub fn is_refusal(&self) -> bool {
         match self {
             SyncError::WrongDigest { .. } | SyncError::Seal(SealError::Refused { .. }) => true,
@@ -192,7 +193,7 @@ fn describe_stall(still: Duration) -> String {
 pub const MAX_LINKS: u32 = 4;
 
 /// Whether a response means that the link is not valid any more, and not that the server has a fault.
-pub fn is_expired_link(request_error: &RequestError) -> bool {
+pub fn is_unusable_link(request_error: &RequestError) -> bool {
     match request_error.cause {
         RequestErrorCause::Status(401 | 403 | 404 | 410) => true,
         // S3 reports an expired token with status 400.
@@ -206,14 +207,14 @@ pub fn is_expired_link(request_error: &RequestError) -> bool {
 fn link_advice(signed: bool, request_error: &RequestError, renewable: bool) -> String {
     let advice = match request_error.cause {
         RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
-        RequestErrorCause::TooLarge => "raise the limit if you trust it",
+        RequestErrorCause::TooLarge => "raise limits.archive if you trust the source",
         RequestErrorCause::NotConnected => "check the network and proxies",
-        _ if is_expired_link(request_error) && renewable => "fresh links from the API failed, too",
+        _ if is_unusable_link(request_error) && renewable => "fresh links from the API failed, too",
         RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
-        _ if is_expired_link(request_error) && signed => {
+        _ if is_unusable_link(request_error) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api], which creates links"
         }
-        _ if is_expired_link(request_error) => "the server denies access: check staticExport.bundleUrl",
+        _ if is_unusable_link(request_error) => "the server denies access: check staticExport.bundleUrl",
         _ => return String::new(),
     };
     format!("; {advice}")
@@ -310,14 +311,14 @@ mod tests {
             (500, false),
             (503, false),
         ] {
-            assert_eq!(is_expired_link(&response(status, "")), is_expired, "{status}");
+            assert_eq!(is_unusable_link(&response(status, "")), is_expired, "{status}");
         }
         let body = |code: &str| format!("<Error><Code>{code}</Code></Error>");
         for (code, is_expired) in
             [("ExpiredToken", true), ("InvalidToken", true), ("RequestExpired", true), ("Busy", false)]
         {
-            assert_eq!(is_expired_link(&response(400, &body(code))), is_expired, "{code}");
-            assert!(!is_expired_link(&response(500, &body(code))), "{code}");
+            assert_eq!(is_unusable_link(&response(400, &body(code))), is_expired, "{code}");
+            assert!(!is_unusable_link(&response(500, &body(code))), "{code}");
         }
         for cause in [
             RequestErrorCause::NotConnected,
@@ -326,7 +327,7 @@ mod tests {
             RequestErrorCause::Disk,
             RequestErrorCause::Unreadable,
         ] {
-            assert!(!is_expired_link(&request_error(cause)), "{cause:?}");
+            assert!(!is_unusable_link(&request_error(cause)), "{cause:?}");
         }
     }
 
@@ -338,7 +339,7 @@ mod tests {
         let (check, expired) = ("check staticExport.bundleUrl", "put a fresh one in staticExport.bundleUrl");
         let cases = [
             (request_error(RequestErrorCause::Disk), ["free some space"; 4]),
-            (request_error(RequestErrorCause::TooLarge), ["raise the limit"; 4]),
+            (request_error(RequestErrorCause::TooLarge), ["raise limits.archive"; 4]),
             (request_error(RequestErrorCause::NotConnected), ["check the network"; 4]),
             (response(404, ""), [check, check, fresh, fresh]),
             (response(410, ""), [check, check, fresh, fresh]),

@@ -39,7 +39,7 @@ pub struct GateRules {
     pub max_shrink: Option<u8>,
     /// Number of broken links that the version may have more than the active one (see `site::link_check`).
     pub max_broken_links: Option<u64>,
-    /// The rules by which addresses are resolved.
+    /// The settings by which addresses are resolved.
     pub addresses: AddressSettings,
 }
 
@@ -67,8 +67,9 @@ impl GateRules {
         self.max_shrink.is_some() || self.max_broken_links.is_some()
     }
 
-    /// Evaluates `version` against the active one. Links of a version are counted once: `previous` may have the number.
-    /// `is_cancelled` is called at each page and link; once it returns true the result is none.
+    /// Evaluates `version` against the active one. Broken links of a version are counted once: `previous`, the
+    /// last verdict, may contain the number. `is_cancelled` is called at each page and link; once it returns true, the
+    /// result is `None`.
     pub fn check(
         &self,
         version: &SealedVersion,
@@ -79,26 +80,26 @@ impl GateRules {
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Option<GateVerdict> {
         let addresses = short_digest(&format!("{:?}", self.addresses));
-        let mut links = BTreeMap::new();
+        let mut broken_by_version = BTreeMap::new();
         let mut refused = self.check_pages(version, active);
         if let Some(max_increase) = self.max_broken_links.filter(|_| refused.is_empty()) {
-            let known = previous.filter(|verdict| verdict.addresses == addresses);
-            let number = match active {
+            let reusable = previous.filter(|verdict| verdict.addresses == addresses);
+            let active_count = match active {
                 None => None,
-                Some(active) => match known.and_then(|verdict| verdict.links.get(&active.id)) {
-                    Some(&number) => Some(number),
+                Some(active) => match reusable.and_then(|verdict| verdict.links.get(&active.id)) {
+                    Some(&count) => Some(count),
                     // Without the number of the active version, this version is checked as if it were the first one.
                     None => Some(self.count_broken_links(active, threads, is_cancelled)?)
-                        .filter(|links| !links.is_incomplete)
-                        .map(|links| links.count),
+                        .filter(|broken| !broken.is_incomplete)
+                        .map(|broken| broken.count),
                 },
             };
-            let found = self.count_broken_links(version, threads, is_cancelled)?;
-            links.extend(active.map(|active| active.id).zip(number));
-            if !found.is_incomplete {
-                links.insert(version.id, found.count);
+            let broken = self.count_broken_links(version, threads, is_cancelled)?;
+            broken_by_version.extend(active.map(|active| active.id).zip(active_count));
+            if !broken.is_incomplete {
+                broken_by_version.insert(version.id, broken.count);
             }
-            refused.extend(check_broken_links(&found, number, max_increase));
+            refused.extend(check_broken_links(&broken, active_count, max_increase));
         }
         let refused = (!refused.is_empty()).then(|| refused.join("; "));
         Some(GateVerdict {
@@ -108,7 +109,7 @@ impl GateRules {
             refused,
             time: now_rfc3339(),
             addresses,
-            links,
+            links: broken_by_version,
         })
     }
 

@@ -29,7 +29,7 @@ pub struct ImportRequest<'a> {
     pub label: Option<&'a VersionLabel>,
     /// The user or process that imports it.
     pub author: &'a str,
-    /// Whether the version becomes active without the gate.
+    /// Whether the version becomes active although the gate refuses it.
     pub force: bool,
 }
 

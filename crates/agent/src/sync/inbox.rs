@@ -55,8 +55,8 @@ impl FileFingerprint {
 #[derive(Debug)]
 pub struct BundleInbox {
     folder: Directory,
-    /// Files that may still be written to, and since when they have not changed.
-    growing: HashMap<OsString, (FileFingerprint, Instant)>,
+    /// The files that the last scan found, except the unmovable ones, and since when they have not changed.
+    candidates: HashMap<OsString, (FileFingerprint, Instant)>,
     /// Files that could not be moved away: they are not imported again until they change.
     unmovable: HashMap<OsString, FileFingerprint>,
     /// Files that were truncated when they were imported.
@@ -70,7 +70,7 @@ pub struct BundleInbox {
 pub struct InboxScan {
     /// Complete files, oldest first.
     pub ready: Vec<InboxFile>,
-    /// Whether other files may still be written to.
+    /// Whether there are other files, which may still be written to.
     pub growing: bool,
 }
 
@@ -128,7 +128,7 @@ impl BundleInbox {
         }
         Ok(BundleInbox {
             folder,
-            growing: HashMap::new(),
+            candidates: HashMap::new(),
             unmovable: HashMap::new(),
             truncated: HashMap::new(),
             warned: HashSet::new(),
@@ -142,7 +142,7 @@ impl BundleInbox {
 
     /// Scans the inbox at `now`.
     pub fn scan(&mut self, now: Instant) -> io::Result<InboxScan> {
-        let mut growing = HashMap::new();
+        let mut candidates = HashMap::new();
         let mut ready: Vec<InboxFile> = Vec::new();
         let mut names = HashSet::new();
         for entry in self.folder.entries()? {
@@ -172,7 +172,7 @@ impl BundleInbox {
             if self.unmovable.get(&name) == Some(&fingerprint) {
                 continue;
             }
-            let since = match self.growing.get(&name) {
+            let since = match self.candidates.get(&name) {
                 Some((before, since)) if *before == fingerprint => *since,
                 _ => now,
             };
@@ -182,19 +182,20 @@ impl BundleInbox {
                 let path = self.dir().join(&name);
                 ready.push(InboxFile { path, name: name.clone(), folder: self.folder.clone(), fingerprint });
             }
-            growing.insert(name, (fingerprint, since));
+            candidates.insert(name, (fingerprint, since));
         }
         self.unmovable.retain(|name, _| names.contains(name));
         self.truncated.retain(|name, _| names.contains(name));
-        let is_any_growing = growing.len() > ready.len();
-        self.growing = growing;
+        let is_any_growing = candidates.len() > ready.len();
+        self.candidates = candidates;
         ready.sort_by(|a, b| (a.fingerprint.modified, &a.name).cmp(&(b.fingerprint.modified, &b.name)));
         Ok(InboxScan { ready, growing: is_any_growing })
     }
 
-    /// Waits longer for a truncated file. Returns whether that time has passed already.
+    /// Gives a truncated file `TRUNCATED_GRACE` to become complete. Returns true if it has had this time already and
+    /// has not changed, or does not exist any more: the caller must not wait longer.
     pub fn extend_wait(&mut self, file: &InboxFile) -> bool {
-        let Some((fingerprint, _)) = self.growing.get(&file.name) else { return true };
+        let Some((fingerprint, _)) = self.candidates.get(&file.name) else { return true };
         self.truncated.insert(file.name.clone(), *fingerprint) == Some(*fingerprint)
     }
 
@@ -227,10 +228,10 @@ impl BundleInbox {
     /// medium, a full disk) stays, and is not imported again until it changes.
     pub fn move_away(&mut self, file: &InboxFile, reason: Option<&str>) -> io::Result<()> {
         let result = self.move_to_subfolder(&file.name, reason);
-        if let (Err(_), Some((fingerprint, _))) = (&result, self.growing.get(&file.name)) {
+        if let (Err(_), Some((fingerprint, _))) = (&result, self.candidates.get(&file.name)) {
             self.unmovable.insert(file.name.clone(), *fingerprint);
         }
-        self.growing.remove(&file.name);
+        self.candidates.remove(&file.name);
         result
     }
 

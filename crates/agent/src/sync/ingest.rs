@@ -23,7 +23,7 @@ pub struct IngestedBundle {
     pub sha256: Option<Digest>,
     /// Warnings about the content.
     pub warnings: Vec<String>,
-    /// Whether the store had the version already.
+    /// The effect of the commit on the store: a new version, none, or a repaired version.
     pub committed: CommitOutcome,
     /// Number of pages, for messages.
     pub pages: u64,

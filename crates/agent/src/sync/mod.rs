@@ -70,9 +70,9 @@ pub struct SyncIntent {
     pub bundle: Option<BundleLocation>,
     /// The API that exports bundles, if one is configured.
     pub api: Option<ApiSource>,
-    /// The only label that is served.
+    /// The label of the version that becomes active instead of the newest one.
     pub pin: Option<VersionLabel>,
-    /// The only archive that is accepted.
+    /// SHA-256 of the only archive that is accepted from the source; imports are accepted with any.
     pub sha256: Option<Digest>,
     /// Whether each check of the source starts an export job; otherwise the probes decide.
     pub exports_at_each_check: bool,
@@ -197,7 +197,7 @@ impl ApiSource {
 /// The result of a sync that has not failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SyncOutcome {
-    /// `enabled = false`
+    /// `staticExport.enabled` is false.
     Disabled,
     /// No source is configured.
     NoSource,

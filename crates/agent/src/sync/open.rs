@@ -74,8 +74,8 @@ fn open_leased_image(store: &VersionStore, id: VersionId) -> io::Result<SealedFi
     }
 }
 
-/// Opens a version that may be marked as damaged. A marked version is verified first, and its mark is cleared if it is
-/// undamaged.
+/// Opens a version, whether it is marked as damaged or not. A version that is marked is verified first, and its mark is
+/// cleared if it is undamaged.
 pub fn open_suspect(
     writer: &StoreWriter,
     id: VersionId,

@@ -30,11 +30,12 @@ pub fn activate<W: SealOperations>(
     let record = read_record(store)?;
     let id = find_version(name, &store.record()?, &store.versions()?)?;
     let waiting_for_person = find_waiting_version(&record, Some(intent))
-        .filter(|staged| staged.reason == WaitingReason::Person)
-        .map(|staged| staged.version);
+        .filter(|waiting| waiting.reason == WaitingReason::Person)
+        .map(|waiting| waiting.version);
     if waiting_for_person == Some(id) {
         let version = store.open(id, seal_options)?;
         let when = format_unix_seconds(store.now());
+        // This note distinguishes the event from an activation by hand, which sets a hold (`BY_HAND`).
         let event = ("activated", Some(id), Some("promoted".to_owned()));
         store.change_record_and_note(who, |record| record.activate(id, &when), |()| Some(event))?;
         return Ok((id, version));

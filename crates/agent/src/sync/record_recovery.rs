@@ -12,7 +12,7 @@ pub fn read_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncErr
     match store.record() {
         Ok(record) => Ok(record),
         Err(error @ StoreError::DamagedRecord { .. }) => {
-            // Not an error: the site is served also on a full disk.
+            // A recovered record that cannot be written is still used, so that the site is served also on a full disk.
             let copied = store.copy_damaged_record(&error);
             let record = recover_record(store)?;
             if let Err(error) = copied.and_then(|()| store.replace_record(&record)) {

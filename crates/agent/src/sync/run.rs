@@ -30,7 +30,7 @@ pub fn run_sync<E: SyncEnvironment>(
     intent: &SyncIntent,
     trigger: SyncTrigger,
 ) -> Result<SyncReport, SyncError> {
-    let result = SyncRun { environment, record, intent, trigger }.check_source();
+    let result = SyncRun { environment, record, intent, trigger }.check_and_activate();
     let (name, error) = match &result {
         // None of these counts as an attempt.
         Ok(
@@ -59,9 +59,9 @@ pub fn run_sync<E: SyncEnvironment>(
         Ok(_) => 0,
         Err(_) => before.map_or(0, |before| before.failures).saturating_add(1),
     };
-    let is_appended =
+    let is_ordinary_failure =
         result.as_ref().err().is_some_and(|error| !error.is_refusal() && !matches!(error, SyncError::Changing { .. }));
-    if is_appended && failures == 1 {
+    if is_ordinary_failure && failures == 1 {
         // Only the first of several failures in a row is appended: the others would repeat it.
         environment.append_event("failed", None, error.clone());
     }
@@ -112,7 +112,7 @@ pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 
 impl<E: SyncEnvironment> SyncRun<'_, E> {
     /// Checks the source if necessary, and activates the target version.
-    fn check_source(&mut self) -> Result<SyncReport, SyncError> {
+    fn check_and_activate(&mut self) -> Result<SyncReport, SyncError> {
         let bundle = self.intent.bundle.as_ref().map(BundleLocation::name);
         let api = self.intent.api.as_ref().map(ApiSource::name);
         let demanded = self.intent.sha256.map(|digest| digest.to_hex());

@@ -6,7 +6,7 @@ use croner::Cron;
 use croner::parser::{CronParser, Seconds};
 use jiff::Zoned;
 
-/// A schedule of checks of the source.
+/// The value of `sync.schedule`: a cron expression that sets the times of the checks of the source.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Schedule {
     cron: Cron,
@@ -32,8 +32,8 @@ impl Schedule {
         Duration::try_from(next.duration_since(now)).ok()
     }
 
-    /// The time from `now` to the next occurrence, in the machine's time zone. It is at least a second, so that a clock
-    /// that is set back cannot cause a busy loop.
+    /// The time from `now` to the next occurrence, in the machine's time zone; 24 hours if no next occurrence can be
+    /// computed. It is at least a second, so that a clock that is set back cannot cause a busy loop.
     pub fn wait(&self, now: SystemTime) -> Duration {
         let wait = Zoned::try_from(now).ok().and_then(|now| self.time_until_next(&now));
         wait.unwrap_or(Duration::from_hours(24)).max(Duration::from_secs(1))

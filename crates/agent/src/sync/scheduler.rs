@@ -42,7 +42,7 @@ pub struct CheckTiming<'a> {
     pub schedule: Option<&'a Schedule>,
 }
 
-/// The schedule of checks of the source.
+/// Decides when the source is checked next, and by which trigger.
 #[derive(Debug, Clone)]
 pub struct SyncScheduler {
     /// Failures in a row.
@@ -56,7 +56,7 @@ pub struct SyncScheduler {
 }
 
 impl SyncScheduler {
-    /// Creates the schedule of a daemon that starts: it checks at once.
+    /// Creates the scheduler of a daemon that starts: the first check is due at once.
     pub fn new(now: Instant) -> SyncScheduler {
         SyncScheduler { failures: 0, pending: None, next_check: (now, SyncTrigger::Start), scheduled_at: None }
     }

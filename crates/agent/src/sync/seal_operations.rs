@@ -61,7 +61,8 @@ pub trait SealOperations: StoreOperations {
         seal_options: &SealOptions,
         progress: &SealProgress,
     ) -> Result<(BundleSummary, Self::Incoming), SyncError>;
-    /// Commits an incoming version. A file that one of the `known` versions has with the same content gets its date.
+    /// Commits an incoming version. A file that one of the `known` versions has at the same path with the same content
+    /// gets the date that it has there.
     fn commit(
         &self,
         incoming: &mut Self::Incoming,
@@ -100,19 +101,19 @@ fn seal_complete_bundle(
 ) -> Result<CompletedStreamingSeal, SyncError> {
     let incoming = writer.begin_incoming_version()?;
     let seal_options = SealOptions { durable: true, ..*seal_options };
-    let space = ImageTarget::Dir(incoming.directory().clone());
+    let target = ImageTarget::Dir(incoming.directory().clone());
     let path = arrival.path;
     let read_error = |source| SealError::Read { path: path.to_owned(), source };
     let bundle = if let Some(file) = arrival.file {
         let file = file.try_clone().map_err(read_error)?;
-        seal::seal_opened(file, path, None, &space, &seal_options, progress)
+        seal::seal_opened(file, path, None, &target, &seal_options, progress)
     } else if seal_options.may_move {
         // A downloaded file lies in `downloads/`, which another user may own.
         let (downloads, name) = (writer.store().downloads_directory()?, path.file_name().unwrap_or_default());
         let file = downloads.open_file(name, FileAccess::Read, FileRequirements::SINGLE_NAME).map_err(read_error)?;
-        seal::seal_opened(file, path, Some((&downloads, name)), &space, &seal_options, progress)
+        seal::seal_opened(file, path, Some((&downloads, name)), &target, &seal_options, progress)
     } else {
-        seal::seal(path, &space, &seal_options, progress)
+        seal::seal(path, &target, &seal_options, progress)
     };
     let bundle = bundle.map_err(|error| match error {
         // The message names the source of the bundle, not the path of its temporary file.

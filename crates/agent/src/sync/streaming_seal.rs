@@ -47,7 +47,8 @@ struct Worker {
     thread: Option<JoinHandle<Result<Option<SealedBundle>, SealError>>>,
 }
 
-/// A bundle that was sealed while it was downloaded, and has arrived completely.
+/// A bundle that has arrived completely and is sealed, but not committed. It was sealed while it was downloaded, or
+/// afterwards.
 #[derive(Debug)]
 pub struct CompletedStreamingSeal {
     /// The incoming version with the image.
@@ -80,7 +81,7 @@ impl StreamingSeal {
             let (directory, write_progress) = (directory.clone(), Arc::clone(&write_progress));
             let target = ImageTarget::Dir(incoming.directory().clone());
             let seal_options = SealOptions { durable: true, may_move: false, ..intent.seal_options };
-            // The progress of the download is displayed; this thread waits for it, so its progress is not shown.
+            // Sealing waits for the download, whose progress is displayed; the progress of sealing is not displayed.
             move || {
                 seal::seal_growing_archive(
                     (&directory, name.as_ref()),

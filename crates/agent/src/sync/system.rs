@@ -73,7 +73,7 @@ impl SyncProgress {
         }
     }
 
-    /// Shows the step of another process, without logging it.
+    /// Sets the step without logging it, unlike [`SyncProgress::set_step`]: for a step that is only displayed.
     pub fn show_step(&self, step: &str) {
         step.clone_into(&mut self.step.lock());
     }
@@ -348,6 +348,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
+        // Cannot happen: `SyncRun::begin_download` is always called before `SyncRun::download`.
         let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
         let (space_error, streaming_seal) = (Cell::new(None), Cell::new(self.streaming_seal.take()));
         let reserve = |expected: &ExpectedBundle<'_>| {

@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(find_waiting_version(&record, Some(&pinned)), None, "the label does not exist yet");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".to_owned(), labelled);
-        let version = |intent| find_waiting_version(&record, intent).map(|staged| staged.version);
+        let version = |intent| find_waiting_version(&record, intent).map(|waiting| waiting.version);
         assert_eq!(
             (version(Some(&pinned)), version(Some(&SyncIntent::default())), version(None)),
             (Some(id(3)), Some(id(2)), Some(id(2)))

@@ -69,9 +69,9 @@ impl BundleFile {
     }
 }
 
-/// Reason why a job is not started.
+/// Reason why a job is not queued.
 #[derive(Debug)]
-pub(super) enum StartJobError {
+pub(super) enum QueueJobError {
     /// Too many jobs are waiting: of the organization, or of all.
     Full(LimitReached),
     /// The system provides no random bytes for an id.
@@ -83,7 +83,7 @@ pub(super) enum StartJobError {
 /// Result of looking up the bundle of a job.
 #[derive(Debug)]
 pub(super) enum BundleLookup {
-    /// The job does not exist, or was deleted.
+    /// The client has no job with this id, or the bundle of the job does not exist any more.
     Unknown,
     /// The job has no bundle, and has this status.
     NotReady(String),
@@ -129,18 +129,19 @@ struct RunningJob {
 }
 
 impl ExportJobs {
-    /// Continues with the jobs in the database. `state` is the folder of the origin.
+    /// Continues with the jobs in the database. `store_path` is the folder of the origin (`store.path`).
     pub(super) fn open(
         db: Arc<Database>,
         shares: Arc<ResourcePools>,
         projects: BTreeMap<String, (String, OriginProject)>,
         seal_options: SealOptions,
         retention: BundleRetention,
-        state: &Path,
+        store_path: &Path,
     ) -> Result<ExportJobs, OriginError> {
-        let (bundles, work_folder) = (state.join("bundles"), state.join(WORK_FOLDER));
+        let (bundles, work_folder) = (store_path.join("bundles"), store_path.join(WORK_FOLDER));
         let system_error = |doing| move |source| OriginError::System { doing, source };
-        remove_work_folder(&Directory::open(state).map_err(system_error("open the folder store.path"))?, WORK_FOLDER);
+        let store_folder = Directory::open(store_path).map_err(system_error("open the folder store.path"))?;
+        remove_work_folder(&store_folder, WORK_FOLDER);
         // Builds that run as another user traverse `work_folder`; `bundles` is for this process's user only.
         for (folder, mode) in [(&bundles, 0o700), (&work_folder, 0o711)] {
             let result = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -185,14 +186,14 @@ impl ExportJobs {
     }
 
     /// Queues a job.
-    pub(super) fn start(
+    pub(super) fn enqueue_job(
         &self,
         project: &OriginProject,
         organization: &str,
         version: Option<String>,
         paths: Option<Vec<String>>,
-    ) -> Result<ApiJob, StartJobError> {
-        let id = format!("se_{}", encode_hex(&random_bytes::<8>().map_err(StartJobError::NoId)?));
+    ) -> Result<ApiJob, QueueJobError> {
+        let id = format!("se_{}", encode_hex(&random_bytes::<8>().map_err(QueueJobError::NoId)?));
         let request = ExportRequest {
             organization: organization.to_owned(),
             project: project.id.clone(),
@@ -210,8 +211,8 @@ impl ExportJobs {
             rows::insert(transaction, &id, &request, now)?;
             rows::find(transaction, &id).map(Ok)
         });
-        let job = job.map_err(StartJobError::Database)?.map_err(StartJobError::Full)?;
-        let job = job.ok_or(StartJobError::Database(DatabaseError::Closed))?;
+        let job = job.map_err(QueueJobError::Database)?.map_err(QueueJobError::Full)?;
+        let job = job.ok_or(QueueJobError::Database(DatabaseError::Closed))?;
         self.queue().may_have_job = true;
         self.queue_changed.notify_one();
         Ok(self.to_api_job(job))

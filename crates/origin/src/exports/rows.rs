@@ -1,4 +1,4 @@
-//! Rows of export jobs in the database.
+//! Rows of export jobs in the database. `tables.sql` describes the columns.
 
 use std::collections::HashMap;
 
@@ -137,8 +137,9 @@ pub(super) fn insert(
 
 /// Marks the next job as running and returns it. It belongs to the organization with the fewest running jobs; of
 /// several such organizations, to the one whose last job was started longest ago. It is the oldest job of this
-/// organization. So many jobs of one organization delay the single job of another by at most one. `acquire_worker`
-/// returns a share of the workers if the organization may have one more; otherwise the next organization is tried.
+/// organization. Therefore, however many jobs one organization has, they delay the single job of another by at most one
+/// job. `acquire_worker` returns a share of the workers if the organization may have one more; otherwise the next
+/// organization is tried.
 pub(super) fn start_next<T>(
     transaction: &Transaction<'_>,
     now: i64,
@@ -171,7 +172,7 @@ pub(super) fn start_next<T>(
     Ok(next)
 }
 
-/// Retains a job at least until `until`.
+/// Retains a job at least until `until`, the time at which a link to its bundle expires.
 pub(super) fn retain_until(transaction: &Transaction<'_>, id: &str, until: i64) -> rusqlite::Result<()> {
     transaction.execute("UPDATE jobs SET promised = max(promised, ?) WHERE id = ?", params![until, id]).map(drop)
 }

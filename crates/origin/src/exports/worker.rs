@@ -267,11 +267,12 @@ impl ExportJobs {
             has_made_pages,
         });
         self.record_running(&job.id, Arc::clone(&progress), context);
+        // Never used: `progress` has the variant that was created above.
         let unreported = PackProgress::default();
         let passes = if let JobProgress::PackingFolder { passes, .. } = &*progress { passes } else { &unreported };
         let to = job_folder.join("bundle.tar.gz");
         let verified = pack_with_progress(folder, &to, &self.seal_options, passes)?;
-        self.publish_bundle(job, folder, &to, &verified)
+        self.complete_bundle(job, folder, &to, &verified)
     }
 
     fn copy_archive(
@@ -291,6 +292,7 @@ impl ExportJobs {
             verifying: SealProgress::default(),
         });
         self.record_running(&job.id, Arc::clone(&progress), context);
+        // Never used: `progress` has the variant that was created above.
         let unreported = (AtomicU64::new(0), SealProgress::default());
         let (copied, meter) = match &*progress {
             JobProgress::CopyingArchive { copied, verifying, .. } => (copied, verifying),
@@ -303,7 +305,7 @@ impl ExportJobs {
             SealError::Refused { source, .. } => SealError::Refused { path: archive.to_owned(), source },
             other => other,
         })?;
-        self.publish_bundle(job, archive, &to, &verified)
+        self.complete_bundle(job, archive, &to, &verified)
     }
 
     fn copy_file(&self, archive: &Path, to: &Path, copied: &AtomicU64) -> Result<(), ExportError> {
@@ -324,8 +326,8 @@ impl ExportJobs {
         }
     }
 
-    /// Moves a verified bundle into its place.
-    fn publish_bundle(
+    /// Moves a verified bundle into its place, and returns it with its number of pages.
+    fn complete_bundle(
         &self,
         job: &JobRow,
         from: &Path,

@@ -6,14 +6,14 @@
 
 use std::time::Instant;
 
-/// The number of responses that a peer may reset at once; the default of nghttp2
-/// (`NGHTTP2_DEFAULT_STREAM_RESET_BURST`).
+/// The number of responses that a peer may reset at once; after a pause twice as many (see
+/// [`TokenBucket::take_token`]). The default of nghttp2 (`NGHTTP2_DEFAULT_STREAM_RESET_BURST`).
 const RESET_BURST: u32 = 1_000;
 /// The number of responses that a peer may reset per second: two pages of 100 resources each that are left before they
 /// are loaded.
 const RESETS_PER_SECOND: u32 = 200;
-/// The number of control frames that a peer may send at once. They cost less than as many requests, which are not
-/// limited.
+/// The number of control frames that a peer may send at once; after a pause twice as many. They cost less
+/// than as many requests, which are not limited.
 const CONTROL_FRAME_BURST: u32 = 10_000;
 /// The number of control frames that a peer may send per second.
 const CONTROL_FRAMES_PER_SECOND: u32 = 1_000;
@@ -74,7 +74,7 @@ impl TokenBucket {
 /// The responses and DATA that were queued for a peer since its connection began.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct QueuedTotals {
-    /// Responses that were queued completely.
+    /// Responses that have ended: they were queued completely, or reset because their body failed.
     pub(super) responses: u64,
     /// DATA frames.
     pub(super) data_frames: u64,

@@ -11,6 +11,9 @@ const DATA_TIMEOUT: Duration = Duration::from_mins(1);
 /// The time after which a connection without a request and without a pending response ends. Browsers close idle
 /// connections after a similar time.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(5);
+/// The time without input after which a PING is sent, and within which it must then be acknowledged; see
+/// [`SLOW_PING_TIMEOUT`].
+const PING_TIMEOUT: Duration = HEAD_TIMEOUT;
 /// The time within which a PING must be acknowledged if other output was sent since the peer last sent something: the
 /// PING arrives only after that output.
 const SLOW_PING_TIMEOUT: Duration = Duration::from_mins(3);
@@ -57,7 +60,8 @@ pub(super) struct Deadlines {
     pub(super) idle_timeout: Duration,
     /// The deadline for the rest of a partial frame or block.
     partial_input_deadline: Option<Instant>,
-    /// The deadline for any input.
+    /// The deadline for any input. When it passes, a PING is sent and the deadline is extended; when it passes again
+    /// without input, the connection is dropped.
     input_deadline: Option<Instant>,
     /// Whether a PING was sent since the last input.
     has_sent_ping: bool,
@@ -105,7 +109,7 @@ impl Deadlines {
         if conditions.is_busy {
             self.clear_input();
         } else {
-            self.input_deadline.get_or_insert(now + HEAD_TIMEOUT);
+            self.input_deadline.get_or_insert(now + PING_TIMEOUT);
         }
         let is_stalled = conditions.needs_window && !conditions.sends_data;
         self.data_deadline = self.data_deadline.filter(|(_, frames)| is_stalled && *frames == conditions.data_frames);
@@ -147,7 +151,7 @@ impl Deadlines {
         }
         if has_passed(self.input_deadline) {
             self.has_sent_ping = true;
-            self.input_deadline = Some(now + if has_sent { SLOW_PING_TIMEOUT } else { HEAD_TIMEOUT });
+            self.input_deadline = Some(now + if has_sent { SLOW_PING_TIMEOUT } else { PING_TIMEOUT });
             return DeadlineAction::SendPing;
         }
         DeadlineAction::None

@@ -1,5 +1,5 @@
-//! The request bodies of a connection, which are read and discarded. Decides on which streams DATA is allowed (RFC
-//! 9113, section 5.1), and how many bytes of it.
+//! Receive-side flow control: the request bodies of a connection are read and discarded. Decides on which streams DATA
+//! is allowed (RFC 9113, section 5.1), how many bytes of it, and when WINDOW_UPDATE lets the peer send more.
 
 use std::collections::VecDeque;
 
@@ -10,17 +10,18 @@ use super::frame::{ErrorCode, Http2Error};
 const WINDOW_BYTES: usize = 65_535;
 /// The number of received bytes after which a WINDOW_UPDATE is sent for the connection.
 const MIN_CONNECTION_INCREMENT: usize = 32 * 1024;
-/// The largest number of bodies in the list. DATA may still arrive after a RST_STREAM that stops the peer.
+/// The largest number of bodies that are tracked. A body is tracked after RST_STREAM as well, because DATA may still
+/// arrive.
 const MAX_BODIES: usize = 256;
 /// The number of bytes that may be discarded on a connection before its first response. A peer that sends more ignores
 /// the responses and resets that stop it.
-const MAX_DISCARDED_BYTES: u64 = 16 << 20;
+const MAX_CONNECTION_DISCARD_BYTES: u64 = 16 << 20;
 /// The number of further bytes that may be discarded for each completed response.
 const DISCARDED_BYTES_PER_RESPONSE: u64 = 64 << 10;
 
 /// The number of bytes of a body that are read and discarded after its response. A client that is stopped by RST_STREAM
 /// may lose the response with it (curl before 8), so a short body is read to its end.
-const MAX_DISCARDED_BODY_BYTES: u64 = 4 << 20;
+const MAX_BODY_DISCARD_BYTES: u64 = 4 << 20;
 /// The smallest increment of a WINDOW_UPDATE for a stream.
 const MIN_STREAM_INCREMENT: u32 = MIN_CONNECTION_INCREMENT as u32;
 
@@ -110,8 +111,8 @@ impl DiscardedBodies {
         if !body.is_response_queued || body.is_reset {
             return DiscardAction::None;
         }
-        if body.received > MAX_DISCARDED_BODY_BYTES
-            || body.content_length.is_some_and(|length| length > MAX_DISCARDED_BODY_BYTES)
+        if body.received > MAX_BODY_DISCARD_BYTES
+            || body.content_length.is_some_and(|length| length > MAX_BODY_DISCARD_BYTES)
         {
             body.is_reset = true;
             return DiscardAction::ResetStream;
@@ -144,7 +145,7 @@ impl DiscardedBodies {
         if self.unacknowledged > WINDOW_BYTES {
             return Err(Http2Error::Connection(ErrorCode::FlowControl));
         }
-        if self.discarded > MAX_DISCARDED_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
+        if self.discarded > MAX_CONNECTION_DISCARD_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
         if let Some(index) = self.list.iter().position(|body| body.id == id) {
@@ -242,7 +243,7 @@ mod tests {
             (discarded_bodies.next_discard_action(1), discarded_bodies.next_discard_action(1)),
             (DiscardAction::UpdateWindow(32_768), DiscardAction::None)
         );
-        for sent in 3..=MAX_DISCARDED_BODY_BYTES / 16_384 {
+        for sent in 3..=MAX_BODY_DISCARD_BYTES / 16_384 {
             let expected = if sent % 2 == 0 { DiscardAction::UpdateWindow(32_768) } else { DiscardAction::None };
             assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
         }
@@ -250,7 +251,7 @@ mod tests {
         for expected in [DiscardAction::ResetStream, DiscardAction::None, DiscardAction::None] {
             assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
         }
-        discarded_bodies.add(3, Some(MAX_DISCARDED_BODY_BYTES + 1));
+        discarded_bodies.add(3, Some(MAX_BODY_DISCARD_BYTES + 1));
         discarded_bodies.mark_response_queued(3);
         assert_eq!(
             discarded_bodies.next_discard_action(3),
@@ -320,7 +321,7 @@ mod tests {
             discarded_bodies.end(1);
             result
         };
-        for _ in 0..MAX_DISCARDED_BYTES / 32_768 {
+        for _ in 0..MAX_CONNECTION_DISCARD_BYTES / 32_768 {
             assert_eq!(send(32_768, 0), Ok(32_768));
         }
         assert_eq!((send(32_768, 1), send(32_768, 1)), (Ok(32_768), Ok(32_768)));
@@ -331,10 +332,10 @@ mod tests {
     #[test]
     fn a_discarded_body_of_exactly_the_maximum_length_is_not_reset() {
         let mut discarded_bodies = DiscardedBodies::default();
-        discarded_bodies.add(1, Some(MAX_DISCARDED_BODY_BYTES));
+        discarded_bodies.add(1, Some(MAX_BODY_DISCARD_BYTES));
         discarded_bodies.mark_response_queued(1);
         assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::None);
-        for _ in 0..MAX_DISCARDED_BODY_BYTES / 32_768 {
+        for _ in 0..MAX_BODY_DISCARD_BYTES / 32_768 {
             assert_eq!(discarded_bodies.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
             assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
         }

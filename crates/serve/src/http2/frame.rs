@@ -18,6 +18,14 @@ pub(super) const GOAWAY: u8 = 7;
 pub(super) const WINDOW_UPDATE: u8 = 8;
 pub(super) const CONTINUATION: u8 = 9;
 
+// The settings in a SETTINGS frame (RFC 9113, section 6.5.2; the last one: RFC 9218, section 2.1).
+pub(super) const SETTINGS_ENABLE_PUSH: u16 = 2;
+pub(super) const SETTINGS_MAX_CONCURRENT_STREAMS: u16 = 3;
+pub(super) const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
+pub(super) const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
+pub(super) const SETTINGS_MAX_HEADER_LIST_SIZE: u16 = 6;
+pub(super) const SETTINGS_NO_RFC7540_PRIORITIES: u16 = 9;
+
 // The flags of frames.
 pub(super) const ACK: u8 = 0x1;
 pub(super) const END_STREAM: u8 = 0x1;
@@ -76,7 +84,7 @@ impl FrameHeader {
     }
 
     /// Returns the payload of a DATA or HEADERS frame without its padding and, for HEADERS, without its priority.
-    pub(super) fn unpadded<'a>(&self, mut payload: &'a [u8]) -> Result<&'a [u8], Http2Error> {
+    pub(super) fn content<'a>(&self, mut payload: &'a [u8]) -> Result<&'a [u8], Http2Error> {
         let mut padding = 0;
         if self.has(PADDED_FLAG) {
             let (&first, rest) = payload.split_first().ok_or(Http2Error::Connection(ErrorCode::FrameSize))?;
@@ -127,14 +135,14 @@ mod tests {
     #[test]
     fn padding_and_priority_fields_are_removed_from_a_frame_payload() {
         let frame = |kind, flags| FrameHeader { len: 0, kind, flags, stream: 1 };
-        assert_eq!(frame(DATA, 0).unpadded(b"abc"), Ok(&b"abc"[..]));
-        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x01abc"), Ok(&b"ab"[..]));
-        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x03abc"), Ok(&b""[..]));
-        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b"\x04abc"), Err(Http2Error::Connection(ErrorCode::Protocol)));
-        assert_eq!(frame(DATA, PADDED_FLAG).unpadded(b""), Err(Http2Error::Connection(ErrorCode::FrameSize)));
-        assert_eq!(frame(HEADERS, PRIORITY_FLAG).unpadded(b"pppppabc"), Ok(&b"abc"[..]));
-        assert_eq!(frame(HEADERS, PRIORITY_FLAG | PADDED_FLAG).unpadded(b"\x02pppppabc"), Ok(&b"a"[..]));
-        assert_eq!(frame(HEADERS, PRIORITY_FLAG).unpadded(b"pppp"), Err(Http2Error::Connection(ErrorCode::FrameSize)));
-        assert_eq!(frame(DATA, PRIORITY_FLAG).unpadded(b"pppp"), Ok(&b"pppp"[..]));
+        assert_eq!(frame(DATA, 0).content(b"abc"), Ok(&b"abc"[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).content(b"\x01abc"), Ok(&b"ab"[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).content(b"\x03abc"), Ok(&b""[..]));
+        assert_eq!(frame(DATA, PADDED_FLAG).content(b"\x04abc"), Err(Http2Error::Connection(ErrorCode::Protocol)));
+        assert_eq!(frame(DATA, PADDED_FLAG).content(b""), Err(Http2Error::Connection(ErrorCode::FrameSize)));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG).content(b"pppppabc"), Ok(&b"abc"[..]));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG | PADDED_FLAG).content(b"\x02pppppabc"), Ok(&b"a"[..]));
+        assert_eq!(frame(HEADERS, PRIORITY_FLAG).content(b"pppp"), Err(Http2Error::Connection(ErrorCode::FrameSize)));
+        assert_eq!(frame(DATA, PRIORITY_FLAG).content(b"pppp"), Ok(&b"pppp"[..]));
     }
 }

@@ -2,10 +2,10 @@
 //! nothing is pushed, and nearly every response is available at once, so a request needs no separate object and no
 //! separate task.
 //!
-//! In a turn the connection queues as much of the pending responses as the flow-control windows allow ([`streams`]),
-//! sends the queue in one write ([`send_buffer`]), then reads the received bytes and handles them frame by frame
-//! ([`receive`], [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and answered ([`respond`]) from
-//! the response cache or by the handler.
+//! A turn has one or more rounds. In each round the connection queues as much of the pending responses as the
+//! flow-control windows allow ([`streams`]), sends the queue ([`send_buffer`]), then reads the received bytes and
+//! handles them frame by frame ([`receive`], [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and
+//! answered ([`respond`]) from the response cache or by the handler.
 //!
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
 //! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
@@ -187,10 +187,13 @@ impl Http2Connection {
         connection
     }
 
-    /// Queues the SETTINGS of this server (RFC 9113, section 6.5.2). The last one is `SETTINGS_NO_RFC7540_PRIORITIES`
-    /// (RFC 9218, section 2.1).
+    /// Queues the SETTINGS of this server.
     fn queue_settings(&mut self) {
-        let settings = [(3u16, MAX_STREAMS as u32), (6, hpack::MAX_FIELD_LIST_BYTES as u32), (9, 1)];
+        let settings = [
+            (frame::SETTINGS_MAX_CONCURRENT_STREAMS, MAX_STREAMS as u32),
+            (frame::SETTINGS_MAX_HEADER_LIST_SIZE, hpack::MAX_FIELD_LIST_BYTES as u32),
+            (frame::SETTINGS_NO_RFC7540_PRIORITIES, 1),
+        ];
         let payload: Vec<u8> = settings
             .iter()
             .flat_map(|(name, value)| [&name.to_be_bytes()[..], &value.to_be_bytes()].concat())
@@ -280,15 +283,15 @@ impl Http2Connection {
 
     /// Describes what the connection waits for when it cannot proceed.
     fn wait_conditions(&self) -> WaitConditions {
-        let pending_responses = self.streams.len();
+        let sending_responses = self.streams.len();
         WaitConditions {
             // While received input is not handled, the peer has no deadline.
             is_partial: !self.has_unhandled_frames
                 && (!self.unhandled_input.is_empty() || self.partial_block.is_some() || !self.has_settings),
-            needs_window: pending_responses > 0,
+            needs_window: sending_responses > 0,
             sends_data: self.send_buffer.has_queued_data(),
             is_busy: !self.send_buffer.is_empty() || self.streams.waits_for_inflater || self.has_unhandled_frames,
-            is_idle: pending_responses == 0
+            is_idle: sending_responses == 0
                 && self.deferred.is_empty()
                 && !self.send_buffer.has_queued_data()
                 && self.shutdown == ShutdownState::Open,
@@ -347,7 +350,7 @@ impl Http2Connection {
             Poll::Ready(None) => Some(TurnOutcome::Ended),
             Poll::Ready(Some(())) if !is_send_blocked && !self.streams.waits_for_inflater => None,
             Poll::Ready(Some(())) => Some(TurnOutcome::Yield),
-            // The step that inflates the body has already woken the task.
+            // The socket wakes the task, or the step that inflates a body has already woken it.
             Poll::Pending if is_send_blocked || self.streams.waits_for_inflater => Some(TurnOutcome::Waiting),
             Poll::Pending if can_queue_more => None,
             Poll::Pending if self.is_input_closed && self.deferred.is_empty() => {
@@ -401,7 +404,7 @@ impl Http2Connection {
                     let DeferredResponse { stream, is_request_open, window_increment, .. } =
                         self.deferred.swap_remove(index);
                     self.queue_response(stream, is_request_open, response, None);
-                    // A window that becomes too large is reported at the next WINDOW_UPDATE.
+                    // If the window would become too large, the increments are dropped: the peer violates the protocol.
                     let _ = self.streams.increase_window(stream, window_increment);
                 }
             }

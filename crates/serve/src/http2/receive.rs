@@ -170,7 +170,7 @@ impl Http2Connection {
 
     fn handle_data(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
         self.check_stream_opened(frame.stream)?;
-        let content = frame.unpadded(payload)?;
+        let content = frame.content(payload)?;
         let ends_stream = frame.has(frame::END_STREAM);
         if content.is_empty() && !ends_stream {
             self.count_control_frame()?;
@@ -226,7 +226,7 @@ impl Http2Connection {
     }
 
     fn handle_headers(&mut self, frame: FrameHeader, payload: &[u8]) -> Result<(), Http2Error> {
-        let fragment = frame.unpadded(payload)?;
+        let fragment = frame.content(payload)?;
         if frame.stream.is_multiple_of(2) {
             return Err(Http2Error::Connection(ErrorCode::Protocol));
         }
@@ -286,7 +286,7 @@ impl Http2Connection {
             }
             return Err(Http2Error::Stream(id, ErrorCode::RefusedStream));
         }
-        self.respond(id, ends_stream, fields)
+        self.answer_request(id, ends_stream, fields)
     }
 
     /// Handles trailers. They are malformed unless `is_valid` is set and the body has its declared length (RFC 9113,
@@ -316,10 +316,10 @@ impl Http2Connection {
         }
         for setting in payload.chunks_exact(6) {
             let value = read_be(&setting[2..]);
-            match read_be(&setting[..2]) {
-                2 if value > 1 => return Err(Http2Error::Connection(ErrorCode::Protocol)),
-                4 => self.streams.set_initial_window(value)?,
-                5 => self.streams.set_max_payload(value)?,
+            match u16::from_be_bytes([setting[0], setting[1]]) {
+                frame::SETTINGS_ENABLE_PUSH if value > 1 => return Err(Http2Error::Connection(ErrorCode::Protocol)),
+                frame::SETTINGS_INITIAL_WINDOW_SIZE => self.streams.set_initial_window(value)?,
+                frame::SETTINGS_MAX_FRAME_SIZE => self.streams.set_max_payload(value)?,
                 // The other settings are advisory, or they concern server push and the encoder's dynamic table, which
                 // this server does not use.
                 _ => {}

@@ -25,7 +25,12 @@ thread_local! {
 
 impl Http2Connection {
     /// Answers a request; a stream error if the request is malformed.
-    pub(super) fn respond(&mut self, id: u32, ends_stream: bool, fields: &DecodedFields) -> Result<(), Http2Error> {
+    pub(super) fn answer_request(
+        &mut self,
+        id: u32,
+        ends_stream: bool,
+        fields: &DecodedFields,
+    ) -> Result<(), Http2Error> {
         let malformed = Http2Error::Stream(id, ErrorCode::Protocol);
         let request_fields = check_request_fields(fields);
         if !ends_stream {
@@ -51,7 +56,7 @@ impl Http2Connection {
         let lookup =
             request_fields.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Block));
         if let Some(lookup) = &lookup
-            && self.respond_from_cache(id, ends_stream, lookup)
+            && self.answer_from_cache(id, ends_stream, lookup)
         {
             self.spend(RESPONSE_COST);
             return Ok(());
@@ -79,7 +84,7 @@ impl Http2Connection {
     }
 
     /// Answers from the response cache; returns false if the response is not cached.
-    fn respond_from_cache(&mut self, id: u32, ends_stream: bool, lookup: &CacheLookup<'_>) -> bool {
+    fn answer_from_cache(&mut self, id: u32, ends_stream: bool, lookup: &CacheLookup<'_>) -> bool {
         let is_first_head = !self.has_sent_head;
         let site = &self.site;
         let cached = self.send_buffer.write(|queue| {
@@ -106,7 +111,8 @@ impl Http2Connection {
         true
     }
 
-    /// Queues the head of a response, caches it if there is a `lookup`, and starts sending the body.
+    /// Queues the head of a response and starts sending the body. With a `lookup`, which is the response's position in
+    /// the response cache, the head is also stored there if the body can be read again.
     pub(super) fn queue_response(
         &mut self,
         id: u32,

@@ -1,5 +1,5 @@
 //! The send queue of an HTTP/2 connection: small pieces are copied into one buffer, large ones are referenced.
-//! Everything that was queued in a turn is sent in one write.
+//! Everything that was queued in a round is sent in one write if it has at most [`MAX_SLICES`] pieces.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,8 +12,9 @@ use tokio::io::AsyncWrite;
 
 use super::frame;
 
-/// The number of queued bytes at which the queue is sent before more is added.
-const MAX_QUEUED_BYTES: usize = 256 * 1024;
+/// The number of queued bytes from which everything is sent before more is added. The piece that reaches it is added
+/// whole, so more bytes may be queued.
+const FULL_QUEUE_BYTES: usize = 256 * 1024;
 /// The size in bytes from which a piece is referenced instead of copied.
 const MIN_SHARED_BYTES: usize = 2048;
 /// When this many sent bytes are at the front of the buffer, they are removed, even if the buffer is not empty.
@@ -31,10 +32,10 @@ thread_local! {
 #[derive(Debug, Default)]
 pub(super) struct SendBuffer {
     /// The small pieces, one after another.
-    queue: Vec<u8>,
-    /// The number of bytes of `queue` that have been sent.
-    queue_sent: usize,
-    /// The large pieces, which are not copied, each with the offset in `queue` before which it is sent.
+    copied: Vec<u8>,
+    /// The number of bytes of `copied` that have been sent.
+    copied_sent: usize,
+    /// The large pieces, which are not copied, each with the offset in `copied` before which it is sent.
     shared: VecDeque<(usize, Bytes)>,
     /// The number of queued bytes, large pieces included.
     queued_len: usize,
@@ -51,7 +52,7 @@ pub(super) struct SendBuffer {
 impl SendBuffer {
     /// Returns whether the queue has to be sent before more is added.
     pub(super) fn is_full(&self) -> bool {
-        self.queued_len >= MAX_QUEUED_BYTES
+        self.queued_len >= FULL_QUEUE_BYTES
     }
 
     /// Returns whether everything has been sent.
@@ -76,18 +77,18 @@ impl SendBuffer {
 
     /// Lets `write` append to the buffer, and returns its result.
     pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
-        if self.queue.capacity() == 0 {
-            self.queue = IDLE_BUFFER.take();
+        if self.copied.capacity() == 0 {
+            self.copied = IDLE_BUFFER.take();
         }
-        let len_before = self.queue.len();
-        let result = write(&mut self.queue);
-        self.queued_len += self.queue.len() - len_before;
+        let len_before = self.copied.len();
+        let result = write(&mut self.copied);
+        self.queued_len += self.copied.len() - len_before;
         result
     }
 
     /// Queues a copy of `bytes`.
     pub(super) fn queue_copy(&mut self, bytes: &[u8]) {
-        self.write(|queue| queue.extend_from_slice(bytes));
+        self.write(|copied| copied.extend_from_slice(bytes));
     }
 
     /// Queues a frame.
@@ -101,7 +102,7 @@ impl SendBuffer {
         if len < MIN_SHARED_BYTES {
             return self.queue_copy(&bytes[..len]);
         }
-        self.shared.push_back((self.queue.len(), bytes.slice(..len)));
+        self.shared.push_back((self.copied.len(), bytes.slice(..len)));
         self.queued_len += len;
     }
 
@@ -128,7 +129,7 @@ impl SendBuffer {
 
     /// Fills `slices` with the next pieces to send, in order, and returns how many there are.
     fn fill_slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let (mut count, mut offset) = (0, self.queue_sent);
+        let (mut count, mut offset) = (0, self.copied_sent);
         let mut add = |part: &'a [u8]| {
             if !part.is_empty() && count < slices.len() {
                 slices[count] = IoSlice::new(part);
@@ -136,12 +137,12 @@ impl SendBuffer {
             }
         };
         for (before, bytes) in self.shared.iter().take(MAX_SLICES) {
-            add(&self.queue[offset..*before]);
+            add(&self.copied[offset..*before]);
             add(bytes);
             offset = *before;
         }
         if self.shared.len() < MAX_SLICES {
-            add(&self.queue[offset..]);
+            add(&self.copied[offset..]);
         }
         count
     }
@@ -149,10 +150,10 @@ impl SendBuffer {
     /// Removes `n` sent bytes from the queue.
     fn remove_sent(&mut self, n: usize) {
         self.advance_sent(n);
-        if self.queued_len > 0 && self.queue_sent > MAX_SENT_PREFIX_BYTES {
-            self.queue.drain(..self.queue_sent);
-            self.shared.iter_mut().for_each(|(before, _)| *before -= self.queue_sent);
-            self.queue_sent = 0;
+        if self.queued_len > 0 && self.copied_sent > MAX_SENT_PREFIX_BYTES {
+            self.copied.drain(..self.copied_sent);
+            self.shared.iter_mut().for_each(|(before, _)| *before -= self.copied_sent);
+            self.copied_sent = 0;
         }
     }
 
@@ -162,9 +163,9 @@ impl SendBuffer {
         self.sent += n as u64;
         (self.is_unflushed, self.has_sent) = (true, true);
         while let Some((before, bytes)) = self.shared.front_mut() {
-            let copied = n.min(*before - self.queue_sent);
-            self.queue_sent += copied;
-            n -= copied;
+            let from_copied = n.min(*before - self.copied_sent);
+            self.copied_sent += from_copied;
+            n -= from_copied;
             if n < bytes.len() {
                 bytes.advance(n);
                 return;
@@ -172,12 +173,12 @@ impl SendBuffer {
             n -= bytes.len();
             self.shared.pop_front();
         }
-        self.queue_sent += n;
+        self.copied_sent += n;
         if self.queued_len == 0 {
             // An idle connection has no buffer.
-            self.queue_sent = 0;
-            let mut buffer = std::mem::take(&mut self.queue);
-            if buffer.capacity() <= MAX_QUEUED_BYTES {
+            self.copied_sent = 0;
+            let mut buffer = std::mem::take(&mut self.copied);
+            if buffer.capacity() <= FULL_QUEUE_BYTES {
                 buffer.clear();
                 IDLE_BUFFER.set(buffer);
             }
@@ -189,13 +190,13 @@ impl SendBuffer {
 impl SendBuffer {
     /// Returns everything that is queued.
     pub(super) fn queued_bytes(&self) -> Vec<u8> {
-        let (mut queued, mut offset) = (Vec::new(), self.queue_sent);
+        let (mut queued, mut offset) = (Vec::new(), self.copied_sent);
         for (before, bytes) in &self.shared {
-            queued.extend_from_slice(&self.queue[offset..*before]);
+            queued.extend_from_slice(&self.copied[offset..*before]);
             queued.extend_from_slice(bytes);
             offset = *before;
         }
-        queued.extend_from_slice(&self.queue[offset..]);
+        queued.extend_from_slice(&self.copied[offset..]);
         queued
     }
 }
@@ -269,7 +270,7 @@ mod tests {
             while out.send(&mut stream, &mut context).is_pending() {}
             assert!(stream.received == expected, "at most {max_len} at a time");
             assert!(stream.is_flushed, "a TLS stream keeps what is not flushed");
-            assert!(out.queued_len == 0 && out.shared.is_empty() && out.queue.capacity() == 0);
+            assert!(out.queued_len == 0 && out.shared.is_empty() && out.copied.capacity() == 0);
         }
     }
 

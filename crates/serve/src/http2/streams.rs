@@ -49,7 +49,7 @@ pub(super) struct Streams {
     initial_window: i64,
     /// The largest payload that the peer accepts, in bytes.
     max_payload: usize,
-    /// The responses that have been queued completely, and the DATA that has been queued.
+    /// The responses that have ended, and the DATA that has been queued.
     pub(super) queued: QueuedTotals,
     /// Whether a response waits for bytes that are being inflated, not for the peer.
     pub(super) waits_for_inflater: bool,
@@ -79,12 +79,12 @@ enum StreamStep {
     Waiting,
     /// An inflate step returned no output; another step follows.
     Inflating,
-    /// The response was queued completely.
-    Done,
+    /// The response was queued completely, or the stream was reset because its body failed.
+    Ended,
 }
 
 impl Streams {
-    /// Returns the number of pending responses.
+    /// Returns the number of responses whose body is being sent. Deferred responses are not included.
     pub(super) fn len(&self) -> usize {
         self.sending.len()
     }
@@ -194,7 +194,7 @@ impl Streams {
                 StreamStep::Inflating => {
                     (waiting, empty_steps, self.waits_for_inflater) = (waiting + 1, empty_steps + 1, true);
                 }
-                StreamStep::Done => {
+                StreamStep::Ended => {
                     // Another stream may wait until this one no longer inflates.
                     (waiting, inflating) = (0, inflating - usize::from(stream.is_inflating));
                     self.queued.responses += 1;
@@ -248,7 +248,7 @@ impl SendingStream {
             // The body is shorter than its Content-Length. The stream must be reset, so that the peer notices.
             out.queue_frame(frame::RST_STREAM, 0, self.id, &(ErrorCode::Internal as u32).to_be_bytes());
             self.is_request_open = false;
-            return StreamStep::Done;
+            return StreamStep::Ended;
         };
         let n = chunk.remaining().min(max_payload).min(available);
         if n == 0 && chunk.has_remaining() {
@@ -268,7 +268,7 @@ impl SendingStream {
         if !chunk.has_remaining() {
             self.chunk = None;
         }
-        if is_last { StreamStep::Done } else { StreamStep::Queued }
+        if is_last { StreamStep::Ended } else { StreamStep::Queued }
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::body::ResponseBody;
 
-    /// Returns the DATA frames of one turn: stream, length, whether it is the last.
+    /// Returns all frames that one call queues: stream, payload length, whether END_STREAM is set.
     fn queue_turn(streams: &mut Streams) -> Vec<(u32, usize, bool)> {
         let mut out = SendBuffer::default();
         streams.queue_data(&mut out, &mut Context::from_waker(Waker::noop()));

@@ -106,7 +106,7 @@ fn pack_in_passes(
         _ => Path::new("."),
     };
     let folder_content = verify(folder, options, reading)?;
-    // Without docwharf's private field, a reader takes such a name for CP437.
+    // A reader takes such a name for CP437, docwharf, too: it ignores its private field in a received archive.
     let mut paths = folder_content.raw_files.iter().map(|(path, _)| path);
     if kind == BundleKind::Zip
         && let Some(path) = paths.find(|path| std::str::from_utf8(path.as_bytes()).is_err())

@@ -34,7 +34,8 @@ impl StoreRecord {
         }
     }
 
-    /// The version that would be active without a hold, unless it is active already: the pinned one, else the newest.
+    /// The version that waits to become active, whether for the end of a hold, for the gate, for a person or for the
+    /// next check: the pinned one, else the newest; `None` if it is active.
     pub fn waiting_version(&self, pin: Option<&str>) -> Option<VersionId> {
         let next = match pin {
             Some(label) => self.labels.get(label).map(|labelled| labelled.version),
