@@ -24,8 +24,8 @@ pub fn find_user_name(uid: u32) -> Option<String> {
     find_name_in(&read_account_file(PASSWD), uid)
 }
 
-/// Finds a user by name or by number. A number needs no entry in `/etc/passwd`; without one, the group
-/// id is the same number.
+/// Finds a user by name or by number. A number needs no entry in `/etc/passwd`; without one, the group id is the same
+/// number.
 pub fn find_user(name: &str) -> Option<UserAccount> {
     find_user_in(&read_account_file(PASSWD), name)
 }

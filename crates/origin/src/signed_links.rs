@@ -71,8 +71,8 @@ impl LinkSigner {
         if now < expires { Ok(()) } else { Err(LinkRefusal::Expired) }
     }
 
-    /// Compares two byte strings through their HMACs under the secret, so the time reveals neither where they differ nor
-    /// the length of `expected`.
+    /// Compares two byte strings through their HMACs under the secret, so that the time reveals neither where they
+    /// differ nor the length of `expected`.
     pub(super) fn is_equal(&self, expected: &[u8], presented: &[u8]) -> bool {
         let expected = self.mac(&[b"key\n", expected]).finalize().into_bytes();
         self.mac(&[b"key\n", presented]).verify_slice(&expected).is_ok()

@@ -1,7 +1,7 @@
-//! The page cache: inflated pages for clients that do not accept gzip (`server.identityCache`). In this module, a
-//! page is any compressed file of a version, whatever its media type. Very large pages are in a memory file, from which
-//! the kernel sends them without a copy. Others are on the heap, because copying them costs less than the kernel's work for each
-//! memory page.
+//! The page cache: inflated pages for clients that do not accept gzip (`server.identityCache`). In this module, a page
+//! is any compressed file of a version, whatever its media type. Very large pages are in a memory file, from which the
+//! kernel sends them without a copy. Others are on the heap, because copying them costs less than the kernel's work for
+//! each memory page.
 //!
 //! Small pages are inflated as a whole by the thread that sends them. Larger pages are sent while they are inflated
 //! piece by piece. If they are requested again, a separate thread ([`PageInflater`]) inflates them as a whole for the

@@ -3,9 +3,9 @@
 //! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
 //!
 //! At the start of the daemon, the replaced versions are opened while the active version is served already
-//! ([`super::OpeningGuard`]). A page that was
-//! open before the start may request an asset at once: until all replaced versions are open, a request for a
-//! possible asset of one of them waits for a limited time before it gets a 404 response.
+//! ([`super::OpeningGuard`]). A page that was open before the start may request an asset at once: until all replaced
+//! versions are open, a request for a possible asset of one of them waits for a limited time before it gets a 404
+//! response.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -128,8 +128,8 @@ impl StoreWriter {
             let root = self.store().directory()?;
             let mut file = root.open_file(SUSPECT, FileAccess::Append(0o644), FileRequirements::SINGLE_NAME)?;
             if !ends_with_newline(root.open_for_reading(SUSPECT)?)? {
-                // Ends a line that a crash has left incomplete, so that the next mark is on a separate line. A failure is
-                // ignored, because a start must succeed on a full disk, too.
+                // Ends a line that a crash has left incomplete, so that the next mark is on a separate line. A failure
+                // is ignored, because a start must succeed on a full disk, too.
                 let _ = file.write_all(b"\n");
             }
             Ok(file)

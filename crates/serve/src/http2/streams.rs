@@ -1,5 +1,5 @@
-//! The streams with a pending response, and their flow-control windows (RFC 9113, section 5.2). The streams
-//! send one frame each, in rotation, so that a small response does not wait for a large one.
+//! The streams with a pending response, and their flow-control windows (RFC 9113, section 5.2). The streams send one
+//! frame each, in rotation, so that a small response does not wait for a large one.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
