@@ -166,8 +166,11 @@ impl StoreWriter {
             if !marked.contains(&id) {
                 return Ok(());
             }
-            let others: String =
-                marked.iter().filter(|other| **other != id).map(|other| format!("{other}\n")).collect();
+            let others: String = marked
+                .iter()
+                .filter(|other| **other != id)
+                .flat_map(|other| [other.to_string(), "\n".to_owned()])
+                .collect();
             // Overwritten in place, then truncated, so that the mark of another version is never missing.
             let file =
                 self.store().directory()?.open_file(SUSPECT, FileAccess::ReadWrite, FileRequirements::SINGLE_NAME)?;

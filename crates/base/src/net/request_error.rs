@@ -132,6 +132,7 @@ impl RequestError {
     }
 
     /// Converts the failure of an error response into that of an incomplete one. `Retry-After` stays in force.
+    #[must_use]
     pub fn into_no_response(mut self, reason: &str) -> RequestError {
         self.cause = RequestErrorCause::NoResponse;
         self.text.message = format!("{}, and {reason}", self.text.message);
