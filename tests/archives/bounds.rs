@@ -15,7 +15,7 @@ use docwharf::model::limits::{BundleLimits, MAX_TOTAL_PATH_BYTES};
 use docwharf::model::site_path::{MAX_COMPONENT_BYTES, MAX_PATH_BYTES};
 use support::host::wait_with_timeout;
 use support::zip::{Member, RawArchive, RawMember, archive, stored};
-use support::{CommandOutput, docwharf, run_to_end, tar, temporary_folder};
+use support::{CommandOutput, docwharf, peak_memory_kib, run_to_end, tar, temporary_folder};
 
 const MIB: usize = 1 << 20;
 
@@ -50,16 +50,13 @@ fn run_and_measure(command: &mut Command) -> (u64, CommandOutput) {
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     loop {
         let child = command.spawn().expect("docwharf starts");
-        let status = PathBuf::from(format!("/proc/{}/status", child.id()));
+        let pid = child.id();
         let is_over = AtomicBool::new(false);
         let (peak_memory, output) = std::thread::scope(|scope| {
             let watcher = scope.spawn(|| {
                 let mut peak_memory = 0;
                 while !is_over.load(Ordering::Relaxed) {
-                    let text = fs::read_to_string(&status).unwrap_or_default();
-                    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-                    let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
-                    peak_memory = now.max(peak_memory);
+                    peak_memory = peak_memory_kib(pid).unwrap_or(0).max(peak_memory);
                     std::thread::yield_now();
                 }
                 peak_memory

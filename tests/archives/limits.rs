@@ -1,7 +1,6 @@
 //! Decompression bombs, wrong sizes, truncation and damage: refused with the right message, in bounded memory, without
 //! a panic.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -10,7 +9,7 @@ use crate::archive_checks::{
 };
 use docwharf::model::limits::BundleLimits;
 use support::zip::{LAST_BLOCK, RawMember, archive, deflate_piece, extra, stored};
-use support::{docwharf, tar};
+use support::{docwharf, peak_memory_kib, tar};
 
 const MIB: usize = 1 << 20;
 
@@ -217,13 +216,9 @@ fn run_and_measure(file: &Path, verb: &str, options: &[&Path]) -> (u64, Option<i
         .stderr(Stdio::null())
         .spawn()
         .expect("docwharf starts");
-    let status = PathBuf::from(format!("/proc/{}/status", child.id()));
     let mut peak_memory = 0;
     let code = loop {
-        let text = fs::read_to_string(&status).unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let now = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok()).unwrap_or(0);
-        peak_memory = now.max(peak_memory);
+        peak_memory = peak_memory_kib(child.id()).unwrap_or(0).max(peak_memory);
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
             break status.code();
         }

@@ -173,6 +173,15 @@ pub struct Daemon {
     pub urls: Vec<String>,
 }
 
+/// Returns the peak memory of a running `docwharf` process in KiB (`VmHWM`). `None` after its end, and as long as the new
+/// process has not replaced the program of the test: until then, its memory is that of the test.
+pub fn peak_memory_kib(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let peak = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    status.starts_with("Name:\tdocwharf\n").then_some(peak)
+}
+
 /// The values of `server.http2` with which a test of HTTP/2 runs that counts no frames.
 pub const HTTP2_SERVERS: [&str; 2] = ["own", "hyper"];
 
