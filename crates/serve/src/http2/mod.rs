@@ -404,7 +404,7 @@ impl Http2Connection {
                     let DeferredResponse { stream, is_request_open, window_increment, .. } =
                         self.deferred.swap_remove(index);
                     self.queue_response(stream, is_request_open, response, None);
-                    // If the window would become too large, the increments are dropped: the peer violates the protocol.
+                    // Cannot fail: the sum was checked when its frames arrived.
                     let _ = self.streams.increase_window(stream, window_increment);
                 }
             }

@@ -318,7 +318,12 @@ impl Http2Connection {
             let value = read_be(&setting[2..]);
             match u16::from_be_bytes([setting[0], setting[1]]) {
                 frame::SETTINGS_ENABLE_PUSH if value > 1 => return Err(Http2Error::Connection(ErrorCode::Protocol)),
-                frame::SETTINGS_INITIAL_WINDOW_SIZE => self.streams.set_initial_window(value)?,
+                frame::SETTINGS_INITIAL_WINDOW_SIZE => {
+                    self.streams.set_initial_window(value)?;
+                    if !self.deferred.iter().all(|deferred| self.streams.fits_new_window(deferred.window_increment)) {
+                        return Err(Http2Error::Connection(ErrorCode::FlowControl));
+                    }
+                }
                 frame::SETTINGS_MAX_FRAME_SIZE => self.streams.set_max_payload(value)?,
                 // The other settings are advisory, or they concern server push and the encoder's dynamic table, which
                 // this server does not use.
@@ -366,6 +371,9 @@ impl Http2Connection {
             (increment, id) => {
                 if let Some(deferred) = self.deferred.iter_mut().find(|deferred| deferred.stream == id && id != 0) {
                     deferred.window_increment = deferred.window_increment.saturating_add(increment);
+                    if !self.streams.fits_new_window(deferred.window_increment) {
+                        return Err(Http2Error::Stream(id, ErrorCode::FlowControl));
+                    }
                 }
                 self.streams.increase_window(id, increment)
             }

@@ -140,6 +140,11 @@ impl Streams {
         Ok(())
     }
 
+    /// Whether the window of a stream that has not sent anything stays within its maximum after this increment.
+    pub(super) fn fits_new_window(&self, increment: u32) -> bool {
+        add_to_window(self.initial_window, i64::from(increment)).is_some()
+    }
+
     /// Changes the initial window, and the windows of the existing streams by the difference (RFC 9113, section 6.9.2).
     pub(super) fn set_initial_window(&mut self, initial: u32) -> Result<(), Http2Error> {
         let initial = i64::from(initial);

@@ -83,6 +83,30 @@ fn window_updates_for_a_deferred_response_apply_when_the_response_starts() {
     );
 }
 
+// Regression: increments beyond the largest window were dropped in silence (RFC 9113, section 6.9.1).
+#[test]
+fn window_of_a_deferred_response_beyond_the_maximum_is_a_flow_control_error() {
+    let connection_with_window = |increment: u32| {
+        let mut connection = opened_connection();
+        connection.newest_stream = 1;
+        let response = Box::pin(std::future::pending());
+        connection.deferred.push(DeferredResponse { stream: 1, is_request_open: false, window_increment: 0, response });
+        connection.receive(&frame(frame::WINDOW_UPDATE, 0, 1, &increment.to_be_bytes()));
+        connection
+    };
+    let flow_control = ErrorCode::FlowControl as u32;
+    let largest = 0x7fff_ffff - 65_535;
+    let beyond = connection_with_window(largest + 1);
+    assert_eq!(queued_errors(&beyond), [(frame::RST_STREAM, 1, flow_control)]);
+    assert!(beyond.deferred.is_empty());
+    let mut full = connection_with_window(largest);
+    assert_eq!((queued_errors(&full), full.deferred.len()), (Vec::new(), 1));
+    // A larger initial window applies to this stream, too (section 6.9.2).
+    let setting = [&frame::SETTINGS_INITIAL_WINDOW_SIZE.to_be_bytes()[..], &65_536u32.to_be_bytes()].concat();
+    full.receive(&frame(frame::SETTINGS, 0, 0, &setting));
+    assert_eq!(queued_errors(&full), [(frame::GOAWAY, 1, flow_control)]);
+}
+
 #[test]
 fn deferred_and_active_responses_count_together_toward_the_stream_limit() {
     let refused = [(frame::RST_STREAM, 2 * MAX_STREAMS as u32 + 1, ErrorCode::RefusedStream as u32)];
