@@ -122,7 +122,7 @@ impl PreviewDeployment {
 pub fn parse_deployment(response: &ApiResponse, redactor: &SecretRedactor) -> Result<PreviewDeployment, String> {
     let text = |name| optional_text(response, name).filter(|text| !text.is_empty()).map(|text| redactor.redact(&text));
     Ok(PreviewDeployment {
-        status: required_text(response, "status")?,
+        status: redactor.redact(&required_text(response, "status")?),
         summary: text("summary"),
         logs: split_log_lines(response.value("logs")).iter().map(|line| redactor.redact(line)).collect(),
         created_at: text("createdAt"),
@@ -327,8 +327,8 @@ mod tests {
             PreviewCommit { sha: None, branch: None, message: None, files_changed: ChangedFileCounts::default() };
         assert_eq!((&empty.summary, &empty.created_at, &empty.commit), (&None, &None, &Some(commit)));
         assert_eq!((empty.logs.len(), empty.line()), (0, "queued".to_owned()));
-        let single_line = parse_deployment(&object(r#"{"status":"x","logs":"a"}"#), &redactor).unwrap();
-        assert_eq!((single_line.commit.is_none(), single_line.line()), (true, "x, 1 line of log".to_owned()));
+        let single_line = parse_deployment(&object(r#"{"status":"x dwk_0123456789","logs":"a"}"#), &redactor).unwrap();
+        assert_eq!((single_line.commit.is_none(), single_line.line()), (true, "x ***, 1 line of log".to_owned()));
     }
 
     #[test]

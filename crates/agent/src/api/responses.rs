@@ -160,7 +160,7 @@ pub fn parse_job_id(response: &ApiResponse) -> Result<String, String> {
     required_text(response, "jobId")
 }
 
-/// Parses the response to a poll; secrets are hidden in its error.
+/// Parses the response to a poll; secrets are hidden in its status and error.
 pub fn parse_job(response: &ApiResponse, redactor: &SecretRedactor) -> Result<ExportJob, String> {
     let error = match response.value("error") {
         None | Some(Value::Null) => None,
@@ -168,7 +168,7 @@ pub fn parse_job(response: &ApiResponse, redactor: &SecretRedactor) -> Result<Ex
         Some(other) => Some(redactor.redact(&other.to_string())),
     };
     Ok(ExportJob {
-        status: required_text(response, "status")?,
+        status: redactor.redact(&required_text(response, "status")?),
         progress: as_number(response.value("progress")),
         page_count: as_count(response.value("pageCount")),
         updated_at: optional_text(response, "updatedAt"),
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn job_error_of_any_json_type_is_shown_with_secrets_redacted() {
+    fn job_error_of_any_json_type_and_status_are_shown_with_secrets_redacted() {
         let mut redactor = SecretRedactor::default();
         redactor.hide(&docwharf_base::secret::Secret::new("dwk_0123456789".to_owned()));
         for (error, expected) in [
@@ -260,6 +260,7 @@ mod tests {
             parse_job(&object(r#"{"status":"completed"}"#), &redactor).unwrap().status_meaning(),
             ExportStatus::Completed
         );
+        assert_eq!(parse_job(&object(r#"{"status":"for dwk_0123456789"}"#), &redactor).unwrap().status, "for ***");
     }
 
     #[test]
