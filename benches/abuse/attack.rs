@@ -48,6 +48,35 @@ pub(crate) struct Attack {
     pub run: fn(AttackConnection) -> AttackFuture,
 }
 
+impl Attack {
+    /// An attack without a limit of its rate.
+    pub(crate) const fn unlimited(
+        listener: Listener,
+        name: &'static str,
+        title: &'static str,
+        connections: usize,
+        run: fn(AttackConnection) -> AttackFuture,
+    ) -> Attack {
+        Attack { name, title, listener, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
+    }
+
+    /// An attack at half of the rate that saturates one core.
+    pub(crate) const fn half_core(
+        listener: Listener,
+        name: &'static str,
+        title: &'static str,
+        connections: usize,
+        run: fn(AttackConnection) -> AttackFuture,
+    ) -> Attack {
+        Attack { pace: Pace::HalfCore, ..Attack::unlimited(listener, name, title, connections, run) }
+    }
+
+    /// The same attack by clients with a small receive buffer.
+    pub(crate) const fn with_small_buffer(self) -> Attack {
+        Attack { has_small_buffer: true, ..self }
+    }
+}
+
 /// The maximum number of connections of an attack.
 pub(crate) const MAX_CONNECTIONS: usize = 4000;
 

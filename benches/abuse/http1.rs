@@ -6,56 +6,53 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace};
+use crate::attack::{Attack, AttackConnection, Listener};
 use crate::site::{LARGE, SMALL, big_page, page};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// An attack in clear, without a limit of its rate.
-const fn unlimited(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { name, title, listener: Listener::Clear, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
-}
-
 pub(crate) const ATTACKS: &[Attack] = &[
-    unlimited("slow-heads", "slow heads, a field a second", 1000, |s| Box::pin(slow_heads(s))),
-    unlimited("slow-heads-4000", "slow heads, a field a second, 4,000 connections", 4000, |s| Box::pin(slow_heads(s))),
-    unlimited("slow-bodies", "slow bodies, a byte a second", 1000, |s| Box::pin(slow_bodies(s))),
-    Attack {
-        has_small_buffer: true,
-        ..unlimited("slow-readers", "slow readers: half read 1 B/s, half read nothing", 500, |s| {
-            Box::pin(slow_readers(s))
-        })
-    },
-    unlimited("idle", "connections that send nothing", 1000, |s| Box::pin(idle(s))),
-    unlimited("idle-4000", "4,000 connections that send nothing", 4000, |s| Box::pin(idle(s))),
-    unlimited("half-preface", "a request, then half an HTTP/2 preface", 1000, |s| Box::pin(half_preface(s))),
-    unlimited("pipelined-heads", "pipelined HEADs, one connection", 1, |s| Box::pin(pipelined_heads(s))),
-    unlimited("pipelined-pages", "pipelined large pages, `bytes=0-0`, one connection", 1, |s| {
-        Box::pin(pipelined_pages(s))
+    Attack::unlimited(Listener::Clear, "slow-heads", "slow heads, a field a second", 1000, |s| Box::pin(slow_heads(s))),
+    Attack::unlimited(
+        Listener::Clear,
+        "slow-heads-4000",
+        "slow heads, a field a second, 4,000 connections",
+        4000,
+        |s| Box::pin(slow_heads(s)),
+    ),
+    Attack::unlimited(Listener::Clear, "slow-bodies", "slow bodies, a byte a second", 1000, |s| {
+        Box::pin(slow_bodies(s))
     }),
-    half_core("many-ranges", "requests for 1,000 ranges", 64, |s| Box::pin(many_ranges(s))),
-    half_core("overlapping-ranges", "requests for 1,000 overlapping ranges", 64, |s| Box::pin(overlapping_ranges(s))),
-    unlimited("huge-heads", "heads without end", 100, |s| Box::pin(huge_heads(s))),
-    half_core("aborts", "requests for large pages, aborted", 100, |s| Box::pin(aborts(s))),
-    Attack {
-        has_small_buffer: true,
-        ..unlimited("stalled-pages", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s)))
-    },
+    Attack::unlimited(Listener::Clear, "slow-readers", "slow readers: half read 1 B/s, half read nothing", 500, |s| {
+        Box::pin(slow_readers(s))
+    })
+    .with_small_buffer(),
+    Attack::unlimited(Listener::Clear, "idle", "connections that send nothing", 1000, |s| Box::pin(idle(s))),
+    Attack::unlimited(Listener::Clear, "idle-4000", "4,000 connections that send nothing", 4000, |s| Box::pin(idle(s))),
+    Attack::unlimited(Listener::Clear, "half-preface", "a request, then half an HTTP/2 preface", 1000, |s| {
+        Box::pin(half_preface(s))
+    }),
+    Attack::unlimited(Listener::Clear, "pipelined-heads", "pipelined HEADs, one connection", 1, |s| {
+        Box::pin(pipelined_heads(s))
+    }),
+    Attack::unlimited(
+        Listener::Clear,
+        "pipelined-pages",
+        "pipelined large pages, `bytes=0-0`, one connection",
+        1,
+        |s| Box::pin(pipelined_pages(s)),
+    ),
+    Attack::half_core(Listener::Clear, "many-ranges", "requests for 1,000 ranges", 64, |s| Box::pin(many_ranges(s))),
+    Attack::half_core(Listener::Clear, "overlapping-ranges", "requests for 1,000 overlapping ranges", 64, |s| {
+        Box::pin(overlapping_ranges(s))
+    }),
+    Attack::unlimited(Listener::Clear, "huge-heads", "heads without end", 100, |s| Box::pin(huge_heads(s))),
+    Attack::half_core(Listener::Clear, "aborts", "requests for large pages, aborted", 100, |s| Box::pin(aborts(s))),
+    Attack::unlimited(Listener::Clear, "stalled-pages", "identity pages, readers that stall", 400, |s| {
+        Box::pin(stalled(s))
+    })
+    .with_small_buffer(),
 ];
-
-const fn half_core(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { pace: Pace::HalfCore, ..unlimited(name, title, connections, run) }
-}
 
 async fn slow_heads(mut connection: AttackConnection) -> io::Result<()> {
     connection.send(b"GET / HTTP/1.1\r\nHost: x\r\n").await?;

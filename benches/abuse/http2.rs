@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{sleep, timeout};
 
-use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace};
+use crate::attack::{Attack, AttackConnection, Listener};
 use crate::site::{SMALL, big_page};
 use support::h2::{
     ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, RST_STREAM, SETTINGS, WINDOW_UPDATE,
@@ -21,34 +21,55 @@ const MAX_FRAME_BYTES: usize = 16 * 1024;
 /// The number of frames in one write.
 const FRAMES_PER_BATCH: u64 = 200;
 
-const fn unlimited(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { name, title, listener: Listener::Http2, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
-}
-
 pub(crate) const ATTACKS: &[Attack] = &[
-    unlimited("h2-rapid-reset", "rapid reset (CVE-2023-44487)", 8, |s| Box::pin(rapid_reset(s))),
-    unlimited("h2-made-you-reset", "made you reset (CVE-2025-8671)", 8, |s| Box::pin(made_you_reset(s))),
-    unlimited("h2-continuation", "CONTINUATION without end (CVE-2024-27316)", 8, |s| Box::pin(continuation(s))),
-    unlimited("h2-hpack-bomb", "HPACK: 16 KB that say 32 MB", 8, |s| Box::pin(hpack_bomb(s))),
-    unlimited("h2-hpack-churn", "HPACK: tables that change all the time", 8, |s| Box::pin(hpack_churn(s))),
-    unlimited("h2-settings", "SETTINGS", 8, |s| Box::pin(send_control_frames(s, settings_frame))),
-    unlimited("h2-ping", "PING", 8, |s| Box::pin(send_control_frames(s, |_| frame(PING, 0, 0, &[7; 8])))),
-    unlimited("h2-priority", "PRIORITY", 8, |s| Box::pin(send_control_frames(s, priority_frame))),
-    unlimited("h2-goaway", "GOAWAY", 8, |s| Box::pin(send_control_frames(s, |_| frame(GOAWAY, 0, 0, &[0; 8])))),
-    unlimited("h2-window-updates", "WINDOW_UPDATE", 8, |s| Box::pin(send_control_frames(s, window_frame))),
-    unlimited("h2-empty-data", "empty DATA", 8, |s| Box::pin(empty_data(s))),
-    unlimited("h2-empty-headers", "empty HEADERS and CONTINUATION", 8, |s| Box::pin(empty_headers(s))),
-    unlimited("h2-pages", "large pages, `bytes=0-0`, 100 streams, one connection", 1, |s| Box::pin(requests(s, "GET"))),
-    unlimited("h2-heads", "HEADs, 100 streams, one connection", 1, |s| Box::pin(requests(s, "HEAD"))),
-    unlimited("h2-closed-windows", "identity pages, closed windows, 100 streams each", 100, |s| {
-        Box::pin(closed_windows(s))
+    Attack::unlimited(Listener::Http2, "h2-rapid-reset", "rapid reset (CVE-2023-44487)", 8, |s| {
+        Box::pin(rapid_reset(s))
     }),
-    unlimited("h2-window-drip", "windows that open by one byte, 100 streams each", 50, |s| Box::pin(window_drip(s))),
+    Attack::unlimited(Listener::Http2, "h2-made-you-reset", "made you reset (CVE-2025-8671)", 8, |s| {
+        Box::pin(made_you_reset(s))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-continuation", "CONTINUATION without end (CVE-2024-27316)", 8, |s| {
+        Box::pin(continuation(s))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-hpack-bomb", "HPACK: 16 KB that say 32 MB", 8, |s| Box::pin(hpack_bomb(s))),
+    Attack::unlimited(Listener::Http2, "h2-hpack-churn", "HPACK: tables that change all the time", 8, |s| {
+        Box::pin(hpack_churn(s))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-settings", "SETTINGS", 8, |s| {
+        Box::pin(send_control_frames(s, settings_frame))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-ping", "PING", 8, |s| {
+        Box::pin(send_control_frames(s, |_| frame(PING, 0, 0, &[7; 8])))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-priority", "PRIORITY", 8, |s| {
+        Box::pin(send_control_frames(s, priority_frame))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-goaway", "GOAWAY", 8, |s| {
+        Box::pin(send_control_frames(s, |_| frame(GOAWAY, 0, 0, &[0; 8])))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-window-updates", "WINDOW_UPDATE", 8, |s| {
+        Box::pin(send_control_frames(s, window_frame))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-empty-data", "empty DATA", 8, |s| Box::pin(empty_data(s))),
+    Attack::unlimited(Listener::Http2, "h2-empty-headers", "empty HEADERS and CONTINUATION", 8, |s| {
+        Box::pin(empty_headers(s))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-pages", "large pages, `bytes=0-0`, 100 streams, one connection", 1, |s| {
+        Box::pin(requests(s, "GET"))
+    }),
+    Attack::unlimited(Listener::Http2, "h2-heads", "HEADs, 100 streams, one connection", 1, |s| {
+        Box::pin(requests(s, "HEAD"))
+    }),
+    Attack::unlimited(
+        Listener::Http2,
+        "h2-closed-windows",
+        "identity pages, closed windows, 100 streams each",
+        100,
+        |s| Box::pin(closed_windows(s)),
+    ),
+    Attack::unlimited(Listener::Http2, "h2-window-drip", "windows that open by one byte, 100 streams each", 50, |s| {
+        Box::pin(window_drip(s))
+    }),
 ];
 
 /// The payload of a SETTINGS frame.

@@ -10,24 +10,25 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
-use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace, Shared};
-
-const fn unlimited(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { name, title, listener: Listener::Clear, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
-}
+use crate::attack::{Attack, AttackConnection, Listener, Shared};
 
 pub(crate) const ATTACKS: &[Attack] = &[
-    unlimited("half-batches", "batches of 8 MiB without their last byte", 120, |s| Box::pin(half_batches(s))),
-    unlimited("distinct-terms", "batches of distinct terms", 4, |s| Box::pin(distinct_terms(s))),
-    unlimited("many-exports", "exports of a large folder", 8, |s| Box::pin(many_exports(s))),
-    unlimited("dripping-crawl", "a crawl of pages that drip", 1, |s| Box::pin(dripping_crawl(s))),
-    unlimited("hostile-scripts", "a crawl of scripts that are hard to read", 1, |s| Box::pin(hostile_scripts(s))),
-    unlimited("queued-previews", "previews whose builds take their time", 1, |s| Box::pin(queued_previews(s))),
+    Attack::unlimited(Listener::Clear, "half-batches", "batches of 8 MiB without their last byte", 120, |s| {
+        Box::pin(half_batches(s))
+    }),
+    Attack::unlimited(Listener::Clear, "distinct-terms", "batches of distinct terms", 4, |s| {
+        Box::pin(distinct_terms(s))
+    }),
+    Attack::unlimited(Listener::Clear, "many-exports", "exports of a large folder", 8, |s| Box::pin(many_exports(s))),
+    Attack::unlimited(Listener::Clear, "dripping-crawl", "a crawl of pages that drip", 1, |s| {
+        Box::pin(dripping_crawl(s))
+    }),
+    Attack::unlimited(Listener::Clear, "hostile-scripts", "a crawl of scripts that are hard to read", 1, |s| {
+        Box::pin(hostile_scripts(s))
+    }),
+    Attack::unlimited(Listener::Clear, "queued-previews", "previews whose builds take their time", 1, |s| {
+        Box::pin(queued_previews(s))
+    }),
 ];
 
 /// The hostile organization's projects and their domains.

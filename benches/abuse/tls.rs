@@ -15,40 +15,26 @@ use rustls::{
 };
 use tokio::time::timeout;
 
-use crate::attack::{Attack, AttackConnection, AttackFuture, Listener, Pace, Shared};
+use crate::attack::{Attack, AttackConnection, Listener, Shared};
 use crate::servers::SERVER_NAME;
 use crate::site::{SMALL, big_page};
 
-const fn unlimited(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { name, title, listener: Listener::Tls, connections, pace: Pace::Unlimited, has_small_buffer: false, run }
-}
-
-const fn half_core(
-    name: &'static str,
-    title: &'static str,
-    connections: usize,
-    run: fn(AttackConnection) -> AttackFuture,
-) -> Attack {
-    Attack { pace: Pace::HalfCore, ..unlimited(name, title, connections, run) }
-}
-
 pub(crate) const ATTACKS: &[Attack] = &[
-    half_core("tls-handshakes", "handshakes", 64, |s| Box::pin(handshakes(s))),
-    half_core("tls-half-handshakes", "handshakes that stop half-way", 1000, |s| Box::pin(half_handshakes(s))),
-    half_core("tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
-    half_core("tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
-    unlimited("tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
-    half_core("tls-small-records", "requests in records of one byte", 16, |s| Box::pin(small_records(s))),
-    unlimited("tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
-    Attack {
-        has_small_buffer: true,
-        ..half_core("tls-stalled", "identity pages, readers that stall", 400, |s| Box::pin(stalled(s)))
-    },
+    Attack::half_core(Listener::Tls, "tls-handshakes", "handshakes", 64, |s| Box::pin(handshakes(s))),
+    Attack::half_core(Listener::Tls, "tls-half-handshakes", "handshakes that stop half-way", 1000, |s| {
+        Box::pin(half_handshakes(s))
+    }),
+    Attack::half_core(Listener::Tls, "tls-idle", "handshakes, then nothing", 1000, |s| Box::pin(idle(s))),
+    Attack::half_core(Listener::Tls, "tls-idle-4000", "4,000 handshakes, then nothing", 4000, |s| Box::pin(idle(s))),
+    Attack::unlimited(Listener::Tls, "tls-renegotiation", "TLS 1.2 renegotiation", 16, |s| Box::pin(renegotiation(s))),
+    Attack::half_core(Listener::Tls, "tls-small-records", "requests in records of one byte", 16, |s| {
+        Box::pin(small_records(s))
+    }),
+    Attack::unlimited(Listener::Tls, "tls-key-updates", "key updates", 16, |s| Box::pin(key_updates(s))),
+    Attack::half_core(Listener::Tls, "tls-stalled", "identity pages, readers that stall", 400, |s| {
+        Box::pin(stalled(s))
+    })
+    .with_small_buffer(),
 ];
 
 /// The configuration of a client that trusts the root in this file, offers these versions and never resumes a session.
