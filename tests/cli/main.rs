@@ -1,5 +1,6 @@
 //! The command line: commands, exit codes, output, help.
 
+mod admin;
 mod analytics;
 mod analytics_report;
 mod configuration;

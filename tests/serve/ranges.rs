@@ -2,7 +2,10 @@
 
 use support::h2::{Http2Client, StreamOutcome};
 use support::http::{Response, gunzip, request};
-use support::{Daemon, HTTP2_SERVERS, sample_text, serve_site, serve_site_with_http2, temporary_folder, write_site};
+use support::{
+    Daemon, HTTP2_SERVERS, peak_memory_kib, sample_text, serve_site, serve_site_with_http2, temporary_folder,
+    write_site,
+};
 
 const IDENTITY: &str = "Accept-Encoding: identity";
 const GZIP: &str = "Accept-Encoding: gzip";
@@ -214,10 +217,9 @@ fn reset_peak_memory(daemon: &Daemon) -> usize {
     peak_memory(daemon)
 }
 
+/// Returns the peak of resident memory in bytes.
 fn peak_memory(daemon: &Daemon) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process lives");
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux reports it");
-    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+    peak_memory_kib(daemon.pid()).expect("the process lives") as usize * 1024
 }
 
 // Regression: a range of a compressed file of 15 MiB inflated the whole file at once, even for HEAD.

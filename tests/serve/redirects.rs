@@ -8,7 +8,8 @@ use support::host::Host;
 use support::http::{Response, get, gunzip, request};
 use support::zip::{deflated, zip};
 use support::{
-    Daemon, HTTP2_SERVERS, docwharf, run_to_end, serve_site, serve_site_with_http2, temporary_folder, until, write_site,
+    Daemon, HTTP2_SERVERS, docwharf, peak_memory_kib, run_to_end, serve_site, serve_site_with_http2, temporary_folder,
+    until, write_site,
 };
 
 /// Serves a folder of these files with the operator's configuration `config`.
@@ -714,9 +715,7 @@ fn hostile_rule_files_cost_little_time_and_memory() {
         let bytes: usize = response.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         assert!(bytes < 32 << 10, "{name}: {bytes} bytes of fields");
         assert!(started.elapsed() < Duration::from_secs(20), "{name}: {:?}", started.elapsed());
-        let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).unwrap();
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        let peak: u64 = peak.split_whitespace().next().unwrap().parse().unwrap();
+        let peak = peak_memory_kib(daemon.pid()).expect("the process lives");
         assert!(peak < 256 << 10, "{name}: {peak} KiB");
     }
 }

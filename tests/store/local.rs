@@ -2,7 +2,7 @@
 //! files. Either the command prints one clear line and ends with exit code 8, or the site is served all the same. Once
 //! the fault is removed, the next sync works.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -404,6 +404,26 @@ fn while_exchanging(file: &Path, link: &Path, times: usize, mut action: impl FnM
 
 const SECRET: &str = "the secret of another user";
 
+/// Makes a user without an account the owner of a store.
+#[track_caller]
+fn give_to_another_user(store: &Path) {
+    assert!(Command::new("chown").args(["-R", "-h", "4711:4711"]).arg(store).status().unwrap().success());
+}
+
+/// Writes the secret into a file that only root can read.
+fn write_root_secret(file: &Path) {
+    std::fs::write(file, SECRET).unwrap();
+    std::fs::set_permissions(file, PermissionsExt::from_mode(0o600)).unwrap();
+}
+
+/// Asserts that the file of [`write_root_secret`] has the same content, owner and mode.
+#[track_caller]
+fn assert_secret_untouched(file: &Path, case: &str) {
+    let metadata = file.metadata().unwrap();
+    assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, 0), "{case}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), SECRET, "{case}");
+}
+
 /// A user who may write to a folder cannot have a file outside of it packed, whenever it exchanges names.
 // Regression: a user who could write to a folder had any file that the reader may read packed, by replacing a file with
 // a link after the folder was listed.
@@ -508,19 +528,11 @@ fn root_follows_no_symlinks_to_its_files_in_another_users_store() {
     let host = host();
     let chown = |path: &Path| std::os::unix::fs::lchown(path, Some(4711), Some(4711)).unwrap();
     let store = host.path("store");
-    let give_store_away = || {
-        assert!(Command::new("chown").args(["-R", "-h", "4711:4711"]).arg(&store).status().unwrap().success());
-    };
+    let give_store_away = || give_to_another_user(&store);
     give_store_away();
     let root_file = host.path("shadow");
-    std::fs::write(&root_file, SECRET).unwrap();
-    std::fs::set_permissions(&root_file, PermissionsExt::from_mode(0o600)).unwrap();
-    let assert_untouched = |case: &str| {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = root_file.metadata().unwrap();
-        assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, 0), "{case}");
-        assert_eq!(std::fs::read_to_string(&root_file).unwrap(), SECRET, "{case}");
-    };
+    write_root_secret(&root_file);
+    let assert_untouched = |case: &str| assert_secret_untouched(&root_file, case);
     // The image that is being sealed is exchanged with a link again and again.
     let link = store.join("link");
     std::os::unix::fs::symlink(&root_file, &link).unwrap();
@@ -573,18 +585,12 @@ fn root_writes_no_archive_receipt_or_index_through_another_users_symlinks() {
     let host = Host::linked(&upstream.link());
     assert_eq!(host.sync(), "activated");
     let (store, id) = (host.path("store"), host.active().unwrap());
-    let give_store_away = || {
-        assert!(Command::new("chown").args(["-R", "-h", "4711:4711"]).arg(&store).status().unwrap().success());
-    };
+    let give_store_away = || give_to_another_user(&store);
     let (root_folder, root_file) = (host.path("root"), host.path("root/shadow"));
     std::fs::create_dir(&root_folder).unwrap();
-    std::fs::write(&root_file, SECRET).unwrap();
-    std::fs::set_permissions(&root_file, PermissionsExt::from_mode(0o600)).unwrap();
+    write_root_secret(&root_file);
     let assert_untouched = |case: &str| {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = root_file.metadata().unwrap();
-        assert_eq!((metadata.mode() & 0o777, metadata.uid()), (0o600, 0), "{case}");
-        assert_eq!(std::fs::read_to_string(&root_file).unwrap(), SECRET, "{case}");
+        assert_secret_untouched(&root_file, case);
         assert_eq!(std::fs::read_dir(&root_folder).unwrap().count(), 1, "{case}");
     };
     // The index is a link, and so is the temporary file of a new one.

@@ -173,8 +173,8 @@ pub struct Daemon {
     pub urls: Vec<String>,
 }
 
-/// Returns the peak memory of a running `docwharf` process in KiB (`VmHWM`). `None` after its end, and as long as the new
-/// process has not replaced the program of the test: until then, its memory is that of the test.
+/// Returns the peak memory of a running `docwharf` process in KiB (`VmHWM`). `None` after its end, and as long as the
+/// new process has not replaced the program of the test: until then, its memory is that of the test.
 pub fn peak_memory_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -264,8 +264,14 @@ impl Drop for Daemon {
 
 /// Waits until `condition` returns true. Panics with `what` after 30 seconds.
 #[track_caller]
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+pub fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_secs(30), what, condition);
+}
+
+/// Waits until `condition` returns true. Panics with `what` after `timeout`.
+#[track_caller]
+pub fn until_within(timeout: Duration, what: &str, mut condition: impl FnMut() -> bool) {
+    let deadline = Instant::now() + timeout;
     while !condition() {
         assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));

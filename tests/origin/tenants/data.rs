@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::management_api::{TWO_ORGANIZATIONS, search_events};
 use support::http::{PersistentConnection, Response, get};
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, error_message, json_body};
-use support::{run_to_end, until, write_site};
+use support::{peak_memory_kib, run_to_end, until, write_site};
 
 pub(super) const SERVER_SECTION: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
 pub(super) const SEARCHES_PATH: &str = "/v1/analytics/docs/searches";
@@ -364,12 +364,7 @@ fn concurrent_search_queries_use_bounded_memory_for_any_number_of_terms() {
             .collect();
         assert_eq!(origin.post(SEARCHES_PATH, &batch(&n.to_string(), &events)).status, 200);
     }
-    let peak_memory_mib = || {
-        let status =
-            std::fs::read_to_string(format!("/proc/{}/status", origin.daemon.as_ref().unwrap().pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().to_owned();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() / 1024
-    };
+    let peak_memory_mib = || peak_memory_kib(origin.daemon.as_ref().unwrap().pid()).unwrap() / 1024;
     let before = peak_memory_mib();
     std::thread::scope(|scope| {
         let query = || {

@@ -5,7 +5,7 @@
 //! organization take, and `benches/abuse/report.rs` checks that against the limit (twice the usual time and 2 s).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -14,9 +14,8 @@ use super::data::{
     send_head_only, start_origin, start_silent_server,
 };
 use crate::management_api::search_events;
-use support::run_to_end;
 use support::test_origin::{JOBS_PATH, TestOrigin, commit, git, json_body, repository};
-use support::write_site;
+use support::{run_to_end, until_within, write_site};
 
 const PREVIEW_PATH: &str = "/v1/project/preview";
 const STATUS_PATH: &str = "/v1/project/update-status";
@@ -99,12 +98,8 @@ const BUILDS: [(&str, &str); 5] = [
 
 /// Waits for a condition. The timeout is long because builds have the lowest priority.
 #[track_caller]
-fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(4);
-    while !condition() {
-        assert!(Instant::now() < deadline, "timeout: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
+fn until(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_mins(4), what, condition);
 }
 
 /// An origin with two organizations, of which acme uses up its limits.
