@@ -3,7 +3,7 @@
 # It needs no shell, no /tmp and no writable root: `--read-only --cap-drop=ALL --security-opt=no-new-privileges` and any
 # user work. As process 1 it answers SIGTERM itself and ends with 0. Times in its log, and those of `sync.schedule`, are UTC.
 FROM docker.io/library/rust:1.95-bookworm AS build
-# musl-gcc compiles the one C library in it (ring), for a program that needs no library at all.
+# musl-gcc compiles the C code in it (ring, SQLite, zstd), for a program that needs no library at all.
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates musl-tools \
     && rm -rf /var/lib/apt/lists/*

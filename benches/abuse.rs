@@ -23,6 +23,8 @@ mod http2;
 mod measure;
 #[path = "abuse/options.rs"]
 mod options;
+#[path = "abuse/organizations.rs"]
+mod organizations;
 #[path = "abuse/origin.rs"]
 mod origin;
 #[path = "abuse/report.rs"]
@@ -31,8 +33,6 @@ mod report;
 mod servers;
 #[path = "abuse/site.rs"]
 mod site;
-#[path = "abuse/tenants.rs"]
-mod tenants;
 #[path = "abuse/tls.rs"]
 mod tls;
 
@@ -132,11 +132,11 @@ fn run(arguments: &[String]) -> Result<(), String> {
         && first == attacker::ARGUMENT
     {
         process::raise_file_limit();
-        return attacker::run_attacker(site_attacks().chain(tenants::ATTACKS), rest);
+        return attacker::run_attacker(site_attacks().chain(organizations::ATTACKS), rest);
     }
     let mut options = Options::parse(arguments)?;
     if options.list {
-        for attack in site_attacks().chain(tenants::ATTACKS) {
+        for attack in site_attacks().chain(organizations::ATTACKS) {
             println!("{:24} {}", attack.name, attack.title);
         }
         return Ok(());

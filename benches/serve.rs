@@ -1,5 +1,5 @@
 //! docwharf compared with the servers that people would use instead: CPU time per request, requests a second, latency,
-//! memory, start and swap. Each response is checked first.
+//! memory, start and activation. Each response is checked first.
 //!
 //! `cargo bench --bench serve -- SITE…`, where a SITE is a folder with `html/` and `site.zip` (`.ci/extra corpus` makes
 //! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds

@@ -21,7 +21,7 @@ use crate::options::Options;
 use crate::origin::AttackedOrigin;
 use crate::servers::{self, Target, TestCertificate};
 use crate::site::Site;
-use crate::{Results, report, site_attacks, tenants};
+use crate::{Results, organizations, report, site_attacks};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two versions of the site, equal to `sync.interval`.
@@ -207,7 +207,7 @@ fn publish(site: &Site, source: &Path, target: &Target, is_over: &AtomicBool, ve
                 eprintln!("{reason}");
             }
         }
-        if let Ok(answer) = http::get_once(target.address(Listener::Clear), "/edition.txt", &[])
+        if let Ok(answer) = http::get_once(target.address(Listener::Clear), "/version.txt", &[])
             && answer.status == 200
         {
             served_versions.insert(answer.body);
@@ -247,7 +247,7 @@ fn attack_site(options: &Options, minutes: f64, scratch: &Path, results: &mut Re
         served_versions.store(publish(&site, &source, &target, is_over, &version_count), Ordering::Relaxed);
     })?;
     let sentence = format!(
-        "`run` with a sync every minute: {} editions of the site made, {} of them seen by its readers.",
+        "`run` with a sync every minute: {} versions of the site made, {} of them seen by its readers.",
         version_count.load(Ordering::Relaxed),
         served_versions.load(Ordering::Relaxed),
     );
@@ -262,7 +262,7 @@ fn outcome(outcomes: &[Value], key: &str, name: &str) -> String {
 }
 
 fn attack_origin(options: &Options, minutes: f64, results: &mut Results) -> Result<bool, String> {
-    let course = AttackSequence::new(options, tenants::ATTACKS.iter(), minutes);
+    let course = AttackSequence::new(options, organizations::ATTACKS.iter(), minutes);
     if course.attacks.is_empty() {
         return Ok(false);
     }

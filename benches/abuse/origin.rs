@@ -18,9 +18,9 @@ use crate::common::process::cpu_times_of;
 use crate::common::server_setup::free_port;
 use crate::measure::{IDLE_TIME, MemoryWatch};
 use crate::options::Options;
+use crate::organizations::{self, BUILT, CRAWLED, FOLDER, domain};
 use crate::report;
 use crate::servers::is_running;
-use crate::tenants::{self, BUILT, CRAWLED, FOLDER, domain};
 use support::test_origin::{JOBS_PATH, TestOrigin, git, json_body};
 use support::write_site;
 
@@ -210,7 +210,7 @@ fn measure(attack: &Attack, seconds: f64) -> Result<Value, String> {
 /// Runs each attack on a separate origin. Returns whether a request of a bystander failed.
 pub(crate) fn attack_origin(options: &Options, results: &mut Results) -> Result<bool, String> {
     let mut has_failed = false;
-    for attack in tenants::ATTACKS.iter().filter(|attack| options.wants(attack.name)) {
+    for attack in organizations::ATTACKS.iter().filter(|attack| options.wants(attack.name)) {
         let measurement = match measure(attack, options.seconds) {
             Ok(measurement) => measurement,
             Err(reason) => {

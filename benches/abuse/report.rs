@@ -11,7 +11,7 @@ use crate::attack::Attack;
 use crate::common::document::{format_number, replace_table};
 use crate::measure::RETURNED_KIB;
 use crate::servers::DOCWHARF;
-use crate::{site_attacks, tenants};
+use crate::{organizations, site_attacks};
 
 const PEERS: [&str; 2] = ["nginx", "h2o"];
 /// The required p99 of the bystander under each attack.
@@ -26,13 +26,14 @@ const MIN_COMPARED_BYTES: f64 = 1e6;
 
 const MISSED: &str = "**missed**";
 
+/// The reason for attacks that request large pages without a coding.
+const PAGES_REASON: &str =
+    "docwharf stores pages compressed only, and inflates what is asked for; the peers read it from a file";
+
 /// Attacks of which the servers accept different amounts, and the reason: CPU time per byte is shown without a verdict.
 const NOT_COMPARABLE: &[(&str, &str)] = &[
-    (
-        "pipelined-pages",
-        "docwharf stores pages compressed only, and inflates what is asked for; the peers read it from a file",
-    ),
-    ("h2-pages", "the same"),
+    ("pipelined-pages", PAGES_REASON),
+    ("h2-pages", PAGES_REASON),
     (
         "huge-heads",
         "docwharf refuses a head after 100 fields (7 KB), nginx after 32 KB, h2o after 400 KB: the cost is that of connections",
@@ -236,10 +237,10 @@ fn origin_table(results: &Value) -> String {
          | attack of one organization | bystander: p50, p99 ms; failed | `/livez` failed | memory above idle, MiB | \
          and afterwards | sent, MB | CPU, ms a MB | another's export, s: usual, then | its preview, s | its question, s \
          |\n|---|---|---|---|---|---|---|---|---|---|\n",
-        describe_runs(tenants::ATTACKS.iter().filter_map(cells)),
+        describe_runs(organizations::ATTACKS.iter().filter_map(cells)),
     );
-    for (attack, cell) in tenants::ATTACKS.iter().filter_map(cells) {
-        let run_other_tenants = |key: &str| {
+    for (attack, cell) in organizations::ATTACKS.iter().filter_map(cells) {
+        let work_of_others = |key: &str| {
             let (before_attack, during_attack) = (number(&cell["usual"][key]), number(&cell["then"][key]));
             with_verdict(
                 format!("{}, {}", format_number(before_attack), format_number(during_attack)),
@@ -255,9 +256,9 @@ fn origin_table(results: &Value) -> String {
             livez(cell),
             format_number(sent(cell) / 1e6),
             format_number(cpu_of_mb(cell)),
-            run_other_tenants("export_s"),
-            run_other_tenants("preview_s"),
-            run_other_tenants("question_s"),
+            work_of_others("export_s"),
+            work_of_others("preview_s"),
+            work_of_others("question_s"),
         );
     }
     out
@@ -312,7 +313,7 @@ pub(crate) fn write(results: &Value, package: &Path) -> Result<(), String> {
                       MiB; the bystander's p99 in ms.";
         let reasons: String = measured_attacks(results)
             .filter_map(|(attack, _)| {
-                Some(format!("- Not alike, {}: {}.\n", attack.title, not_comparable_reason(attack)?))
+                Some(format!("- Not comparable, {}: {}.\n", attack.title, not_comparable_reason(attack)?))
             })
             .collect();
         let new = format!(

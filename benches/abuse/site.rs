@@ -124,8 +124,8 @@ impl Site {
             fs::copy(&self.zip, &part)?;
             let file = fs::OpenOptions::new().read(true).write(true).open(&part)?;
             let mut archive = zip::ZipWriter::new_append(file)?;
-            archive.start_file("edition.txt", SimpleFileOptions::default())?;
-            write!(archive, "edition {number}")?;
+            archive.start_file("version.txt", SimpleFileOptions::default())?;
+            write!(archive, "version {number}")?;
             archive.finish()?;
             fs::rename(&part, to)?;
             Ok(())

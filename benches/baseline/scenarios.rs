@@ -37,7 +37,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: updates_under_load,
     },
     Scenario { name: "restart: API down, links expired", expectation: "the site is served at once", run: restart },
-    Scenario { name: "the same with one start command", expectation: "the site is served", run: container },
+    Scenario { name: "restart with one start command", expectation: "the site is served", run: container },
     Scenario { name: "download cut half-way", expectation: "the run brings the new version", run: cut_download },
     Scenario {
         name: "link dies half-way (403)",
@@ -62,7 +62,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: kill_while_unpacking,
     },
     Scenario {
-        name: "… next update, then rollback", expectation: "a complete version is served", run: kill_rollback
+        name: "kill -9, next update, then rollback",
+        expectation: "a complete version is served",
+        run: kill_rollback,
     },
     Scenario {
         name: "key revoked (401)",

@@ -1,4 +1,4 @@
-//! The management API and its bucket at one address, with the faults that a scenario needs.
+//! The management API and its object store at one address, with the faults that a scenario needs.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The admin key.
+/// The API key.
 pub(crate) const KEY: &str = "dwk_5ecretAdminKeyOfTheBaseline";
 /// The start of each link's signature.
 pub(crate) const SIGNATURE: &str = "51gna7ureOfTheBucket";
@@ -20,11 +20,11 @@ pub(crate) enum Fault {
     None,
     /// 401, with the reason in the body.
     Revoked,
-    /// The API returns 503, and the bucket treats every link as expired.
+    /// The API returns 503, and the object store treats every link as expired.
     Down,
     /// The first start of a job returns 503 with Retry-After.
     BusyOnce,
-    /// The bucket sends an HTML page with status 200.
+    /// The object store sends an HTML page with status 200.
     HtmlPage,
     /// The first download is cut in the middle.
     CutOnce,

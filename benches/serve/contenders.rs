@@ -105,7 +105,7 @@ fn make_codings(docwharf: &Contender, site: &Site) -> Result<(), String> {
     };
     while !is_done() {
         if started.elapsed() > ENCODING_TIMEOUT {
-            return Err(docwharf.error_with_output("has not made its denser codings"));
+            return Err(docwharf.error_with_output("has not made its Brotli and Zstandard forms"));
         }
         std::thread::sleep(Duration::from_millis(200));
     }

@@ -37,7 +37,7 @@ impl DocwharfSetup {
         Ok(Self { program: program.to_path_buf(), config, admin })
     }
 
-    /// The size of the running server's cache of inflated pages, from its metrics.
+    /// The size of the running server's cache of inflated files, from its metrics.
     pub(crate) fn identity_cache(&self) -> Option<u64> {
         let response = get_once(local(self.admin), "/metrics", &[]).ok()?;
         let text = String::from_utf8(response.body).ok()?;

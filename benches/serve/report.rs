@@ -207,8 +207,8 @@ fn swap_table(all_results: &[Value]) -> String {
     let titles: Vec<String> = measured.iter().map(|results| title(results)).collect();
     let _ = writeln!(out, "{} |\n|---|{}", titles.join(" | "), "---|".repeat(titles.len()));
     let figures = [
-        ("flip to first new answer, at most", "flip_ms"),
-        ("`activate` typed to first new answer", "seen_ms"),
+        ("activation to first new response, at most", "flip_ms"),
+        ("`activate` typed to first new response", "seen_ms"),
         ("`activate` typed to its return", "returned_ms"),
     ];
     for (title, figure) in figures {
@@ -221,9 +221,9 @@ fn swap_table(all_results: &[Value]) -> String {
         out.push('\n');
     }
     let loads = [
-        ("p50 and p99 of a load without swaps", "still"),
-        ("the same beside `status`, ten times a second", "status"),
-        ("the same beside `activate`, ten times a second", "swapping"),
+        ("p50 and p99 of a load without a command", "still"),
+        ("p50 and p99 of a load beside `status`, ten times a second", "status"),
+        ("p50 and p99 of a load beside `activate`, ten times a second", "swapping"),
     ];
     for (title, load) in loads {
         let _ = write!(out, "| {title} |");

@@ -73,7 +73,7 @@ impl Row {
     pub(crate) fn title(self) -> &'static str {
         match self {
             Self::Hot => "hot small page, identity",
-            Self::Gzip => "the same, gzip",
+            Self::Gzip => "hot small page, gzip",
             Self::Revalidate => "304 revalidation",
             Self::Random => "random page, identity",
             Self::RandomGzip => "random page, gzip",

@@ -1,5 +1,5 @@
-//! Swaps of versions in a running daemon by `docwharf activate`: how soon readers get the new version, and how the swap
-//! affects other readers.
+//! Activations of versions in a running daemon by `docwharf activate`: how soon readers get the new version, and how
+//! the activation affects other readers.
 
 use std::fs;
 use std::io::Write;
@@ -52,10 +52,11 @@ fn request_without_pause(contender: &Contender, stop: &AtomicBool) -> Result<Vec
     let mut client = HttpClient::connect(local(contender.setup.port)).map_err(|error| error.to_string())?;
     while !stop.load(Ordering::Relaxed) {
         let sent = Instant::now();
-        let response =
-            client.get(&format!("/{LABEL_PAGE}"), &[]).map_err(|error| format!("while versions swap: {error}"))?;
+        let response = client
+            .get(&format!("/{LABEL_PAGE}"), &[])
+            .map_err(|error| format!("while versions are activated: {error}"))?;
         if response.status != 200 {
-            return Err(format!("while versions swap: status {}", response.status));
+            return Err(format!("while versions are activated: status {}", response.status));
         }
         responses.push(TimedResponse { sent, received: Instant::now(), label: response.body });
         if !response.is_reusable {
@@ -79,8 +80,9 @@ fn activate(docwharf: &DocwharfSetup, swap: usize) -> Result<ActivateCommand, St
     Ok(ActivateCommand { started, ended: Instant::now(), label })
 }
 
-/// Milliseconds of a swap: from the command's start to its return; from its start to the first new response; and the
-/// longest time possible between the flip and that response. The flip comes after the request of the last old response.
+/// Milliseconds of an activation: from the command's start to its return; from its start to the first new response; and
+/// the longest time possible between the moment of the activation and that response. That moment comes after the
+/// request of the last old response.
 fn latencies(responses: &[TimedResponse], command: &ActivateCommand) -> Result<[f64; 3], String> {
     let new_label = command.label.as_bytes();
     let first =
@@ -114,7 +116,7 @@ fn measure_swaps(contender: &Contender, docwharf: &DocwharfSetup, count: usize) 
     let responses = responses.map_err(|_| "the reader has panicked".to_owned())??;
     let mut figures: [Vec<f64>; 3] = Default::default();
     for (command, next_swap) in &commands? {
-        // Only the responses before the next swap belong to this one.
+        // Only the responses before the next activation belong to this one.
         let end = responses.partition_point(|response| response.received < *next_swap);
         for (figures, figure) in figures.iter_mut().zip(latencies(&responses[..end], command)?) {
             figures.push(figure);

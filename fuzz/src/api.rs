@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use docwharf::api::analytics;
-use docwharf::api::export::{ExportStep, next_step};
+use docwharf::api::export::{ExportAction, next_action};
 use docwharf::api::preview;
 use docwharf::api::responses::{ApiResponse, parse_job, parse_job_id, parse_link};
 use docwharf::base::error_chain::OneLine;
@@ -47,8 +47,8 @@ pub fn api(data: &[u8]) {
     if let Ok(job) = &job {
         assert_no_key(&format!("{:?}", job.error));
         assert!(!job.status.is_empty() && job.progress.is_none_or(|n| n.is_finite() && n >= 0.0));
-        assert_eq!(next_step(job) == ExportStep::RequestLink, job.status == "completed");
-        assert_eq!(matches!(next_step(job), ExportStep::Failed(_)), job.status == "failed");
+        assert_eq!(next_action(job) == ExportAction::RequestLink, job.status == "completed");
+        assert_eq!(matches!(next_action(job), ExportAction::Failed(_)), job.status == "failed");
     }
     // If a strict JSON parser accepts the response, each required field has the value that it finds.
     if let Some(strict) = &strict_json {

@@ -4,10 +4,10 @@
 use std::path::{Path, PathBuf};
 
 use docwharf::base::error_chain::OneLine;
+use docwharf::config::inputs::ConfigInputs;
 use docwharf::config::keys::keys;
 use docwharf::config::problem::ConfigProblem;
 use docwharf::config::show::{as_json, as_toml, lists_as_json, lists_as_toml, values_in_force};
-use docwharf::config::sources::ConfigSources;
 use docwharf::config::written::{WrittenConfig, variable_name};
 
 /// The input is TOML and, after a NUL, values of environment variables.
@@ -36,9 +36,9 @@ pub fn config(data: &[u8]) {
     if written.get("server.redirectsFile").is_some() {
         return;
     }
-    let sources =
-        ConfigSources { config_path: Some(PathBuf::from(file)), ignores_environment: true, ..ConfigSources::default() };
-    let config = match sources.check(&written) {
+    let config_inputs =
+        ConfigInputs { config_path: Some(PathBuf::from(file)), ignores_environment: true, ..ConfigInputs::default() };
+    let config = match config_inputs.check(&written) {
         Err(problems) => {
             assert!(!problems.is_empty());
             return assert_one_line_each(&problems);
@@ -46,20 +46,21 @@ pub fn config(data: &[u8]) {
         Ok(config) => config,
     };
     assert_one_line_each(&config.warnings);
-    let values = values_in_force(&written, &config, &sources.folder());
+    let values = values_in_force(&written, &config, &config_inputs.folder());
     let (toml, lists) = (as_toml(&values) + &lists_as_toml(&written), lists_as_json(&written));
     let json = as_json(&values);
 
     let mut reread = WrittenConfig::default();
     reread.read_toml(&toml, file);
     assert!(reread.problems.is_empty(), "the output of config show is not valid: {:?}\n{toml}", reread.problems);
-    let reread_config = sources.check(&reread).expect("the output of config show is a configuration");
-    let (before, after) = (values_only(&json["values"]), values_in_force(&reread, &reread_config, &sources.folder()));
+    let reread_config = config_inputs.check(&reread).expect("the output of config show is a configuration");
+    let (before, after) =
+        (values_only(&json["values"]), values_in_force(&reread, &reread_config, &config_inputs.folder()));
     assert_eq!(before, values_only(&as_json(&after)["values"]), "{toml}");
     assert_eq!(lists_only(&lists), lists_only(&lists_as_json(&reread)), "{toml}");
 }
 
-/// The values without their sources.
+/// The values without what has set them.
 fn values_only(values: &serde_json::Value) -> Vec<(String, serde_json::Value)> {
     let values = values.as_object().expect("an object");
     values.iter().map(|(key, value)| (key.clone(), value["value"].clone())).collect()

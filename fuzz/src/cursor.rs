@@ -7,10 +7,10 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use docwharf::model::digest::encode_hex;
-use docwharf::origin::analytics::{AnalyticsError, IngestLimits, Searches, ingest_batch, query_searches};
+use docwharf::origin::analytics::{AnalyticsError, SearchLimits, Searches, query_searches, receive_batch};
 use docwharf::origin::database::Database;
 use docwharf::origin::limits::OriginLimits;
-use docwharf::origin::shares::ResourcePools;
+use docwharf::origin::resource_pools::ResourcePools;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -49,9 +49,9 @@ impl Origin {
         let db = Database::open(&folder.path().join("origin.db")).expect("a database");
         let owners: BTreeMap<String, String> =
             [OWN, FOREIGN].map(|(project, organization)| (project.to_owned(), organization.to_owned())).into();
-        let (owners, shares) = (Arc::new(owners), ResourcePools::new(OriginLimits::default(), 2));
+        let (owners, pools) = (Arc::new(owners), ResourcePools::new(OriginLimits::default(), 2));
         for (project, organization) in [OWN, FOREIGN] {
-            let limits = IngestLimits::new(organization, Arc::clone(&owners), Arc::clone(&shares), None, Some(0));
+            let limits = SearchLimits::new(organization, Arc::clone(&owners), Arc::clone(&pools), None, Some(0));
             let event = |(query, _, day): &(String, u64, usize)| {
                 let time = format!("2020-01-{day:02}T12:00:00Z");
                 json!({ "query": query, "time": time, "clickedPage": format!("/{project}") })
@@ -59,7 +59,7 @@ impl Origin {
             let events: Vec<_> =
                 terms((project, organization)).iter().flat_map(|term| (0..term.1).map(move |_| event(term))).collect();
             let batch = json!({ "batchId": "b", "events": events }).to_string();
-            ingest_batch(&db, project, batch.as_bytes(), &limits).expect("the searches are stored");
+            receive_batch(&db, project, batch.as_bytes(), &limits).expect("the searches are stored");
         }
         Origin { db, _folder: folder }
     }

@@ -55,8 +55,8 @@ pub fn range(data: &[u8]) {
     assert_eq!(result, expected_range(&text, len), "{:?} of {len}", String::from_utf8_lossy(&text));
     let is_inside = |&(start, end): &(u64, u64)| start < end && end <= len;
     match &result {
-        RequestedRange::Slice(start, end) => assert!(is_inside(&(*start, *end))),
-        RequestedRange::Slices(slices) => {
+        RequestedRange::Single(start, end) => assert!(is_inside(&(*start, *end))),
+        RequestedRange::Multiple(slices) => {
             assert!(slices.len() > 1 && slices.len() <= MAX_RANGES && slices.iter().all(is_inside));
         }
         RequestedRange::Whole | RequestedRange::NotSatisfiable => {}
@@ -114,8 +114,8 @@ fn expected_range(text: &[u8], len: u64) -> RequestedRange {
     match sets.len() {
         0 if count == 0 => RequestedRange::Whole,
         0 => RequestedRange::NotSatisfiable,
-        1 => RequestedRange::Slice(slice(&sets[0]).0, slice(&sets[0]).1),
-        2..=MAX_RANGES => RequestedRange::Slices(sets.iter().map(slice).collect()),
+        1 => RequestedRange::Single(slice(&sets[0]).0, slice(&sets[0]).1),
+        2..=MAX_RANGES => RequestedRange::Multiple(sets.iter().map(slice).collect()),
         _ => RequestedRange::Whole,
     }
 }

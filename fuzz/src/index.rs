@@ -165,7 +165,7 @@ fn damage(input: &mut FuzzInput<'_>, bytes: &mut Vec<u8>) {
 /// image, too; only the bytes that were checked at opening ensure this.
 fn check_bounds(index: &ImageIndex, image_len: Option<u64>, probes: &[Vec<u8>]) {
     for file in 0..index.len() {
-        let (entry, markdown) = (index.entry(file), index.markdown(file));
+        let (entry, markdown) = (index.entry(file), index.markdown_of(file));
         if let Some(len) = image_len {
             let end = entry.offset.checked_add(entry.compressed_len);
             assert!(end.is_some_and(|end| end <= len), "file {file} ends at {end:?} in {len}");
@@ -197,7 +197,7 @@ fn check_verified(index: &ImageIndex, id: VersionId, probes: &[Vec<u8>]) {
         assert_eq!(index.first_path_from(path), paths.iter().copied().find(|other| *other >= path));
     }
     for (page, path) in paths.iter().enumerate() {
-        let markdown = index.markdown(page).map(|file| paths[file].to_vec());
+        let markdown = index.markdown_of(page).map(|file| paths[file].to_vec());
         let names = markdown_names(path);
         assert!(markdown.as_ref().is_none_or(|markdown| names.contains(markdown)), "{markdown:?} for {path:?}");
         // A name that belongs to this page only has priority.

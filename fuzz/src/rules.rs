@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use docwharf::site::lookup::{LookupResult, SiteFiles, Slashes, resolve_address};
+use docwharf::site::rules::operator_restrictions::OperatorRestrictions;
 use docwharf::site::rules::pattern::{Pattern, PatternDialect};
-use docwharf::site::rules::protected_headers::OperatorRestrictions;
 use docwharf::site::rules::route::{ComparisonBudget, RouteResult, RouteSettings, follow_to_end, route_address};
 use docwharf::site::rules::rule_check::check_rules;
 use docwharf::site::rules::{RuleDraft, RuleSet, docs_json, netlify_files};
@@ -42,7 +42,7 @@ impl SiteFiles for Site {
         &self.0
     }
 
-    fn markdown(&self, _page: usize) -> Option<usize> {
+    fn markdown_of(&self, _page: usize) -> Option<usize> {
         None
     }
 }
@@ -102,8 +102,8 @@ pub fn rules(data: &[u8]) {
     let checked = check_rules(&site, &settings, &|prefix| {
         PATHS.iter().any(|path| format!("/{path}").as_bytes().starts_with(prefix))
     });
-    for finding in checked.findings {
-        assert!(!finding.message.is_empty() && !finding.place.is_empty());
+    for problem in checked.problems {
+        assert!(!problem.message.is_empty() && !problem.place.is_empty());
     }
     check_fields(&site.0, address.as_bytes());
     if address.len() <= 24 {
@@ -128,7 +128,7 @@ fn destination_origins(rules: &RuleSet) -> BTreeSet<String> {
     rules
         .list()
         .iter()
-        .filter(|rule| rule.target.is_on_other_host())
+        .filter(|rule| rule.parsed_destination.is_on_other_host())
         .filter_map(|rule| origin_of(&rule.destination))
         .collect()
 }

@@ -9,7 +9,7 @@ use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{StoredVersion, VersionStore};
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::record_recovery::read_record;
-use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome, operator};
+use docwharf_agent::sync::{SyncError, SyncOutcome, SyncSettings, operator};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{format_count, format_size};
 use docwharf_site::sealed_version::SealedVersion;
@@ -20,35 +20,35 @@ use super::control_messages::{CommandAction, CommandResult};
 /// opened version that a person has activated, if any.
 pub fn execute_at_once(
     writer: &StoreWriter,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     action: &CommandAction,
-    who: &str,
+    author: &str,
 ) -> Result<Option<(CommandResult, Option<SealedVersion>)>, SyncError> {
     let result = match action {
         CommandAction::Activate { name } => {
-            let (id, sealed) = operator::activate(writer, name, who, intent)?;
+            let (id, sealed) = operator::activate(writer, name, author, sync_settings)?;
             let held = writer.store().record()?.hold.is_some();
             return Ok(Some((CommandResult::activated("activated", id, held), Some(sealed))));
         }
         CommandAction::Rollback => {
-            let (id, sealed) = operator::rollback(writer, who, &intent.seal_options)?;
+            let (id, sealed) = operator::rollback(writer, author, &sync_settings.seal_options)?;
             return Ok(Some((CommandResult::activated("rolled back to", id, true), Some(sealed))));
         }
         CommandAction::Hold { reason } => {
-            operator::hold(writer, who, reason)?;
+            operator::hold(writer, author, reason)?;
             let json = json!({ "schemaVersion": 1, "result": "held", "held": true });
             CommandResult::without_warnings(json, "held until `docwharf release`\n".to_owned())
         }
-        CommandAction::Release => release(writer, intent, who)?,
-        CommandAction::Gc { dry_run: true } => list_surplus(writer.store(), intent)?,
-        CommandAction::Gc { dry_run: false } => gc(writer, intent, who)?,
+        CommandAction::Release => release(writer, sync_settings, author)?,
+        CommandAction::Gc { dry_run: true } => list_prunable_versions(writer.store(), sync_settings)?,
+        CommandAction::Gc { dry_run: false } => prune(writer, sync_settings, author)?,
         CommandAction::Sync { .. } | CommandAction::Import(_) => return Ok(None),
     };
     Ok(Some((result, None)))
 }
 
-fn release(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
-    let (was_held, report) = operator::release(writer, intent, who)?;
+fn release(writer: &StoreWriter, sync_settings: &SyncSettings, author: &str) -> Result<CommandResult, SyncError> {
+    let (was_held, report) = operator::release(writer, sync_settings, author)?;
     release_result(writer.store(), was_held, &report)
 }
 
@@ -69,17 +69,17 @@ pub fn release_result(store: &VersionStore, was_held: bool, report: &SyncReport)
     Ok(CommandResult::without_warnings(json, format!("{first}; {state}{other}\n")))
 }
 
-fn gc(writer: &StoreWriter, intent: &SyncIntent, who: &str) -> Result<CommandResult, SyncError> {
-    let removed = writer.prune(&read_record(writer)?, &intent.space_limits)?;
+fn prune(writer: &StoreWriter, sync_settings: &SyncSettings, author: &str) -> Result<CommandResult, SyncError> {
+    let removed = writer.prune(&read_record(writer)?, &sync_settings.space_limits)?;
     for version in &removed {
-        writer.note(who, "pruned", Some(version.id), None);
+        writer.note(author, "pruned", Some(version.id), None);
     }
     Ok(removal_result("removed", &removed))
 }
 
 /// Lists the versions that `gc` would remove. It needs no lock.
-pub fn list_surplus(store: &VersionStore, intent: &SyncIntent) -> Result<CommandResult, SyncError> {
-    Ok(removal_result("would remove", &store.surplus(&store.record()?, &intent.space_limits)?))
+pub fn list_prunable_versions(store: &VersionStore, sync_settings: &SyncSettings) -> Result<CommandResult, SyncError> {
+    Ok(removal_result("would remove", &store.surplus(&store.record()?, &sync_settings.space_limits)?))
 }
 
 fn removal_result(what: &str, removed: &[StoredVersion]) -> CommandResult {

@@ -11,6 +11,7 @@ use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::model::version::VersionId;
 
 /// The route that accepts commands.
+// The wire name is older than the term "command"; it must not change.
 pub const COMMANDS_PATH: &str = "/orders";
 
 /// The action of a command.
@@ -69,9 +70,11 @@ pub struct DaemonCommand {
     #[serde(flatten)]
     pub action: CommandAction,
     /// The user who runs the command, for receipts and history.
-    pub who: String,
-    /// The digest of the source and of the demands on it (`SyncIntent::source_digest`) in the configuration that the
+    #[serde(rename = "who")]
+    pub author: String,
+    /// The digest of the source and of the demands on it (`SyncSettings::source_digest`) in the configuration that the
     /// caller has named; that of the daemon must be equal.
+    // The wire name is older than the term "source digest"; it must not change.
     #[serde(default, rename = "question")]
     pub source_digest: Option<String>,
 }
@@ -94,6 +97,7 @@ pub struct CommandResult {
 #[serde(rename_all = "camelCase")]
 pub enum CommandReply {
     /// The command was executed.
+    // The wire name is older than the term "executed"; it must not change.
     #[serde(rename = "told")]
     Executed(CommandResult),
     /// The command failed.

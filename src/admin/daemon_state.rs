@@ -1,4 +1,4 @@
-//! The state of a running daemon that is not in its store: the agent writes it, the admin routes read it.
+//! The state of a running daemon that is not in its store: the main loop writes it, the admin routes read it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,28 +8,28 @@ use arc_swap::ArcSwap;
 use http::Request;
 
 use docwharf_agent::publish::PublishSettings;
-use docwharf_agent::sync::SyncIntent;
-use docwharf_agent::sync::system::SyncProgress;
+use docwharf_agent::sync::SyncSettings;
+use docwharf_agent::sync::system::TaskProgress;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::tls::ServerTls;
 use docwharf_site::coding_file::CodingStatistics;
-use docwharf_site::external::csp::PolicyStatistics;
+use docwharf_site::external::csp::CspStatistics;
 
 use super::allowed_hosts::AllowedHosts;
 
 /// The part of the state that changes while the daemon runs.
 #[derive(Debug, Clone, Default)]
 pub struct DaemonSnapshot {
-    /// The intent of the configuration in force.
-    pub intent: Option<SyncIntent>,
+    /// The sync settings of the configuration in force.
+    pub sync_settings: Option<SyncSettings>,
     /// The version being served.
     pub served: Option<VersionId>,
     /// The time of the next check of the source.
     pub next_check: Option<SystemTime>,
     /// The progress of the task in progress.
-    pub progress: Option<Arc<SyncProgress>>,
+    pub progress: Option<Arc<TaskProgress>>,
     /// The number of syncs in a row that failed.
     pub failures: u32,
     /// The settings of publishing, if the served version is published as files.
@@ -63,7 +63,7 @@ pub struct PolicyState {
     /// The version that the policies belong to.
     pub version: VersionId,
     /// The statistics of the policies; `None` until they are known.
-    pub statistics: Option<PolicyStatistics>,
+    pub statistics: Option<CspStatistics>,
 }
 
 /// The state of the Brotli and Zstandard forms (`server.codings`).
@@ -110,7 +110,7 @@ pub struct DaemonState {
     /// The URLs of the admin routes, besides the control socket.
     pub admin_urls: Vec<String>,
     /// The URLs of the version that waits to become active.
-    pub staged_urls: Vec<String>,
+    pub waiting_urls: Vec<String>,
     /// The TLS certificate in force, if connections are encrypted.
     pub tls: Option<Arc<ServerTls>>,
     snapshot: Mutex<DaemonSnapshot>,
@@ -123,11 +123,11 @@ impl DaemonState {
     pub fn new(
         site_urls: Vec<String>,
         admin_urls: Vec<String>,
-        staged_urls: Vec<String>,
+        waiting_urls: Vec<String>,
         tls: Option<Arc<ServerTls>>,
     ) -> DaemonState {
         let (snapshot, hosts) = (Mutex::default(), ArcSwap::from_pointee(AllowedHosts::new(&[])));
-        DaemonState { started: SystemTime::now(), site_urls, admin_urls, staged_urls, tls, snapshot, hosts }
+        DaemonState { started: SystemTime::now(), site_urls, admin_urls, waiting_urls, tls, snapshot, hosts }
     }
 
     /// Replaces the host names that the admin listener accepts, from the next request on.

@@ -161,7 +161,8 @@ impl DaemonMetrics {
         let help = "Inflated pages in memory, which server.identityCache bounds";
         r.register_with_unit("identity_cache", help, Unit::Bytes, metrics.identity_cache.clone());
         let help = "Memory of responses that clients have not read yet, which server.heldBytes bounds";
-        // The registry adds prefix and unit: `docwharf_answers_held_bytes`.
+        // The registry adds prefix and unit: `docwharf_answers_held_bytes`. The wire name is older than the term
+        // "response"; it must not change.
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
@@ -191,12 +192,12 @@ impl DaemonMetrics {
     pub fn encode(&self, store: &VersionStore, daemon_state: &DaemonState, site: &Site) -> Result<String, fmt::Error> {
         let registry = self.registry.lock();
         self.set_gauges(store, daemon_state);
-        self.ready.set(i64::from(site.current().is_some()));
+        self.ready.set(i64::from(site.served_version().is_some()));
         for (class, count) in STATUS_CLASSES.into_iter().zip(site.request_counts()) {
             let counter = self.requests.get_or_create_owned(&[("code", class.to_owned())]);
             counter.inc_by(count.saturating_sub(counter.get()));
         }
-        self.identity_cache.set(site.page_cache_bytes().cast_signed());
+        self.identity_cache.set(site.inflated_file_cache_bytes().cast_signed());
         self.response_bytes.set(site.held_bytes().cast_signed());
         let dropped = site.access_log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
@@ -213,7 +214,8 @@ impl DaemonMetrics {
         let snapshot = daemon_state.snapshot();
         self.failures.set(i64::from(snapshot.failures));
         self.next_check.set(snapshot.next_check.map_or(0.0, seconds));
-        self.pinned.set(i64::from(snapshot.intent.as_ref().is_some_and(|intent| intent.pin.is_some())));
+        self.pinned
+            .set(i64::from(snapshot.sync_settings.as_ref().is_some_and(|sync_settings| sync_settings.pin.is_some())));
         let is_published =
             snapshot.publish.as_ref().and_then(published_version).is_some_and(|id| snapshot.served == Some(id));
         self.published.set(i64::from(is_published));
@@ -239,18 +241,18 @@ impl DaemonMetrics {
             let time = |text: Option<&str>| text.and_then(parse_time).map_or(0.0, |time| time as f64);
             self.active_since.set(time(record.active_since.as_deref()));
             self.last_attempt.set(time(record.last_attempt.as_ref().map(|attempt| attempt.time.as_str())));
-            self.last_success.set(time(record.last_good.as_deref()));
+            self.last_success.set(time(record.last_good_sync.as_deref()));
             let verified = record.active.and_then(|id| store.verified_at(id));
             self.active_verified.set(verified.map_or(0.0, |time| time as f64));
             self.hold_active.set(i64::from(record.hold.is_some()));
-            let reason = find_waiting_version(&record, snapshot.intent.as_ref()).map(|staged| staged.reason);
+            let reason = find_waiting_version(&record, snapshot.sync_settings.as_ref()).map(|waiting| waiting.reason);
             self.gate_refused.set(i64::from(matches!(reason, Some(WaitingReason::Gate(_)))));
             self.config_ok.set(i64::from(record.config_error.is_none()));
         }
         if let Ok(file_system) = rustix::fs::statvfs(store.root()) {
             self.store_free.set(file_system.f_bavail.saturating_mul(file_system.f_frsize).cast_signed());
         }
-        self.damaged.set(i64::try_from(store.suspects().len()).unwrap_or(i64::MAX));
+        self.damaged.set(i64::try_from(store.damaged_versions().len()).unwrap_or(i64::MAX));
         if let Ok(versions) = store.versions() {
             self.store_versions.set(i64::try_from(versions.len()).unwrap_or(i64::MAX));
             self.store_bytes.set(versions.iter().map(|version| version.bytes.cast_signed()).sum());

@@ -1,7 +1,7 @@
 //! The admin interface of a running daemon. The control socket in the store receives the commands of the command line.
 //! The routes `/livez`, `/readyz`, `/status` and `/metrics` report the state of the daemon, on the control socket and
 //! on `admin.listen`; there, `/status` is only served to requests that name one of the [`allowed_hosts`]. The version
-//! that waits to become active has a separate listener ([`staged_site`]).
+//! that waits to become active has a separate listener ([`waiting_version_service`]).
 //!
 //! A command has the same effect and output with and without a daemon: [`command_execution`] executes it, and
 //! [`control_messages`] defines the messages.
@@ -14,5 +14,5 @@ pub mod control_socket;
 pub mod daemon_state;
 pub mod metrics;
 pub mod routes;
-pub mod staged_site;
 pub mod status;
+pub mod waiting_version_service;

@@ -43,7 +43,7 @@ pub enum AdminTransport {
     Network,
 }
 
-/// A command on its way to the agent.
+/// A command on its way to the main loop.
 #[derive(Debug)]
 pub struct QueuedCommand {
     /// The command.
@@ -57,13 +57,13 @@ pub struct QueuedCommand {
 pub struct AdminService {
     /// The store that the daemon has open.
     pub store: VersionStore,
-    /// The state that the agent reports.
+    /// The state that the main loop reports.
     pub daemon_state: Arc<DaemonState>,
     /// The metrics of the daemon.
     pub metrics: Arc<DaemonMetrics>,
     /// The site that the daemon serves.
     pub site: Arc<Site>,
-    /// The queue of commands to the agent.
+    /// The queue of commands to the main loop.
     pub commands: mpsc::Sender<QueuedCommand>,
     /// The watchdog of the accept loops.
     pub watchdog: Arc<Watchdog>,
@@ -114,10 +114,10 @@ impl AdminService {
                 "the server does not accept connections any more\n",
             ),
             // An unreachable upstream is no reason to fail: the sealed version is served.
-            "/readyz" if self.site.current().is_some() && !self.is_published() => {
+            "/readyz" if self.site.served_version().is_some() && !self.is_published() => {
                 admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "nothing is published yet\n")
             }
-            "/readyz" if self.site.current().is_some() => admin_response(StatusCode::OK, TEXT_TYPE, "ready\n"),
+            "/readyz" if self.site.served_version().is_some() => admin_response(StatusCode::OK, TEXT_TYPE, "ready\n"),
             "/readyz" => admin_response(StatusCode::SERVICE_UNAVAILABLE, TEXT_TYPE, "no version yet\n"),
             "/status" | "/metrics" => {
                 let is_status = path == "/status";
@@ -146,7 +146,7 @@ impl AdminService {
 
     fn status(&self) -> Response<AdminBody> {
         let now = self.daemon_state.snapshot();
-        let status = StoreStatus::read(&self.store, now.intent.as_ref(), None, Some(&self.daemon_state));
+        let status = StoreStatus::read(&self.store, now.sync_settings.as_ref(), None, Some(&self.daemon_state));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
             Ok(Ok(json)) => admin_response(StatusCode::OK, JSON_TYPE, json),
             Ok(Err(error)) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::record::{ActivationHold, StoreRecord, SyncAttempt};
 use docwharf_agent::store::{StoreError, VersionStore};
-use docwharf_agent::sync::waiting::{WaitingReason, find_waiting_version, next_step_hint};
-use docwharf_agent::sync::{ApiSource, BundleLocation, SyncIntent};
+use docwharf_agent::sync::waiting::{WaitingReason, activation_advice, find_waiting_version};
+use docwharf_agent::sync::{ApiSource, BundleLocation, SyncSettings};
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::clock::format_system_time;
 use docwharf_base::codec::content_coding::ContentCoding;
@@ -51,8 +51,8 @@ pub struct StoreStatus {
     /// The hold that stops automatic activation.
     pub hold: Option<ActivationHold>,
     /// The version that waits to become active.
-    #[serde(default)]
-    pub staged: Option<StagedStatus>,
+    #[serde(default, rename = "staged")]
+    pub waiting: Option<WaitingStatus>,
     /// The last verdict of the gate.
     #[serde(default)]
     pub gate: Option<GateStatus>,
@@ -62,17 +62,21 @@ pub struct StoreStatus {
     pub enabled: Option<bool>,
     /// The source of versions; of a link, without its query.
     pub source: Option<String>,
-    /// The last check of the source: its time, what it found, and its result.
+    /// The last attempt to sync, which `docwharf status` prints as the last check: its time, what it found, and its
+    /// result.
     pub last_attempt: Option<SyncAttempt>,
-    /// The time of the last check without an error.
-    pub last_good: Option<String>,
+    /// The time of the last successful sync whose source or probes could be read.
+    #[serde(rename = "lastGood")]
+    pub last_good_sync: Option<String>,
     /// The time of the next check; `None` without a daemon.
+    // The wire name is older than the term "check"; it must not change.
     #[serde(rename = "nextLook")]
     pub next_check: Option<String>,
     /// The reason why there is no newer version.
     pub why: Option<String>,
-    /// A hint on how to solve the last error.
-    pub next_step: Option<String>,
+    /// Advice on how to solve the last error.
+    #[serde(rename = "nextStep")]
+    pub advice: Option<String>,
     /// The export job that was started for this store and has not delivered a bundle yet.
     pub job: Option<ExportJobStatus>,
     /// The reason why a changed configuration is not in force.
@@ -84,13 +88,14 @@ pub struct StoreStatus {
 /// A version that waits to become active.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct StagedStatus {
+pub struct WaitingStatus {
     /// The version's id.
     pub version: VersionId,
     /// The reason why it waits: `manual`, `gate`, `hold` or `look`.
     pub waits: String,
-    /// A hint on how it can become active.
-    pub next: String,
+    /// Advice on how it can become active.
+    #[serde(rename = "next")]
+    pub advice: String,
 }
 
 /// The verdict of the gate on a version.
@@ -134,13 +139,14 @@ pub struct DaemonStatus {
     /// The time at which the daemon started.
     pub started: String,
     /// The URLs of the site.
-    pub addresses: Vec<String>,
+    #[serde(rename = "addresses")]
+    pub urls: Vec<String>,
     /// The URLs of the admin routes, besides the control socket.
-    #[serde(default)]
-    pub admin: Vec<String>,
+    #[serde(default, rename = "admin")]
+    pub admin_urls: Vec<String>,
     /// The URLs of the version that waits to become active (`activate.listen`).
-    #[serde(default)]
-    pub staged: Vec<String>,
+    #[serde(default, rename = "staged")]
+    pub waiting_urls: Vec<String>,
     /// The served version; it differs from `active` only if the active one is damaged.
     pub served: Option<VersionId>,
     /// The current step of the task in progress.
@@ -286,11 +292,11 @@ pub struct PublishStatus {
 }
 
 impl StoreStatus {
-    /// Describes the state of `store`. `intent` is that of the configuration, if it has no mistakes; `inbox` is used if
-    /// `daemon_state` is `None`, because no daemon runs.
+    /// Describes the state of `store`. `sync_settings` are those of the configuration, if it has no mistakes; `inbox`
+    /// is used if `daemon_state` is `None`, because no daemon runs.
     pub fn read(
         store: &VersionStore,
-        intent: Option<&SyncIntent>,
+        sync_settings: Option<&SyncSettings>,
         inbox: Option<&Path>,
         daemon_state: Option<&DaemonState>,
     ) -> Result<StoreStatus, StoreError> {
@@ -304,9 +310,9 @@ impl StoreStatus {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: format_system_time(daemon_state.started),
-            addresses: daemon_state.site_urls.clone(),
-            admin: daemon_state.admin_urls.clone(),
-            staged: daemon_state.staged_urls.clone(),
+            urls: daemon_state.site_urls.clone(),
+            admin_urls: daemon_state.admin_urls.clone(),
+            waiting_urls: daemon_state.waiting_urls.clone(),
             served: snapshot.served,
             doing: snapshot.progress.as_ref().map(|progress| progress.step()).filter(|what| !what.is_empty()),
             doing_error: snapshot.progress.as_ref().and_then(|progress| progress.error()),
@@ -326,9 +332,9 @@ impl StoreStatus {
                 CertificateStatus { not_after: format_system_time(pair.not_after), error }
             }),
         });
-        let damaged = store.suspects();
+        let damaged = store.damaged_versions();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
-        let retry_hint = if daemon.is_some() { "it is tried again automatically; " } else { "" };
+        let retry_note = if daemon.is_some() { "it is tried again automatically; " } else { "" };
         Ok(StoreStatus {
             schema_version: 1,
             store: store.root().to_owned(),
@@ -337,15 +343,15 @@ impl StoreStatus {
             damaged: record.active.filter(|id| damaged.contains(id)).or(damaged.first().copied()),
             active_verified: record.active.and_then(|id| store.verified_at(id)).map(format_unix_seconds),
             damaged_versions: damaged,
-            pin: intent.and_then(|intent| intent.pin.as_ref()).map(ToString::to_string),
-            enabled: intent.map(|intent| intent.enabled),
-            source: intent.and_then(source),
+            pin: sync_settings.and_then(|sync_settings| sync_settings.pin.as_ref()).map(ToString::to_string),
+            enabled: sync_settings.map(|sync_settings| sync_settings.enabled),
+            source: sync_settings.and_then(source),
             next_check: snapshot.as_ref().and_then(|snapshot| snapshot.next_check).map(format_system_time),
-            why: reason_for_no_update(&record, intent, inbox.as_ref()),
-            staged: find_waiting_version(&record, intent).map(|staged| StagedStatus {
-                version: staged.version,
-                waits: staged.reason.name().to_owned(),
-                next: next_step_hint(&staged),
+            why: reason_for_no_update(&record, sync_settings, inbox.as_ref()),
+            waiting: find_waiting_version(&record, sync_settings).map(|waiting| WaitingStatus {
+                version: waiting.version,
+                waits: waiting.reason.name().to_owned(),
+                advice: activation_advice(&waiting),
             }),
             gate: record.gate.map(|verdict| GateStatus {
                 version: verdict.version,
@@ -354,8 +360,8 @@ impl StoreStatus {
                 passed: verdict.refused.is_none(),
                 refused: verdict.refused,
             }),
-            next_step: failed.then(|| {
-                format!("{retry_hint}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once")
+            advice: failed.then(|| {
+                format!("{retry_note}`docwharf doctor` checks what it needs, `docwharf sync` tries it at once")
             }),
             job: record.job.as_ref().map(|job| ExportJobStatus {
                 id: job.id.clone(),
@@ -370,30 +376,30 @@ impl StoreStatus {
             newest: record.newest,
             hold: record.hold,
             last_attempt: record.last_attempt,
-            last_good: record.last_good,
+            last_good_sync: record.last_good_sync,
             config_error: record.config_error,
         })
     }
 }
 
-fn source(intent: &SyncIntent) -> Option<String> {
-    intent.api.as_ref().map(ApiSource::name).or_else(|| intent.bundle.as_ref().map(BundleLocation::name))
+fn source(sync_settings: &SyncSettings) -> Option<String> {
+    sync_settings.api.as_ref().map(ApiSource::name).or_else(|| sync_settings.bundle.as_ref().map(BundleLocation::name))
 }
 
 /// Returns the reason why there is no newer version. If there are several, it is the one that decides first which
 /// version is active.
 fn reason_for_no_update(
     record: &StoreRecord,
-    intent: Option<&SyncIntent>,
+    sync_settings: Option<&SyncSettings>,
     inbox: Option<&daemon_state::InboxState>,
 ) -> Option<String> {
     if let Some(hold) = &record.hold {
-        let who = resolve_uid_name(&hold.who);
-        return Some(format!("{who} has stopped activation ({}): `docwharf release` ends that", hold.why));
+        let author = resolve_uid_name(&hold.author);
+        return Some(format!("{author} has stopped activation ({}): `docwharf release` ends that", hold.why));
     }
-    let intent = intent?;
+    let sync_settings = sync_settings?;
     if let Some(waiting) =
-        find_waiting_version(record, Some(intent)).filter(|waiting| waiting.reason != WaitingReason::NextCheck)
+        find_waiting_version(record, Some(sync_settings)).filter(|waiting| waiting.reason != WaitingReason::NextCheck)
     {
         let id = waiting.version.short();
         return Some(match &waiting.reason {
@@ -401,10 +407,10 @@ fn reason_for_no_update(
             _ => format!("{id} waits for a person (activate.mode)"),
         });
     }
-    if !intent.enabled {
+    if !sync_settings.enabled {
         return Some("staticExport.enabled is false: the source is not checked".to_owned());
     }
-    if !intent.has_source() {
+    if !sync_settings.has_source() {
         let through = match inbox {
             None => " only".to_owned(),
             Some(inbox) => {
@@ -421,7 +427,7 @@ fn reason_for_no_update(
     if attempt.failures > 0 {
         return Some("the last check failed".to_owned());
     }
-    let pin = intent.pin.as_ref().map(VersionLabel::as_str);
+    let pin = sync_settings.pin.as_ref().map(VersionLabel::as_str);
     let newer = record.newest.filter(|_| record.newest != record.active);
     match (pin, newer, &attempt.saw) {
         (Some(pin), Some(newer), _) => {

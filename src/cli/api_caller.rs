@@ -11,7 +11,7 @@ use docwharf_agent::api::ApiClient;
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::api_state::{ApiStateDirectory, BudgetWait, RateLimit, RequestTimes};
-use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::system::TaskContext;
 use docwharf_agent::sync::{ApiSource, SyncError};
 use docwharf_base::backoff;
 use docwharf_base::clock::now_unix_millis;
@@ -34,7 +34,7 @@ const BUDGET_WAIT_TOLERANCE: Duration = Duration::from_secs(1);
 /// Calls the management API with retries and, if wanted, within budgets and a deadline.
 pub(super) struct ApiCaller<'a> {
     pub(super) config: &'a Config,
-    pub(super) sync_context: &'a SyncContext,
+    pub(super) task_context: &'a TaskContext,
     pub(super) http: reqwest::Client,
     pub(super) api: ApiClient,
     pub(super) source: &'a ApiSource,
@@ -58,28 +58,28 @@ impl<'a> ApiCaller<'a> {
     /// Creates a caller without budgets. `verb` names the command in messages.
     pub(super) fn new(
         config: &'a Config,
-        sync_context: &'a SyncContext,
+        task_context: &'a TaskContext,
         verb: &str,
     ) -> Result<ApiCaller<'a>, CommandFailure> {
         let missing_api =
             || CommandFailure::Usage(format!("{verb} needs [api] with baseUrl and domain; see `docwharf config init`"));
-        let source = config.intent.api.as_ref().ok_or_else(missing_api)?;
-        let network = &config.intent.network;
+        let source = config.sync_settings.api.as_ref().ok_or_else(missing_api)?;
+        let network = &config.sync_settings.network;
         let key = source.api_key.read()?;
         let http = build_client(network).map_err(SyncError::from)?;
         let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
-        Ok(ApiCaller { config, sync_context, http, api, source, budgets: None, deadline: None })
+        Ok(ApiCaller { config, task_context, http, api, source, budgets: None, deadline: None })
     }
 
     /// Creates a caller within the budgets of the API. `waits`: whether it waits for a free request, instead of
     /// failing.
     pub(super) fn with_budgets(
         config: &'a Config,
-        sync_context: &'a SyncContext,
+        task_context: &'a TaskContext,
         verb: &str,
         waits: bool,
     ) -> Result<Self, CommandFailure> {
-        let caller = ApiCaller::new(config, sync_context, verb)?;
+        let caller = ApiCaller::new(config, task_context, verb)?;
         let stored = match ApiStateDirectory::open(&config.store) {
             Ok(stored) => Some(stored),
             Err(error) => {
@@ -117,7 +117,7 @@ impl<'a> ApiCaller<'a> {
     pub(super) fn pause(&self, pause: Duration) -> Result<(), CommandFailure> {
         let pause =
             self.deadline.map_or(pause, |deadline| pause.min(deadline.saturating_duration_since(Instant::now())));
-        Ok(self.sync_context.wait_for(async { tokio::time::sleep(pause).await })?)
+        Ok(self.task_context.wait_for(async { tokio::time::sleep(pause).await })?)
     }
 
     /// Waits for the response to a call, but not beyond the deadline.
@@ -125,11 +125,11 @@ impl<'a> ApiCaller<'a> {
         &self,
         call: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<Result<T, RequestError>, SyncError> {
-        let Some(deadline) = self.deadline else { return self.sync_context.wait_for(call) };
+        let Some(deadline) = self.deadline else { return self.task_context.wait_for(call) };
         let late = || RequestError::new(RequestErrorCause::NoResponse, "no response before the deadline");
         // Created inside the future: a timer must be created within its runtime.
         let timed = async { tokio::time::timeout_at(deadline.into(), call).await };
-        Ok(self.sync_context.wait_for(timed)?.unwrap_or_else(|_| Err(late())))
+        Ok(self.task_context.wait_for(timed)?.unwrap_or_else(|_| Err(late())))
     }
 
     /// Returns whether the deadline has passed.
@@ -192,18 +192,18 @@ impl<'a> ApiCaller<'a> {
             let is_too_long = is_closed && wait > MAX_SYNC_RETRY_AFTER + BUDGET_WAIT_TOLERANCE;
             if is_too_long || !budgets.waits {
                 let wait = format_duration(seconds);
-                let hint = if is_too_long { "" } else { ", or omit --no-wait-for-budget" };
+                let advice = if is_too_long { "" } else { ", or omit --no-wait-for-budget" };
                 return Err(CommandFailure::Unavailable(format!(
-                    "{line}: the next request is free in {wait}; try again then{hint}"
+                    "{line}: the next request is free in {wait}; try again then{advice}"
                 )));
             }
             if !is_reported {
                 is_reported = true;
                 tracing::warn!("{line}; waiting {} for the next request", format_duration(seconds));
             }
-            self.sync_context
+            self.task_context
                 .progress
-                .show_step(&format!("waiting for the budget of {name}: {}", format_duration(seconds)));
+                .display_step(&format!("waiting for the budget of {name}: {}", format_duration(seconds)));
             self.pause(wait.min(Duration::from_secs(1)))?;
         }
     }
@@ -271,6 +271,6 @@ fn budget_of(api_call: ApiCall) -> Option<(RateLimit, &'static str)> {
     match api_call {
         ApiCall::Preview => Some((PREVIEW_RATE_LIMIT, "previews")),
         ApiCall::Searches => Some((ANALYTICS_RATE_LIMIT, "analytics")),
-        ApiCall::Start | ApiCall::Poll | ApiCall::Link | ApiCall::Deployment => None,
+        ApiCall::StartExport | ApiCall::PollExport | ApiCall::RequestExportLink | ApiCall::Deployment => None,
     }
 }

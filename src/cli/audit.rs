@@ -40,26 +40,26 @@ pub(super) struct AuditCommand {
 impl AuditCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let seal_options = SealOptions::new(context.limits()?);
-        let site = match &self.path {
+        let version = match &self.path {
             Some(path) => {
-                let (site, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+                let (version, warnings) = progress::run_with_progress(context, "verifying", |progress| {
                     seal_unlinked(path, &seal_options, progress)
                 })?;
                 if !context.global.json {
                     context.print_warnings(&path.display().to_string(), &warnings);
                 }
-                site
+                version
             }
             None => open_active(context)?,
         };
-        let report = audit(&site, seal_options.threads, &|| false).unwrap_or_default();
+        let report = audit(&version, seal_options.threads, &|| false).unwrap_or_default();
         let max_files = if self.all { usize::MAX } else { MAX_SHOWN_FILES };
         if context.global.json {
-            context.print_result(&as_json(&site, &report), "")?;
+            context.print_result(&as_json(&version, &report), "")?;
         } else if self.markdown {
-            print(&as_markdown(&site, &report, max_files))?;
+            print(&as_markdown(&version, &report, max_files))?;
         } else {
-            print(&as_text(&site, &report, max_files))?;
+            print(&as_text(&version, &report, max_files))?;
         }
         if report.is_clean() { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
@@ -92,8 +92,8 @@ fn by_file(report: &ExternalAudit) -> impl Iterator<Item = (usize, Vec<&External
     })
 }
 
-fn file_path(site: &SealedVersion, file: usize) -> String {
-    let quoted = QuotedName(site.index().path(file)).to_string();
+fn file_path(version: &SealedVersion, file: usize) -> String {
+    let quoted = QuotedName(version.index().path(file)).to_string();
     quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(&quoted).to_owned()
 }
 
@@ -117,7 +117,7 @@ fn summary_line(report: &ExternalAudit) -> String {
     format!("{origins} in {} ({pages} in all)", format_count(files, "file"))
 }
 
-fn as_text(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
+fn as_text(version: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
     let mut text = summary_line(report) + "\n";
     for (origin, needs) in by_origin(report) {
         let _ = writeln!(text, "\n{}", one_line_address(origin));
@@ -125,7 +125,7 @@ fn as_text(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> St
             let (kind, files) = (need.kind, format_count(need.files, "file"));
             let _ = writeln!(text, "  {:9} {files}: {}", kind.name(), kind.describe_loss());
             let (file, address) = &need.example;
-            let _ = writeln!(text, "            {} has {}", file_path(site, *file), one_line_address(address));
+            let _ = writeln!(text, "            {} has {}", file_path(version, *file), one_line_address(address));
         }
     }
     let total = by_file(report).count();
@@ -138,19 +138,19 @@ fn as_text(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> St
         let _ = writeln!(
             text,
             "  {}: {}",
-            file_path(site, file),
+            file_path(version, file),
             needs.iter().map(need_text).collect::<Vec<_>>().join(", ")
         );
     }
     if total > max_files {
         let _ = writeln!(text, "  … and {} more: --all shows them", total - max_files);
     }
-    append_notes(site, report, max_files == usize::MAX, &mut text);
+    append_notes(version, report, max_files == usize::MAX, &mut text);
     text
 }
 
 /// Appends notes about resources that do not count as needs, and about those that the audit cannot find.
-fn append_notes(site: &SealedVersion, report: &ExternalAudit, all: bool, text: &mut String) {
+fn append_notes(version: &SealedVersion, report: &ExternalAudit, all: bool, text: &mut String) {
     let hints: Vec<String> = report.hints().map(|need| one_line_address(need.origin.as_str())).collect();
     if !hints.is_empty() {
         let _ = writeln!(text, "\nharmless when refused (preconnect, dns-prefetch, prefetch): {}", hints.join(", "));
@@ -173,7 +173,7 @@ fn append_notes(site: &SealedVersion, report: &ExternalAudit, all: bool, text: &
             text,
             "\na service worker is installed by {n}, such as {}: its requests are found only if \
             its script names them",
-            file_path(site, first)
+            file_path(version, first)
         );
     }
     if !report.is_clean() {
@@ -186,21 +186,21 @@ fn append_notes(site: &SealedVersion, report: &ExternalAudit, all: bool, text: &
     }
 }
 
-fn as_json(site: &SealedVersion, report: &ExternalAudit) -> Value {
+fn as_json(version: &SealedVersion, report: &ExternalAudit) -> Value {
     let need_json = |need: &ExternalNeed| {
         json!({
             "origin": need.origin.as_str(), "kind": need.kind.name(), "without": need.kind.describe_loss(), "files": need.files,
-            "example": { "path": file_path(site, need.example.0), "address": need.example.1 },
+            "example": { "path": file_path(version, need.example.0), "address": need.example.1 },
         })
     };
     let files = by_file(report).map(|(file, needs)| {
         let need_json = |need: &&ExternalNeed| json!({ "origin": need.origin.as_str(), "kind": need.kind.name() });
-        json!({ "path": file_path(site, file), "needs": needs.iter().map(need_json).collect::<Vec<_>>() })
+        json!({ "path": file_path(version, file), "needs": needs.iter().map(need_json).collect::<Vec<_>>() })
     });
     let mentions = report.mentions.iter().map(|(origin, files)| json!({ "origin": origin.as_str(), "files": files }));
     json!({
         "schemaVersion": 1,
-        "version": site.id,
+        "version": version.id,
         "result": if report.is_clean() { "inside" } else { "outside" },
         "pages": report.pages,
         "read": report.files_read,
@@ -208,12 +208,12 @@ fn as_json(site: &SealedVersion, report: &ExternalAudit) -> Value {
         "hints": report.hints().map(need_json).collect::<Vec<_>>(),
         "files": files.collect::<Vec<_>>(),
         "mentions": mentions.collect::<Vec<_>>(),
-        "serviceWorkers": report.service_workers.iter().map(|&file| file_path(site, file)).collect::<Vec<_>>(),
+        "serviceWorkers": report.service_workers.iter().map(|&file| file_path(version, file)).collect::<Vec<_>>(),
         "complete": !report.is_incomplete,
     })
 }
 
-fn as_markdown(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
+fn as_markdown(version: &SealedVersion, report: &ExternalAudit, max_files: usize) -> String {
     let code = super::diff::code_span;
     // A vertical bar would end the table cell.
     let cell = |text: &str| code(&text.replace('|', "%7C"));
@@ -224,7 +224,7 @@ fn as_markdown(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -
     text.push_str("| origin | what | files | without it | for example |\n|---|---|---:|---|---|\n");
     for need in report.required_needs() {
         let (origin, kind) = (cell(&one_line_address(need.origin.as_str())), need.kind);
-        let example = cell(&file_path(site, need.example.0));
+        let example = cell(&file_path(version, need.example.0));
         let _ =
             writeln!(text, "| {origin} | {} | {} | {} | {example} |", kind.name(), need.files, kind.describe_loss());
     }
@@ -236,7 +236,7 @@ fn as_markdown(site: &SealedVersion, report: &ExternalAudit, max_files: usize) -
         let _ = writeln!(
             text,
             "- {}: {}",
-            code(&file_path(site, file)),
+            code(&file_path(version, file)),
             needs.iter().map(need_text).collect::<Vec<_>>().join(", ")
         );
     }

@@ -63,14 +63,14 @@ impl ConfigCommand {
 }
 
 fn check(context: &CommandContext) -> Result<(), CommandFailure> {
-    let sources = context.sources();
+    let config_inputs = context.config_inputs();
     let config = context.config()?;
     if config.has_nothing_to_serve() {
         return Err(DaemonError::NothingToServe { store: config.store }.into());
     }
     let mut warnings: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
-    let intent = &config.intent;
-    if let Some(api) = &intent.api {
+    let sync_settings = &config.sync_settings;
+    if let Some(api) = &sync_settings.api {
         // The check itself does not need the key, but a sync does.
         if let Err(error) = api.api_key.read() {
             warnings.push(error.to_string());
@@ -90,7 +90,7 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
     for warning in &warnings {
         context.print_note(&format!("docwharf: warning: {}", OneLine(warning)));
     }
-    let (file, named) = sources.file();
+    let (file, named) = config_inputs.file();
     let name =
         if named || file.exists() { file.display().to_string() } else { "the environment and defaults".to_owned() };
     let json = json!({ "schemaVersion": 1, "result": "ok", "file": (named || file.exists()).then_some(&file), "warnings": warnings });
@@ -98,11 +98,11 @@ fn check(context: &CommandContext) -> Result<(), CommandFailure> {
 }
 
 fn show(context: &CommandContext) -> Result<(), CommandFailure> {
-    let sources = context.sources();
-    let raw = sources.read().map_err(CommandFailure::Config)?;
+    let config_inputs = context.config_inputs();
+    let raw = config_inputs.read().map_err(CommandFailure::Config)?;
     // A configuration with mistakes is not in force, so it is not shown.
-    let config = sources.check(&raw).map_err(CommandFailure::Config)?;
-    let values = values_in_force(&raw, &config, &sources.folder());
+    let config = config_inputs.check(&raw).map_err(CommandFailure::Config)?;
+    let values = values_in_force(&raw, &config, &config_inputs.folder());
     let (mut json, text) = (as_json(&values), as_toml(&values) + &lists_as_toml(&raw));
     json["lists"] = lists_as_json(&raw);
     context.print_result(&json, &text)

@@ -11,7 +11,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::checked::Config;
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use crate::config::systemd_unit::ServiceUnit;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;
@@ -80,17 +80,13 @@ impl CommandContext {
         };
     }
 
-    pub(super) fn sources(&self) -> ConfigSources {
-        ConfigSources {
-            config_path: self.global.config.clone(),
-            uses_unit: !self.is_service,
-            ..ConfigSources::default()
-        }
+    pub(super) fn config_inputs(&self) -> ConfigInputs {
+        ConfigInputs { config_path: self.global.config.clone(), uses_unit: !self.is_service, ..ConfigInputs::default() }
     }
 
     /// Returns the command that starts the daemon for this configuration, through the systemd unit if there is one.
     pub(super) fn start_command(&self) -> String {
-        let (file, is_named) = self.sources().file();
+        let (file, is_named) = self.config_inputs().file();
         match ServiceUnit::for_configuration(&file) {
             Some(unit) => format!("systemctl start {}", unit.name.trim_end_matches(".service")),
             None if is_named => format!("docwharf run --config {}", file.display()),
@@ -99,7 +95,7 @@ impl CommandContext {
     }
 
     pub(super) fn config(&self) -> Result<Config, CommandFailure> {
-        self.sources().load().map_err(CommandFailure::Config)
+        self.config_inputs().load().map_err(CommandFailure::Config)
     }
 
     /// Returns the path of the store. If the configuration has mistakes and the store exists, the mistakes are only
@@ -108,7 +104,7 @@ impl CommandContext {
         match self.config() {
             Ok(config) => Ok(config.store),
             Err(CommandFailure::Config(problems)) => {
-                let Some(store) = self.sources().store().filter(|store| store.is_dir()) else {
+                let Some(store) = self.config_inputs().store().filter(|store| store.is_dir()) else {
                     return Err(CommandFailure::Config(problems));
                 };
                 for problem in &problems {
@@ -130,17 +126,20 @@ impl CommandContext {
 
     /// Returns the limits of the named configuration, or the defaults.
     pub(super) fn limits(&self) -> Result<BundleLimits, CommandFailure> {
-        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.intent.seal_options.limits))
+        Ok(self.named_config()?.map_or_else(BundleLimits::default, |config| config.sync_settings.seal_options.limits))
     }
 
     /// Returns how the named configuration resolves addresses, or the default.
     pub(super) fn addresses(&self) -> Result<AddressSettings, CommandFailure> {
-        Ok(self.named_config()?.map_or_else(AddressSettings::default, |config| config.intent.gate.addresses))
+        Ok(self
+            .named_config()?
+            .map_or_else(AddressSettings::default, |config| config.sync_settings.gate.address_settings))
     }
 
     /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
     pub(super) fn seal_options(&self) -> SealOptions {
-        self.config().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.seal_options)
+        self.config()
+            .map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.sync_settings.seal_options)
     }
 
     /// Prints a line on standard error, unless `--quiet` is given.

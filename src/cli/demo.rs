@@ -10,7 +10,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, RunHangup, RunParameters};
 use docwharf_base::runtime;
@@ -82,9 +82,9 @@ impl DemoCommand {
         let project = OriginProject {
             id: DEMO_DOMAIN.to_owned(),
             domain: Domain::parse(DEMO_DOMAIN).map_err(|why| CommandFailure::Usage(why.to_owned()))?,
-            source: ProjectSource::Directory(dir.join("site")),
-            exports: true,
-            previews: false,
+            source: ProjectSource::FolderOrArchive(dir.join("site")),
+            allows_exports: true,
+            allows_previews: false,
         };
         settings.organizations = vec![Organization { id: DEMO_DOMAIN.to_owned(), projects: vec![project] }];
         let origin = OriginServer::new(settings)?;
@@ -94,13 +94,13 @@ impl DemoCommand {
         fs::write(&config, config_text(&api.to_string(), &listen.to_string()))
             .map_err(CommandFailure::local(format!("cannot write {}", config.display())))?;
         // Environment variables configure a real agent, not this one.
-        let sources = ConfigSources {
+        let config_inputs = ConfigInputs {
             config_path: Some(config.clone()),
             ignores_environment: true,
             had_file: true,
-            ..ConfigSources::default()
+            ..ConfigInputs::default()
         };
-        let checked = sources.load().map_err(CommandFailure::Config)?;
+        let checked = config_inputs.load().map_err(CommandFailure::Config)?;
         let sockets = daemon::bind(&checked.listen)?;
         let site = sockets[0].local_addr().map_err(CommandFailure::local("cannot read the site's address"))?;
         self.explain(context, &dir, &site.to_string(), &api.to_string());
@@ -110,7 +110,7 @@ impl DemoCommand {
         let result = daemon::run_on(
             sockets,
             RunParameters {
-                sources,
+                config_inputs,
                 config: checked,
                 lock_timeout: STORE_LOCK_TIMEOUT,
                 hangup: RunHangup::Stop,

@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::store::record::StoreRecord;
-use docwharf_agent::sync::SyncIntent;
+use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::stored_index;
 use docwharf_agent::sync::waiting::find_waiting_version;
 use docwharf_base::error_chain::{OneLine, QuotedName};
 use docwharf_base::model::units::format_size;
 use docwharf_base::model::version::VersionId;
-use docwharf_site::diff::{FileChange, FileChanges, VersionDiff, compare_versions};
+use docwharf_site::diff::{ClassChanges, FileChange, VersionDiff, compare_versions};
 use docwharf_site::index::ImageIndex;
 
 use super::context::CommandContext;
@@ -44,11 +44,11 @@ impl DiffCommand {
         let store = VersionStore::at(&context.store()?);
         let config = context.config().ok();
         let record = store.record()?;
-        let intent = config.as_ref().map(|config| &config.intent);
+        let sync_settings = config.as_ref().map(|config| &config.sync_settings);
         let from = find_version(&store, &record, self.from.as_deref().unwrap_or("active"))?;
         let to = match &self.to {
             Some(name) => find_version(&store, &record, name)?,
-            None => waiting_or_newest(&store, &record, intent)?,
+            None => waiting_or_newest(&store, &record, sync_settings)?,
         };
         let diff = compare_stored_versions(&store, from, to)?;
         let max_paths = if self.all { usize::MAX } else { MAX_SHOWN_PATHS };
@@ -89,10 +89,10 @@ pub(super) fn find_version(
 fn waiting_or_newest(
     store: &VersionStore,
     record: &StoreRecord,
-    intent: Option<&SyncIntent>,
+    sync_settings: Option<&SyncSettings>,
 ) -> Result<VersionId, CommandFailure> {
-    match find_waiting_version(record, intent) {
-        Some(staged) => Ok(staged.version),
+    match find_waiting_version(record, sync_settings) {
+        Some(waiting) => Ok(waiting.version),
         None => find_version(store, record, "newest"),
     }
 }
@@ -116,14 +116,14 @@ pub(super) fn open_index(store: &VersionStore, id: VersionId) -> Result<ImageInd
 
 /// Summarizes the changes in three lines. Each begins with a word of at most six letters, padded to `width` columns.
 pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
-    let line = |name: &str, changes: &FileChanges| {
+    let line = |name: &str, changes: &ClassChanges| {
         let what = if changes.is_empty() {
             "no change".to_owned()
         } else {
             let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
             format!("{added} added, {removed} removed, {changed} changed")
         };
-        format!("{name:width$}{} → {}: {what}\n", changes.before, changes.after)
+        format!("{name:width$}{} → {}: {what}\n", changes.count_before, changes.count_after)
     };
     let (before, after) = diff.bytes;
     let sign = if after < before { "-" } else { "+" };
@@ -132,7 +132,7 @@ pub(super) fn summary(diff: &VersionDiff, width: usize) -> String {
     format!(
         "{}{}{:width$}{} → {}{difference}\n",
         line("pages", &diff.pages),
-        line("others", &diff.files),
+        line("others", &diff.other_files),
         "size",
         format_size(before),
         format_size(after)
@@ -145,14 +145,14 @@ fn changes_by_kind(diff: &VersionDiff) -> [(&'static str, &'static str, &Vec<Fil
         ("pages", "added", &diff.pages.added),
         ("pages", "removed", &diff.pages.removed),
         ("pages", "changed", &diff.pages.changed),
-        ("other files", "added", &diff.files.added),
-        ("other files", "removed", &diff.files.removed),
-        ("other files", "changed", &diff.files.changed),
+        ("other files", "added", &diff.other_files.added),
+        ("other files", "removed", &diff.other_files.removed),
+        ("other files", "changed", &diff.other_files.changed),
     ]
 }
 
 fn sizes(change: &FileChange) -> String {
-    match (change.before, change.after) {
+    match (change.size_before, change.size_after) {
         (Some(before), Some(after)) if format_size(before) != format_size(after) => {
             format!("{} → {}", format_size(before), format_size(after))
         }
@@ -179,29 +179,28 @@ fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, max_paths: usize)
 
 /// Returns the numbers of changes as JSON.
 pub(super) fn counts(diff: &VersionDiff) -> Value {
-    let to_json = |changes: &FileChanges| {
+    let to_json = |changes: &ClassChanges| {
         json!({
-            "before": changes.before, "after": changes.after,
+            "before": changes.count_before, "after": changes.count_after,
             "added": changes.added.len(), "removed": changes.removed.len(), "changed": changes.changed.len(),
         })
     };
     json!({
         "equal": diff.is_empty(),
         "pages": to_json(&diff.pages),
-        "files": to_json(&diff.files),
+        "files": to_json(&diff.other_files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
 
 fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
     let list = |changes: &Vec<FileChange>| -> Vec<Value> {
-        let to_json =
-            |change: &FileChange| json!({ "path": path(change), "before": change.before, "after": change.after });
+        let to_json = |change: &FileChange| json!({ "path": path(change), "before": change.size_before, "after": change.size_after });
         changes.iter().map(to_json).collect()
     };
-    let to_json = |changes: &FileChanges| {
+    let to_json = |changes: &ClassChanges| {
         json!({
-            "before": changes.before, "after": changes.after,
+            "before": changes.count_before, "after": changes.count_after,
             "added": list(&changes.added), "removed": list(&changes.removed), "changed": list(&changes.changed),
         })
     };
@@ -211,7 +210,7 @@ fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
         "to": to,
         "equal": diff.is_empty(),
         "pages": to_json(&diff.pages),
-        "files": to_json(&diff.files),
+        "files": to_json(&diff.other_files),
         "bytes": { "before": diff.bytes.0, "after": diff.bytes.1 },
     })
 }
@@ -239,9 +238,10 @@ fn as_markdown(from: VersionId, to: VersionId, diff: &VersionDiff, max_paths: us
     let (before, after) = diff.bytes;
     let mut text = format!("### {} → {}\n\n", code_span(&from.short()), code_span(&to.short()));
     text.push_str("| | before | after | added | removed | changed |\n|---|---:|---:|---:|---:|---:|\n");
-    for (name, changes) in [("pages", &diff.pages), ("other files", &diff.files)] {
+    for (name, changes) in [("pages", &diff.pages), ("other files", &diff.other_files)] {
         let (added, removed, changed) = (changes.added.len(), changes.removed.len(), changes.changed.len());
-        let _ = writeln!(text, "| {name} | {} | {} | {added} | {removed} | {changed} |", changes.before, changes.after);
+        let (before, after) = (changes.count_before, changes.count_after);
+        let _ = writeln!(text, "| {name} | {before} | {after} | {added} | {removed} | {changed} |");
     }
     let _ = writeln!(text, "| size | {} | {} | | | |", format_size(before), format_size(after));
     for (file_kind, kind, changes) in changes_by_kind(diff) {

@@ -25,7 +25,7 @@ impl DoctorCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let runtime = runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1));
         let runtime = runtime.map_err(CommandFailure::local("cannot start"))?;
-        let checks = run_checks(&context.sources(), self.offline, runtime.handle());
+        let checks = run_checks(&context.config_inputs(), self.offline, runtime.handle());
         // A name lookup that is still running must not delay the end of the command.
         runtime.shutdown_background();
         let count = |status| checks.iter().filter(|check| check.status == status).count() as u64;

@@ -10,7 +10,7 @@ use docwharf_agent::sync::SyncError;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 #[cfg(feature = "origin")]
-use docwharf_origin::{KeyFileError, OriginError};
+use docwharf_origin::{ApiKeyFileError, OriginError};
 use docwharf_serve::key_pair::KeyPairError;
 use docwharf_site::seal::SealError;
 
@@ -35,7 +35,7 @@ impl CommandFailure {
             CommandFailure::Daemon(error) => match error {
                 DaemonError::NothingToServe { .. } | DaemonError::NoListener | DaemonError::NoCertificate => 2,
                 DaemonError::Tls(error) => key_pair_exit_code(error),
-                DaemonError::FirstSync(error) => sync_exit_code(error),
+                DaemonError::FirstSync(error) | DaemonError::Record(error) => sync_exit_code(error),
                 DaemonError::Store(error) => store_exit_code(error),
                 DaemonError::Bind { .. }
                 | DaemonError::Passed { .. }
@@ -48,7 +48,10 @@ impl CommandFailure {
             CommandFailure::Origin(error) => origin_exit_code(error),
             CommandFailure::DaemonReported { code, .. } => *code,
             CommandFailure::Signal(number) => signal_exit_code(*number),
-            CommandFailure::InputChanged(_) | CommandFailure::Unhealthy(_) | CommandFailure::CheckFailed => 1,
+            CommandFailure::InputChanged(_)
+            | CommandFailure::Bug(_)
+            | CommandFailure::Unhealthy(_)
+            | CommandFailure::CheckFailed => 1,
             CommandFailure::Unavailable(_) | CommandFailure::EndlessPages(_) => 4,
             CommandFailure::Preview(_) => 6,
             CommandFailure::NotActive(_) => 7,
@@ -121,7 +124,7 @@ fn sync_exit_code(error: &SyncError) -> u8 {
         },
         SyncError::JobFailed { .. } => 6,
         SyncError::JobVanished { .. } | SyncError::JobTimeout { .. } => 4,
-        SyncError::Interrupted | SyncError::Bug(_) => 1,
+        SyncError::Cancelled | SyncError::Bug(_) => 1,
         SyncError::WrongDigest { .. } | SyncError::StillRefused(_) => 5,
         SyncError::Seal(error) => seal_exit_code(error),
         SyncError::Store(error) => store_exit_code(error),
@@ -132,14 +135,14 @@ fn sync_exit_code(error: &SyncError) -> u8 {
 #[cfg(feature = "origin")]
 fn origin_exit_code(error: &OriginError) -> u8 {
     match error {
-        OriginError::Key(KeyFileError::Invalid { .. }) => 2,
-        OriginError::Site { source, .. } | OriginError::Key(KeyFileError::Read { source, .. })
+        OriginError::Key(ApiKeyFileError::Invalid { .. }) => 2,
+        OriginError::Site { source, .. } | OriginError::Key(ApiKeyFileError::Read { source, .. })
             if source.kind() == io::ErrorKind::NotFound =>
         {
             2
         }
         OriginError::Site { .. }
-        | OriginError::Key(KeyFileError::Read { .. })
+        | OriginError::Key(ApiKeyFileError::Read { .. })
         | OriginError::Database(_)
         | OriginError::Previews(_)
         | OriginError::Locked(_)
@@ -197,6 +200,7 @@ mod tests {
         let text = || "x".to_owned();
         assert_exit_codes(vec![
             (1, CommandFailure::InputChanged(text())),
+            (1, CommandFailure::Bug(text())),
             (1, CommandFailure::Unhealthy(text())),
             (1, CommandFailure::CheckFailed),
             (2, CommandFailure::Help(text())),
@@ -243,7 +247,7 @@ mod tests {
         let after = Duration::from_secs(1);
         let changing = |source| SyncError::Changing { path: path(), source: Box::new(source) };
         let sync: Vec<(u8, SyncError)> = vec![
-            (1, SyncError::Interrupted),
+            (1, SyncError::Cancelled),
             (1, SyncError::Bug(text())),
             (2, SyncError::Missing { path: path(), source: io(NotFound) }),
             (2, SyncError::IsFolder { path: path() }),
@@ -308,9 +312,9 @@ mod tests {
         ];
         // 404 means a wrong project id for the calls whose URL contains nothing else that is configured.
         for (call, absent) in [
-            (ApiCall::Start, 4),
-            (ApiCall::Poll, 4),
-            (ApiCall::Link, 4),
+            (ApiCall::StartExport, 4),
+            (ApiCall::PollExport, 4),
+            (ApiCall::RequestExportLink, 4),
             (ApiCall::Deployment, 4),
             (ApiCall::Preview, 2),
             (ApiCall::Searches, 2),
@@ -359,7 +363,8 @@ mod tests {
             (2, pair(NotFound).into()),
             (8, pair(PermissionDenied).into()),
             (2, DaemonError::Tls(KeyPairError::NoKey { path: path() }).into()),
-            (3, DaemonError::FirstSync(upstream(ApiCall::Start, RequestErrorCause::Status(401))).into()),
+            (3, DaemonError::FirstSync(upstream(ApiCall::StartExport, RequestErrorCause::Status(401))).into()),
+            (8, DaemonError::Record(SyncError::Thread(io(NotFound))).into()),
             (8, DaemonError::Store(StoreError::Locked { path: path() }).into()),
             (8, bind(8080, AddrInUse).into()),
             (8, DaemonError::Passed { descriptor: 3, name: String::new(), source: io(NotFound) }.into()),
@@ -379,13 +384,13 @@ mod tests {
             path: path(),
             source: io(kind),
         };
-        let key = |kind| OriginError::Key(KeyFileError::Read { path: path(), source: io(kind) });
+        let key = |kind| OriginError::Key(ApiKeyFileError::Read { path: path(), source: io(kind) });
         assert_exit_codes(vec![
             (2, site(NotFound).into()),
             (8, site(PermissionDenied).into()),
             (2, key(NotFound).into()),
             (8, key(PermissionDenied).into()),
-            (2, OriginError::Key(KeyFileError::Invalid { path: path(), reason: "it is empty" }).into()),
+            (2, OriginError::Key(ApiKeyFileError::Invalid { path: path(), reason: "it is empty" }).into()),
             (8, OriginError::Database(DatabaseError::Closed).into()),
             (8, OriginError::Locked(path()).into()),
             (8, OriginError::System { doing: "start", source: io(NotFound) }.into()),

@@ -8,13 +8,13 @@ use serde_json::json;
 
 use crate::config::checked::Config;
 use docwharf_agent::api::calls::ApiCall;
-use docwharf_agent::api::export::{self, ExportStep};
-use docwharf_agent::api::responses::{ExportJob, PresignedLink};
+use docwharf_agent::api::export::{self, ExportAction};
+use docwharf_agent::api::responses::{ExportJob, SignedLink};
 use docwharf_agent::fetch::{Download, DownloadResult, ExpectedBundle};
 use docwharf_agent::store::space::free_bytes;
 use docwharf_agent::sync::SyncError;
-use docwharf_agent::sync::error::{MAX_LINKS, is_unusable_link};
-use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::error::{MAX_LINK_REQUESTS, is_unusable_link};
+use docwharf_agent::sync::system::TaskContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::OneLine;
@@ -79,8 +79,8 @@ impl ExportCommand {
             ExportCommand::Start(start) => start.run(context, config),
             ExportCommand::Status(status) => status.run(context, config),
             ExportCommand::Link(link) => {
-                let link = run_interruptible(context, move |sync_context| {
-                    ExportJobCalls::new(&config, sync_context)?.link(&link.job)
+                let link = run_interruptible(context, move |task_context| {
+                    ExportJobCalls::new(&config, task_context)?.link(&link.job)
                 })??;
                 let json = json!({
                     "schemaVersion": 1, "bundleUrl": link.url.expose().as_str(),
@@ -98,9 +98,9 @@ impl ExportStartCommand {
     fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
         let version = self.version.as_deref().map(VersionLabel::new).transpose();
         let version = version.map_err(|why| CommandFailure::Usage(format!("--version: {why}")))?;
-        let version = version.or_else(|| config.intent.pin.clone());
-        let id = run_interruptible(context, move |sync_context| {
-            ExportJobCalls::new(&config, sync_context)?.start(version.as_ref())
+        let version = version.or_else(|| config.sync_settings.pin.clone());
+        let id = run_interruptible(context, move |task_context| {
+            ExportJobCalls::new(&config, task_context)?.start(version.as_ref())
         })??;
         context.print_result(&json!({ "schemaVersion": 1, "jobId": id }), &format!("{}\n", OneLine(&id)))
     }
@@ -109,13 +109,13 @@ impl ExportStartCommand {
 impl ExportStatusCommand {
     fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
         let (id, wait) = (self.job.clone(), self.wait);
-        let job = run_interruptible(context, move |sync_context| {
-            ExportJobCalls::new(&config, sync_context)?.status(&id, wait)
+        let job = run_interruptible(context, move |task_context| {
+            ExportJobCalls::new(&config, task_context)?.status(&id, wait)
         })??;
         let line = format!("{}  {}\n", OneLine(&self.job), OneLine(&job.line()));
         context.print_result(&json!({ "schemaVersion": 1, "jobId": self.job, "job": job }), &line)?;
-        match export::next_step(&job) {
-            ExportStep::Failed(reason) => {
+        match export::next_action(&job) {
+            ExportAction::Failed(reason) => {
                 let reason = OneLine(&reason).to_string();
                 Err(SyncError::JobFailed { id: OneLine(&self.job).to_string(), reason }.into())
             }
@@ -126,8 +126,8 @@ impl ExportStatusCommand {
 
 impl ExportDownloadCommand {
     fn run(self, context: &CommandContext, config: Config) -> Result<(), CommandFailure> {
-        let (path, bytes) = run_interruptible(context, move |sync_context| {
-            ExportJobCalls::new(&config, sync_context)?.download(&self.job, self.output.as_deref())
+        let (path, bytes) = run_interruptible(context, move |task_context| {
+            ExportJobCalls::new(&config, task_context)?.download(&self.job, self.output.as_deref())
         })??;
         let json = json!({ "schemaVersion": 1, "file": path, "bytes": bytes });
         context.print_outcome(&json, &format!("{}  {}\n", path.display(), format_size(bytes)))
@@ -138,36 +138,36 @@ impl ExportDownloadCommand {
 struct ExportJobCalls<'a>(ApiCaller<'a>);
 
 impl<'a> ExportJobCalls<'a> {
-    fn new(config: &'a Config, sync_context: &'a SyncContext) -> Result<ExportJobCalls<'a>, CommandFailure> {
-        ApiCaller::new(config, sync_context, "export").map(ExportJobCalls)
+    fn new(config: &'a Config, task_context: &'a TaskContext) -> Result<ExportJobCalls<'a>, CommandFailure> {
+        ApiCaller::new(config, task_context, "export").map(ExportJobCalls)
     }
 
     fn start(&self, version: Option<&VersionLabel>) -> Result<String, CommandFailure> {
         let doing = format!("start the export of {}", self.0.source.domain);
-        self.0.call_with_retries(ApiCall::Start, &doing, || {
+        self.0.call_with_retries(ApiCall::StartExport, &doing, || {
             self.0
-                .sync_context
+                .task_context
                 .wait_for(self.0.api.start_export(&self.0.source.domain, version.map(VersionLabel::as_str)))
         })
     }
 
     fn status(&self, id: &str, wait: bool) -> Result<ExportJob, CommandFailure> {
-        let network = &self.0.config.intent.network;
+        let network = &self.0.config.sync_settings.network;
         let doing = format!("read the state of the export job {}", OneLine(id));
         let started = std::time::Instant::now();
         for polls in 1.. {
-            let job = self.0.call_with_retries(ApiCall::Poll, &doing, || {
-                self.0.sync_context.wait_for(self.0.api.poll_export(id))
+            let job = self.0.call_with_retries(ApiCall::PollExport, &doing, || {
+                self.0.task_context.wait_for(self.0.api.poll_export(id))
             })?;
-            self.0.sync_context.progress.set_percent(job.progress);
-            self.0.sync_context.progress.set_step(&OneLine(&job.line()).to_string());
-            if !wait || export::next_step(&job) != ExportStep::Poll {
+            self.0.task_context.progress.set_percent(job.progress);
+            self.0.task_context.progress.set_step(&OneLine(&job.line()).to_string());
+            if !wait || export::next_action(&job) != ExportAction::Poll {
                 return Ok(job);
             }
-            if started.elapsed() >= self.0.config.intent.job_timeout {
+            if started.elapsed() >= self.0.config.sync_settings.job_timeout {
                 return Err(SyncError::JobTimeout {
                     id: OneLine(id).to_string(),
-                    after: self.0.config.intent.job_timeout,
+                    after: self.0.config.sync_settings.job_timeout,
                     state: OneLine(&job.line()).to_string(),
                     still: Duration::ZERO,
                 }
@@ -175,12 +175,14 @@ impl<'a> ExportJobCalls<'a> {
             }
             self.0.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
         }
-        Err(CommandFailure::InputChanged("the polling ended without a result; this is a bug".to_owned()))
+        Err(CommandFailure::Bug("the polling ended without a result".to_owned()))
     }
 
-    fn link(&self, id: &str) -> Result<PresignedLink, CommandFailure> {
+    fn link(&self, id: &str) -> Result<SignedLink, CommandFailure> {
         let doing = format!("get a link to the bundle of the export job {}", OneLine(id));
-        self.0.call_with_retries(ApiCall::Link, &doing, || self.0.sync_context.wait_for(self.0.api.request_link(id)))
+        self.0.call_with_retries(ApiCall::RequestExportLink, &doing, || {
+            self.0.task_context.wait_for(self.0.api.request_link(id))
+        })
     }
 
     /// Downloads into a folder beside the target and renames: the target exists complete or not at all.
@@ -204,9 +206,9 @@ impl<'a> ExportJobCalls<'a> {
             temporary_folder.map_err(CommandFailure::local(format!("cannot write into {}", parent.display())))?;
         let downloads = Directory::open_no_follow(temporary_folder.path());
         let downloads = downloads.map_err(CommandFailure::local(format!("cannot write into {}", parent.display())))?;
-        let network = self.0.config.intent.network.clone();
-        let progress = std::sync::Arc::clone(&self.0.sync_context.progress.fetching);
-        let limit = self.0.config.intent.seal_options.limits.archive;
+        let network = self.0.config.sync_settings.network.clone();
+        let progress = std::sync::Arc::clone(&self.0.task_context.progress.fetching);
+        let limit = self.0.config.sync_settings.seal_options.limits.archive;
         let mut download = Download::new(self.0.http.clone(), network, progress, &downloads, id, limit, Vec::new());
         let check_free_space = |bundle: &ExpectedBundle<'_>| match free_bytes(temporary_folder.path()) {
             Ok(Some(free)) if free < bundle.remaining => {
@@ -224,8 +226,8 @@ impl<'a> ExportJobCalls<'a> {
         let mut attempts = CallAttempts::default();
         let mut link_count = 1;
         loop {
-            self.0.sync_context.progress.set_step(&format!("downloading {}", link.url));
-            let request_error = match self.0.sync_context.wait_for(download.attempt(&link.url, &check_free_space))? {
+            self.0.task_context.progress.set_step(&format!("downloading {}", link.url));
+            let request_error = match self.0.task_context.wait_for(download.attempt(&link.url, &check_free_space))? {
                 Ok(DownloadResult::Received(received)) => {
                     let write = |error| CommandFailure::local(format!("cannot write {}", target.display()))(error);
                     let bytes = std::fs::metadata(&received.path).map_err(write)?.len();
@@ -233,15 +235,18 @@ impl<'a> ExportJobCalls<'a> {
                     return Ok((target, bytes));
                 }
                 Ok(DownloadResult::Unchanged(_)) => {
-                    return Err(CommandFailure::InputChanged("the server sent no bundle".to_owned()));
+                    // Cannot happen: no request has a condition, because no bundle is known.
+                    return Err(CommandFailure::Bug(
+                        "a download ended as unchanged, although no bundle is known".to_owned(),
+                    ));
                 }
                 Err(request_error) => request_error,
             };
-            if download.take_progress() {
+            if download.has_received_another_mebibyte() {
                 attempts.reset();
                 link_count = 1;
             }
-            if is_unusable_link(&request_error) && link_count < MAX_LINKS {
+            if is_unusable_link(&request_error) && link_count < MAX_LINK_REQUESTS {
                 if link_count > 1 {
                     self.0.pause(backoff::wait_after_attempt(link_count - 1, backoff::random_fraction()))?;
                 }
@@ -266,7 +271,7 @@ impl<'a> ExportJobCalls<'a> {
 }
 
 /// Returns the last segment of the link's path if that is a plain file name, otherwise `bundle`.
-fn link_file_name(link: &PresignedLink) -> String {
+fn link_file_name(link: &SignedLink) -> String {
     let last = link.url.expose().path_segments().and_then(|mut segments| segments.next_back()).unwrap_or_default();
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !last.is_empty() && !last.starts_with('.') && last.len() < 128 && last.bytes().all(plain) {

@@ -67,8 +67,10 @@ pub enum CommandFailure {
         /// The cause.
         source: io::Error,
     },
-    /// The input changed while it was read, or a bug was found.
+    /// The input changed while it was read.
     InputChanged(String),
+    /// A bug was found. The text says what went wrong.
+    Bug(String),
     /// A check found something and has printed it. There is no message.
     CheckFailed,
     /// The result cannot be printed.
@@ -119,6 +121,9 @@ impl fmt::Display for CommandFailure {
             #[cfg(feature = "origin")]
             CommandFailure::Origin(error) => write_error_line(f, error),
             CommandFailure::Publish(error) => write_error_line(f, error),
+            CommandFailure::Bug(what) => {
+                write!(f, "docwharf: {}; this is a bug in docwharf, please report it", OneLine(what))
+            }
             CommandFailure::NotActive(why) => {
                 write!(f, "docwharf: sealed, but not activated: {}", OneLine(why))
             }

@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::admin::control_messages::{self, CommandAction, CommandResult};
 use docwharf_agent::sync::import::{ImportRequest, import};
-use docwharf_agent::sync::system::SyncContext;
+use docwharf_agent::sync::system::TaskContext;
 use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
 use docwharf_base::locks::Mutex;
@@ -42,18 +42,18 @@ impl ImportBundleCommand {
         let label = self.label.as_deref().map(VersionLabel::new).transpose();
         let label = label.map_err(|why| CommandFailure::Usage(format!("--label: {why}")))?;
         let config = context.config()?;
-        let intent = sync::foreground_intent(&config);
+        let sync_settings = sync::foreground_sync_settings(&config);
         let source = std::path::absolute(&self.path).unwrap_or_else(|_| self.path.clone()).display().to_string();
         // With `publish`, another server may serve the version. The note about a missing daemon would be wrong then.
         let is_published = config.publish.is_some();
-        let sources = context.sources();
+        let config_inputs = context.config_inputs();
         let copy_to_remove: Arc<Mutex<Option<BundleCopy>>> = Arc::default();
         let copy_slot = Arc::clone(&copy_to_remove);
         let outcome =
-            run_interruptible(context, move |sync_context| match open_store_or_daemon(&config.store, sync_context)? {
+            run_interruptible(context, move |task_context| match open_store_or_daemon(&config.store, task_context)? {
                 StoreAccess::Writer(writer) => {
-                    sync_context.progress.set_step("verifying the bundle");
-                    let progress = &sync_context.progress.sealing;
+                    task_context.progress.set_step("verifying the bundle");
+                    let progress = &task_context.progress.sealing;
                     let (path, author) = (self.path.as_path(), current_user_name());
                     let request = ImportRequest {
                         path,
@@ -63,8 +63,8 @@ impl ImportBundleCommand {
                         author: &author,
                         force: self.force,
                     };
-                    let report = import(&writer, &|| intent.clone(), request, progress)?;
-                    Ok((CommandResult::from_report(&report), publish_active(&sources, &writer), true))
+                    let report = import(&writer, &|| sync_settings.clone(), request, progress)?;
+                    Ok((CommandResult::from_report(&report), publish_active(&config_inputs, &writer), true))
                 }
                 StoreAccess::Daemon(daemon) => {
                     // Stored outside of this closure, so that the copy is removed after a signal as well. Otherwise it
@@ -72,14 +72,14 @@ impl ImportBundleCommand {
                     let copy = BundleCopy::create(&config.store)?;
                     let path = copy.path.clone();
                     *copy_slot.lock() = Some(copy.clone());
-                    copy.copy_from(&self.path, &intent.seal_options, sync_context)?;
+                    copy.copy_from(&self.path, &sync_settings.seal_options, task_context)?;
                     let action = CommandAction::Import(control_messages::ImportCommand {
                         path,
                         source,
                         label: self.label,
                         force: self.force,
                     });
-                    execute_on_daemon(&daemon, &config.store, action, None, sync_context)
+                    execute_on_daemon(&daemon, &config.store, action, None, task_context)
                         .map(|result| (result, Ok(()), false))
                 }
             });
@@ -121,18 +121,18 @@ impl BundleCopy {
         &self,
         source: &Path,
         seal_options: &SealOptions,
-        sync_context: &SyncContext,
+        task_context: &TaskContext,
     ) -> Result<(), CommandFailure> {
         let doing = || format!("cannot copy {} into the store", source.display());
         let unread = |error| SealError::Read { path: source.into(), source: error };
         if fs::metadata(source).map_err(unread)?.is_dir() {
-            sync_context.progress.set_step("packing the folder");
+            task_context.progress.set_step("packing the folder");
             // `pack` makes the file readable for all users (0644).
             let target_path = self.folder.proc_fd_path().join(&self.name);
-            pack(source, &target_path, seal_options, &sync_context.progress.sealing)?;
+            pack(source, &target_path, seal_options, &task_context.progress.sealing)?;
             return Ok(());
         }
-        sync_context.progress.set_step("copying the bundle for the daemon");
+        task_context.progress.set_step("copying the bundle for the daemon");
         let mut source = regular_file::open(source).map_err(unread)?;
         let mut target = self.folder.create_file(&self.name, 0o600).map_err(CommandFailure::local(doing()))?;
         std::io::copy(&mut source, &mut target).map_err(CommandFailure::local(doing()))?;

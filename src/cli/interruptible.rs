@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 
-use docwharf_agent::sync::system::{SyncContext, SyncProgress};
+use docwharf_agent::sync::system::{TaskContext, TaskProgress};
 use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::runtime;
 
@@ -24,19 +24,19 @@ const SIGTERM_NUMBER: u8 = 15;
 /// action of a signal is to be ignored.
 pub(super) fn run_interruptible<T: Send + 'static>(
     context: &CommandContext,
-    task: impl FnOnce(&SyncContext) -> T + Send + 'static,
+    task: impl FnOnce(&TaskContext) -> T + Send + 'static,
 ) -> Result<T, CommandFailure> {
     let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
     let (stop, stopped) = watch::channel(false);
-    let progress = Arc::new(SyncProgress::default());
+    let progress = Arc::new(TaskProgress::default());
     let handle = runtime.handle().clone();
-    let sync_context = SyncContext {
+    let task_context = TaskContext {
         runtime: handle,
         stop: stopped,
         progress: Arc::clone(&progress),
-        who: current_user_name(),
+        author: current_user_name(),
         force: false,
         in_force: None,
     };
@@ -44,7 +44,7 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread
         .spawn(move || {
-            let _ = send.send(task(&sync_context));
+            let _ = send.send(task(&task_context));
         })
         .map_err(CommandFailure::local("cannot start a thread"))?;
     let bar = context.shows_progress().then(create_bar);
@@ -58,7 +58,7 @@ pub(super) fn run_interruptible<T: Send + 'static>(
         loop {
             tokio::select! {
                 outcome = &mut done => {
-                    return outcome.map_err(|_| CommandFailure::InputChanged("the task ended unexpectedly; this is a bug".to_owned()));
+                    return outcome.map_err(|_| CommandFailure::Bug("the task ended unexpectedly".to_owned()));
                 }
                 _ = interrupt.recv() => return Err(CommandFailure::Signal(SIGINT_NUMBER)),
                 _ = terminate.recv() => return Err(CommandFailure::Signal(SIGTERM_NUMBER)),
@@ -97,7 +97,7 @@ fn create_bar() -> ProgressBar {
     bar
 }
 
-fn draw(bar: Option<&ProgressBar>, progress: &SyncProgress) {
+fn draw(bar: Option<&ProgressBar>, progress: &TaskProgress) {
     let Some(bar) = bar else { return };
     let (received, total) = (progress.fetching.received(), progress.fetching.total());
     let (cells, detail) = if progress.sealing.bytes() > 0 {

@@ -24,8 +24,11 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "1",
         "other; diff: something differs; doctor: there is an error; redirects check: something is wrong; bundle audit: something is needed from elsewhere",
     ),
-    ("2", "usage or configuration; also 400 from the API, and 404 for preview and analytics (wrong api.projectId)"),
-    ("3", "refused by the upstream: 401, 403"),
+    (
+        "2",
+        "usage or configuration; also 400 and 422 from the API, and 404 for preview and analytics (wrong api.projectId)",
+    ),
+    ("3", "refused by the upstream: 401 to 403"),
     (
         "4",
         "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed, a rate limit that is used up",

@@ -17,12 +17,12 @@ mod doctor;
 mod exit;
 mod export;
 mod failure;
+mod failure_json;
 mod health;
 mod import;
 mod interruptible;
 mod make_coding;
 mod man;
-mod next_step;
 mod operator_commands;
 #[cfg(feature = "origin")]
 mod origin;

@@ -2,10 +2,10 @@
 
 use clap::Args;
 
-use crate::admin::command_execution::list_surplus;
+use crate::admin::command_execution::list_prunable_versions;
 use crate::admin::control_messages::CommandAction;
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::SyncIntent;
+use docwharf_agent::sync::SyncSettings;
 
 use super::context::CommandContext;
 use super::failure::CommandFailure;
@@ -40,14 +40,14 @@ pub(super) struct GcCommand {
 
 /// Runs a command that needs only the store's path, so that it works despite mistakes in the configuration.
 fn execute_without_config(context: &CommandContext, action: CommandAction) -> Result<(), CommandFailure> {
-    let intent = SyncIntent { seal_options: context.seal_options(), ..SyncIntent::default() };
-    StoreWriteCommand { action, store: context.store()?, intent }.execute(context)
+    let sync_settings = SyncSettings { seal_options: context.seal_options(), ..SyncSettings::default() };
+    StoreWriteCommand { action, store: context.store()?, sync_settings }.execute(context)
 }
 
 /// Runs a command that depends on the configured pin and retention.
 fn execute_with_config(context: &CommandContext, action: CommandAction) -> Result<(), CommandFailure> {
     let config = context.config()?;
-    StoreWriteCommand { action, store: config.store, intent: config.intent }.execute(context)
+    StoreWriteCommand { action, store: config.store, sync_settings: config.sync_settings }.execute(context)
 }
 
 impl ActivateCommand {
@@ -55,10 +55,10 @@ impl ActivateCommand {
         // The configured activation decides whether the version is held. With mistakes in it, the default does.
         let store = context.store()?;
         let seal_options = context.seal_options();
-        let intent = context
+        let sync_settings = context
             .config()
-            .map_or_else(|_| SyncIntent { seal_options, ..SyncIntent::default() }, |config| config.intent);
-        StoreWriteCommand { action: CommandAction::Activate { name: self.name }, store, intent }.execute(context)
+            .map_or_else(|_| SyncSettings { seal_options, ..SyncSettings::default() }, |config| config.sync_settings);
+        StoreWriteCommand { action: CommandAction::Activate { name: self.name }, store, sync_settings }.execute(context)
     }
 }
 
@@ -88,7 +88,7 @@ impl GcCommand {
             let config = context.config()?;
             return write_command::print_command_result(
                 context,
-                &list_surplus(&VersionStore::at(&config.store), &config.intent)?,
+                &list_prunable_versions(&VersionStore::at(&config.store), &config.sync_settings)?,
             );
         }
         execute_with_config(context, CommandAction::Gc { dry_run: self.dry_run })

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::publish::{PublishCheck, publish_version};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::open;
@@ -18,8 +18,8 @@ use docwharf_site::seal::SealOptions;
 use super::failure::CommandFailure;
 
 /// Publishes the active version if `publish.directory` is set, whatever mistakes the rest of the configuration has.
-pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> Result<(), CommandFailure> {
-    let Some(settings) = sources.publish(writer.store().root()) else { return Ok(()) };
+pub(super) fn publish_active(config_inputs: &ConfigInputs, writer: &StoreWriter) -> Result<(), CommandFailure> {
+    let Some(settings) = config_inputs.publish(writer.store().root()) else { return Ok(()) };
     let Some(active) = writer.store().record()?.active else { return Ok(()) };
     if geteuid().is_root() && folder_owner(&settings.directory).is_some_and(|owner| owner != 0) {
         let directory = settings.directory.display().to_string();
@@ -29,9 +29,10 @@ pub(super) fn publish_active(sources: &ConfigSources, writer: &StoreWriter) -> R
         );
         return Ok(());
     }
-    let seal_options =
-        sources.load().map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.intent.seal_options);
-    let version = open::open_suspect(writer, active, &seal_options)?;
+    let seal_options = config_inputs
+        .load()
+        .map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.sync_settings.seal_options);
+    let version = open::open_checked(writer, active, &seal_options)?;
     publish_version(&settings, &version, PublishCheck::CheckFiles)?;
     Ok(())
 }

@@ -45,44 +45,44 @@ impl RedirectsCommand {
 impl RedirectsCheckCommand {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let path = self.site.as_deref().map(Path::new).filter(|path| path.exists());
-        let (site, addresses) = if let Some(path) = path {
+        let (version, addresses) = if let Some(path) = path {
             let seal_options = SealOptions::new(context.limits()?);
-            let (site, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+            let (version, warnings) = progress::run_with_progress(context, "verifying", |progress| {
                 seal_unlinked(path, &seal_options, progress)
             })?;
             context.print_warnings(&path.display().to_string(), &warnings);
-            (site, context.addresses()?)
+            (version, context.addresses()?)
         } else {
             let store = VersionStore::at(&context.store()?);
             let id = find_version(&store, &store.record()?, self.site.as_deref().unwrap_or("active"))?;
             let message = format!("cannot open version {}", id.short());
             (
                 open::open_read_only(&store, id).map_err(CommandFailure::local(message))?,
-                context.config()?.intent.gate.addresses,
+                context.config()?.sync_settings.gate.address_settings,
             )
         };
-        let checked = check_site(&site, &addresses);
-        let rules = addresses.rules.list().len() + site.rules().list().len();
-        context.print_result(&as_json(&site, rules, &checked), &as_text(rules, &checked))?;
-        // Rules that were not checked count as a finding.
-        if checked.findings.is_empty() && checked.unchecked == 0 { Ok(()) } else { Err(CommandFailure::CheckFailed) }
+        let checked = check_site(&version, &addresses);
+        let rules = addresses.rules.list().len() + version.rules().list().len();
+        context.print_result(&as_json(&version, rules, &checked), &as_text(rules, &checked))?;
+        // Rules that were not checked count as a problem.
+        if checked.problems.is_empty() && checked.unchecked == 0 { Ok(()) } else { Err(CommandFailure::CheckFailed) }
     }
 }
 
-fn check_site(site: &SealedVersion, addresses: &AddressSettings) -> RuleCheckReport {
-    let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
+fn check_site(version: &SealedVersion, addresses: &AddressSettings) -> RuleCheckReport {
+    let slashes = addresses.slashes.unwrap_or(version.auto_slashes);
     let route_settings = RouteSettings { base_path: &addresses.base_path, slashes, rules: &addresses.rules };
-    let index = site.index();
+    let index = version.index();
     let is_folder =
         |address: &[u8]| index.first_path_from(&address[1..]).is_some_and(|path| path.starts_with(&address[1..]));
-    check_rules(site, &route_settings, &is_folder)
+    check_rules(version, &route_settings, &is_folder)
 }
 
 fn as_text(rules: usize, report: &RuleCheckReport) -> String {
-    let RuleCheckReport { findings, unchecked } = report;
+    let RuleCheckReport { problems, unchecked } = report;
     let mut text = String::new();
-    for finding in findings {
-        let RuleProblem { place, kind, source, destination, message } = finding;
+    for problem in problems {
+        let RuleProblem { place, kind, source, destination, message } = problem;
         let rule =
             if *kind == RuleProblemKind::Invalid { String::new() } else { format!(" {source} → {destination}:") };
         let _ = writeln!(text, "{}", OneLine(&format!("{place}: {}:{rule} {message}", kind.name())));
@@ -92,13 +92,13 @@ fn as_text(rules: usize, report: &RuleCheckReport) -> String {
         let _ = writeln!(text, "the last {rules} were not checked: comparing so many long rules takes too long");
     }
     let _ =
-        writeln!(text, "{}, {}", format_count(rules as u64, "rule"), format_count(findings.len() as u64, "finding"));
+        writeln!(text, "{}, {}", format_count(rules as u64, "rule"), format_count(problems.len() as u64, "finding"));
     text
 }
 
-fn as_json(site: &SealedVersion, rules: usize, report: &RuleCheckReport) -> Value {
-    let to_json = |finding: &RuleProblem| {
-        let RuleProblem { place, kind, source, destination, message } = finding;
+fn as_json(version: &SealedVersion, rules: usize, report: &RuleCheckReport) -> Value {
+    let to_json = |problem: &RuleProblem| {
+        let RuleProblem { place, kind, source, destination, message } = problem;
         let non_empty = |text: &String| (!text.is_empty()).then(|| text.clone());
         json!({
             "place": place, "kind": kind.name(), "source": non_empty(source), "destination": non_empty(destination),
@@ -106,7 +106,7 @@ fn as_json(site: &SealedVersion, rules: usize, report: &RuleCheckReport) -> Valu
         })
     };
     json!({
-        "schemaVersion": 1, "version": site.id, "rules": rules,
-        "findings": report.findings.iter().map(to_json).collect::<Vec<Value>>(), "unchecked": report.unchecked,
+        "schemaVersion": 1, "version": version.id, "rules": rules,
+        "findings": report.problems.iter().map(to_json).collect::<Vec<Value>>(), "unchecked": report.unchecked,
     })
 }

@@ -23,9 +23,9 @@ impl RunCommand {
             let warning = "--no-serve without publish.directory: versions are neither served nor published";
             context.print_note(&format!("docwharf: warning: {warning}"));
         }
-        let sources = context.sources().with_file_state();
+        let config_inputs = context.config_inputs().with_file_state();
         let parameters = RunParameters {
-            sources,
+            config_inputs,
             config,
             lock_timeout: STORE_LOCK_TIMEOUT,
             hangup: RunHangup::Reload,

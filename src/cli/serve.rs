@@ -9,9 +9,9 @@ use clap::Args;
 
 use crate::config::access::exposure_warning;
 use crate::config::checked::DEFAULT_LISTEN;
-use crate::config::protection::{DEFAULT_CSP_BYTES, parse_csp, protection_settings};
+use crate::config::security_headers::{DEFAULT_CSP_BYTES, parse_csp, security_header_settings};
 use crate::config::value_parsers::{parse_base_path, parse_listen, parse_slashes};
-use crate::daemon::{self, protect_site};
+use crate::daemon::{self, serve_policies_without_store};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{format_count, format_size};
@@ -66,7 +66,7 @@ impl ServeCommand {
             base_path: parse_base_path(&self.base_path)
                 .map_err(|why| CommandFailure::Usage(format!("--base-path: {why}")))?,
             slashes: parse_slashes(&self.slashes).map_err(|why| CommandFailure::Usage(format!("--slashes: {why}")))?,
-            protection: protection_settings(
+            security_headers: security_header_settings(
                 parse_csp(&self.csp).map_err(|why| CommandFailure::Usage(format!("--csp: {why}")))?,
                 None,
                 DEFAULT_CSP_BYTES,
@@ -80,7 +80,8 @@ impl ServeCommand {
         let tls = key_pair_files.map(|key_pair_files| daemon::load_tls(&key_pair_files)).transpose()?;
         let log = daemon::open_log(config.as_ref().and_then(|config| config.log.as_ref()))?;
         // The bundle is verified before any socket is bound: if it is refused, nothing listens.
-        let limits = config.as_ref().map_or_else(BundleLimits::default, |config| config.intent.seal_options.limits);
+        let limits =
+            config.as_ref().map_or_else(BundleLimits::default, |config| config.sync_settings.seal_options.limits);
         let seal_options = SealOptions::new(limits);
         let snapshot = BundleSnapshot::read(&self.path);
         let (version, warnings) = progress::run_with_progress(context, "verifying", |progress| {
@@ -92,7 +93,7 @@ impl ServeCommand {
         }
         let listeners = daemon::listeners(daemon::bind(&addresses)?, tls.as_ref());
         let reachable = listeners.iter().filter_map(|listener| listener.address().ok());
-        if let Some(warning) = exposure_warning(&settings.access_control.access, reachable) {
+        if let Some(warning) = exposure_warning(&settings.access_control.rules, reachable) {
             context.print_note(&format!("docwharf: warning: {warning} in a configuration, and name it with --config"));
         }
         let site = Site::with_access_log(settings, log.clone());
@@ -100,11 +101,11 @@ impl ServeCommand {
             site.set_rules(config.rules);
         }
         site.set_version(version);
-        if self.watch || site.csp_rules().is_some() {
+        if self.watch || site.csp_settings().is_some() {
             let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
             // The thread lives as long as the process; it owns nothing that must be released.
             std::thread::spawn(move || {
-                protect_site(&site, seal_options.threads);
+                serve_policies_without_store(&site, seal_options.threads);
                 if is_watched {
                     watch(&path, &seal_options, &site, snapshot);
                 }
@@ -162,7 +163,7 @@ fn watch(path: &Path, seal_options: &SealOptions, site: &Site, mut sealed: Bundl
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
                 site.set_version(version);
-                protect_site(site, seal_options.threads);
+                serve_policies_without_store(site, seal_options.threads);
             }
             Err(error) => tracing::error!("{error}; the previous version stays in service"),
         }
@@ -187,7 +188,7 @@ pub(super) fn seal_unlinked(
         }
     }
     let map_error = || CommandFailure::local("cannot map the sealed site");
-    let index = ImageIndex::decode(verified.index(image_len), image_len, verified.id);
+    let index = ImageIndex::decode(verified.encode_index(image_len), image_len, verified.id);
     let index = index.map_err(|error| map_error()(std::io::Error::other(error)))?;
     let image = mapping::map_image(image).map_err(map_error())?;
     tracing::debug!(

@@ -40,8 +40,9 @@ impl StatusCommand {
         } else {
             // If it has mistakes, `context.store` has printed them.
             let config = context.config().ok();
-            let (intent, inbox) = config.as_ref().map(|config| (&config.intent, config.inbox.as_deref())).unzip();
-            status::StoreStatus::read(&VersionStore::at(&path), intent, inbox.flatten(), None)?
+            let (sync_settings, inbox) =
+                config.as_ref().map(|config| (&config.sync_settings, config.inbox.as_deref())).unzip();
+            status::StoreStatus::read(&VersionStore::at(&path), sync_settings, inbox.flatten(), None)?
         };
         let silent = if status.daemon.is_none() { write_command::explain_silent_daemon(&path) } else { None };
         let start = if silent.is_none() { Some(context.start_command()) } else { None };
@@ -79,14 +80,14 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
         ),
         Some(daemon) => {
             line("daemon", format!("process {} since {}", daemon.pid, daemon.started));
-            for address in &daemon.addresses {
-                line("serving", address.clone());
+            for url in &daemon.urls {
+                line("serving", url.clone());
             }
-            for address in &daemon.admin {
-                line("admin", address.clone());
+            for url in &daemon.admin_urls {
+                line("admin", url.clone());
             }
-            for address in &daemon.staged {
-                line("staged at", address.clone());
+            for url in &daemon.waiting_urls {
+                line("staged at", url.clone());
             }
             if let Some(tls) = &daemon.tls {
                 let note = tls.error.as_ref().map_or_else(String::new, |error| format!("; {error}"));
@@ -115,19 +116,19 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
     if let Some(id) = status.previous {
         line("previous", id.short());
     }
-    let waiting = status.staged.as_ref().filter(|staged| ["manual", "gate"].contains(&staged.waits.as_str()));
-    if let Some(staged) = waiting {
-        let id = staged.version;
+    let waiting = status.waiting.as_ref().filter(|waiting| ["manual", "gate"].contains(&waiting.waits.as_str()));
+    if let Some(waiting) = waiting {
+        let id = waiting.version;
         let refused = status.gate.as_ref().filter(|gate| gate.version == id).and_then(|gate| gate.refused.as_ref());
         let refused = refused.map_or_else(String::new, |why| format!(", the gate refuses it: {why}"));
-        line("staged", format!("{}{refused}; {}", id.short(), staged.next));
+        line("staged", format!("{}{refused}; {}", id.short(), waiting.advice));
     }
-    let staged_id = waiting.map(|staged| staged.version);
-    if let Some(id) = status.newest.filter(|_| status.newest != status.active && status.newest != staged_id) {
+    let waiting_id = waiting.map(|waiting| waiting.version);
+    if let Some(id) = status.newest.filter(|_| status.newest != status.active && status.newest != waiting_id) {
         line("newest", format!("{}, not active", id.short()));
     }
     if let Some(hold) = &status.hold {
-        line("held", format!("by {} since {}: {}", resolve_uid_name(&hold.who), hold.when, hold.why));
+        line("held", format!("by {} since {}: {}", resolve_uid_name(&hold.author), hold.when, hold.why));
     }
     if let Some(pin) = &status.pin {
         let note = if status.active_labels.contains(pin) { "" } else { ", which is not the active version" };
@@ -178,7 +179,7 @@ fn describe_codings(codings: &status::PrecompressedStatus) -> String {
     all.join("; ")
 }
 
-/// Adds the lines about the source: its last check, the next step, and the job in progress.
+/// Adds the lines about the source: the last attempt to sync, advice if it failed, and the job in progress.
 fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static str, String)) {
     if let Some(source) = &status.source {
         line("source", source.clone());
@@ -192,8 +193,8 @@ fn add_source_lines(status: &status::StoreStatus, line: &mut impl FnMut(&'static
             line("error", format!("{error}{times}"));
         }
     }
-    if let Some(step) = &status.next_step {
-        line("next step", step.clone());
+    if let Some(advice) = &status.advice {
+        line("next step", advice.clone());
     }
     if let Some(why) = status
         .why
@@ -275,7 +276,7 @@ fn history_table(events: &[HistoryEvent], now: i64) -> String {
             let age = parse_time(&event.time).map_or_else(String::new, |time| format_age(now - time));
             let version = event.version.map_or_else(String::new, |id| id.short());
             let line = |text: &str| OneLine(text).to_string();
-            [line(&event.time), age, line(&event.what), version, line(&resolve_uid_name(&event.who))]
+            [line(&event.time), age, line(&event.what), version, line(&resolve_uid_name(&event.author))]
         })
         .collect();
     let widths: [usize; 5] =
@@ -296,9 +297,9 @@ mod tests {
     // Regression: the columns of `history` were not aligned when a value was too long.
     #[test]
     fn history_columns_are_aligned_and_times_are_also_relative() {
-        let event = |time: &str, what: &str, who: &str, note: Option<&str>| HistoryEvent {
+        let event = |time: &str, what: &str, author: &str, note: Option<&str>| HistoryEvent {
             time: time.to_owned(),
-            who: who.to_owned(),
+            author: author.to_owned(),
             what: what.to_owned(),
             version: None,
             note: note.map(str::to_owned),

@@ -45,11 +45,11 @@ pub(super) fn explain_unknown_command(error: &clap::Error) -> Option<String> {
         SUGGESTED_COMMANDS.iter().find(|(name, _)| is_top && name == unknown).map(|(_, command)| (*command).to_owned());
     // clap lists the most similar name last.
     let similar = similar.into_iter().rev().find(|name| !is_top || !CHANGING_COMMANDS.contains(name));
-    let hint = match known.or_else(|| similar.map(|name| format!("{parent} {name}"))) {
+    let advice = match known.or_else(|| similar.map(|name| format!("{parent} {name}"))) {
         Some(command) => format!("did you mean {command}?"),
         None => format!("{parent} --help lists the commands"),
     };
-    Some(format!("there is no command '{unknown}'; {hint}"))
+    Some(format!("there is no command '{unknown}'; {advice}"))
 }
 
 /// The name of the program, with which usage lines begin.

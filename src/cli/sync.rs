@@ -3,12 +3,12 @@
 use clap::Args;
 
 use crate::admin::control_messages::{CommandAction, CommandResult};
-use crate::config::checked::{Config, SET_SOURCE_HINT};
+use crate::config::checked::{Config, SET_SOURCE_ADVICE};
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::system::SyncContext;
-use docwharf_agent::sync::{SyncIntent, SyncOutcome, system};
+use docwharf_agent::sync::system::TaskContext;
+use docwharf_agent::sync::{SyncOutcome, SyncSettings, system};
 
 use super::context::CommandContext;
 use super::failure::CommandFailure;
@@ -32,23 +32,23 @@ impl SyncCommand {
         // running daemon.
         let is_config_named = context.global.config.is_some();
         let config = if is_config_named { Some(context.config()?) } else { None };
-        let source_digest = config.as_ref().map(|config| config.intent.source_digest());
+        let source_digest = config.as_ref().map(|config| config.sync_settings.source_digest());
         let store = config.as_ref().map_or_else(|| context.store(), |config| Ok(config.store.clone()))?;
         let action = CommandAction::Sync { refresh: self.refresh, force: self.force };
         if let Some(daemon) = write_command::find_daemon(&store) {
-            let result = run_interruptible(context, move |sync_context| {
-                execute_on_daemon(&daemon, &store, action, source_digest, sync_context)
+            let result = run_interruptible(context, move |task_context| {
+                execute_on_daemon(&daemon, &store, action, source_digest, task_context)
             })??;
             return print_command_result(context, &result);
         }
         let config = config.map_or_else(|| context.config(), Ok)?;
         context.warn_about_config(&config);
         // Without a source there is nothing to do. That is an error only if there is no version to serve, either.
-        let no_source = config.intent.enabled && !config.intent.has_source();
+        let no_source = config.sync_settings.enabled && !config.sync_settings.has_source();
         if no_source && VersionStore::at(&config.store).versions()?.is_empty() {
             return Err(CommandFailure::NoSource(no_source_message(&config)));
         }
-        if !config.intent.enabled {
+        if !config.sync_settings.enabled {
             // There is nothing to do, so the lock of the store is not needed.
             return print_command_result(
                 context,
@@ -56,16 +56,17 @@ impl SyncCommand {
             );
         }
         let trigger = if self.refresh { SyncTrigger::Refresh } else { SyncTrigger::Command };
-        let sources = context.sources();
-        let (result, published) = run_interruptible(context, move |sync_context| {
-            match open_store_or_daemon(&config.store, sync_context)? {
+        let config_inputs = context.config_inputs();
+        let (result, published) = run_interruptible(context, move |task_context| {
+            match open_store_or_daemon(&config.store, task_context)? {
                 StoreAccess::Writer(writer) => {
-                    let sync_context = SyncContext { force: self.force, ..sync_context.clone() };
-                    let report = system::sync_store(&writer, &foreground_intent(&config), trigger, &sync_context)?;
-                    Ok((CommandResult::from_report(&report), publish_active(&sources, &writer)))
+                    let task_context = TaskContext { force: self.force, ..task_context.clone() };
+                    let report =
+                        system::sync_store(&writer, &foreground_sync_settings(&config), trigger, &task_context)?;
+                    Ok((CommandResult::from_report(&report), publish_active(&config_inputs, &writer)))
                 }
                 StoreAccess::Daemon(daemon) => {
-                    execute_on_daemon(&daemon, &config.store, action, source_digest, sync_context)
+                    execute_on_daemon(&daemon, &config.store, action, source_digest, task_context)
                         .map(|result| (result, Ok(())))
                 }
             }
@@ -83,15 +84,16 @@ fn no_source_message(config: &Config) -> String {
              for a source, set [api] or staticExport.bundleUrl",
             inbox.display()
         ),
-        None => format!("there is no source to sync from, and the store {store} is empty; {SET_SOURCE_HINT}"),
+        None => format!("there is no source to sync from, and the store {store} is empty; {SET_SOURCE_ADVICE}"),
     }
 }
 
-/// Returns the intent for a command that a person waits for: it uses all processors, unless `sync.threads` is set.
-pub(super) fn foreground_intent(config: &Config) -> SyncIntent {
-    let mut intent = config.intent.clone();
+/// Returns the sync settings for a command that a person waits for: it uses all processors, unless `sync.threads` is
+/// set.
+pub(super) fn foreground_sync_settings(config: &Config) -> SyncSettings {
+    let mut sync_settings = config.sync_settings.clone();
     if let Some(threads) = config.threads {
-        intent.seal_options.threads = threads;
+        sync_settings.seal_options.threads = threads;
     }
-    intent
+    sync_settings
 }

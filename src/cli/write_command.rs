@@ -11,8 +11,8 @@ use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult,
 use crate::admin::status::StoreStatus;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_agent::sync::system::{SyncContext, SyncProgress};
-use docwharf_agent::sync::{SyncError, SyncIntent};
+use docwharf_agent::sync::system::{TaskContext, TaskProgress};
+use docwharf_agent::sync::{SyncError, SyncSettings};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::runtime;
 
@@ -68,14 +68,14 @@ pub(super) fn explain_silent_daemon(store: &Path) -> Option<&'static str> {
 
 /// Locks the store, or returns the daemon that has locked it. Waits up to [`STORE_LOCK_TIMEOUT`] while
 /// another process has it locked.
-pub(super) fn open_store_or_daemon(store: &Path, sync_context: &SyncContext) -> Result<StoreAccess, CommandFailure> {
+pub(super) fn open_store_or_daemon(store: &Path, task_context: &TaskContext) -> Result<StoreAccess, CommandFailure> {
     let started = Instant::now();
     let mut is_reported = false;
     loop {
         match StoreWriter::open(store, Duration::ZERO) {
             Ok(writer) => return Ok(StoreAccess::Writer(writer)),
             Err(error @ StoreError::Locked { .. }) => {
-                if let Some(daemon) = sync_context.wait_for(ControlClient::find(store))? {
+                if let Some(daemon) = task_context.wait_for(ControlClient::find(store))? {
                     return Ok(StoreAccess::Daemon(daemon));
                 }
                 if started.elapsed() >= STORE_LOCK_TIMEOUT {
@@ -90,7 +90,7 @@ pub(super) fn open_store_or_daemon(store: &Path, sync_context: &SyncContext) -> 
             tracing::warn!("another docwharf process writes to {}; waiting up to {seconds} s for it", store.display());
         }
         // Created inside the future: a timer must be created within its runtime.
-        sync_context.wait_for(async { tokio::time::sleep(LOCK_RETRY_INTERVAL).await })?;
+        task_context.wait_for(async { tokio::time::sleep(LOCK_RETRY_INTERVAL).await })?;
     }
 }
 
@@ -98,26 +98,26 @@ pub(super) fn open_store_or_daemon(store: &Path, sync_context: &SyncContext) -> 
 pub(super) struct StoreWriteCommand {
     pub(super) action: CommandAction,
     pub(super) store: PathBuf,
-    pub(super) intent: SyncIntent,
+    pub(super) sync_settings: SyncSettings,
 }
 
 impl StoreWriteCommand {
     /// Carries out a short command, here or by the daemon, and prints its result.
     pub(super) fn execute(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let sources = context.sources();
+        let config_inputs = context.config_inputs();
         let (result, published) =
-            run_interruptible(context, move |sync_context| match open_store_or_daemon(&self.store, sync_context)? {
+            run_interruptible(context, move |task_context| match open_store_or_daemon(&self.store, task_context)? {
                 StoreAccess::Writer(writer) => {
-                    let done = execute_at_once(&writer, &self.intent, &self.action, &current_user_name())?;
+                    let done = execute_at_once(&writer, &self.sync_settings, &self.action, &current_user_name())?;
                     let (result, _) = done.ok_or(SyncError::Bug("this command needs a sync".to_owned()))?;
                     let may_change_version = matches!(
                         self.action,
                         CommandAction::Activate { .. } | CommandAction::Rollback | CommandAction::Release
                     );
-                    Ok((result, if may_change_version { publish_active(&sources, &writer) } else { Ok(()) }))
+                    Ok((result, if may_change_version { publish_active(&config_inputs, &writer) } else { Ok(()) }))
                 }
                 // The daemon publishes automatically, and logs the result.
-                StoreAccess::Daemon(daemon) => execute_on_daemon(&daemon, &self.store, self.action, None, sync_context)
+                StoreAccess::Daemon(daemon) => execute_on_daemon(&daemon, &self.store, self.action, None, task_context)
                     .map(|result| (result, Ok(()))),
             })??;
         print_command_result(context, &result).and(published)
@@ -131,16 +131,16 @@ pub(super) fn execute_on_daemon(
     store: &Path,
     action: CommandAction,
     source_digest: Option<String>,
-    sync_context: &SyncContext,
+    task_context: &TaskContext,
 ) -> Result<CommandResult, CommandFailure> {
-    let command = DaemonCommand { action, who: current_user_name(), source_digest };
-    let reply = sync_context.wait_for(async {
+    let command = DaemonCommand { action, author: current_user_name(), source_digest };
+    let reply = task_context.wait_for(async {
         let reply = daemon.send_command(&command);
         tokio::pin!(reply);
         loop {
             tokio::select! {
                 reply = &mut reply => return reply,
-                () = tokio::time::sleep(DAEMON_PROGRESS_INTERVAL) => show_daemon_progress(daemon, &sync_context.progress).await,
+                () = tokio::time::sleep(DAEMON_PROGRESS_INTERVAL) => show_daemon_progress(daemon, &task_context.progress).await,
             }
         }
     })?;
@@ -158,11 +158,11 @@ pub(super) fn execute_on_daemon(
     }
 }
 
-async fn show_daemon_progress(daemon: &ControlClient, progress: &SyncProgress) {
+async fn show_daemon_progress(daemon: &ControlClient, progress: &TaskProgress) {
     let Ok((_, json)) = daemon.get("/status").await else { return };
     let Ok(status) = serde_json::from_slice::<StoreStatus>(&json) else { return };
     if let Some(daemon) = status.daemon {
-        progress.show_step(daemon.doing.as_deref().unwrap_or_default());
+        progress.display_step(daemon.doing.as_deref().unwrap_or_default());
         progress.set_percent(daemon.percent);
     }
 }

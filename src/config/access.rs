@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
-use docwharf_serve::access::{AccessControl, AccessPolicy};
+use docwharf_serve::access::{AccessControl, AccessRules};
 use docwharf_serve::access_log::AccessLogSettings;
 use docwharf_serve::access_log_line::{AccessLogFormat, LoggedAddress};
 use docwharf_serve::cidr::IpRanges;
@@ -58,7 +58,7 @@ fn can_name_user(name: &HeaderName) -> bool {
 }
 
 /// Checks the trusted proxies and access control.
-pub(super) fn check_access(checker: &mut ValueChecker<'_>) -> AccessControl {
+pub(super) fn check_access_control(checker: &mut ValueChecker<'_>) -> AccessControl {
     let proxies = networks(checker, "server.trustedProxies").unwrap_or_default();
     let allow = networks(checker, "access.allow");
     if allow.as_ref().is_some_and(IpRanges::is_empty) {
@@ -75,7 +75,7 @@ pub(super) fn check_access(checker: &mut ValueChecker<'_>) -> AccessControl {
         let message = "no proxy is trusted to set it: name the proxies that sign users in, in server.trustedProxies";
         checker.value::<()>("access.header", |_| Err(message.to_owned()));
     }
-    AccessControl { access: AccessPolicy { allow, user_header: header }, proxies }
+    AccessControl { rules: AccessRules { allow, user_header: header }, proxies }
 }
 
 fn networks(checker: &mut ValueChecker<'_>, key: &str) -> Option<IpRanges> {
@@ -110,8 +110,8 @@ pub(super) fn check_log(
 
 /// Returns a warning if a site without access control is served on one of these addresses and that address is not a
 /// loopback one: documentation may be meant for some readers only.
-pub fn exposure_warning(access: &AccessPolicy, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
-    if !access.is_open() {
+pub fn exposure_warning(rules: &AccessRules, addresses: impl IntoIterator<Item = SocketAddr>) -> Option<String> {
+    if !rules.is_open() {
         return None;
     }
     let reachable = addresses.into_iter().find(|address| !address.ip().to_canonical().is_loopback())?;
@@ -143,9 +143,9 @@ mod tests {
 
     #[test]
     fn a_site_is_exposed_if_any_of_its_addresses_is_reachable_and_nothing_restricts_it() {
-        let open = AccessPolicy::default();
-        let warning = |access: &AccessPolicy, addresses: &[&str]| {
-            exposure_warning(access, addresses.iter().map(|address| address.parse().expect("an address")))
+        let open = AccessRules::default();
+        let warning = |rules: &AccessRules, addresses: &[&str]| {
+            exposure_warning(rules, addresses.iter().map(|address| address.parse().expect("an address")))
         };
         for own in ["127.0.0.1:80", "127.9.9.9:80", "[::1]:80", "[::ffff:127.0.0.1]:80"] {
             assert_eq!(warning(&open, &[own]), None, "{own}");
@@ -157,8 +157,8 @@ mod tests {
             assert!(found.starts_with(&message), "{reachable}: {found}");
         }
         let allow = IpRanges::parse(&["192.0.2.0/24"]).ok();
-        let by_address = AccessPolicy { allow, ..AccessPolicy::default() };
-        let by_user = AccessPolicy { user_header: "X-User".parse().ok(), ..AccessPolicy::default() };
+        let by_address = AccessRules { allow, ..AccessRules::default() };
+        let by_user = AccessRules { user_header: "X-User".parse().ok(), ..AccessRules::default() };
         for restricted in [by_address, by_user] {
             assert_eq!(warning(&restricted, &["0.0.0.0:80"]), None, "{restricted:?}");
         }

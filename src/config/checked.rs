@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::SyncIntent;
+use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::schedule::Schedule;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_serve::SiteSettings;
@@ -17,7 +17,6 @@ use docwharf_site::rules::RuleSet;
 
 use super::access::check_log;
 use super::checker::ValueChecker;
-use super::intent::check_intent;
 use super::listen::check_listen;
 use super::problem::ConfigProblem;
 use super::publish::check_publish;
@@ -25,6 +24,7 @@ use super::rules::{check_rules, redirects_file};
 use super::serving::{check_codings, check_hosts, check_settings};
 use super::store_path::{outside_store, store_path};
 use super::store_space;
+use super::sync_settings::check_sync_settings;
 use super::tls::{TlsSettings, check_tls};
 use super::written::WrittenConfig;
 
@@ -35,7 +35,7 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
     /// The part that a sync needs.
-    pub intent: SyncIntent,
+    pub sync_settings: SyncSettings,
     /// The schedule of checks of the source, which replaces the interval.
     pub schedule: Option<Schedule>,
     /// The inbox: a folder whose files are imported.
@@ -65,7 +65,7 @@ pub struct Config {
     /// The host names that the admin listener accepts, besides those that it always accepts.
     pub admin_hosts: Vec<String>,
     /// The addresses on which the version that waits to become active is served.
-    pub staged: Vec<SocketAddr>,
+    pub waiting_listen: Vec<SocketAddr>,
     /// The settings of publishing as files for another server.
     pub publish: Option<PublishSettings>,
     /// Warnings about values that are allowed but probably not intended.
@@ -75,7 +75,7 @@ pub struct Config {
 impl Config {
     /// Returns whether versions can arrive without a command: from a source, or through the inbox.
     pub fn receives_versions(&self) -> bool {
-        self.intent.has_source() || self.inbox.is_some()
+        self.sync_settings.has_source() || self.inbox.is_some()
     }
 
     /// Returns the addresses on which the site is served.
@@ -96,7 +96,7 @@ pub fn nothing_to_serve_message(store: &Path) -> String {
 }
 
 /// The advice that follows [`nothing_to_serve_message`].
-pub const SET_SOURCE_HINT: &str =
+pub const SET_SOURCE_ADVICE: &str =
     "set [api] (baseUrl, domain and a key), staticExport.bundleUrl or sync.inbox, or import a bundle";
 
 /// Checks a configuration. Relative paths in the file refer to `config_folder`, its folder; those in the environment to
@@ -109,9 +109,9 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let codings = check_codings(&mut checker);
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
-    let addresses =
+    let address_settings =
         AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
-    let intent = check_intent(&mut checker, &base_of, &mut warnings, addresses);
+    let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let message = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -127,14 +127,14 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let listen = check_listen(&mut checker, "server.listen", &[DEFAULT_LISTEN], tls.is_some());
     let admin = check_listen(&mut checker, "admin.listen", &[], false);
     let admin_hosts = check_hosts(&mut checker);
-    let staged = check_listen(&mut checker, "activate.listen", &[], false);
+    let waiting_listen = check_listen(&mut checker, "activate.listen", &[], false);
     let publish = check_publish(&mut checker, &base_of, &store, &mut warnings);
     if !checker.problems.is_empty() {
         ConfigProblem::sort(&mut checker.problems);
         return Err(checker.problems);
     }
     Ok(Config {
-        intent,
+        sync_settings,
         schedule,
         inbox,
         threads,
@@ -149,19 +149,19 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
         log,
         admin,
         admin_hosts,
-        staged,
+        waiting_listen,
         publish,
         warnings,
     })
 }
 
 #[cfg(test)]
-mod defaults;
+mod key_tests;
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::intent::{DEFAULT_INTERVAL, DEFAULT_JOB_INTERVAL};
+    use crate::config::sync_settings::{DEFAULT_INTERVAL, DEFAULT_JOB_INTERVAL};
     use docwharf_agent::sync::BundleLocation;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
@@ -173,11 +173,11 @@ mod tests {
     #[test]
     fn config_paths_are_relative_to_the_config_file_and_unset_keys_get_defaults() {
         let config = checked("[staticExport]\nbundleUrl = \"docs.zip\"\n[store]\npath = \"store\"\n").unwrap();
-        assert_eq!(config.intent.bundle, Some(BundleLocation::File("/etc/docs.zip".into())));
+        assert_eq!(config.sync_settings.bundle, Some(BundleLocation::File("/etc/docs.zip".into())));
         assert_eq!(config.store, Path::new("/etc/store"));
-        assert!(config.intent.enabled);
+        assert!(config.sync_settings.enabled);
         assert_eq!(config.listen, [DEFAULT_LISTEN.parse().unwrap()]);
-        assert_eq!(config.intent.interval, DEFAULT_INTERVAL);
+        assert_eq!(config.sync_settings.interval, DEFAULT_INTERVAL);
     }
 
     #[test]
@@ -198,33 +198,33 @@ mod tests {
 
     #[test]
     fn without_probes_each_interval_starts_an_export_and_with_probes_it_only_checks() {
-        let intent_with = |more: &str| checked(&format!("{API}{more}")).unwrap().intent;
-        let probing = intent_with("");
+        let sync_settings_with = |more: &str| checked(&format!("{API}{more}")).unwrap().sync_settings;
+        let probing = sync_settings_with("");
         assert_eq!(
             (probing.exports_at_each_check, probing.interval, probing.probes.len()),
             (false, DEFAULT_INTERVAL, 2)
         );
         assert_eq!(probing.probes[0].without_secrets(), "https://docs.example.com/sitemap.xml");
-        let without_probes = intent_with("[sync]\nprobe = []\n");
+        let without_probes = sync_settings_with("[sync]\nprobe = []\n");
         assert_eq!(
             (without_probes.exports_at_each_check, without_probes.interval, without_probes.probes.len()),
             (true, DEFAULT_JOB_INTERVAL, 0)
         );
-        let interval = intent_with("[sync]\ninterval = \"1h\"\n");
+        let interval = sync_settings_with("[sync]\ninterval = \"1h\"\n");
         assert_eq!((interval.exports_at_each_check, interval.interval), (true, Duration::from_hours(1)));
-        let both = intent_with("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");
+        let both = sync_settings_with("[sync]\ninterval = \"1h\"\nprobe = \"https://x.example/a\"\n");
         assert_eq!((both.exports_at_each_check, both.probes.len()), (false, 1));
     }
 
     #[test]
     fn a_schedule_without_probes_exports_at_each_check_as_an_interval_does() {
-        let intent_with = |more: &str| checked(&format!("{API}[sync]\n{more}")).unwrap().intent;
-        let scheduled = intent_with("schedule = \"0 3 * * *\"\n");
+        let sync_settings_with = |more: &str| checked(&format!("{API}[sync]\n{more}")).unwrap().sync_settings;
+        let scheduled = sync_settings_with("schedule = \"0 3 * * *\"\n");
         assert_eq!(
             (scheduled.exports_at_each_check, scheduled.probes.len(), scheduled.has_configured_probes),
             (true, 0, false)
         );
-        let probing = intent_with("schedule = \"0 3 * * *\"\nprobe = \"https://x.example/a\"\n");
+        let probing = sync_settings_with("schedule = \"0 3 * * *\"\nprobe = \"https://x.example/a\"\n");
         assert_eq!(
             (probing.exports_at_each_check, probing.probes.len(), probing.has_configured_probes),
             (false, 1, true)

@@ -1,19 +1,19 @@
 //! `[gate]` and `[activate]`: the conditions for a version, and whether it becomes active automatically.
 
 use docwharf_agent::sync::ActivationMode;
-use docwharf_agent::sync::gate::GateRules;
+use docwharf_agent::sync::gate::GateConditions;
 use docwharf_site::lookup::AddressSettings;
 
 use super::checker::ValueChecker;
 
-/// Checks the rules of the gate. A rule that is not set accepts every version.
-pub(super) fn check_gate(checker: &mut ValueChecker<'_>, addresses: AddressSettings) -> GateRules {
-    GateRules {
+/// Checks the conditions of the gate. A condition that is not set is met by every version.
+pub(super) fn check_gate(checker: &mut ValueChecker<'_>, address_settings: AddressSettings) -> GateConditions {
+    GateConditions {
         require: check_require(checker),
         min_pages: checker.number("gate.minPages"),
         max_shrink: checker.parsed("gate.maxShrink", parse_percent),
         max_broken_links: checker.number("gate.maxBrokenLinks"),
-        addresses,
+        address_settings,
     }
 }
 

@@ -88,11 +88,12 @@ fn check(checker: &mut ValueChecker<'_>, base: &Path, limits: BundleLimits) -> O
     }
     settings.min_free = checker.size("store.minFree");
     settings.limits = check_limits(checker);
-    settings.keep = checker.number("exports.keep").map_or(settings.keep, |number| number as usize);
+    settings.max_jobs_per_project =
+        checker.number("exports.keep").map_or(settings.max_jobs_per_project, |number| number as usize);
     settings.link_lifetime =
         checker.parsed("exports.linkLifetime", parse_link_lifetime).unwrap_or(settings.link_lifetime);
     settings.public_url = checker.parsed("server.publicUrl", |text| PublicUrl::parse(text).map_err(str::to_owned));
-    settings.previews = check_previews(checker);
+    settings.preview_settings = check_previews(checker);
     settings.search_retention = checker.duration("analytics.keep").unwrap_or(settings.search_retention);
     let shared = settings.limits;
     settings.organizations = check_organizations(checker, base, &shared);

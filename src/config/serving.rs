@@ -3,9 +3,9 @@
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_serve::SiteSettings;
 
-use super::access::check_access;
+use super::access::check_access_control;
 use super::checker::ValueChecker;
-use super::protection;
+use super::security_headers::check_security_headers;
 use super::tls::check_hsts;
 use super::value_parsers::{parse_base_path, parse_domain, parse_http2, parse_slashes};
 use super::written_value::ConfigValue;
@@ -41,8 +41,8 @@ pub(super) fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
         asset_grace: checker.duration("server.assetGrace").unwrap_or(defaults.asset_grace),
-        protection: protection::check_protection(checker),
-        access_control: check_access(checker),
+        security_headers: check_security_headers(checker),
+        access_control: check_access_control(checker),
         hsts: check_hsts(checker),
         http2: http2.unwrap_or(defaults.http2),
     }

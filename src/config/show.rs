@@ -1,4 +1,4 @@
-//! Shows the configuration in force, with the origin of each value; secrets are masked. The output is a configuration,
+//! Shows the configuration in force, and what has set each value; secrets are masked. The output is a configuration,
 //! too: loaded again, it has the same effect.
 
 use std::fmt::Write;
@@ -10,10 +10,10 @@ use docwharf_agent::sync::BundleLocation;
 use docwharf_base::secret::SafeUrl;
 
 use super::checked::Config;
-use super::intent::DEFAULT_JOB_INTERVAL;
 use super::key_table::{ConfigKey, ValueType};
 use super::keys::{AGENT_KEYS, keys};
 use super::problem::ConfigPlace;
+use super::sync_settings::DEFAULT_JOB_INTERVAL;
 use super::toml_text::{toml_key, toml_string};
 use super::value_parsers::parse_bundle;
 use super::written::WrittenConfig;
@@ -26,8 +26,8 @@ pub struct ShownValue {
     pub name: &'static str,
     /// Its value in TOML; `None` if it is not set and has no default.
     pub value: Option<String>,
-    /// The origin of the value: `default`, `/etc/c.toml:3`, `$DOCWHARF_…`.
-    pub origin: String,
+    /// What has set the value: `/etc/c.toml:3`, `$DOCWHARF_…`, `default`, or `not set`.
+    pub set_by: String,
     /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being
     /// set, whatever their value.
     pub is_set: bool,
@@ -38,11 +38,11 @@ pub fn values_in_force(raw: &WrittenConfig, config: &Config, config_folder: &Pat
     let show = |key: ConfigKey| {
         if let Some(written) = raw.get(key.name) {
             let value = Some(format_written(&key, written, &raw.base_of(key.name, config_folder)));
-            return ShownValue { name: key.name, value, origin: origin(&written.place), is_set: true };
+            return ShownValue { name: key.name, value, set_by: describe_place(&written.place), is_set: true };
         }
         let value = default_in_force(&key, raw, config);
-        let origin = if value.is_some() { "default" } else { "not set" }.to_owned();
-        ShownValue { name: key.name, value, origin, is_set: false }
+        let set_by = if value.is_some() { "default" } else { "not set" }.to_owned();
+        ShownValue { name: key.name, value, set_by, is_set: false }
     };
     keys().map(show).collect()
 }
@@ -51,10 +51,10 @@ pub fn values_in_force(raw: &WrittenConfig, config: &Config, config_folder: &Pat
 /// configuration.
 fn default_in_force(key: &ConfigKey, raw: &WrittenConfig, config: &Config) -> Option<String> {
     match key.name {
-        "sync.interval" if config.intent.interval == DEFAULT_JOB_INTERVAL => Some("\"24h\"".to_owned()),
+        "sync.interval" if config.sync_settings.interval == DEFAULT_JOB_INTERVAL => Some("\"24h\"".to_owned()),
         "sync.probe" => {
             let probes: Vec<String> =
-                config.intent.probes.iter().map(|probe| toml_string(&probe.to_string())).collect();
+                config.sync_settings.probes.iter().map(|probe| toml_string(&probe.to_string())).collect();
             (!probes.is_empty()).then(|| format!("[{}]", probes.join(", ")))
         }
         "store.path" => Some(toml_string(&config.store.to_string_lossy())),
@@ -90,7 +90,8 @@ fn absolute(text: &str, base: &Path) -> String {
     base.join(text).to_str().map_or_else(|| toml_string(text), toml_string)
 }
 
-fn origin(place: &ConfigPlace) -> String {
+/// Returns the name of the file and the line, or the variable, that sets a value.
+fn describe_place(place: &ConfigPlace) -> String {
     match place {
         ConfigPlace::File(path, line, _) => format!("{}:{line}", path.display()),
         ConfigPlace::Env(name) => format!("${name}"),
@@ -120,7 +121,7 @@ fn quoted(kind: ValueType, text: &str) -> String {
     toml_string(&masked)
 }
 
-/// Formats values as TOML, each with its origin in a comment. A key that is not set is only a comment.
+/// Formats values as TOML; a comment says what has set each of them. A key that is not set is only a comment.
 pub fn as_toml(values: &[ShownValue]) -> String {
     let width = values.iter().filter_map(|v| Some(v.name.split_once('.')?.1.len() + 5 + v.value.as_ref()?.len())).max();
     let width = width.unwrap_or(0).min(48);
@@ -138,7 +139,7 @@ pub fn as_toml(values: &[ShownValue]) -> String {
             Some(text) => format!("# {name} = {text}"),
             None => format!("# {name} ="),
         };
-        let _ = writeln!(out, "{line:width$}  # {}", value.origin);
+        let _ = writeln!(out, "{line:width$}  # {}", value.set_by);
     }
     out
 }
@@ -147,7 +148,7 @@ pub fn as_toml(values: &[ShownValue]) -> String {
 pub fn lists_as_toml(raw: &WrittenConfig) -> String {
     let mut out = String::new();
     for row in AGENT_KEYS.lists.iter().flat_map(|list| raw.rows(list.name)) {
-        let _ = writeln!(out, "\n[[{}]]  # {}", row.list.name, origin(&row.place));
+        let _ = writeln!(out, "\n[[{}]]  # {}", row.list.name, describe_place(&row.place));
         for (key, written) in &row.items {
             let _ = writeln!(out, "{} = {}", toml_key(key), format_value(ValueType::Text, &written.value));
         }
@@ -161,18 +162,18 @@ pub fn lists_as_json(raw: &WrittenConfig) -> Json {
     let row_json = |row: &TableRow| {
         let items =
             row.items.iter().map(|(key, written)| (key.clone(), parse(format_value(ValueType::Text, &written.value))));
-        json!({ "values": items.collect::<Map<String, Json>>(), "origin": origin(&row.place) })
+        json!({ "values": items.collect::<Map<String, Json>>(), "origin": describe_place(&row.place) })
     };
     let lists = AGENT_KEYS.lists.iter().map(|list| (list.name.to_owned(), raw.rows(list.name).map(row_json).collect()));
     Json::Object(lists.collect())
 }
 
-/// Formats values as JSON: key → value and origin.
+/// Formats values as JSON: key → value and what has set it.
 pub fn as_json(values: &[ShownValue]) -> Json {
     // The values of all keys are written the same in TOML and in JSON.
     let parse = |text: &String| serde_json::from_str::<Json>(text).unwrap_or_else(|_| json!(text));
     let entry = |value: &ShownValue| {
-        let json = json!({ "value": value.value.as_ref().map(parse), "origin": value.origin });
+        let json = json!({ "value": value.value.as_ref().map(parse), "origin": value.set_by });
         (value.name.to_owned(), json)
     };
     json!({ "schemaVersion": 1, "values": values.iter().map(entry).collect::<Map<String, Json>>() })
@@ -181,19 +182,19 @@ pub fn as_json(values: &[ShownValue]) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::sources::ConfigSources;
+    use crate::config::inputs::ConfigInputs;
 
     fn show_config(text: &str, variables: &[(&str, &str)]) -> String {
         let mut raw = WrittenConfig::default();
         raw.read_toml(text, Path::new("c.toml"));
         raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
-        let sources = ConfigSources {
+        let config_inputs = ConfigInputs {
             config_path: Some("/etc/c.toml".into()),
             ignores_environment: true,
-            ..ConfigSources::default()
+            ..ConfigInputs::default()
         };
-        let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
-        as_toml(&values_in_force(&raw, &config, &sources.folder()))
+        let config = config_inputs.check(&raw).unwrap_or_else(|problems| panic!("{text}: {problems:#?}"));
+        as_toml(&values_in_force(&raw, &config, &config_inputs.folder()))
     }
 
     /// The line of a key in a section.
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn config_show_prints_the_origin_of_each_value_and_masks_links() {
+    fn config_show_prints_what_has_set_each_value_and_masks_links() {
         let text = show_config(
             "[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n",
             &[("DOCWHARF_SYNC__KEEP", "7")],
@@ -244,11 +245,11 @@ mod tests {
         raw.read_toml(text, Path::new("c.toml"));
         let variables = [("DOCWHARF_SYNC__KEEP", "7"), ("DOCWHARF_STATIC_EXPORT__ENABLED", "false")];
         raw.read_env(variables.iter().map(|&(name, value)| (name.into(), value.into())));
-        let sources = ConfigSources { ignores_environment: true, ..ConfigSources::default() };
-        let config = sources.check(&raw).unwrap_or_else(|problems| panic!("{problems:#?}"));
+        let config_inputs = ConfigInputs { ignores_environment: true, ..ConfigInputs::default() };
+        let config = config_inputs.check(&raw).unwrap_or_else(|problems| panic!("{problems:#?}"));
         let json = as_json(&values_in_force(&raw, &config, Path::new("/etc")));
         assert_eq!(json["schemaVersion"], 1);
-        for (key, value, origin) in [
+        for (key, value, set_by) in [
             ("sync.keep", json!(7), "$DOCWHARF_SYNC__KEEP"),
             ("staticExport.enabled", json!(false), "$DOCWHARF_STATIC_EXPORT__ENABLED"),
             ("server.listen", json!(["127.0.0.1:1"]), "c.toml:2"),
@@ -256,7 +257,7 @@ mod tests {
             ("limits.entries", json!(200_000), "default"),
             ("tls.certFile", Json::Null, "not set"),
         ] {
-            assert_eq!(json["values"][key], json!({ "value": value, "origin": origin }), "{key}");
+            assert_eq!(json["values"][key], json!({ "value": value, "origin": set_by }), "{key}");
         }
         let headers = json!([{ "values": { "source": "/*", "remove": ["Link"] }, "origin": "c.toml:3" }]);
         assert_eq!(lists_as_json(&raw), json!({ "server.redirects": [], "server.headers": headers }));

@@ -14,7 +14,7 @@ use super::value_parsers::parse_listen_list;
 
 /// The names of the systemd credentials that contain certificate and key (`LoadCredential=`).
 const CREDENTIAL_NAMES: [&str; 2] = ["tls-cert", "tls-key"];
-const MISSING_FILE_HINT: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
+const MISSING_FILE_ADVICE: &str = "[tls] needs certFile and keyFile, or the systemd credentials tls-cert and tls-key";
 
 /// The settings of TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +43,13 @@ pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -
         (Some(place), None) => {
             checker
                 .problems
-                .push(ConfigProblem { place, message: format!("tls.keyFile is missing: {MISSING_FILE_HINT}") });
+                .push(ConfigProblem { place, message: format!("tls.keyFile is missing: {MISSING_FILE_ADVICE}") });
             None
         }
         (None, Some(place)) => {
             checker
                 .problems
-                .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
+                .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_ADVICE}") });
             None
         }
         (Some(_), Some(_)) => {
@@ -62,7 +62,7 @@ pub(super) fn check_tls(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -
             {
                 checker
                     .problems
-                    .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_HINT}") });
+                    .push(ConfigProblem { place, message: format!("tls.certFile is missing: {MISSING_FILE_ADVICE}") });
             }
             found.map(|files| TlsSettings { files, listen })
         }

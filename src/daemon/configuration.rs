@@ -1,4 +1,4 @@
-//! The configuration of a running agent: read again on request, watched, and in force for tasks in progress.
+//! The configuration of a running daemon: read again on request, watched, and in force for tasks in progress.
 //!
 //! A configuration that has mistakes leaves the previous one in force. Keys that need a restart keep their previous
 //! value, with a warning at each reload.
@@ -10,28 +10,28 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::config::checked::Config;
+use crate::config::inputs::ConfigInputs;
 use crate::config::problem::ConfigProblem;
-use crate::config::sources::ConfigSources;
 use crate::config::tls::TlsSettings;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
 use docwharf_agent::sync::scheduler::CheckTiming;
-use docwharf_agent::sync::{BundleLocation, SyncIntent};
+use docwharf_agent::sync::{BundleLocation, SyncSettings};
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_serve::SiteSettings;
-use docwharf_serve::security_headers::ProtectionSettings;
-use docwharf_site::external::csp::CspRules;
+use docwharf_serve::security_headers::SecurityHeaderSettings;
+use docwharf_site::external::csp::CspSettings;
 use docwharf_site::lookup::AddressSettings;
 
 use super::task::default_thread_count;
 
-/// The configuration in force, its sources, and the files that are watched for changes.
+/// The configuration in force, its inputs, and the files that are watched for changes.
 pub(super) struct LiveConfiguration {
-    sources: ConfigSources,
+    config_inputs: ConfigInputs,
     config: Config,
     /// The part of the configuration that tasks in progress read.
-    in_force: Arc<ArcSwap<SyncIntent>>,
+    in_force: Arc<ArcSwap<SyncSettings>>,
     /// The mistakes of the last configuration, if it was refused.
     error: Option<String>,
     watch: FileWatch,
@@ -39,10 +39,10 @@ pub(super) struct LiveConfiguration {
 
 impl LiveConfiguration {
     /// Puts `config` in force and watches its files.
-    pub(super) fn new(sources: ConfigSources, config: Config) -> LiveConfiguration {
-        let watch = FileWatch::new(watched_files(&sources, &config));
-        let in_force = Arc::new(ArcSwap::from_pointee(intent_for_tasks(&config)));
-        LiveConfiguration { sources, config, in_force, error: None, watch }
+    pub(super) fn new(config_inputs: ConfigInputs, config: Config) -> LiveConfiguration {
+        let watch = FileWatch::new(watched_files(&config_inputs, &config));
+        let in_force = Arc::new(ArcSwap::from_pointee(sync_settings_for_tasks(&config)));
+        LiveConfiguration { config_inputs, config, in_force, error: None, watch }
     }
 
     /// Returns the configuration in force.
@@ -51,18 +51,18 @@ impl LiveConfiguration {
     }
 
     /// Returns the part of the configuration in force that a sync needs.
-    pub(super) fn intent(&self) -> &SyncIntent {
-        &self.config.intent
+    pub(super) fn sync_settings(&self) -> &SyncSettings {
+        &self.config.sync_settings
     }
 
-    /// Returns the intent in force for tasks in progress, with the default number of threads filled in.
-    pub(super) fn in_force(&self) -> &Arc<ArcSwap<SyncIntent>> {
+    /// Returns the sync settings in force for tasks in progress, with the default number of threads filled in.
+    pub(super) fn in_force(&self) -> &Arc<ArcSwap<SyncSettings>> {
         &self.in_force
     }
 
     /// Returns when the source is checked regularly.
     pub(super) fn check_timing(&self) -> CheckTiming<'_> {
-        CheckTiming { interval: self.config.intent.interval, schedule: self.config.schedule.as_ref() }
+        CheckTiming { interval: self.config.sync_settings.interval, schedule: self.config.schedule.as_ref() }
     }
 
     /// Returns the mistakes of the last configuration, if it was refused.
@@ -82,7 +82,7 @@ impl LiveConfiguration {
 
     /// Watches the files of the configuration in force, and no other files.
     pub(super) fn watch_files(&mut self) {
-        self.watch.rewatch(watched_files(&self.sources, &self.config));
+        self.watch.rewatch(watched_files(&self.config_inputs, &self.config));
     }
 
     /// Reads the configuration again and puts it in force. If it has mistakes, they are logged and the previous one
@@ -96,7 +96,7 @@ impl LiveConfiguration {
                     tracing::warn!("{key} has changed, which needs a restart");
                 }
                 self.config = config;
-                self.in_force.store(Arc::new(intent_for_tasks(&self.config)));
+                self.in_force.store(Arc::new(sync_settings_for_tasks(&self.config)));
                 Some(change)
             }
             Err(problems) => {
@@ -114,8 +114,8 @@ impl LiveConfiguration {
     /// between would otherwise go unnoticed.
     fn read(&mut self) -> Result<Config, Vec<ConfigProblem>> {
         loop {
-            let config = self.sources.reload()?;
-            let files = watched_files(&self.sources, &config);
+            let config = self.config_inputs.reload()?;
+            let files = watched_files(&self.config_inputs, &config);
             if self.watch.covers(&files) {
                 return Ok(config);
             }
@@ -128,7 +128,7 @@ impl LiveConfiguration {
         for warning in &self.config.warnings {
             tracing::warn!("{}", OneLine(&warning.to_string()));
         }
-        if let Some(api) = &self.config.intent.api
+        if let Some(api) = &self.config.sync_settings.api
             && api.api_key.is_too_open()
         {
             tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name());
@@ -169,7 +169,7 @@ impl ConfigChange {
             ("tls.listen", tls_addresses(&new) == tls_addresses(old)),
             ("access.log", new.log == old.log),
             ("admin.listen", new.admin == old.admin),
-            ("activate.listen", new.staged == old.staged),
+            ("activate.listen", new.waiting_listen == old.waiting_listen),
             ("server.codings", new.codings == old.codings),
         ];
         let restart_keys = other_keys
@@ -178,7 +178,8 @@ impl ConfigChange {
             .filter(|(_, is_same)| !is_same)
             .map(|(key, _)| key)
             .collect();
-        let addresses = AddressSettings { rules: Arc::clone(&new.rules), ..old.intent.gate.addresses.clone() };
+        let address_settings =
+            AddressSettings { rules: Arc::clone(&new.rules), ..old.sync_settings.gate.address_settings.clone() };
         // Keys that need a restart keep their previous value, so that the next reload warns of them again.
         let mut config = Config {
             store: old.store.clone(),
@@ -186,18 +187,19 @@ impl ConfigChange {
             tls: with_addresses_of(old.tls.as_ref(), new.tls),
             listen: old.listen.clone(),
             admin: old.admin.clone(),
-            staged: old.staged.clone(),
+            waiting_listen: old.waiting_listen.clone(),
             settings,
             codings: old.codings.clone(),
             log: old.log.clone(),
             ..new
         };
         // The gate must resolve paths as the server does: with the new rules, but with the base path in force.
-        config.intent.gate.addresses = addresses;
+        config.sync_settings.gate.address_settings = address_settings;
         let change = ConfigChange {
             is_different: config != *old,
             access_control: config.settings.access_control != old.settings.access_control,
-            check_timing: (config.intent.interval, &config.schedule) != (old.intent.interval, &old.schedule),
+            check_timing: (config.sync_settings.interval, &config.schedule)
+                != (old.sync_settings.interval, &old.schedule),
             restart_keys,
         };
         (config, change)
@@ -213,14 +215,14 @@ fn compare_site_settings(new: &SiteSettings, old: &SiteSettings) -> [(&'static s
         identity_cache,
         held_bytes,
         asset_grace,
-        protection: ProtectionSettings { referrer, frames, csp },
+        security_headers: SecurityHeaderSettings { referrer, frames, csp },
         access_control: _,
         hsts,
         http2,
     } = new;
-    let old_csp = old.protection.csp.as_ref();
-    let preset = |rules: &CspRules| rules.preset;
-    // The size has an effect only with a policy. `CspRules::ancestors` follows from `server.frames`, compared below.
+    let old_csp = old.security_headers.csp.as_ref();
+    let preset = |settings: &CspSettings| settings.preset;
+    // The size has an effect only with a policy. `CspSettings::ancestors` follows from `server.frames`, compared below.
     let is_same_size = csp.as_ref().zip(old_csp).is_none_or(|(new, old)| new.max_bytes == old.max_bytes);
     [
         ("server.basePath", *base_path == old.base_path),
@@ -229,8 +231,8 @@ fn compare_site_settings(new: &SiteSettings, old: &SiteSettings) -> [(&'static s
         ("server.heldBytes", *held_bytes == old.held_bytes),
         ("server.csp", csp.as_ref().map(preset) == old_csp.map(preset)),
         ("server.cspSize", is_same_size),
-        ("server.frames", *frames == old.protection.frames),
-        ("server.referrerPolicy", *referrer == old.protection.referrer),
+        ("server.frames", *frames == old.security_headers.frames),
+        ("server.referrerPolicy", *referrer == old.security_headers.referrer),
         ("server.assetGrace", *asset_grace == old.asset_grace),
         ("server.http2", *http2 == old.http2),
         ("tls.hsts", *hsts == old.hsts),
@@ -249,25 +251,28 @@ fn with_addresses_of(old: Option<&TlsSettings>, new: Option<TlsSettings>) -> Opt
     new.map(|new| TlsSettings { listen: listen.clone(), ..new }).or_else(|| old.cloned())
 }
 
-/// Returns the intent of a configuration for tasks, with the default number of threads filled in.
-fn intent_for_tasks(config: &Config) -> SyncIntent {
-    let mut intent = config.intent.clone();
-    intent.seal_options.threads = config.threads.unwrap_or_else(default_thread_count);
-    intent
+/// Returns the sync settings of a configuration for tasks, with the default number of threads filled in.
+fn sync_settings_for_tasks(config: &Config) -> SyncSettings {
+    let mut sync_settings = config.sync_settings.clone();
+    sync_settings.seal_options.threads = config.threads.unwrap_or_else(default_thread_count);
+    sync_settings
 }
 
-/// Returns the files whose changes concern a running agent.
-fn watched_files(sources: &ConfigSources, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
-    let mut files = vec![(WatchedKind::Settings, sources.file().0)];
-    let intent = &config.intent;
-    let key = intent.api.as_ref().and_then(|api| api.api_key.file().cloned());
+/// Returns the files whose changes concern a running daemon.
+fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedKind, PathBuf)> {
+    let mut files = vec![(WatchedKind::Settings, config_inputs.file().0)];
+    let sync_settings = &config.sync_settings;
+    let key = sync_settings.api.as_ref().and_then(|api| api.api_key.file().cloned());
     let ca = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
     files.extend(
-        key.into_iter().chain(intent.network.ca_file.clone()).chain(ca).map(|path| (WatchedKind::Settings, path)),
+        key.into_iter()
+            .chain(sync_settings.network.ca_file.clone())
+            .chain(ca)
+            .map(|path| (WatchedKind::Settings, path)),
     );
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     files.extend(pair.map(|path| (WatchedKind::Certificate, path.clone())));
-    if let Some(BundleLocation::File(path)) = &intent.bundle {
+    if let Some(BundleLocation::File(path)) = &sync_settings.bundle {
         files.push((WatchedKind::Bundle, path.clone()));
     }
     files.extend(config.rules_file.clone().map(|path| (WatchedKind::Settings, path)));
@@ -285,8 +290,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.toml");
         std::fs::write(&path, text).unwrap();
-        let sources = ConfigSources { config_path: Some(path), ignores_environment: true, ..ConfigSources::default() };
-        sources.load().unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
+        let config_inputs =
+            ConfigInputs { config_path: Some(path), ignores_environment: true, ..ConfigInputs::default() };
+        config_inputs.load().unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
     }
 
     #[test]
@@ -330,9 +336,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let rules = dir.path().join("moved");
         std::fs::write(&rules, "/a /b\n").unwrap();
-        let sources = ConfigSources { config_path: Some("/etc/c.toml".into()), ..ConfigSources::default() };
+        let config_inputs = ConfigInputs { config_path: Some("/etc/c.toml".into()), ..ConfigInputs::default() };
         let watched = |text: &str| {
-            let mut watched = watched_files(&sources, &config(text));
+            let mut watched = watched_files(&config_inputs, &config(text));
             // The environment of the test may name it.
             let roots = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
             watched.retain(|(_, path)| Some(path) != roots.as_ref());
@@ -363,7 +369,7 @@ mod tests {
         let text = "[server]\nbasePath = \"/docs\"\nslashes = \"serve\"\n\
                     [[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n";
         let (new, change) = ConfigChange::between(&config(""), config(text));
-        let addresses = &new.intent.gate.addresses;
+        let addresses = &new.sync_settings.gate.address_settings;
         assert_eq!((addresses.base_path.as_str(), addresses.slashes), ("/", None));
         assert_eq!((new.settings.base_path.as_str(), new.settings.slashes), ("/", None));
         assert_eq!((addresses.rules.list().len(), new.rules.list().len()), (1, 1));
@@ -372,8 +378,8 @@ mod tests {
 
     #[test]
     fn seal_threads_are_the_configured_number_or_half_of_the_processors() {
-        assert_eq!(intent_for_tasks(&config("[sync]\nthreads = 7\n")).seal_options.threads, 7);
-        assert_eq!(intent_for_tasks(&config("")).seal_options.threads, default_thread_count());
+        assert_eq!(sync_settings_for_tasks(&config("[sync]\nthreads = 7\n")).seal_options.threads, 7);
+        assert_eq!(sync_settings_for_tasks(&config("")).seal_options.threads, default_thread_count());
     }
 
     #[test]
@@ -382,13 +388,14 @@ mod tests {
         let path = dir.path().join("config.toml");
         let put = |text: &str| std::fs::write(&path, text).unwrap();
         put("[sync]\nkeep = 1\n");
-        let sources =
-            ConfigSources { config_path: Some(path.clone()), ignores_environment: true, ..ConfigSources::default() };
-        let sources = sources.with_file_state();
-        let config = sources.load().unwrap_or_else(|problems| panic!("{problems:?}"));
-        let mut live = LiveConfiguration::new(sources, config);
-        let keep =
-            |live: &LiveConfiguration| (live.intent().space_limits.keep, live.in_force().load().space_limits.keep);
+        let config_inputs =
+            ConfigInputs { config_path: Some(path.clone()), ignores_environment: true, ..ConfigInputs::default() };
+        let config_inputs = config_inputs.with_file_state();
+        let config = config_inputs.load().unwrap_or_else(|problems| panic!("{problems:?}"));
+        let mut live = LiveConfiguration::new(config_inputs, config);
+        let keep = |live: &LiveConfiguration| {
+            (live.sync_settings().space_limits.keep, live.in_force().load().space_limits.keep)
+        };
         assert_eq!((keep(&live), live.error()), ((1, 1), None));
         put("[sync]\nkeep = 2\n");
         assert!(live.reload().is_some_and(|change| change.is_different));

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::config::checked::{SET_SOURCE_HINT, nothing_to_serve_message};
+use crate::config::checked::{SET_SOURCE_ADVICE, nothing_to_serve_message};
 use docwharf_agent::store::StoreError;
 use docwharf_agent::sync::SyncError;
 use docwharf_serve::key_pair::KeyPairError;
@@ -65,15 +65,17 @@ pub enum DaemonError {
     #[error(transparent)]
     Store(#[from] StoreError),
     /// The store is empty, and no source is configured.
-    #[error("{}; {SET_SOURCE_HINT}", nothing_to_serve_message(store))]
+    #[error("{}; {SET_SOURCE_ADVICE}", nothing_to_serve_message(store))]
     NothingToServe {
         /// The path of the store.
         store: PathBuf,
     },
     /// The store is empty, and the first sync failed because something that the configuration names is missing.
-    /// Also: the record of the store could not be read, for another reason than a store error.
     #[error(transparent)]
     FirstSync(SyncError),
+    /// The record of the store cannot be read, for another reason than a store error.
+    #[error("cannot read the record of the store")]
+    Record(#[source] SyncError),
     /// The server or a thread of the daemon ended unexpectedly.
     #[error("a part of the daemon ended unexpectedly")]
     EndedUnexpectedly(#[source] io::Error),

@@ -1,4 +1,5 @@
-//! The inbox of a running agent: finds complete files, and moves them to `accepted/` or `rejected/` after their import.
+//! The inbox of a running daemon: finds complete files, and moves them to `accepted/` or `rejected/` after their
+//! import.
 //!
 //! The time is an argument. An inbox that cannot be opened or read is tried again every few seconds.
 
@@ -152,7 +153,7 @@ impl InboxImporter {
         let Some(inbox) = &mut self.inbox else { return ImportDecision::Later };
         let decision = match result {
             Ok(_) => ImportDecision::Accepted,
-            Err(error) if error.is_truncated() && !inbox.extend_wait(file) => {
+            Err(error) if error.is_truncated() && inbox.grant_grace_period(file) => {
                 tracing::warn!("{}; it is checked again in a minute, or when it has changed", ErrorChain(error));
                 self.next_scan = Some(now + SCAN_INTERVAL);
                 return ImportDecision::Later;

@@ -8,14 +8,14 @@ use tokio::sync::mpsc;
 use docwharf_serve::Site;
 
 use super::scrub::VersionFault;
-use super::task::lower_priority;
+use super::task::lower_priority_to_background;
 
 /// Verifies the index of the version that `site` serves, on a separate thread. Sends [`VersionFault::WrongIndex`] if
 /// the index is wrong.
 pub(super) fn verify_index(site: &Site, faults: mpsc::Sender<VersionFault>) {
-    let Some(version) = site.current() else { return };
+    let Some(version) = site.served_version() else { return };
     let task = move || {
-        lower_priority(1);
+        lower_priority_to_background(1);
         if let Err(fault) = version.verify_index() {
             tracing::warn!("{fault}: version {}; the index is rebuilt", version.id.short());
             // There is no receiver any more when the program ends.

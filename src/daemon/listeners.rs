@@ -46,11 +46,11 @@ pub fn open_log(settings: Option<&AccessLogSettings>) -> Result<Option<Arc<Acces
 }
 
 /// Prints the URLs of the site to standard output, one per line, once the sockets accept connections.
-pub(super) fn announce(addresses: &[String]) {
+pub(super) fn announce(urls: &[String]) {
     let mut out = io::stdout().lock();
-    for address in addresses {
+    for url in urls {
         // If standard output is closed, no process reads the URLs.
-        let _ = writeln!(out, "{address}");
+        let _ = writeln!(out, "{url}");
     }
     let _ = out.flush();
 }

@@ -158,12 +158,12 @@ pub(super) struct StatusLine<'a> {
     /// The error that keeps a newer version or configuration from being used.
     pub(super) error: Option<&'a str>,
     /// The current or next activity.
-    pub(super) next: AgentActivity,
+    pub(super) next: DaemonActivity,
 }
 
-/// The current or next activity of the agent.
+/// The current or next activity of the daemon besides serving.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum AgentActivity {
+pub(super) enum DaemonActivity {
     /// The source is being checked.
     CheckingSource,
     /// A bundle is being imported.
@@ -184,11 +184,11 @@ impl fmt::Display for StatusLine<'_> {
             None => f.write_str("no version yet")?,
         }
         match self.next {
-            AgentActivity::CheckingSource => f.write_str("; checking the source")?,
-            AgentActivity::Importing => f.write_str("; importing")?,
-            AgentActivity::At(time) => write!(f, "; next check at {}", format_system_time(time))?,
-            AgentActivity::Inbox => f.write_str("; waiting for the inbox")?,
-            AgentActivity::Nothing => f.write_str("; no source to check")?,
+            DaemonActivity::CheckingSource => f.write_str("; checking the source")?,
+            DaemonActivity::Importing => f.write_str("; importing")?,
+            DaemonActivity::At(time) => write!(f, "; next check at {}", format_system_time(time))?,
+            DaemonActivity::Inbox => f.write_str("; waiting for the inbox")?,
+            DaemonActivity::Nothing => f.write_str("; no source to check")?,
         }
         match self.error {
             Some(error) => write!(f, "; last error: {error}"),
@@ -277,12 +277,12 @@ mod tests {
         let served = Some(("0123456789ab", Some("2026-09-21T14:00:00Z")));
         let line = |served, next, error| StatusLine { served, error, next }.to_string();
         assert_eq!(
-            line(served, AgentActivity::At(time), None),
+            line(served, DaemonActivity::At(time), None),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; next check at 2026-09-21T14:13:20Z"
         );
-        assert_eq!(line(None, AgentActivity::CheckingSource, None), "no version yet; checking the source");
+        assert_eq!(line(None, DaemonActivity::CheckingSource, None), "no version yet; checking the source");
         assert_eq!(
-            line(served, AgentActivity::Inbox, Some("it broke")),
+            line(served, DaemonActivity::Inbox, Some("it broke")),
             "serving 0123456789ab since 2026-09-21T14:00:00Z; waiting for the inbox; last error: it broke"
         );
     }

@@ -19,7 +19,7 @@ pub(super) struct PassedSockets {
     /// Sockets of the admin routes: named `admin`.
     pub(super) admin: Vec<TcpListener>,
     /// Sockets of the version that waits to become active: named `staged`.
-    pub(super) staged: Vec<TcpListener>,
+    pub(super) waiting: Vec<TcpListener>,
 }
 
 /// The purpose of a socket, by its name.
@@ -28,14 +28,14 @@ enum SocketPurpose {
     Public,
     Tls,
     Admin,
-    Staged,
+    WaitingVersion,
 }
 
 impl SocketPurpose {
     fn from_name(name: &str) -> Result<SocketPurpose, io::Error> {
         match name {
             "admin" => Ok(SocketPurpose::Admin),
-            "staged" => Ok(SocketPurpose::Staged),
+            "staged" => Ok(SocketPurpose::WaitingVersion),
             "https" => Ok(SocketPurpose::Tls),
             "" | "http" | "unknown" => Ok(SocketPurpose::Public),
             unit if unit.ends_with(".socket") => Ok(SocketPurpose::Public),
@@ -64,7 +64,7 @@ pub(super) fn take_passed_sockets() -> Result<PassedSockets, DaemonError> {
             SocketPurpose::Public => passed.public.push(listener),
             SocketPurpose::Tls => passed.tls.push(listener),
             SocketPurpose::Admin => passed.admin.push(listener),
-            SocketPurpose::Staged => passed.staged.push(listener),
+            SocketPurpose::WaitingVersion => passed.waiting.push(listener),
         }
     }
     Ok(passed)
@@ -99,7 +99,7 @@ mod tests {
         }
         assert_eq!(SocketPurpose::from_name("admin").unwrap(), SocketPurpose::Admin);
         assert_eq!(SocketPurpose::from_name("https").unwrap(), SocketPurpose::Tls);
-        assert_eq!(SocketPurpose::from_name("staged").unwrap(), SocketPurpose::Staged);
+        assert_eq!(SocketPurpose::from_name("staged").unwrap(), SocketPurpose::WaitingVersion);
         for wrong in ["HTTPS", "Admin", "connection", "stored", "metrics"] {
             assert!(SocketPurpose::from_name(wrong).unwrap_err().to_string().contains("FileDescriptorName"), "{wrong}");
         }

@@ -1,7 +1,7 @@
 //! The tasks that wait for their turn: the next check of the source, imports and releases.
 //!
-//! The agent runs one task at a time. Events and commands that arrive meanwhile change only this state, which does no
-//! I/O and reads no clock. `W` is the channel for the reply to a command; the tests use a number.
+//! The main loop runs one task at a time. Events and commands that arrive meanwhile change only this state, which does
+//! no I/O and reads no clock. `W` is the channel for the reply to a command; the tests use a number.
 
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
@@ -17,7 +17,7 @@ use docwharf_agent::sync::plan::SyncTrigger;
 use docwharf_agent::sync::scheduler::{CheckTiming, ClockReading, SyncScheduler};
 use docwharf_base::backoff;
 
-use super::task::{AgentTask, TaskKind};
+use super::task::{DaemonTask, TaskKind};
 
 /// A command that becomes a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(super) struct PendingTasks<W> {
 }
 
 impl<W> PendingTasks<W> {
-    /// Creates the tasks of an agent that starts: it checks the source at once.
+    /// Creates the tasks of a daemon that starts: it checks the source at once.
     pub(super) fn new(now: Instant) -> PendingTasks<W> {
         PendingTasks {
             scheduler: SyncScheduler::new(now),
@@ -146,19 +146,19 @@ impl<W> PendingTasks<W> {
 
     /// Takes the next task, with the clients that wait for its result: releases first, then imports by command, files
     /// in the inbox, and the sync.
-    pub(super) fn next_task(&mut self) -> Option<(AgentTask, Vec<W>)> {
+    pub(super) fn next_task(&mut self) -> Option<(DaemonTask, Vec<W>)> {
         if let Some((was_held, author, waiter)) = self.releases.pop_front() {
-            return Some((AgentTask::Release { was_held, author }, vec![waiter]));
+            return Some((DaemonTask::Release { was_held, author }, vec![waiter]));
         }
         if let Some((import, author, waiter)) = self.imports.pop_front() {
-            return Some((AgentTask::Import(import, author), vec![waiter]));
+            return Some((DaemonTask::Import(import, author), vec![waiter]));
         }
         if let Some(file) = self.inbox_files.pop_front() {
-            return Some((AgentTask::Inbox(file), Vec::new()));
+            return Some((DaemonTask::Inbox(file), Vec::new()));
         }
         let trigger = self.scheduler.pending.take()?;
         let CombinedSyncRequest { force, author, waiters } = std::mem::take(&mut self.sync_request);
-        Some((AgentTask::Sync { trigger, force, author }, waiters))
+        Some((DaemonTask::Sync { trigger, force, author }, waiters))
     }
 
     /// Queues a cancelled sync again, combined with later requests: its clients wait for the result of the next sync.
@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
 
-    /// Tasks of an agent that has nothing to do, because its first sync has been taken.
+    /// Tasks of a daemon that has nothing to do, because its first sync has been taken.
     fn idle() -> PendingTasks<u32> {
         let mut pending = PendingTasks::new(Instant::now());
         pending.handle_timer(ClockReading::now());
@@ -226,8 +226,8 @@ mod tests {
         pending
     }
 
-    fn sync(trigger: SyncTrigger, force: bool, author: Option<&str>) -> AgentTask {
-        AgentTask::Sync { trigger, force, author: author.map(str::to_owned) }
+    fn sync(trigger: SyncTrigger, force: bool, author: Option<&str>) -> DaemonTask {
+        DaemonTask::Sync { trigger, force, author: author.map(str::to_owned) }
     }
 
     fn import(path: &str) -> ImportCommand {
@@ -257,10 +257,10 @@ mod tests {
         assert_eq!(
             tasks,
             [
-                (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, vec![4]),
-                (AgentTask::Import(import("a.zip"), "bob".to_owned()), vec![2]),
-                (AgentTask::Import(import("b.zip"), "bob".to_owned()), vec![3]),
-                (AgentTask::Inbox(file), vec![]),
+                (DaemonTask::Release { was_held: true, author: "cyd".to_owned() }, vec![4]),
+                (DaemonTask::Import(import("a.zip"), "bob".to_owned()), vec![2]),
+                (DaemonTask::Import(import("b.zip"), "bob".to_owned()), vec![3]),
+                (DaemonTask::Inbox(file), vec![]),
                 (sync(SyncTrigger::Command, false, Some("ann")), vec![1]),
             ]
         );
@@ -281,8 +281,8 @@ mod tests {
         pending.request_sync(SyncTrigger::Command, false, "bob".to_owned(), 2);
         assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Refresh, true, Some("bob")), vec![1, 2])));
         // The sync has taken the combined request: the next one does not skip the gate.
-        pending.request_check_now(SyncTrigger::Interval);
-        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Interval, false, None), vec![])));
+        pending.request_check_now(SyncTrigger::RegularCheck);
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::RegularCheck, false, None), vec![])));
     }
 
     #[test]
@@ -300,7 +300,7 @@ mod tests {
     fn a_cancelled_release_is_queued_again_with_its_client() {
         let mut pending = idle();
         pending.put_back_release(true, "ann", vec![1]);
-        let release = AgentTask::Release { was_held: true, author: "ann".to_owned() };
+        let release = DaemonTask::Release { was_held: true, author: "ann".to_owned() };
         assert_eq!(pending.next_task(), Some((release, vec![1])));
     }
 
@@ -310,7 +310,7 @@ mod tests {
         for (trigger, kind) in [
             (SyncTrigger::Changed, TaskKind::AutomaticSync),
             (SyncTrigger::Start, TaskKind::AutomaticSync),
-            (SyncTrigger::Interval, TaskKind::AutomaticSync),
+            (SyncTrigger::RegularCheck, TaskKind::AutomaticSync),
             (SyncTrigger::Signal, TaskKind::AutomaticSync),
             (SyncTrigger::Command, TaskKind::CommandedSync),
             (SyncTrigger::Refresh, TaskKind::CommandedSync),
@@ -354,6 +354,6 @@ mod tests {
         assert!((Duration::from_mins(54)..=Duration::from_mins(66)).contains(&wait), "{wait:?}");
         assert!(pending.next_task().is_none());
         pending.handle_timer(now);
-        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::Interval, false, None), vec![])));
+        assert_eq!(pending.next_task(), Some((sync(SyncTrigger::RegularCheck, false, None), vec![])));
     }
 }

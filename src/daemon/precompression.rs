@@ -1,8 +1,9 @@
 //! Makes the Brotli and Zstandard forms of the served version in the background: neither a start nor an activation
 //! waits for them.
 //!
-//! A *coding* is Brotli or Zstandard. The *form* of a file is its content in a coding. All forms of a version in one
-//! coding are in one *coding file* ([`coding_file`]), which the store holds as a derived file.
+//! A *coding* is Brotli or Zstandard here, and a *form* is a file in such a coding
+//! ([`ResponseForm`](docwharf_serve::negotiate::ResponseForm)). All forms of a version in one coding are in one *coding
+//! file* ([`coding_file`]), which the store holds as a derived file.
 //!
 //! It is level-triggered, like the policies: whenever the served version lacks forms, they are read from the store or
 //! made, one coding after the other. A separate process encodes them ([`encoder_process`](super::encoder_process));
@@ -39,7 +40,7 @@ use docwharf_site::seal::coding_writer;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::encoder_process::{EncoderProcess, EncoderTask};
-use super::task::lower_priority;
+use super::task::lower_priority_to_background;
 use super::throttle::Throttle;
 
 /// Interval between checks whether to continue.
@@ -56,15 +57,15 @@ const READ_BUFFER_BYTES: usize = 64 << 10;
 /// State shared by the encoding thread and the store, which may need the disk space of the forms.
 #[derive(Debug, Default)]
 struct EncodingControl {
-    /// Whether a thread is encoding, and whether it must remove its files.
+    /// Whether a thread is encoding, and whether the store needs the disk space of its files.
     state: Mutex<EncodingState>,
-    notify_withdrawn: Notify,
+    notify_space_needed: Notify,
 }
 
 #[derive(Debug, Default)]
 struct EncodingState {
     is_running: bool,
-    is_withdrawn: bool,
+    is_space_needed: bool,
 }
 
 impl EncodingControl {
@@ -74,24 +75,24 @@ impl EncodingControl {
 
     /// Stops serving the forms and cancels the task. Waits until the thread has stopped (normally within
     /// [`POLL_INTERVAL`]), but at most two seconds.
-    fn withdraw(&self, site: &Site) {
-        const WITHDRAW_TIMEOUT: Duration = Duration::from_secs(2);
+    fn stop_serving_and_cancel(&self, site: &Site) {
+        const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
         {
             let mut state = self.state();
-            state.is_withdrawn = true;
+            state.is_space_needed = true;
             site.set_precompressed(None);
         }
-        self.notify_withdrawn.notify_one();
-        let deadline = Instant::now() + WITHDRAW_TIMEOUT;
+        self.notify_space_needed.notify_one();
+        let deadline = Instant::now() + CANCEL_TIMEOUT;
         while self.state().is_running && Instant::now() < deadline {
             thread::sleep(POLL_INTERVAL);
         }
     }
 
-    /// Serves the forms, unless they have been withdrawn or another version is served meanwhile.
-    fn offer(&self, site: &Site, codings: &PrecompressedCodings) {
+    /// Starts to serve the forms, unless their disk space is needed or another version is served meanwhile.
+    fn start_serving(&self, site: &Site, codings: &PrecompressedCodings) {
         let state = self.state();
-        if !state.is_withdrawn && site.current().is_some_and(|now| now.id == codings.id) {
+        if !state.is_space_needed && site.served_version().is_some_and(|now| now.id == codings.id) {
             site.set_precompressed(Some(codings.clone()));
         }
     }
@@ -120,14 +121,14 @@ pub(super) async fn maintain_codings(
         return;
     }
     let control = Arc::new(EncodingControl::default());
-    let (withdrawing, withdrawn_site) = (Arc::clone(&control), Arc::clone(&site));
-    writer.before_removing_derived_files(move || withdrawing.withdraw(&withdrawn_site));
+    let (cancelled_control, site_to_clear) = (Arc::clone(&control), Arc::clone(&site));
+    writer.before_removing_derived_files(move || cancelled_control.stop_serving_and_cancel(&site_to_clear));
     let mut versions = site.subscribe_to_versions();
     let (mut handled, mut failures) = (None, 0);
     loop {
         versions.mark_unchanged();
         let mut wait = None;
-        if let Some(version) = site.current().filter(|version| handled != Some(version.id)) {
+        if let Some(version) = site.served_version().filter(|version| handled != Some(version.id)) {
             let id = version.id;
             let (stop, stop_channel) = channel();
             let job = EncodingJob::new(&site, version, &writer, &control, &daemon_state, stop_channel);
@@ -135,7 +136,7 @@ pub(super) async fn maintain_codings(
             handled = Some(id);
             match end {
                 EncodingResult::Done => failures = 0,
-                EncodingResult::Cancelled if site.current().is_some_and(|now| now.id == id) => {
+                EncodingResult::Cancelled if site.served_version().is_some_and(|now| now.id == id) => {
                     wait = Some(NO_SPACE_RETRY_DELAY);
                 }
                 EncodingResult::Cancelled => continue,
@@ -171,7 +172,7 @@ pub(super) async fn maintain_codings(
             },
             _ = stopped.changed() => return,
             // Not at once: the disk space was freed because another operation is about to use it.
-            () = control.notify_withdrawn.notified() => tokio::select! {
+            () = control.notify_space_needed.notified() => tokio::select! {
                 () = sleep(NO_SPACE_RETRY_DELAY) => handled = None,
                 _ = versions.changed() => {}
                 _ = stopped.changed() => return,
@@ -196,7 +197,7 @@ async fn run_job(
     }
     let (send, mut done) = oneshot::channel();
     let task = move || {
-        lower_priority(1);
+        lower_priority_to_background(1);
         let result = job.make_all(&codings);
         let control = Arc::clone(&job.control);
         drop(job);
@@ -244,7 +245,7 @@ impl EncodingJob {
         daemon_state: &Arc<DaemonState>,
         stop_channel: Receiver<()>,
     ) -> EncodingJob {
-        *control.state() = EncodingState { is_running: true, is_withdrawn: false };
+        *control.state() = EncodingState { is_running: true, is_space_needed: false };
         let throttle = Throttle::new(Instant::now(), answered_requests(site));
         let (site, writer, control) = (Arc::clone(site), Arc::clone(writer), Arc::clone(control));
         EncodingJob { site, version, writer, control, daemon_state: Arc::clone(daemon_state), stop_channel, throttle }
@@ -269,7 +270,7 @@ impl EncodingJob {
                 Ok(files) => *codings.slot_mut(coding) = Some(files),
                 Err(end) => return end,
             }
-            self.control.offer(&self.site, &codings);
+            self.control.start_serving(&self.site, &codings);
             self.update_daemon_state(&codings, false);
         }
         self.update_daemon_state(&codings, true);
@@ -283,8 +284,8 @@ impl EncodingJob {
 
     fn is_cancelled(&self) -> bool {
         self.stop_channel.try_recv() != Err(TryRecvError::Empty)
-            || self.control.state().is_withdrawn
-            || self.site.current().is_none_or(|now| now.id != self.version.id)
+            || self.control.state().is_space_needed
+            || self.site.served_version().is_none_or(|now| now.id != self.version.id)
     }
 
     fn may_work(&mut self) -> bool {
@@ -370,9 +371,9 @@ impl EncodingJob {
             io::ErrorKind::Interrupted => EncodingResult::Cancelled,
             _ => failed(&error),
         })?;
-        let CodingStatistics { files, bytes, millis } = coded.statistics;
+        let CodingStatistics { files, bytes, cpu_millis } = coded.statistics;
         tracing::info!(
-            "version {} has {} for {} ({}); it took {millis} ms of one processor within {} s",
+            "version {} has {} for {} ({}); it took {cpu_millis} ms of one processor within {} s",
             id.short(),
             coding.token(),
             format_count(files, "file"),
@@ -416,7 +417,12 @@ impl EncodingJob {
     /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
     fn space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
         let store = self.writer.store();
-        let space_limits = self.daemon_state.snapshot().intent.map(|intent| intent.space_limits).unwrap_or_default();
+        let space_limits = self
+            .daemon_state
+            .snapshot()
+            .sync_settings
+            .map(|sync_settings| sync_settings.space_limits)
+            .unwrap_or_default();
         let SpaceLimits { min_free, max_bytes, .. } = space_limits;
         let min_free = min_free.unwrap_or(0);
         let free = free_bytes(store.root()).map_err(StoreError::io("read the free space of", store.root()))?;

@@ -21,7 +21,7 @@ use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::task::lower_priority;
+use super::task::lower_priority_to_background;
 
 /// Interval between checks whether the published folder is up to date and whether old folders can be removed.
 const CHECK_INTERVAL: Duration = Duration::from_mins(1);
@@ -66,7 +66,7 @@ async fn publish_changes(
         let requested = settings.borrow_and_update().clone();
         let mut wait = CHECK_INTERVAL;
         daemon_state.update(|snapshot| snapshot.publish.clone_from(&requested));
-        if let (Some(requested), Some(version)) = (requested, site.current()) {
+        if let (Some(requested), Some(version)) = (requested, site.served_version()) {
             let current = (requested.clone(), version.id);
             let check =
                 if checked.as_ref() == Some(&current) { PublishCheck::TrustRecord } else { PublishCheck::CheckFiles };
@@ -104,7 +104,7 @@ async fn publish(
     let (send, done) = oneshot::channel::<Result<PublishOutcome, PublishError>>();
     let id = version.id;
     thread::Builder::new().name("docwharf-publish".to_owned()).spawn(move || {
-        lower_priority(1);
+        lower_priority_to_background(1);
         // There is no receiver any more when the program ends.
         let _ = send.send(publish_version(&settings, &version, check));
     })?;

@@ -1,4 +1,4 @@
-//! The reports of a running agent: replies to commands, log lines, metrics, the status for the admin routes, and the
+//! The reports of a running daemon: replies to commands, log lines, metrics, the status for the admin routes, and the
 //! status line for the service manager.
 
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::admin::daemon_state::{DaemonState, InboxState};
 use crate::admin::metrics::DaemonMetrics;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::activation::SyncReport;
-use docwharf_agent::sync::system::SyncProgress;
-use docwharf_agent::sync::{SyncError, SyncIntent, SyncOutcome};
+use docwharf_agent::sync::system::TaskProgress;
+use docwharf_agent::sync::{SyncError, SyncOutcome, SyncSettings};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 
-use super::notify::{AgentActivity, Notifier, StatusLine};
+use super::notify::{DaemonActivity, Notifier, StatusLine};
 use super::task::TaskKind;
 
 /// The reason why a command was not carried out.
@@ -40,14 +40,14 @@ pub type DescribeError = fn(&CommandError<'_>) -> (u8, String);
 /// The channel for the reply to a command.
 pub(super) type ReplySender = oneshot::Sender<CommandReply>;
 
-/// A view of the parts of an agent, made for each report.
-pub(super) struct AgentView<'a> {
-    /// The intent of the configuration in force.
-    pub(super) intent: &'a SyncIntent,
+/// A view of the parts of the main loop, made for each report.
+pub(super) struct MainLoopView<'a> {
+    /// The sync settings of the configuration in force.
+    pub(super) sync_settings: &'a SyncSettings,
     /// The served version, and since when it is active if that is known.
     pub(super) served: Option<(VersionId, Option<&'a str>)>,
     /// The kind and the progress of the task in progress.
-    pub(super) running: Option<(TaskKind, &'a Arc<SyncProgress>)>,
+    pub(super) running: Option<(TaskKind, &'a Arc<TaskProgress>)>,
     /// The time of the next check of the source.
     pub(super) next_check: Option<SystemTime>,
     /// Whether that time has come.
@@ -64,24 +64,24 @@ pub(super) struct AgentView<'a> {
     pub(super) certificate_problem: Option<String>,
 }
 
-impl AgentView<'_> {
+impl MainLoopView<'_> {
     /// Returns the current or next activity for the status line.
-    fn activity(&self) -> AgentActivity {
+    fn activity(&self) -> DaemonActivity {
         match self.running.map(|(kind, _)| kind) {
-            Some(TaskKind::Import) => AgentActivity::Importing,
-            _ if !self.intent.enabled => AgentActivity::Nothing,
-            _ if !self.intent.has_source() && !self.has_inbox => AgentActivity::Nothing,
-            _ if !self.intent.has_source() => AgentActivity::Inbox,
-            Some(_) => AgentActivity::CheckingSource,
+            Some(TaskKind::Import) => DaemonActivity::Importing,
+            _ if !self.sync_settings.enabled => DaemonActivity::Nothing,
+            _ if !self.sync_settings.has_source() && !self.has_inbox => DaemonActivity::Nothing,
+            _ if !self.sync_settings.has_source() => DaemonActivity::Inbox,
+            Some(_) => DaemonActivity::CheckingSource,
             None => match self.next_check {
-                Some(time) if !self.is_check_due => AgentActivity::At(time),
-                _ => AgentActivity::CheckingSource,
+                Some(time) if !self.is_check_due => DaemonActivity::At(time),
+                _ => DaemonActivity::CheckingSource,
             },
         }
     }
 }
 
-/// Reports what an agent does.
+/// Reports what the main loop does.
 pub(super) struct Reporter {
     state: Arc<DaemonState>,
     metrics: Arc<DaemonMetrics>,
@@ -92,7 +92,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Creates a reporter of an agent whose last sync has not failed.
+    /// Creates a reporter of a daemon whose last sync has not failed.
     pub(super) fn new(
         state: Arc<DaemonState>,
         metrics: Arc<DaemonMetrics>,
@@ -102,8 +102,8 @@ impl Reporter {
         Reporter { state, metrics, notifier, describe, last_error: None }
     }
 
-    /// Sends the status line to the service manager, and updates the part of the status that only the agent knows.
-    pub(super) fn update(&self, view: &AgentView<'_>) {
+    /// Sends the status line to the service manager, and updates the part of the status that only the main loop knows.
+    pub(super) fn update(&self, view: &MainLoopView<'_>) {
         let short = view.served.map(|(id, since)| (id.short(), since));
         let line = StatusLine {
             served: short.as_ref().map(|(short, since)| (short.as_ref(), *since)),
@@ -114,10 +114,10 @@ impl Reporter {
             next: view.activity(),
         };
         self.notifier.status(&line.to_string());
-        let is_awaited = view.intent.enabled && view.intent.has_source();
+        let is_awaited = view.sync_settings.enabled && view.sync_settings.has_source();
         self.state.update(|snapshot| {
-            if snapshot.intent.as_ref() != Some(view.intent) {
-                snapshot.intent = Some(view.intent.clone());
+            if snapshot.sync_settings.as_ref() != Some(view.sync_settings) {
+                snapshot.sync_settings = Some(view.sync_settings.clone());
             }
             snapshot.served = view.served.map(|(id, _)| id);
             snapshot.next_check = view.next_check.filter(|_| is_awaited && view.running.is_none());
@@ -253,10 +253,10 @@ pub(super) fn log_report(report: &SyncReport) {
 mod tests {
     use super::*;
 
-    /// Returns the view of an agent that waits for the next check.
-    fn idle_view(intent: &SyncIntent) -> AgentView<'_> {
-        AgentView {
-            intent,
+    /// Returns the view of a main loop that waits for the next check.
+    fn idle_view(sync_settings: &SyncSettings) -> MainLoopView<'_> {
+        MainLoopView {
+            sync_settings,
             served: None,
             running: None,
             next_check: Some(SystemTime::UNIX_EPOCH),
@@ -269,9 +269,9 @@ mod tests {
         }
     }
 
-    fn intent_with_source() -> SyncIntent {
+    fn sync_settings_with_source() -> SyncSettings {
         let bundle = docwharf_agent::sync::BundleLocation::File("/bundle.zip".into());
-        SyncIntent { enabled: true, bundle: Some(bundle), ..SyncIntent::default() }
+        SyncSettings { enabled: true, bundle: Some(bundle), ..SyncSettings::default() }
     }
 
     fn reporter_to(notifier: Notifier) -> (Reporter, Arc<DaemonState>) {
@@ -280,9 +280,9 @@ mod tests {
         (Reporter::new(Arc::clone(&state), metrics, notifier, |_| (8, String::new())), state)
     }
 
-    /// Returns the activity of an agent, as the status line shows it.
-    fn activity_text<'a>(intent: &'a SyncIntent, change: impl FnOnce(&mut AgentView<'a>)) -> String {
-        let mut view = idle_view(intent);
+    /// Returns the activity of a daemon, as the status line shows it.
+    fn activity_text<'a>(sync_settings: &'a SyncSettings, change: impl FnOnce(&mut MainLoopView<'a>)) -> String {
+        let mut view = idle_view(sync_settings);
         change(&mut view);
         let line = StatusLine { served: None, error: None, next: view.activity() }.to_string();
         line.trim_start_matches("no version yet; ").to_owned()
@@ -290,10 +290,10 @@ mod tests {
 
     #[test]
     fn the_status_line_shows_the_task_in_progress_or_the_next_one() {
-        let progress = Arc::new(SyncProgress::default());
-        let with_source = intent_with_source();
-        let without_source = SyncIntent { bundle: None, ..with_source.clone() };
-        let disabled = SyncIntent { enabled: false, ..with_source.clone() };
+        let progress = Arc::new(TaskProgress::default());
+        let with_source = sync_settings_with_source();
+        let without_source = SyncSettings { bundle: None, ..with_source.clone() };
+        let disabled = SyncSettings { enabled: false, ..with_source.clone() };
         assert_eq!(activity_text(&with_source, |_| {}), "next check at 1970-01-01T00:00:00Z");
         assert_eq!(activity_text(&with_source, |view| view.is_check_due = true), "checking the source");
         assert_eq!(activity_text(&without_source, |_| {}), "no source to check");
@@ -321,14 +321,14 @@ mod tests {
         let manager = std::os::unix::net::UnixDatagram::bind(dir.path().join("s")).unwrap();
         manager.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let (mut reporter, _) = reporter_to(crate::daemon::notify::notifier_to(&dir.path().join("s")));
-        let intent = intent_with_source();
+        let sync_settings = sync_settings_with_source();
         let line = |reporter: &Reporter, errors: [bool; 3]| {
             let [configuration, certificate, inbox] = errors;
-            reporter.update(&AgentView {
+            reporter.update(&MainLoopView {
                 config_error: configuration.then_some("the configuration"),
                 certificate_problem: certificate.then(|| "the certificate".to_owned()),
                 inbox: Some(InboxState { directory: "/in".into(), error: inbox.then(|| "the inbox".to_owned()) }),
-                ..idle_view(&intent)
+                ..idle_view(&sync_settings)
             });
             let mut buffer = [0; 2000];
             let length = manager.recv(&mut buffer).expect("a status line");
@@ -351,21 +351,21 @@ mod tests {
     #[test]
     fn the_status_has_a_next_check_only_while_the_agent_waits_for_one() {
         let (reporter, state) = reporter_to(Notifier::none());
-        let progress = Arc::new(SyncProgress::default());
-        let intent = intent_with_source();
-        let disabled = SyncIntent { enabled: false, ..intent.clone() };
-        let without_source = SyncIntent { bundle: None, ..intent.clone() };
-        for (intent, running, expected) in [
-            (&intent, None, Some(SystemTime::UNIX_EPOCH)),
-            (&intent, Some((TaskKind::AutomaticSync, &progress)), None),
+        let progress = Arc::new(TaskProgress::default());
+        let sync_settings = sync_settings_with_source();
+        let disabled = SyncSettings { enabled: false, ..sync_settings.clone() };
+        let without_source = SyncSettings { bundle: None, ..sync_settings.clone() };
+        for (sync_settings, running, expected) in [
+            (&sync_settings, None, Some(SystemTime::UNIX_EPOCH)),
+            (&sync_settings, Some((TaskKind::AutomaticSync, &progress)), None),
             (&disabled, None, None),
             (&without_source, None, None),
         ] {
-            reporter.update(&AgentView { running, failures: 3, has_inbox: true, ..idle_view(intent) });
+            reporter.update(&MainLoopView { running, failures: 3, has_inbox: true, ..idle_view(sync_settings) });
             let snapshot = state.snapshot();
-            assert_eq!(snapshot.next_check, expected, "{intent:?}");
+            assert_eq!(snapshot.next_check, expected, "{sync_settings:?}");
             assert_eq!((snapshot.progress.is_some(), snapshot.failures), (running.is_some(), 3));
-            assert_eq!(snapshot.intent.as_ref(), Some(intent));
+            assert_eq!(snapshot.sync_settings.as_ref(), Some(sync_settings));
         }
     }
 
@@ -376,7 +376,7 @@ mod tests {
             unreadable_probes: Some("503".to_owned()),
             ..SyncReport::from_outcome(SyncOutcome::Current(None))
         };
-        let results = [Ok(report), Ok(blind), Err(SyncError::Interrupted)];
+        let results = [Ok(report), Ok(blind), Err(SyncError::Cancelled)];
         assert_eq!(results.each_ref().map(result_name), ["already current", "probes unreadable", "failed"]);
     }
 }

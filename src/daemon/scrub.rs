@@ -19,14 +19,14 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 
-use super::task::lower_priority;
+use super::task::lower_priority_to_background;
 
 /// Seconds after which a version that could not be read, or has just been read, may be read again.
 const RETRY_SECONDS: i64 = 600;
 /// The longest time between two checks which version is due: versions arrive, and clocks are set.
 const MAX_CHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// A fault of a version that the agent must handle.
+/// A fault of a version that the main loop must handle.
 #[derive(Debug)]
 pub(super) enum VersionFault {
     /// The version is damaged.
@@ -146,7 +146,7 @@ async fn verify_version(writer: &Arc<StoreWriter>, id: VersionId) -> io::Result<
     let (send, done) = oneshot::channel();
     let writer = Arc::clone(writer);
     thread::Builder::new().name("docwharf-scrub".to_owned()).spawn(move || {
-        lower_priority(1);
+        lower_priority_to_background(1);
         // There is no receiver any more when the program ends.
         let _ = send.send(scrub(&writer, id));
     })?;

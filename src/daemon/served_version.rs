@@ -12,7 +12,7 @@ use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::activation::candidates;
-use docwharf_agent::sync::{SyncError, SyncIntent, open};
+use docwharf_agent::sync::{SyncError, SyncSettings, open};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
@@ -113,7 +113,7 @@ impl ServedVersion {
             return;
         }
         let writer = Arc::clone(&self.writer);
-        let opened = spawn_blocking(move || open::open_suspect(&writer, id, &seal_options));
+        let opened = spawn_blocking(move || open::open_checked(&writer, id, &seal_options));
         match opened.await.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok(version) => self.serve(id, version),
             Err(error) => tracing::error!("{}; the previous version stays", ErrorChain(&error)),
@@ -123,10 +123,10 @@ impl ServedVersion {
     /// Handles a damaged version. If it is the served one, the best of the other versions is served instead; without
     /// another version it stays, because most of it is undamaged, and log, status and metrics report the damage.
     /// Returns whether the source should be checked, to fetch the content again.
-    pub(super) async fn handle_damage(&mut self, damage: DamagedVersion, intent: &SyncIntent) -> bool {
+    pub(super) async fn handle_damage(&mut self, damage: DamagedVersion, sync_settings: &SyncSettings) -> bool {
         let DamagedVersion { id, why } = damage;
         // The version may have been repaired before this fault was handled.
-        if !self.writer.store().is_suspect(id) {
+        if !self.writer.store().is_marked_damaged(id) {
             return false;
         }
         // Its assets are not served any more: browsers would keep a damaged one without requesting it again.
@@ -137,7 +137,7 @@ impl ServedVersion {
             tracing::error!("the stored version {short} is damaged: {why}; import its bundle again to replace it");
             return false;
         }
-        let replacement = self.open_next_best(id, intent.clone()).await;
+        let replacement = self.open_next_best(id, sync_settings.clone()).await;
         self.damaged = Some(id);
         if let Some((other, version)) = replacement {
             let other_short = other.short();
@@ -158,14 +158,18 @@ impl ServedVersion {
         true
     }
 
-    async fn open_next_best(&self, damaged: VersionId, intent: SyncIntent) -> Option<(VersionId, SealedVersion)> {
+    async fn open_next_best(
+        &self,
+        damaged: VersionId,
+        sync_settings: SyncSettings,
+    ) -> Option<(VersionId, SealedVersion)> {
         let writer = Arc::clone(&self.writer);
         let best = spawn_blocking(move || {
             let record = writer.store().record().ok()?;
             let stored = writer.store().versions().ok()?;
-            let remaining = candidates(&record, &intent, stored.iter().map(|version| version.id));
+            let remaining = candidates(&record, &sync_settings, stored.iter().map(|version| version.id));
             remaining.into_iter().filter(|&id| id != damaged).find_map(|id| {
-                let opened: Result<_, SyncError> = open::open_suspect(&writer, id, &intent.seal_options);
+                let opened: Result<_, SyncError> = open::open_checked(&writer, id, &sync_settings.seal_options);
                 Some((id, opened.ok()?))
             })
         });
@@ -174,19 +178,21 @@ impl ServedVersion {
 
     /// Opens a version again if it is served, because its index was wrong or has been rebuilt. No content is lost with
     /// an index. Returns whether the source should be checked, because the version turned out to be damaged.
-    pub(super) async fn reopen(&mut self, id: VersionId, intent: &SyncIntent) -> bool {
+    pub(super) async fn reopen(&mut self, id: VersionId, sync_settings: &SyncSettings) -> bool {
         if self.id != Some(id) {
             return false;
         }
-        let (writer, seal_options) = (Arc::clone(&self.writer), intent.seal_options);
+        let (writer, seal_options) = (Arc::clone(&self.writer), sync_settings.seal_options);
         let opened = spawn_blocking(move || open::open(&writer, id, &seal_options, false)).await;
         match opened.unwrap_or_else(|error| Err(SyncError::Bug(error.to_string()))) {
             Ok(version) => self.site.set_version(version),
             Err(error @ SyncError::DamagedVersion { .. }) => {
-                if let Err(error) = self.writer.mark_suspect(id) {
+                if let Err(error) = self.writer.mark_damaged(id) {
                     tracing::warn!("{}", ErrorChain(&error));
                 }
-                return self.handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }, intent).await;
+                return self
+                    .handle_damage(DamagedVersion { id, why: ErrorChain(&error).to_string() }, sync_settings)
+                    .await;
             }
             Err(error) => {
                 tracing::error!("{}; it is still served with its previous index", ErrorChain(&error));

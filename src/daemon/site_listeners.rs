@@ -9,7 +9,7 @@ use crate::config::access;
 use crate::config::tls::TlsSettings;
 use docwharf_base::clock::format_system_time;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
-use docwharf_serve::access::AccessPolicy;
+use docwharf_serve::access::AccessRules;
 use docwharf_serve::tls::ServerTls;
 
 /// The certificate and the addresses on which the site is served.
@@ -20,13 +20,13 @@ pub(super) struct SiteListeners {
     /// The reason why the current certificate files are not in force.
     error: Option<String>,
     /// The addresses, which do not change.
-    addresses: Vec<SocketAddr>,
+    socket_addresses: Vec<SocketAddr>,
 }
 
 impl SiteListeners {
     /// Creates the state of listeners on these addresses, whose certificate has just been loaded.
-    pub(super) fn new(tls: Option<Arc<ServerTls>>, addresses: Vec<SocketAddr>) -> SiteListeners {
-        SiteListeners { tls, error: None, addresses }
+    pub(super) fn new(tls: Option<Arc<ServerTls>>, socket_addresses: Vec<SocketAddr>) -> SiteListeners {
+        SiteListeners { tls, error: None, socket_addresses }
     }
 
     /// Loads certificate and key from their files. If they cannot be used, the cause is logged, and the previous
@@ -54,8 +54,8 @@ impl SiteListeners {
 
     /// Warns if every client that reaches the site may read it. Called at the start and whenever access control
     /// changes.
-    pub(super) fn warn_of_exposure(&self, access: &AccessPolicy) {
-        if let Some(warning) = access::exposure_warning(access, self.addresses.iter().copied()) {
+    pub(super) fn warn_of_exposure(&self, rules: &AccessRules) {
+        if let Some(warning) = access::exposure_warning(rules, self.socket_addresses.iter().copied()) {
             tracing::warn!("{}", OneLine(&warning));
         }
     }

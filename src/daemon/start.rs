@@ -1,4 +1,4 @@
-//! Starts `run`: serves the active version before anything else, then starts the background tasks and the agent.
+//! Starts `run`: serves the active version before anything else, then starts the background tasks and the main loop.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,9 +15,9 @@ use crate::admin::control_socket::ControlSocket;
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::AdminService;
-use crate::admin::staged_site::StagedSite;
+use crate::admin::waiting_version_service::WaitingVersionService;
 use crate::config::checked::Config;
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{CONTROL, VersionStore};
@@ -33,16 +33,16 @@ use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
 use docwharf_serve::{OpeningGuard, Site, SiteSettings};
 use docwharf_site::mapping;
 
-use super::agent::{Agent, AgentParameters};
 use super::error::DaemonError;
 use super::listeners::{announce, bind, listeners, open_log, urls};
+use super::main_loop::{MainLoop, MainLoopParameters};
 use super::notify::{self, Notifier};
 use super::reporter::DescribeError;
 use super::served_version::warn_about_rules;
 use super::server::{StopSignals, build_runtime, server_result};
-use super::staged_version::admit_all;
 use super::task::default_thread_count;
-use super::{index_check, passed_sockets, policies, precompression, previous_versions, scrub};
+use super::waiting_version_site::admit_all;
+use super::{index_check, passed_sockets, policies, precompression, replaced_versions, scrub};
 
 /// The maximum number of queued commands; further ones wait at the socket.
 const MAX_QUEUED_COMMANDS: usize = 16;
@@ -53,9 +53,9 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// The maximum number of connections to the admin listener. They use the file descriptors that the server reserves.
 const MAX_ADMIN_CONNECTIONS: usize = 24;
 
-/// The maximum number of connections to the listener of the staged version, from the same reserve: enough for two
+/// The maximum number of connections to the listener of the waiting version, from the same reserve: enough for two
 /// browsers.
-const MAX_STAGED_CONNECTIONS: usize = 12;
+const MAX_WAITING_VERSION_CONNECTIONS: usize = 12;
 
 /// The effect of SIGHUP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,8 +69,8 @@ pub enum RunHangup {
 /// The parameters of `run`.
 #[derive(Debug)]
 pub struct RunParameters {
-    /// The sources of the configuration, for reloads.
-    pub sources: ConfigSources,
+    /// The inputs of the configuration, for reloads.
+    pub config_inputs: ConfigInputs,
     /// The configuration at the start.
     pub config: Config,
     /// The longest time to wait for the lock of the store.
@@ -86,7 +86,7 @@ pub struct RunParameters {
 struct OpenedSockets {
     public: Vec<HttpListener>,
     admin: Vec<TcpListener>,
-    staged: Vec<TcpListener>,
+    waiting: Vec<TcpListener>,
     tls: Option<Arc<ServerTls>>,
     log: Option<Arc<AccessLog>>,
 }
@@ -130,14 +130,14 @@ fn open_listeners(
         }
     }
     let admin = or_bind(passed.admin, &config.admin)?;
-    let staged = or_bind(passed.staged, &config.staged)?;
-    Ok(OpenedSockets { public, admin, staged, tls, log })
+    let waiting = or_bind(passed.waiting, &config.waiting_listen)?;
+    Ok(OpenedSockets { public, admin, waiting, tls, log })
 }
 
 /// Runs the daemon on sockets that are already bound, without TLS, access log and service manager.
 pub fn run_on(sockets: Vec<TcpListener>, parameters: RunParameters) -> Result<(), DaemonError> {
-    let (admin, staged) = (bind(&parameters.config.admin)?, bind(&parameters.config.staged)?);
-    let opened = OpenedSockets { public: listeners(sockets, None), admin, staged, tls: None, log: None };
+    let (admin, waiting) = (bind(&parameters.config.admin)?, bind(&parameters.config.waiting_listen)?);
+    let opened = OpenedSockets { public: listeners(sockets, None), admin, waiting, tls: None, log: None };
     run_opened(opened, parameters, &Notifier::none())
 }
 
@@ -159,8 +159,8 @@ fn run_opened(opened: OpenedSockets, parameters: RunParameters, notifier: &Notif
 }
 
 async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: &Notifier) -> Result<(), DaemonError> {
-    let OpenedSockets { public: listeners, admin: admin_listeners, staged: staged_listeners, tls, log } = opened;
-    let RunParameters { sources, config, lock_timeout, hangup: hangup_effect, describe } = parameters;
+    let OpenedSockets { public: listeners, admin: admin_listeners, waiting: waiting_listeners, tls, log } = opened;
+    let RunParameters { config_inputs, config, lock_timeout, hangup: hangup_effect, describe } = parameters;
     // Installed before any other process can know of this one; opening the store may take long.
     let mut signals = StopSignals::new(hangup_effect == RunHangup::Stop)?;
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
@@ -178,9 +178,9 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         never = notifier.extend_start_timeout() => match never {},
     };
     let (stop, stopped) = watch::channel(false);
-    let site_addresses = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
-    let (admin_addresses, staged_addresses) = (addresses(&admin_listeners), addresses(&staged_listeners));
-    let daemon_state = Arc::new(DaemonState::new(urls(&listeners), admin_addresses, staged_addresses, tls.clone()));
+    let socket_addresses = listeners.iter().filter_map(|listener| listener.address().ok()).collect();
+    let (admin_urls, waiting_urls) = (http_urls(&admin_listeners), http_urls(&waiting_listeners));
+    let daemon_state = Arc::new(DaemonState::new(urls(&listeners), admin_urls, waiting_urls, tls.clone()));
     daemon_state.allow_hosts(AllowedHosts::new(&config.admin_hosts));
     let watchdog = start_watchdog(notifier);
     // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
@@ -188,7 +188,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let control = bind_control(writer.store().root());
     announce(&daemon_state.site_urls);
     notifier.ready();
-    let opening_previous = OpeningGuard::start(&site);
+    let opening_replaced = OpeningGuard::start(&site);
     let (idle_sender, idle) = oneshot::channel();
     let mut server = tokio::spawn({
         let (site, stopped, watchdog) = (Arc::clone(&site), stopped.clone(), Arc::clone(&watchdog));
@@ -196,14 +196,14 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     });
     // On a machine with one core, the remaining steps would delay the first requests.
     let _ = idle.await;
-    previous_versions::retain_replaced_versions(&writer, &site, opening_previous);
+    replaced_versions::retain_replaced_versions(&writer, &site, opening_replaced);
     let (command_sender, commands) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let metrics = Arc::new(DaemonMetrics::new(tls.is_some()));
-    // Every client that reaches the listener of the staged version may read it, whatever [access] says. A staged
+    // Every client that reaches the listener of the waiting version may read it, whatever [access] says. A waiting
     // version that is replaced needs no asset grace, because no reader has its pages open.
     let (asset_grace, access_control) = (Duration::ZERO, admit_all(&config.settings.access_control));
-    let staged = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
-    staged.set_rules(Arc::clone(&config.rules));
+    let waiting_site = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
+    waiting_site.set_rules(Arc::clone(&config.rules));
     let admin = Arc::new(AdminService {
         store: writer.store().clone(),
         daemon_state: Arc::clone(&daemon_state),
@@ -233,33 +233,33 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     // The lock must outlive the control socket: otherwise this process could remove the socket of the next daemon.
     let lock_holder = Arc::clone(&writer);
     let mut admin_tasks = serve_admin(&admin, control, admin_listeners, &stopped);
-    serve_staged(&mut admin_tasks, &staged, staged_listeners, &admin.daemon_state, &stopped);
-    let mut agent = Agent::new(AgentParameters {
+    serve_waiting_version(&mut admin_tasks, &waiting_site, waiting_listeners, &admin.daemon_state, &stopped);
+    let mut main_loop = MainLoop::new(MainLoopParameters {
         writer,
-        sources,
+        config_inputs,
         config,
         site,
-        staged,
+        waiting_site,
         served,
         daemon_state,
         metrics,
         describe,
         notifier: notifier.clone(),
         tls,
-        addresses: site_addresses,
+        socket_addresses,
     });
     tokio::select! {
         result = &mut server => return server_result(result),
         () = signals.wait_for_stop() => notifier.stopping(),
-        result = agent.run(hangup, commands, faults) => {
+        result = main_loop.run(hangup, commands, faults) => {
             notifier.stopping();
             return result;
         }
     }
-    agent.cancel_task();
+    main_loop.cancel_task();
     stop.send_replace(true);
     // Clients that still wait for a reply learn that there will be none.
-    drop(agent);
+    drop(main_loop);
     let result = server_result(server.await);
     // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
     // start removes them.
@@ -272,7 +272,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     result
 }
 
-fn addresses(listeners: &[TcpListener]) -> Vec<String> {
+/// Returns the URLs of listeners without TLS.
+fn http_urls(listeners: &[TcpListener]) -> Vec<String> {
     let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok());
     addresses.map(|address| format!("http://{address}/")).collect()
 }
@@ -300,8 +301,8 @@ fn serve_admin(
         tasks.spawn(control.serve(Arc::clone(admin), stopped.clone()));
     }
     if !listeners.is_empty() {
-        for address in &admin.daemon_state.admin_urls {
-            tracing::info!("health, status and metrics are at {address}");
+        for url in &admin.daemon_state.admin_urls {
+            tracing::info!("health, status and metrics are at {url}");
         }
         let server = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
         tasks.spawn(async move {
@@ -314,9 +315,9 @@ fn serve_admin(
 }
 
 /// Serves the version that waits to become active, if there is a listener for it.
-fn serve_staged(
+fn serve_waiting_version(
     tasks: &mut JoinSet<()>,
-    staged: &Arc<Site>,
+    site: &Arc<Site>,
     listeners: Vec<TcpListener>,
     daemon_state: &DaemonState,
     stopped: &watch::Receiver<bool>,
@@ -324,11 +325,11 @@ fn serve_staged(
     if listeners.is_empty() {
         return;
     }
-    for address in &daemon_state.staged_urls {
-        tracing::info!("a version that waits to become active is served at {address}");
+    for url in &daemon_state.waiting_urls {
+        tracing::info!("a version that waits to become active is served at {url}");
     }
-    let site = Arc::new(StagedSite(Arc::clone(staged)));
-    let server = listener::serve_limited(listeners, site, stopped.clone(), MAX_STAGED_CONNECTIONS);
+    let service = Arc::new(WaitingVersionService(Arc::clone(site)));
+    let server = listener::serve_limited(listeners, service, stopped.clone(), MAX_WAITING_VERSION_CONNECTIONS);
     tasks.spawn(async move {
         if let Err(error) = server.await {
             tracing::error!("the listener of the staged version stopped: {error}");
@@ -368,12 +369,12 @@ fn open_store(
 fn serve_best_version(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
     let record = read_record(writer).map_err(|error| match error {
         SyncError::Store(error) => DaemonError::Store(error),
-        other => DaemonError::FirstSync(other),
+        other => DaemonError::Record(other),
     })?;
     let stored = writer.store().versions()?;
     let mut served = None;
-    for id in candidates(&record, &config.intent, stored.iter().map(|version| version.id)) {
-        match open::open_quickly(writer, id, &config.intent.seal_options) {
+    for id in candidates(&record, &config.sync_settings, stored.iter().map(|version| version.id)) {
+        match open::open_quickly(writer, id, &config.sync_settings.seal_options) {
             Ok(version) => {
                 warn_about_rules(&version);
                 // Caches of clients may hold responses from another version, which was served before this process

@@ -18,8 +18,8 @@ use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::import::{ImportRequest, import};
 use docwharf_agent::sync::inbox::InboxFile;
 use docwharf_agent::sync::plan::SyncTrigger;
-use docwharf_agent::sync::system::{self, SyncContext, SyncProgress};
-use docwharf_agent::sync::{SyncError, SyncIntent, open, operator};
+use docwharf_agent::sync::system::{self, TaskContext, TaskProgress};
+use docwharf_agent::sync::{SyncError, SyncSettings, open, operator};
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_base::processors;
 use docwharf_base::secret::panic_message;
@@ -31,7 +31,7 @@ const BACKGROUND_NICENESS: i32 = 10;
 
 /// A task for the thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum AgentTask {
+pub(super) enum DaemonTask {
     /// A sync.
     Sync {
         /// The event that caused it.
@@ -67,32 +67,32 @@ pub(super) enum TaskKind {
     Release,
 }
 
-impl AgentTask {
+impl DaemonTask {
     /// Returns the kind of the task.
     pub(super) fn kind(&self) -> TaskKind {
         match self {
-            AgentTask::Sync { trigger, .. } if *trigger < SyncTrigger::Command => TaskKind::AutomaticSync,
-            AgentTask::Sync { .. } => TaskKind::CommandedSync,
-            AgentTask::Inbox(_) | AgentTask::Import(..) => TaskKind::Import,
-            AgentTask::Release { .. } => TaskKind::Release,
+            DaemonTask::Sync { trigger, .. } if *trigger < SyncTrigger::Command => TaskKind::AutomaticSync,
+            DaemonTask::Sync { .. } => TaskKind::CommandedSync,
+            DaemonTask::Inbox(_) | DaemonTask::Import(..) => TaskKind::Import,
+            DaemonTask::Release { .. } => TaskKind::Release,
         }
     }
 
     /// Returns the author of the task for receipts and history.
     fn author(&self) -> &str {
         match self {
-            AgentTask::Sync { author, .. } => author.as_deref().unwrap_or("docwharf run"),
-            AgentTask::Inbox(_) => "inbox",
-            AgentTask::Import(_, author) | AgentTask::Release { author, .. } => author,
+            DaemonTask::Sync { author, .. } => author.as_deref().unwrap_or("docwharf run"),
+            DaemonTask::Inbox(_) => "inbox",
+            DaemonTask::Import(_, author) | DaemonTask::Release { author, .. } => author,
         }
     }
 
     /// Returns whether the version becomes active although the gate refuses it.
     fn is_forced(&self) -> bool {
         match self {
-            AgentTask::Sync { force, .. } => *force,
-            AgentTask::Inbox(_) | AgentTask::Release { .. } => false,
-            AgentTask::Import(import, _) => import.force,
+            DaemonTask::Sync { force, .. } => *force,
+            DaemonTask::Inbox(_) | DaemonTask::Release { .. } => false,
+            DaemonTask::Import(import, _) => import.force,
         }
     }
 }
@@ -100,7 +100,7 @@ impl AgentTask {
 /// The result of a task.
 #[derive(Debug)]
 pub(super) struct FinishedTask {
-    pub(super) task: AgentTask,
+    pub(super) task: DaemonTask,
     pub(super) result: Result<SyncReport, SyncError>,
     pub(super) opened: VersionToServe,
 }
@@ -113,7 +113,7 @@ pub(super) struct RunningTask {
     pub(super) kind: TaskKind,
     stop: watch::Sender<bool>,
     /// The progress, for display.
-    pub(super) progress: Arc<SyncProgress>,
+    pub(super) progress: Arc<TaskProgress>,
     /// The time at which the task started.
     pub(super) started: Instant,
     /// The clients that wait for the result.
@@ -124,32 +124,33 @@ impl RunningTask {
     /// Starts a task on a separate thread, under the configuration in force. `served` is the version that is served
     /// now.
     pub(super) fn start(
-        task: AgentTask,
+        task: DaemonTask,
         writer: &Arc<StoreWriter>,
-        in_force: &Arc<ArcSwap<SyncIntent>>,
+        in_force: &Arc<ArcSwap<SyncSettings>>,
         served: Option<VersionId>,
         runtime: tokio::runtime::Handle,
     ) -> io::Result<RunningTask> {
         let (stop, stopped) = watch::channel(false);
         let (send, done) = oneshot::channel();
         let kind = task.kind();
-        let progress = Arc::new(SyncProgress::default());
+        let progress = Arc::new(TaskProgress::default());
         let task_progress = Arc::clone(&progress);
         let (writer, in_force) = (Arc::clone(writer), Arc::clone(in_force));
-        let intent = in_force.load_full();
+        let sync_settings = in_force.load_full();
         thread::Builder::new().name("docwharf-sync".to_owned()).spawn(move || {
-            lower_priority(intent.seal_options.threads);
-            let sync_context = SyncContext {
+            lower_priority_to_background(sync_settings.seal_options.threads);
+            let task_context = TaskContext {
                 runtime,
                 stop: stopped,
                 progress: task_progress,
-                who: task.author().to_owned(),
+                author: task.author().to_owned(),
                 force: task.is_forced(),
                 in_force: Some(in_force),
             };
             // A panic in the task must not end the server: serving does not depend on the task.
-            let done =
-                panic::catch_unwind(AssertUnwindSafe(|| run_task(&task, &writer, &intent, served, &sync_context)));
+            let done = panic::catch_unwind(AssertUnwindSafe(|| {
+                run_task(&task, &writer, &sync_settings, served, &task_context)
+            }));
             let (result, opened) =
                 done.unwrap_or_else(|panic| (Err(SyncError::Bug(panic_message(panic.as_ref()).to_owned())), None));
             // There is no receiver any more when the program ends.
@@ -174,41 +175,41 @@ impl RunningTask {
 pub(super) type VersionToServe = Option<(VersionId, Result<SealedVersion, SyncError>)>;
 
 fn run_task(
-    task: &AgentTask,
+    task: &DaemonTask,
     writer: &StoreWriter,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     served: Option<VersionId>,
-    sync_context: &SyncContext,
+    task_context: &TaskContext,
 ) -> (Result<SyncReport, SyncError>, VersionToServe) {
     let result = match task {
-        AgentTask::Sync { trigger, .. } => system::sync_store(writer, intent, *trigger, sync_context),
-        AgentTask::Inbox(inbox_file) => {
+        DaemonTask::Sync { trigger, .. } => system::sync_store(writer, sync_settings, *trigger, task_context),
+        DaemonTask::Inbox(inbox_file) => {
             let (path, source) = (&inbox_file.path, inbox_file.path.display().to_string());
             let unread = |error| SyncError::Seal(SealError::Read { path: path.clone(), source: error });
             inbox_file.open().map_err(unread).and_then(|file| {
-                let (file, author) = (Some(&file), sync_context.who.as_str());
+                let (file, author) = (Some(&file), task_context.author.as_str());
                 let request =
-                    ImportRequest { path, file, source: &source, label: None, author, force: sync_context.force };
-                import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
+                    ImportRequest { path, file, source: &source, label: None, author, force: task_context.force };
+                import(writer, &|| task_context.in_force(sync_settings), request, &task_context.progress.sealing)
             })
         }
-        AgentTask::Import(command, author) => {
+        DaemonTask::Import(command, author) => {
             let label = command.label.as_deref().and_then(|label| VersionLabel::new(label).ok());
             let (path, source) = (&command.path, &command.source);
             let request =
-                ImportRequest { path, file: None, source, label: label.as_ref(), author, force: sync_context.force };
-            import(writer, &|| sync_context.in_force(intent), request, &sync_context.progress.sealing)
+                ImportRequest { path, file: None, source, label: label.as_ref(), author, force: task_context.force };
+            import(writer, &|| task_context.in_force(sync_settings), request, &task_context.progress.sealing)
         }
-        AgentTask::Release { author, .. } => {
-            sync_context.progress.set_step("reading the pages of the target version");
-            operator::activate_target_version(writer, &|| sync_context.in_force(intent), author, &|| {
-                sync_context.is_cancelled()
+        DaemonTask::Release { author, .. } => {
+            task_context.progress.set_step("reading the pages of the target version");
+            operator::activate_target_version(writer, &|| task_context.in_force(sync_settings), author, &|| {
+                task_context.is_cancelled()
             })
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
     let to_open = active.filter(|&id| result.is_ok() && served != Some(id) && !writer.store().is_known_damaged(id));
-    let opened = to_open.map(|id| (id, open::open_suspect(writer, id, &intent.seal_options)));
+    let opened = to_open.map(|id| (id, open::open_checked(writer, id, &sync_settings.seal_options)));
     (result, opened)
 }
 
@@ -219,7 +220,7 @@ pub(super) fn default_thread_count() -> usize {
 
 /// Lowers the priority of the calling thread and binds it to at most `threads` processors. Threads that it starts
 /// inherit both. Failures are ignored: they only slow down serving.
-pub(super) fn lower_priority(threads: usize) {
+pub(super) fn lower_priority_to_background(threads: usize) {
     let thread_id = gettid();
     let nice = getpriority_process(Some(thread_id)).unwrap_or(0);
     if nice < BACKGROUND_NICENESS {
@@ -243,10 +244,10 @@ mod tests {
     fn task_has_an_author_and_only_a_forced_task_skips_the_gate() {
         let import = |force| {
             let command = ImportCommand { path: "a.zip".into(), source: "a.zip".to_owned(), label: None, force };
-            AgentTask::Import(command, "bob".to_owned())
+            DaemonTask::Import(command, "bob".to_owned())
         };
-        let sync = |force, author: Option<&str>| AgentTask::Sync {
-            trigger: SyncTrigger::Interval,
+        let sync = |force, author: Option<&str>| DaemonTask::Sync {
+            trigger: SyncTrigger::RegularCheck,
             force,
             author: author.map(str::to_owned),
         };
@@ -256,7 +257,7 @@ mod tests {
             (sync(true, Some("ann")), "ann", true),
             (import(false), "bob", false),
             (import(true), "bob", true),
-            (AgentTask::Release { was_held: true, author: "cyd".to_owned() }, "cyd", false),
+            (DaemonTask::Release { was_held: true, author: "cyd".to_owned() }, "cyd", false),
         ] {
             assert_eq!((task.author(), task.is_forced()), (author, is_forced), "{task:?}");
         }

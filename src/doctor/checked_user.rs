@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use rustix::io::Errno;
 
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use crate::config::systemd_unit::{ServiceUnit, enabled_socket};
 use docwharf_base::accounts;
 
@@ -37,8 +37,8 @@ pub(super) struct ServiceUser {
 }
 
 impl CheckedUser {
-    pub(super) fn new(sources: &ConfigSources) -> CheckedUser {
-        let Some(unit) = sources.unit() else { return CheckedUser::Process };
+    pub(super) fn new(config_inputs: &ConfigInputs) -> CheckedUser {
+        let Some(unit) = config_inputs.unit() else { return CheckedUser::Process };
         let account = match &unit.user {
             Some(user) => accounts::find_user(user),
             None if unit.dynamic_user => None,
@@ -54,9 +54,9 @@ impl CheckedUser {
     }
 
     /// Returns the check that names the user of the other checks.
-    pub(super) fn check(&self, sources: &ConfigSources) -> DoctorCheck {
+    pub(super) fn check(&self, config_inputs: &ConfigInputs) -> DoctorCheck {
         let CheckedUser::Service(service) = self else {
-            let unit = ServiceUnit::for_configuration(&sources.file().0);
+            let unit = ServiceUnit::for_configuration(&config_inputs.file().0);
             let note = unit.map_or_else(String::new, |unit| {
                 format!("; root's `docwharf doctor` checks as the user of {}", unit.name)
             });

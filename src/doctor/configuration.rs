@@ -1,8 +1,8 @@
 //! Checks the configuration: every mistake, and what is allowed but probably not intended.
 
 use crate::config::access::exposure_warning;
-use crate::config::checked::{Config, SET_SOURCE_HINT, nothing_to_serve_message};
-use crate::config::sources::ConfigSources;
+use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
 
 use super::check::DoctorCheck;
@@ -10,8 +10,8 @@ use super::check::DoctorCheck;
 const CHECK_NAME: &str = "configuration";
 
 /// Returns the configuration, if it has no mistakes, and the checks.
-pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck>) {
-    let config = match sources.load() {
+pub(super) fn check(config_inputs: &ConfigInputs) -> (Option<Config>, Vec<DoctorCheck>) {
+    let config = match config_inputs.load() {
         Ok(config) => config,
         Err(problems) => {
             let to_check = |problem: &crate::config::problem::ConfigProblem| {
@@ -20,7 +20,7 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
             return (None, problems.iter().map(to_check).collect());
         }
     };
-    let (file, named) = sources.file();
+    let (file, named) = config_inputs.file();
     let has_file = named || file.exists();
     let mut checks = Vec::new();
     let has_nothing = config.has_nothing_to_serve();
@@ -29,12 +29,12 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
         checks.push(DoctorCheck::warning(CHECK_NAME, warning, "change it if that is not intended"));
     }
     if has_nothing {
-        let hint = format!("docwharf config init {} creates a configuration; in it, ", file.display());
-        let hint = if has_file { "" } else { &hint };
+        let create_advice = format!("docwharf config init {} creates a configuration; in it, ", file.display());
+        let create_advice = if has_file { "" } else { &create_advice };
         checks.push(DoctorCheck::error(
             CHECK_NAME,
             nothing_to_serve_message(&config.store),
-            format!("{hint}{SET_SOURCE_HINT}"),
+            format!("{create_advice}{SET_SOURCE_ADVICE}"),
         ));
     }
     if !has_file {
@@ -51,13 +51,13 @@ pub(super) fn check(sources: &ConfigSources) -> (Option<Config>, Vec<DoctorCheck
 /// Returns what a configuration allows but probably does not intend, besides the warnings of its reader.
 pub fn unintended_settings(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
-    let intent = &config.intent;
-    if let Some(BundleLocation::File(path)) = &intent.bundle
+    let sync_settings = &config.sync_settings;
+    if let Some(BundleLocation::File(path)) = &sync_settings.bundle
         && let Err(error) = std::fs::metadata(path)
     {
         warnings.push(format!("staticExport.bundleUrl: cannot read {}: {error}", path.display()));
     }
-    if let Some(path) = &intent.network.ca_file
+    if let Some(path) = &sync_settings.network.ca_file
         && let Err(error) = std::fs::metadata(path)
     {
         warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
@@ -67,14 +67,14 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),
         );
     }
-    warnings.extend(exposure_warning(&config.settings.access_control.access, config.site_addresses()));
-    if intent.api.is_some() && intent.exports_at_each_check && !intent.has_configured_probes {
+    warnings.extend(exposure_warning(&config.settings.access_control.rules, config.site_addresses()));
+    if sync_settings.api.is_some() && sync_settings.exports_at_each_check && !sync_settings.has_configured_probes {
         warnings.push(
             "each check starts an export: set sync.probe, or remove interval and schedule, to export only after changes".to_owned(),
         );
     }
     if !config.receives_versions() {
-        warnings.push(format!("there is no source: {SET_SOURCE_HINT}"));
+        warnings.push(format!("there is no source: {SET_SOURCE_ADVICE}"));
     }
     warnings
 }

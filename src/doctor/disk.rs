@@ -54,7 +54,7 @@ fn describe_free_inodes(files: u64) -> String {
 
 /// Checks the free space against `store.minFree`, and against what a bundle like the largest version needs.
 fn check_free_space(root: &Path, free: u64, config: Option<&Config>) -> DoctorCheck {
-    let min_free = config.and_then(|config| config.intent.space_limits.min_free).unwrap_or(0);
+    let min_free = config.and_then(|config| config.sync_settings.space_limits.min_free).unwrap_or(0);
     let versions = VersionStore::at(root).versions().unwrap_or_default();
     let largest = versions.iter().map(|version| version.bytes).max().unwrap_or(0);
     let found = format!("{} free on the file system of {}", format_size(free), root.display());
@@ -78,7 +78,7 @@ fn check_free_space(root: &Path, free: u64, config: Option<&Config>) -> DoctorCh
 }
 
 fn check_max_bytes(root: &Path, config: Option<&Config>) -> Option<DoctorCheck> {
-    let limit = config?.intent.space_limits.max_bytes?;
+    let limit = config?.sync_settings.space_limits.max_bytes?;
     let sizes = VersionStore::at(root).sizes().ok()?;
     let total: u64 = sizes.iter().map(|(_, bytes)| bytes).sum();
     let found = format!("versions take {} of store.maxBytes ({})", format_size(total), format_size(limit));

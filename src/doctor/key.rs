@@ -13,12 +13,14 @@ use super::permissions::{PathUse, find_blocked};
 
 const CHECK_NAME: &str = "key";
 
-pub(super) fn check(config: &Config, subject: &CheckedUser) -> DoctorCheck {
-    let Some(api) = &config.intent.api else { return DoctorCheck::ok(CHECK_NAME, "not needed: there is no [api]") };
+pub(super) fn check(config: &Config, user: &CheckedUser) -> DoctorCheck {
+    let Some(api) = &config.sync_settings.api else {
+        return DoctorCheck::ok(CHECK_NAME, "not needed: there is no [api]");
+    };
     let place = api.api_key.name();
-    if let (ApiKeyLocation::File(path), Some(service)) = (&api.api_key, subject.service())
+    if let (ApiKeyLocation::File(path), Some(service)) = (&api.api_key, user.service())
         && path.exists()
-        && let Some(barrier) = find_blocked(CHECK_NAME, path, PathUse::Read, subject)
+        && let Some(barrier) = find_blocked(CHECK_NAME, path, PathUse::Read, user)
     {
         return unreadable(path, &barrier.found, service);
     }

@@ -9,8 +9,8 @@ mod checked_user;
 mod clock;
 pub mod configuration;
 mod disk;
+mod host_limits;
 mod key;
-mod limits;
 mod network;
 mod permissions;
 mod ports;
@@ -21,7 +21,7 @@ mod store;
 use tokio::runtime::Handle;
 
 use crate::config::checked::Config;
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::secret::SecretRedactor;
@@ -31,15 +31,15 @@ use checked_user::CheckedUser;
 
 /// Runs all checks, in the order in which one depends on another. With `offline`, it opens no connection and looks up
 /// no name. Sockets and timers belong to `runtime`.
-pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> Vec<DoctorCheck> {
-    let (config, mut checks) = configuration::check(sources);
+pub fn run_checks(config_inputs: &ConfigInputs, offline: bool, runtime: &Handle) -> Vec<DoctorCheck> {
+    let (config, mut checks) = configuration::check(config_inputs);
     // A configuration with mistakes may still name the right store.
-    let root = config.as_ref().map(|config| config.store.clone()).or_else(|| sources.store());
-    let subject = CheckedUser::new(sources);
-    checks.push(subject.check(sources));
+    let root = config.as_ref().map(|config| config.store.clone()).or_else(|| config_inputs.store());
+    let user = CheckedUser::new(config_inputs);
+    checks.push(user.check(config_inputs));
     let mut dates = Vec::new();
     if let Some(config) = &config {
-        checks.push(key::check(config, &subject));
+        checks.push(key::check(config, &user));
         checks.push(proxy::check(config));
         if !offline {
             let results = runtime.block_on(network::check_network(config));
@@ -52,14 +52,14 @@ pub fn run_checks(sources: &ConfigSources, offline: bool, runtime: &Handle) -> V
         checks.extend(disk::check(root, config.as_ref()));
         checks.extend(store::check(root));
     }
-    checks.extend(permissions::check(root.as_deref(), sources, config.as_ref(), &subject));
+    checks.extend(permissions::check(root.as_deref(), config_inputs, config.as_ref(), &user));
     if let Some(config) = &config {
-        checks.extend(permissions::check_inbox(config, &subject));
+        checks.extend(permissions::check_inbox(config, &user));
         checks.extend(certificate::check(config));
-        checks.extend(ports::check(config, &subject));
+        checks.extend(ports::check(config, &user));
     }
-    checks.push(limits::inotify());
-    checks.push(limits::descriptors());
+    checks.push(host_limits::inotify());
+    checks.push(host_limits::descriptors());
     let redactor = redactor(config.as_ref());
     for check in &mut checks {
         check.found = clean(&redactor, &check.found);
@@ -76,16 +76,16 @@ fn clean(redactor: &SecretRedactor, text: &str) -> String {
 fn redactor(config: Option<&Config>) -> SecretRedactor {
     let mut redactor = SecretRedactor::default();
     let Some(config) = config else { return redactor };
-    if let Some(api) = &config.intent.api {
+    if let Some(api) = &config.sync_settings.api {
         if let Ok(key) = api.api_key.read() {
             redactor.hide(&key);
         }
         redactor.hide_url(&api.base);
     }
-    if let Some(BundleLocation::Link(url)) = &config.intent.bundle {
+    if let Some(BundleLocation::Link(url)) = &config.sync_settings.bundle {
         redactor.hide_url(url);
     }
-    for probe in &config.intent.probes {
+    for probe in &config.sync_settings.probes {
         redactor.hide_url(probe);
     }
     redactor

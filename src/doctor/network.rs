@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::DATE;
 
 use crate::config::checked::Config;
-use docwharf_agent::api::{AccessCheck, ApiClient};
+use docwharf_agent::api::{ApiClient, ApiProbeResponse};
 use docwharf_agent::sync::{ApiSource, BundleLocation};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::certificate;
@@ -59,14 +59,15 @@ pub(super) struct NetworkResults {
 
 /// Returns every address to which a sync with this configuration would send requests.
 pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
-    let intent = &config.intent;
+    let sync_settings = &config.sync_settings;
     let mut targets = Vec::new();
-    if let Some(api) = &intent.api {
+    if let Some(api) = &sync_settings.api {
         targets.push(NetworkTarget { purpose: TargetPurpose::Api, url: api.base.clone() });
-        targets
-            .extend(intent.probes.iter().map(|url| NetworkTarget { purpose: TargetPurpose::Probe, url: url.clone() }));
+        targets.extend(
+            sync_settings.probes.iter().map(|url| NetworkTarget { purpose: TargetPurpose::Probe, url: url.clone() }),
+        );
     }
-    if let Some(BundleLocation::Link(url)) = &intent.bundle {
+    if let Some(BundleLocation::Link(url)) = &sync_settings.bundle {
         targets.push(NetworkTarget { purpose: TargetPurpose::Link, url: url.clone() });
     }
     targets
@@ -80,7 +81,7 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
         return results;
     }
     let unresolved = results.check_names(config, &targets).await;
-    let http = match build_client(&config.intent.network) {
+    let http = match build_client(&config.sync_settings.network) {
         Ok(http) => http,
         Err(error) => {
             results.checks.push(DoctorCheck::error("tls", ErrorChain(&error).to_string(), "correct api.caFile"));
@@ -88,7 +89,7 @@ pub(super) async fn check_network(config: &Config) -> NetworkResults {
         }
     };
     for target in targets.iter().filter(|target| !unresolved.contains(&target.url.host())) {
-        match (target.purpose, &config.intent.api) {
+        match (target.purpose, &config.sync_settings.api) {
             (TargetPurpose::Api, Some(api)) => results.check_api(config, api, &http).await,
             _ => results.check_target(config, target, &http).await,
         }
@@ -118,8 +119,10 @@ impl NetworkResults {
             }
             let name = url.expose().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let port = url.expose().port_or_known_default().unwrap_or(443);
-            let lookup =
-                tokio::time::timeout(config.intent.network.connect_timeout, tokio::net::lookup_host((name, port)));
+            let lookup = tokio::time::timeout(
+                config.sync_settings.network.connect_timeout,
+                tokio::net::lookup_host((name, port)),
+            );
             let why = match lookup.await {
                 Ok(Ok(mut addresses)) => match addresses.next() {
                     Some(address) => {
@@ -147,12 +150,12 @@ impl NetworkResults {
     async fn check_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
         // Without a key the API cannot be checked; the check of the key reports that.
         let Ok(key) = source.api_key.read() else { return };
-        let network = &config.intent.network;
+        let network = &config.sync_settings.network;
         let api = ApiClient::new(http.clone(), source.base.clone(), key, network.call_timeout, network.max_redirects);
-        match api.check_access().await {
-            Ok(access) => {
-                self.record_response(&source.base, &access.headers, access.certificate.as_deref());
-                self.checks.push(check_access(&source.base.host(), &access));
+        match api.probe_api().await {
+            Ok(response) => {
+                self.record_response(&source.base, &response.headers, response.certificate.as_deref());
+                self.checks.push(judge_api_response(&source.base.host(), &response));
             }
             Err(request_error) => self.record_error("api", &source.base, &request_error),
         }
@@ -164,7 +167,8 @@ impl NetworkResults {
         let url =
             if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
         let sent =
-            tokio::time::timeout(config.intent.network.call_timeout, http.get(url.expose().clone()).send()).await;
+            tokio::time::timeout(config.sync_settings.network.call_timeout, http.get(url.expose().clone()).send())
+                .await;
         let response = match sent {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return self.record_error(name, &url, &RequestError::from_client(error, &url)),
@@ -228,11 +232,13 @@ impl NetworkResults {
 }
 
 /// Returns the check for the API's response to the request for a job that does not exist.
-fn check_access(host: &str, access: &AccessCheck) -> DoctorCheck {
+fn judge_api_response(host: &str, response: &ApiProbeResponse) -> DoctorCheck {
     const NAME: &str = "api";
-    let summary = &access.summary;
-    match access.status {
-        400 | 404 | 422 | 200..300 if access.is_json_object => DoctorCheck::ok(NAME, format!("{host} accepts the key")),
+    let summary = &response.summary;
+    match response.status {
+        400 | 404 | 422 | 200..300 if response.is_json_object => {
+            DoctorCheck::ok(NAME, format!("{host} accepts the key"))
+        }
         401 => DoctorCheck::error(
             NAME,
             format!("{host} does not accept the key: {summary}"),
@@ -283,8 +289,9 @@ mod tests {
             (399, false, Error, "api.example redirects to another address: S"),
         ] {
             let summary = "S".to_owned();
-            let access = AccessCheck { status, is_json_object, summary, headers: HeaderMap::new(), certificate: None };
-            let check = check_access("api.example", &access);
+            let response =
+                ApiProbeResponse { status, is_json_object, summary, headers: HeaderMap::new(), certificate: None };
+            let check = judge_api_response("api.example", &response);
             assert_eq!((check.status, check.found.as_str()), (expected, found), "{status} {is_json_object}");
             assert_eq!(check.advice.is_none(), expected == Good, "{status} {is_json_object}");
         }

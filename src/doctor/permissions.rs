@@ -6,7 +6,7 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::config::checked::Config;
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
 
 use super::check::{CheckStatus, DoctorCheck};
@@ -30,33 +30,33 @@ pub(super) enum PathUse {
 
 pub(super) fn check(
     root: Option<&Path>,
-    sources: &ConfigSources,
+    config_inputs: &ConfigInputs,
     config: Option<&Config>,
-    subject: &CheckedUser,
+    user: &CheckedUser,
 ) -> Vec<DoctorCheck> {
-    let paths = paths(root, sources, config, subject);
+    let paths = paths(root, config_inputs, config, user);
     let total = paths.len() as u64;
     let wrong: Vec<DoctorCheck> =
-        paths.into_iter().filter_map(|(path, path_use)| find_blocked(NAME, &path, path_use, subject)).collect();
+        paths.into_iter().filter_map(|(path, path_use)| find_blocked(NAME, &path, path_use, user)).collect();
     if wrong.is_empty() {
         let paths = docwharf_base::model::units::format_count(total, "path");
-        return vec![DoctorCheck::ok(NAME, format!("{paths} can be used as {}", subject.name()))];
+        return vec![DoctorCheck::ok(NAME, format!("{paths} can be used as {}", user.name()))];
     }
     wrong
 }
 
 /// Checks the inbox folder.
-pub(super) fn check_inbox(config: &Config, subject: &CheckedUser) -> Option<DoctorCheck> {
+pub(super) fn check_inbox(config: &Config, user: &CheckedUser) -> Option<DoctorCheck> {
     const NAME: &str = "inbox";
     let path = config.inbox.as_ref()?;
-    let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, subject) else {
+    let Some(wrong) = find_blocked(NAME, path, PathUse::WriteFolder, user) else {
         let note = if path.exists() { "" } else { ", which is created when docwharf runs" };
         return Some(DoctorCheck::ok(
             NAME,
-            format!("{}{note}: {} can move files out of it", path.display(), subject.name()),
+            format!("{}{note}: {} can move files out of it", path.display(), user.name()),
         ));
     };
-    if !path.is_dir() || find_blocked(NAME, path, PathUse::ReadFolder, subject).is_some() {
+    if !path.is_dir() || find_blocked(NAME, path, PathUse::ReadFolder, user).is_some() {
         return Some(wrong);
     }
     // For example a USB stick that is mounted read-only.
@@ -66,12 +66,12 @@ pub(super) fn check_inbox(config: &Config, subject: &CheckedUser) -> Option<Doct
 
 fn paths(
     root: Option<&Path>,
-    sources: &ConfigSources,
+    config_inputs: &ConfigInputs,
     config: Option<&Config>,
-    subject: &CheckedUser,
+    user: &CheckedUser,
 ) -> Vec<(PathBuf, PathUse)> {
     let mut paths = Vec::new();
-    let (file, named) = sources.file();
+    let (file, named) = config_inputs.file();
     if named || file.exists() {
         paths.push((file, PathUse::Read));
     }
@@ -84,9 +84,9 @@ fn paths(
         paths.extend(inside.into_iter().chain(files).filter(|(path, _)| path.exists()));
     }
     let Some(config) = config else { return paths };
-    let intent = &config.intent;
+    let sync_settings = &config.sync_settings;
     paths.extend(config.publish.iter().map(|publish| (publish.directory.clone(), PathUse::WriteFolder)));
-    let key = intent.api.as_ref().and_then(|api| api.api_key.file());
+    let key = sync_settings.api.as_ref().and_then(|api| api.api_key.file());
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     // A missing file is reported by the check that reads it.
     paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
@@ -98,13 +98,14 @@ fn paths(
             folder.map(|f| (f, PathUse::WriteFolder))
         });
     }
-    let bundle = match &intent.bundle {
+    let bundle = match &sync_settings.bundle {
         Some(BundleLocation::File(path)) => Some(path),
         _ => None,
     };
-    paths
-        .extend(key.into_iter().chain(&intent.network.ca_file).chain(bundle).map(|path| (path.clone(), PathUse::Read)));
-    if let Some(service) = subject.service() {
+    paths.extend(
+        key.into_iter().chain(&sync_settings.network.ca_file).chain(bundle).map(|path| (path.clone(), PathUse::Read)),
+    );
+    if let Some(service) = user.service() {
         // systemd reads credentials itself; the key has a separate check.
         paths.retain(|(path, _)| !service.unit.passes_credential(path) && Some(path) != key);
     }
@@ -117,9 +118,9 @@ pub(super) fn find_blocked(
     name: &'static str,
     path: &Path,
     path_use: PathUse,
-    subject: &CheckedUser,
+    user: &CheckedUser,
 ) -> Option<DoctorCheck> {
-    if let Some(service) = subject.service() {
+    if let Some(service) = user.service() {
         // systemd creates such a folder when it starts the service, and makes the user the owner of its content.
         if service.unit.owns(path) {
             return None;
@@ -134,9 +135,9 @@ pub(super) fn find_blocked(
     }
     let mut ancestors: Vec<&Path> = path.ancestors().skip(1).filter(|path| !path.as_os_str().is_empty()).collect();
     ancestors.reverse();
-    let blocked = |place: &Path, needed, error| BlockedPath { name, path, place, needed, error }.into_check(subject);
+    let blocked = |place: &Path, needed, error| BlockedPath { name, path, place, needed, error }.into_check(user);
     for folder in ancestors {
-        match subject.access(folder, Access::EXEC_OK) {
+        match user.access(folder, Access::EXEC_OK) {
             Ok(()) => {}
             Err(Errno::NOENT) => break,
             Err(_) if folder.is_file() => return Some(no_folder(name, path, folder)),
@@ -152,7 +153,7 @@ pub(super) fn find_blocked(
     if path_use == PathUse::WriteFolder && !place.is_dir() {
         return Some(no_folder(name, path, &place));
     }
-    match subject.access(&place, needed) {
+    match user.access(&place, needed) {
         Ok(()) | Err(Errno::NOENT) => None,
         Err(error) => Some(blocked(&place, needed, error)),
     }
@@ -173,12 +174,12 @@ struct BlockedPath<'a> {
 }
 
 impl BlockedPath<'_> {
-    fn into_check(self, subject: &CheckedUser) -> DoctorCheck {
+    fn into_check(self, user: &CheckedUser) -> DoctorCheck {
         let BlockedPath { name, path, place, needed, error } = self;
         let missing_rights: Vec<&str> = [(Access::READ_OK, "r"), (Access::WRITE_OK, "w"), (Access::EXEC_OK, "x")]
             .into_iter()
             .filter(|(bit, _)| needed.contains(*bit))
-            .filter(|(bit, _)| subject.access(place, *bit).is_err())
+            .filter(|(bit, _)| user.access(place, *bit).is_err())
             .map(|(_, letter)| letter)
             .collect();
         let missing_rights = missing_rights.join("");
@@ -187,11 +188,10 @@ impl BlockedPath<'_> {
             let found = format!("{prefix}{} is on a file system that is mounted read-only", place.display());
             return DoctorCheck::error(name, found, "mount it so that it can be written to, or use another folder");
         }
-        let found = format!("{prefix}{} lacks {missing_rights} on {}", subject.name(), place.display());
+        let found = format!("{prefix}{} lacks {missing_rights} on {}", user.name(), place.display());
         // The advice is not to open up the parent: all programs may share it, such as /var/lib.
         let is_missing = needed.contains(Access::WRITE_OK) && path != place;
-        let advice =
-            if is_missing { subject.advise_create(path) } else { subject.advise_grant(place, &missing_rights) };
+        let advice = if is_missing { user.advise_create(path) } else { user.advise_grant(place, &missing_rights) };
         DoctorCheck::error(name, found, advice)
     }
 }

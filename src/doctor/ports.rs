@@ -18,13 +18,13 @@ const CHECK_NAME: &str = "ports";
 /// The system's default for the first port that any user may listen on (ip(7)).
 const FIRST_FREE_PORT: u16 = 1024;
 
-pub(super) fn check(config: &Config, subject: &CheckedUser) -> Vec<DoctorCheck> {
+pub(super) fn check(config: &Config, user: &CheckedUser) -> Vec<DoctorCheck> {
     let running = lock_holder(&config.store);
     let check_list = |key: &'static str, list: &[SocketAddr]| -> Vec<DoctorCheck> {
-        list.iter().map(|address| check_address(key, *address, running, subject)).collect()
+        list.iter().map(|address| check_address(key, *address, running, user)).collect()
     };
     let tls = config.tls.as_ref().map(|tls| tls.listen.as_slice()).unwrap_or_default();
-    let site = match subject.service().and_then(|service| service.socket.as_ref()) {
+    let site = match user.service().and_then(|service| service.socket.as_ref()) {
         Some(socket) => {
             vec![DoctorCheck::ok(
                 CHECK_NAME,
@@ -33,8 +33,8 @@ pub(super) fn check(config: &Config, subject: &CheckedUser) -> Vec<DoctorCheck> 
         }
         None => check_list("server.listen", &config.listen),
     };
-    let staged = check_list("activate.listen", &config.staged);
-    [site, check_list("tls.listen", tls), check_list("admin.listen", &config.admin), staged].concat()
+    let waiting = check_list("activate.listen", &config.waiting_listen);
+    [site, check_list("tls.listen", tls), check_list("admin.listen", &config.admin), waiting].concat()
 }
 
 /// Returns the error for a port that the user of the service may not listen on, even if root may.
@@ -60,11 +60,11 @@ fn check_privileged_port(key: &str, address: SocketAddr, service: &ServiceUser) 
     Some(DoctorCheck::error(CHECK_NAME, found, advice))
 }
 
-fn check_address(key: &str, address: SocketAddr, running: Option<u32>, subject: &CheckedUser) -> DoctorCheck {
+fn check_address(key: &str, address: SocketAddr, running: Option<u32>, user: &CheckedUser) -> DoctorCheck {
     if address.port() == 0 {
         return DoctorCheck::ok(CHECK_NAME, format!("{address}: any free port"));
     }
-    if let Some(check) = subject.service().and_then(|service| check_privileged_port(key, address, service)) {
+    if let Some(check) = user.service().and_then(|service| check_privileged_port(key, address, service)) {
         return check;
     }
     let Err(error) = bind(address) else { return DoctorCheck::ok(CHECK_NAME, format!("{address} is free")) };
@@ -88,7 +88,7 @@ fn check_address(key: &str, address: SocketAddr, running: Option<u32>, subject: 
         ),
         (io::ErrorKind::PermissionDenied, _) => DoctorCheck::error(
             CHECK_NAME,
-            format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", subject.name()),
+            format!("{address} ({key}): {} may not listen below port {FIRST_FREE_PORT}", user.name()),
             "choose a port from 1024 on, let systemd open the socket (docwharf.socket), or grant CAP_NET_BIND_SERVICE",
         ),
         _ => DoctorCheck::error(CHECK_NAME, format!("{address}: {error}"), format!("correct {key}")),

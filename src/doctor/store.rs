@@ -44,7 +44,7 @@ pub(super) fn check(root: &Path) -> Vec<DoctorCheck> {
             "import its bundle again, or activate another: docwharf versions lists them",
         ));
     }
-    for id in store.suspects() {
+    for id in store.damaged_versions() {
         let found = format!("version {} is damaged in the store", id.short());
         checks.push(DoctorCheck::error(CHECK_NAME, found, "import its bundle again to replace it, and check the disk"));
     }

@@ -11,9 +11,9 @@ use support::host::Host;
 use support::zip::{Member, deflated, zip};
 use support::{CommandOutput, Daemon, http, run_to_end, until};
 
-/// A configuration with a bundle file. `rules` are complete sections, such as `[gate]`.
-fn config_with_bundle(rules: &str) -> String {
-    format!("[staticExport]\nbundleUrl = \"bundle.zip\"\n{rules}")
+/// A configuration with a bundle file. `sections` are complete sections, such as `[gate]`.
+fn config_with_bundle(sections: &str) -> String {
+    format!("[staticExport]\nbundleUrl = \"bundle.zip\"\n{sections}")
 }
 
 /// Writes the bundle file and runs `sync`, which must end with `code`.
@@ -61,11 +61,11 @@ fn page_with_broken_links(links: usize) -> String {
 
 const SHRINK: &str = "[gate]\nmaxShrink = \"30%\"\n";
 
-/// A rule, the bundle that is active before, one that passes, one that is refused, and the message of the refusal.
+/// A condition, the bundle that is active before, one that passes, one that is refused, and the message of the refusal.
 type Case = (&'static str, Option<Vec<u8>>, Vec<u8>, Vec<u8>, &'static str);
 
 #[test]
-fn each_gate_rule_accepts_its_limit_and_refuses_one_step_beyond() {
+fn each_gate_condition_accepts_its_limit_and_refuses_one_step_beyond() {
     let cases: [Case; 8] = [
         (
             "minPages = 5",
@@ -124,17 +124,17 @@ fn each_gate_rule_accepts_its_limit_and_refuses_one_step_beyond() {
             "1 broken link instead of 0",
         ),
     ];
-    for (rule, before, passing_bundle, refused_bundle, message) in cases {
+    for (condition, before, passing_bundle, refused_bundle, message) in cases {
         for (bundle, passes) in [(&passing_bundle, true), (&refused_bundle, false)] {
             let host = Host::configured(&config_with_bundle(""));
             if let Some(before) = &before {
                 sync_bundle(&host, 0, before);
             }
             let active_before = host.version_id("active");
-            host.configure(&config_with_bundle(&format!("[gate]\n{rule}\n")));
+            host.configure(&config_with_bundle(&format!("[gate]\n{condition}\n")));
             let ended = sync_bundle(&host, if passes { 0 } else { 7 }, bundle);
             if passes {
-                assert_ne!(host.version_id("active"), active_before, "{rule}");
+                assert_ne!(host.version_id("active"), active_before, "{condition}");
                 continue;
             }
             assert!(
@@ -142,11 +142,11 @@ fn each_gate_rule_accepts_its_limit_and_refuses_one_step_beyond() {
                 "{}",
                 ended.stderr
             );
-            let next_step_hint =
+            let activation_advice =
                 format!("`docwharf activate {}` activates it, or use --force with", &host.version_id("newest")[..12]);
-            assert!(ended.stderr.contains(&next_step_hint), "{}", ended.stderr);
+            assert!(ended.stderr.contains(&activation_advice), "{}", ended.stderr);
             assert_eq!(ended.stderr.contains("nothing is served yet"), before.is_none(), "{}", ended.stderr);
-            assert_eq!(host.version_id("active"), active_before, "{rule}");
+            assert_eq!(host.version_id("active"), active_before, "{condition}");
         }
     }
 }
@@ -190,7 +190,7 @@ fn the_gate_does_not_compare_with_an_unreadable_active_version() {
 }
 
 #[test]
-fn force_overrides_the_gate_once_and_history_names_the_rule() {
+fn force_overrides_the_gate_once_and_history_names_the_condition() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     sync_bundle(&host, 7, &site_of_pages(2, "two"));
@@ -233,7 +233,7 @@ fn force_does_not_override_a_hold_and_activate_bypasses_the_gate() {
 }
 
 #[test]
-fn run_activates_a_refused_version_after_the_gate_rules_are_relaxed() {
+fn run_activates_a_refused_version_after_the_gate_conditions_are_relaxed() {
     let host = Host::configured(&config_with_bundle(SHRINK));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     let daemon = start_run(&host);
@@ -243,7 +243,7 @@ fn run_activates_a_refused_version_after_the_gate_rules_are_relaxed() {
     host.configure(&config_with_bundle("[gate]\nmaxShrink = \"40%\"\n"));
     until("the new version is served", || http::get(&daemon.address, "/").text() == "<h1>two</h1>");
     assert_eq!(events_of_kind(&host, "kept back").len(), 1);
-    // Without rules every version is activated.
+    // Without conditions every version is activated.
     host.put_bundle(&site_of_pages(1, "three"));
     until("the gate keeps the version back", || events_of_kind(&host, "kept back").len() == 2);
     host.configure(&config_with_bundle(""));
@@ -288,7 +288,7 @@ fn a_hold_takes_effect_at_once_while_the_gate_checks_a_release() {
     assert_eq!((&report["outcome"], &report["wasHeld"]), (&"already current".into(), &true.into()));
     assert_eq!((report["version"].as_str(), host.version_id("active")), (Some(first.as_str()), first.clone()));
     assert_eq!(host.status()["hold"]["why"], "after all");
-    // With other rules the version is read once more, and is served when `release` ends.
+    // With other conditions the version is read once more, and is served when `release` ends.
     host.configure(&config_with_bundle("[gate]\nmaxBrokenLinks = 1000001\n"));
     let report = result(start_release());
     assert_eq!(
@@ -314,7 +314,7 @@ fn a_changed_configuration_cancels_the_gate_check_and_discards_its_result() {
     assert_eq!(
         events_of_kind(&host, "kept back").len(),
         0,
-        "the gate finished a check with rules that are no longer in force"
+        "the gate finished a check with conditions that are no longer in force"
     );
 }
 
@@ -338,21 +338,21 @@ fn run_never_serves_a_version_refused_by_the_gate_even_without_another() {
 }
 
 #[test]
-fn an_inbox_import_refused_by_the_gate_is_activated_when_the_rule_is_removed() {
+fn an_inbox_import_refused_by_the_gate_is_activated_when_the_condition_is_removed() {
     let host = Host::configured(&config_with_bundle(""));
-    let rules = "[sync]\ninbox = \"inbox\"\n";
-    host.configure(rules);
+    let config = "[sync]\ninbox = \"inbox\"\n";
+    host.configure(config);
     std::fs::create_dir(host.path("inbox")).unwrap();
     let daemon = start_run(&host);
     std::fs::write(host.path("inbox/one.zip"), site_of_pages(10, "one")).unwrap();
     until("the first", || http::get(&daemon.address, "/").text() == "<h1>one</h1>");
-    host.configure(&format!("{rules}{SHRINK}"));
+    host.configure(&format!("{config}{SHRINK}"));
     // The bundle is valid, so it is moved to `accepted`; it is only not activated automatically.
     std::fs::write(host.path("inbox/two.zip"), site_of_pages(2, "two")).unwrap();
     until("the file is moved to accepted/", || host.path("inbox/accepted/two.zip").exists());
     until("the gate keeps the version back", || events_of_kind(&host, "kept back").len() == 1);
     assert_eq!(http::get(&daemon.address, "/").text(), "<h1>one</h1>");
-    host.configure(rules);
+    host.configure(config);
     until("the new version is served", || http::get(&daemon.address, "/").text() == "<h1>two</h1>");
 }
 
@@ -575,7 +575,7 @@ fn in_manual_mode_the_pin_labels_the_staged_version_and_the_gate_only_reports() 
 }
 
 #[test]
-fn stage_runs_the_gate_if_state_json_has_no_verdict_by_the_current_rules() {
+fn stage_runs_the_gate_if_state_json_has_no_verdict_by_the_current_conditions() {
     let host = Host::configured(&config_with_bundle(""));
     sync_bundle(&host, 0, &site_of_pages(10, "one"));
     host.expect_exit_one_line(0, &["hold"]);
@@ -586,7 +586,7 @@ fn stage_runs_the_gate_if_state_json_has_no_verdict_by_the_current_rules() {
     let stage = host.expect_exit_one_line(0, &["stage", "--json"]).json();
     assert_eq!((&stage["staged"]["waits"], &stage["gate"]["passed"]), (&"hold".into(), &false.into()));
     assert_eq!(std::fs::read(host.path("store/state.json")).unwrap(), before, "stage only reads");
-    // The verdict by other rules does not count, either.
+    // The verdict by other conditions does not count, either.
     host.expect_exit_one_line(0, &["release"]);
     assert_eq!(host.status()["gate"]["passed"], false);
     host.configure(&config_with_bundle("[gate]\nminPages = 2\n"));
@@ -647,7 +647,7 @@ fn a_lost_state_json_does_not_activate_a_version_refused_by_the_gate() {
 }
 
 #[test]
-fn config_check_reports_each_invalid_gate_rule_by_key() {
+fn config_check_reports_each_invalid_gate_condition_by_key() {
     let host = Host::configured(&config_with_bundle(
         "[gate]\nrequire = [\"guides\"]\nminPages = -1\nmaxShrink = 30\nmaxBrokenLinks = \"few\"\n\
          [activate]\nmode = \"sometimes\"\n",

@@ -143,7 +143,7 @@ fn a_restart_serves_the_stored_version_though_the_bundle_is_gone() {
     until("the failed check", || host.status()["lastAttempt"]["result"] == "failed");
     assert!(front_page(&daemon).contains("kept"));
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
 #[test]
@@ -436,7 +436,7 @@ fn a_folder_can_be_imported_and_has_the_same_id_as_its_archive() {
     let id = host.version_id("active");
     std::fs::write(host.path("x.zip"), zip(&[stored("a/b.css", "p{}"), deflated("index.html", "<p>hello")])).unwrap();
     assert_eq!(host.ok(&["import", host.path("x.zip").to_str().unwrap(), "--json"]).json()["version"], id);
-    // As the source of a sync a folder is refused with a hint.
+    // As the source of a sync a folder is refused with advice.
     let text = std::fs::read_to_string(host.path("docwharf.toml")).unwrap().replace("bundle.zip", "tree");
     std::fs::write(host.path("docwharf.toml"), text).unwrap();
     assert!(assert_fails(&host, 2, &["sync"]).stderr.contains("docwharf import"));
@@ -546,7 +546,7 @@ fn run_serves_the_previous_version_if_the_active_one_is_lost_or_damaged() {
     let two = host.version_id("active");
     let image = stored_file(&host, &two, "site.zip");
     let intact = std::fs::read(&image).unwrap();
-    // The image has damaged data, and a server has marked the version as suspect.
+    // The image has damaged data, and a server has marked the version as damaged.
     let mut bytes = intact.clone();
     bytes[45] ^= 1; // inside the compressed data of the first member
     make_writable(&image);
@@ -582,10 +582,11 @@ fn an_edited_state_json_is_kept_as_state_json_damaged_when_it_is_rebuilt() {
     host.put_bundle(&site("one"));
     host.ok(&["sync"]);
     let (path, damaged) = (host.path("store/state.json"), host.path("store/state.json.damaged"));
-    for who in ["me", "somebody else"] {
-        let hold = format!("\"hold\": {{\"who\": \"{who}\", \"when\": \"2026-01-01T00:00:00Z\", \"why\": \"mine\"}}");
+    for author in ["me", "somebody else"] {
+        let hold =
+            format!("\"hold\": {{\"who\": \"{author}\", \"when\": \"2026-01-01T00:00:00Z\", \"why\": \"mine\"}}");
         let edited = std::fs::read_to_string(&path).unwrap().replace("\"hold\": null", &hold);
-        assert!(edited.contains(who) && edited.contains("\"sum\""), "{edited}");
+        assert!(edited.contains(author) && edited.contains("\"sum\""), "{edited}");
         std::fs::write(&path, &edited).unwrap();
         let ended = run_to_end(&mut host.command(&["sync"])).expect(0);
         assert!(ended.stderr.contains("state.json is damaged"), "{}", ended.stderr);
@@ -715,11 +716,11 @@ fn status_shows_the_original_error_of_a_bundle_that_is_still_refused() {
     let daemon = host.run();
     host.put_bundle(b"no archive at all");
     let error = || host.status()["lastAttempt"]["error"].as_str().unwrap_or_default().to_owned();
-    until("the refusal", || error().contains("the archive is a text file"));
+    until("the refusal", || error().contains("the bundle is a text file"));
     std::fs::rename(host.path("bundle.zip"), host.path("away.zip")).unwrap();
     until("another error", || error().contains("cannot read the bundle"));
     std::fs::rename(host.path("away.zip"), host.path("bundle.zip")).unwrap();
-    until("the first refusal again", || error().contains("the archive is a text file"));
+    until("the first refusal again", || error().contains("the bundle is a text file"));
     drop(daemon);
 }
 

@@ -1,13 +1,13 @@
 //! The agent beside an upstream: exports, downloads, schedules, the gate, secrets.
 
-mod bugs;
 #[cfg(feature = "origin")]
-mod chain;
+mod agent_with_origin;
 mod export_api;
 mod fetch;
 mod gate;
 mod lifecycle;
 mod redirects;
+mod regressions;
 mod run;
 mod secrets;
 mod soak;

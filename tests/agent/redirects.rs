@@ -380,27 +380,28 @@ fn assert_no_secret_sent(kind: RequestKind, scheme: &'static str, hops: &[&'stat
     let (authority, connections) = (CertificateAuthority::new(), Connections::default());
     let upstream = listen(&authority, scheme, &connections);
     let other = listen(&authority, scheme, &connections);
-    let own_origin = upstream.bucket_origin();
+    let own_origin = upstream.object_store_origin();
     let (call, path, other_path) = match kind {
         RequestKind::Probe => (
             UpstreamCall::Probe,
             path_of(&upstream.probe_url(), &own_origin),
-            path_of(&other.probe_url(), &other.bucket_origin()),
+            path_of(&other.probe_url(), &other.object_store_origin()),
         ),
         _ => (
             UpstreamCall::Download,
             path_of(&upstream.link(), &own_origin),
-            path_of(&other.link(), &other.bucket_origin()),
+            path_of(&other.link(), &other.object_store_origin()),
         ),
     };
     let hops: Vec<RedirectTarget> = hops
         .iter()
-        .map(|name| redirect_target(name, &own_origin, &other.bucket_origin(), &path, &other_path))
+        .map(|name| redirect_target(name, &own_origin, &other.object_store_origin(), &path, &other_path))
         .collect();
     let mut expected = vec![own_origin.clone()];
     for hop in &hops {
         let from = expected.last().expect("at least one");
-        let server = if from.ends_with(other.bucket_origin().trim_start_matches(scheme)) { &other } else { &upstream };
+        let server =
+            if from.ends_with(other.object_store_origin().trim_start_matches(scheme)) { &other } else { &upstream };
         server.on(call).times(1).respond_with(redirect_reply(302, &hop.location));
         if scheme_of(from) == "https" && hop.scheme() == "http" {
             break;

@@ -16,7 +16,7 @@ use support::host::{
 use support::upstream::{
     KEY, Reply, Upstream, UpstreamCall, close_without_reply, error_reply, no_reply, normal_reply, raw_reply,
 };
-use support::{Daemon, http, until};
+use support::{Daemon, http, send_signal, until};
 
 const FIRST_JOB: &str = "se_0000000000000001";
 
@@ -73,13 +73,16 @@ fn run_serves_the_stored_version_before_and_after_an_api_call_fails() {
     ];
     run_concurrently(&faults, |set_fault| {
         let upstream = upstream();
-        let host = Host::new(&upstream).set("sync.interval", toml_string("100ms"));
+        // A start that waited for the first call would take two minutes without a reply.
+        let host = Host::new(&upstream)
+            .set("sync.interval", toml_string("100ms"))
+            .set("network.callTimeout", toml_string("2m"));
         host.ok(&["sync"]);
         set_fault(&upstream);
         let started = Instant::now();
         let daemon = host.run();
         assert_eq!(front_page_title(&daemon), "one");
-        assert!(started.elapsed() < Duration::from_secs(3), "the goal is 200 ms on an idle machine");
+        assert!(started.elapsed() < Duration::from_secs(30), "the goal is 200 ms on an idle machine");
         until("the call that fails", || upstream.count(UpstreamCall::Start) > 1);
         assert_eq!(front_page_title(&daemon), "one");
     });
@@ -178,7 +181,8 @@ fn run_starts_another_job_after_one_is_missing_failed_or_timed_out() {
     run_concurrently(&endings, |end_job| {
         let upstream = upstream();
         end_job(&upstream);
-        let host = Host::new(&upstream).set("sync.jobTimeout", toml_string("1s"));
+        // Enough for the second job on a busy machine: `run` polls at a low priority.
+        let host = Host::new(&upstream).set("sync.jobTimeout", toml_string("5s"));
         let daemon = host.run();
         until("the failure", || host.last_result() == "failed");
         assert_eq!(host.job(), None);
@@ -205,7 +209,7 @@ fn sigterm_ends_run_with_exit_code_0_during_each_request_and_pause() {
         let mut daemon = host.run();
         until("the call", || upstream.count(call) > 0);
         daemon.signal("TERM");
-        assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0), "{call:?}");
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{call:?}");
     });
 }
 
@@ -228,8 +232,7 @@ fn a_sync_ended_by_a_signal_exits_non_zero_and_the_next_sync_succeeds() {
         let host = Host::new(&upstream).set("network.callTimeout", toml_string("30s"));
         let mut child = host.command(&["sync"]).spawn().unwrap();
         until("the call", || upstream.count(call) > 0);
-        let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
-        assert!(status.unwrap().success());
+        send_signal(&child, name);
         let ended = child.wait().unwrap();
         assert!(
             ended.code() == Some(128 + number) || ended.signal() == Some(number),
@@ -279,7 +282,7 @@ fn the_next_run_can_use_the_store_after_sigkill_at_any_moment_of_a_sync() {
     let mut daemon = host.run();
     until("the last version", || front_page_title(&daemon) == "last");
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let leftovers = std::fs::read_dir(host.path("store/staging")).unwrap().count();
     assert_eq!(leftovers, 0, "leftovers in staging");
 }
@@ -297,8 +300,9 @@ fn the_sync_thread_of_run_has_nice_10_and_only_its_configured_processors() {
     let own_nice = rustix::process::getpriority_process(None).unwrap();
     let mut sync_threads = 0;
     for task in std::fs::read_dir(tasks).unwrap().map(|task| task.unwrap().path()) {
-        let Ok(stat) = std::fs::read_to_string(task.join("stat")) else { continue };
-        let status = std::fs::read_to_string(task.join("status")).unwrap();
+        // A thread may end between the two reads.
+        let read = |name: &str| std::fs::read_to_string(task.join(name));
+        let (Ok(stat), Ok(status)) = (read("stat"), read("status")) else { continue };
         let (name, rest) = stat.split_once('(').unwrap().1.rsplit_once(") ").unwrap();
         // Fields are counted from the third, which is the state; nice is the nineteenth.
         let nice = rest.split(' ').nth(16).unwrap();
@@ -788,7 +792,7 @@ fn backoff_doubles_survives_a_restart_and_does_not_delay_the_sync_command() {
     let started = Instant::now();
     host.expect_exit(3, &["sync"]);
     assert_eq!(host.sync(), "activated");
-    assert!(started.elapsed() < Duration::from_secs(4));
+    assert!(started.elapsed() < Duration::from_secs(15));
     assert_eq!(host.status()["lastAttempt"]["failures"], 0);
 }
 

@@ -6,7 +6,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use support::Daemon;
 use support::host::{Host, front_page_title, run_with_timeout, toml_string};
 use support::http::PersistentConnection;
 use support::upstream::{
@@ -14,6 +13,7 @@ use support::upstream::{
     storage_error,
 };
 use support::zip::{deflated, stored, zip};
+use support::{Daemon, SetOnDrop, anonymous_memory_bytes, resident_memory_bytes};
 
 /// The fault of the upstream during one sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -136,16 +136,6 @@ fn read_pages(address: &str, seed: u64, is_over: &AtomicBool, answered: &AtomicU
     Ok(())
 }
 
-/// Resident and anonymous memory in KiB.
-fn memory_kib(pid: u32) -> (u64, u64) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let field = |name: &str| {
-        let line = status.lines().find(|line| line.starts_with(name)).expect("Linux reports it");
-        line.split_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number of kB")
-    };
-    (field("VmRSS:"), field("RssAnon:"))
-}
-
 fn folder_size(dir: &Path) -> u64 {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries
@@ -161,23 +151,14 @@ fn mean_anonymous_kib(samples: &[(u64, u64)]) -> u64 {
     samples.iter().map(|&(_, anonymous)| anonymous).sum::<u64>() / samples.len().max(1) as u64
 }
 
-/// Stops the readers when it is dropped, also after a panic: a scope waits for its threads.
-struct StopReaders<'a>(&'a AtomicBool);
-
-impl Drop for StopReaders<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 #[test]
 fn syncs_with_faults_fail_no_request_and_do_not_grow_disk_or_memory_use() {
     let rounds: usize = std::env::var("DOCWHARF_SOAK").ok().and_then(|n| n.parse().ok()).unwrap_or(32);
     let upstream = Upstream::new(bundle_of_version(0));
     let host = Host::in_memory(&upstream)
-        .set("network.callTimeout", toml_string("300ms"))
-        .set("network.idleTimeout", toml_string("300ms"))
-        // A small cache of inflated pages, because filling the default one would look like growing memory.
+        .set("network.callTimeout", toml_string("1s"))
+        .set("network.idleTimeout", toml_string("1s"))
+        // A small cache of inflated files, because filling the default one would look like growing memory.
         .set("server.identityCache", toml_string("1MiB"))
         .set("sync.keep", "2");
     host.ok(&["sync"]);
@@ -197,7 +178,7 @@ fn syncs_with_faults_fail_no_request_and_do_not_grow_disk_or_memory_use() {
                 })
             })
             .collect();
-        let stop_readers = StopReaders(&is_over);
+        let stop_readers = SetOnDrop(&is_over);
         for round in 1..=rounds {
             let fault = ALL_FAULTS[(round * 7) % ALL_FAULTS.len()];
             let valid_bundle = bundle_of_version(round);
@@ -208,7 +189,8 @@ fn syncs_with_faults_fail_no_request_and_do_not_grow_disk_or_memory_use() {
                 host.ok(&["rollback"]);
                 host.ok(&["release"]);
             }
-            samples.push(memory_kib(daemon.pid()));
+            let (resident, anonymous) = (resident_memory_bytes(daemon.pid()), anonymous_memory_bytes(daemon.pid()));
+            samples.push((resident / 1024, anonymous / 1024));
             largest = largest.max(folder_size(&host.path("store")));
             assert!(!is_over.load(Ordering::Relaxed), "round {round}, {fault:?}: a reader has stopped");
         }

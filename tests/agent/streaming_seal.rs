@@ -49,7 +49,7 @@ fn assert_active_bundle(host: &Host, bytes: &[u8]) {
 fn the_received_part_of_a_tar_is_sealed_while_the_download_continues() {
     run_concurrently(&bundle_in_all_containers("ahead"), |bytes| {
         let upstream = Upstream::new(bytes.clone());
-        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("1s"));
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("4s"));
         let mut sync = start_stalled_sync(&upstream, &host);
         // After the timeout the download is resumed, and the sealed part is used.
         assert_eq!(sync.wait().unwrap().code(), Some(0));
@@ -92,7 +92,7 @@ fn a_bundle_that_changes_during_its_streaming_seal_is_replaced_by_the_new_one() 
         let [old, _, _] = bundle_in_all_containers("old");
         let [new, _, _] = bundle_in_all_containers("new");
         let upstream = Upstream::new(old);
-        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("2s"));
+        let host = Host::new(&upstream).set("network.idleTimeout", toml_string("4s"));
         let mut sync = start_stalled_sync(&upstream, &host);
         upstream.publish(new.clone());
         if !honours_if_range {
@@ -159,13 +159,13 @@ fn a_streaming_seal_is_accepted_only_with_the_configured_sha256() {
 fn sync_does_not_wait_for_the_streaming_seal_of_a_replaced_download() {
     // The link's bundle never arrives completely. The API's bundle has no Content-Length.
     let [incomplete, _, _] = bundle_in_all_containers("from the link");
-    let bucket = Upstream::new(incomplete);
-    bucket.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(STALL_AT));
-    bucket.on(UpstreamCall::Download).respond_with(expired_link_reply());
+    let object_store = Upstream::new(incomplete);
+    object_store.on(UpstreamCall::Download).times(1).respond_with(normal_reply().cut(STALL_AT));
+    object_store.on(UpstreamCall::Download).respond_with(expired_link_reply());
     let small = tar::gzip(&tar::tar(&[tar::file("index.html", "<title>from the API</title>")]));
     let upstream = Upstream::new(small.clone());
     upstream.on(UpstreamCall::Download).respond_with(normal_reply().without("Content-Length"));
-    let host = Host::new(&upstream).set("staticExport.bundleUrl", toml_string(&bucket.link()));
+    let host = Host::new(&upstream).set("staticExport.bundleUrl", toml_string(&object_store.link()));
     assert_eq!(host.sync(), "activated");
     assert_active_bundle(&host, &small);
 }

@@ -15,16 +15,12 @@ fn an_unknown_certificate_authority_is_refused_unless_it_is_in_ca_file() {
     let upstream = tls_upstream(&authority);
     let host = Host::new(&upstream);
     let ended = host.expect_exit(4, &["sync"]);
-    assert!(ended.stderr.contains("api.caFile"), "the hint is missing: {}", ended.stderr);
+    assert!(ended.stderr.contains("api.caFile"), "the advice is missing: {}", ended.stderr);
     assert!(upstream.log().is_empty(), "no request is sent to an untrusted server");
     let host = host.set("api.caFile", toml_string("ca.pem"));
     host.put("ca.pem", authority.pem());
     assert_eq!(host.sync(), "activated");
-    assert_eq!(
-        upstream.count(UpstreamCall::Download),
-        1,
-        "the storage service's certificate is from the same authority"
-    );
+    assert_eq!(upstream.count(UpstreamCall::Download), 1, "the object store's certificate is from the same authority");
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn seal_download(bytes: &[u8], interfere: impl FnOnce(&Path)) -> (tempfile::Temp
 }
 
 #[test]
-fn a_downloaded_zip_is_moved_and_no_other_file_and_none_with_a_second_name_becomes_the_image() {
+fn a_downloaded_zip_is_moved_and_no_other_file_and_none_with_a_hard_link_becomes_the_image() {
     let text = "<p>".repeat(500);
     for (case, bytes, is_adopted) in [
         ("a ZIP that becomes the image", zip(&[deflated("index.html", &text)]), true),
@@ -110,8 +110,12 @@ fn a_downloaded_zip_is_moved_and_no_other_file_and_none_with_a_second_name_becom
             ErrorChain(&sealed.expect_err(case)).to_string()
         };
         // A process that has another name for the file could write to the sealed image.
-        let second_name = refusal(&|path| fs::hard_link(path, path.with_file_name("other")).expect("a second name"));
-        assert!(second_name.ends_with("it has a second name (a hard link); remove it"), "{case}: {second_name}");
+        let hard_link_refusal =
+            refusal(&|path| fs::hard_link(path, path.with_file_name("other")).expect("a hard link"));
+        assert!(
+            hard_link_refusal.ends_with("it has a second name (a hard link); remove it"),
+            "{case}: {hard_link_refusal}"
+        );
         let replaced = refusal(&|path| {
             fs::rename(path, path.with_file_name("other")).expect("files can be renamed");
             fs::write(path, &bytes).expect("files can be written");
@@ -147,18 +151,18 @@ fn an_archive_that_could_not_be_written_to_its_end_is_not_read_as_a_shorter_one(
 }
 
 #[test]
-fn a_download_is_sealed_on_its_way_unless_it_has_a_second_name_or_is_a_zip_or_nothing_came() {
+fn a_bundle_is_sealed_while_it_downloads_unless_it_has_a_hard_link_or_is_a_zip_or_no_byte_arrived() {
     let (in_tar, in_zip) = (as_tar(&[PAGE]), as_zip(&[PAGE]));
-    for (case, bytes, has_second_name, expected) in [
+    for (case, bytes, has_hard_link, expected) in [
         ("a tar", &in_tar, false, Ok(true)),
         ("a tar in gzip", &tar::gzip(&in_tar), false, Ok(true)),
         ("a ZIP", &in_zip, false, Ok(false)),
-        ("nothing", &Vec::new(), false, Ok(false)),
-        ("a second name", &in_tar, true, Err("it has a second name (a hard link); remove it")),
+        ("no byte", &Vec::new(), false, Ok(false)),
+        ("a hard link", &in_tar, true, Err("it has a second name (a hard link); remove it")),
     ] {
         let (dir, path) = write_bundle(bytes);
-        if has_second_name {
-            fs::hard_link(&path, dir.path().join("other")).expect("a second name");
+        if has_hard_link {
+            fs::hard_link(&path, dir.path().join("other")).expect("a hard link");
         }
         let growth = Arc::new(WriteProgress::growing(bytes.len() as u64));
         growth.mark_complete();

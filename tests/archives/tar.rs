@@ -171,7 +171,7 @@ fn invalid_tar_headers_are_refused() {
         ("PAX size beyond 64 bits", vec![pax(&[("size", b"18446744073709551616")]), plain()], NO_PAX),
         ("negative PAX size", vec![pax(&[("size", b"-7")]), plain()], NO_PAX),
         ("PAX size that is no number", vec![pax(&[("size", b"7x")]), plain()], NO_PAX),
-        ("checksum", vec![broken], "the archive is damaged: a tar header's checksum"),
+        ("checksum", vec![broken], "the bundle is damaged: a tar header's checksum"),
         ("folder with content", vec![entry("victim/", b'5', b"content")], "entry \"victim/\" is a folder with content"),
         (
             "hard link with content",
@@ -342,8 +342,8 @@ fn every_gzip_member_is_verified_up_to_the_end_of_the_file() {
     let (compressed, crc, len) = (deflate(&bytes), crc32fast::hash(&bytes), bytes.len() as u32);
     let empty = gzip_frame(&LAST_BLOCK, 0, 0);
     let unfinished = gzip_frame(&support::zip::deflate_piece(&bytes), crc, len);
-    let wrong_crc = "the archive does not match its checksum";
-    let wrong_size = "the archive has another size than it declares";
+    let wrong_crc = "the bundle does not match its checksum";
+    let wrong_size = "the bundle has another size than it declares";
     for (case, archive, word) in [
         ("checksum", gzip_frame(&compressed, crc ^ 1, len), wrong_crc),
         ("length", gzip_frame(&compressed, crc, len + 1), wrong_size),
@@ -362,7 +362,7 @@ fn every_gzip_member_is_verified_up_to_the_end_of_the_file() {
         assert_refused(case, &archive, &[word]);
     }
     // The decoder reads the trailer as a block, so the message depends on the checksum.
-    assert_refused("a stream without its last block, and a trailer", &unfinished, &["the archive "]);
+    assert_refused("a stream without its last block, and a trailer", &unfinished, &["the bundle "]);
     // Damage long after the end marker of the tar is detected, too.
     let padded = [&bytes[..], &vec![0; 100_000]].concat();
     let mut damaged = gzip(&padded);

@@ -260,15 +260,15 @@ fn wrong_zip64_sizes_offsets_and_counts_are_refused() {
         for flip in [1, 0x80] {
             let mut wrong = bytes.clone();
             wrong[at] ^= flip;
-            assert_refused(case, &wrong, &["the archive is damaged", expected]);
+            assert_refused(case, &wrong, &["the bundle is damaged", expected]);
         }
         let mut wrong = bytes.clone();
         wrong[at..at + 8].fill(0xff);
-        assert_refused(case, &wrong, &["the archive is damaged", expected]);
+        assert_refused(case, &wrong, &["the bundle is damaged", expected]);
     }
     let mut several_disks = bytes.clone();
     several_disks[locator + 16] = 2;
-    assert_refused("locator's number of disks", &several_disks, &["the archive is damaged", "its zip64 locator"]);
+    assert_refused("locator's number of disks", &several_disks, &["the bundle is damaged", "its zip64 locator"]);
     for (case, member, expected) in [
         (
             "size",

@@ -419,7 +419,7 @@ fn control_socket_has_mode_0600_and_is_replaced_after_a_crash() {
     assert!(response.starts_with("HTTP/1.1 400") && response.contains("this is not a command"), "{response}");
     assert_eq!(host.status()["hold"], Value::Null);
     daemon.signal("KILL");
-    daemon.wait(std::time::Duration::from_secs(10));
+    daemon.wait(std::time::Duration::from_secs(20));
     // The leftover socket stops neither a command nor the next daemon.
     host.ok(&["hold"]);
     let _daemon = host.run();

@@ -1,14 +1,14 @@
-//! The sources of the configuration, and what is said about it besides mistakes.
+//! The inputs of the configuration, and what is said about it besides mistakes.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::host::{Host, bundle, run_with_timeout, toml_string};
 use support::tls::CertificateAuthority;
-use support::{docwharf, http, run_to_end, serve_site, temporary_folder, until};
+use support::{KillOnDrop, docwharf, http, run_to_end, serve_site, temporary_folder, until};
 
 #[test]
 fn the_first_state_directory_of_systemd_is_the_store_unless_a_key_names_another() {
@@ -130,16 +130,6 @@ fn a_daemon_with_nothing_to_serve_makes_no_store() {
     assert!(!host.path("store").exists());
 }
 
-/// A process that announces no address; killed when dropped.
-struct SilentDaemon(Child);
-
-impl Drop for SilentDaemon {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn without_a_listener_neither_a_certificate_nor_an_access_log_is_needed() {
     let host = Host::bare()
@@ -151,10 +141,10 @@ fn without_a_listener_neither_a_certificate_nor_an_access_log_is_needed() {
         .set("access.logFile", toml_string("no/such/folder/access.log"));
     assert!(host.expect_exit(2, &["run"]).stderr.contains("absent.pem"));
     let mut command = host.command(&["run", "--no-serve"]);
-    let daemon = SilentDaemon(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("docwharf starts"));
+    let daemon = KillOnDrop(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("docwharf starts"));
     // Before the store exists, there is no status.
     until("the socket", || host.path("store/control.sock").exists());
-    until("it answers", || host.status()["daemon"]["pid"] == daemon.0.id());
+    until("it answers", || host.status()["daemon"]["pid"] == daemon.pid());
     assert_eq!(host.status()["daemon"]["addresses"], json!([]));
 }
 

@@ -471,15 +471,15 @@ fn history_records_the_sudo_user_or_user_and_last_limits_the_events() {
         run_with_timeout(command.envs(variables.iter().copied())).expect(0);
         assert_eq!(host.status()["hold"]["who"], name, "{variables:?}");
     }
-    let who = |arguments: &[&str]| -> Vec<String> {
+    let authors = |arguments: &[&str]| -> Vec<String> {
         let history = host.ok(&[&["history", "--json"], arguments].concat()).json();
         let events = history["events"].as_array().unwrap().iter();
         events.map(|event| event["who"].as_str().unwrap().to_owned()).collect()
     };
-    assert_eq!(who(&[])[..3], ["ada", "ben", "cyd"], "the oldest first");
-    assert_eq!(who(&["-n", "2"]), who(&[])[3..]);
-    assert_eq!(who(&["--last", "9"]), who(&[]));
-    assert!(who(&["--last", "0"]).is_empty());
+    assert_eq!(authors(&[])[..3], ["ada", "ben", "cyd"], "the oldest first");
+    assert_eq!(authors(&["-n", "2"]), authors(&[])[3..]);
+    assert_eq!(authors(&["--last", "9"]), authors(&[]));
+    assert!(authors(&["--last", "0"]).is_empty());
 }
 
 // Regression: `status` and `rollback` failed when the configuration was invalid.

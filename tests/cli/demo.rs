@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use support::{Daemon, docwharf, http, run_docwharf, temporary_folder, until};
+use support::{Daemon, docwharf, http, run_docwharf, temporary_folder, until_done_in_background};
 
 /// Starts a demo. Returns the test's folder, the demo, and the folder for its temporary files.
 fn start_demo(more: &[&str]) -> (tempfile::TempDir, Daemon, PathBuf) {
@@ -30,28 +30,30 @@ fn demo_folder(temporary: &std::path::Path) -> Option<PathBuf> {
 #[test]
 fn demo_serves_a_changed_page_records_history_and_removes_its_folder_on_sighup() {
     let (_dir, mut daemon, temporary) = start_demo(&[]);
-    until("the site", || http::get(&daemon.address, "/").status == 200);
+    until_done_in_background("the site", || http::get(&daemon.address, "/").status == 200);
     assert!(http::get(&daemon.address, "/guides/try-it").text().contains("<h1"));
     let folder = demo_folder(&temporary).expect("the demo's folder");
     let page = folder.join("site/guides/try-it.html");
     let text = std::fs::read_to_string(&page).unwrap();
     std::fs::write(&page, text.replace("<h1", "<h1 id=changed")).unwrap();
-    until("the change", || http::get(&daemon.address, "/guides/try-it").text().contains("id=changed"));
+    until_done_in_background("the change", || {
+        http::get(&daemon.address, "/guides/try-it").text().contains("id=changed")
+    });
     let history =
         run_docwharf(["history", "--config", folder.join("docwharf.toml").to_str().unwrap()]).expect(0).stdout;
     assert_eq!(history.matches("activated").count(), 2, "{history}");
     // Closing the terminal ends the demo, and no file is left.
     daemon.signal("HUP");
-    assert_eq!(daemon.wait(Duration::from_secs(15)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     assert!(std::fs::read_dir(&temporary).unwrap().next().is_none(), "the folder is removed");
 }
 
 #[test]
 fn demo_with_keep_leaves_its_folder() {
     let (_dir, mut daemon, temporary) = start_demo(&["--keep"]);
-    until("the site", || http::get(&daemon.address, "/").status == 200);
+    until_done_in_background("the site", || http::get(&daemon.address, "/").status == 200);
     daemon.signal("INT");
-    assert_eq!(daemon.wait(Duration::from_secs(15)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let folder = demo_folder(&temporary).expect("the demo's folder");
     let mode = std::fs::metadata(folder.join("key")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600, "the key is for its owner alone");

@@ -520,7 +520,7 @@ fn sync_exits_8_when_the_daemon_stops_during_the_sync() {
     daemon.signal("TERM");
     let output = expect_plain_exit(8, wait_with_timeout(sync));
     assert!(output.stderr.contains("the daemon on"), "{}", output.stderr);
-    assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(std::time::Duration::from_secs(20)), Some(0));
     assert!(!host.path("store/control.sock").exists());
 }
 

@@ -332,8 +332,8 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "time of a connection on its thread",
         &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/inflating_body.rs", "MAX_PIECE_BYTES")],
     ),
-    ("inflated pages in memory", &[]),
-    ("large pages inflated as a whole", &[("crates/serve/src/page_cache.rs", "MAX_QUEUED_PAGES")]),
+    ("inflated files in memory", &[]),
+    ("large files inflated as a whole", &[("crates/serve/src/inflated_file_cache.rs", "MAX_QUEUED_FILES")]),
     ("memory of responses that clients have not read", &[("crates/serve/src/inflating_body.rs", "MIN_PIECE_BYTES")]),
     ("decoders of bodies", &[("crates/serve/src/decoder_pool.rs", "MIN_DECODERS")]),
     (
@@ -386,9 +386,9 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "bodies of requests",
         &[
-            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_BODY_DISCARD_BYTES"),
-            ("crates/serve/src/http2/discarded_bodies.rs", "MAX_CONNECTION_DISCARD_BYTES"),
-            ("crates/serve/src/http2/discarded_bodies.rs", "DISCARDED_BYTES_PER_RESPONSE"),
+            ("crates/serve/src/http2/receive_window.rs", "MAX_BODY_DISCARD_BYTES"),
+            ("crates/serve/src/http2/receive_window.rs", "MAX_CONNECTION_DISCARD_BYTES"),
+            ("crates/serve/src/http2/receive_window.rs", "DISCARDED_BYTES_PER_RESPONSE"),
         ],
     ),
     ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "FULL_QUEUE_BYTES")]),

@@ -221,12 +221,16 @@ fn full_site_response(host: &str, foreign_port: u16, target: &str, flaky: &Atomi
 }
 
 fn full_site(foreign_port: u16) -> TestServer {
+    TestServer::start(full_site_responder(foreign_port))
+}
+
+fn full_site_responder(foreign_port: u16) -> impl Fn(&str, &str) -> TestResponse {
     let flaky = AtomicUsize::new(0);
-    TestServer::start(move |target, head| {
+    move |target, head| {
         let lower = head.to_ascii_lowercase();
         let host_start = lower.find("\r\nhost:").expect("a host") + 7;
         full_site_response(head[host_start..].lines().next().unwrap_or_default(), foreign_port, target, &flaky)
-    })
+    }
 }
 
 /// Returns every address in a page or style sheet, as docwharf itself reads them.
@@ -407,10 +411,28 @@ fn rewritten_links_lead_to_the_same_content_as_before() {
 fn crawl_output_is_identical_at_any_request_concurrency() {
     let foreign_listener = unused_listener();
     let port = foreign_listener.local_addr().expect("an address").port();
-    let server = full_site(port);
+    let respond = full_site_responder(port);
+    let allows_concurrency = Arc::new(AtomicBool::new(false));
+    let waits = Arc::clone(&allows_concurrency);
+    let (begun, arrival) = (Mutex::new(0), Condvar::new());
+    let server = TestServer::start(move |target, head| {
+        let mut requests = begun.lock().expect("a count");
+        *requests += 1;
+        arrival.notify_all();
+        if target == "/a" && waits.load(Ordering::SeqCst) {
+            // The crawl sends another request before it has this response.
+            let own = *requests;
+            let wait = arrival.wait_timeout_while(requests, Duration::from_secs(20), |requests| *requests == own);
+            drop(wait);
+        } else {
+            drop(requests);
+        }
+        respond(target, head)
+    });
     let trees: Vec<_> = [1, 7]
         .into_iter()
         .map(|max_concurrent_requests| {
+            allows_concurrency.store(max_concurrent_requests > 1, Ordering::SeqCst);
             let dir = temporary_folder();
             let source = CrawlSource { max_concurrent_requests, ..crawl_source(&server.url("/")) };
             let result = crawl(&source, None, dir.path(), &JobContext::default()).expect("a copy");

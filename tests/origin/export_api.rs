@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use support::h2::Http2Client;
 use support::http::{self, PersistentConnection, Response, request};
 use support::{
-    Daemon, ReservedPort, docwharf, run_docwharf, run_to_end, sample_text, temporary_folder, until, write_site,
+    Daemon, ReservedPort, docwharf, run_docwharf, run_to_end, sample_text, temporary_folder, until,
+    until_done_in_background, write_site,
 };
 
 const KEY: &str = "adm_s3cret-admin-key";
@@ -87,7 +88,7 @@ impl OriginProcess {
     #[track_caller]
     fn wait_for_job(&self, id: &str) -> Value {
         let mut job = Value::Null;
-        until("the job ends", || {
+        until_done_in_background("the job ends", || {
             job = self.job(id);
             job["status"] == "completed" || job["status"] == "failed"
         });
@@ -203,7 +204,7 @@ fn job_progress_and_page_count_are_updated_and_never_decrease() {
     let origin = OriginProcess::in_folder(dir, &[]);
     let id = origin.start_job();
     let (mut last, mut has_partial_progress, mut statuses) = ((0, 0), false, Vec::new());
-    until("the job ends", || {
+    until_done_in_background("the job ends", || {
         let job = origin.job(&id);
         let current = (job["progress"].as_u64().unwrap(), job["pageCount"].as_u64().unwrap());
         assert!(current.0 >= last.0 && current.1 >= last.1, "{last:?}, then {job}");
@@ -258,7 +259,7 @@ fn export_of_a_constantly_changing_site_fails_and_succeeds_once_it_is_stable() {
     let id = origin.start_job();
     let mut page = File::options().append(true).open(origin.site().join("p0.html")).unwrap();
     let mut job = Value::Null;
-    until("the job fails", || {
+    until_done_in_background("the job fails", || {
         page.write_all(b"<p>more").unwrap();
         job = origin.job(&id);
         job["status"] == "failed"
@@ -747,7 +748,7 @@ fn sigterm_cancels_the_running_job_and_removes_its_files() {
     write_large_site(dir.path());
     let mut origin = OriginProcess::in_folder(dir, &[]);
     let id = origin.start_job();
-    until("the bundle is being written", || origin.job(&id)["progress"].as_u64() > Some(25));
+    until_done_in_background("the bundle is being written", || origin.job(&id)["progress"].as_u64() > Some(25));
     origin.daemon.signal("TERM");
     assert_eq!(origin.daemon.wait(Duration::from_secs(20)), Some(0));
     assert_eq!(std::fs::read_dir(origin.dir.path().join("tmp")).unwrap().count(), 0, "{}", origin.log());
@@ -785,9 +786,9 @@ fn origin_server_can_be_embedded_in_another_program() {
     let project = OriginProject {
         id: "docs".to_owned(),
         domain: Domain::parse(DOMAIN).unwrap(),
-        source: ProjectSource::Directory(write_site(&dir.path().join("site"), &small_site())),
-        exports: true,
-        previews: false,
+        source: ProjectSource::FolderOrArchive(write_site(&dir.path().join("site"), &small_site())),
+        allows_exports: true,
+        allows_previews: false,
     };
     let limits = docwharf::model::limits::BundleLimits::default();
     let settings = OriginSettings {
@@ -821,7 +822,7 @@ fn invalid_origin_options_are_one_line_and_exit_2() {
     for (arguments, message) in [
         (&["--key-file", key][..], "--site"),
         (&["--site", &site], "--key-file"),
-        (&["--site", &site, "--key-file", missing.to_str().unwrap()], "admin key"),
+        (&["--site", &site, "--key-file", missing.to_str().unwrap()], "API key"),
         (&["--site", &site, "--key-file", empty.to_str().unwrap()], "is empty"),
         (&["--site", &site, "--key-file", two_lines.to_str().unwrap()], "control characters"),
         (&["--site", "docs.example=/no/such/site", "--key-file", key], "/no/such/site"),

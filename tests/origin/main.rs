@@ -5,8 +5,8 @@ mod export_api;
 mod git;
 mod management_api;
 mod previews;
-mod tenants {
+mod organizations {
+    mod all_limits_at_once;
     mod data;
-    mod everything;
     mod routes;
 }

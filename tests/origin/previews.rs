@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use docwharf::model::limits::BundleLimits;
 use docwharf::origin::database::Database;
 use docwharf::origin::previews::{
-    DeployError, Deployment, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings, ProductionFinder,
-    Status, respond_to_preview,
+    DeployError, Deployment, DeploymentStatus, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings,
+    ProductionFinder, respond_to_preview,
 };
-use docwharf::origin::shares::ResourcePools;
+use docwharf::origin::resource_pools::ResourcePools;
 use docwharf::origin::source::GitSource;
 use docwharf::origin::{OriginLimits, SharedResource};
 use docwharf::seal::{self, ImageTarget, SealOptions, SealProgress};
@@ -27,7 +27,7 @@ use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt;
 
 /// Timeout of every step of a test.
-const TIMEOUT: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(4);
 /// Interval for tests in which the branches are not listed automatically.
 const NEVER: Duration = Duration::from_hours(1);
 
@@ -149,7 +149,7 @@ impl PreviewFixture {
             folder: self.dir.join("previews"),
             projects,
             seal_options: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
-            shares: ResourcePools::new(limits, self.projects.len()),
+            pools: ResourcePools::new(limits, self.projects.len()),
             check_interval: self.check_interval,
             location: self.location.clone(),
             production_finder: Arc::clone(&self.production_finder),
@@ -184,7 +184,7 @@ fn wait_for_end(previews: &PreviewService, id: &str) -> Deployment {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let deployment = previews.status(id).unwrap().expect("the deployment is stored");
-        if matches!(deployment.status, Status::Success | Status::Failure) {
+        if matches!(deployment.status, DeploymentStatus::Success | DeploymentStatus::Failure) {
             return deployment;
         }
         assert!(Instant::now() < deadline, "not within {TIMEOUT:?}: {deployment:#?}");
@@ -197,7 +197,7 @@ fn wait_for_end(previews: &PreviewService, id: &str) -> Deployment {
 fn deploy_and_wait(previews: &PreviewService, project: &str, branch: &str) -> (String, Deployment) {
     let started = previews.deploy(project, branch).unwrap();
     let deployment = wait_for_end(previews, &started.status_id);
-    assert_eq!(deployment.status, Status::Success, "{deployment:#?}");
+    assert_eq!(deployment.status, DeploymentStatus::Success, "{deployment:#?}");
     (started.slug, deployment)
 }
 
@@ -274,28 +274,28 @@ fn redeployed_branch_keeps_its_slug_and_serves_the_new_content() {
 #[test]
 fn preview_serves_its_old_version_during_a_build_and_after_a_failed_build() {
     let (mut fixture, repository) = PreviewFixture::new();
-    // Only the build of a branch with the file `wait` takes so long that it fails.
-    fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
-    fixture.projects[0].git.max_duration = Duration::from_secs(15);
+    // Only the build of a branch with the file `wait` takes a while and fails. No build has a short time limit, which
+    // would also end the others on a busy machine: git and builds have the lowest priority.
+    fixture.projects[0].git.build = Some("if [ -e wait ]; then sleep 10; exit 1; fi".to_owned());
     repository.branch("b", &[("index.html", "one")]);
     let previews = fixture.open();
     let (slug, _) = deploy_and_wait(&previews, "p", "b");
     repository.commit(&[("index.html", "two"), ("wait", "")], "change");
     let started = previews.deploy("p", "b").unwrap();
     let status = || previews.status(&started.status_id).unwrap().unwrap();
-    until("the branch is being built", || (status().status == Status::InProgress).then_some(()));
+    until("the branch is being built", || (status().status == DeploymentStatus::InProgress).then_some(()));
     assert_eq!(page(&previews, "p", &slug), "one", "while the branch is being built");
     // Other branches wait, with one deployment each.
     let other = previews.deploy("p", "main").unwrap();
-    assert_eq!(previews.status(&other.status_id).unwrap().unwrap().status, Status::Queued);
+    assert_eq!(previews.status(&other.status_id).unwrap().unwrap().status, DeploymentStatus::Queued);
     assert_eq!(previews.deploy("p", "main").unwrap(), other);
     let main = previews.site("p", &other.slug).expect("a waiting preview has a site");
     assert_eq!(fetch(&main, "/").0, 503, "the preview has no version yet");
     let failed = wait_for_end(&previews, &started.status_id);
-    assert_eq!(failed.status, Status::Failure);
+    assert_eq!(failed.status, DeploymentStatus::Failure);
     assert!(failed.summary.is_some() && failed.ended_at.is_some(), "{failed:?}");
     assert_eq!(page(&previews, "p", &slug), "one", "after the failure");
-    assert_eq!(wait_for_end(&previews, &other.status_id).status, Status::Success);
+    assert_eq!(wait_for_end(&previews, &other.status_id).status, DeploymentStatus::Success);
     assert_eq!(fetch(&main, "/").2, "<h1>main</h1>", "the same site object serves the version");
 }
 
@@ -341,7 +341,7 @@ fn missing_branch_leaves_no_preview_and_an_invalid_branch_name_is_refused() {
     let previews = fixture.open();
     let started = previews.deploy("p", "nowhere").unwrap();
     let failed = wait_for_end(&previews, &started.status_id);
-    assert_eq!(failed.status, Status::Failure);
+    assert_eq!(failed.status, DeploymentStatus::Failure);
     assert!(failed.summary.unwrap().contains("nowhere"));
     until("the preview is removed", || previews.find_by_host_label(&started.slug).is_none().then_some(()));
     assert!(previews.site("p", &started.slug).is_none());
@@ -351,7 +351,7 @@ fn missing_branch_leaves_no_preview_and_an_invalid_branch_name_is_refused() {
     repository.git(&["checkout", "-q", "main"]);
     repository.git(&["branch", "-q", "-D", "b"]);
     let second = previews.deploy("p", "b").unwrap();
-    assert_eq!(wait_for_end(&previews, &second.status_id).status, Status::Failure);
+    assert_eq!(wait_for_end(&previews, &second.status_id).status, DeploymentStatus::Failure);
     until("the preview is removed", || previews.find_by_host_label(&slug).is_none().then_some(()));
     assert_eq!(fixture.versions(), [""; 0]);
 
@@ -412,7 +412,7 @@ fn deployment_of_an_invalid_site_fails_with_the_reason_in_its_summary() {
         let started = previews.deploy("p", branch).unwrap();
         let deployment = wait_for_end(&previews, &started.status_id);
         let summary = deployment.summary.unwrap();
-        assert_eq!(deployment.status, Status::Failure, "{branch}");
+        assert_eq!(deployment.status, DeploymentStatus::Failure, "{branch}");
         assert!(summary.contains(reason) && summary.contains(branch), "{branch}: {summary}");
         assert!(!summary.contains("work"), "users know the branch, not the temporary path: {summary}");
         assert_eq!(deployment.commit.unwrap().branch, branch);
@@ -434,7 +434,7 @@ fn git_tree_with_parent_folder_entries_writes_no_file_outside_the_checkout() {
     let previews = fixture.open();
     let started = previews.deploy("p", "b").unwrap();
     let deployment = wait_for_end(&previews, &started.status_id);
-    assert_eq!(deployment.status, Status::Failure, "{deployment:?}");
+    assert_eq!(deployment.status, DeploymentStatus::Failure, "{deployment:?}");
     until("the preview is removed", || previews.site("p", &started.slug).is_none().then_some(()));
     let escaped = Command::new("find").arg(&fixture.dir).args(["-name", "escaped.html"]).output().unwrap().stdout;
     assert_eq!(String::from_utf8(escaped).unwrap(), "");
@@ -500,17 +500,17 @@ fn stop_fails_the_running_deployment_and_a_restart_builds_the_queued_one() {
     let previews = fixture.open();
     let started = previews.deploy("p", "slow").unwrap();
     let status = |previews: &PreviewService| previews.status(&started.status_id).unwrap().unwrap();
-    until("the branch is being built", || (status(&previews).status == Status::InProgress).then_some(()));
+    until("the branch is being built", || (status(&previews).status == DeploymentStatus::InProgress).then_some(()));
     let waiting = previews.deploy("p", "main").unwrap();
     previews.close();
     assert!(matches!(previews.deploy("p", "main"), Err(DeployError::Closed)));
     let stopped = status(&previews);
-    assert_eq!(stopped.status, Status::Failure);
+    assert_eq!(stopped.status, DeploymentStatus::Failure);
     assert!(stopped.summary.unwrap().contains("the origin was stopped while it was being built; deploy again"));
     drop(previews);
     assert_eq!(
         wait_for_end(&fixture.open(), &waiting.status_id).status,
-        Status::Success,
+        DeploymentStatus::Success,
         "a waiting deployment is built after the restart"
     );
 }
@@ -546,11 +546,11 @@ fn restart_after_a_kill_fails_the_running_deployment_and_builds_the_queued_one()
     fixture.projects[0].git.build = Some(SLOW_BUILD.to_owned());
     let previews = fixture.open();
     let deployment = previews.status(slow).unwrap().unwrap();
-    assert_eq!(deployment.status, Status::Failure);
+    assert_eq!(deployment.status, DeploymentStatus::Failure);
     let expected = "the origin was stopped while it was being built; deploy again";
     assert_eq!((deployment.summary.as_deref(), deployment.ended_at.is_some()), (Some(expected), true));
     assert_eq!(page(&previews, "p", &slug), "slow", "the previous version");
-    assert_eq!(wait_for_end(&previews, main).status, Status::Success, "a waiting deployment is built");
+    assert_eq!(wait_for_end(&previews, main).status, DeploymentStatus::Success, "a waiting deployment is built");
     assert_eq!(page(&previews, "p", "main"), "<h1>main</h1>");
     let work = fixture.dir.join("previews/work");
     until("the files of the build are removed", || {
@@ -570,7 +570,7 @@ fn run_until_killed(dir: &Path) {
     let slow = previews.deploy("p", "slow").unwrap();
     until("the branch is being built", || {
         let deployment = previews.status(&slow.status_id).unwrap().unwrap();
-        (deployment.status == Status::InProgress).then_some(())
+        (deployment.status == DeploymentStatus::InProgress).then_some(())
     });
     let main = previews.deploy("p", "main").unwrap();
     println!("\nacknowledged {} {}", slow.status_id, main.status_id);
@@ -586,7 +586,7 @@ fn seal_folder(folder: &Path) -> Arc<SealedVersion> {
         seal::seal(folder, &ImageTarget::Unlinked(std::env::temp_dir()), &seal_options, &SealProgress::default())
             .unwrap();
     let (id, len) = (sealed.verified.id, sealed.image_len);
-    let index = ImageIndex::decode(sealed.verified.index(len), len, id).unwrap();
+    let index = ImageIndex::decode(sealed.verified.encode_index(len), len, id).unwrap();
     Arc::new(SealedVersion::new(id, mapping::map_image(sealed.image).unwrap(), index))
 }
 

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use support::disk::SmallDisk;
 use support::host::{Host, toml_string};
 use support::http::{self, Response, gunzip};
 use support::zip::{deflate, deflated, stored, zip};
-use support::{Daemon, until};
+use support::{Daemon, until_done_in_background};
 
 const BROWSER: &str = "Accept-Encoding: gzip, deflate, br, zstd";
 
@@ -64,7 +65,7 @@ fn log_contains(log: &Path, part: &str) -> bool {
 /// Waits until all codings of the active version are offered.
 #[track_caller]
 fn wait_for_codings(host: &Host) {
-    until("the codings are ready", || {
+    until_done_in_background("the codings are ready", || {
         let status = host.status();
         let codings = &status["daemon"]["codings"];
         codings["ready"] == true && codings["version"] == status["active"]
@@ -385,7 +386,9 @@ fn gzip_is_served_and_an_error_reported_if_codings_cannot_be_stored() {
     import_bundle(&host, "tide");
     std::fs::write(host.path("store/derived"), "in the way").unwrap();
     let (daemon, log) = start_run(&host);
-    until("the reason is logged", || log_contains(&log, "cannot make the Brotli and Zstandard forms"));
+    until_done_in_background("the reason is logged", || {
+        log_contains(&log, "cannot make the Brotli and Zstandard forms")
+    });
     assert_eq!(http::request(&daemon.address, "GET", "/", &[BROWSER]).header("content-encoding"), Some("gzip"));
     let codings = host.status()["daemon"]["codings"].clone();
     assert_eq!(codings["ready"], false);
@@ -404,7 +407,7 @@ fn codings_are_removed_with_their_version_and_partial_ones_when_the_store_opens(
         import_bundle(&host, word);
         wait_for_codings(&host);
     }
-    until("the first version is removed", || !first.parent().unwrap().exists());
+    until_done_in_background("the first version is removed", || !first.parent().unwrap().exists());
     drop(daemon);
     let coding_file = coding_path(&host, "brotli");
     let partial = coding_file.with_file_name(".zstd.new");
@@ -416,23 +419,22 @@ fn codings_are_removed_with_their_version_and_partial_ones_when_the_store_opens(
 
 #[test]
 fn server_codings_chooses_the_codings_that_are_made() {
-    for (value, expected) in [("[]", &[][..]), ("[\"zstd\"]", &["zstd"][..])] {
+    let start = |value: &str| {
         let host = Host::bare().set("server.codings", value);
         import_bundle(&host, "tide");
         let (daemon, log) = start_run(&host);
-        if expected.is_empty() {
-            // Codings are off, so the status never has the field.
-            let status = host.status();
-            assert_eq!(status["daemon"]["codings"], serde_json::Value::Null);
-            drop(daemon);
-            assert!(!host.path("store/derived").exists() && !log_contains(&log, "has br"));
-            continue;
-        }
-        wait_for_codings(&host);
-        assert_eq!(get(&daemon, "/", "br").header("content-encoding"), None);
-        assert_eq!(get(&daemon, "/", "gzip, br, zstd").header("content-encoding"), Some("zstd"));
-        assert!(!coding_path(&host, "brotli").exists());
-    }
+        (host, daemon, log)
+    };
+    let (off, _daemon_without, log_without) = start("[]");
+    let (host, daemon, _) = start("[\"zstd\"]");
+    wait_for_codings(&host);
+    assert_eq!(get(&daemon, "/", "br").header("content-encoding"), None);
+    assert_eq!(get(&daemon, "/", "gzip, br, zstd").header("content-encoding"), Some("zstd"));
+    assert!(!coding_path(&host, "brotli").exists());
+    // In the same time, a daemon that was started before it has made no coding.
+    let status = off.status()["daemon"].clone();
+    assert!(status.is_object() && status["codings"].is_null(), "{status}");
+    assert!(!off.path("store/derived").exists() && !log_contains(&log_without, "has br"));
     let ended = Host::bare().set("server.codings", toml_string("deflate")).expect_exit(2, &["config", "check"]);
     assert!(ended.stderr.contains("server.codings") && ended.stderr.contains("zstd"), "{}", ended.stderr);
     Host::bare().set("server.codings", "[\"br\", \"br\"]").expect_exit(2, &["config", "check"]);
@@ -488,7 +490,7 @@ fn codings_are_not_made_on_a_disk_with_too_little_free_space() {
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     disk.leave_free_bytes(200 << 10);
     let (daemon, log) = start_run(&host);
-    until("the reason is logged", || log_contains(&log, "are not made"));
+    until_done_in_background("the reason is logged", || log_contains(&log, "are not made"));
     assert!(log_contains(&log, "free"));
     let response = http::request(&daemon.address, "GET", "/1.html", &[BROWSER]);
     assert_eq!(response.header("content-encoding"), Some("gzip"));
@@ -499,7 +501,7 @@ fn codings_are_not_made_on_a_disk_with_too_little_free_space() {
     let min_free = disk.free_bytes() - (500 << 10);
     let host = host.set("store.minFree", min_free.to_string());
     let (_daemon, log) = start_run(&host);
-    until("the reason is logged", || log_contains(&log, "are not made"));
+    until_done_in_background("the reason is logged", || log_contains(&log, "are not made"));
     assert!(log_contains(&log, "store.minFree"));
 }
 
@@ -539,7 +541,7 @@ fn codings_are_not_made_when_they_would_exceed_store_max_bytes() {
     let size = std::fs::metadata(image).unwrap().len();
     let host = host.set("store.maxBytes", (size * 3 / 2).to_string());
     let (daemon, log) = start_run(&host);
-    until("the reason is logged", || log_contains(&log, "are not made"));
+    until_done_in_background("the reason is logged", || log_contains(&log, "are not made"));
     assert!(log_contains(&log, "store.maxBytes"));
     assert_eq!(get(&daemon, "/1.html", "br, gzip").header("content-encoding"), Some("gzip"));
 }
@@ -559,34 +561,38 @@ fn a_shutdown_ends_the_encoder_process_and_removes_its_partial_file() {
         let lists: String = lists.chain([children]).collect::<Vec<_>>().join(" ");
         lists.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
     };
-    until("the encoder has started", || partial.exists() && !child_processes(daemon.pid()).is_empty());
+    until_done_in_background("the encoder has started", || {
+        partial.exists() && !child_processes(daemon.pid()).is_empty()
+    });
     let child = child_processes(daemon.pid())[0];
     let attribute = |name: &str| std::fs::read_to_string(format!("/proc/{child}/{name}")).unwrap_or_default();
     // It gets no key and no other secret, and if memory runs out, the kernel ends it first.
-    until("it runs without an environment", || {
+    until_done_in_background("it runs without an environment", || {
         attribute("cmdline").contains("make-coding") && attribute("environ").is_empty()
     });
-    until("it may be ended first", || attribute("oom_score_adj").trim() == "1000");
+    until_done_in_background("it may be ended first", || attribute("oom_score_adj").trim() == "1000");
     // Fields are counted from the third, which is the state; nice is the nineteenth.
     let nice = || attribute("stat").rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(16).map(str::to_owned));
-    until("it has the lowest priority", || nice().as_deref() == Some("19"));
+    until_done_in_background("it has the lowest priority", || nice().as_deref() == Some("19"));
     // It may take half of one processor.
     let state = || attribute("stat").rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-    until("it is paused", || state() == Some('T'));
-    until("it continues", || state().is_some_and(|state| state != 'T'));
-    until("it is paused again", || state() == Some('T'));
+    until_done_in_background("it is paused", || state() == Some('T'));
+    until_done_in_background("it continues", || state().is_some_and(|state| state != 'T'));
+    until_done_in_background("it is paused again", || state() == Some('T'));
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(std::time::Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     assert!(!partial.exists(), "no partial file is left");
     let has_ended = || !Path::new(&format!("/proc/{child}")).exists();
-    until("the encoder has ended", has_ended);
+    until_done_in_background("the encoder has ended", has_ended);
     // After SIGKILL the daemon cannot clean up; its encoder process ends all the same, even while it is paused.
     let mut daemon = host.run();
-    until("the encoder has started", || partial.exists() && !child_processes(daemon.pid()).is_empty());
+    until_done_in_background("the encoder has started", || {
+        partial.exists() && !child_processes(daemon.pid()).is_empty()
+    });
     let child = child_processes(daemon.pid())[0];
     daemon.signal("KILL");
-    daemon.wait(std::time::Duration::from_secs(10));
-    until("the encoder has ended", || !Path::new(&format!("/proc/{child}")).exists());
+    daemon.wait(Duration::from_secs(20));
+    until_done_in_background("the encoder has ended", || !Path::new(&format!("/proc/{child}")).exists());
     host.ok(&["hold", "--reason", "to open the store"]);
     assert!(!partial.exists(), "the partial file is removed when the store is opened");
 }

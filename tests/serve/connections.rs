@@ -12,8 +12,8 @@ use support::host::{self, Host};
 use support::http::{PersistentConnection, connect, get, parse, request, send_bytes};
 use support::zip::{deflated, zip};
 use support::{
-    Daemon, HTTP2_SERVERS, docwharf, run_docwharf, sample_text, serve_site_with_http2, temporary_folder, until,
-    write_site,
+    Daemon, HTTP2_SERVERS, KillOnDrop, SetOnDrop, anonymous_memory_bytes, docwharf, open_descriptors, run_docwharf,
+    sample_text, serve_site_with_http2, temporary_folder, until, write_site,
 };
 
 /// Serves these files from a new folder.
@@ -498,25 +498,13 @@ fn an_unwanted_request_body_is_cut_off_and_not_read_for_ever() {
 // ---------------------------------------------------------------------------------------------------------------------
 // Bad clients beside good ones
 
-fn open_descriptors(daemon: &Daemon) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the process lives").count()
-}
-
-/// Resident memory in bytes.
-fn resident_bytes(daemon: &Daemon) -> usize {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("the process lives");
-    // `RssAnon` leaves out the mapped image, which the page cache holds.
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux reports it");
-    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
-}
-
 // Regression: one client could make the server buffer gigabytes of pipelined responses.
 #[test]
 fn clients_are_served_beside_hundreds_of_idle_and_stalled_connections() {
     let (_dir, daemon, _) = large_site();
     let mut connections: Vec<TcpStream> = Vec::new();
     assert_served(&daemon.address);
-    let before = open_descriptors(&daemon);
+    let before = open_descriptors(daemon.pid());
     for i in 0..500 {
         let mut stream = connect(&daemon.address);
         let part: &[u8] = match i % 5 {
@@ -548,10 +536,10 @@ fn clients_are_served_beside_hundreds_of_idle_and_stalled_connections() {
         let mut client = Http2Client::open(&daemon.address);
         assert_eq!(client.get("/b.txt", &[]), StreamOutcome::Response { status: 200, body: b"content of b".to_vec() });
     }
-    assert!(resident_bytes(&daemon) < 256 << 20, "{} bytes", resident_bytes(&daemon));
+    assert!(anonymous_memory_bytes(daemon.pid()) < 256 << 20, "{} bytes", anonymous_memory_bytes(daemon.pid()));
     drop(connections);
     drop(streams);
-    until("the descriptors are closed", || open_descriptors(&daemon) <= before + 5);
+    until("the descriptors are closed", || open_descriptors(daemon.pid()) <= before + 5);
     assert_served(&daemon.address);
 }
 
@@ -601,7 +589,7 @@ fn the_send_queue_of_a_stalled_client_stays_below_one_mebibyte() {
 fn aborted_downloads_leak_no_descriptors_and_no_memory() {
     let (_dir, daemon, picture) = large_site();
     assert_served(&daemon.address);
-    let before = open_descriptors(&daemon);
+    let before = open_descriptors(daemon.pid());
     for round in 0..4 {
         let mut downloads = Vec::new();
         for i in 0..50 {
@@ -624,12 +612,12 @@ fn aborted_downloads_leak_no_descriptors_and_no_memory() {
         client.request("GET", "/large.png", &[]);
         assert!(client.receive());
     }
-    until("the descriptors are closed", || open_descriptors(&daemon) <= before + 5);
-    assert!(resident_bytes(&daemon) < 256 << 20, "{} bytes", resident_bytes(&daemon));
+    until("the descriptors are closed", || open_descriptors(daemon.pid()) <= before + 5);
+    assert!(anonymous_memory_bytes(daemon.pid()) < 256 << 20, "{} bytes", anonymous_memory_bytes(daemon.pid()));
     assert!(get(&daemon.address, "/large.png").body == picture);
 }
 
-/// A site of `pages` pages of `len` bytes. The cache of inflated pages has `cache` bytes, so most requests miss it.
+/// A site of `pages` pages of `len` bytes. The cache of inflated files has `cache` bytes, so most requests miss it.
 fn site_of_pages(pages: usize, len: usize, cache: &str) -> (Host, Daemon) {
     let host = Host::bare().set("server.identityCache", host::toml_string(cache));
     let pages = (0..pages).map(|n| deflated(&format!("p{n}.html"), &format!("{n}{}", sample_text(len))));
@@ -662,7 +650,7 @@ fn clients_are_served_beside_pipelined_range_requests_for_large_pages() {
         until("the pipelining client gets responses", || answers.load(Ordering::Relaxed) > 1000);
         let (slowest, progress) = slowest_of_100_responses(&daemon, &answers);
         attacker.shutdown(std::net::Shutdown::Both).expect("it is open");
-        assert!(slowest < Duration::from_secs(2), "{slowest:?} for one response");
+        assert!(slowest < Duration::from_secs(6), "{slowest:?} for one response");
         assert!(progress > 0, "the pipelining client gets responses, too");
     });
 }
@@ -677,15 +665,6 @@ fn slowest_of_100_responses(daemon: &Daemon, answers: &AtomicUsize) -> (Duration
         started.elapsed()
     });
     (times.max().unwrap_or_default(), answers.load(Ordering::Relaxed) - before)
-}
-
-/// Sets its flag when it is dropped, so that a thread which waits for the flag also ends when the test fails.
-struct SetOnDrop<'a>(&'a AtomicBool);
-
-impl Drop for SetOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
 }
 
 // Regression: one HTTP/2 connection that always had requests for large pages stopped its thread, and the accept loop.
@@ -718,7 +697,7 @@ fn clients_are_served_beside_http2_range_requests_for_large_pages() {
         until("the HTTP/2 client gets responses", || answers.load(Ordering::Relaxed) > 10);
         let (slowest, progress) = slowest_of_100_responses(&daemon, &answers);
         drop(end_of_requests);
-        assert!(slowest < Duration::from_secs(2), "{slowest:?} for one response");
+        assert!(slowest < Duration::from_secs(6), "{slowest:?} for one response");
         assert!(progress > 0, "the HTTP/2 client gets responses, too");
     });
 }
@@ -727,10 +706,10 @@ fn clients_are_served_beside_http2_range_requests_for_large_pages() {
 // not returned afterwards.
 #[test]
 fn unread_responses_stay_within_the_memory_limit_and_free_it_afterwards() {
-    const MAX_HELD_BYTES: usize = 64 << 20;
+    const MAX_HELD_BYTES: u64 = 64 << 20;
     let (_host, daemon) = site_of_pages(300, 50_000, "1MiB");
     assert_served(&daemon.address);
-    let before = resident_bytes(&daemon);
+    let before = anonymous_memory_bytes(daemon.pid());
     let mut connections = Vec::new();
     // A window of one byte is enough to make a stream start.
     for window in [0, 1] {
@@ -752,11 +731,11 @@ fn unread_responses_stay_within_the_memory_limit_and_free_it_afterwards() {
     for _ in 0..20 {
         assert_served(&daemon.address);
     }
-    let during = resident_bytes(&daemon);
+    let during = anonymous_memory_bytes(daemon.pid());
     // All requested bodies together have 650 MB.
     assert!(during < before + MAX_HELD_BYTES + (48 << 20), "{before} bytes and then {during}");
     drop((connections, plain));
-    until("memory is returned to the system", || resident_bytes(&daemon) < before + (16 << 20));
+    until("memory is returned to the system", || anonymous_memory_bytes(daemon.pid()) < before + (16 << 20));
 }
 
 /// Connects with a receive buffer that is as small as the kernel allows.
@@ -775,7 +754,7 @@ fn connect_with_small_buffer(address: &str) -> TcpStream {
 fn stalled_clients_of_one_large_text_stay_within_held_bytes_and_free_them() {
     const READERS: usize = 400;
     // `server.heldBytes`, and the bytes that each body may hold beyond it.
-    const MAX_HELD_BYTES: usize = (8 << 20) + READERS * 4096;
+    const MAX_HELD_BYTES: u64 = (8 << 20) + READERS as u64 * 4096;
     let host = Host::bare()
         .set("server.identityCache", host::toml_string("1MiB"))
         .set("server.heldBytes", host::toml_string("8MiB"))
@@ -791,10 +770,10 @@ fn stalled_clients_of_one_large_text_stay_within_held_bytes_and_free_them() {
     let held_bytes = || {
         let metrics = get(admin, "/metrics").text();
         let value = metrics.lines().find_map(|line| line.strip_prefix("docwharf_answers_held_bytes "));
-        value.expect("a metric").parse::<usize>().expect("a number")
+        value.expect("a metric").parse::<u64>().expect("a number")
     };
     assert_served(&daemon.address);
-    let before = resident_bytes(&daemon);
+    let before = anonymous_memory_bytes(daemon.pid());
     let readers: Vec<TcpStream> = (0..READERS)
         .map(|_| {
             let mut stream = connect_with_small_buffer(&daemon.address);
@@ -810,13 +789,13 @@ fn stalled_clients_of_one_large_text_stay_within_held_bytes_and_free_them() {
     let (mut held, mut during) = (0, 0);
     for _ in 0..20 {
         assert_served(&daemon.address);
-        (held, during) = (held.max(held_bytes()), during.max(resident_bytes(&daemon)));
+        (held, during) = (held.max(held_bytes()), during.max(anonymous_memory_bytes(daemon.pid())));
     }
     assert!((1 << 20..=MAX_HELD_BYTES).contains(&held), "{held} bytes held");
     assert!(during < before + MAX_HELD_BYTES + (16 << 20), "{before} bytes and then {during}");
     drop(readers);
     until("nothing is held", || held_bytes() == 0);
-    until("memory is returned to the system", || resident_bytes(&daemon) < before + (8 << 20));
+    until("memory is returned to the system", || anonymous_memory_bytes(daemon.pid()) < before + (8 << 20));
 }
 
 // Regression: two packets kept a connection open for ever: a part of the HTTP/2 preface behind a request had no
@@ -950,6 +929,8 @@ fn an_http2_preface_after_an_http_1_request_is_refused() {
 
 #[test]
 fn a_shutdown_with_open_connections_exits_with_0_and_cuts_only_stalled_ones() {
+    /// After the stop, docwharf waits 500 ms for a request. On a busy machine, a later one may be accepted too late.
+    const MAX_REQUEST_DELAY: Duration = Duration::from_millis(300);
     let dir = temporary_folder();
     let root = write_site(&dir.path().join("site"), &SMALL);
     std::fs::write(root.join("large.png"), noise(24 << 20)).expect("a file can be written");
@@ -971,27 +952,40 @@ fn a_shutdown_with_open_connections_exits_with_0_and_cuts_only_stalled_ones() {
     ];
     // The last client stalls.
     for (signal, count, cut) in [("INT", parts.len() - 1, None), ("TERM", parts.len(), Some("1 connection"))] {
-        let log = std::fs::File::create(dir.path().join(signal)).expect("a file");
-        let mut command = docwharf();
-        let mut daemon = Daemon::start(command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).stderr(log));
-        let mut connections: Vec<TcpStream> = Vec::new();
-        for part in &parts[..count] {
-            let mut stream = connect(&daemon.address);
-            stream.write_all(part).expect("the server reads");
-            connections.push(stream);
-        }
-        assert_served(&daemon.address);
-        daemon.signal(signal);
-        // A connection without an open request ends at the stop. A request that arrives later is still answered, and its
-        // connection does not wait for another one.
-        connections[1].read_to_end(&mut Vec::new()).expect("the server closes the connection");
-        connections[0].write_all(parts[1]).expect("the server reads");
-        // The connection of the stalled reader is closed after a few seconds.
-        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{signal}");
-        let log = std::fs::read_to_string(dir.path().join(signal)).expect("the log");
-        let lines: Vec<&str> = log.lines().filter(|line| line.contains("after the stop")).collect();
-        let is_expected = |line: &&str| cut.is_some_and(|cut| line.ends_with(&format!(" {cut} cut 8s after the stop")));
-        assert!(lines.len() == usize::from(cut.is_some()) && lines.iter().all(is_expected), "{signal}: {lines:?}");
+        let attempt = |_| {
+            let log = std::fs::File::create(dir.path().join(signal)).expect("a file");
+            let mut command = docwharf();
+            let mut daemon =
+                Daemon::start(command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).stderr(log));
+            let mut connections: Vec<TcpStream> = Vec::new();
+            for part in &parts[..count] {
+                let mut stream = connect(&daemon.address);
+                stream.write_all(part).expect("the server reads");
+                connections.push(stream);
+            }
+            assert_served(&daemon.address);
+            let signalled = Instant::now();
+            daemon.signal(signal);
+            // A connection without an open request ends at the stop. A request that arrives later is still answered, and
+            // its connection does not wait for another one.
+            connections[1].read_to_end(&mut Vec::new()).expect("the server closes the connection");
+            let _ = connections[0].write_all(parts[1]);
+            let is_late = signalled.elapsed() > MAX_REQUEST_DELAY;
+            let mut response = Vec::new();
+            let _ = connections[0].read_to_end(&mut response);
+            // The connection of the stalled reader is closed after a few seconds.
+            assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{signal}");
+            let log = std::fs::read_to_string(dir.path().join(signal)).expect("the log");
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("after the stop")).collect();
+            let is_expected =
+                |line: &&str| cut.is_some_and(|cut| line.ends_with(&format!(" {cut} cut 8s after the stop")));
+            assert!(lines.len() == usize::from(cut.is_some()) && lines.iter().all(is_expected), "{signal}: {lines:?}");
+            (is_late, response)
+        };
+        let is_answered = |response: &[u8]| response.starts_with(b"HTTP/1.1 200 ");
+        let is_decided = |(is_late, response): &(bool, Vec<u8>)| !is_late || is_answered(response);
+        let (_, response) = (0..10).map(attempt).find(is_decided).expect("one of ten requests is sent in time");
+        assert!(is_answered(&response), "{signal}: {:?}", String::from_utf8_lossy(&response));
     }
 }
 
@@ -1067,16 +1061,6 @@ fn serve_prints_each_address_once_its_listener_is_open() {
     for line in lines {
         let address = line.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).expect("an address");
         assert_eq!(get(address, "/a.txt").text(), "content of a", "{line}");
-    }
-}
-
-/// A process that is killed when the test ends.
-struct KillOnDrop(std::process::Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 
@@ -1284,7 +1268,11 @@ fn http2_header_bombs_and_continuation_floods_are_refused() {
                 StreamOutcome::Reset(_) | StreamOutcome::ConnectionClosed(_) => {}
             }
         }
-        assert!(resident_bytes(&daemon) < 256 << 20, "{case}: {} bytes", resident_bytes(&daemon));
+        assert!(
+            anonymous_memory_bytes(daemon.pid()) < 256 << 20,
+            "{case}: {} bytes",
+            anonymous_memory_bytes(daemon.pid())
+        );
         assert_served(&daemon.address);
     }
     // A header list over the limit in one well-formed block.
@@ -1324,7 +1312,7 @@ fn an_http2_field_block_has_at_most_64_frames() {
 fn clients_are_served_beside_floods_of_http2_resets_and_control_frames() {
     let (_dir, daemon, _) = large_site();
     assert_served(&daemon.address);
-    let before = open_descriptors(&daemon);
+    let before = open_descriptors(daemon.pid());
     let head = h2::block(&[(":method", "GET"), (":scheme", "http"), (":path", "/large.txt"), (":authority", "x")]);
     let mut good = Http2Client::open(&daemon.address);
     for case in ["resets", "pings", "settings", "priorities", "empty data", "windows"] {
@@ -1356,8 +1344,12 @@ fn clients_are_served_beside_floods_of_http2_resets_and_control_frames() {
         }
         assert_served(&daemon.address);
         assert!(matches!(good.get("/b.txt", &[]), StreamOutcome::Response { status: 200, .. }), "beside {case}");
-        assert!(resident_bytes(&daemon) < 256 << 20, "{case}: {} bytes", resident_bytes(&daemon));
+        assert!(
+            anonymous_memory_bytes(daemon.pid()) < 256 << 20,
+            "{case}: {} bytes",
+            anonymous_memory_bytes(daemon.pid())
+        );
     }
     drop(good);
-    until("the descriptors are closed", || open_descriptors(&daemon) <= before + 5);
+    until("the descriptors are closed", || open_descriptors(daemon.pid()) <= before + 5);
 }

@@ -311,8 +311,8 @@ fn last_modified_of_a_file_from_the_future_is_not_later_than_date() {
     for fields in [&[][..], &["If-None-Match: *"], &["Range: bytes=0-0"], &["If-Match: \"x\""]] {
         let response = request(&daemon.address, "GET", "/", fields);
         let (modified, now) = (seconds(response.header("last-modified")), seconds(response.header("date")));
-        // `Date` is made once a second and may lag behind by one.
-        assert!(modified <= now + Duration::from_secs(1), "{fields:?}: {:?}", response.headers);
+        // `Date` is made once a second, and may lag behind by a few on a busy machine.
+        assert!(modified <= now + Duration::from_secs(5), "{fields:?}: {:?}", response.headers);
     }
 }
 
@@ -654,7 +654,7 @@ fn large_compressed_files_are_served_completely_and_by_range() {
     let (five, twenty) = (sample_text(5 << 20), sample_text((20 << 20) + 17));
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("five.txt", &five), ("twenty.html", &twenty)], &[]);
     for (target, content) in [("/five.txt", five.as_bytes()), ("/twenty", twenty.as_bytes())] {
-        // Twice, because the inflated page may be cached.
+        // Twice, because the inflated file may be cached.
         for _ in 0..2 {
             let plain = get(&daemon.address, target);
             assert_eq!((plain.status, plain.header("content-encoding")), (200, None), "{target}");

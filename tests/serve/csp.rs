@@ -8,7 +8,7 @@ use docwharf::model::digest::Digest;
 use support::host::{Host, toml_string};
 use support::http::{self, Response};
 use support::zip::{deflated, zip};
-use support::{Daemon, serve_site, until};
+use support::{Daemon, serve_site, until_done_in_background};
 
 const INLINE: &str = "document.title = 'ran';";
 const CSP: &str = "content-security-policy";
@@ -37,9 +37,10 @@ fn policy(response: &Response) -> &str {
 }
 
 /// Waits until the policy of `page` has `source`: then the policies of the served version are computed.
+#[track_caller]
 fn wait_for_policy(address: &str, page: &str, source: &str) -> String {
     let mut last = String::new();
-    until(&format!("the policy of {page} has {source}"), || {
+    until_done_in_background(&format!("the policy of {page} has {source}"), || {
         policy(&http::get(address, page)).clone_into(&mut last);
         last.contains(source)
     });
@@ -141,7 +142,7 @@ fn a_new_version_is_never_sent_with_the_policy_of_the_previous_version() {
     std::thread::scope(|scope| {
         scope.spawn(|| import_bundle(&host, &pages));
         let mut without = 0;
-        until("the new version has its own policy", || {
+        until_done_in_background("the new version has its own policy", || {
             let response = http::get(&daemon.address, "/");
             if !response.text().contains("new.example") {
                 return false;
@@ -247,9 +248,9 @@ fn the_airgap_policy_blocks_other_origins_from_the_first_response_on() {
     assert!(!policy(&first).contains("example") && !policy(&first).contains("http"), "{}", policy(&first));
     let page_policy = wait_for_policy(&daemon.address, "/p7", &hash("a(7)"));
     assert!(!page_policy.contains("example") && !page_policy.contains(&hash("a(8)")), "{page_policy}");
-    until("the summary is logged", || log_contains(&log, "the longest policy has"));
+    until_done_in_background("the summary is logged", || log_contains(&log, "the longest policy has"));
     assert!(log_contains(&log, "until then, other origins are refused"));
-    until("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
+    until_done_in_background("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
     let csp = &host.status()["daemon"]["csp"];
     assert_eq!((&csp["pages"], &csp["preset"], &csp["tooLong"]), (&401.into(), &"airgap".into(), &0.into()));
     assert_eq!(csp["version"], host.status()["active"]);
@@ -267,7 +268,7 @@ fn the_report_preset_sends_a_report_only_policy() {
     let host = host("report");
     import_bundle(&host, &[("index.html", page(&format!("<script>{INLINE}</script>")))]);
     let daemon = host.run();
-    until("the policy is computed", || http::get(&daemon.address, "/").header(REPORT).is_some());
+    until_done_in_background("the policy is computed", || http::get(&daemon.address, "/").header(REPORT).is_some());
     let response = http::get(&daemon.address, "/");
     assert!(response.header(REPORT).unwrap().contains(&hash(INLINE)));
     assert_eq!(response.header(CSP), None);
@@ -290,9 +291,9 @@ fn a_page_with_too_many_inline_scripts_allows_all_of_them_and_is_reported() {
     for target in ["/", "/code"] {
         assert_eq!(directive(&policy_at(target), "script-src"), "'self' 'unsafe-inline'", "{target}");
     }
-    until("the summary is logged", || log_contains(&log, "cannot be named for certain"));
+    until_done_in_background("the summary is logged", || log_contains(&log, "cannot be named for certain"));
     assert!(log_contains(&log, "1 of 3 pages have more inline scripts than a policy of 3072 bytes (server.cspSize)"));
-    until("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
+    until_done_in_background("the status reports it", || host.status()["daemon"]["csp"]["ready"] == true);
     let csp = &host.status()["daemon"]["csp"];
     assert_eq!((&csp["tooLong"], &csp["unsure"]), (&1.into(), &1.into()));
     drop(daemon);
@@ -311,7 +312,7 @@ fn policies_are_computed_once_per_version_and_again_if_their_file_is_damaged() {
     let start = || {
         let (daemon, log) = start_run(&host);
         wait_for_policy(&daemon.address, "/", &hash(INLINE));
-        until("the summary is logged", || log_contains(&log, "the longest policy has"));
+        until_done_in_background("the summary is logged", || log_contains(&log, "the longest policy has"));
         drop(daemon);
         log_contains(&log, "reading the pages")
     };
@@ -351,9 +352,9 @@ fn policies_are_removed_with_their_version_and_partial_ones_when_the_store_opens
         }
         wait_for_policy(&daemon.address, "/", &hash(&format!("v({n})")));
         let policy_file = policy_path(&host);
-        until("the policies are stored", || policy_file.exists());
+        until_done_in_background("the policies are stored", || policy_file.exists());
     }
-    until("the first version is removed", || !first.parent().unwrap().exists());
+    until_done_in_background("the first version is removed", || !first.parent().unwrap().exists());
     drop(daemon);
     let (policy_file, orphan) = (policy_path(&host), host.path("store/derived").join("ab".repeat(32)));
     std::fs::write(policy_file.with_file_name(".csp.new"), "half").unwrap();

@@ -7,7 +7,7 @@ use support::h2::{Http2Client, StreamOutcome};
 use support::host::{Host, toml_string};
 use support::http::{PersistentConnection, Response, connect, get};
 use support::zip::{deflated, zip};
-use support::{Daemon, HTTP2_SERVERS, temporary_folder, until, write_site};
+use support::{Daemon, HTTP2_SERVERS, open_descriptors, temporary_folder, until, write_site};
 
 fn site() -> (tempfile::TempDir, Daemon) {
     site_with_http2("own")
@@ -168,9 +168,8 @@ fn unread_responses_delay_only_later_requests_on_the_same_connection() {
 #[test]
 fn ten_thousand_short_connections_leak_no_descriptors() {
     let (_dir, daemon) = site();
-    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the process lives").count();
     assert_eq!(get(&daemon.address, "/a.txt").status, 200);
-    let before = descriptors();
+    let before = open_descriptors(daemon.pid());
     let threads: Vec<_> = (0..4)
         .map(|_| {
             let address = daemon.address.clone();
@@ -191,7 +190,7 @@ fn ten_thousand_short_connections_leak_no_descriptors() {
     for thread in threads {
         thread.join().expect("all requests are answered");
     }
-    until("the descriptors are closed", || descriptors() <= before + 5);
+    until("the descriptors are closed", || open_descriptors(daemon.pid()) <= before + 5);
 }
 
 /// Text of about `bytes` bytes, every line of which has the page's number.

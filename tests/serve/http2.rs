@@ -1,11 +1,11 @@
-//! HTTP/2, beyond the tests for all protocols (`tests/serve/connections.rs`): streams do not delay each other,
+//! HTTP/2, beyond the tests for all protocols (`tests/serve/protocols.rs`): streams do not delay each other,
 //! responses in progress need little memory, and a response that was started is completed.
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use support::h2::{self, Http2Client, StreamOutcome};
-use support::{Daemon, HTTP2_SERVERS, temporary_folder, write_site};
+use support::{Daemon, HTTP2_SERVERS, anonymous_memory_bytes, temporary_folder, write_site};
 
 /// Bytes that cannot be compressed.
 fn noise(len: usize) -> Vec<u8> {
@@ -41,13 +41,6 @@ fn response_of_a() -> StreamOutcome {
     StreamOutcome::Response { status: 200, body: b"content of a".to_vec() }
 }
 
-/// Anonymous memory of a daemon, in bytes. The site's image is not counted, because it is a mapped file.
-fn anonymous_bytes(daemon: &Daemon) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", daemon.pid())).expect("it runs");
-    let line = text.lines().find(|line| line.starts_with("Anonymous:")).expect("a line of it");
-    line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("a number") * 1024
-}
-
 #[test]
 fn small_responses_and_stream_resets_overtake_an_http2_download() {
     for http2 in HTTP2_SERVERS {
@@ -78,14 +71,14 @@ fn waiting_http2_responses_that_need_inflating_use_little_memory() {
     for window in [0, 1] {
         let mut first = Http2Client::open(&daemon.address);
         assert_eq!(first.get("/a.txt", &[]), response_of_a());
-        let before = anonymous_bytes(&daemon);
+        let before = anonymous_memory_bytes(daemon.pid());
         let mut client = Http2Client::open_with_window(&daemon.address, window);
         for _ in 0..120 {
             client.request("GET", "/large.txt", &[]);
         }
         let last = client.request("HEAD", "/a.txt", &[]);
         assert!(matches!(client.wait_for_stream(last), StreamOutcome::Response { status: 200, .. }));
-        let growth = anonymous_bytes(&daemon).saturating_sub(before);
+        let growth = anonymous_memory_bytes(daemon.pid()).saturating_sub(before);
         assert!(growth < 24 << 20, "{growth} bytes for 120 answers with windows of {window}");
     }
 }

@@ -211,14 +211,14 @@ fn a_restart_a_rollback_and_a_release_lose_no_asset() {
     until("the first version", || is_active(&daemon, 1));
     replace_version(&host, &daemon, 2);
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let mut daemon = host.run();
     until("the assets after a restart", || serves_assets_of(&daemon, 1));
     host.ok(&["rollback"]);
     assert!(is_active(&daemon, 1));
     assert!(serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let daemon = host.run();
     until("the assets of the version that was rolled back", || serves_assets_of(&daemon, 2));
     host.ok(&["release"]);
@@ -270,7 +270,7 @@ fn after_a_rollback_the_date_of_the_newer_version_causes_no_304() {
         assert_eq!(range.status, 200);
         // After a restart, the daemon knows that from its history.
         daemon.signal("TERM");
-        assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
         daemon = host.run();
     }
 }
@@ -302,7 +302,7 @@ fn asset_grace_counts_from_the_replacement_even_if_the_daemon_was_down() {
     let mut daemon = host.run();
     until("the assets", || serves_assets_of(&daemon, 1) && serves_assets_of(&daemon, 2));
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     // As if all of it had happened two years ago.
     for name in ["store/history.jsonl", "store/state.json"] {
         let path = host.path(name);

@@ -248,7 +248,7 @@ fn a_range_of_a_large_compressed_file_uses_little_memory() {
 
 #[test]
 fn several_ranges_of_a_large_page_get_206_only_in_ascending_order() {
-    // Too large for the cache of inflated pages.
+    // Too large for the cache of inflated files.
     let content = sample_text(5 << 20);
     let (_dir, daemon) = serve_site(&[("index.html", "<p>home"), ("big.txt", &content)], &[]);
     let n = content.len();

@@ -12,10 +12,11 @@ use rustls::{ClientConfig, ProtocolVersion};
 use support::h2::{self, StreamOutcome};
 use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
 use support::http::{self, connect, get, parse, send_bytes};
+use support::service_manager::ServiceManager;
 use support::tls::{
     CertificateAuthority, IssuedCertificate, TlsClientStream, https_get, peer_certificate, tls_handshake,
 };
-use support::{Daemon, HTTP2_SERVERS, docwharf, run_docwharf, temporary_folder, until, write_site};
+use support::{Daemon, HTTP2_SERVERS, docwharf, open_descriptors, run_docwharf, temporary_folder, until, write_site};
 
 const NAME: &str = "docs.example";
 const SMALL: [(&str, &str); 2] = [("index.html", "<p>home"), ("a.txt", "content of a")];
@@ -69,10 +70,6 @@ fn start_and_wait(host: &Host, client: &Arc<ClientConfig>) -> Daemon {
     let daemon = host.run();
     until("the site is served", || https_get(&daemon.address, client, NAME, "/", &[]).status == 200);
     daemon
-}
-
-fn open_descriptors(daemon: &Daemon) -> usize {
-    std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).expect("the process lives").count()
 }
 
 #[test]
@@ -520,7 +517,8 @@ fn an_invalid_new_key_pair_is_reported_and_the_old_one_stays_in_use() {
     let host = host(&good).set("admin.listen", toml_string("127.0.0.1:0"));
     let log = std::fs::File::create(host.path("log")).expect("a file");
     let client = authority.client(&["http/1.1"]);
-    let daemon = Daemon::start(host.command(&["run"]).stderr(log));
+    let manager = ServiceManager::new(&host);
+    let daemon = Daemon::start(manager.connect(&host, host.command(&["run"]), None).stderr(log));
     until("it is served", || https_get(&daemon.address, &client, NAME, "/", &[]).status == 200);
     let served_certificate = || peer_certificate(&tls_handshake(&daemon.address, &client, NAME).expect("a handshake"));
     let before = served_certificate();
@@ -542,7 +540,10 @@ fn an_invalid_new_key_pair_is_reported_and_the_old_one_stays_in_use() {
     // A removed file is reported as well. A signal changes nothing.
     std::fs::remove_file(host.path("key.pem")).expect("a file");
     until("the missing key is reported", || error().contains("key.pem"));
+    manager.discard_arrived();
     daemon.signal("HUP");
+    manager.until("the reload begins", |message| message.starts_with("RELOADING=1"));
+    manager.until("the reload ends", |message| message == "READY=1");
     assert_eq!(served_certificate(), before);
     let human = host.ok(&["status"]).stdout;
     assert!(human.lines().any(|line| line.starts_with("tls") && line.contains("key.pem")), "{human}");
@@ -598,27 +599,32 @@ fn without_tls_there_is_no_certificate_expiry_metric() {
 }
 
 #[test]
-fn plain_http_on_the_tls_port_gets_400_with_a_hint_at_once() {
+fn plain_http_on_the_tls_port_gets_400_with_advice_at_once() {
     let authority = CertificateAuthority::new();
     let (_dir, daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
-    let started = Instant::now();
+    // A connection without a handshake is closed after ten seconds.
+    let assert_at_once =
+        |started: Instant| assert!(started.elapsed() < Duration::from_secs(9), "closed after {:?}", started.elapsed());
     let filler = "x".repeat(10_000);
     for head in
         ["GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_owned(), format!("POST / HTTP/1.0\r\nX: {filler}\r\n\r\n{filler}")]
     {
+        let started = Instant::now();
         let mut stream = TcpStream::connect(&daemon.address).expect("the server listens");
         stream.write_all(head.as_bytes()).expect("the server reads");
         let mut response = Vec::new();
         stream.read_to_end(&mut response).expect("bytes that the server has not read do not reset the connection");
+        assert_at_once(started);
         let response = parse(&response, false);
         assert_eq!(response.status, 400);
         assert!(response.text().contains("https://"), "{}", response.text());
     }
     // A connection that sends neither TLS nor HTTP is closed.
     for noise in [&b"\0\0\0\0"[..], b"SSH-2.0-x\r\n", &[0x80, 0x2e, 1, 0, 2], &[22, 9, 9, 0, 4, 99, 0, 0, 0]] {
+        let started = Instant::now();
         send_bytes(&daemon.address, noise);
+        assert_at_once(started);
     }
-    assert!(started.elapsed() < Duration::from_secs(8), "closed after {:?}", started.elapsed());
     assert_eq!(https_get(&daemon.address, &authority.client(&[]), NAME, "/a.txt", &[]).status, 200);
 }
 
@@ -628,7 +634,7 @@ fn a_tls_handshake_on_the_plain_http_port_fails_at_once() {
     let started = Instant::now();
     let refused = tls_handshake(&daemon.address, &CertificateAuthority::new().client(&["h2"]), NAME);
     assert!(refused.is_err());
-    assert!(started.elapsed() < Duration::from_secs(5), "refused after {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(15), "refused after {:?}", started.elapsed());
     assert_eq!(get(&daemon.address, "/a.txt").text(), "content of a");
 }
 
@@ -645,7 +651,7 @@ fn five_hundred_incomplete_tls_handshakes_delay_no_client_and_are_closed() {
         bytes
     };
     assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
-    let before = open_descriptors(&daemon);
+    let before = open_descriptors(daemon.pid());
     let connections: Vec<TcpStream> = (0..500)
         .map(|i| {
             let mut stream = connect(&daemon.address);
@@ -660,40 +666,54 @@ fn five_hundred_incomplete_tls_handshakes_delay_no_client_and_are_closed() {
             stream
         })
         .collect();
+    // Connections that send nothing are accepted after a while.
+    until("the connections are accepted", || open_descriptors(daemon.pid()) > before + 400);
     for _ in 0..50 {
         let started = Instant::now();
         assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).text(), "content of a");
-        assert!(started.elapsed() < Duration::from_secs(5), "served after {:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(9), "served after {:?}", started.elapsed());
     }
-    // Connections that send nothing are accepted after a while.
-    until("the connections are accepted", || open_descriptors(&daemon) > before + 400);
     // The server closes them after its timeout. The test closes none.
-    until("the descriptors are closed", || open_descriptors(&daemon) <= before + 2);
+    until("the descriptors are closed", || open_descriptors(daemon.pid()) <= before + 2);
     drop(connections);
     assert_eq!(https_get(&daemon.address, &client, NAME, "/a.txt", &[]).status, 200);
 }
 
 #[test]
 fn a_shutdown_answers_pending_tls_requests_and_drops_incomplete_handshakes() {
+    /// After the stop, docwharf waits 500 ms for the rest of a request.
+    const MAX_REQUEST_DELAY: Duration = Duration::from_millis(300);
     let authority = CertificateAuthority::new();
-    let (_dir, mut daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
     let client = authority.client(&["http/1.1"]);
-    let _no_handshake = connect(&daemon.address);
-    // The kernel holds back a connection that has sent nothing. This one is accepted.
-    let mut half_handshake = connect(&daemon.address);
-    half_handshake.write_all(&[22]).expect("the server reads");
-    let mut idle = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
-    let mut half_sent = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
-    half_sent.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n").expect("the server reads");
-    idle.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
-    let mut chunk = [0; 64];
-    assert!(idle.read(&mut chunk).expect("an answer") > 0);
-    daemon.signal("TERM");
-    half_sent.write_all(b"\r\n").expect("the server reads");
-    let mut response = Vec::new();
-    half_sent.read_to_end(&mut response).expect("a close_notify");
-    assert!(response.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&response));
-    assert_eq!(daemon.wait(Duration::from_secs(5)), Some(0));
+    let attempt = |_| {
+        let (_dir, mut daemon) = serve_with_tls(&authority, &["127.0.0.1:0"]);
+        let _no_handshake = connect(&daemon.address);
+        // The kernel holds back a connection that has sent nothing. This one is accepted.
+        let mut half_handshake = connect(&daemon.address);
+        half_handshake.write_all(&[22]).expect("the server reads");
+        let mut idle = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+        let mut half_sent = tls_handshake(&daemon.address, &client, NAME).expect("a handshake");
+        half_sent.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n").expect("the server reads");
+        idle.write_all(b"GET /a.txt HTTP/1.1\r\nHost: x\r\n\r\n").expect("the server reads");
+        let mut chunk = [0; 64];
+        assert!(idle.read(&mut chunk).expect("an answer") > 0);
+        let signalled = Instant::now();
+        daemon.signal("TERM");
+        let _ = half_sent.write_all(b"\r\n");
+        let is_late = signalled.elapsed() > MAX_REQUEST_DELAY;
+        let mut response = Vec::new();
+        // The server ends the response with a close_notify.
+        let result = half_sent.read_to_end(&mut response);
+        // Connections that wait for nothing do not use up the eight seconds that others have.
+        assert_eq!(daemon.wait(Duration::from_secs(7)), Some(0));
+        (is_late, result.map(|_| response))
+    };
+    let is_answered = |result: &std::io::Result<Vec<u8>>| {
+        result.as_ref().is_ok_and(|response| response.starts_with(b"HTTP/1.1 200 "))
+    };
+    let is_decided = |(is_late, result): &(bool, std::io::Result<Vec<u8>>)| !is_late || is_answered(result);
+    let (_, result) = (0..10).map(attempt).find(is_decided).expect("one of ten requests is sent in time");
+    assert!(is_answered(&result), "{result:?}");
 }
 
 #[test]

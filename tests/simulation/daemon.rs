@@ -15,7 +15,7 @@ use docwharf::sync::record_recovery::read_record;
 use docwharf::sync::schedule::Schedule;
 use docwharf::sync::scheduler::{CheckTiming, ClockReading, SyncScheduler};
 use docwharf::sync::seal_operations::SealOperations;
-use docwharf::sync::{SyncError, SyncIntent, operator, run};
+use docwharf::sync::{SyncError, SyncSettings, operator, run};
 
 use super::environment::SimulatedEnvironment;
 use super::random::Random;
@@ -40,7 +40,7 @@ pub(crate) struct TaskResult {
 /// The state of the simulated process.
 pub(crate) struct Daemon {
     /// The configuration in force.
-    pub(crate) config: SyncIntent,
+    pub(crate) config: SyncSettings,
     /// `sync.schedule`, which does not change during a run.
     schedule: Option<Schedule>,
     pub(crate) has_key: bool,
@@ -204,11 +204,11 @@ impl Sim {
             Task::Import(.., force) => (*force, false, false),
             Task::Release => (false, false, false),
         };
-        let (intent, start) = self.with(|s| {
+        let (sync_settings, start) = self.with(|s| {
             s.daemon.running = Some((can_be_cancelled, is_sync));
             (s.rules.record_write_failed, s.rules.ingested) = (false, None);
-            s.intent = s.daemon.config.clone();
-            (s.intent.clone(), s.elapsed)
+            s.sync_settings = s.daemon.config.clone();
+            (s.sync_settings.clone(), s.elapsed)
         });
         self.stop.store(false, Ordering::Relaxed);
         self.log(|| format!("--- {task:?}"));
@@ -216,7 +216,7 @@ impl Sim {
         let is_cancelled = move || flag.load(Ordering::Relaxed);
         let (result, opened) = self.acting(Actor::Task { force }, || {
             let result = match &task {
-                Task::Sync(trigger, _) => self.sync(&intent, *trigger, force),
+                Task::Sync(trigger, _) => self.sync(&sync_settings, *trigger, force),
                 Task::Import(path, label, _) => {
                     let source = path.display().to_string();
                     let request = ImportRequest {
@@ -237,7 +237,7 @@ impl Sim {
             let served = self.with(|s| s.daemon.served.as_ref().map(|(id, _)| *id));
             let active = self.with(|s| s.disk.record.as_ref().and_then(|record| record.active));
             let due = active.filter(|&id| result.is_ok() && served != Some(id));
-            let opened = due.and_then(|id| Some((id, self.open(id, &intent.seal_options).ok()?)));
+            let opened = due.and_then(|id| Some((id, self.open(id, &sync_settings.seal_options).ok()?)));
             (result, opened)
         });
         self.log(|| match &result {
@@ -258,20 +258,20 @@ impl Sim {
         TaskResult { task, result, opened }
     }
 
-    fn sync(&self, intent: &SyncIntent, trigger: SyncTrigger, force: bool) -> Result<SyncReport, SyncError> {
+    fn sync(&self, sync_settings: &SyncSettings, trigger: SyncTrigger, force: bool) -> Result<SyncReport, SyncError> {
         let mut record = read_record(self)?;
         let (source, known) = (String::new(), Vec::new());
         let mut environment = SimulatedEnvironment {
             sim: self,
-            intent,
-            who: "docwharf run",
+            sync_settings,
+            author: "docwharf run",
             force,
             source,
             known,
             max_received: 0,
             received_at_reset: 0,
         };
-        run::run_sync(&mut environment, &mut record, intent, trigger)
+        run::run_sync(&mut environment, &mut record, sync_settings, trigger)
     }
 
     /// Handles the result of a task, as the daemon does.
@@ -296,12 +296,12 @@ impl Sim {
         }
         self.serve_active();
         let Task::Sync(trigger, force) = task else {
-            if let (Task::Release, Err(SyncError::Interrupted)) = (&task, &result) {
+            if let (Task::Release, Err(SyncError::Cancelled)) = (&task, &result) {
                 self.with(|s| s.daemon.releases += 1);
             }
             return Ok(());
         };
-        if matches!(result, Err(SyncError::Interrupted)) {
+        if matches!(result, Err(SyncError::Cancelled)) {
             self.with(|s| s.daemon.force |= force);
         }
         if result.as_ref().is_err_and(SyncError::is_absence) && self.with(|s| s.disk.versions.is_empty()) {
@@ -322,7 +322,7 @@ impl Sim {
     }
 
     /// Returns the configuration in force.
-    pub(crate) fn in_force(&self) -> SyncIntent {
+    pub(crate) fn in_force(&self) -> SyncSettings {
         self.with(|s| s.daemon.config.clone())
     }
 

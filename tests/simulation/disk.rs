@@ -38,14 +38,14 @@ pub(crate) struct Version {
     /// Whether the disk has lost a part of it.
     pub(crate) damaged: bool,
     /// Whether it is marked as damaged.
-    pub(crate) suspect: bool,
+    pub(crate) marked_damaged: bool,
 }
 
 /// A partly downloaded bundle.
 #[derive(Debug, Clone)]
 pub(crate) struct PartialDownload {
     pub(crate) source: String,
-    pub(crate) known: BundleValidator,
+    pub(crate) validator: BundleValidator,
     pub(crate) content: Content,
     pub(crate) received: u64,
     /// Whether a part was received by an earlier process.
@@ -120,7 +120,7 @@ impl Disk {
     /// Adds a version; `versions/` is not synced yet.
     pub(crate) fn put_version(&mut self, id: VersionId, content: Content) {
         self.arrivals += 1;
-        let version = Version { content, arrival: self.arrivals, damaged: false, suspect: false };
+        let version = Version { content, arrival: self.arrivals, damaged: false, marked_damaged: false };
         self.versions.insert(id, version);
         self.unsynced.push(Unsynced::Added(id));
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use docwharf::api::responses::{ExportJob, PresignedLink};
+use docwharf::api::responses::{ExportJob, SignedLink};
 use docwharf::base::secret::SafeUrl;
 use docwharf::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
 use docwharf::model::digest::Digest;
@@ -22,7 +22,7 @@ use docwharf::sync::incoming_bundle::IncomingBundle;
 use docwharf::sync::ingest::{IngestedBundle, ingest_bundle, note_offered_again};
 use docwharf::sync::known_bundles::find_known_bundles;
 use docwharf::sync::plan::BundleFileState;
-use docwharf::sync::{SyncError, SyncIntent, disk_space};
+use docwharf::sync::{SyncError, SyncSettings, disk_space};
 
 use super::disk::{Content, PartialDownload};
 use super::rules::Host;
@@ -36,8 +36,8 @@ const MIB: u64 = 1024 * 1024;
 /// The environment of one sync on the simulated machine.
 pub(crate) struct SimulatedEnvironment<'a> {
     pub(crate) sim: &'a Sim,
-    pub(crate) intent: &'a SyncIntent,
-    pub(crate) who: &'a str,
+    pub(crate) sync_settings: &'a SyncSettings,
+    pub(crate) author: &'a str,
     pub(crate) force: bool,
     pub(crate) source: String,
     pub(crate) known: Vec<BundleValidator>,
@@ -49,7 +49,7 @@ pub(crate) struct SimulatedEnvironment<'a> {
 
 impl SimulatedEnvironment<'_> {
     fn check_cancelled(&self) -> Result<(), SyncError> {
-        if self.sim.stop.load(Ordering::Relaxed) { Err(SyncError::Interrupted) } else { Ok(()) }
+        if self.sim.stop.load(Ordering::Relaxed) { Err(SyncError::Cancelled) } else { Ok(()) }
     }
 
     /// Sends a request. Returns its error, if it fails.
@@ -81,11 +81,11 @@ impl SimulatedEnvironment<'_> {
     }
 
     fn api_name(&self) -> String {
-        self.intent.api.as_ref().map_or_else(String::new, docwharf::sync::ApiSource::name)
+        self.sync_settings.api.as_ref().map_or_else(String::new, docwharf::sync::ApiSource::name)
     }
 
     fn reserve_bytes(&self, record: &StoreRecord, request: SpaceRequest) -> Result<(), SyncError> {
-        Ok(disk_space::reserve_space(self.sim, record, self.intent, request, self.who)?)
+        Ok(disk_space::reserve_space(self.sim, record, self.sync_settings, request, self.author)?)
     }
 
     /// Returns the content of a link.
@@ -108,14 +108,14 @@ impl SimulatedEnvironment<'_> {
         content: Content,
     ) -> Result<Result<DownloadResult, RequestError>, SyncError> {
         let sim = self.sim;
-        let validator = format!("\"{}\"", content.n);
+        let etag = format!("\"{}\"", content.n);
         let bytes = content.bytes;
         let received = sim.with(|s| {
             let partial = s.disk.partial.take();
-            let partial = partial.filter(|p| p.source == self.source && p.known.validator == validator);
-            let known = BundleValidator { validator: validator.clone(), size: bytes };
+            let partial = partial.filter(|p| p.source == self.source && p.validator.validator == etag);
+            let validator = BundleValidator { validator: etag.clone(), size: bytes };
             let source = self.source.clone();
-            let fresh = PartialDownload { source, known, content, received: 0, resumed: false, damaged: false };
+            let fresh = PartialDownload { source, validator, content, received: 0, resumed: false, damaged: false };
             s.disk.partial.insert(partial.unwrap_or(fresh)).received
         });
         self.reserve_bytes(record, SpaceRequest { version_bytes: bytes, remaining_bytes: bytes - received })?;
@@ -137,7 +137,7 @@ impl SimulatedEnvironment<'_> {
         let has_validator = content.has_validator();
         Ok(Ok(DownloadResult::Received(ReceivedBundle {
             path: PathBuf::from(DOWNLOAD_PATH),
-            known: has_validator.then_some(partial.known),
+            validator: has_validator.then_some(partial.validator),
             resumed: partial.resumed,
             encoded: false,
         })))
@@ -164,7 +164,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         self.check_cancelled()
     }
 
-    fn show_step(&mut self, _: &str) {}
+    fn begin_step(&mut self, _: &str) {}
 
     fn show_progress(&mut self, _: Option<f64>) {}
 
@@ -177,7 +177,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
     }
 
     fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
-        StoreOperations::note(self.sim, self.who, what, version, note);
+        StoreOperations::note(self.sim, self.author, what, version, note);
     }
 
     fn has_undamaged(&self, id: VersionId) -> bool {
@@ -212,7 +212,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
 
     fn read_probe(&mut self, url: &SafeUrl, previous: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
         let error = self.call(Host::Docs, || format!("GET {url}"))?;
-        let (source, pin) = (self.api_name(), self.intent.pin.as_ref().map(VersionLabel::as_str));
+        let (source, pin) = (self.api_name(), self.sync_settings.pin.as_ref().map(VersionLabel::as_str));
         let response = if let Some(error) = error {
             Err(error)
         } else {
@@ -236,7 +236,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
 
     fn start_job(&mut self) -> CallResult<String> {
         let error = self.call(Host::Api, || "POST jobs".to_owned())?;
-        let (source, pin) = (self.api_name(), self.intent.pin.as_ref().map(VersionLabel::as_str));
+        let (source, pin) = (self.api_name(), self.sync_settings.pin.as_ref().map(VersionLabel::as_str));
         self.sim.check_start(&source);
         let sim = self.sim;
         let start = || {
@@ -284,7 +284,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         self.finish_call(Host::Api, response)
     }
 
-    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink> {
+    fn request_link(&mut self, id: &str) -> CallResult<SignedLink> {
         let error = self.call(Host::Api, || format!("POST {id}/bundle"))?;
         let response = match error {
             Some(error) => Err(error),
@@ -296,14 +296,14 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
                 let url = format!("https://storage.test/{}?sig=secret", s.upstream.links.len() - 1);
                 let url = SafeUrl::parse(&url).unwrap();
                 let size = s.random.happens(0.7).then_some(s.upstream.jobs[job].content.bytes);
-                Ok(PresignedLink { url, size, expires_at: None })
+                Ok(SignedLink { url, size, expires_at: None })
             }),
         };
         self.finish_call(Host::Api, response)
     }
 
     fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
-        find_known_bundles(self.sim, record, source, self.intent.sha256)
+        find_known_bundles(self.sim, record, source, self.sync_settings.sha256)
     }
 
     fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
@@ -347,7 +347,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         self.finish_call(host, response)
     }
 
-    fn take_progress(&mut self) -> bool {
+    fn has_received_another_mebibyte(&mut self) -> bool {
         let has_progressed = self.max_received >= self.received_at_reset + MIB;
         if has_progressed {
             self.received_at_reset = self.max_received;
@@ -367,14 +367,22 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
     fn ingest(
         &mut self,
         record: &mut StoreRecord,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        ingest_bundle(self.sim, record, self.intent, arrival, may_move, self.who, &SealProgress::default())
+        ingest_bundle(
+            self.sim,
+            record,
+            self.sync_settings,
+            incoming_bundle,
+            may_move,
+            self.author,
+            &SealProgress::default(),
+        )
     }
 
-    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
-        Ok(note_offered_again(self.sim, record, source, id, self.who)?)
+    fn note_offered_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(note_offered_again(self.sim, record, source, id, self.author)?)
     }
 
     fn activate_target_version(
@@ -386,8 +394,12 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         let flag = std::sync::Arc::clone(&self.sim.stop);
         let is_cancelled = move || flag.load(Ordering::Relaxed);
         let in_force = || self.sim.in_force();
-        let request =
-            ActivationRequest { author: self.who, force: self.force, is_cancelled: &is_cancelled, in_force: &in_force };
+        let request = ActivationRequest {
+            author: self.author,
+            force: self.force,
+            is_cancelled: &is_cancelled,
+            in_force: &in_force,
+        };
         activate_and_prune(self.sim, record, request, found, ingested)
     }
 }

@@ -123,7 +123,7 @@ impl Sim {
             if matches!(s.daemon.config.bundle, Some(docwharf::sync::BundleLocation::File(_))) {
                 s.rules.reset_waits();
                 if let Some(scheduler) = &mut s.daemon.scheduler {
-                    scheduler.wake(SyncTrigger::Interval);
+                    scheduler.wake(SyncTrigger::RegularCheck);
                 }
             }
         });
@@ -145,11 +145,11 @@ impl Sim {
         self.log(|| format!("~~~ {} is damaged", id.short()));
         let is_served = self.with(|s| {
             if let Some(version) = s.disk.versions.get_mut(&id) {
-                (version.damaged, version.suspect) = (true, true);
+                (version.damaged, version.marked_damaged) = (true, true);
             }
             s.rules.reset_waits();
             if let Some(scheduler) = &mut s.daemon.scheduler {
-                scheduler.wake(SyncTrigger::Interval);
+                scheduler.wake(SyncTrigger::RegularCheck);
             }
             s.daemon.served.as_ref().is_some_and(|(version, _)| *version == id)
         });
@@ -206,7 +206,7 @@ impl Sim {
     }
 
     /// Applies another configuration.
-    pub(crate) fn configure(&self, config: Option<docwharf::sync::SyncIntent>) {
+    pub(crate) fn configure(&self, config: Option<docwharf::sync::SyncSettings>) {
         let config = config.unwrap_or_else(|| self.with(|s| settings::any(&mut s.random)));
         self.log(|| {
             format!(
@@ -350,7 +350,7 @@ impl Sim {
     /// Releases, as `docwharf run` does: the target version is activated at once, unless the gate has to read
     /// pages.
     pub(crate) fn release(&self) -> Result<(), SyncError> {
-        let intent = self.with(|s| s.daemon.config.clone());
+        let sync_settings = self.with(|s| s.daemon.config.clone());
         let released: Result<(), SyncError> = self.acting(Actor::Operator, || {
             operator::end_hold(self, "operator")?;
             self.with(|s| s.rules.hold_state = HoldState::Released);
@@ -358,8 +358,8 @@ impl Sim {
         });
         let result = released.and_then(|()| {
             self.acting(Actor::Releasing, || {
-                match operator::activate_target_version(self, &|| intent.clone(), "operator", &|| true) {
-                    Err(SyncError::Interrupted) => Ok(true),
+                match operator::activate_target_version(self, &|| sync_settings.clone(), "operator", &|| true) {
+                    Err(SyncError::Cancelled) => Ok(true),
                     result => result.map(|_| false),
                 }
             })

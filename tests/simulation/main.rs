@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use docwharf::model::version::VersionLabel;
-use docwharf::sync::{ApiSource, BundleLocation, SyncIntent};
+use docwharf::sync::{ApiSource, BundleLocation, SyncSettings};
 
 use daemon::ProcessExit;
 use disk::{BundleFile, Content};
@@ -178,7 +178,7 @@ fn check_repair(sim: &Sim) -> Result<(), String> {
 }
 
 /// Publishes new content in the configured sources; returns the content that has to become active.
-fn publish(sim: &Sim, config: &SyncIntent) -> Content {
+fn publish(sim: &Sim, config: &SyncSettings) -> Content {
     let modified = sim.with(|s| s.elapsed).as_nanos() as i64;
     sim.with(|s| {
         let content = s.upstream.create_content(&mut s.random, false);
@@ -204,7 +204,7 @@ fn publish(sim: &Sim, config: &SyncIntent) -> Content {
 }
 
 /// Whether a pin is satisfied by the configured bundle: with both sources, the bundle is for an empty store.
-fn is_pin_for_bundle(config: &SyncIntent, state: &sim::State) -> bool {
+fn is_pin_for_bundle(config: &SyncSettings, state: &sim::State) -> bool {
     config.pin.is_some() && state.disk.versions.is_empty()
 }
 

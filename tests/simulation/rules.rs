@@ -96,7 +96,7 @@ impl Rules {
         // Until a sync succeeds: a later record is based on the earlier one.
         self.unrecorded |= self.record_write_failed;
         match result {
-            Ok(SyncReport { too_early: Some(_), .. }) | Err(SyncError::Interrupted) => {}
+            Ok(SyncReport { postponed: Some(_), .. }) | Err(SyncError::Cancelled) => {}
             Ok(_) => (self.failures, self.unrecorded) = (0, self.record_write_failed),
             Err(error) => {
                 self.failures += 1;
@@ -190,7 +190,7 @@ impl Sim {
     /// Checks the start of an export job before its request is sent.
     pub(crate) fn check_start(&self, source: &str) {
         let running = self.with(|s| {
-            let timeout = s.intent.job_timeout;
+            let timeout = s.sync_settings.job_timeout;
             let running = |job: &&upstream::Job| {
                 job.is_known_to_agent
                     && job.source == source
@@ -226,7 +226,7 @@ impl Sim {
     pub(crate) fn forget_expired_jobs(&self) {
         self.with(|s| {
             let known = s.known_jobs();
-            let (now, clock_advanced, timeout) = (s.elapsed, s.clock_advanced, s.intent.job_timeout);
+            let (now, clock_advanced, timeout) = (s.elapsed, s.clock_advanced, s.sync_settings.job_timeout);
             for job in s.upstream.jobs.iter_mut().filter(|job| !known.contains(&job.id)) {
                 job.is_known_to_agent &= job.max_age(now, clock_advanced) + ROUNDING < timeout;
             }

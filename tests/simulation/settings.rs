@@ -8,9 +8,9 @@ use docwharf::base::secret::{SafeUrl, Secret};
 use docwharf::model::version::VersionLabel;
 use docwharf::store::space::SpaceLimits;
 use docwharf::sync::api_key::ApiKeyLocation;
-use docwharf::sync::gate::GateRules;
+use docwharf::sync::gate::GateConditions;
 use docwharf::sync::schedule::Schedule;
-use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncIntent};
+use docwharf::sync::{ActivationMode, ApiSource, BundleLocation, SyncSettings};
 
 use super::random::Random;
 
@@ -32,7 +32,7 @@ fn api(domain: &str) -> ApiSource {
 }
 
 /// Returns a random configuration.
-pub(crate) fn any(random: &mut Random) -> SyncIntent {
+pub(crate) fn any(random: &mut Random) -> SyncSettings {
     let minutes = Duration::from_mins;
     let kind = random.below(20);
     let with_api = kind < 15;
@@ -47,7 +47,7 @@ pub(crate) fn any(random: &mut Random) -> SyncIntent {
     let probes =
         if exports_at_each_check { Vec::new() } else { vec![url(&format!("https://{domain}.test/sitemap.xml"))] };
     let pin = random.happens(0.35).then(|| VersionLabel::new(random.pick(&["one", "two"])).expect("a label"));
-    SyncIntent {
+    SyncSettings {
         enabled: random.happens(0.93),
         bundle,
         api,
@@ -62,9 +62,9 @@ pub(crate) fn any(random: &mut Random) -> SyncIntent {
             max_bytes: random.happens(0.2).then_some(40_000_000),
             min_free: random.happens(0.2).then_some(20_000_000),
         },
-        gate: GateRules { min_pages: random.happens(0.2).then_some(8), ..GateRules::default() },
+        gate: GateConditions { min_pages: random.happens(0.2).then_some(8), ..GateConditions::default() },
         activation: if random.happens(0.1) { ActivationMode::Manual } else { ActivationMode::Auto },
-        ..SyncIntent::default()
+        ..SyncSettings::default()
     }
 }
 
@@ -75,10 +75,10 @@ pub(crate) fn schedule(random: &mut Random) -> Option<Schedule> {
 }
 
 /// Returns `config` without the settings that can keep the newest version from becoming active.
-pub(crate) fn unrestricted(config: &SyncIntent) -> SyncIntent {
-    SyncIntent {
+pub(crate) fn unrestricted(config: &SyncSettings) -> SyncSettings {
+    SyncSettings {
         enabled: true,
-        gate: GateRules::default(),
+        gate: GateConditions::default(),
         activation: ActivationMode::Auto,
         space_limits: SpaceLimits { keep: 2, max_bytes: None, min_free: None },
         ..config.clone()

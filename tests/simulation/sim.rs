@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use docwharf::model::digest::Digest;
 use docwharf::model::version::VersionId;
-use docwharf::sync::SyncIntent;
+use docwharf::sync::SyncSettings;
 use docwharf::sync::scheduler::ClockReading;
 use tokio::time::Instant;
 
@@ -87,8 +87,8 @@ pub(crate) struct State {
     pub(crate) rules: Rules,
     pub(crate) outages: Vec<Outage>,
     pub(crate) actor: Actor,
-    /// The intent of the current task.
-    pub(crate) intent: SyncIntent,
+    /// The sync settings of the current task.
+    pub(crate) sync_settings: SyncSettings,
     /// Nesting of commands and tasks. There is no interference while the record is locked.
     pub(crate) depth: u32,
     pub(crate) is_record_locked: bool,
@@ -141,7 +141,7 @@ impl Sim {
             rules: Rules::default(),
             outages: Vec::new(),
             actor: Actor::Daemon,
-            intent: daemon.config.clone(),
+            sync_settings: daemon.config.clone(),
             daemon,
             depth: 0,
             is_record_locked: false,

@@ -14,7 +14,7 @@ use docwharf::store::space::{SpaceRequest, VersionSize};
 use docwharf::store::{HistoryEvent, Receipt, StoreError, StoredVersion};
 use docwharf::sync::incoming_bundle::{ArrivalCause, IncomingBundle};
 use docwharf::sync::seal_operations::{BundleSummary, SealOperations};
-use docwharf::sync::{SyncError, SyncIntent};
+use docwharf::sync::{SyncError, SyncSettings};
 
 use super::arrivals;
 use super::disk::Content;
@@ -102,8 +102,8 @@ impl StoreOperations for Sim {
         Ok(self.with(|s| s.disk.history.clone()))
     }
 
-    fn is_suspect(&self, id: VersionId) -> bool {
-        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.suspect))
+    fn is_marked_damaged(&self, id: VersionId) -> bool {
+        self.with(|s| s.disk.versions.get(&id).is_some_and(|version| version.marked_damaged))
     }
 
     fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
@@ -114,7 +114,7 @@ impl StoreOperations for Sim {
         Ok(Some(self.with(|s| s.disk.free())))
     }
 
-    fn remove_derived_files(&self) -> bool {
+    fn remove_large_derived_files(&self) -> bool {
         false // no file is derived
     }
 
@@ -197,14 +197,14 @@ impl StoreOperations for Sim {
         Ok(true)
     }
 
-    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
+    fn remove_ignoring_leases(&self, id: VersionId) -> Result<(), StoreError> {
         self.operation(|| format!("withdraw {}", id.short()));
         self.check_withdrawal(id);
         self.with(|s| s.disk.remove_version(id));
         Ok(())
     }
 
-    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+    fn clear_damage_mark(&self, id: VersionId) -> Result<(), StoreError> {
         self.operation(|| format!("{} is not marked as damaged any more", id.short()));
         if self.is_damaged(id) {
             self.fail("the mark of a damaged version is cleared");
@@ -212,7 +212,7 @@ impl StoreOperations for Sim {
         if let Some(error) = self.disk_error(SMALL_FILE_BYTES) {
             return Err(self.store_error("clear a mark of damage", error));
         }
-        self.with(|s| s.disk.versions.get_mut(&id).map(|version| version.suspect = false));
+        self.with(|s| s.disk.versions.get_mut(&id).map(|version| version.marked_damaged = false));
         Ok(())
     }
 
@@ -222,9 +222,9 @@ impl StoreOperations for Sim {
 }
 
 /// Converts a verified bundle to an arrival of the model.
-fn arrival_of(arrival: &IncomingBundle<'_>, content: Content) -> arrivals::Arrival {
-    let (source, id) = (arrival.source.to_owned(), id_of(content));
-    match arrival.cause {
+fn arrival_of(incoming_bundle: &IncomingBundle<'_>, content: Content) -> arrivals::Arrival {
+    let (source, id) = (incoming_bundle.source.to_owned(), id_of(content));
+    match incoming_bundle.cause {
         ArrivalCause::Import => arrivals::Arrival::Import(id),
         cause => arrivals::Arrival::SourceCheck { source, id, is_refresh: cause == ArrivalCause::Refresh },
     }
@@ -240,32 +240,32 @@ impl SealOperations for Sim {
     type Opened = Lease;
     type Incoming = SimulatedIncomingVersion;
 
-    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
-        let size = self.content_at(arrival.path).map_or(0, |content| content.bytes);
+    fn estimate_space(&self, incoming_bundle: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
+        let size = self.content_at(incoming_bundle.path).map_or(0, |content| content.bytes);
         SpaceRequest { version_bytes: size, remaining_bytes: if may_move { 0 } else { size } }
     }
 
     fn seal(
         &self,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         _: &SealOptions,
         _: &SealProgress,
     ) -> Result<(BundleSummary, SimulatedIncomingVersion), SyncError> {
-        self.operation(|| format!("verify {}", arrival.title));
+        self.operation(|| format!("verify {}", incoming_bundle.title));
         self.advance_clock(std::time::Duration::from_millis(1 + self.below(3000)));
         let refused = |fault| {
             let source = BundleRefusal { entry: None, fault };
-            SyncError::Seal(SealError::Refused { path: arrival.title.into(), source })
+            SyncError::Seal(SealError::Refused { path: incoming_bundle.title.into(), source })
         };
         self.with(|s| s.rules.arrivals.record_verification(None));
-        let content = self.content_at(arrival.path).ok_or_else(|| refused(BundleFault::WrongCrc))?;
+        let content = self.content_at(incoming_bundle.path).ok_or_else(|| refused(BundleFault::WrongCrc))?;
         if content.hostile {
             return Err(refused(BundleFault::Overlap));
         }
         if let Some(source) = self.disk_error(content.bytes) {
             return Err(SyncError::Seal(SealError::Write { path: self.root.clone(), source }));
         }
-        self.with(|s| s.rules.arrivals.record_verification(Some(arrival_of(arrival, content))));
+        self.with(|s| s.rules.arrivals.record_verification(Some(arrival_of(incoming_bundle, content))));
         let archive = Some((archive_of(content), content.bytes));
         let (id, pages, bytes) = (id_of(content), content.pages, content.bytes);
         let summary = BundleSummary { id, kind: "zip", archive, pages, bytes, warnings: Vec::new() };
@@ -312,33 +312,41 @@ impl SealOperations for Sim {
             return Err(SyncError::DamagedVersion { id, source: None });
         }
         // A marked version is verified before it is opened.
-        if self.is_suspect(id) {
-            self.clear_suspect(id)?;
+        if self.is_marked_damaged(id) {
+            self.clear_damage_mark(id)?;
         }
         Ok(self.lease(id))
     }
 
-    fn check_gate(
+    fn evaluate_gate(
         &self,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         id: VersionId,
         active: Option<VersionId>,
         _: Option<&GateVerdict>,
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<GateVerdict, SyncError> {
-        let _version = self.open(id, &intent.seal_options)?;
+        let _version = self.open(id, &sync_settings.seal_options)?;
         for _ in 0..=self.below(3) {
             self.operation(|| format!("the gate reads {}", id.short()));
             self.advance_clock(std::time::Duration::from_millis(500));
             if is_cancelled() {
-                return Err(SyncError::Interrupted);
+                return Err(SyncError::Cancelled);
             }
         }
-        let min_pages = intent.gate.min_pages.unwrap_or(0);
+        let min_pages = sync_settings.gate.min_pages.unwrap_or(0);
         let pages = self.with(|s| s.disk.versions.get(&id).map_or(0, |version| version.content.pages));
         let refused = (pages < min_pages).then(|| format!("minPages: {pages}"));
         let time = docwharf::model::units::format_unix_seconds(self.wall_clock());
-        let (rules, addresses) = (intent.gate.rules(), String::new());
-        Ok(GateVerdict { version: id, against: active, rules, refused, time, addresses, links: BTreeMap::new() })
+        let conditions_digest = sync_settings.gate.conditions_digest();
+        Ok(GateVerdict {
+            version: id,
+            against: active,
+            conditions_digest,
+            refused,
+            time,
+            address_settings_digest: String::new(),
+            links: BTreeMap::new(),
+        })
     }
 }

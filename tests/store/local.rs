@@ -12,7 +12,7 @@ use support::host::{
     Host, bundle, expect_plain_exit, front_page_title, run_concurrently, run_with_timeout, toml_string,
 };
 use support::upstream::{Upstream, UpstreamCall, error_reply, normal_reply};
-use support::{Daemon, http, read_tree, until};
+use support::{Daemon, SetOnDrop, http, read_tree, until, until_done_in_background};
 
 /// A host whose store has the version `old`, and whose source has the bundle `new`.
 fn host() -> Host {
@@ -377,21 +377,12 @@ fn links_and_pipes_in_an_inbox_overwrite_nothing_and_stop_nothing() {
     assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
 }
 
-/// Sets the flag when it is dropped, also after a panic.
-struct StopOnDrop<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
 /// Runs `action` `times` times, while another thread exchanges a file with a link to the secret again and again.
 fn while_exchanging(file: &Path, link: &Path, times: usize, mut action: impl FnMut(usize)) {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&stop);
+        let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 renameat_with(CWD, file, CWD, link, RenameFlags::EXCHANGE).unwrap();
@@ -475,7 +466,7 @@ fn an_inbox_file_that_changes_during_verification_is_not_rejected() {
         let files = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap();
         files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok()).any(|file| file == path)
     };
-    until("the file is read", || {
+    until_done_in_background("the file is read", || {
         if is_open() {
             daemon.signal("STOP");
         }
@@ -483,7 +474,7 @@ fn an_inbox_file_that_changes_during_verification_is_not_rejected() {
     });
     std::fs::write(&path, &valid).unwrap();
     daemon.signal("CONT");
-    until("the new content is served", || front_page_title(&daemon) == "new");
+    until_done_in_background("the new content is served", || front_page_title(&daemon) == "new");
     let refused = std::fs::read_dir(host.path("inbox/rejected")).map_or(0, Iterator::count);
     assert_eq!(refused, 0);
 }
@@ -539,7 +530,7 @@ fn root_follows_no_symlinks_to_its_files_in_another_users_store() {
     chown(&link);
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&stop);
+        let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             use rustix::fs::{CWD, RenameFlags, renameat_with};
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
@@ -617,7 +608,7 @@ fn root_writes_no_archive_receipt_or_index_through_another_users_symlinks() {
     give_store_away();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = StopOnDrop(&stop);
+        let _stop = SetOnDrop(&stop);
         scope.spawn(|| {
             while !stop.load(std::sync::atomic::Ordering::Relaxed) {
                 let _ = std::os::unix::fs::symlink(&root_file, store.join("downloads/bundle.inner"));

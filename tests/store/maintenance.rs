@@ -19,12 +19,12 @@ use docwharf::sync::incoming_bundle::{ArrivalCause, IncomingBundle};
 use docwharf::sync::ingest::{IngestedBundle, ingest_bundle};
 use docwharf::sync::open::open;
 use docwharf::sync::scrub::{ScrubResult, scrub};
-use docwharf::sync::{SyncError, SyncIntent};
+use docwharf::sync::{SyncError, SyncSettings};
 
 use rustix::fs::{FlockOperation, flock};
 use support::host::{Host, bundle, front_page_title};
-use support::temporary_folder;
 use support::zip::{deflated, zip};
+use support::{SetOnDrop, temporary_folder};
 
 fn seal_options() -> SealOptions {
     SealOptions::new(BundleLimits::default())
@@ -46,7 +46,7 @@ fn ingest(writer: &StoreWriter, dir: &Path, text: &str) -> IngestedBundle {
 fn try_to_ingest(writer: &StoreWriter, dir: &Path, text: &str) -> Result<IngestedBundle, SyncError> {
     let path = dir.join("bundle.zip");
     std::fs::write(&path, zip(&[deflated("index.html", text)])).unwrap();
-    let arrival = IncomingBundle {
+    let incoming_bundle = IncomingBundle {
         cause: ArrivalCause::Import,
         path: &path,
         file: None,
@@ -59,8 +59,8 @@ fn try_to_ingest(writer: &StoreWriter, dir: &Path, text: &str) -> Result<Ingeste
         streamed_seal: RefCell::default(),
     };
     let mut record = writer.store().record().unwrap();
-    let intent = SyncIntent { seal_options: seal_options(), ..SyncIntent::default() };
-    ingest_bundle(writer, &mut record, &intent, &arrival, false, "test", &SealProgress::default())
+    let sync_settings = SyncSettings { seal_options: seal_options(), ..SyncSettings::default() };
+    ingest_bundle(writer, &mut record, &sync_settings, &incoming_bundle, false, "test", &SealProgress::default())
 }
 
 fn ids(writer: &StoreWriter) -> Vec<VersionId> {
@@ -175,15 +175,6 @@ fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
 }
 
-/// Sets the flag when it is dropped, also after a panic.
-struct StopOnDrop<'a>(&'a std::sync::atomic::AtomicBool);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
-    }
-}
-
 // Regression: `gc` beside a sync removed the version that had just been committed and that no record named yet.
 #[test]
 fn pruning_does_not_remove_a_version_that_is_being_ingested() {
@@ -197,7 +188,7 @@ fn pruning_does_not_remove_a_version_that_is_being_ingested() {
                 writer.prune(&record, &SpaceLimits { keep: 0, ..SpaceLimits::default() }).unwrap();
             }
         });
-        let _stop = StopOnDrop(&done);
+        let _stop = SetOnDrop(&done);
         for n in 0..40 {
             let id = ingest(&writer, dir.path(), &format!("text {n}")).id;
             assert!(writer.store().has(id), "arrival {n}");
@@ -416,8 +407,8 @@ fn scrub_records_a_version_as_undamaged_repaired_damaged_or_removed() {
         let root = dir.path().join(n.to_string());
         let writer = open_writer(&root);
         let (id, other) = (ingest(&writer, dir.path(), "text").id, ingest(&writer, dir.path(), "other").id);
-        // A suspect version that turns out to be undamaged is not suspect any more.
-        writer.mark_suspect(id).unwrap();
+        // A version that is marked as damaged and turns out to be undamaged is not marked any more.
+        writer.mark_damaged(id).unwrap();
         damage(&writer.store().version_dir(id), &writer.store().version_dir(other));
         let verdict = match scrub(&writer, id).unwrap() {
             ScrubResult::Undamaged => "whole",
@@ -426,7 +417,7 @@ fn scrub_records_a_version_as_undamaged_repaired_damaged_or_removed() {
             ScrubResult::Removed => "gone",
         };
         assert_eq!(verdict, expected, "case {n}");
-        assert_eq!(writer.store().is_suspect(id), expected == "damaged", "case {n}");
+        assert_eq!(writer.store().is_marked_damaged(id), expected == "damaged", "case {n}");
         let verified = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
         let is_good = matches!(expected, "whole" | "mended");
         assert_eq!(verified.contains(&id.to_string()), is_good, "case {n}");

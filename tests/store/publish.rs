@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use support::host::Host;
 use support::zip::{Member, deflated, stored, zip};
-use support::{CommandOutput, read_tree, run_to_end, until};
+use support::{CommandOutput, KillOnDrop, read_tree, run_to_end, send_signal, until};
 
 /// A configuration with an inbox. `publish` is the content of `[publish]`.
 fn config_with_publish(publish: &str) -> String {
@@ -381,7 +381,7 @@ fn publishing_killed_at_a_random_moment_leaves_a_complete_version() {
 
 /// A process of `run --no-serve`, which only publishes. It is killed when this is dropped.
 struct PublishingDaemon {
-    child: Child,
+    child: KillOnDrop,
     log_path: PathBuf,
 }
 
@@ -390,7 +390,7 @@ impl PublishingDaemon {
         let log_path = host.path("log");
         let mut command = host.command(&["run", "--no-serve"]);
         command.stdout(File::create(host.path("out")).unwrap()).stderr(File::create(&log_path).unwrap());
-        PublishingDaemon { child: command.spawn().unwrap(), log_path }
+        PublishingDaemon { child: KillOnDrop(command.spawn().unwrap()), log_path }
     }
 
     fn log(&self) -> String {
@@ -398,23 +398,10 @@ impl PublishingDaemon {
     }
 
     /// Stops it with SIGTERM. Returns the exit code.
+    #[track_caller]
     fn stop(&mut self) -> Option<i32> {
-        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "still running");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for PublishingDaemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        send_signal(&self.child.0, "TERM");
+        self.child.wait(Duration::from_secs(20))
     }
 }
 
@@ -442,11 +429,11 @@ fn run_no_serve_publishes_new_versions_and_opens_no_listener() {
     run_command(&host, 0, &["rollback"]);
     until("the version from before", || published_front_page(&host) == "from before");
     until("it is logged, too", || daemon.log().contains(" is published (0 files written, 0 linked)"));
-    let sockets = fs::read_dir(format!("/proc/{}/fd", daemon.child.id())).unwrap();
+    let sockets = fs::read_dir(format!("/proc/{}/fd", daemon.child.pid())).unwrap();
     let inodes: Vec<String> = sockets
         .filter_map(|fd| fs::read_link(fd.unwrap().path()).ok()?.to_str()?.strip_prefix("socket:").map(str::to_owned))
         .collect();
-    let tcp = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/{}/net/{table}", daemon.child.id())));
+    let tcp = ["tcp", "tcp6"].map(|table| fs::read_to_string(format!("/proc/{}/net/{table}", daemon.child.pid())));
     for line in tcp.iter().flatten().flat_map(|table| table.lines()) {
         let inode = line.split_whitespace().nth(9).unwrap_or_default();
         assert!(!inodes.contains(&format!("[{inode}]")), "it listens: {line}");

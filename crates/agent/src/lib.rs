@@ -1,4 +1,5 @@
-//! The agent: it obtains versions of a documentation site and stores them.
+//! The part of an agent that obtains versions of a documentation site and stores them. It has no main loop: that is
+//! `docwharf::daemon::main_loop`, in the root package.
 //!
 //! - [`store`] holds versions on disk, and the record that names the active one.
 //! - [`api`] is the client of the management API. [`fetch`] downloads bundles, and never has the API key.

@@ -6,12 +6,12 @@
 //!   [`mapped_files`] (files that this process has mapped into memory).
 //! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
 //!   [`little_endian`] (reads numbers). None of them does I/O.
-//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`encode_sets`] (percent-encoding) and
-//!   [`tcp_options`] (options of TCP sockets).
+//! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`backoff`] (waits between retries),
+//!   [`encode_sets`] (percent-encoding) and [`tcp_options`] (options of TCP sockets).
 //! - Process: [`runtime`] (construction of Tokio runtimes), [`clock`], [`locks`], [`processors`], [`thread_priority`],
 //!   [`accounts`] (users and groups by name).
 //! - Output: [`error_chain`] (an error and its causes on one line), [`secret`] (values that no message shows),
-//!   [`metrics_format`] (formats of metrics), [`backoff`] (waits between retries).
+//!   [`metrics_format`] (formats of metrics).
 //!
 //! ```
 //! use docwharf_base::durable;

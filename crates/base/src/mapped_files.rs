@@ -2,15 +2,13 @@
 //! file is free only after the last mapping is gone.
 
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Weak};
 
+use crate::directory::FileId;
 use crate::locks::Mutex;
 
-/// Device and inode number. An inode number is not reused as long as the file is mapped.
-type Inode = (u64, u64);
-
-static MAPPED_FILES: Mutex<Vec<(Inode, Weak<()>)>> = Mutex::new(Vec::new());
+/// The mapped files. An inode number is not reused as long as the file is mapped.
+static MAPPED_FILES: Mutex<Vec<(FileId, Weak<()>)>> = Mutex::new(Vec::new());
 
 /// Registers a file as mapped, until the guard is dropped.
 #[derive(Debug)]
@@ -24,7 +22,7 @@ impl MappingGuard {
         let alive = Arc::new(());
         let mut mapped = MAPPED_FILES.lock();
         mapped.retain(|(_, alive)| alive.strong_count() > 0);
-        mapped.push((inode(file), Arc::downgrade(&alive)));
+        mapped.push((FileId::from_metadata(file), Arc::downgrade(&alive)));
         MappingGuard { _alive: alive }
     }
 }
@@ -36,20 +34,15 @@ pub struct FileMappings(Vec<Weak<()>>);
 impl FileMappings {
     /// Finds the mappings of the file with this metadata.
     pub fn find(file: &Metadata) -> FileMappings {
+        let id = FileId::from_metadata(file);
         let mapped = MAPPED_FILES.lock();
-        FileMappings(
-            mapped.iter().filter(|(mapped, _)| *mapped == inode(file)).map(|(_, alive)| alive.clone()).collect(),
-        )
+        FileMappings(mapped.iter().filter(|(mapped, _)| *mapped == id).map(|(_, alive)| alive.clone()).collect())
     }
 
     /// Whether at least one of the mappings still exists.
     pub fn is_any_alive(&self) -> bool {
         self.0.iter().any(|alive| alive.strong_count() > 0)
     }
-}
-
-fn inode(file: &Metadata) -> Inode {
-    (file.dev(), file.ino())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ const LOWEST_PRIORITY: i32 = 19;
 
 /// Lowers this thread to the lowest priority; threads and processes that it starts later inherit it. A failure is
 /// ignored: the thread then only competes with other threads for processor time.
-pub fn lower() {
+pub fn lower_to_minimum() {
     let _ = setpriority_process(Some(gettid()), LOWEST_PRIORITY);
 }
 
@@ -23,7 +23,7 @@ mod tests {
         let priority = || getpriority_process(Some(gettid())).unwrap();
         let before = priority();
         let lowered = std::thread::spawn(move || {
-            lower();
+            lower_to_minimum();
             [priority(), std::thread::spawn(priority).join().unwrap()]
         });
         assert_eq!((lowered.join().unwrap(), priority()), ([LOWEST_PRIORITY; 2], before));

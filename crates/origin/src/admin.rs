@@ -19,7 +19,7 @@ use super::analytics::DatabaseUsage;
 use super::body::ApiBody;
 use super::database::DatabaseError;
 use super::limits::SharedResource;
-use super::responses::{internal_error, method_not_allowed, not_found, text};
+use super::responses::{method_not_allowed, not_found, text, unavailable};
 use super::server::OriginServer;
 
 const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
@@ -27,28 +27,28 @@ const PLAIN_TEXT: &str = "text/plain; charset=utf-8";
 impl OriginServer {
     /// Responds to `/readyz`: the origin is ready if it can read its database and its folders.
     pub(super) fn readiness(&self) -> Response<ApiBody> {
-        if let Err(reason) = self.exports.check_folders() {
-            return internal_error("read the folders of store.path", &reason);
+        if let Err(reason) = self.export_jobs.check_folders() {
+            return unavailable("read the folders of store.path", &reason);
         }
-        match self.exports.count_by_status() {
+        match self.export_jobs.count_by_status() {
             Ok(_) => text(StatusCode::OK, PLAIN_TEXT, "ready\n".to_owned()),
-            Err(reason) => internal_error("read the database", &ErrorChain(&reason)),
+            Err(reason) => unavailable("read the database", &ErrorChain(&reason)),
         }
     }
 
     /// Updates the metrics of each resource from the places where it is counted.
     fn update_resource_metrics(&self, jobs: &[(String, u64)]) -> Result<(), DatabaseError> {
         let usage = self.database.read(|connection| DatabaseUsage::read(connection, |_| false))?;
-        let bundles = self.exports.all_bundle_bytes()?;
+        let bundles = self.export_jobs.all_bundle_bytes()?;
         let count_in_state = |state: &str| jobs.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
         let now = Instant::now();
         for resource in SharedResource::ALL {
-            let pool = self.shares.pool(resource);
+            let pool = self.pools.pool(resource);
             let in_use = match resource {
                 SharedResource::WaitingJobs => count_in_state("queued"),
                 SharedResource::Workers => count_in_state("running"),
                 SharedResource::Events => self.event_rate_limiter.in_use(now),
-                SharedResource::Links => self.link_rate_limiter.in_use(now),
+                SharedResource::DownloadLinks => self.link_rate_limiter.in_use(now),
                 SharedResource::Rows => usage.rows,
                 SharedResource::DatabaseBytes => usage.file_bytes,
                 SharedResource::BundleBytes => bundles,
@@ -57,7 +57,7 @@ impl OriginServer {
             let gauge_value = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
             let labels = [("resource", resource.key().to_owned())];
             self.metrics.in_use.get_or_create(&labels).set(gauge_value(in_use));
-            self.metrics.limits.get_or_create(&labels).set(gauge_value(self.shares.limits.total[resource]));
+            self.metrics.limits.get_or_create(&labels).set(gauge_value(self.pools.limits.total[resource]));
             let refused = self.metrics.refused.get_or_create(&labels);
             refused.inc_by(pool.refusals().saturating_sub(refused.get()));
         }
@@ -67,19 +67,19 @@ impl OriginServer {
     /// Responds to `/metrics`.
     fn metrics(&self, format: MetricsFormat) -> Response<ApiBody> {
         let counts = match self
-            .exports
+            .export_jobs
             .count_by_status()
             .and_then(|counts| self.update_resource_metrics(&counts).map(|()| counts))
         {
             Ok(counts) => counts,
-            Err(reason) => return internal_error("read the database", &ErrorChain(&reason)),
+            Err(reason) => return unavailable("read the database", &ErrorChain(&reason)),
         };
         let registry = self.metrics.registry.lock();
         for state in ["queued", "running", "completed", "failed"] {
             let count = counts.iter().find(|(name, _)| name == state).map_or(0, |(_, count)| *count);
             self.metrics.jobs.get_or_create(&[("state", state.to_owned())]).set(count.cast_signed());
         }
-        self.metrics.previews.set(i64::try_from(self.previews.count()).unwrap_or(i64::MAX));
+        self.metrics.previews.set(i64::try_from(self.preview_service.count()).unwrap_or(i64::MAX));
         let mut out = String::new();
         match encode(&mut out, &registry) {
             Ok(()) => {
@@ -87,7 +87,7 @@ impl OriginServer {
                 response.headers_mut().insert(VARY, HeaderValue::from_static("Accept"));
                 response
             }
-            Err(reason) => internal_error("encode the metrics", &reason),
+            Err(reason) => unavailable("encode the metrics", &reason),
         }
     }
 }

@@ -14,7 +14,7 @@ use docwharf_base::model::digest::{Digest, encode_hex};
 
 use super::database::{Database, DatabaseError};
 use super::random_bytes::random_bytes;
-use super::signed_links::LinkSigner;
+use super::signed_links::OriginSecret;
 
 /// The beginning of every key.
 const KEY_PREFIX: &str = "dw_";
@@ -25,25 +25,25 @@ const MAX_KEY_NAME_BYTES: usize = 100;
 
 /// The operations that a key allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Scope {
+pub enum KeyScope {
     /// GET and HEAD only.
     Read,
     /// All operations.
     Write,
 }
 
-impl Scope {
+impl KeyScope {
     /// Returns the name of the scope.
     pub fn name(self) -> &'static str {
         match self {
-            Scope::Read => "read",
-            Scope::Write => "write",
+            KeyScope::Read => "read",
+            KeyScope::Write => "write",
         }
     }
 
     /// Returns the scope of this name.
-    pub fn from_name(name: &str) -> Option<Scope> {
-        [Scope::Read, Scope::Write].into_iter().find(|scope| scope.name() == name)
+    pub fn from_name(name: &str) -> Option<KeyScope> {
+        [KeyScope::Read, KeyScope::Write].into_iter().find(|scope| scope.name() == name)
     }
 }
 
@@ -51,7 +51,7 @@ impl Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AuthenticatedClient {
     pub(super) organization: String,
-    pub(super) scope: Scope,
+    pub(super) scope: KeyScope,
 }
 
 /// A key as lists show it.
@@ -64,7 +64,7 @@ pub struct ApiKey {
     /// The part of it that may be shown.
     pub prefix: String,
     /// Its scope.
-    pub scope: Scope,
+    pub scope: KeyScope,
     /// The time of its creation, in milliseconds since 1970.
     pub created: i64,
     /// The time at which it expires, in milliseconds since 1970.
@@ -108,7 +108,7 @@ pub fn create(
     db: &Database,
     organization: &str,
     name: &str,
-    scope: Scope,
+    scope: KeyScope,
     lifetime: Option<Duration>,
 ) -> Result<Zeroizing<String>, ApiKeyError> {
     if name.is_empty() || name.len() > MAX_KEY_NAME_BYTES || name.chars().any(char::is_control) {
@@ -154,7 +154,7 @@ fn api_key_from_row(row: &Row<'_>) -> rusqlite::Result<ApiKey> {
         name: row.get("name")?,
         prefix: row.get("prefix")?,
         // A CHECK constraint of the table allows no other scope.
-        scope: Scope::from_name(&scope).unwrap_or(Scope::Read),
+        scope: KeyScope::from_name(&scope).unwrap_or(KeyScope::Read),
         created: row.get("created")?,
         expires: row.get("expires")?,
         revoked: row.get("revoked")?,
@@ -181,7 +181,7 @@ pub fn revoke(db: &Database, organization: &str, name: &str) -> Result<(), ApiKe
 /// digest is compared in constant time.
 pub(super) fn authenticate(
     db: &Database,
-    signer: &LinkSigner,
+    origin_secret: &OriginSecret,
     token: &[u8],
     now: i64,
 ) -> Result<Option<AuthenticatedClient>, DatabaseError> {
@@ -194,8 +194,8 @@ pub(super) fn authenticate(
         statement.query_row(params![prefix, now], row).optional()
     })?;
     let Some((organization, scope, hash)) = found else { return Ok(None) };
-    let is_same_key = signer.is_equal(&hash, &Digest::compute(token).0);
-    Ok(Scope::from_name(&scope).filter(|_| is_same_key).map(|scope| AuthenticatedClient { organization, scope }))
+    let is_same_key = origin_secret.is_equal(&hash, &Digest::compute(token).0);
+    Ok(KeyScope::from_name(&scope).filter(|_| is_same_key).map(|scope| AuthenticatedClient { organization, scope }))
 }
 
 /// Returns the part of a token that may be shown; `None` if the token does not have the form of a key.
@@ -215,14 +215,14 @@ mod tests {
     fn an_api_key_authenticates_its_organization_until_it_expires_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
-        let signer = LinkSigner::new([7; 64]);
+        let origin_secret = OriginSecret::new([7; 64]);
         let now = now_unix_millis();
-        let client_of = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap();
+        let client_of = |key: &str, now| authenticate(&db, &origin_secret, key.as_bytes(), now).unwrap();
         let lifetime = Some(Duration::from_mins(1));
-        let read_key = create(&db, "acme", "ci", Scope::Read, lifetime).unwrap();
-        let write_key = create(&db, "umbrella", "ci", Scope::Write, None).unwrap();
-        let acme = AuthenticatedClient { organization: "acme".to_owned(), scope: Scope::Read };
-        let umbrella = AuthenticatedClient { organization: "umbrella".to_owned(), scope: Scope::Write };
+        let read_key = create(&db, "acme", "ci", KeyScope::Read, lifetime).unwrap();
+        let write_key = create(&db, "umbrella", "ci", KeyScope::Write, None).unwrap();
+        let acme = AuthenticatedClient { organization: "acme".to_owned(), scope: KeyScope::Read };
+        let umbrella = AuthenticatedClient { organization: "umbrella".to_owned(), scope: KeyScope::Write };
         assert_eq!(client_of(&read_key, now), Some(acme));
         assert_eq!(client_of(&read_key, now + 61_000), None, "it has expired");
         assert_eq!(client_of(&write_key, now + 61_000), Some(umbrella));
@@ -233,12 +233,12 @@ mod tests {
         }
         let forged = format!("{}{}", &read_key[..12], &write_key[12..]);
         assert_eq!(client_of(&forged, now), None, "the prefix of one key with the secret of another");
-        assert!(matches!(create(&db, "acme", "ci", Scope::Write, None), Err(ApiKeyError::NameInUse { .. })));
+        assert!(matches!(create(&db, "acme", "ci", KeyScope::Write, None), Err(ApiKeyError::NameInUse { .. })));
         revoke(&db, "acme", "ci").unwrap();
         assert_eq!(client_of(&read_key, now), None);
         assert!(client_of(&write_key, now).is_some(), "the key with this name of another organization is still valid");
         assert!(matches!(revoke(&db, "acme", "ci"), Err(ApiKeyError::Unknown { .. })));
-        create(&db, "acme", "ci", Scope::Write, None).unwrap();
+        create(&db, "acme", "ci", KeyScope::Write, None).unwrap();
         assert_eq!(list(&db).unwrap().len(), 3);
         let file = std::fs::read(dir.path().join("origin.db-wal")).unwrap();
         let secret = &read_key.as_bytes()[12..];
@@ -249,8 +249,8 @@ mod tests {
     fn an_api_key_expires_exactly_on_time_and_is_revoked_by_name_or_prefix() {
         let dir = tempfile::tempdir().unwrap();
         let db = Database::open(&dir.path().join("origin.db")).unwrap();
-        let signer = LinkSigner::new([7; 64]);
-        let is_valid = |key: &str, now| authenticate(&db, &signer, key.as_bytes(), now).unwrap().is_some();
+        let origin_secret = OriginSecret::new([7; 64]);
+        let is_valid = |key: &str, now| authenticate(&db, &origin_secret, key.as_bytes(), now).unwrap().is_some();
         for (name, is_good) in [
             ("", false),
             ("a\nb", false),
@@ -260,15 +260,15 @@ mod tests {
             (&"n".repeat(100), true),
             (&"n".repeat(101), false),
         ] {
-            let result = create(&db, "acme", name, Scope::Write, None);
+            let result = create(&db, "acme", name, KeyScope::Write, None);
             assert_eq!(result.is_ok(), is_good, "{name:?}");
             assert!(is_good || matches!(result, Err(ApiKeyError::Name)), "{name:?}");
         }
-        let expiring = create(&db, "umbrella", "expiring", Scope::Read, Some(Duration::from_mins(1))).unwrap();
-        let permanent = create(&db, "umbrella", "permanent", Scope::Write, None).unwrap();
+        let expiring = create(&db, "umbrella", "expiring", KeyScope::Read, Some(Duration::from_mins(1))).unwrap();
+        let permanent = create(&db, "umbrella", "permanent", KeyScope::Write, None).unwrap();
         let keys: Vec<ApiKey> = list(&db).unwrap();
         let names: Vec<_> = keys.iter().map(|key| (key.organization.as_str(), key.name.len(), key.scope)).collect();
-        let (read, write) = (Scope::Read, Scope::Write);
+        let (read, write) = (KeyScope::Read, KeyScope::Write);
         let acme = [("acme", 2, write), ("acme", 5, write), ("acme", 100, write)];
         assert_eq!(names, [&acme[..], &[("umbrella", 8, read), ("umbrella", 9, write)]].concat());
         let expiry = keys[3].expires.unwrap();
@@ -285,6 +285,6 @@ mod tests {
         assert!(!is_valid(&permanent, expiry) && is_valid(&expiring, expiry - 1));
         let revoked: Vec<bool> = list(&db).unwrap().iter().map(|key| key.revoked.is_some()).collect();
         assert_eq!(revoked, [false, false, false, false, true]);
-        assert_eq!(["read", "write", "all", ""].map(Scope::from_name), [Some(read), Some(write), None, None]);
+        assert_eq!(["read", "write", "all", ""].map(KeyScope::from_name), [Some(read), Some(write), None, None]);
     }
 }

@@ -1,5 +1,6 @@
 //! The types of requests and responses. The `OpenAPI` document is generated from them, so it describes exactly what is
-//! sent. Their comments are its descriptions.
+//! sent. Their comments are its descriptions. Where a type has another name than its schema, `schemars(rename)` has the
+//! published name of the schema.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,7 +13,7 @@ pub(super) struct ErrorBody {
     pub(super) error: String,
     /// Each single mistake, if there can be several.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub(super) details: Vec<Detail>,
+    pub(super) details: Vec<ErrorDetail>,
 }
 
 /// An error of an analytics request.
@@ -27,12 +28,13 @@ pub(super) struct AnalyticsErrorBody {
     pub(super) error: String,
     /// Each single mistake; the error itself if there is only one.
     #[schemars(length(min = 1))]
-    pub(super) details: Vec<Detail>,
+    pub(super) details: Vec<ErrorDetail>,
 }
 
 /// A single mistake.
 #[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct Detail {
+#[schemars(rename = "Detail")]
+pub(super) struct ErrorDetail {
     /// The mistake in one line.
     pub(super) message: String,
 }
@@ -112,7 +114,8 @@ pub(super) struct StartPreview {
 /// A preview deployment that was accepted.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Deploying {
+#[schemars(rename = "Deploying")]
+pub(super) struct PreviewStarted {
     /// The id by which its status is requested.
     pub(super) status_id: String,
     /// The URL of the preview, which may not exist yet.

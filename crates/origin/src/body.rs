@@ -16,7 +16,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use docwharf_serve::body::ResponseBody;
 use docwharf_serve::body_chunk::BodyChunk;
 
-/// The number of bytes read position a time; a download holds no more than this in memory.
+/// The number of bytes that are read at a time; a download holds no more than this in memory.
 const READ_CHUNK_BYTES: u64 = 256 * 1024;
 
 /// A response body: a text or a part of a bundle, or the body that the site of a preview returns.

@@ -26,12 +26,13 @@ pub(super) fn respond_to_download(
     now: i64,
 ) -> Response<ApiBody> {
     if headers.contains_key(AUTHORIZATION) {
-        // An object store refuses a presigned link that comes with an Authorization field. A client that would also
-        // send its key to such a store must fail here first.
+        // An object store refuses a presigned link that comes with an Authorization field. docwharf refuses it too, so
+        // that a client that sends its key with a link fails against this origin before it leaks the key to an object
+        // store.
         let message = "Only one auth mechanism allowed: the link is signed, so send no Authorization header";
         return xml_error(StatusCode::BAD_REQUEST, "InvalidArgument", message);
     }
-    match origin.signer.verify(job, query, now) {
+    match origin.secret.verify_link(job, query, now) {
         Ok(()) => {}
         Err(LinkRefusal::Unsigned) => return xml_error(StatusCode::FORBIDDEN, "AccessDenied", "Access Denied"),
         Err(LinkRefusal::Expired) => return xml_error(StatusCode::FORBIDDEN, "AccessDenied", "Request has expired"),
@@ -40,7 +41,7 @@ pub(super) fn respond_to_download(
             return xml_error(StatusCode::FORBIDDEN, "SignatureDoesNotMatch", message);
         }
     }
-    match origin.exports.find_bundle(job, None) {
+    match origin.export_jobs.find_bundle(job, None) {
         Ok(BundleLookup::Found(bundle)) if bundle.link_file_name() == name => send_bundle(&bundle, headers),
         Err(error) => {
             tracing::error!("cannot look up the bundle of job {job}: {}", ErrorChain(&error));
@@ -53,7 +54,7 @@ pub(super) fn respond_to_download(
 /// Creates the response with the bundle or the requested range of it.
 fn send_bundle(bundle: &BundleFile, headers: &HeaderMap) -> Response<ApiBody> {
     let tag = format!("\"{}\"", &bundle.digest.to_hex()[..32]);
-    let full_range = RequestedRange::Slice(0, bundle.len);
+    let full_range = RequestedRange::Single(0, bundle.len);
     match conditional::evaluate_preconditions(headers, &tag, ContentDates::never_replaced(bundle.completed_at)) {
         PreconditionOutcome::NotModified => return bundle_response(bundle, &tag, StatusCode::NOT_MODIFIED),
         PreconditionOutcome::Failed => return bundle_response(bundle, &tag, StatusCode::PRECONDITION_FAILED),
@@ -66,15 +67,15 @@ fn send_bundle(bundle: &BundleFile, headers: &HeaderMap) -> Response<ApiBody> {
         RequestedRange::Whole
     };
     let (status, range) = match range {
-        // Several ranges of an bundle are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
-        RequestedRange::Whole | RequestedRange::Slices(_) => (StatusCode::OK, full_range),
-        RequestedRange::Slice(..) => (StatusCode::PARTIAL_CONTENT, range),
+        // Several ranges of a bundle are of no use to a client. A server may ignore Range (RFC 9110, section 14.2).
+        RequestedRange::Whole | RequestedRange::Multiple(_) => (StatusCode::OK, full_range),
+        RequestedRange::Single(..) => (StatusCode::PARTIAL_CONTENT, range),
         RequestedRange::NotSatisfiable => (StatusCode::RANGE_NOT_SATISFIABLE, range),
     };
     let mut response = bundle_response(bundle, &tag, status);
     let fields = response.headers_mut();
     match range {
-        RequestedRange::Slice(start, end) => {
+        RequestedRange::Single(start, end) => {
             if status == StatusCode::PARTIAL_CONTENT {
                 set_field(fields, CONTENT_RANGE, &format!("bytes {start}-{}/{}", end - 1, bundle.len));
             }

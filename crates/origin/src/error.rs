@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::database::DatabaseError;
 use super::domain::Domain;
-use super::key_file::KeyFileError;
+use super::key_file::ApiKeyFileError;
 use super::previews::PreviewError;
 
 /// An error that prevents the start of an origin.
@@ -22,16 +22,16 @@ pub enum OriginError {
         #[source]
         source: io::Error,
     },
-    /// The key file has no valid admin key.
+    /// The key file has no valid API key.
     #[error(transparent)]
-    Key(#[from] KeyFileError),
+    Key(#[from] ApiKeyFileError),
     /// The database cannot be read or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The previews cannot be opened.
     #[error(transparent)]
     Previews(#[from] PreviewError),
-    /// Another origin uses the folder.
+    /// Another origin uses the state folder.
     #[error("another origin is using {}; stop that one, or set another store.path for this one", .0.display())]
     Locked(PathBuf),
     /// The operating system provides no folder, no thread or no random bytes.

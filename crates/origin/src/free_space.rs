@@ -1,5 +1,5 @@
-//! Free space of the disk that holds the state of an origin. Jobs, keys and searches of all organizations need some of
-//! it.
+//! Free space of the disk that holds the state folder of an origin. Jobs, keys and searches of all organizations need
+//! some of it.
 
 use std::io;
 use std::path::Path;

@@ -28,12 +28,12 @@
 //!     projects: vec![OriginProject {
 //!         id: "docs".to_owned(),
 //!         domain: Domain::parse("docs.example.com")?,
-//!         source: ProjectSource::Directory("site".into()),
-//!         exports: true,
-//!         previews: false,
+//!         source: ProjectSource::FolderOrArchive("site".into()),
+//!         allows_exports: true,
+//!         allows_previews: false,
 //!     }],
 //! });
-//! // The file with an additional API key of the organization, with the scope `write`.
+//! // The file with an API key of the organization; the key has the scope `write`.
 //! settings.key_file = Some(("acme".to_owned(), "key".into()));
 //!
 //! let origin = OriginServer::new(settings)?;
@@ -66,12 +66,12 @@ mod production_version;
 mod random_bytes;
 pub mod rate_limit;
 mod requests;
+pub mod resource_pools;
 mod responses;
 mod routes;
 mod server;
 mod service;
 mod settings;
-pub mod shares;
 mod signed_links;
 mod site_survey;
 mod sitemap;
@@ -83,7 +83,7 @@ pub use admin::OriginAdmin;
 pub use body::{ApiBody, OriginBody};
 pub use domain::{Domain, PublicUrl};
 pub use error::OriginError;
-pub use key_file::KeyFileError;
+pub use key_file::ApiKeyFileError;
 pub use limits::{LimitUnit, OriginLimits, ResourceLimits, SharedResource};
 pub use server::{DATABASE_FILE_NAME, OriginServer};
 pub use service::serve;

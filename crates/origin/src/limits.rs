@@ -2,12 +2,12 @@
 //! together.
 //!
 //! `[limits.organization]` and `[limits.total]` have the same keys, one for each [`SharedResource`]. A limit applies to
-//! the amount held at the moment. Only [`SharedResource::Events`] and [`SharedResource::Links`] count the use within
-//! the last hour.
+//! the amount held at the moment. Only [`SharedResource::Events`] and [`SharedResource::DownloadLinks`] count the use
+//! within the last hour.
 //!
 //! A limit for each organization alone does not protect the others, because a few organizations could hold everything.
-//! An organization that already holds a part of a resource therefore does not get the last free
-//! [amount of one use](SharedResource::max_amount_per_use).
+//! An organization that already holds a part of a resource therefore does not get the free
+//! [reserve](SharedResource::reserve) of it.
 
 use std::ops::{Index, IndexMut};
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub enum SharedResource {
     /// Bytes of stored bundles.
     BundleBytes,
     /// Links to bundles that were created within an hour.
-    Links,
+    DownloadLinks,
     /// Bytes of memory of builds under way.
     BuildMemory,
     /// Bytes on disk of builds under way.
@@ -67,7 +67,7 @@ struct ResourceSpec {
     unit: LimitUnit,
     organization: u64,
     total: u64,
-    max_amount_per_use: u64,
+    reserve: u64,
 }
 
 impl SharedResource {
@@ -83,7 +83,7 @@ impl SharedResource {
         SharedResource::Rows,
         SharedResource::DatabaseBytes,
         SharedResource::BundleBytes,
-        SharedResource::Links,
+        SharedResource::DownloadLinks,
         SharedResource::BuildMemory,
         SharedResource::BuildDisk,
         SharedResource::BuildProcesses,
@@ -99,19 +99,13 @@ impl SharedResource {
         self.spec().unit
     }
 
-    /// Returns the largest amount that one use takes. This amount stays free for organizations that hold nothing.
-    pub fn max_amount_per_use(self) -> u64 {
-        self.spec().max_amount_per_use
+    /// Returns the amount that must stay free for organizations that hold nothing; one use takes at most this amount.
+    pub fn reserve(self) -> u64 {
+        self.spec().reserve
     }
 
     fn spec(self) -> ResourceSpec {
-        let spec = |key, unit, organization, total, max_amount_per_use| ResourceSpec {
-            key,
-            unit,
-            organization,
-            total,
-            max_amount_per_use,
-        };
+        let spec = |key, unit, organization, total, reserve| ResourceSpec { key, unit, organization, total, reserve };
         match self {
             // Two, so that one crawl or one large folder does not delay all other jobs. One organization may hold both
             // only if it is the only one; otherwise it does not get the last free one.
@@ -134,7 +128,7 @@ impl SharedResource {
             // Twenty bundles of 1 GiB, which is a large site with images.
             SharedResource::BundleBytes => spec("bundleBytes", LimitUnit::Bytes, 20 * GIB, 100 * GIB, MIB),
             // An agent requests one for each bundle, and another one if it has expired.
-            SharedResource::Links => spec("links", LimitUnit::Count, 1000, 10_000, 1),
+            SharedResource::DownloadLinks => spec("links", LimitUnit::Count, 1000, 10_000, 1),
             // The need of a large static site generator; two of them fit on a machine of 8 GiB.
             SharedResource::BuildMemory => spec("buildMemory", LimitUnit::Bytes, 2 * GIB, 4 * GIB, 256 * MIB),
             // The default of buildSize, for two builds.
@@ -251,7 +245,7 @@ mod tests {
         for resource in SharedResource::ALL {
             let (organization_limit, total_limit) = (limits.organization[resource], limits.total[resource]);
             assert!(
-                resource.max_amount_per_use() <= organization_limit && organization_limit <= total_limit,
+                resource.reserve() <= organization_limit && organization_limit <= total_limit,
                 "{}",
                 resource.key()
             );
@@ -261,10 +255,15 @@ mod tests {
 
     #[test]
     fn a_default_limit_adapts_to_a_configured_total_or_organization_limit() {
-        let limits =
-            from_config(&[(SharedResource::Links, 20_000)], &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)])
-                .unwrap();
-        assert_eq!((limits.organization[SharedResource::Links], limits.total[SharedResource::Links]), (20_000, 20_000));
+        let limits = from_config(
+            &[(SharedResource::DownloadLinks, 20_000)],
+            &[(SharedResource::Rows, 5), (SharedResource::Workers, 9)],
+        )
+        .unwrap();
+        assert_eq!(
+            (limits.organization[SharedResource::DownloadLinks], limits.total[SharedResource::DownloadLinks]),
+            (20_000, 20_000)
+        );
         assert_eq!((limits.organization[SharedResource::Rows], limits.total[SharedResource::Rows]), (5, 5));
         assert_eq!((limits.organization[SharedResource::Workers], limits.total[SharedResource::Workers]), (9, 9));
         assert_eq!(

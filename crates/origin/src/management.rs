@@ -8,19 +8,19 @@ use http::{Response, StatusCode};
 use docwharf_base::clock::{format_system_time, unix_seconds};
 use docwharf_base::error_chain::{ErrorChain, QuotedName};
 
-use super::analytics::{self, AnalyticsError, IngestRefusal};
+use super::analytics::{self, AnalyticsError, BatchRefusal};
 use super::api_keys::AuthenticatedClient;
-use super::api_types::{BundleLink, Deploying};
+use super::api_types::{BundleLink, PreviewStarted};
 use super::body::ApiBody;
 use super::exports::{BundleLookup, QueueJobError};
 use super::limits::SharedResource;
 use super::operations::Operation;
 use super::previews::DeployError;
 use super::requests;
-use super::responses::{error, error_with_details, error_with_retry, internal_error, job_not_found, json, try_later};
+use super::resource_pools::LimitReached;
+use super::responses::{error, error_with_details, error_with_retry, job_not_found, json, try_later, unavailable};
 use super::server::OriginServer;
 use super::settings::OriginProject;
-use super::shares::LimitReached;
 use super::source::ProjectSource;
 
 /// The time for which an analytics query waits for others to end.
@@ -36,15 +36,15 @@ pub(super) fn run_get_operation(
     client: &AuthenticatedClient,
 ) -> Response<ApiBody> {
     match operation {
-        Operation::ExportStatus => match origin.exports.job_status(value, &client.organization) {
+        Operation::ExportStatus => match origin.export_jobs.job_status(value, &client.organization) {
             Ok(Some(job)) => json(StatusCode::OK, &job),
             Ok(None) => job_not_found(),
-            Err(reason) => internal_error("look up a job", &ErrorChain(&reason)),
+            Err(reason) => unavailable("look up a job", &ErrorChain(&reason)),
         },
-        Operation::PreviewStatus => match origin.previews.status(value) {
+        Operation::PreviewStatus => match origin.preview_service.status(value) {
             Ok(Some(deployment)) if deployment.organization == client.organization => json(StatusCode::OK, &deployment),
             Ok(_) => error(StatusCode::NOT_FOUND, "no such deployment; it may be too old"),
-            Err(reason) => internal_error("look up a deployment", &ErrorChain(&reason)),
+            Err(reason) => unavailable("look up a deployment", &ErrorChain(&reason)),
         },
         Operation::Searches => query_searches(origin, value, head, client),
         // The table has no other operation with GET.
@@ -61,8 +61,8 @@ pub(super) fn check_before_body(
     client: &AuthenticatedClient,
 ) -> Result<(), ErrorResponse> {
     let (budget, reason) = match operation {
-        Operation::Ingest => (
-            &origin.ingest_rate_limiter,
+        Operation::ReceiveBatch => (
+            &origin.batch_rate_limiter,
             "an organization may send 10,000 batches an hour; put more searches into each batch, and try again later",
         ),
         Operation::StartPreview => {
@@ -89,7 +89,7 @@ pub(super) fn run_post_operation(
         Operation::StartExport => start_export(origin, body, client),
         Operation::ExportBundle => create_link(origin, value, head, client),
         Operation::StartPreview => start_preview(origin, value, head, body, client),
-        Operation::Ingest => ingest(origin, value, body, client),
+        Operation::ReceiveBatch => receive_batch(origin, value, body, client),
         _ => Err(Box::new(super::responses::not_found())),
     };
     result.unwrap_or_else(|refusal| *refusal)
@@ -116,14 +116,14 @@ fn start_export(origin: &OriginServer, body: &[u8], client: &AuthenticatedClient
     let (_, project_id) =
         domain_entry.ok_or_else(|| bad_request(&format!("bad domain: {} is not served here", request.domain)))?;
     let project = &origin.projects[project_id];
-    if !project.exports {
+    if !project.allows_exports {
         return Err(refusal(
             StatusCode::FORBIDDEN,
             "static exports are not enabled for this project (exports = false)",
         ));
     }
     let version = request.version.map(|label| label.as_str().to_owned());
-    match origin.exports.enqueue_job(project, &client.organization, version, request.paths) {
+    match origin.export_jobs.enqueue_job(project, &client.organization, version, request.paths) {
         Ok(job) => Ok(json(StatusCode::ACCEPTED, &job)),
         Err(reason) => Err(Box::new(match reason {
             QueueJobError::Full(LimitReached::Organization) => {
@@ -134,15 +134,15 @@ fn start_export(origin: &OriginServer, body: &[u8], client: &AuthenticatedClient
                 let reason = "too many jobs are waiting (limits.total.waitingJobs); start this one later";
                 try_later(StatusCode::TOO_MANY_REQUESTS, reason)
             }
-            QueueJobError::NoId(reason) => internal_error("create an id for a job", &reason),
-            QueueJobError::Database(reason) => internal_error("write a job to the database", &ErrorChain(&reason)),
+            QueueJobError::NoId(reason) => unavailable("create an id for a job", &reason),
+            QueueJobError::Database(reason) => unavailable("write a job to the database", &ErrorChain(&reason)),
         })),
     }
 }
 
 /// Creates a link to the bundle of a completed job.
 fn create_link(origin: &OriginServer, job: &str, head: &Parts, client: &AuthenticatedClient) -> OperationResult {
-    let bundle = match origin.exports.find_bundle(job, Some(&client.organization)) {
+    let bundle = match origin.export_jobs.find_bundle(job, Some(&client.organization)) {
         Ok(BundleLookup::Found(bundle)) => bundle,
         Ok(BundleLookup::Unknown) => return Err(Box::new(job_not_found())),
         Ok(BundleLookup::NotReady(status)) if status == "failed" => {
@@ -153,27 +153,26 @@ fn create_link(origin: &OriginServer, job: &str, head: &Parts, client: &Authenti
             let reason = format!("the job is {status}; request the link again when it is completed");
             return Err(refusal(StatusCode::CONFLICT, &reason));
         }
-        Err(reason) => return Err(Box::new(internal_error("look up a job", &ErrorChain(&reason)))),
+        Err(reason) => return Err(Box::new(unavailable("look up a job", &ErrorChain(&reason)))),
     };
     let base_url = link_base_url(origin, head)?;
     origin.link_rate_limiter.use_amount(&client.organization, 1, Instant::now()).map_err(|exceeded| {
-        origin.shares.pool(SharedResource::Links).count_refusal();
+        origin.pools.pool(SharedResource::DownloadLinks).count_refusal();
         let reason = match exceeded.limit {
             LimitReached::Organization => {
-                "your organization has created as many links within an hour as it may (limits.organization.links)"
+                "your organization has created as many links within an hour as it may (limits.organization.links); try again later"
             }
             LimitReached::Total => {
-                "all organizations together have created as many links within an hour as they may (limits.total.links)"
+                "all organizations together have created as many links within an hour as they may (limits.total.links); try again later"
             }
         };
         Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, exceeded.wait_time))
     })?;
     let expires = SystemTime::now() + origin.link_lifetime;
-    let recorded = origin.exports.retain_until(job, expires);
-    recorded.map_err(|reason| {
-        Box::new(internal_error("write the expiry of a link to the database", &ErrorChain(&reason)))
-    })?;
-    let query = origin.signer.sign_query(job, unix_seconds(expires));
+    let recorded = origin.export_jobs.retain_until(job, expires);
+    recorded
+        .map_err(|reason| Box::new(unavailable("write the expiry of a link to the database", &ErrorChain(&reason))))?;
+    let query = origin.secret.sign_link_query(job, unix_seconds(expires));
     let link = BundleLink {
         job_id: job.to_owned(),
         bundle_url: format!("{base_url}/bundles/{job}/{}?{query}", bundle.link_file_name()),
@@ -185,7 +184,8 @@ fn create_link(origin: &OriginServer, job: &str, head: &Parts, client: &Authenti
 
 /// Returns the base URL of links, or the error response if it is unknown.
 fn link_base_url(origin: &OriginServer, head: &Parts) -> Result<String, ErrorResponse> {
-    let reason = "the request has no host that a link could contain";
+    let reason = "the request has no Host, from which the link would be made: send a Host field, or let the operator set the \
+                  public URL (server.publicUrl)";
     origin.link_base_url(head).ok_or_else(|| refusal(StatusCode::BAD_REQUEST, reason))
 }
 
@@ -197,13 +197,13 @@ fn start_preview(
     client: &AuthenticatedClient,
 ) -> OperationResult {
     let project = find_project(origin, id, client)?;
-    if !project.previews || !matches!(project.source, ProjectSource::Git(_)) {
+    if !project.allows_previews || !matches!(project.source, ProjectSource::Git(_)) {
         let reason = "previews are not available for this project: they need previews = true and a git source";
         return Err(refusal(StatusCode::FORBIDDEN, reason));
     }
     let branch = requests::parse_preview_request(body).map_err(|reason| refusal(StatusCode::BAD_REQUEST, &reason))?;
     let base_url = link_base_url(origin, head)?;
-    let started = origin.previews.deploy(id, &branch).map_err(|reason| {
+    let started = origin.preview_service.deploy(id, &branch).map_err(|reason| {
         Box::new(match reason {
             DeployError::Full => {
                 try_later(StatusCode::TOO_MANY_REQUESTS, "too many previews are waiting; try again later")
@@ -211,11 +211,11 @@ fn start_preview(
             DeployError::BranchName(reason) => {
                 error(StatusCode::BAD_REQUEST, &format!("bad branch {}: {reason}", QuotedName(branch.as_bytes())))
             }
-            reason => internal_error("deploy a preview", &ErrorChain(&reason)),
+            reason => unavailable("deploy a preview", &ErrorChain(&reason)),
         })
     })?;
     let preview_url = origin.preview_url(&base_url, id, &started);
-    Ok(json(StatusCode::ACCEPTED, &Deploying { status_id: started.status_id, preview_url }))
+    Ok(json(StatusCode::ACCEPTED, &PreviewStarted { status_id: started.status_id, preview_url }))
 }
 
 fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &AuthenticatedClient) -> Response<ApiBody> {
@@ -250,14 +250,14 @@ fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &Authen
     }
 }
 
-fn ingest(origin: &OriginServer, id: &str, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
-    let limits = origin.ingest_limits(&client.organization);
-    let accepted = analytics::ingest_batch(&origin.database, id, body, &limits)
+fn receive_batch(origin: &OriginServer, id: &str, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
+    let limits = origin.search_limits(&client.organization);
+    let receipt = analytics::receive_batch(&origin.database, id, body, &limits)
         .map_err(|reason| Box::new(analytics_error_response(reason)))?;
-    if !accepted.duplicate {
-        origin.metrics.count_searches(accepted.accepted);
+    if !receipt.duplicate {
+        origin.metrics.count_searches(receipt.accepted);
     }
-    Ok(json(StatusCode::OK, &accepted))
+    Ok(json(StatusCode::OK, &receipt))
 }
 
 fn analytics_error_response(reason: AnalyticsError) -> Response<ApiBody> {
@@ -265,12 +265,12 @@ fn analytics_error_response(reason: AnalyticsError) -> Response<ApiBody> {
         AnalyticsError::Invalid(bad) => error_with_details(StatusCode::BAD_REQUEST, &bad.error, bad.details),
         AnalyticsError::Refused(reason) => {
             let status = match reason {
-                IngestRefusal::Disk => StatusCode::SERVICE_UNAVAILABLE,
+                BatchRefusal::Disk => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::TOO_MANY_REQUESTS,
             };
             error_with_retry(status, &reason.to_string(), reason.retry_after())
         }
-        AnalyticsError::Database(reason) => internal_error("read or write searches", &ErrorChain(&reason)),
+        AnalyticsError::Database(reason) => unavailable("read or write searches", &ErrorChain(&reason)),
     }
 }
 

@@ -8,8 +8,8 @@ use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::analytics::Searches;
-use super::analytics::ingest::{Accepted, Batch};
-use super::api_types::{AnalyticsErrorBody, BundleLink, Deploying, ErrorBody, Job, StartExport, StartPreview};
+use super::analytics::batch::{BatchReceipt, SearchBatch};
+use super::api_types::{AnalyticsErrorBody, BundleLink, ErrorBody, Job, PreviewStarted, StartExport, StartPreview};
 use super::operations::{ApiRoute, Operation, ROUTES};
 use super::previews::Deployment;
 
@@ -47,7 +47,7 @@ fn document() -> Value {
         "components": {
             "securitySchemes": { "adminKey": {
                 "type": "http", "scheme": "bearer",
-                "description": "An admin key. A key of scope `read` allows only GET.",
+                "description": "An API key. A key of scope `read` allows only GET.",
             } },
             "schemas": schemas.take_definitions(true),
         },
@@ -75,7 +75,7 @@ fn request_content(operation: Operation, schemas: &mut SchemaGenerator) -> Optio
     match operation {
         Operation::StartPreview => Some(json_content::<StartPreview>(schemas)),
         Operation::StartExport => Some(json_content::<StartExport>(schemas)),
-        Operation::Ingest => Some(json_content::<Batch>(schemas)),
+        Operation::ReceiveBatch => Some(json_content::<SearchBatch>(schemas)),
         Operation::PreviewStatus | Operation::ExportStatus | Operation::ExportBundle | Operation::Searches => None,
     }
 }
@@ -104,13 +104,13 @@ fn parameters(route: &ApiRoute) -> Vec<Value> {
 /// Returns the responses of an operation: its own statuses, and those that every operation can have.
 fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     let (status, description, content) = match route.operation {
-        Operation::StartPreview => (202, "The preview is queued.", json_content::<Deploying>(schemas)),
+        Operation::StartPreview => (202, "The preview is queued.", json_content::<PreviewStarted>(schemas)),
         Operation::PreviewStatus => (200, "The deployment.", json_content::<Deployment>(schemas)),
         Operation::StartExport => (202, "The job is queued.", json_content::<Job>(schemas)),
         Operation::ExportStatus => (200, "The job.", json_content::<Job>(schemas)),
         Operation::ExportBundle => (200, "A new link.", json_content::<BundleLink>(schemas)),
         Operation::Searches => (200, "A page of terms.", json_content::<Searches>(schemas)),
-        Operation::Ingest => (200, "The batch is on disk.", json_content::<Accepted>(schemas)),
+        Operation::ReceiveBatch => (200, "The batch is on disk.", json_content::<BatchReceipt>(schemas)),
     };
     let mut responses = Map::new();
     let mut response = json!({ "description": description, "content": content });
@@ -122,7 +122,7 @@ fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     }
     responses.insert(status.to_string(), response);
     let error_content = match route.operation {
-        Operation::Searches | Operation::Ingest => json_content::<AnalyticsErrorBody>(schemas),
+        Operation::Searches | Operation::ReceiveBatch => json_content::<AnalyticsErrorBody>(schemas),
         _ => json_content::<ErrorBody>(schemas),
     };
     let mut add_error = |status: u16, description: &str| {
@@ -182,7 +182,7 @@ fn operation_errors(route: &ApiRoute) -> &'static [(u16, &'static str)] {
             (404, "No such project."),
             (429, "More than 100 requests in an hour, or too many at a time."),
         ],
-        Operation::Ingest => &[
+        Operation::ReceiveBatch => &[
             (400, "The batch is invalid; `details` has each mistake."),
             (403, "The key may only read."),
             (404, "No such project."),

@@ -14,7 +14,7 @@ pub(super) enum Operation {
     ExportStatus,
     ExportBundle,
     Searches,
-    Ingest,
+    ReceiveBatch,
 }
 
 /// An operation with its method, its path and its description.
@@ -78,7 +78,7 @@ pub(super) static ROUTES: [ApiRoute; 7] = [
         "Lists the terms that readers searched for, the most frequent first",
     ),
     route(
-        Operation::Ingest,
+        Operation::ReceiveBatch,
         Method::POST,
         "/v1/analytics/{projectId}/searches",
         "ingestSearches",

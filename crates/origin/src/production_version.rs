@@ -26,13 +26,13 @@ enum ProductionError {
 
 /// Returns a function that finds the production version by the id of a project.
 pub(super) fn production_finder(
-    exports: Arc<ExportJobs>,
+    export_jobs: Arc<ExportJobs>,
     image_folder: PathBuf,
     seal_options: SealOptions,
 ) -> previews::ProductionFinder {
     let sealed_versions: Mutex<HashMap<String, (PathBuf, Arc<SealedVersion>)>> = Mutex::default();
     Arc::new(move |project| {
-        let bundle = exports.newest_bundle(project).ok().flatten()?;
+        let bundle = export_jobs.newest_bundle(project).ok().flatten()?;
         let mut sealed_versions = sealed_versions.lock();
         if let Some((_, version)) = sealed_versions.get(project).filter(|(path, _)| *path == bundle) {
             return Some(Arc::clone(version));
@@ -61,6 +61,7 @@ fn seal_bundle(
     let target = ImageTarget::Unlinked(image_folder.to_owned());
     let seal::SealedBundle { verified, image, image_len, .. } =
         seal::seal(bundle, &target, seal_options, &SealProgress::default())?;
-    let index = ImageIndex::decode(verified.index(image_len), image_len, verified.id).map_err(io::Error::other)?;
+    let index =
+        ImageIndex::decode(verified.encode_index(image_len), image_len, verified.id).map_err(io::Error::other)?;
     Ok(SealedVersion::new(verified.id, mapping::map_image(image)?, index))
 }

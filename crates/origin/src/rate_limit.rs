@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use docwharf_base::locks::Mutex;
 
-use super::shares::LimitReached;
+use super::resource_pools::LimitReached;
 
 /// The number of entries of one organization that are recorded individually, at 40 bytes each.
 const MAX_EXACT_ENTRIES: usize = 1024;

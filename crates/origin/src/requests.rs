@@ -15,8 +15,8 @@ use docwharf_base::model::version::VersionLabel;
 use super::body::ApiBody;
 use super::domain::Domain;
 use super::limits::MIN_BODY_BYTES;
+use super::resource_pools::{LimitReached, ResourceShare};
 use super::responses::{error, set_field, try_later};
-use super::shares::{LimitReached, ResourceShare};
 
 /// The number of bytes of a refused body that are read and discarded. A client that is still sending when the
 /// connection closes would see a connection reset and not the response.

@@ -7,7 +7,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFT
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 
-use super::api_types::{Detail, ErrorBody};
+use super::api_types::{ErrorBody, ErrorDetail};
 use super::body::ApiBody;
 
 /// The `Retry-After` of a response for a temporary failure, in seconds.
@@ -18,7 +18,7 @@ pub(super) fn not_found() -> Response<ApiBody> {
 }
 
 pub(super) fn job_not_found() -> Response<ApiBody> {
-    error(StatusCode::NOT_FOUND, "no such job; it may be too old")
+    error(StatusCode::NOT_FOUND, "no such job; it may be too old; start another one")
 }
 
 /// Creates the 405 response with the allowed methods in `Allow` (RFC 9110, section 15.5.6).
@@ -44,7 +44,7 @@ pub(super) fn error_with_retry(status: StatusCode, reason: &str, wait: Duration)
 
 /// Creates the 503 response for an internal failure. The reason goes to the log only, because a client may belong to
 /// another organization.
-pub(super) fn internal_error(doing: &str, reason: &dyn std::fmt::Display) -> Response<ApiBody> {
+pub(super) fn unavailable(doing: &str, reason: &dyn std::fmt::Display) -> Response<ApiBody> {
     tracing::error!("cannot {doing}: {reason}");
     try_later(StatusCode::SERVICE_UNAVAILABLE, "the origin cannot do this at the moment; its log has the reason")
 }
@@ -55,7 +55,7 @@ pub(super) fn error(status: StatusCode, reason: &str) -> Response<ApiBody> {
 
 /// Creates an error response that lists each single mistake in `details`.
 pub(super) fn error_with_details(status: StatusCode, reason: &str, details: Vec<String>) -> Response<ApiBody> {
-    let details = details.into_iter().map(|message| Detail { message }).collect();
+    let details = details.into_iter().map(|message| ErrorDetail { message }).collect();
     json(status, &ErrorBody { error: reason.to_owned(), details })
 }
 
@@ -139,7 +139,7 @@ mod tests {
             let response = error_with_retry(StatusCode::TOO_MANY_REQUESTS, "x", wait);
             assert_eq!(field(&response, RETRY_AFTER), Some(seconds), "{wait:?}");
         }
-        let response = internal_error("read", &"secret");
+        let response = unavailable("read", &"secret");
         assert_eq!((response.status(), field(&response, RETRY_AFTER)), (StatusCode::SERVICE_UNAVAILABLE, Some("5")));
         assert!(!body(&response).contains("secret"), "a client must not get the reason of an internal error");
     }

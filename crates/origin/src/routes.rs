@@ -14,15 +14,13 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_serve::host_field::is_host;
 use docwharf_serve::peer::Peer;
 
-use super::api_keys::{self, AuthenticatedClient, Scope};
+use super::api_keys::{self, AuthenticatedClient, KeyScope};
 use super::body::{ApiBody, OriginBody};
-use super::key_file::OrganizationKeyFile;
+use super::key_file::OrganizationApiKeyFile;
 use super::limits::SharedResource;
 use super::operations::{Operation, RouteMatch, find_route};
 use super::previews::{self, StartedDeployment};
-use super::responses::{
-    error, internal_error, method_not_allowed, not_found, set_field, text, try_later, with_details,
-};
+use super::responses::{error, method_not_allowed, not_found, set_field, text, try_later, unavailable, with_details};
 use super::server::OriginServer;
 use super::settings::PREVIEW_PATH_PREFIX;
 use super::{bundle_downloads, management, openapi, requests, sitemap};
@@ -179,13 +177,13 @@ async fn respond_to_post(
         Ok((Err(refusal), _)) => return (None, *refusal),
         Err(_) => return (None, not_found()),
     };
-    let max_body_bytes = if operation == Operation::Ingest { MAX_BATCH_BYTES } else { MAX_BODY_BYTES };
+    let max_body_bytes = if operation == Operation::ReceiveBatch { MAX_BATCH_BYTES } else { MAX_BODY_BYTES };
     let organization = Some(client.organization.clone());
     // A request that fails whatever its body contains must not cost memory for the body.
     if let Err(refusal) = management::check_before_body(&origin, operation, &value, &client) {
         return (organization, requests::respond_without_reading_body(*refusal, &head.headers, body).await);
     }
-    let share = origin.shares.acquire(
+    let share = origin.pools.acquire(
         &client.organization,
         SharedResource::BodyBytes,
         requests::expected_body_bytes(&body, max_body_bytes),
@@ -201,13 +199,14 @@ async fn respond_to_post(
         Ok(body) => body,
         Err(refusal) => return (organization, refusal),
     };
-    let ingest_share = (operation == Operation::Ingest).then(|| origin.ingests.acquire(&client.organization, 1));
-    let Ok(ingest_share) = ingest_share.transpose() else {
+    let waiting_batch_share =
+        (operation == Operation::ReceiveBatch).then(|| origin.waiting_batches.acquire(&client.organization, 1));
+    let Ok(waiting_batch_share) = waiting_batch_share.transpose() else {
         let reason = "too many batches wait for the disk; send this one again";
         return (organization, try_later(StatusCode::SERVICE_UNAVAILABLE, reason));
     };
     let operation_fn = move |origin: &OriginServer| {
-        let _held_shares = (ingest_share, share);
+        let _held_shares = (waiting_batch_share, share);
         management::run_post_operation(origin, operation, &value, &head, &body, &client)
     };
     (organization, run_blocking(origin, operation_fn).await)
@@ -227,11 +226,11 @@ impl OriginServer {
             Ok(None) if token.is_some() => {
                 return Err(Box::new(unauthorized("this key is wrong, revoked or expired; request a new one")));
             }
-            Ok(None) => return Err(Box::new(unauthorized("send an admin key: Authorization: Bearer <key>"))),
+            Ok(None) => return Err(Box::new(unauthorized("send an API key: Authorization: Bearer <key>"))),
             Err(refusal) => return Err(refusal),
         };
         let is_reading = matches!(*method, Method::GET | Method::HEAD);
-        if client.scope < Scope::Write && !is_reading {
+        if client.scope < KeyScope::Write && !is_reading {
             let reason = "this key may only read (GET); use one of scope write";
             return Err(Box::new(error(StatusCode::FORBIDDEN, reason)));
         }
@@ -240,20 +239,23 @@ impl OriginServer {
 
     /// Returns the client that this token belongs to; `None` if the token is not valid.
     fn find_key(&self, token: &[u8]) -> Result<Option<AuthenticatedClient>, Box<Response<ApiBody>>> {
-        if let Some(OrganizationKeyFile { organization, file }) = &self.key_file {
+        if let Some(OrganizationApiKeyFile { organization, file }) = &self.key_file {
             match file.current_key() {
-                Some(key) if self.signer.is_equal(key.as_bytes(), token) => {
-                    return Ok(Some(AuthenticatedClient { organization: organization.clone(), scope: Scope::Write }));
+                Some(key) if self.secret.is_equal(key.as_bytes(), token) => {
+                    return Ok(Some(AuthenticatedClient {
+                        organization: organization.clone(),
+                        scope: KeyScope::Write,
+                    }));
                 }
                 Some(_) => {}
                 None => {
-                    let reason = "the origin cannot read its admin key; its log has the reason";
+                    let reason = "the origin cannot read its API key file; its log has the reason";
                     return Err(Box::new(try_later(StatusCode::SERVICE_UNAVAILABLE, reason)));
                 }
             }
         }
-        api_keys::authenticate(&self.database, &self.signer, token, now_unix_millis())
-            .map_err(|reason| Box::new(internal_error("look up a key", &ErrorChain(&reason))))
+        api_keys::authenticate(&self.database, &self.secret, token, now_unix_millis())
+            .map_err(|reason| Box::new(unavailable("look up a key", &ErrorChain(&reason))))
     }
 
     /// Returns the beginning of links: the configured URL, or the scheme and host of this request.
@@ -295,12 +297,12 @@ impl OriginServer {
             let name = name.strip_suffix('.').unwrap_or(&name);
             let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
             // A request for a host below the preview host never reaches the API, whether or not the preview exists.
-            self.previews.find_by_host_label(label).unwrap_or_default()
+            self.preview_service.find_by_host_label(label).unwrap_or_default()
         } else {
             let mut parts = request.uri().path().strip_prefix(PREVIEW_PATH_PREFIX)?.split('/');
             (parts.next()?.to_owned(), parts.next()?.to_owned())
         };
-        Some(match self.previews.site(&project, &slug) {
+        Some(match self.preview_service.site(&project, &slug) {
             Some(site) => previews::respond_to_preview(&site, request),
             None => preview_not_found(),
         })

@@ -1,4 +1,4 @@
-//! The state of a running origin: how it is opened from settings, what its parts share, and how it is closed.
+//! The parts of a running origin: how it is opened from settings, what its parts share, and how it is closed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,28 +16,28 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_site::seal::SealOptions;
 
-use super::analytics::{self, IngestLimits};
+use super::analytics::{self, SearchLimits};
 use super::database::Database;
 use super::domain::{Domain, PublicUrl};
 use super::error::OriginError;
 use super::exports::{BundleRetention, ExportJobs};
-use super::key_file::{KeyFile, KeyFileError, OrganizationKeyFile};
+use super::key_file::{ApiKeyFile, ApiKeyFileError, OrganizationApiKeyFile};
 use super::limits::SharedResource;
 use super::metrics::OriginMetrics;
 use super::previews::{self, PreviewService};
 use super::production_version;
 use super::random_bytes::random_bytes;
 use super::rate_limit::RateLimiter;
+use super::resource_pools::{ResourcePool, ResourcePools};
 use super::settings::{
     MAX_LINK_LIFETIME, MIN_LINK_LIFETIME, OriginProject, OriginSettings, OriginStorage, PREVIEW_PATH_PREFIX,
     PreviewSettings,
 };
-use super::shares::{ResourcePool, ResourcePools};
-use super::signed_links::LinkSigner;
+use super::signed_links::OriginSecret;
 use super::sitemap_cache::{CachedBranchHead, SharedFolderSitemap};
 use super::source::ProjectSource;
 
-/// The name of the database file in the folder of an origin.
+/// The name of the database file in the state folder of an origin.
 pub const DATABASE_FILE_NAME: &str = "origin.db";
 /// The number of sitemaps that are made at the same time. A sitemap needs no key, and each one reads a whole folder.
 const MAX_CONCURRENT_SITEMAPS: usize = 4;
@@ -55,7 +55,7 @@ const WAITING_BATCH_LIMITS: (u64, u64, u64) = (32, 64, 16);
 const RUNNING_QUERY_LIMITS: (u64, u64, u64) = (2, 4, 2);
 /// The limits of analytics queries that run or wait, in the same form as [`WAITING_BATCH_LIMITS`].
 const WAITING_QUERY_LIMITS: (u64, u64, u64) = (16, 64, 16);
-/// Searches that expire within this time (or within half of `analytics.retention`, if that is less) are left out of a
+/// Searches that expire within this time (or within half of `analytics.keep`, if that is less) are left out of a
 /// new paginated query, so that none of its searches expires while it is under way.
 const PAGINATED_QUERY_LIFETIME: Duration = Duration::from_hours(24);
 /// The window of `limits.*.links` and `limits.*.events`.
@@ -70,22 +70,23 @@ pub struct OriginServer {
     pub(super) domains: BTreeMap<Domain, (String, String)>,
     /// The organization of each project.
     pub(super) owners: Arc<BTreeMap<String, String>>,
-    /// The file of the additional key, if one is configured.
-    pub(super) key_file: Option<OrganizationKeyFile>,
+    /// The file of an API key, if one is configured. Other API keys are in the database.
+    pub(super) key_file: Option<OrganizationApiKeyFile>,
     pub(super) database: Arc<Database>,
     pub(super) link_lifetime: Duration,
     pub(super) public_url: Option<PublicUrl>,
     pub(super) preview_host: Option<Domain>,
     pub(super) seal_options: SealOptions,
-    pub(super) signer: LinkSigner,
+    /// The secret that links are signed with. API keys are compared under it.
+    pub(super) secret: OriginSecret,
     /// The secret that cursors are signed with.
     pub(super) cursor_secret: [u8; 32],
-    pub(super) exports: Arc<ExportJobs>,
-    pub(super) previews: Arc<PreviewService>,
+    pub(super) export_jobs: Arc<ExportJobs>,
+    pub(super) preview_service: Arc<PreviewService>,
     pub(super) preview_rate_limiter: RateLimiter,
     pub(super) query_rate_limiter: RateLimiter,
-    /// The amount of each shared resource that organizations hold.
-    pub(super) shares: Arc<ResourcePools>,
+    /// The pools of the resources that organizations share.
+    pub(super) pools: Arc<ResourcePools>,
     pub(super) link_rate_limiter: RateLimiter,
     pub(super) event_rate_limiter: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
@@ -101,23 +102,26 @@ pub struct OriginServer {
     pub(super) folder_sitemaps: BTreeMap<String, SharedFolderSitemap>,
     /// The branch heads of projects with a repository.
     pub(super) branch_heads: BTreeMap<String, CachedBranchHead>,
-    pub(super) ingest_rate_limiter: RateLimiter,
+    pub(super) batch_rate_limiter: RateLimiter,
     /// Batches that wait for the disk.
-    pub(super) ingests: Arc<ResourcePool>,
+    pub(super) waiting_batches: Arc<ResourcePool>,
     pub(super) metrics: OriginMetrics,
     /// Stops the thread that removes expired data.
     pub(super) stop_cleanup: std::sync::mpsc::Sender<()>,
-    /// The temporary folder, if the state is temporary; and the lock of the folder.
-    pub(super) storage_guard: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
+    /// The state folder if it is temporary; and the lock of the state folder.
+    pub(super) state_folder_guard: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
 }
 
 impl OriginServer {
-    /// Creates an origin: reads the key, checks the sites, opens the persistent state, and starts the threads that make
-    /// bundles and previews. If a site is missing, this fails with a temporary state and logs an error otherwise.
+    /// Creates an origin: reads the key, checks the sites, opens the state folder, and starts the threads that make
+    /// bundles and previews.
+    ///
+    /// If the folder or archive of a project is missing: with [`OriginStorage::Temporary`] this fails; with a
+    /// persistent folder it logs an error and continues.
     pub fn new(settings: OriginSettings) -> Result<Arc<OriginServer>, OriginError> {
         let OriginSettings { organizations, storage, seal_options, .. } = settings;
         for project in organizations.iter().flat_map(|organization| &organization.projects) {
-            let ProjectSource::Directory(path) = &project.source else { continue };
+            let ProjectSource::FolderOrArchive(path) = &project.source else { continue };
             let Err(source) = check_readable(path) else { continue };
             let error = OriginError::Site { domain: project.domain.clone(), path: path.clone(), source };
             match storage {
@@ -131,7 +135,7 @@ impl OriginServer {
         let key_file = settings
             .key_file
             .map(|(organization, path)| {
-                Ok::<_, KeyFileError>(OrganizationKeyFile { organization, file: KeyFile::open(path)? })
+                Ok::<_, ApiKeyFileError>(OrganizationApiKeyFile { organization, file: ApiKeyFile::open(path)? })
             })
             .transpose()?;
         let system_error = |doing| move |source| OriginError::System { doing, source };
@@ -145,7 +149,7 @@ impl OriginServer {
         };
         let lock = lock_folder(&folder)?;
         let db = Arc::new(Database::open(&folder.join(DATABASE_FILE_NAME))?);
-        let shares = ResourcePools::new(settings.limits, organizations.len());
+        let pools = ResourcePools::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
         let (mut projects, mut owners) = (BTreeMap::new(), BTreeMap::new());
         for organization in organizations {
@@ -163,43 +167,44 @@ impl OriginServer {
         let branch_heads =
             projects.values().filter(is_git).map(|project| (project.id.clone(), CachedBranchHead::default()));
         let branch_heads = branch_heads.collect();
-        let is_folder = |project: &&OriginProject| matches!(project.source, ProjectSource::Directory(_));
+        let is_folder = |project: &&OriginProject| matches!(project.source, ProjectSource::FolderOrArchive(_));
         let folder_sitemaps =
             projects.values().filter(is_folder).map(|project| (project.id.clone(), SharedFolderSitemap::default()));
         let folder_sitemaps = folder_sitemaps.collect();
-        // With a temporary state, bundles have no minimum lifetime.
+        // In a temporary state folder, bundles have no minimum lifetime.
         let min_job_age = if temporary.is_some() { Duration::ZERO } else { settings.link_lifetime };
-        let retention = BundleRetention::new(settings.keep, &shares, min_job_age, settings.min_free);
-        let exports = Arc::new(ExportJobs::open(
+        let retention = BundleRetention::new(settings.max_jobs_per_project, &pools, min_job_age, settings.min_free);
+        let export_jobs = Arc::new(ExportJobs::open(
             Arc::clone(&db),
-            Arc::clone(&shares),
+            Arc::clone(&pools),
             projects_with_owner,
             seal_options,
             retention,
             &folder,
         )?);
         for n in 0..settings.limits.total.count(SharedResource::Workers) {
-            let exports = Arc::clone(&exports);
+            let export_jobs = Arc::clone(&export_jobs);
             std::thread::Builder::new()
                 .name(format!("packing-{n}"))
-                .spawn(move || exports.run_worker())
+                .spawn(move || export_jobs.run_worker())
                 .map_err(system_error("start the threads that make bundles"))?;
         }
-        let previews = open_previews(&db, &folder, &projects, &owners, seal_options, &settings.previews, &exports)?;
-        let (signer, cursor_secret) = (LinkSigner::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
+        let preview_service =
+            open_previews(&db, &folder, &projects, &owners, seal_options, &settings.preview_settings, &export_jobs)?;
+        let (secret, cursor_secret) = (OriginSecret::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
         let (stop_cleanup, stopped) = std::sync::mpsc::channel();
-        let (cleanup_db, search_retention, cleanup_exports) =
-            (Arc::clone(&db), settings.search_retention, Arc::clone(&exports));
+        let (cleanup_db, search_retention, cleanup_export_jobs) =
+            (Arc::clone(&db), settings.search_retention, Arc::clone(&export_jobs));
         std::thread::Builder::new()
             .name("cleanup".to_owned())
-            .spawn(move || remove_expired(&cleanup_db, search_retention, &cleanup_exports, &stopped))
+            .spawn(move || remove_expired(&cleanup_db, search_retention, &cleanup_export_jobs, &stopped))
             .map_err(system_error("start the thread that removes expired data"))?;
         let hourly = |resource| {
             let limits = &settings.limits;
             RateLimiter::with_total(
                 limits.organization[resource],
                 limits.total[resource],
-                shares.pool(resource).reserve(),
+                pools.pool(resource).reserve(),
                 HOUR,
             )
         };
@@ -212,15 +217,15 @@ impl OriginServer {
             database: db,
             link_lifetime: settings.link_lifetime.clamp(MIN_LINK_LIFETIME, MAX_LINK_LIFETIME),
             public_url: settings.public_url,
-            preview_host: settings.previews.host,
+            preview_host: settings.preview_settings.host,
             seal_options,
-            signer,
+            secret,
             cursor_secret,
-            exports,
-            previews,
+            export_jobs,
+            preview_service,
             preview_rate_limiter: RateLimiter::new(PREVIEW_RATE_LIMIT.0, PREVIEW_RATE_LIMIT.1),
             query_rate_limiter: RateLimiter::new(QUERY_RATE_LIMIT.0, QUERY_RATE_LIMIT.1),
-            link_rate_limiter: hourly(SharedResource::Links),
+            link_rate_limiter: hourly(SharedResource::DownloadLinks),
             event_rate_limiter: Arc::new(hourly(SharedResource::Events)),
             min_free: settings.min_free,
             search_retention: settings.search_retention,
@@ -229,19 +234,19 @@ impl OriginServer {
             folder_sitemaps,
             sitemap_permits: Arc::new(Semaphore::new(MAX_CONCURRENT_SITEMAPS)),
             branch_heads,
-            ingest_rate_limiter: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
-            ingests: pool(WAITING_BATCH_LIMITS),
-            shares,
+            batch_rate_limiter: RateLimiter::new(BATCH_RATE_LIMIT.0, BATCH_RATE_LIMIT.1),
+            waiting_batches: pool(WAITING_BATCH_LIMITS),
+            pools,
             metrics: OriginMetrics::new(),
             stop_cleanup,
-            storage_guard: Mutex::new((temporary, Some(lock))),
+            state_folder_guard: Mutex::new((temporary, Some(lock))),
         }))
     }
 
     /// Returns the limits on the searches that an organization may add to the database.
-    pub(super) fn ingest_limits(&self, organization: &str) -> IngestLimits {
+    pub(super) fn search_limits(&self, organization: &str) -> SearchLimits {
         let events = Some(Arc::clone(&self.event_rate_limiter));
-        IngestLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.shares), events, self.min_free)
+        SearchLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.pools), events, self.min_free)
     }
 
     /// Returns the time, in milliseconds since 1970, from which searches count for a paginated query that starts now.
@@ -255,10 +260,10 @@ impl OriginServer {
     /// Stops the threads that make bundles and previews. Builds and crawls under way are cancelled and have a few
     /// seconds to end; the packing of a bundle is not awaited.
     pub fn close(&self) {
-        self.exports.close();
-        self.previews.close();
+        self.export_jobs.close();
+        self.preview_service.close();
         let _ = self.stop_cleanup.send(());
-        let (temporary, lock) = std::mem::take(&mut *self.storage_guard.lock());
+        let (temporary, lock) = std::mem::take(&mut *self.state_folder_guard.lock());
         if let Some(Err(error)) = temporary.map(TempDir::close) {
             tracing::warn!("cannot remove the temporary folder: {error}");
         }
@@ -279,8 +284,8 @@ impl fmt::Debug for OriginServer {
     }
 }
 
-/// Creates the folder if necessary, and locks it, so that only one origin uses it at a time. Its content is private,
-/// but a build that runs as another user must be able to pass through it; hence mode 0711.
+/// Creates the state folder if necessary, and locks it, so that only one origin uses it at a time. Its content is
+/// private, but a build that runs as another user must be able to pass through it; hence mode 0711.
 fn lock_folder(folder: &Path) -> Result<docwharf_base::durable::FileLock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
     let system_error = |doing| move |source| OriginError::System { doing, source };
@@ -309,10 +314,10 @@ fn open_previews(
     owners: &BTreeMap<String, String>,
     seal_options: SealOptions,
     settings: &PreviewSettings,
-    exports: &Arc<ExportJobs>,
+    export_jobs: &Arc<ExportJobs>,
 ) -> Result<Arc<PreviewService>, OriginError> {
     let preview_projects =
-        projects.values().filter(|project| project.previews).filter_map(|project| match &project.source {
+        projects.values().filter(|project| project.allows_previews).filter_map(|project| match &project.source {
             ProjectSource::Git(git) => {
                 let preview = previews::PreviewProject {
                     organization: owners[&project.id].clone(),
@@ -332,10 +337,14 @@ fn open_previews(
         folder: folder.join("previews"),
         projects: preview_projects.collect(),
         seal_options,
-        shares: Arc::clone(exports.shares()),
+        pools: Arc::clone(export_jobs.pools()),
         check_interval: settings.check_interval,
         location,
-        production_finder: production_version::production_finder(Arc::clone(exports), folder.to_owned(), seal_options),
+        production_finder: production_version::production_finder(
+            Arc::clone(export_jobs),
+            folder.to_owned(),
+            seal_options,
+        ),
     };
     Ok(PreviewService::open(Arc::clone(db), settings)?)
 }
@@ -344,11 +353,11 @@ fn open_previews(
 fn remove_expired(
     db: &Database,
     search_retention: Duration,
-    exports: &ExportJobs,
+    export_jobs: &ExportJobs,
     stopped: &std::sync::mpsc::Receiver<()>,
 ) {
     loop {
-        exports.delete_old_jobs();
+        export_jobs.delete_old_jobs();
         let before = now_unix_millis().saturating_sub(i64::try_from(search_retention.as_millis()).unwrap_or(i64::MAX));
         let result = analytics::projects_with_searches(db).and_then(|projects| {
             projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
@@ -388,9 +397,9 @@ mod tests {
 
     use super::*;
     use crate::previews::StartedDeployment;
-    use crate::shares::LimitReached;
+    use crate::resource_pools::LimitReached;
 
-    /// Opens an origin with a temporary state and without organizations.
+    /// Opens an origin with a temporary state folder and without organizations.
     fn server(change: impl FnOnce(&mut OriginSettings)) -> Arc<OriginServer> {
         let mut settings = OriginSettings::new(SealOptions::new(BundleLimits::default()));
         change(&mut settings);
@@ -431,7 +440,7 @@ mod tests {
     #[test]
     fn a_preview_url_keeps_the_scheme_and_port_of_the_request_on_the_preview_host() {
         let started = StartedDeployment { status_id: "x".to_owned(), slug: "b".to_owned() };
-        let on_host = server(|settings| settings.previews.host = Domain::parse("preview.example").ok());
+        let on_host = server(|settings| settings.preview_settings.host = Domain::parse("preview.example").ok());
         let below_path = server(|_| {});
         for (base, host_url, path_url) in [
             ("http://origin.example:8090", "http://b.preview.example:8090/", "http://origin.example:8090/preview/p/b/"),
@@ -484,7 +493,7 @@ mod tests {
     fn batches_and_queries_have_a_limit_for_each_organization_and_one_for_all() {
         let origin = server(|_| {});
         for (pool, own, total) in
-            [(&origin.running_queries, 2, 4), (&origin.waiting_queries, 16, 64), (&origin.ingests, 32, 64)]
+            [(&origin.running_queries, 2, 4), (&origin.waiting_queries, 16, 64), (&origin.waiting_batches, 32, 64)]
         {
             let mut shares = vec![pool.acquire("0", own).unwrap()];
             assert_eq!(pool.acquire("0", 1).unwrap_err(), LimitReached::Organization);

@@ -1,4 +1,4 @@
-//! The settings of an origin: organizations, projects, state and limits.
+//! The settings of an origin: organizations, projects, state folder and limits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,12 +35,12 @@ pub struct OriginProject {
     /// The source of its pages.
     pub source: ProjectSource,
     /// Whether clients may request exports.
-    pub exports: bool,
+    pub allows_exports: bool,
     /// Whether clients may request previews of branches.
-    pub previews: bool,
+    pub allows_previews: bool,
 }
 
-/// The folder that holds the state of the origin.
+/// The state folder of an origin, which holds its jobs, keys, searches, bundles and previews.
 #[derive(Debug, Clone)]
 pub enum OriginStorage {
     /// A persistent folder.
@@ -70,10 +70,10 @@ impl Default for PreviewSettings {
 pub struct OriginSettings {
     /// The organizations with their projects.
     pub organizations: Vec<Organization>,
-    /// The folder of jobs, keys, searches and bundles.
+    /// The state folder.
     pub storage: OriginStorage,
-    /// An organization (its id) and a file with an additional key of it. The key has scope `write`, and the file is
-    /// read again when it changes.
+    /// An organization (its id) and a file with an API key of it. The key has the scope `write`, and the file is read
+    /// again when it changes.
     pub key_file: Option<(String, PathBuf)>,
     /// The lifetime of links, from [`MIN_LINK_LIFETIME`] to [`MAX_LINK_LIFETIME`].
     pub link_lifetime: Duration,
@@ -83,15 +83,15 @@ pub struct OriginSettings {
     pub seal_options: SealOptions,
     /// The limits on shared resources.
     pub limits: OriginLimits,
-    /// The number of bytes that must stay free on the disk of `state`; by default a twentieth of the disk, and at most
-    /// 1 GiB.
+    /// The number of bytes that must stay free on the disk of `storage`; by default a twentieth of the disk, and at
+    /// most 1 GiB.
     pub min_free: Option<u64>,
     /// The number of newest bundles that are stored for each project, and of failed jobs as well. More stay if they
     /// ended within `link_lifetime`, if a link to them is still valid, or if they are the newest bundle of the whole
     /// site.
-    pub keep: usize,
+    pub max_jobs_per_project: usize,
     /// The settings of previews.
-    pub previews: PreviewSettings,
+    pub preview_settings: PreviewSettings,
     /// The time for which searches are stored.
     pub search_retention: Duration,
 }
@@ -108,8 +108,8 @@ impl OriginSettings {
             seal_options,
             limits: OriginLimits::default(),
             min_free: None,
-            keep: 5,
-            previews: PreviewSettings::default(),
+            max_jobs_per_project: 5,
+            preview_settings: PreviewSettings::default(),
             search_retention: Duration::from_hours(24 * 400),
         }
     }

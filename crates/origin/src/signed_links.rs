@@ -1,8 +1,8 @@
 //! Links that expire: signing and verification. Pure functions.
 //!
-//! The secret is created once and stored in the origin's database; a reader of the database can sign links. A signature
-//! covers the job and the expiry in seconds, exactly as the link has it, so that no part of one link is valid in
-//! another.
+//! The [`OriginSecret`] is created once and stored in the origin's database; a reader of the database can sign links. A
+//! signature covers the job and the expiry in seconds, exactly as the link has it, so that no part of one link is valid
+//! in another.
 
 use std::fmt;
 
@@ -26,19 +26,19 @@ pub(super) enum LinkRefusal {
     Expired,
 }
 
-/// Signs and verifies links with one secret.
+/// The secret of an origin: it signs and verifies links, and compares API keys without revealing them by its timing.
 #[derive(Clone)]
-pub(super) struct LinkSigner(Hmac<Sha256>);
+pub(super) struct OriginSecret(Hmac<Sha256>);
 
-impl fmt::Debug for LinkSigner {
+impl fmt::Debug for OriginSecret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("***")
     }
 }
 
-impl LinkSigner {
-    pub(super) fn new(secret: [u8; SECRET_BYTES]) -> LinkSigner {
-        LinkSigner(Hmac::new(&secret.into()))
+impl OriginSecret {
+    pub(super) fn new(secret: [u8; SECRET_BYTES]) -> OriginSecret {
+        OriginSecret(Hmac::new(&secret.into()))
     }
 
     fn mac(&self, parts: &[&[u8]]) -> Hmac<Sha256> {
@@ -54,14 +54,14 @@ impl LinkSigner {
     }
 
     /// Returns the query of a link to the bundle of `job` that is valid before the second `expires`.
-    pub(super) fn sign_query(&self, job: &str, expires: i64) -> String {
+    pub(super) fn sign_link_query(&self, job: &str, expires: i64) -> String {
         let signature = self.link_mac(job, &expires.to_string()).finalize().into_bytes();
         format!("expires={expires}&signature={}", encode_hex(&signature))
     }
 
-    /// Verifies that [`LinkSigner::sign_query`] has created `query` for `job`, and that it is valid at the second
-    /// `now`.
-    pub(super) fn verify(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), LinkRefusal> {
+    /// Verifies that [`OriginSecret::sign_link_query`] has created `query` for `job`, and that it is valid at the
+    /// second `now`.
+    pub(super) fn verify_link(&self, job: &str, query: Option<&str>, now: i64) -> Result<(), LinkRefusal> {
         let query = query.filter(|query| !query.is_empty()).ok_or(LinkRefusal::Unsigned)?;
         let (expires, signature) = parse_query(query).ok_or(LinkRefusal::Altered)?;
         // The comparison takes constant time and comes before the expiry check: a client that alters a link learns
@@ -103,26 +103,26 @@ mod tests {
 
     const NOW: i64 = 1_800_000_000;
 
-    fn signer() -> LinkSigner {
-        LinkSigner::new([7; SECRET_BYTES])
+    fn secret() -> OriginSecret {
+        OriginSecret::new([7; SECRET_BYTES])
     }
 
     #[test]
     fn a_signed_link_is_valid_until_its_expiry_time() {
-        let query = signer().sign_query("se_1", NOW + 60);
+        let query = secret().sign_link_query("se_1", NOW + 60);
         for (now, expected) in [
             (NOW, Ok(())),
             (NOW + 59, Ok(())),
             (NOW + 60, Err(LinkRefusal::Expired)),
             (i64::MAX, Err(LinkRefusal::Expired)),
         ] {
-            assert_eq!(signer().verify("se_1", Some(&query), now), expected, "{now}");
+            assert_eq!(secret().verify_link("se_1", Some(&query), now), expected, "{now}");
         }
     }
 
     #[test]
     fn any_change_of_a_signed_query_is_refused_as_altered() {
-        let query = signer().sign_query("se_1", NOW + 60);
+        let query = secret().sign_link_query("se_1", NOW + 60);
         let (expires, signature) = query.split_once('&').unwrap();
         let mut wrong = vec![
             query.replace("expires=1", "expires=2"),
@@ -136,8 +136,8 @@ mod tests {
             expires.to_owned(),
             signature.to_owned(),
             "x".to_owned(),
-            signer().sign_query("se_2", NOW + 60),
-            LinkSigner::new([8; SECRET_BYTES]).sign_query("se_1", NOW + 60),
+            secret().sign_link_query("se_2", NOW + 60),
+            OriginSecret::new([8; SECRET_BYTES]).sign_link_query("se_1", NOW + 60),
         ];
         for offset in 0..64 {
             let mut digits = query.clone().into_bytes();
@@ -146,22 +146,22 @@ mod tests {
             wrong.push(String::from_utf8(digits).unwrap());
         }
         for query in wrong {
-            assert_eq!(signer().verify("se_1", Some(&query), NOW), Err(LinkRefusal::Altered), "{query}");
-            assert_eq!(signer().verify("se_1", Some(&query), NOW + 99), Err(LinkRefusal::Altered), "{query}");
+            assert_eq!(secret().verify_link("se_1", Some(&query), NOW), Err(LinkRefusal::Altered), "{query}");
+            assert_eq!(secret().verify_link("se_1", Some(&query), NOW + 99), Err(LinkRefusal::Altered), "{query}");
         }
-        assert_eq!(signer().verify("se_2", Some(&query), NOW), Err(LinkRefusal::Altered));
-        assert_eq!(signer().verify("se_1", Some(&format!("{signature}&{expires}")), NOW), Ok(()));
+        assert_eq!(secret().verify_link("se_2", Some(&query), NOW), Err(LinkRefusal::Altered));
+        assert_eq!(secret().verify_link("se_1", Some(&format!("{signature}&{expires}")), NOW), Ok(()));
         for unsigned in [None, Some("")] {
-            assert_eq!(signer().verify("se_1", unsigned, NOW), Err(LinkRefusal::Unsigned));
+            assert_eq!(secret().verify_link("se_1", unsigned, NOW), Err(LinkRefusal::Unsigned));
         }
     }
 
     #[test]
     fn secrets_are_equal_only_if_all_bytes_match() {
-        assert!(signer().is_equal(b"adm_1", b"adm_1"));
+        assert!(secret().is_equal(b"adm_1", b"adm_1"));
         for other in ["", "adm_", "adm_2", "adm_11", "ADM_1"] {
-            assert!(!signer().is_equal(b"adm_1", other.as_bytes()), "{other}");
+            assert!(!secret().is_equal(b"adm_1", other.as_bytes()), "{other}");
         }
-        assert_eq!(format!("{:?}", signer()), "***");
+        assert_eq!(format!("{:?}", secret()), "***");
     }
 }

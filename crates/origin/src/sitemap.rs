@@ -29,7 +29,7 @@ pub(super) async fn respond_with_sitemap(
         return error(StatusCode::NOT_FOUND, "no site of this domain is served here");
     };
     let path = match &origin.projects[project].source {
-        ProjectSource::Directory(path) => path,
+        ProjectSource::FolderOrArchive(path) => path,
         ProjectSource::Git(_) => return git_sitemap(origin, domain, project, headers).await,
         ProjectSource::Crawl(_) => {
             let reason = "this project is crawled from a running site: request the sitemap from that site";
@@ -53,7 +53,10 @@ pub(super) async fn respond_with_sitemap(
 }
 
 fn sitemaps_busy() -> Response<ApiBody> {
-    try_later(StatusCode::SERVICE_UNAVAILABLE, "too many requests for sitemaps at the moment")
+    try_later(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many requests for sitemaps at the moment; try again in a few seconds",
+    )
 }
 
 /// Responds to a request for the sitemap of a project with a repository. Its entity tag is the head of the branch, so

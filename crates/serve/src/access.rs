@@ -8,7 +8,7 @@ use super::peer::ClientIdentity;
 
 /// The conditions that a request must meet to be answered, all of them. The default has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct AccessPolicy {
+pub struct AccessRules {
     /// The client's address must lie in one of these ranges.
     pub allow: Option<IpRanges>,
     /// The request must be received through a trusted proxy that names the authenticated user in this field.
@@ -20,12 +20,12 @@ pub struct AccessPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AccessControl {
     /// The conditions for reading the site.
-    pub access: AccessPolicy,
+    pub rules: AccessRules,
     /// The proxies whose forwarding fields are believed.
     pub proxies: IpRanges,
 }
 
-impl AccessPolicy {
+impl AccessRules {
     /// Returns whether every client may read the site.
     pub fn is_open(&self) -> bool {
         self.allow.is_none() && self.user_header.is_none()
@@ -55,8 +55,8 @@ mod tests {
     const LISTED: &str = "192.0.2.7";
     const OTHER: &str = "203.0.113.7";
 
-    fn access(is_listed: bool, is_named: bool) -> AccessPolicy {
-        AccessPolicy {
+    fn rules(is_listed: bool, is_named: bool) -> AccessRules {
+        AccessRules {
             allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()),
             user_header: is_named.then(|| HeaderName::from_static("x-user")),
         }
@@ -89,18 +89,18 @@ mod tests {
             (true, true, OTHER, true, true, &["anna"], false),
         ] {
             let case = format!("{lists} {names} {address} {is_known} {is_via_proxy} {users:?}");
-            let access = access(lists, names);
-            assert_eq!(access.is_open(), !lists && !names, "{case}");
+            let rules = rules(lists, names);
+            assert_eq!(rules.is_open(), !lists && !names, "{case}");
             let mut headers = HeaderMap::new();
             for user in users {
                 headers.append("x-user", user.parse().unwrap());
             }
             let client = ClientIdentity { address: address.parse().unwrap(), is_known, is_https: false, is_via_proxy };
-            assert_eq!(access.admits(client, &headers), expected, "{case}");
+            assert_eq!(rules.admits(client, &headers), expected, "{case}");
             let is_user = names && is_via_proxy && matches!(users, [user] if !user.trim().is_empty());
-            assert_eq!(access.user(client, &headers).is_some(), is_user, "{case}");
+            assert_eq!(rules.user(client, &headers).is_some(), is_user, "{case}");
         }
-        let closed = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
+        let closed = AccessRules { allow: Some(IpRanges::default()), user_header: None };
         assert!(!closed.is_open(), "a list without a range admits no client");
     }
 }

@@ -145,7 +145,7 @@ impl AccessLog {
         // No later warning follows, so the interval does not apply.
         self.state.warn_about_new_drops(self.file.as_deref());
         if let Some(writer) = writer.filter(JoinHandle::is_finished) {
-            // Its errors were already reported.
+            // The writer has reported its own errors, so the result of `join` is not used.
             let _ = writer.join();
         }
     }

@@ -65,7 +65,7 @@ pub(super) struct AccessLogLine {
     pub(super) protocol: Version,
     pub(super) status: u16,
     pub(super) referrer: Option<HeaderValue>,
-    pub(super) agent: Option<HeaderValue>,
+    pub(super) user_agent: Option<HeaderValue>,
     /// The version that was served when the request arrived.
     pub(super) version: Option<VersionId>,
 }
@@ -110,7 +110,7 @@ impl AccessLogLine {
             ("method", Some(self.method.as_str().as_bytes())),
             ("target", Some(self.logged_target())),
             ("referrer", self.referrer.as_ref().map(|referrer| without_query(referrer.as_bytes()))),
-            ("userAgent", self.agent.as_ref().map(HeaderValue::as_bytes)),
+            ("userAgent", self.user_agent.as_ref().map(HeaderValue::as_bytes)),
         ] {
             if let Some(value) = value {
                 let _ = write!(out, ",\"{name}\":\"");
@@ -150,7 +150,7 @@ impl AccessLogLine {
         let _ = write!(out, " {:?}\" {} {bytes}", self.protocol, self.status);
         for value in [
             self.referrer.as_ref().map(|r| without_query(r.as_bytes())),
-            self.agent.as_ref().map(HeaderValue::as_bytes),
+            self.user_agent.as_ref().map(HeaderValue::as_bytes),
         ] {
             out.push_str(" \"");
             match value {
@@ -242,7 +242,7 @@ fn escape_combined(out: &mut String, value: &[u8], extra: &[u8]) {
 mod tests {
     use super::*;
 
-    fn line(agent: &[u8]) -> AccessLogLine {
+    fn line(user_agent: &[u8]) -> AccessLogLine {
         AccessLogLine {
             time: SystemTime::UNIX_EPOCH + Duration::from_millis(1_700_000_000_250),
             client: Some("192.0.2.0".parse().unwrap()),
@@ -252,7 +252,7 @@ mod tests {
             protocol: Version::HTTP_11,
             status: 200,
             referrer: Some(HeaderValue::from_static("https://search.example/?q=secret")),
-            agent: HeaderValue::from_bytes(agent).ok(),
+            user_agent: HeaderValue::from_bytes(user_agent).ok(),
             version: None,
         }
     }
@@ -292,14 +292,14 @@ mod tests {
         let bytes: Vec<Vec<u8>> = (0..=255u8).map(|byte| vec![b'a', byte, b'"', byte, 0xc2, byte]).collect();
         let more =
             ["x\u{2028}y\u{202e}z\u{9b}31m", "\" 200 1 \"-\" \"-\"", "\\\"", "\u{85}"].map(|s| s.as_bytes().to_vec());
-        for agent in bytes.into_iter().chain(more).filter(|bytes| HeaderValue::from_bytes(bytes).is_ok()) {
-            let json = line(&agent).format(AccessLogFormat::Json, 5, Duration::ZERO);
+        for user_agent in bytes.into_iter().chain(more).filter(|bytes| HeaderValue::from_bytes(bytes).is_ok()) {
+            let json = line(&user_agent).format(AccessLogFormat::Json, 5, Duration::ZERO);
             let text = json.strip_suffix('\n').unwrap();
             assert!(!text.chars().any(|c| c.is_control() || ('\u{2028}'..='\u{202e}').contains(&c)), "{text:?}");
             let read: serde_json::Value = serde_json::from_str(text).unwrap();
-            assert_eq!(read["userAgent"], String::from_utf8_lossy(&agent).as_ref());
+            assert_eq!(read["userAgent"], String::from_utf8_lossy(&user_agent).as_ref());
             assert_eq!(read["status"], 200);
-            let combined = line(&agent).format(AccessLogFormat::Combined, 5, Duration::ZERO);
+            let combined = line(&user_agent).format(AccessLogFormat::Combined, 5, Duration::ZERO);
             let text = combined.strip_suffix('\n').unwrap();
             assert!(text.bytes().all(|b| (b' '..=b'~').contains(&b)), "{text:?}");
             assert_eq!(text.matches('"').count(), 6, "{text:?}");
@@ -314,8 +314,8 @@ mod tests {
         for format in [AccessLogFormat::Combined, AccessLogFormat::Json] {
             for value in &values {
                 let mut line = line(value);
-                line.user = line.agent.clone();
-                line.referrer = line.agent.clone();
+                line.user = line.user_agent.clone();
+                line.referrer = line.user_agent.clone();
                 line.target = format!("/{}", "%09".repeat(20_000)).parse().unwrap();
                 let text = line.format(format, 5, Duration::ZERO);
                 assert!(text.len() < 5 * MAX_VALUE_BYTES && text.matches("...").count() >= 3, "{} bytes", text.len());
@@ -366,7 +366,7 @@ mod tests {
             "status": 404, "bytes": 7, "seconds": 1.5, "version": short,
         });
         assert_eq!(json, expected);
-        let empty = AccessLogLine { client: None, referrer: None, agent: None, ..line(b"x") };
+        let empty = AccessLogLine { client: None, referrer: None, user_agent: None, ..line(b"x") };
         let text = empty.format(AccessLogFormat::Combined, 0, seconds);
         assert!(text.starts_with("- - - [") && text.ends_with("\" 200 0 \"-\" \"-\" 1.500000 -\n"), "{text}");
         let json: serde_json::Value = serde_json::from_str(&empty.format(AccessLogFormat::Json, 0, seconds)).unwrap();

@@ -11,9 +11,9 @@ use http_body::{Frame, SizeHint};
 use docwharf_base::codec::content_coding::ContentCoding;
 
 use super::body_chunk::BodyChunk;
+use super::inflated_file_cache::InflatedFileSource;
 use super::inflating_body::{BodySegment, DecodingStep, InflatingBody};
 use super::negotiate::ResponseForm;
-use super::page_cache::PageSource;
 use super::turn::end_turn;
 
 /// A response body. Its length is always known.
@@ -95,8 +95,8 @@ impl ResponseBody {
 
     /// Creates a body of segments of a file of a site. The file may come from the cache, and its content is checked for
     /// damage.
-    pub(super) fn from_page(
-        source: PageSource,
+    pub(super) fn from_file(
+        source: InflatedFileSource,
         coded: Bytes,
         segments: impl IntoIterator<Item = BodySegment>,
     ) -> ResponseBody {
@@ -106,7 +106,7 @@ impl ResponseBody {
     fn from_segments(
         coded: Bytes,
         segments: impl IntoIterator<Item = BodySegment>,
-        source: Option<PageSource>,
+        source: Option<InflatedFileSource>,
     ) -> ResponseBody {
         let body = InflatingBody::new(coded, segments, source);
         if body.len() == 0 { ResponseBody::empty() } else { BodyContent::Inflating(Box::new(body)).into() }
@@ -193,7 +193,7 @@ mod tests {
 
     use super::*;
     use crate::damage_reports::DamageReports;
-    use crate::page_cache::{MAX_SMALL_PAGE_BYTES, PageCache};
+    use crate::inflated_file_cache::{InflatedFileCache, MAX_SMALL_FILE_BYTES};
     use docwharf_base::codec::deflate::Deflater;
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_page_is_reported_after_it_was_inflated_completely() {
+    fn a_damaged_file_is_reported_after_it_was_inflated_completely() {
         for len in [60_000, 300_001] {
             let (content, coded) = content(len);
             let (len, crc) = (u64::from(len), crc32fast::hash(&content));
@@ -265,10 +265,11 @@ mod tests {
             ] {
                 let case = format!("{known_len} {known_crc} {available} {range:?} of {len}");
                 let damage_reports = Arc::<DamageReports>::default();
-                let cache = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
+                let cache = Arc::new(InflatedFileCache::new(1 << 20, Arc::clone(&damage_reports)));
                 let version = VersionId(digest);
-                let source = PageSource { cache: Arc::clone(&cache), version, digest, len: known_len, crc: known_crc };
-                let (sent, is_whole) = read_all(ResponseBody::from_page(
+                let source =
+                    InflatedFileSource { cache: Arc::clone(&cache), version, digest, len: known_len, crc: known_crc };
+                let (sent, is_whole) = read_all(ResponseBody::from_file(
                     source,
                     coded.slice(..available),
                     [BodySegment::Inflated(range.0, range.1)],
@@ -282,23 +283,23 @@ mod tests {
                 );
                 let report = pin!(damage_reports.wait_for_report()).poll(&mut Context::from_waker(Waker::noop()));
                 assert_eq!(report.is_ready(), expected, "{case}");
-                assert_eq!(cache.get(&digest).is_some(), known_len <= MAX_SMALL_PAGE_BYTES && !expected, "{case}");
+                assert_eq!(cache.get(&digest).is_some(), known_len <= MAX_SMALL_FILE_BYTES && !expected, "{case}");
             }
         }
     }
 
     #[test]
-    fn restarted_decoding_does_not_report_an_intact_page_as_damaged() {
+    fn restarted_decoding_does_not_report_an_intact_file_as_damaged() {
         let (content, coded) = content(300_001);
         let (len, digest, crc) = (content.len() as u64, Digest::compute(&content), crc32fast::hash(&content));
         for (known_crc, expected) in [(crc, false), (crc ^ 1, true)] {
             let damage_reports = Arc::<DamageReports>::default();
-            let cache = Arc::new(PageCache::new(1 << 20, Arc::clone(&damage_reports)));
-            let source = PageSource { cache, version: VersionId(digest), digest, len, crc: known_crc };
+            let cache = Arc::new(InflatedFileCache::new(1 << 20, Arc::clone(&damage_reports)));
+            let source = InflatedFileSource { cache, version: VersionId(digest), digest, len, crc: known_crc };
             // Decoding starts again for the second part, as for a body that has lost its decoder.
             let slices = [(len - 7, len), (5, 9), (len - 3, len)];
             let segments = slices.map(|(start, end)| BodySegment::Inflated(start, end));
-            let (sent, is_whole) = read_all(ResponseBody::from_page(source, coded.clone(), segments));
+            let (sent, is_whole) = read_all(ResponseBody::from_file(source, coded.clone(), segments));
             let requested = slices.map(|(start, end)| &content[start as usize..end as usize]).concat();
             assert_eq!((sent, is_whole), (requested, true), "{known_crc}");
             let report = pin!(damage_reports.wait_for_report()).poll(&mut Context::from_waker(Waker::noop()));

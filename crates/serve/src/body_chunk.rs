@@ -5,7 +5,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 
 use docwharf_base::codec::gzip;
-use docwharf_site::memfd_arena::ArenaRange;
+use docwharf_site::memfd_arena::MemfdRange;
 
 /// A piece of a response body: bytes of the image without a copy, and the gzip header and trailer around them.
 #[derive(Debug, Clone)]
@@ -15,41 +15,41 @@ pub struct BodyChunk {
     trailer: [u8; gzip::GZIP_TRAILER_BYTES],
     /// The number of sent bytes of `trailer`; its length if there is no trailer.
     trailer_sent: usize,
-    /// The location of `bytes` in a file from which the kernel can send them.
-    file_location: Option<ArenaRange>,
+    /// The range of `bytes` in a memfd, from which the kernel can send them.
+    memfd_range: Option<MemfdRange>,
 }
 
 impl From<Bytes> for BodyChunk {
     fn from(bytes: Bytes) -> BodyChunk {
-        BodyChunk::with_file_location(bytes, None)
+        BodyChunk::with_memfd_range(bytes, None)
     }
 }
 
 impl BodyChunk {
     /// Creates a chunk of `bytes` between `header` and `trailer`.
     pub fn framed(header: &'static [u8], bytes: Bytes, trailer: [u8; gzip::GZIP_TRAILER_BYTES]) -> BodyChunk {
-        BodyChunk { header, bytes, trailer, trailer_sent: 0, file_location: None }
+        BodyChunk { header, bytes, trailer, trailer_sent: 0, memfd_range: None }
     }
 
-    /// Creates a chunk of bytes that may also be in a file from which the kernel can send them.
-    pub(super) fn with_file_location(bytes: Bytes, file_location: Option<ArenaRange>) -> BodyChunk {
+    /// Creates a chunk of bytes that may also be in a memfd, from which the kernel can send them.
+    pub(super) fn with_memfd_range(bytes: Bytes, memfd_range: Option<MemfdRange>) -> BodyChunk {
         BodyChunk {
             header: &[],
             bytes,
             trailer: [0; gzip::GZIP_TRAILER_BYTES],
             trailer_sent: gzip::GZIP_TRAILER_BYTES,
-            file_location,
+            memfd_range,
         }
     }
 
-    /// Returns the location of the bytes in a file from which the kernel can send them.
-    pub(super) fn file_location(&self) -> Option<&ArenaRange> {
-        self.file_location.as_ref()
+    /// Returns the range of the bytes in a memfd, from which the kernel can send them.
+    pub(super) fn memfd_range(&self) -> Option<&MemfdRange> {
+        self.memfd_range.as_ref()
     }
 
-    /// Discards the location in a file, because the kernel could not send from it.
-    pub(super) fn clear_file_location(&mut self) {
-        self.file_location = None;
+    /// Discards the range in the memfd, because the kernel could not send from it.
+    pub(super) fn clear_memfd_range(&mut self) {
+        self.memfd_range = None;
     }
 
     /// Returns the first `n` bytes: those of the header, then a buffer and how many of its bytes belong to them, then
@@ -100,7 +100,7 @@ impl Buf for BodyChunk {
         self.header = &self.header[header_len..];
         let bytes_len = (count - header_len).min(self.bytes.len());
         self.bytes.advance(bytes_len);
-        if let Some(range) = &mut self.file_location {
+        if let Some(range) = &mut self.memfd_range {
             range.offset += bytes_len as u64;
         }
         let trailer_len = count - header_len - bytes_len;

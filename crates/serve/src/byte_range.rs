@@ -13,9 +13,9 @@ pub enum RequestedRange {
     /// The whole representation.
     Whole,
     /// One slice.
-    Slice(u64, u64),
+    Single(u64, u64),
     /// At least two and at most [`MAX_RANGES`] slices, in the order of the request. They do not overlap.
-    Slices(Vec<(u64, u64)>),
+    Multiple(Vec<(u64, u64)>),
     /// No requested byte exists; the response is 416.
     NotSatisfiable,
 }
@@ -51,8 +51,8 @@ pub fn parse_range(headers: &HeaderMap, len: u64) -> RequestedRange {
         [] if is_empty => RequestedRange::Whole,
         [] => RequestedRange::NotSatisfiable,
         // If one range of a list remains, it is sent without multipart (RFC 9110, 15.3.7.2).
-        [(start, end)] => RequestedRange::Slice(start, end),
-        _ => RequestedRange::Slices(slices),
+        [(start, end)] => RequestedRange::Single(start, end),
+        _ => RequestedRange::Multiple(slices),
     }
 }
 
@@ -102,12 +102,12 @@ mod tests {
     #[test]
     fn ranges_are_clipped_refused_or_ignored() {
         for (value, expected) in [
-            ("bytes=0-9", RequestedRange::Slice(0, 10)),
-            ("bytes=90-", RequestedRange::Slice(90, 100)),
-            ("bytes=-10", RequestedRange::Slice(90, 100)),
-            ("bytes=-1000", RequestedRange::Slice(0, 100)),
-            ("bytes=50-99999999999999999999999", RequestedRange::Slice(50, 100)),
-            ("BYTES = 5-5", RequestedRange::Slice(5, 6)),
+            ("bytes=0-9", RequestedRange::Single(0, 10)),
+            ("bytes=90-", RequestedRange::Single(90, 100)),
+            ("bytes=-10", RequestedRange::Single(90, 100)),
+            ("bytes=-1000", RequestedRange::Single(0, 100)),
+            ("bytes=50-99999999999999999999999", RequestedRange::Single(50, 100)),
+            ("BYTES = 5-5", RequestedRange::Single(5, 6)),
             ("bytes=100-", RequestedRange::NotSatisfiable),
             ("bytes=99999999999999999999999-", RequestedRange::NotSatisfiable),
             ("bytes=99999999999999999999998-99999999999999999999999", RequestedRange::NotSatisfiable),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn a_range_list_retains_its_order_and_drops_unsatisfiable_ranges() {
-        let slices = |slices: &[(u64, u64)]| RequestedRange::Slices(slices.to_vec());
+        let slices = |slices: &[(u64, u64)]| RequestedRange::Multiple(slices.to_vec());
         for (value, expected) in [
             ("bytes=0-1,5-6", slices(&[(0, 2), (5, 7)])),
             ("bytes= 5-6 ,\t0-1 ", slices(&[(5, 7), (0, 2)])),
@@ -140,8 +140,8 @@ mod tests {
             ("bytes=0-1,90-", slices(&[(0, 2), (90, 100)])),
             ("bytes=0-1,200-300,5-6", slices(&[(0, 2), (5, 7)])),
             ("bytes=0-1,90-99999999999999999999999", slices(&[(0, 2), (90, 100)])),
-            ("bytes=0-1,200-", RequestedRange::Slice(0, 2)),
-            ("bytes=-0,5-5", RequestedRange::Slice(5, 6)),
+            ("bytes=0-1,200-", RequestedRange::Single(0, 2)),
+            ("bytes=-0,5-5", RequestedRange::Single(5, 6)),
             ("bytes=200-,300-301,-0", RequestedRange::NotSatisfiable),
             ("bytes=0-5,5-9", RequestedRange::Whole),
             ("bytes=50-,-60", RequestedRange::Whole),
@@ -160,9 +160,9 @@ mod tests {
             let specs: Vec<String> = (0..count).map(|n| format!("{0}-{0}", n * 2)).collect();
             format!("bytes={}", specs.join(","))
         };
-        assert!(matches!(parse(&list(16), 100), RequestedRange::Slices(slices) if slices.len() == 16));
+        assert!(matches!(parse(&list(16), 100), RequestedRange::Multiple(slices) if slices.len() == 16));
         assert!(
-            matches!(parse(&format!("{},200-", list(16)), 100), RequestedRange::Slices(slices) if slices.len() == 16)
+            matches!(parse(&format!("{},200-", list(16)), 100), RequestedRange::Multiple(slices) if slices.len() == 16)
         );
         assert_eq!(parse(&list(17), 100), RequestedRange::Whole);
     }
@@ -170,25 +170,25 @@ mod tests {
     #[test]
     fn a_range_ends_where_the_content_ends() {
         for (value, expected) in [
-            ("bytes=0-99", RequestedRange::Slice(0, 100)),
-            ("bytes=0-100", RequestedRange::Slice(0, 100)),
-            ("bytes=99-", RequestedRange::Slice(99, 100)),
-            ("bytes=99-100", RequestedRange::Slice(99, 100)),
-            ("bytes=99-99", RequestedRange::Slice(99, 100)),
+            ("bytes=0-99", RequestedRange::Single(0, 100)),
+            ("bytes=0-100", RequestedRange::Single(0, 100)),
+            ("bytes=99-", RequestedRange::Single(99, 100)),
+            ("bytes=99-100", RequestedRange::Single(99, 100)),
+            ("bytes=99-99", RequestedRange::Single(99, 100)),
             ("bytes=100-100", RequestedRange::NotSatisfiable),
-            ("bytes=-1", RequestedRange::Slice(99, 100)),
-            ("bytes=-99", RequestedRange::Slice(1, 100)),
-            ("bytes=-100", RequestedRange::Slice(0, 100)),
-            ("bytes=-101", RequestedRange::Slice(0, 100)),
-            ("bytes=-99999999999999999999999", RequestedRange::Slice(0, 100)),
+            ("bytes=-1", RequestedRange::Single(99, 100)),
+            ("bytes=-99", RequestedRange::Single(1, 100)),
+            ("bytes=-100", RequestedRange::Single(0, 100)),
+            ("bytes=-101", RequestedRange::Single(0, 100)),
+            ("bytes=-99999999999999999999999", RequestedRange::Single(0, 100)),
         ] {
             assert_eq!(parse(value, 100), expected, "{value}");
         }
         for (value, expected) in [
-            ("bytes=0-18446744073709551615", RequestedRange::Slice(0, u64::MAX)),
-            ("bytes=18446744073709551614-18446744073709551614", RequestedRange::Slice(u64::MAX - 1, u64::MAX)),
+            ("bytes=0-18446744073709551615", RequestedRange::Single(0, u64::MAX)),
+            ("bytes=18446744073709551614-18446744073709551614", RequestedRange::Single(u64::MAX - 1, u64::MAX)),
             ("bytes=18446744073709551615-", RequestedRange::NotSatisfiable),
-            ("bytes=-18446744073709551615", RequestedRange::Slice(0, u64::MAX)),
+            ("bytes=-18446744073709551615", RequestedRange::Single(0, u64::MAX)),
         ] {
             assert_eq!(parse(value, u64::MAX), expected, "{value}");
         }
@@ -242,6 +242,6 @@ mod tests {
         ] {
             assert_eq!(parse(value, 100), RequestedRange::Whole, "{value}");
         }
-        assert_eq!(parse("bytes=5-9,10-14,0-4", 100), RequestedRange::Slices(vec![(5, 10), (10, 15), (0, 5)]));
+        assert_eq!(parse("bytes=5-9,10-14,0-4", 100), RequestedRange::Multiple(vec![(5, 10), (10, 15), (0, 5)]));
     }
 }

@@ -22,7 +22,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::time::{Sleep, sleep_until};
 
 use super::connection_deadlines::{FIRST_REQUEST_TIMEOUT, HEAD_TIMEOUT, LAST_REQUEST_TIMEOUT, WaitReason};
-use super::connection_tracker::{CLOSED, ConnectionSlot, ConnectionTracker, OPEN};
+use super::connection_tracker::{CLOSED, ConnectionTracker, OPEN, OpenConnectionGuard};
 use super::head_timer::HeadTimer;
 use super::http1::{Http1Connection, Http1Outcome};
 use super::http2::{CLIENT_PREFACE, Http2Connection};
@@ -42,10 +42,10 @@ const FIRST_READ_BYTES: usize = 2048;
 
 /// The protocol of a connection as far as it is known: selected by TLS ALPN, or fixed by an earlier request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NegotiatedProtocol {
+pub(super) enum KnownProtocol {
     Http1,
     Http2,
-    Either,
+    Unknown,
 }
 
 /// An accepted connection, as a future that ends when the connection does.
@@ -66,7 +66,7 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
     timer: Option<Pin<Box<Sleep>>>,
     /// The deadline for the first request; `None` once it no longer applies.
     first_request_deadline: Option<Instant>,
-    _slot: ConnectionSlot,
+    _guard: OpenConnectionGuard,
 }
 
 type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
@@ -75,10 +75,10 @@ type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain HTTP/1.1 requests were received so far. The stream and the service are passed to hyper at the first
     /// other request.
-    Http1(Option<(S, V)>, Box<Http1Connection>, NegotiatedProtocol),
+    Http1(Option<(S, V)>, Box<Http1Connection>, KnownProtocol),
     /// The protocol is not detected yet: the stream and the service that will answer, the bytes read so far, the
     /// protocol that ALPN selected, and the deadline for the detection.
-    Unknown(Option<(S, V)>, Vec<u8>, NegotiatedProtocol, Instant),
+    Unknown(Option<(S, V)>, Vec<u8>, KnownProtocol, Instant),
     /// HTTP/1 served by hyper, with the deadlines of its request heads.
     HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
     /// HTTP/2 to a site, served by [`super::http2`].
@@ -103,27 +103,30 @@ where
     /// sets `request_received` when it receives a request. `accepted_at` is when the connection was accepted.
     pub(super) fn new(
         stream: S,
-        negotiated: NegotiatedProtocol,
+        known_protocol: KnownProtocol,
         service: V,
         site: SiteAndPeer,
         request_received: Arc<AtomicBool>,
         accepted_at: Instant,
-        slot: ConnectionSlot,
+        guard: OpenConnectionGuard,
     ) -> Self {
         let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
-        let negotiated = if has_http2 { negotiated } else { NegotiatedProtocol::Http1 };
+        let known_protocol = if has_http2 { known_protocol } else { KnownProtocol::Http1 };
         let protocol = match &site {
-            Some((site, peer)) if negotiated != NegotiatedProtocol::Http2 => {
+            Some((site, peer)) if known_protocol != KnownProtocol::Http2 => {
                 let connection = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&request_received));
-                Protocol::Http1(Some((stream, service)), Box::new(connection), negotiated)
+                Protocol::Http1(Some((stream, service)), Box::new(connection), known_protocol)
             }
-            _ => {
-                Protocol::Unknown(Some((stream, service)), Vec::new(), negotiated, accepted_at + FIRST_REQUEST_TIMEOUT)
-            }
+            _ => Protocol::Unknown(
+                Some((stream, service)),
+                Vec::new(),
+                known_protocol,
+                accepted_at + FIRST_REQUEST_TIMEOUT,
+            ),
         };
         Connection {
             protocol,
-            tracker: Arc::clone(&slot.tracker),
+            tracker: Arc::clone(&guard.tracker),
             phase: OPEN,
             waker: None,
             phase_change: None,
@@ -131,7 +134,7 @@ where
             request_received,
             timer: None,
             first_request_deadline: Some(accepted_at + FIRST_REQUEST_TIMEOUT),
-            _slot: slot,
+            _guard: guard,
         }
     }
 
@@ -147,14 +150,14 @@ where
 
     /// Reads until the protocol is detected; `None` if the peer closed the connection before it sent anything.
     fn detect_protocol(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let Protocol::Unknown(parts, initial_bytes, negotiated, _) = &mut self.protocol else {
+        let Protocol::Unknown(parts, initial_bytes, known_protocol, _) = &mut self.protocol else {
             return Poll::Ready(Some(()));
         };
         let Some((stream, _)) = parts else { return Poll::Ready(None) };
-        let is_http2 = match negotiated {
-            NegotiatedProtocol::Http1 => false,
-            NegotiatedProtocol::Http2 => true,
-            NegotiatedProtocol::Either => match ready!(detect_http2(stream, initial_bytes, context)) {
+        let is_http2 = match known_protocol {
+            KnownProtocol::Http1 => false,
+            KnownProtocol::Http2 => true,
+            KnownProtocol::Unknown => match ready!(detect_http2(stream, initial_bytes, context)) {
                 Ok(is_http2) => is_http2,
                 Err(_) => return Poll::Ready(None),
             },
@@ -185,19 +188,19 @@ where
     /// Runs one turn of the protocol; ready when the connection has ended. Errors are not logged: they mean that the
     /// client closed the connection or used another protocol.
     fn poll_protocol(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Protocol::Http1(parts, connection, negotiated) = &mut self.protocol {
+        if let Protocol::Http1(parts, connection, known_protocol) = &mut self.protocol {
             let Some((stream, _)) = parts else { return Poll::Ready(()) };
             match ready!(connection.poll(stream, context)) {
                 Http1Outcome::Ended => return Poll::Ready(()),
                 Http1Outcome::PassToHyper(unhandled) => {
                     // Only the first bytes of a connection can select HTTP/2 (RFC 9113, section 3.3).
-                    let negotiated = if self.request_received.load(Ordering::Relaxed) {
-                        NegotiatedProtocol::Http1
+                    let known_protocol = if self.request_received.load(Ordering::Relaxed) {
+                        KnownProtocol::Http1
                     } else {
-                        *negotiated
+                        *known_protocol
                     };
                     let deadline = self.first_request_deadline.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
-                    self.protocol = Protocol::Unknown(parts.take(), unhandled, negotiated, deadline);
+                    self.protocol = Protocol::Unknown(parts.take(), unhandled, known_protocol, deadline);
                 }
             }
         }

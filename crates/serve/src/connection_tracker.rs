@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 
-use super::workers::WorkerLoad;
+use super::serving_threads::ThreadConnectionGuard;
 
 /// The open connections of one listener, and the phase of its shutdown: open, closing or closed.
 #[derive(Debug, Default)]
@@ -71,24 +71,24 @@ impl ConnectionTracker {
     }
 }
 
-/// The entry of one connection in the count of its listener, and its permit in the connection limit. Dropping it
-/// releases both.
+/// The entry of one connection in the counts of its listener and of its thread, and its permit in the connection limit.
+/// Dropping it releases all three.
 #[derive(Debug)]
-pub(super) struct ConnectionSlot {
+pub(super) struct OpenConnectionGuard {
     pub(super) tracker: Arc<ConnectionTracker>,
     _permit: OwnedSemaphorePermit,
-    _load: WorkerLoad,
+    _thread_guard: ThreadConnectionGuard,
 }
 
-impl ConnectionSlot {
+impl OpenConnectionGuard {
     /// Adds a connection to the count of its listener, with its permit in the connection limit of the process.
     pub(super) fn new(
         tracker: &Arc<ConnectionTracker>,
         permit: OwnedSemaphorePermit,
-        load: WorkerLoad,
-    ) -> ConnectionSlot {
+        thread_guard: ThreadConnectionGuard,
+    ) -> OpenConnectionGuard {
         tracker.open_connections.fetch_add(1, Ordering::AcqRel);
-        ConnectionSlot { tracker: Arc::clone(tracker), _permit: permit, _load: load }
+        OpenConnectionGuard { tracker: Arc::clone(tracker), _permit: permit, _thread_guard: thread_guard }
     }
 
     /// Returns the tracker of the listener that accepted the connection.
@@ -97,7 +97,7 @@ impl ConnectionSlot {
     }
 }
 
-impl Drop for ConnectionSlot {
+impl Drop for OpenConnectionGuard {
     fn drop(&mut self) {
         if self.tracker.open_connections.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.tracker.connection_ended.notify_waiters();

@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue};
 use quick_cache::sync::Cache;
 
 use docwharf_base::model::version::VersionId;
-use docwharf_site::external::csp::{self, CspPreset, CspRules, PolicyStatistics, PolicyTemplate, SitePolicies};
+use docwharf_site::external::csp::{self, CspFacts, CspPreset, CspSettings, CspStatistics, CspTemplate};
 use docwharf_site::media_types::runs_scripts;
 use docwharf_site::sealed_version::SealedVersion;
 
@@ -19,36 +19,36 @@ const MAX_RENDERED_POLICIES: usize = 1024;
 
 /// The policies of one version, ready to be sent.
 #[derive(Debug)]
-pub struct VersionPolicies {
+pub struct VersionCsp {
     /// The version that the policies belong to.
     pub id: VersionId,
     /// Statistics of the policies.
-    pub statistics: PolicyStatistics,
-    policies: SitePolicies,
-    template: PolicyTemplate,
+    pub statistics: CspStatistics,
+    facts: CspFacts,
+    template: CspTemplate,
     /// The policy without hashes.
     policy_without_hashes: HeaderValue,
     rendered: Cache<u32, HeaderValue>,
 }
 
-impl VersionPolicies {
+impl VersionCsp {
     /// Prepares the policies of version `id`.
-    pub fn new(id: VersionId, policies: SitePolicies, rules: &CspRules) -> VersionPolicies {
-        let (template, statistics) = (policies.template(rules), policies.compute_statistics(rules));
+    pub fn new(id: VersionId, facts: CspFacts, settings: &CspSettings) -> VersionCsp {
+        let (template, statistics) = (facts.template(settings), facts.compute_statistics(settings));
         let policy_without_hashes = policy_value(template.without_hashes());
-        let rendered = Cache::new(MAX_RENDERED_POLICIES.min(policies.distinct_count().max(1)));
-        VersionPolicies { id, statistics, policies, template, policy_without_hashes, rendered }
+        let rendered = Cache::new(MAX_RENDERED_POLICIES.min(facts.distinct_count().max(1)));
+        VersionCsp { id, statistics, facts, template, policy_without_hashes, rendered }
     }
 
     /// Returns the policy of a page; for `None` and files that are not pages, the policy without hashes.
     pub(super) fn value(&self, file: Option<usize>) -> HeaderValue {
-        let Some(set) = file.and_then(|file| self.policies.set(file)) else {
+        let Some(set) = file.and_then(|file| self.facts.set(file)) else {
             return self.policy_without_hashes.clone();
         };
         if let Some(value) = self.rendered.get(&set) {
             return value;
         }
-        let value = policy_value(self.policies.render(&self.template, set));
+        let value = policy_value(self.facts.render(&self.template, set));
         self.rendered.insert(set, value.clone());
         value
     }
@@ -73,8 +73,8 @@ impl ServedFile {
 }
 
 /// Returns the policy that is sent until the policies of the version are ready; `None` if the preset has none.
-pub(super) fn provisional_policy_value(rules: &CspRules) -> Option<HeaderValue> {
-    csp::provisional_policy(rules).map(policy_value)
+pub(super) fn provisional_policy_value(settings: &CspSettings) -> Option<HeaderValue> {
+    csp::provisional_policy(settings).map(policy_value)
 }
 
 /// Returns the name of the header field for the policies of a preset.
@@ -105,7 +105,7 @@ mod tests {
         ] {
             assert_eq!(policy_field_name(preset), name);
             assert_eq!(
-                provisional_policy_value(&CspRules { preset, ancestors: None, max_bytes: 3072 }).is_some(),
+                provisional_policy_value(&CspSettings { preset, ancestors: None, max_bytes: 3072 }).is_some(),
                 before_site,
                 "{name}"
             );

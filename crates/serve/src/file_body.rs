@@ -8,15 +8,17 @@ use super::body_chunk::BodyChunk;
 use super::negotiate::ResponseForm;
 use super::site::Site;
 
-/// Returns the body of a file in a form, if its bytes are in the image or in the cache of inflated files. The bytes of
-/// a precompressed form are in neither.
+/// Returns the body of a file in a form ([`ResponseForm`]), if its bytes are in the image or in the cache of inflated
+/// files. The bytes of a precompressed form are in neither.
 pub(super) fn ready_body(site: &Site, version: &SealedVersion, file: usize, form: ResponseForm) -> Option<BodyChunk> {
     let entry = version.entry(file);
     match (form, entry.compression) {
         (ResponseForm::Gzip, _) => Some(gzip_chunk(version, &entry)),
         (ResponseForm::Precompressed(_), _) => None,
         (ResponseForm::Identity, EntryCompression::Stored) => Some(version.compressed_bytes(&entry).into()),
-        (ResponseForm::Identity, EntryCompression::Deflate) => site.page_cache.get(&entry.content).map(BodyChunk::from),
+        (ResponseForm::Identity, EntryCompression::Deflate) => {
+            site.inflated_file_cache.get(&entry.content).map(BodyChunk::from)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! The response to a request for a file of a version: its form, preconditions, ranges, body and header fields.
+//! The response to a request for a file of a version: its form ([`ResponseForm`]), preconditions, ranges, body and
+//! header fields.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,10 +28,10 @@ use super::csp_header::ServedFile;
 use super::entity_tag::EntityTag;
 use super::file_body::{gzip_chunk, gzip_len};
 use super::header_pool;
+use super::inflated_file_cache::{InflatedFileSource, MAX_SMALL_FILE_BYTES};
 use super::inflating_body::BodySegment;
 use super::multipart::Multipart;
 use super::negotiate::{self, AcceptedCodings, ResponseForm};
-use super::page_cache::{MAX_SMALL_PAGE_BYTES, PageSource};
 use super::request_context::RequestContext;
 use super::site::Site;
 
@@ -126,7 +127,7 @@ impl<'a> FileResponse<'a> {
         version: &'a SealedVersion,
         file: usize,
     ) -> FileResponse<'a> {
-        let (file, markdown_role) = match version.markdown(file) {
+        let (file, markdown_role) = match version.markdown_of(file) {
             None => (file, MarkdownRole::NotNegotiated),
             Some(markdown) if negotiate::prefers_markdown(context.headers()) => (markdown, MarkdownRole::Markdown),
             Some(markdown) => (file, MarkdownRole::Page(markdown)),
@@ -168,8 +169,8 @@ impl<'a> FileResponse<'a> {
                 response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(0));
                 response
             }
-            RequestedRange::Slice(start, end) => self.respond_slice(start, end, len),
-            RequestedRange::Slices(slices) => {
+            RequestedRange::Single(start, end) => self.respond_slice(start, end, len),
+            RequestedRange::Multiple(slices) => {
                 self.respond_multipart(&slices, len).unwrap_or_else(|| self.respond_whole(StatusCode::OK))
             }
         }
@@ -203,12 +204,12 @@ impl<'a> FileResponse<'a> {
             // All parts are inflated in one pass, so they must be in ascending order. That also applies to a file in
             // the cache, so that the response does not depend on what is cached.
             BodySource::Available(_)
-                if self.entry.compression == EntryCompression::Deflate && self.entry.len > MAX_SMALL_PAGE_BYTES =>
+                if self.entry.compression == EntryCompression::Deflate && self.entry.len > MAX_SMALL_FILE_BYTES =>
             {
                 multipart.is_ascending()
             }
             BodySource::Available(_) => true,
-            BodySource::Inflated => self.entry.len <= MAX_SMALL_PAGE_BYTES || multipart.is_ascending(),
+            BodySource::Inflated => self.entry.len <= MAX_SMALL_FILE_BYTES || multipart.is_ascending(),
             BodySource::TooLargeForRanges => false,
         };
         if !is_possible {
@@ -236,7 +237,7 @@ impl<'a> FileResponse<'a> {
             BodySource::Inflated | BodySource::TooLargeForRanges => {
                 let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
                 // The cache may have the file at the next request.
-                if self.site.page_cache.accepts_len(self.entry.len) { self.with_location(body) } else { body }
+                if self.site.inflated_file_cache.accepts_len(self.entry.len) { self.with_location(body) } else { body }
             }
         };
         let mut response = self.response(status, body);
@@ -271,8 +272,11 @@ impl<'a> FileResponse<'a> {
     /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
     /// time.
     fn is_cacheable(&self) -> bool {
-        let is_current =
-            self.site.load_version().as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
+        let is_current = self
+            .site
+            .load_served_version()
+            .as_ref()
+            .is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
         is_current && header_pool::is_past(self.entry.modified)
     }
 
@@ -284,8 +288,8 @@ impl<'a> FileResponse<'a> {
             (ResponseForm::Precompressed(_), _) => BodySource::Available(self.precompressed.clone().into()),
             (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(sealed_bytes().into()),
             (ResponseForm::Identity, EntryCompression::Deflate) => {
-                match self.site.page_cache.get(&self.entry.content) {
-                    Some(page) => BodySource::Available(page.into()),
+                match self.site.inflated_file_cache.get(&self.entry.content) {
+                    Some(file) => BodySource::Available(file.into()),
                     None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
                     None => BodySource::TooLargeForRanges,
                 }
@@ -295,14 +299,14 @@ impl<'a> FileResponse<'a> {
 
     /// Returns a body of segments of the file's content, inflated as it is sent.
     fn inflated_body(&self, segments: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
-        let page_source = PageSource {
-            cache: Arc::clone(&self.site.page_cache),
+        let file_source = InflatedFileSource {
+            cache: Arc::clone(&self.site.inflated_file_cache),
             version: self.version.id,
             digest: self.entry.content,
             len: self.entry.len,
             crc: self.entry.crc,
         };
-        ResponseBody::from_page(page_source, self.version.compressed_bytes(&self.entry), segments)
+        ResponseBody::from_file(file_source, self.version.compressed_bytes(&self.entry), segments)
     }
 
     /// Returns a response without a body that has the fields of the 200 response.
@@ -317,7 +321,7 @@ impl<'a> FileResponse<'a> {
     /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
     fn response(&self, status: StatusCode, body: ResponseBody) -> Response<ResponseBody> {
         let mut response = header_pool::new_response(status, body);
-        if self.site.csp_rules().is_some() {
+        if self.site.csp_settings().is_some() {
             response.extensions_mut().insert(ServedFile::new(self.version, self.file));
         }
         let headers = response.headers_mut();

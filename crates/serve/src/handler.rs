@@ -67,7 +67,7 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     let base_path = &site.settings.base_path;
     let decoded = context.decoded_path();
     let path = match context.base_path_match() {
-        // Includes the slash that ends the base path, because paths in rules begin with one.
+        // The path includes the slash that ends the base path, because paths in rules begin with one.
         BasePathMatch::Inside(_) => &decoded[base_path.len() - 1..],
         BasePathMatch::FrontPagePayload(payload) if version.is_next => payload,
         BasePathMatch::Above => {
@@ -148,14 +148,14 @@ mod tests {
     use docwharf_base::model::digest::{Digest, encode_hex};
     use docwharf_base::model::version::VersionId;
     use docwharf_site::coding_file::{CodingRecord, CodingStatistics, compute_head_len, encode_head};
-    use docwharf_site::external::csp::{CspPreset, CspRules, compute_policies};
+    use docwharf_site::external::csp::{CspPreset, CspSettings, collect_facts};
 
     use super::*;
-    use crate::access::{AccessControl, AccessPolicy};
+    use crate::access::{AccessControl, AccessRules};
     use crate::cidr::IpRanges;
-    use crate::csp_header::VersionPolicies;
+    use crate::csp_header::VersionCsp;
     use crate::precompressed::{PrecompressedCodings, PrecompressedFiles};
-    use crate::security_headers::ProtectionSettings;
+    use crate::security_headers::SecurityHeaderSettings;
     use crate::test_versions::version_with_files;
     use crate::{OpeningGuard, SiteSettings};
 
@@ -234,7 +234,7 @@ mod tests {
             assert_eq!((response.status().as_u16(), field(&response, CONTENT_ENCODING)), (200, coding), "{asset}");
         }
         // A cached response has the checksum of the coded bytes, which may be replaced while the version stays.
-        let current = site.current().expect("a version is served");
+        let current = site.served_version().expect("a version is served");
         let (old, _) = site.retained_versions.find(OLD_ASSET.as_bytes()).expect("it is retained");
         let crc = crc32fast::hash(b"coded");
         for (version, crc, is_found) in [(&current, crc, true), (&current, crc ^ 1, false), (&old, crc, false)] {
@@ -246,13 +246,14 @@ mod tests {
 
     #[test]
     fn a_script_of_a_replaced_version_gets_no_csp_hashes_of_the_active_version() {
-        let rules = CspRules { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
-        let protection = ProtectionSettings { csp: Some(rules.clone()), ..ProtectionSettings::default() };
+        let settings = CspSettings { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
+        let security_headers =
+            SecurityHeaderSettings { csp: Some(settings.clone()), ..SecurityHeaderSettings::default() };
         let current = version_with_files(&[("a.html", "<script>a()</script>")], 0);
-        let policies = compute_policies(&current, 1, &|| false).expect("nothing stops it");
-        let policies = VersionPolicies::new(current.id, policies, &rules);
-        let site = site_after_replacement(current, SiteSettings { protection, ..SiteSettings::default() });
-        site.set_policies(policies);
+        let facts = collect_facts(&current, 1, &|| false).expect("nothing stops it");
+        let csp = VersionCsp::new(current.id, facts, &settings);
+        let site = site_after_replacement(current, SiteSettings { security_headers, ..SiteSettings::default() });
+        site.set_csp(csp);
         let script_sources = |target: &str| {
             let response = get(&site, target, &[]);
             let policy = field(&response, CONTENT_SECURITY_POLICY).expect("a policy");
@@ -265,8 +266,8 @@ mod tests {
 
     #[test]
     fn only_permitted_get_and_head_requests_wait_for_assets_of_unopened_versions() {
-        let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
-        let closed = AccessControl { access, proxies: IpRanges::default() };
+        let rules = AccessRules { allow: Some(IpRanges::default()), user_header: None };
+        let closed = AccessControl { rules, proxies: IpRanges::default() };
         let peer = Peer { address: ([203, 0, 113, 7], 4711).into(), is_encrypted: false };
         let (old, new) = (format!("/docs/{OLD_ASSET}"), format!("/docs/{NEW_ASSET}"));
         let outside = format!("/{OLD_ASSET}");
@@ -339,9 +340,9 @@ mod tests {
             let site = site_with_files(&[("a.txt", &text)], SiteSettings::default());
             for is_cached in [false, true] {
                 if is_cached {
-                    site.page_cache.insert(content, text.clone().into());
+                    site.inflated_file_cache.insert(content, text.clone().into());
                 }
-                assert_eq!(site.page_cache.get(&content).is_some(), is_cached);
+                assert_eq!(site.inflated_file_cache.get(&content).is_some(), is_cached);
                 let send = |list: &str| get(&site, "/a.txt", &[(RANGE, list)]).status().as_u16();
                 let statuses = (send("bytes=5-6,0-1"), send("bytes=0-1,5-6"));
                 assert_eq!(statuses, (status, 206), "{len} bytes, cached: {is_cached}");
@@ -355,7 +356,7 @@ mod tests {
         let text = "<p>page";
         let boundary = encode_hex(&Digest::compute(text.as_bytes()).0[8..20]);
         let site = site_with_files(&[("a.html", text)], SiteSettings::default());
-        let id = site.current().expect("a version is served").id;
+        let id = site.served_version().expect("a version is served").id;
         for (body, status) in [
             (b"a coding".to_vec(), 206),
             (format!("xx{boundary}xx").into_bytes(), 200),

@@ -6,7 +6,7 @@ use docwharf_site::external::csp::CspPreset;
 use docwharf_site::lookup::SiteFiles;
 use docwharf_site::media_types::runs_scripts;
 use docwharf_site::rules::header_fields::HeaderFieldRules;
-use docwharf_site::rules::protected_headers::OperatorRestrictions;
+use docwharf_site::rules::operator_restrictions::OperatorRestrictions;
 
 use super::body::ResponseBody;
 use super::request_context::RequestContext;
@@ -29,7 +29,7 @@ pub(super) fn apply_operator_rules(context: &RequestContext<'_>, response: &mut 
 fn apply_rules(
     context: &RequestContext<'_>,
     rules: &HeaderFieldRules,
-    protected: Option<OperatorRestrictions>,
+    restrictions: Option<OperatorRestrictions>,
     response: &mut Response<ResponseBody>,
 ) {
     let status = response.status();
@@ -37,7 +37,7 @@ fn apply_rules(
         && is_about_path(status)
         && let Some(path) = context.path_in_site()
     {
-        rules.apply(path, protected, status, response.headers_mut());
+        rules.apply(path, restrictions, status, response.headers_mut());
     }
 }
 
@@ -55,12 +55,12 @@ pub(super) fn may_run_scripts(context: &RequestContext<'_>) -> bool {
 /// Returns the settings that the bundle's rules must not override: the operator's settings take precedence over it,
 /// and the bundle over the defaults.
 fn operator_restrictions(context: &RequestContext<'_>) -> OperatorRestrictions {
-    let protection = &context.site().settings.protection;
+    let security_headers = &context.site().settings.security_headers;
     OperatorRestrictions {
-        sets_referrer_policy: protection.referrer.is_some(),
-        sets_frame_policy: protection.frames.is_some(),
-        is_airgapped: protection.csp.as_ref().is_some_and(|rules| rules.preset == CspPreset::Airgap),
-        restricts_access: !context.access_control().access.is_open(),
+        sets_referrer_policy: security_headers.referrer.is_some(),
+        sets_frame_policy: security_headers.frames.is_some(),
+        is_airgapped: security_headers.csp.as_ref().is_some_and(|csp| csp.preset == CspPreset::Airgap),
+        restricts_access: !context.access_control().rules.is_open(),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Counts the memory that responses hold while clients read them, for the whole process (`server.heldBytes`): inflated
-//! pages that are no longer in a cache, pieces of bodies that are being sent, and decoders of bodies that are inflated
+//! files that are no longer in a cache, pieces of bodies that are being sent, and decoders of bodies that are inflated
 //! while they are sent.
 //!
 //! Bytes of a mapped image are not counted. Beyond the limit, bodies are inflated in smaller pieces, as the client
@@ -13,10 +13,10 @@ pub struct HeldBytes {
     limit: AtomicU64,
     /// Bytes counted by [`HeldBytesGuard`].
     held: AtomicU64,
-    /// Bytes of inflated pages in memory, those in caches included.
-    pages: AtomicU64,
-    /// Bytes of inflated pages in caches.
-    cached_pages: AtomicU64,
+    /// Bytes of inflated files in memory, those in caches included.
+    files: AtomicU64,
+    /// Bytes of inflated files in caches.
+    cached_files: AtomicU64,
 }
 
 /// The bytes held by all responses of this process.
@@ -28,8 +28,8 @@ impl HeldBytes {
         HeldBytes {
             limit: AtomicU64::new(limit),
             held: AtomicU64::new(0),
-            pages: AtomicU64::new(0),
-            cached_pages: AtomicU64::new(0),
+            files: AtomicU64::new(0),
+            cached_files: AtomicU64::new(0),
         }
     }
 
@@ -43,28 +43,28 @@ impl HeldBytes {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes held now, without the pages in caches.
+    /// Returns the number of bytes held now, without the files in caches.
     pub fn held(&self) -> u64 {
-        self.held.load(Ordering::Relaxed).saturating_add(self.pages_held())
+        self.held.load(Ordering::Relaxed).saturating_add(self.files_held())
     }
 
-    fn pages_held(&self) -> u64 {
-        self.pages.load(Ordering::Relaxed).saturating_sub(self.cached_pages.load(Ordering::Relaxed))
+    fn files_held(&self) -> u64 {
+        self.files.load(Ordering::Relaxed).saturating_sub(self.cached_files.load(Ordering::Relaxed))
     }
 
-    /// Adds an inflated page of this many bytes.
-    pub(super) fn add_page(&self, bytes: u64) {
-        self.pages.fetch_add(bytes, Ordering::Relaxed);
+    /// Adds an inflated file of this many bytes.
+    pub(super) fn add_file(&self, bytes: u64) {
+        self.files.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Removes a page that has been freed.
-    pub(super) fn remove_page(&self, bytes: u64) {
-        self.pages.fetch_sub(bytes, Ordering::Relaxed);
+    /// Removes a file that has been freed.
+    pub(super) fn remove_file(&self, bytes: u64) {
+        self.files.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Records that the size of a cache has changed from `old_bytes` to `new_bytes`.
     pub(super) fn replace_cached(&self, old_bytes: u64, new_bytes: u64) {
-        self.cached_pages.fetch_add(new_bytes.wrapping_sub(old_bytes), Ordering::Relaxed);
+        self.cached_files.fetch_add(new_bytes.wrapping_sub(old_bytes), Ordering::Relaxed);
     }
 
     /// Returns the number of bytes that may still be held.
@@ -86,7 +86,7 @@ impl HeldBytes {
 
     /// Counts `bytes` until the returned guard is dropped; `None` if the total would exceed `limit`.
     pub fn try_hold_up_to(&'static self, limit: u64, bytes: u64) -> Option<HeldBytesGuard> {
-        let limit = limit.saturating_sub(self.pages_held());
+        let limit = limit.saturating_sub(self.files_held());
         let add = |held: u64| held.checked_add(bytes).filter(|&held| held <= limit);
         self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
         Some(HeldBytesGuard { counter: self, bytes })
@@ -131,23 +131,23 @@ mod tests {
     }
 
     #[test]
-    fn page_bytes_count_as_held_unless_they_are_cached() {
+    fn file_bytes_count_as_held_unless_they_are_cached() {
         static COUNT: HeldBytes = HeldBytes::new(100);
-        COUNT.add_page(60);
+        COUNT.add_file(60);
         assert_eq!((COUNT.held(), COUNT.remaining()), (60, 40));
         assert!(COUNT.try_hold(41).is_none() && COUNT.try_hold(40).is_some());
         COUNT.replace_cached(0, 60);
         assert_eq!((COUNT.held(), COUNT.remaining()), (0, 100));
-        COUNT.add_page(50);
+        COUNT.add_file(50);
         COUNT.replace_cached(60, 30);
         assert_eq!(COUNT.held(), 80);
         assert!(COUNT.try_hold_up_to(90, 11).is_none() && COUNT.try_hold_up_to(90, 10).is_some());
-        // A cache may report its size after its pages were freed. The count then saturates at zero.
+        // A cache may report its size after its files were freed. The count then saturates at zero.
         COUNT.replace_cached(30, 500);
         assert_eq!((COUNT.held(), COUNT.remaining()), (0, 100));
         COUNT.replace_cached(500, 0);
-        COUNT.remove_page(60);
-        COUNT.remove_page(50);
+        COUNT.remove_file(60);
+        COUNT.remove_file(50);
         let guard = COUNT.hold(7);
         assert_eq!(COUNT.held(), 7);
         drop(guard);

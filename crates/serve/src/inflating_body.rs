@@ -18,7 +18,7 @@ use docwharf_base::codec::inflate::InflateStatus;
 use super::body_chunk::BodyChunk;
 use super::decoder_pool::DecoderClaim;
 use super::held_bytes::{HELD, HeldBytesGuard};
-use super::page_cache::{InflatedPage, MAX_SMALL_PAGE_BYTES, PageSource};
+use super::inflated_file_cache::{InflatedFile, InflatedFileSource, MAX_SMALL_FILE_BYTES};
 use super::turn::{add_inflate_time, may_inflate};
 
 /// A DEFLATE stream that is decoded piece by piece.
@@ -37,11 +37,11 @@ pub(super) struct InflatingBody {
     /// The number of bytes still to be sent.
     remaining: u64,
     /// The file of the site with this content; `None` for any other stream.
-    source: Option<PageSource>,
+    source: Option<InflatedFileSource>,
     /// Whether the first step was made. The first step may inflate the whole file.
     has_started: bool,
     /// The whole inflated file.
-    page: Option<InflatedPage>,
+    file: Option<InflatedFile>,
     /// The CRC-32 and the number of the bytes decoded so far.
     checksum: (crc32fast::Hasher, u64),
 }
@@ -115,7 +115,7 @@ impl InflatingBody {
     pub(super) fn new(
         coded: Bytes,
         segments: impl IntoIterator<Item = BodySegment>,
-        source: Option<PageSource>,
+        source: Option<InflatedFileSource>,
     ) -> InflatingBody {
         let segments: VecDeque<BodySegment> = segments.into_iter().filter(|segment| segment.len() > 0).collect();
         let remaining = segments.iter().map(BodySegment::len).sum();
@@ -129,7 +129,7 @@ impl InflatingBody {
             remaining,
             source,
             has_started: false,
-            page: None,
+            file: None,
             checksum: Default::default(),
         }
     }
@@ -142,12 +142,12 @@ impl InflatingBody {
     /// Makes one step if this thread may inflate now; otherwise the task is woken when it may.
     pub(super) fn poll_step(&mut self, context: &Context<'_>) -> Poll<DecodingStep> {
         // A body that starts again after it lost its decoder can use a cached file as well.
-        if self.decoded_len == 0 && self.page.is_none() {
-            self.page = self.source.as_ref().and_then(PageSource::cached);
+        if self.decoded_len == 0 && self.file.is_none() {
+            self.file = self.source.as_ref().and_then(InflatedFileSource::cached);
         }
-        if self.page.is_some() {
+        if self.file.is_some() {
             self.has_started = true;
-            return Poll::Ready(self.next_segment_of_page());
+            return Poll::Ready(self.next_segment_of_file());
         }
         if !may_inflate(context) {
             return Poll::Pending;
@@ -162,11 +162,11 @@ impl InflatingBody {
     /// Makes the first step. A small file is inflated as a whole.
     fn decode_first_step(&mut self) -> DecodingStep {
         if let Some(source) = &self.source {
-            if source.len <= MAX_SMALL_PAGE_BYTES {
+            if source.len <= MAX_SMALL_FILE_BYTES {
                 // A damaged file is sent as far as it can be decoded, while the scrub verifies its version.
-                if let Some(page) = source.inflate(&self.coded) {
-                    self.page = Some(page);
-                    return self.next_segment_of_page();
+                if let Some(file) = source.inflate(&self.coded) {
+                    self.file = Some(file);
+                    return self.next_segment_of_file();
                 }
             } else if self.is_whole() {
                 source.request_caching(&self.coded);
@@ -183,12 +183,12 @@ impl InflatingBody {
     }
 
     /// Returns the next segment from the whole inflated file.
-    fn next_segment_of_page(&mut self) -> DecodingStep {
+    fn next_segment_of_file(&mut self) -> DecodingStep {
         let is_whole = self.is_whole();
-        let chunk = match (&self.page, self.segments.pop_front()) {
-            (Some(page), Some(BodySegment::Inflated(..))) if is_whole => BodyChunk::from(page.clone()),
-            (Some(page), Some(BodySegment::Inflated(start, end))) => {
-                page.bytes.slice(start as usize..end as usize).into()
+        let chunk = match (&self.file, self.segments.pop_front()) {
+            (Some(file), Some(BodySegment::Inflated(..))) if is_whole => BodyChunk::from(file.clone()),
+            (Some(file), Some(BodySegment::Inflated(start, end))) => {
+                file.bytes.slice(start as usize..end as usize).into()
             }
             (_, Some(BodySegment::Bytes(bytes))) => bytes.into(),
             _ => return DecodingStep::End,
@@ -315,7 +315,7 @@ mod tests {
     use docwharf_base::model::version::VersionId;
 
     use super::*;
-    use crate::page_cache::PageCache;
+    use crate::inflated_file_cache::InflatedFileCache;
 
     #[test]
     fn a_body_that_lost_its_decoder_resumes_at_the_same_offset() {
@@ -324,8 +324,8 @@ mod tests {
         Deflater::new(1).encode_all(&content, &mut coded);
         let (len, digest, crc) = (content.len() as u64, Digest::compute(&content), crc32fast::hash(&content));
         for is_cached in [false, true] {
-            let cache = Arc::new(PageCache::new(1 << 20, Arc::default()));
-            let source = PageSource { cache: Arc::clone(&cache), version: VersionId(digest), digest, len, crc };
+            let cache = Arc::new(InflatedFileCache::new(1 << 20, Arc::default()));
+            let source = InflatedFileSource { cache: Arc::clone(&cache), version: VersionId(digest), digest, len, crc };
             let segment = BodySegment::Inflated(0, len);
             let mut body = InflatingBody::new(coded.clone().into(), [segment], Some(source));
             let (mut sent, mut has_lost_decoder) = (Vec::new(), false);
@@ -339,14 +339,14 @@ mod tests {
                     has_lost_decoder = true;
                     body.decoder.release();
                     if is_cached {
-                        // No decoder was free for the next step, and the page was cached meanwhile.
+                        // No decoder was free for the next step, and the file was cached meanwhile.
                         body.decoded_len = 0;
                         cache.insert(digest, content.clone().into());
                     }
                 }
             }
             assert!(has_lost_decoder && sent == content && body.len() == 0, "cached: {is_cached}");
-            assert_eq!(body.page.is_some(), is_cached);
+            assert_eq!(body.file.is_some(), is_cached);
         }
     }
 }

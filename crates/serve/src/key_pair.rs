@@ -41,12 +41,12 @@ pub enum KeyPairError {
         source: io::Error,
     },
     /// The certificate file has no PEM certificate.
-    #[error("there is no certificate in {}: it should be PEM, beginning with -----BEGIN CERTIFICATE-----{hint}", path.display())]
+    #[error("there is no certificate in {}: it should be PEM, beginning with -----BEGIN CERTIFICATE-----{likely_mistake}", path.display())]
     NoCertificate {
         /// The file.
         path: PathBuf,
         /// The likely mistake, or an empty string.
-        hint: &'static str,
+        likely_mistake: &'static str,
     },
     /// A PEM block is truncated or damaged.
     #[error("{} is damaged: {why}; copy it again", path.display())]
@@ -58,7 +58,7 @@ pub enum KeyPairError {
     },
     /// A PEM block is labelled as a certificate but cannot be parsed as one.
     #[error("certificate {number} in {} cannot be read; have it issued again, or copy it again", path.display())]
-    Unreadable {
+    InvalidCertificate {
         /// The file.
         path: PathBuf,
         /// The position of the certificate in the file, from 1.
@@ -84,7 +84,7 @@ pub enum KeyPairError {
     },
     /// The type or size of the key is not supported.
     #[error("the key in {} cannot be used: RSA of 2048 to 8192 bits, ECDSA on P-256 or P-384, or Ed25519 is needed", path.display())]
-    Unusable {
+    UnsupportedKey {
         /// The file.
         path: PathBuf,
     },
@@ -98,7 +98,7 @@ pub enum KeyPairError {
     },
     /// rustls refuses the configuration.
     #[error("cannot set up TLS with {}: {why}", path.display())]
-    Library {
+    Rustls {
         /// The certificate's file.
         path: PathBuf,
         /// The message of rustls.
@@ -137,23 +137,23 @@ impl KeyPair {
     pub fn load(files: &KeyPairFiles) -> Result<KeyPair, KeyPairError> {
         let chain = read_chain(&files.certificate)?;
         let key = read_key(&files.key)?;
-        let unusable = |_| KeyPairError::Unusable { path: files.key.clone() };
-        let key = ring::sign::any_supported_type(&key).map_err(unusable)?;
+        let unsupported_key = |_| KeyPairError::UnsupportedKey { path: files.key.clone() };
+        let key = ring::sign::any_supported_type(&key).map_err(unsupported_key)?;
         let dates = certificate::parse_certificate(&chain[0])
             .map(|first| (first.not_before, first.not_after))
-            .ok_or_else(|| KeyPairError::Unreadable { path: files.certificate.clone(), number: 1 })?;
+            .ok_or_else(|| KeyPairError::InvalidCertificate { path: files.certificate.clone(), number: 1 })?;
         let certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) => {}
             Err(Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) => {
                 return Err(mismatch_error(files, &certified));
             }
-            Err(_) => return Err(KeyPairError::Unreadable { path: files.certificate.clone(), number: 1 }),
+            Err(_) => return Err(KeyPairError::InvalidCertificate { path: files.certificate.clone(), number: 1 }),
         }
         check_order(&files.certificate, &certified.cert)?;
         let chain = certified.cert.clone();
         let config = configure(SingleCertAndKey::from(certified))
-            .map_err(|error| KeyPairError::Library { path: files.certificate.clone(), why: error.to_string() })?;
+            .map_err(|error| KeyPairError::Rustls { path: files.certificate.clone(), why: error.to_string() })?;
         let mut http1_config = config.clone();
         http1_config.alpn_protocols = vec![HTTP1_PROTOCOL.to_vec()];
         let (config, http1_config) = (Arc::new(config), Arc::new(http1_config));
@@ -214,13 +214,13 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeyPairError>
     let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let chain = chain.map_err(|error| KeyPairError::Damaged { path: path.to_owned(), why: error.to_string() })?;
     if chain.is_empty() {
-        let hint = match text.first() {
+        let likely_mistake = match text.first() {
             Some(0x30) => "; this looks like DER: openssl x509 -inform der -in FILE -out NEW turns it into PEM",
             _ if contains(&text, b"PRIVATE KEY-----") => "; it holds a private key: are the two files exchanged?",
             None => "; it is empty",
             Some(_) => "",
         };
-        return Err(KeyPairError::NoCertificate { path: path.to_owned(), hint });
+        return Err(KeyPairError::NoCertificate { path: path.to_owned(), likely_mistake });
     }
     Ok(chain)
 }
@@ -257,8 +257,8 @@ fn mismatch_error(files: &KeyPairFiles, pair: &CertifiedKey) -> KeyPairError {
 fn check_order(path: &Path, chain: &[CertificateDer<'static>]) -> Result<(), KeyPairError> {
     let mut names = Vec::with_capacity(chain.len());
     for (index, der) in chain.iter().enumerate() {
-        let unreadable = || KeyPairError::Unreadable { path: path.to_owned(), number: index + 1 };
-        let certificate = certificate::parse_certificate(der).ok_or_else(unreadable)?;
+        let invalid_certificate = || KeyPairError::InvalidCertificate { path: path.to_owned(), number: index + 1 };
+        let certificate = certificate::parse_certificate(der).ok_or_else(invalid_certificate)?;
         names.push((certificate.subject, certificate.issuer));
     }
     for (index, (subject, issuer)) in names.iter().enumerate() {

@@ -8,7 +8,7 @@
 //!
 //! # Path of a request
 //!
-//! The client is identified ([`peer`], [`cidr`]) and checked against the access policy ([`access`]). The request is
+//! The client is identified ([`peer`], [`cidr`]) and checked against the access rules ([`access`]). The request is
 //! then checked as HTTP requires (`request_checks`), its path is resolved to a file or a rule
 //! ([`docwharf_site::lookup`], [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The
 //! form ([`negotiate`], [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are
@@ -65,6 +65,7 @@ pub mod held_bytes;
 pub mod host_field;
 pub mod http1;
 pub mod http2;
+mod inflated_file_cache;
 pub mod inflating_body;
 pub mod key_pair;
 mod lazy_stream;
@@ -72,7 +73,6 @@ pub mod listener;
 pub mod logged_body;
 pub mod multipart;
 pub mod negotiate;
-mod page_cache;
 pub mod peer;
 mod peer_progress;
 pub mod precompressed;
@@ -86,6 +86,7 @@ mod response_headers;
 pub mod retained_versions;
 pub mod security_headers;
 pub mod service;
+mod serving_threads;
 mod site;
 mod site_settings;
 mod stall_timeout;
@@ -94,7 +95,6 @@ mod test_versions;
 pub mod tls;
 mod turn;
 pub mod watchdog;
-mod workers;
 
 pub use site::{OpeningGuard, STATUS_CLASSES, Site};
 pub use site_settings::{Http2Server, SiteSettings};

@@ -27,16 +27,16 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::tcp_options;
 
-use super::connection::{Connection, NegotiatedProtocol};
+use super::connection::{Connection, KnownProtocol};
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
-use super::connection_tracker::{ConnectionSlot, ConnectionTracker};
+use super::connection_tracker::{ConnectionTracker, OpenConnectionGuard};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::service::RequestService;
+use super::serving_threads::ServingThreads;
 use super::stall_timeout::StallTimeoutStream;
 use super::tls::ServerTls;
 use super::watchdog::{HEARTBEAT_INTERVAL, Heartbeat, Watchdog};
-use super::workers::WorkerThreads;
 
 /// The time that a TLS handshake may take, which is a few packets. It counts towards the time for the first request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -149,7 +149,7 @@ pub async fn serve_limited<A: RequestService>(
         stop,
         Watchdog::new(HEARTBEAT_INTERVAL, || {}),
         max_connections,
-        WorkerThreads::on_current_runtime(),
+        ServingThreads::on_current_runtime(),
         None,
     )
     .await
@@ -171,17 +171,17 @@ pub async fn serve_watched<A: RequestService>(
         let _ = watchdog.register().beat_while(stop.wait_for(|&stop| stop)).await;
         return Ok(());
     }
-    let (workers, _workers_guard) = WorkerThreads::start(watchdog)?;
+    let (serving_threads, _threads_guard) = ServingThreads::start(watchdog)?;
     let accept_loops = run_accept_loops(
         listeners,
         service,
         stop,
         Arc::clone(watchdog),
         max_connections(),
-        workers.clone(),
+        serving_threads.clone(),
         backlog_accepted,
     );
-    workers.run_on_first(accept_loops).await?
+    serving_threads.run_on_first(accept_loops).await?
 }
 
 /// Runs the accept loops of all listeners until they end.
@@ -191,7 +191,7 @@ async fn run_accept_loops<A: RequestService>(
     stop: watch::Receiver<bool>,
     watchdog: Arc<Watchdog>,
     max_connections: usize,
-    workers: WorkerThreads,
+    serving_threads: ServingThreads,
     backlog_accepted: Option<oneshot::Sender<Infallible>>,
 ) -> io::Result<()> {
     let permits = Arc::new(Semaphore::new(max_connections));
@@ -201,8 +201,16 @@ async fn run_accept_loops<A: RequestService>(
         // A socket from the service manager does not have these options yet.
         set_inherited_options(&socket);
         let socket = into_waitable(socket)?;
-        let (service, permits, workers) = (Arc::clone(&service), Arc::clone(&permits), workers.clone());
-        accept_loops.spawn(run_accept_loop(socket, tls, service, permits, workers, stop.clone(), watchdog.register()));
+        let (service, permits, serving_threads) = (Arc::clone(&service), Arc::clone(&permits), serving_threads.clone());
+        accept_loops.spawn(run_accept_loop(
+            socket,
+            tls,
+            service,
+            permits,
+            serving_threads,
+            stop.clone(),
+            watchdog.register(),
+        ));
     }
     // Runs after the first poll of each accept loop.
     tokio::task::yield_now().await;
@@ -219,7 +227,7 @@ async fn run_accept_loop<A: RequestService>(
     tls: Option<Arc<ServerTls>>,
     service: Arc<A>,
     permits: Arc<Semaphore>,
-    workers: WorkerThreads,
+    serving_threads: ServingThreads,
     mut stop: watch::Receiver<bool>,
     mut heartbeat: Heartbeat,
 ) {
@@ -250,9 +258,9 @@ async fn run_accept_loop<A: RequestService>(
             Ok(None) => {}
             Ok(Some((permit, Some((socket, address))))) => {
                 let peer = Peer { address, is_encrypted: tls.is_some() };
-                let (worker, load) = workers.assign();
-                let slot = ConnectionSlot::new(&tracker, permit, load);
-                serve_accepted(socket, tls.as_ref(), peer, &service, slot, worker);
+                let (thread, thread_guard) = serving_threads.assign();
+                let guard = OpenConnectionGuard::new(&tracker, permit, thread_guard);
+                serve_accepted(socket, tls.as_ref(), peer, &service, guard, thread);
                 batch_len += 1;
                 if batch_len < ACCEPT_BATCH {
                     continue;
@@ -334,29 +342,29 @@ fn accept_next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, 
     }
 }
 
-/// Serves a new connection: on the thread of `worker` if there is one, otherwise on this thread, with a task only if
-/// the connection does not end in its first turn.
+/// Serves a new connection: on `thread` if there is one, otherwise on this thread, with a task only if the connection
+/// does not end in its first turn.
 fn serve_accepted<A: RequestService>(
     socket: std::net::TcpStream,
     tls: Option<&Arc<ServerTls>>,
     peer: Peer,
     service: &Arc<A>,
-    slot: ConnectionSlot,
-    worker: Option<&Handle>,
+    guard: OpenConnectionGuard,
+    thread: Option<&Handle>,
 ) {
     let (accepted_at, service) = (Instant::now(), Arc::clone(service));
-    let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match worker {
-        Some(worker) => worker.spawn(connection),
+    let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match thread {
+        Some(thread) => thread.spawn(connection),
         None => tokio::spawn(connection),
     };
     if let Some(tls) = tls {
-        spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted_at, peer, service, slot)));
+        spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted_at, peer, service, guard)));
         return;
     }
     let stream = StallTimeoutStream::new(socket.into(), service.site());
-    let mut connection = Box::pin(new_connection(stream, NegotiatedProtocol::Either, accepted_at, peer, service, slot));
+    let mut connection = Box::pin(new_connection(stream, KnownProtocol::Unknown, accepted_at, peer, service, guard));
     // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
-    if worker.is_some()
+    if thread.is_some()
         || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending())
     {
         spawn(connection);
@@ -371,11 +379,11 @@ async fn serve_encrypted<A: RequestService>(
     accepted_at: Instant,
     peer: Peer,
     service: Arc<A>,
-    slot: ConnectionSlot,
+    guard: OpenConnectionGuard,
 ) {
     let Ok(stream) = TcpStream::from_std(socket) else { return };
     let stopped = async {
-        slot.tracker().wait_closing().await;
+        guard.tracker().wait_closing().await;
         sleep(LAST_REQUEST_TIMEOUT).await;
     };
     let handshake = tokio::select! {
@@ -383,22 +391,22 @@ async fn serve_encrypted<A: RequestService>(
         () = stopped => None,
     };
     let Some(stream) = handshake else { return };
-    let negotiated = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => NegotiatedProtocol::Http2,
-        Some(_) => NegotiatedProtocol::Http1,
-        None => NegotiatedProtocol::Either,
+    let known_protocol = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => KnownProtocol::Http2,
+        Some(_) => KnownProtocol::Http1,
+        None => KnownProtocol::Unknown,
     };
-    new_connection(stream, negotiated, accepted_at, peer, service, slot).await;
+    new_connection(stream, known_protocol, accepted_at, peer, service, guard).await;
 }
 
 /// Creates a connection whose requests are answered by `service`.
 fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
-    negotiated: NegotiatedProtocol,
+    known_protocol: KnownProtocol,
     accepted_at: Instant,
     peer: Peer,
     service: Arc<A>,
-    slot: ConnectionSlot,
+    guard: OpenConnectionGuard,
 ) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
     let request_received = Arc::new(AtomicBool::new(false));
     let received = Arc::clone(&request_received);
@@ -408,7 +416,7 @@ fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 's
         let response = service.respond(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    Connection::new(stream, negotiated, hyper_service, site, request_received, accepted_at, slot)
+    Connection::new(stream, known_protocol, hyper_service, site, request_received, accepted_at, guard)
 }
 
 #[cfg(test)]

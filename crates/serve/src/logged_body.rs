@@ -17,7 +17,7 @@ use http::Response;
 use http::header::{REFERER, USER_AGENT};
 use http_body::{Frame, SizeHint};
 
-use docwharf_site::memfd_arena::ArenaRange;
+use docwharf_site::memfd_arena::MemfdRange;
 
 use super::access_log::AccessLog;
 use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
@@ -75,13 +75,13 @@ impl LoggedBody {
         let line = AccessLogLine {
             time: std::time::SystemTime::now(),
             client: log.address.apply(client.address),
-            user: context.access_control().access.user(client, headers).map(truncate_value),
+            user: context.access_control().rules.user(client, headers).map(truncate_value),
             method: context.method().clone(),
             target: truncate_target(context.target()),
             protocol: context.protocol(),
             status: response.status().as_u16(),
             referrer: headers.get(REFERER).map(truncate_value),
-            agent: headers.get(USER_AGENT).map(truncate_value),
+            user_agent: headers.get(USER_AGENT).map(truncate_value),
             version: context.version().map(|version| version.id),
         };
         let pending = PendingLogLine { line, log: Arc::clone(log), arrived_at, sent: AtomicU64::new(0) };
@@ -110,14 +110,14 @@ impl LoggedChunk {
         self.chunk.first_bytes(n)
     }
 
-    /// See [`BodyChunk::file_location`].
-    pub(super) fn file_location(&self) -> Option<&ArenaRange> {
-        self.chunk.file_location()
+    /// See [`BodyChunk::memfd_range`].
+    pub(super) fn memfd_range(&self) -> Option<&MemfdRange> {
+        self.chunk.memfd_range()
     }
 
-    /// See [`BodyChunk::clear_file_location`].
-    pub(super) fn clear_file_location(&mut self) {
-        self.chunk.clear_file_location();
+    /// See [`BodyChunk::clear_memfd_range`].
+    pub(super) fn clear_memfd_range(&mut self) {
+        self.chunk.clear_memfd_range();
     }
 
     /// Returns whether no bytes are left to be sent.

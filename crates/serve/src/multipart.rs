@@ -36,7 +36,8 @@ impl<'a> Multipart<'a> {
         media_type: &str,
         coding: Option<&str>,
     ) -> Option<Multipart<'a>> {
-        // The boundary is part of the content's own SHA-256. Content that contains it cannot be constructed.
+        // The boundary is made of hexadecimal digits of the content's SHA-256, so no content can be constructed that
+        // contains its own boundary.
         let boundary = encode_hex(&content.0[8..20]);
         let mut separator = "";
         let mut heads = Vec::with_capacity(slices.len());

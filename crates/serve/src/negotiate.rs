@@ -5,7 +5,7 @@ use http::header::{ACCEPT, ACCEPT_ENCODING};
 
 use docwharf_base::codec::content_coding::ContentCoding;
 
-/// The form in which a file is sent.
+/// The form in which a file is sent. A form is a representation (RFC 9110, section 3.2) in one content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponseForm {
     /// The content without a coding.
@@ -66,20 +66,20 @@ impl AcceptedCodings {
         self.brotli > 0 || self.zstd > 0
     }
 
-    /// Chooses between gzip, identity and the precompressed codings. `gzip` is the length of the gzip form in bytes;
+    /// Chooses the form: gzip, identity or a precompressed one. `gzip_len` is the length of the gzip form in bytes;
     /// `len` returns that of a precompressed form, or `None` if the file has no such form.
     ///
     /// The coding with the highest weight is chosen. Browsers assign equal weights to all codings: then the shortest
     /// form is chosen, because the forms differ in nothing else, and of equally short ones the first of gzip, br, zstd.
     /// Identity is acceptable unless excluded, but it is preferred only if the client names it with a higher weight. It
     /// is also chosen if no acceptable form exists.
-    pub fn choose(self, gzip: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> ResponseForm {
+    pub fn choose(self, gzip_len: u64, len: impl Fn(ContentCoding) -> Option<u64>) -> ResponseForm {
         let precompressed = |coding: ContentCoding, weight: u16| {
             let len = if weight > 0 { len(coding) } else { None };
             len.map(|len| (weight, len, ResponseForm::Precompressed(coding)))
         };
         let offers = [
-            (self.gzip > 0).then_some((self.gzip, gzip, ResponseForm::Gzip)),
+            (self.gzip > 0).then_some((self.gzip, gzip_len, ResponseForm::Gzip)),
             precompressed(ContentCoding::Brotli, self.brotli),
             precompressed(ContentCoding::Zstd, self.zstd),
         ];

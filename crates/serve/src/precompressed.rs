@@ -1,5 +1,6 @@
-//! Precompressed files: the Brotli and Zstandard forms of the files of a version. They are computed after the version
-//! was activated. Until then, and for files without such a form, gzip is served.
+//! Precompressed files: the Brotli and Zstandard forms ([`ResponseForm`](super::negotiate::ResponseForm)) of the files
+//! of a version. They are computed after the version was activated. Until then, and for files without such a form, gzip
+//! is served.
 
 use bytes::Bytes;
 
@@ -11,13 +12,13 @@ use docwharf_site::coding_file::{CodingRecord, CodingStatistics, read_record};
 #[derive(Debug, Clone)]
 pub struct PrecompressedFiles {
     bytes: Bytes,
-    /// The size of the result and the time it took.
+    /// The size of the result, and the processor time that it took.
     pub statistics: CodingStatistics,
 }
 
 impl PrecompressedFiles {
-    /// Wraps the bytes of a coding file. The caller has checked them, every body included
-    /// ([`docwharf_site::codings::check`]).
+    /// Wraps the bytes of a coding file. The caller has checked its head ([`docwharf_site::coding_file::check_file`])
+    /// and the CRC-32 of every body (`daemon::precompression`, `verify_and_map`).
     pub fn new(bytes: Bytes, statistics: CodingStatistics) -> PrecompressedFiles {
         PrecompressedFiles { bytes, statistics }
     }

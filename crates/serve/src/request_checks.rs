@@ -12,8 +12,8 @@ use super::request_context::{MethodClass, RequestContext};
 /// Returns the 403 response if the client may not read the site. It is the same for every path and method, so it does
 /// not show which paths exist.
 pub(super) fn check_access(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
-    let access = &context.access_control().access;
-    if access.is_open() || access.admits(context.client(), context.headers()) {
+    let rules = &context.access_control().rules;
+    if rules.is_open() || rules.admits(context.client(), context.headers()) {
         return None;
     }
     let mut response = fixed_responses::forbidden(context.is_head());
@@ -81,13 +81,13 @@ mod tests {
     use http::{HeaderName, Method, Request};
 
     use super::*;
-    use crate::access::{AccessControl, AccessPolicy};
+    use crate::access::{AccessControl, AccessRules};
     use crate::cidr::IpRanges;
     use crate::peer::Peer;
     use crate::{Site, SiteSettings};
 
-    fn access(is_listed: bool) -> AccessPolicy {
-        AccessPolicy { allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()), user_header: None }
+    fn rules(is_listed: bool) -> AccessRules {
+        AccessRules { allow: is_listed.then(|| IpRanges::parse(&["192.0.2.0/24"]).unwrap()), user_header: None }
     }
 
     fn access_refusal(site: &Site, method: &Method, fields: &[(HeaderName, &str)]) -> Option<Response<ResponseBody>> {
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn an_access_refusal_closes_the_connection_only_for_chunked_requests() {
-        let access_control = AccessControl { access: access(true), proxies: IpRanges::default() };
+        let access_control = AccessControl { rules: rules(true), proxies: IpRanges::default() };
         let closed = Site::new(SiteSettings { access_control, ..SiteSettings::default() });
         let open = Site::new(SiteSettings::default());
         let chunked = (TRANSFER_ENCODING, "chunked");
@@ -118,7 +118,7 @@ mod tests {
             assert_eq!(response.headers().get(CONNECTION).is_some_and(|value| value == "close"), closes, "{method}");
             assert_eq!(response.body().is_empty(), method == Method::HEAD, "{method}");
         }
-        closed.set_access_control(AccessControl { access: access(false), proxies: IpRanges::default() });
+        closed.set_access_control(AccessControl { rules: rules(false), proxies: IpRanges::default() });
         assert!(access_refusal(&closed, &Method::GET, &[]).is_none(), "access control can change");
     }
 

@@ -59,7 +59,7 @@ impl<'r> RequestContext<'r> {
     pub(super) fn new<B>(site: &'r Site, request: &'r Request<B>, peer: Option<Peer>) -> RequestContext<'r> {
         RequestContext {
             site,
-            version: site.load_version(),
+            version: site.load_served_version(),
             access_control: site.access_control(),
             peer,
             method: request.method(),
@@ -129,7 +129,7 @@ impl<'r> RequestContext<'r> {
     /// Returns the decoded path within the site, with its leading slash; `None` if the path is not below the base path.
     pub(super) fn path_in_site(&self) -> Option<&[u8]> {
         let BasePathMatch::Inside(_) = self.base_path_match() else { return None };
-        // Includes the slash that ends the base path, because paths in rules begin with one.
+        // The path includes the slash that ends the base path, because paths in rules begin with one.
         self.decoded_path().get(self.site.settings.base_path.len() - 1..)
     }
 

@@ -176,9 +176,9 @@ pub(super) struct SiteState {
     site: u64,
     generation: u64,
     /// The number of the opened version, see
-    /// [`SealedVersion::opening`](docwharf_site::sealed_version::SealedVersion::opening). The same version may be
-    /// opened again from another image, which has its files at other offsets.
-    opening: Option<u64>,
+    /// [`SealedVersion::instance_id`](docwharf_site::sealed_version::SealedVersion::instance_id). The same version may
+    /// be opened again from another image, which has its files at other offsets.
+    version_instance: Option<u64>,
 }
 
 impl SiteState {
@@ -187,14 +187,14 @@ impl SiteState {
     pub(super) fn current(site: &Site) -> Option<SiteState> {
         // Read first, so that a response from before a change is never stored with the generation after it.
         let generation = site.generation();
-        let opening = site.load_version().as_ref().map(|version| version.opening);
-        (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, opening })
+        let version_instance = site.load_served_version().as_ref().map(|version| version.instance_id);
+        (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, version_instance })
     }
 
     /// Returns the body of a cached response; `None` if it has to be inflated, or if another version is served now.
     fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
-        let version = site.load_version();
-        let same_version = || version.as_ref().filter(|version| Some(version.opening) == self.opening);
+        let version = site.load_served_version();
+        let same_version = || version.as_ref().filter(|version| Some(version.instance_id) == self.version_instance);
         match *location {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),

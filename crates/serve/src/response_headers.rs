@@ -56,11 +56,10 @@ fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<Resp
     if file.is_some_and(|file| !file.needs_policy && !may_run_scripts(context)) {
         return;
     }
-    let policies = site.policies.load();
-    let policies =
-        policies.as_ref().filter(|policies| context.version().is_some_and(|version| version.id == policies.id));
-    let value = match policies {
-        Some(policies) => Some(policies.value(file.filter(|file| file.version == policies.id).map(|file| file.file))),
+    let csp = site.csp.load();
+    let csp = csp.as_ref().filter(|csp| context.version().is_some_and(|version| version.id == csp.id));
+    let value = match csp {
+        Some(csp) => Some(csp.value(file.filter(|file| file.version == csp.id).map(|file| file.file))),
         None => provisional.clone(),
     };
     if let Some(value) = value {
@@ -80,7 +79,7 @@ fn add_hsts(context: &RequestContext<'_>, response: &mut Response<ResponseBody>)
 /// Marks the response as `private` if not every client may read the site, because a shared cache would serve it to
 /// clients without access (RFC 9111, 5.2.2.7).
 fn mark_private(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
-    if !context.access_control().access.is_open() {
+    if !context.access_control().rules.is_open() {
         add_private_directive(response.headers_mut());
     }
 }
@@ -104,19 +103,19 @@ mod tests {
     use http::header::X_CONTENT_TYPE_OPTIONS;
     use http::{HeaderName, Request};
 
-    use docwharf_site::external::csp::{CspPreset, CspRules};
+    use docwharf_site::external::csp::{CspPreset, CspSettings};
 
     use super::*;
-    use crate::access::{AccessControl, AccessPolicy};
+    use crate::access::{AccessControl, AccessRules};
     use crate::cidr::IpRanges;
     use crate::peer::Peer;
-    use crate::security_headers::ProtectionSettings;
+    use crate::security_headers::SecurityHeaderSettings;
     use crate::{Site, SiteSettings};
 
     /// Returns an access control that admits no client.
     fn closed_access() -> AccessControl {
-        let access = AccessPolicy { allow: Some(IpRanges::default()), user_header: None };
-        AccessControl { access, proxies: IpRanges::default() }
+        let rules = AccessRules { allow: Some(IpRanges::default()), user_header: None };
+        AccessControl { rules, proxies: IpRanges::default() }
     }
 
     #[test]
@@ -124,10 +123,10 @@ mod tests {
         for (preset, is_sent) in [(CspPreset::Airgap, true), (CspPreset::Connected, false), (CspPreset::Report, false)]
         {
             for is_closed in [false, true] {
-                let csp = CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 };
-                let protection = ProtectionSettings { csp: Some(csp), ..ProtectionSettings::default() };
+                let csp = CspSettings { preset, ancestors: Some("'self'"), max_bytes: 3072 };
+                let security_headers = SecurityHeaderSettings { csp: Some(csp), ..SecurityHeaderSettings::default() };
                 let access_control = if is_closed { closed_access() } else { AccessControl::default() };
-                let site = Site::new(SiteSettings { protection, access_control, ..SiteSettings::default() });
+                let site = Site::new(SiteSettings { security_headers, access_control, ..SiteSettings::default() });
                 for (status, has_policy, has_fields) in [
                     (200, is_sent, true),
                     (404, is_sent, true),
@@ -163,7 +162,7 @@ mod tests {
             (false, true, std::slice::from_ref(&https), true, false),
         ] {
             let proxies = if is_trusted { IpRanges::parse(&[PROXY]).unwrap() } else { IpRanges::default() };
-            let access_control = AccessControl { access: AccessPolicy::default(), proxies };
+            let access_control = AccessControl { rules: AccessRules::default(), proxies };
             let hsts = is_configured.then(|| value.clone());
             let site = Site::new(SiteSettings { access_control, hsts, ..SiteSettings::default() });
             let mut request = Request::new(());

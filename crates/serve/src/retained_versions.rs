@@ -147,12 +147,12 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use docwharf_base::clock::now_unix_seconds;
-    use docwharf_site::external::csp::{CspPreset, CspRules, SitePolicies};
+    use docwharf_site::external::csp::{CspFacts, CspPreset, CspSettings};
     use docwharf_site::rules::{RuleDraft, RuleSet, netlify_files};
 
     use super::*;
     use crate::conditional::ContentDates;
-    use crate::csp_header::VersionPolicies;
+    use crate::csp_header::VersionCsp;
     use crate::test_versions::version_with_files;
     use crate::{OpeningGuard, Site, SiteSettings};
 
@@ -328,9 +328,9 @@ mod tests {
         site.retain_version(version_with_files(&[(asset(2).as_str(), "x")], 0), Duration::ZERO);
         let with_asset = site.generation();
         assert!(with_asset > generation, "an asset that was missing");
-        let rules = CspRules { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
-        let policies = VersionPolicies::new(version(1).id, SitePolicies::default(), &rules);
-        site.set_policies(policies);
+        let settings = CspSettings { preset: CspPreset::Connected, ancestors: None, max_bytes: 3072 };
+        let csp = VersionCsp::new(version(1).id, CspFacts::default(), &settings);
+        site.set_csp(csp);
         assert!(site.generation() > with_asset, "the policies of the version");
     }
 }

@@ -32,20 +32,20 @@ impl FramePolicy {
 
 /// The operator's settings of the header fields that protect readers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ProtectionSettings {
+pub struct SecurityHeaderSettings {
     /// `server.referrerPolicy` if it is set. If it is empty, no field is sent.
     pub referrer: Option<String>,
     /// `server.frames` if it is set.
     pub frames: Option<FramePolicy>,
     /// `server.csp` and the limits of its policies; `None` to send no policy.
-    pub csp: Option<csp::CspRules>,
+    pub csp: Option<csp::CspSettings>,
 }
 
 /// The Referrer-Policy that is sent by default. It keeps internal URLs from other sites, and is the default of
 /// browsers.
 pub const DEFAULT_REFERRER_POLICY: &str = "strict-origin-when-cross-origin";
 
-/// The fields of [`ProtectionSettings`], rendered once.
+/// The fields of [`SecurityHeaderSettings`], rendered once.
 #[derive(Debug)]
 pub(super) struct SecurityHeaders {
     pub(super) fields: Vec<(HeaderName, HeaderValue)>,
@@ -55,38 +55,38 @@ pub(super) struct SecurityHeaders {
 }
 
 impl SecurityHeaders {
-    pub(super) fn new(protection: &ProtectionSettings) -> SecurityHeaders {
+    pub(super) fn new(settings: &SecurityHeaderSettings) -> SecurityHeaders {
         let mut fields = vec![(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"))];
-        let referrer = match &protection.referrer {
+        let referrer = match &settings.referrer {
             None => Some(HeaderValue::from_static(DEFAULT_REFERRER_POLICY)),
             Some(policy) => HeaderValue::from_str(policy).ok().filter(|value| !value.is_empty()),
         };
         fields.extend(referrer.map(|value| (REFERRER_POLICY, value)));
-        match protection.frames.unwrap_or_default() {
+        match settings.frames.unwrap_or_default() {
             FramePolicy::SameOrigin => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("SAMEORIGIN"))),
             FramePolicy::Deny => fields.push((X_FRAME_OPTIONS, HeaderValue::from_static("DENY"))),
             FramePolicy::Any => {}
         }
-        if protection.csp.as_ref().is_some_and(|rules| rules.preset == csp::CspPreset::Airgap) {
+        if settings.csp.as_ref().is_some_and(|csp_settings| csp_settings.preset == csp::CspPreset::Airgap) {
             // Browsers resolve the host names of links before a reader follows them, and no policy forbids that.
             fields.push((X_DNS_PREFETCH_CONTROL, HeaderValue::from_static("off")));
         }
-        let csp = protection
+        let csp = settings
             .csp
             .as_ref()
-            .map(|rules| (csp_header::policy_field_name(rules.preset), csp_header::provisional_policy_value(rules)));
+            .map(|csp| (csp_header::policy_field_name(csp.preset), csp_header::provisional_policy_value(csp)));
         SecurityHeaders { fields, csp }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use csp::{CspPreset, CspRules};
+    use csp::{CspPreset, CspSettings};
 
     use super::*;
 
-    fn rules(preset: CspPreset) -> CspRules {
-        CspRules { preset, ancestors: Some("'self'"), max_bytes: 3072 }
+    fn csp_settings(preset: CspPreset) -> CspSettings {
+        CspSettings { preset, ancestors: Some("'self'"), max_bytes: 3072 }
     }
 
     #[test]
@@ -95,43 +95,52 @@ mod tests {
         const SAME: &str = "x-frame-options: SAMEORIGIN";
         let referrer = |text: &str| Some(text.to_owned());
         let default_referrer = format!("referrer-policy: {DEFAULT_REFERRER_POLICY}");
-        for (protection, expected) in [
-            (ProtectionSettings::default(), &[NOSNIFF, &default_referrer, SAME][..]),
-            (ProtectionSettings { referrer: referrer(""), ..ProtectionSettings::default() }, &[NOSNIFF, SAME]),
+        for (settings, expected) in [
+            (SecurityHeaderSettings::default(), &[NOSNIFF, &default_referrer, SAME][..]),
+            (SecurityHeaderSettings { referrer: referrer(""), ..SecurityHeaderSettings::default() }, &[NOSNIFF, SAME]),
             (
-                ProtectionSettings { referrer: referrer("no-referrer"), ..ProtectionSettings::default() },
+                SecurityHeaderSettings { referrer: referrer("no-referrer"), ..SecurityHeaderSettings::default() },
                 &[NOSNIFF, "referrer-policy: no-referrer", SAME],
             ),
             (
-                ProtectionSettings { frames: Some(FramePolicy::SameOrigin), ..ProtectionSettings::default() },
+                SecurityHeaderSettings { frames: Some(FramePolicy::SameOrigin), ..SecurityHeaderSettings::default() },
                 &[NOSNIFF, &default_referrer, SAME],
             ),
             (
-                ProtectionSettings { frames: Some(FramePolicy::Deny), ..ProtectionSettings::default() },
+                SecurityHeaderSettings { frames: Some(FramePolicy::Deny), ..SecurityHeaderSettings::default() },
                 &[NOSNIFF, &default_referrer, "x-frame-options: DENY"],
             ),
             (
-                ProtectionSettings { frames: Some(FramePolicy::Any), ..ProtectionSettings::default() },
+                SecurityHeaderSettings { frames: Some(FramePolicy::Any), ..SecurityHeaderSettings::default() },
                 &[NOSNIFF, &default_referrer],
             ),
             (
-                ProtectionSettings { csp: Some(rules(CspPreset::Connected)), ..ProtectionSettings::default() },
+                SecurityHeaderSettings {
+                    csp: Some(csp_settings(CspPreset::Connected)),
+                    ..SecurityHeaderSettings::default()
+                },
                 &[NOSNIFF, &default_referrer, SAME],
             ),
             (
-                ProtectionSettings { csp: Some(rules(CspPreset::Report)), ..ProtectionSettings::default() },
+                SecurityHeaderSettings {
+                    csp: Some(csp_settings(CspPreset::Report)),
+                    ..SecurityHeaderSettings::default()
+                },
                 &[NOSNIFF, &default_referrer, SAME],
             ),
             (
-                ProtectionSettings { csp: Some(rules(CspPreset::Airgap)), ..ProtectionSettings::default() },
+                SecurityHeaderSettings {
+                    csp: Some(csp_settings(CspPreset::Airgap)),
+                    ..SecurityHeaderSettings::default()
+                },
                 &[NOSNIFF, &default_referrer, SAME, "x-dns-prefetch-control: off"],
             ),
         ] {
-            let headers = SecurityHeaders::new(&protection);
+            let headers = SecurityHeaders::new(&settings);
             let fields: Vec<String> =
                 headers.fields.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-            assert_eq!(fields, expected, "{protection:?}");
-            assert_eq!(headers.csp.is_some(), protection.csp.is_some(), "{protection:?}");
+            assert_eq!(fields, expected, "{settings:?}");
+            assert_eq!(headers.csp.is_some(), settings.csp.is_some(), "{settings:?}");
         }
         let ancestors =
             [FramePolicy::SameOrigin, FramePolicy::Deny, FramePolicy::Any].map(FramePolicy::frame_ancestors);

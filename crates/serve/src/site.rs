@@ -21,11 +21,11 @@ use super::access::AccessControl;
 use super::access_log::AccessLog;
 use super::conditional::ContentDates;
 use super::content_changes::ContentChanges;
-use super::csp_header::VersionPolicies;
+use super::csp_header::VersionCsp;
 use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
+use super::inflated_file_cache::InflatedFileCache;
 use super::negotiate::{AcceptedCodings, ResponseForm};
-use super::page_cache::PageCache;
 use super::precompressed::PrecompressedCodings;
 use super::retained_versions::RetainedVersions;
 use super::security_headers::SecurityHeaders;
@@ -40,7 +40,7 @@ pub struct Site {
     pub(super) instance_id: u64,
     pub(super) security_headers: SecurityHeaders,
     /// The version that is served.
-    pub(super) current: ArcSwapOption<SealedVersion>,
+    pub(super) served_version: ArcSwapOption<SealedVersion>,
     /// The versions that were served before.
     pub(super) retained_versions: RetainedVersions,
     /// The operator's rules.
@@ -48,11 +48,11 @@ pub struct Site {
     /// The access control.
     access_control: ArcSwap<AccessControl>,
     /// The content security policies of a version, once they are computed.
-    pub(super) policies: ArcSwapOption<VersionPolicies>,
+    pub(super) csp: ArcSwapOption<VersionCsp>,
     /// The Brotli and Zstandard forms of a version, once they are computed.
     precompressed: ArcSwapOption<PrecompressedCodings>,
     /// The cache of inflated files.
-    pub(super) page_cache: Arc<PageCache>,
+    pub(super) inflated_file_cache: Arc<InflatedFileCache>,
     /// The number of answered requests in each of [`STATUS_CLASSES`].
     request_counts: [AtomicU64; STATUS_CLASSES.len()],
     /// Notifies each time a version was set.
@@ -79,18 +79,19 @@ impl Site {
     pub fn with_access_log(settings: SiteSettings, access_log: Option<Arc<AccessLog>>) -> Arc<Site> {
         static NEXT_INSTANCE_ID: AtomicU64 = AtomicU64::new(0);
         let damage_reports = Arc::<DamageReports>::default();
-        let page_cache = Arc::new(PageCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
+        let inflated_file_cache =
+            Arc::new(InflatedFileCache::new(settings.identity_cache, Arc::clone(&damage_reports)));
         HELD.set_limit(settings.held_bytes);
         Arc::new(Site {
             instance_id: NEXT_INSTANCE_ID.fetch_add(1, Ordering::Relaxed),
-            security_headers: SecurityHeaders::new(&settings.protection),
-            current: ArcSwapOption::empty(),
+            security_headers: SecurityHeaders::new(&settings.security_headers),
+            served_version: ArcSwapOption::empty(),
             retained_versions: RetainedVersions::new(settings.asset_grace),
             rules: ArcSwap::default(),
             access_control: ArcSwap::from_pointee(settings.access_control.clone()),
-            policies: ArcSwapOption::empty(),
+            csp: ArcSwapOption::empty(),
             precompressed: ArcSwapOption::empty(),
-            page_cache,
+            inflated_file_cache,
             request_counts: Default::default(),
             version_changes: watch::Sender::default(),
             content_changes: ContentChanges::default(),
@@ -105,14 +106,14 @@ impl Site {
     pub fn set_version(&self, version: SealedVersion) {
         let id = version.id;
         // The old version is retained before the new one is stored, so that its assets are found at every moment.
-        if let Some(replaced) = self.current().filter(|replaced| replaced.id != id) {
+        if let Some(replaced) = self.served_version().filter(|replaced| replaced.id != id) {
             self.note_content_change();
             if replaced.rules() != version.rules() {
                 self.content_changes.note_route_change();
             }
             self.retained_versions.retain(replaced, Duration::ZERO);
         }
-        self.current.store(Some(Arc::new(version)));
+        self.served_version.store(Some(Arc::new(version)));
         if self.precompressed.load().as_ref().is_some_and(|codings| codings.id != id) {
             self.precompressed.store(None);
         }
@@ -127,7 +128,7 @@ impl Site {
         let id = version.id;
         self.retained_versions.retain(Arc::new(version), age);
         // The version may have become active again meanwhile.
-        if self.current().is_some_and(|current| current.id == id) {
+        if self.served_version().is_some_and(|current| current.id == id) {
             self.retained_versions.remove(id);
         }
         self.invalidate_responses();
@@ -167,7 +168,7 @@ impl Site {
     /// Reports that a file could not be sent as it was sealed, for this `reason`. The file may be of any version that
     /// is served or retained, so all of them are reported.
     pub(super) fn report_damage(&self, reason: &str) {
-        let current = self.current().map(|version| version.id);
+        let current = self.served_version().map(|version| version.id);
         let versions: Vec<VersionId> = current.into_iter().chain(self.retained_versions.ids()).collect();
         self.damage_reports.report(&versions, reason);
     }
@@ -191,7 +192,7 @@ impl Site {
     /// Replaces the operator's rules from the next request on.
     pub fn set_rules(&self, rules: Arc<RuleSet>) {
         // Rules can lead a path to another file.
-        if self.current.load().is_some() && **self.rules.load() != *rules {
+        if self.served_version.load().is_some() && **self.rules.load() != *rules {
             self.note_content_change();
             self.content_changes.note_route_change();
         }
@@ -221,13 +222,13 @@ impl Site {
     }
 
     /// Returns the settings of content security policies; `None` if none are sent.
-    pub fn csp_rules(&self) -> Option<&csp::CspRules> {
-        self.settings.protection.csp.as_ref()
+    pub fn csp_settings(&self) -> Option<&csp::CspSettings> {
+        self.settings.security_headers.csp.as_ref()
     }
 
     /// Adds these content security policies to the responses of the version that they were computed for.
-    pub fn set_policies(&self, policies: VersionPolicies) {
-        self.policies.store(Some(Arc::new(policies)));
+    pub fn set_csp(&self, csp: VersionCsp) {
+        self.csp.store(Some(Arc::new(csp)));
         self.invalidate_responses();
     }
 
@@ -252,48 +253,49 @@ impl Site {
         codings.body(coding, file).filter(|(_, body_crc)| *body_crc == crc).map(|(body, _)| body)
     }
 
-    /// Chooses the coding in which a compressed file of `version` is sent; `gzip` is the length of its gzip form in
-    /// bytes. For a precompressed coding, also returns the body and its CRC-32.
+    /// Chooses the form in which a compressed file of `version` is sent; `gzip_len` is the length of its gzip form in
+    /// bytes. For a precompressed form, also returns the body and its CRC-32.
     pub(super) fn choose_form(
         &self,
         version: &SealedVersion,
         file: usize,
-        gzip: u64,
+        gzip_len: u64,
         accepted: AcceptedCodings,
     ) -> (ResponseForm, Bytes, u32) {
         if accepted.accepts_precompressed() {
             let codings = self.precompressed.load();
             if let Some(codings) = codings.as_ref().filter(|codings| codings.id == version.id)
-                && let ResponseForm::Precompressed(coding) = accepted.choose(gzip, |coding| codings.len(coding, file))
+                && let ResponseForm::Precompressed(coding) =
+                    accepted.choose(gzip_len, |coding| codings.len(coding, file))
                 && let Some((body, crc)) = codings.body(coding, file)
             {
                 return (ResponseForm::Precompressed(coding), body, crc);
             }
         }
-        (accepted.choose(gzip, |_| None), Bytes::new(), 0)
+        (accepted.choose(gzip_len, |_| None), Bytes::new(), 0)
     }
 
     /// Stops serving a version from the next request on; requests then get 503.
     pub fn remove_version(&self) {
         self.note_content_change();
-        self.current.store(None);
+        self.served_version.store(None);
         self.precompressed.store(None);
         self.invalidate_responses();
     }
 
     /// Returns the version that is served.
-    pub fn current(&self) -> Option<Arc<SealedVersion>> {
-        self.current.load_full()
+    pub fn served_version(&self) -> Option<Arc<SealedVersion>> {
+        self.served_version.load_full()
     }
 
-    /// Returns the version that is served, for the duration of one response. Cheaper than [`Site::current`].
-    pub(super) fn load_version(&self) -> Guard<Option<Arc<SealedVersion>>> {
-        self.current.load()
+    /// Returns the version that is served, for the duration of one response. Cheaper than [`Site::served_version`].
+    pub(super) fn load_served_version(&self) -> Guard<Option<Arc<SealedVersion>>> {
+        self.served_version.load()
     }
 
     /// Returns the bytes in the cache of inflated files, as `server.identityCache` limits them.
-    pub fn page_cache_bytes(&self) -> u64 {
-        self.page_cache.bytes()
+    pub fn inflated_file_cache_bytes(&self) -> u64 {
+        self.inflated_file_cache.bytes()
     }
 
     /// Returns the bytes of memory that responses hold while clients read them, as `server.heldBytes` limits them.
@@ -308,7 +310,7 @@ impl Site {
 
     /// Returns whether the response or the access log depends on the client.
     pub(super) fn depends_on_client(&self) -> bool {
-        !self.access_control().access.is_open() || self.settings.hsts.is_some() || self.access_log.is_some()
+        !self.access_control().rules.is_open() || self.settings.hsts.is_some() || self.access_log.is_some()
     }
 
     /// Returns the access log, if there is one.
@@ -348,7 +350,7 @@ mod tests {
     use http::HeaderValue;
 
     use super::*;
-    use crate::access::AccessPolicy;
+    use crate::access::AccessRules;
     use crate::access_log::AccessLogSettings;
     use crate::access_log_line::{AccessLogFormat, LoggedAddress};
     use crate::cidr::IpRanges;
@@ -358,7 +360,7 @@ mod tests {
     /// Returns an access control that admits no client.
     fn closed_access() -> AccessControl {
         AccessControl {
-            access: AccessPolicy { allow: Some(IpRanges::default()), user_header: None },
+            rules: AccessRules { allow: Some(IpRanges::default()), user_header: None },
             proxies: IpRanges::default(),
         }
     }
@@ -433,28 +435,25 @@ mod tests {
         assert!(!has_codings());
         site.set_precompressed(Some(PrecompressedCodings::empty(second_id)));
         site.remove_version();
-        assert!(!has_codings() && site.current().is_none());
+        assert!(!has_codings() && site.served_version().is_none());
     }
 
     #[test]
     fn response_cache_is_off_when_a_response_or_log_line_depends_on_the_client() {
         let hsts = Some(HeaderValue::from_static("max-age=60"));
-        let named = AccessPolicy { allow: None, user_header: Some(http::header::FROM) };
+        let named = AccessRules { allow: None, user_header: Some(http::header::FROM) };
         let proxies = IpRanges::parse(&["10.0.0.0/8"]).unwrap();
         for (settings, expected) in [
             (SiteSettings::default(), false),
             (
                 SiteSettings {
-                    access_control: AccessControl { access: AccessPolicy::default(), proxies: proxies.clone() },
+                    access_control: AccessControl { rules: AccessRules::default(), proxies: proxies.clone() },
                     ..SiteSettings::default()
                 },
                 false,
             ),
             (SiteSettings { access_control: closed_access(), ..SiteSettings::default() }, true),
-            (
-                SiteSettings { access_control: AccessControl { access: named, proxies }, ..SiteSettings::default() },
-                true,
-            ),
+            (SiteSettings { access_control: AccessControl { rules: named, proxies }, ..SiteSettings::default() }, true),
             (SiteSettings { hsts, ..SiteSettings::default() }, true),
         ] {
             let site = Site::new(settings);

@@ -7,7 +7,7 @@ use http::HeaderValue;
 use docwharf_site::lookup::Slashes;
 
 use super::access::AccessControl;
-use super::security_headers::ProtectionSettings;
+use super::security_headers::SecurityHeaderSettings;
 
 /// The implementation that serves HTTP/2 to the clients of a site.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -36,7 +36,7 @@ pub struct SiteSettings {
     /// The time for which hashed assets of a replaced version are still served; zero to stop at once.
     pub asset_grace: Duration,
     /// The header fields that protect readers.
-    pub protection: ProtectionSettings,
+    pub security_headers: SecurityHeaderSettings,
     /// The access control at the start; [`Site::set_access_control`](super::Site::set_access_control) replaces it.
     pub access_control: AccessControl,
     /// The value of Strict-Transport-Security, for clients that use https; `None` to send none.
@@ -53,7 +53,7 @@ impl Default for SiteSettings {
             identity_cache: 64 << 20,
             held_bytes: 64 << 20,
             asset_grace: Duration::from_hours(72),
-            protection: ProtectionSettings::default(),
+            security_headers: SecurityHeaderSettings::default(),
             access_control: AccessControl::default(),
             hsts: None,
             http2: Http2Server::default(),

@@ -7,7 +7,7 @@
 //! enough: tokio polls many woken tasks before it polls its driver (61 by default).
 //!
 //! Inflating is the most expensive work, so it also has a limit per thread ([`may_inflate`]). Otherwise a thousand
-//! connections that each request one large page would each inflate for a whole turn.
+//! connections that each request one large file would each inflate for a whole turn.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

@@ -46,13 +46,13 @@ pub struct CodingStatistics {
     /// The size of all bodies in bytes.
     pub bytes: u64,
     /// The processor time that compressing took, in milliseconds.
-    pub millis: u64,
+    pub cpu_millis: u64,
 }
 
 impl CodingStatistics {
     /// Returns the processor time that compressing took, in seconds.
     pub fn seconds(self) -> f64 {
-        self.millis as f64 / 1000.0
+        self.cpu_millis as f64 / 1000.0
     }
 }
 
@@ -61,9 +61,9 @@ pub fn compute_head_len(files: usize) -> u64 {
     (HEADER_BYTES + files * RECORD_BYTES + CHECKSUM_BYTES) as u64
 }
 
-/// Encodes header, records and checksum. `records` has one record for each file of the index; `millis` is the processor
-/// time that compressing took.
-pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord], millis: u64) -> Vec<u8> {
+/// Encodes header, records and checksum. `records` has one record for each file of the index; `cpu_millis` is the
+/// processor time that compressing took.
+pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord], cpu_millis: u64) -> Vec<u8> {
     let mut output = Vec::with_capacity(compute_head_len(records.len()) as usize);
     let bodies: u64 = records.iter().map(|record| record.len).sum();
     let body_count = records.iter().filter(|record| record.len > 0).count();
@@ -74,7 +74,7 @@ pub fn encode_head(coding: ContentCoding, id: VersionId, records: &[CodingRecord
     output.extend_from_slice(&(records.len() as u32).to_le_bytes());
     output.extend_from_slice(&(body_count as u32).to_le_bytes());
     output.extend_from_slice(&(compute_head_len(records.len()) + bodies).to_le_bytes());
-    output.extend_from_slice(&millis.to_le_bytes());
+    output.extend_from_slice(&cpu_millis.to_le_bytes());
     for record in records {
         output.extend_from_slice(&record.offset.to_le_bytes());
         output.extend_from_slice(&record.len.to_le_bytes());
@@ -127,7 +127,7 @@ pub fn check_file(
     Ok(CodingStatistics {
         files: u64::from(body_count),
         bytes: body_start - head as u64,
-        millis: read_u64_le(bytes, 64),
+        cpu_millis: read_u64_le(bytes, 64),
     })
 }
 
@@ -176,7 +176,7 @@ mod tests {
     fn coding_file_returns_the_bodies_that_were_written() {
         let (bytes, id) = sample();
         let statistics = check_file(&bytes, ContentCoding::Brotli, id, FILES).unwrap();
-        assert_eq!(statistics, CodingStatistics { files: 2, bytes: 15, millis: 12 });
+        assert_eq!(statistics, CodingStatistics { files: 2, bytes: 15, cpu_millis: 12 });
         let body = |file: usize| read_record(&bytes, file).body_range().map(|range| &bytes[range]);
         assert_eq!([body(0), body(1), body(2)], [Some(&b"first"[..]), None, Some(&b"third body"[..])]);
         assert_eq!(read_record(&bytes, 2).crc, crc32fast::hash(b"third body"));

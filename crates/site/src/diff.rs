@@ -12,18 +12,18 @@ pub struct FileChange {
     /// The path of the file.
     pub path: Vec<u8>,
     /// The size in the earlier version, in bytes; `None` if the version lacks the file.
-    pub before: Option<u64>,
+    pub size_before: Option<u64>,
     /// The size in the later version, in bytes; `None` if the version lacks the file.
-    pub after: Option<u64>,
+    pub size_after: Option<u64>,
 }
 
 /// The changes among the files of one class: pages, or everything else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct FileChanges {
+pub struct ClassChanges {
     /// The number of such files in the earlier version.
-    pub before: u64,
+    pub count_before: u64,
     /// The number of such files in the later version.
-    pub after: u64,
+    pub count_after: u64,
     /// The files that only the later version has, in byte order of their paths. The next two lists have the same order.
     pub added: Vec<FileChange>,
     /// The files that only the earlier version has.
@@ -36,14 +36,14 @@ pub struct FileChanges {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VersionDiff {
     /// The HTML documents whose path has no hidden component.
-    pub pages: FileChanges,
+    pub pages: ClassChanges,
     /// All other files.
-    pub files: FileChanges,
+    pub other_files: ClassChanges,
     /// The size of all content in bytes, in the earlier and the later version.
     pub bytes: (u64, u64),
 }
 
-impl FileChanges {
+impl ClassChanges {
     /// Whether no file was added, removed or changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.removed.is_empty() && self.changed.is_empty()
@@ -53,11 +53,11 @@ impl FileChanges {
 impl VersionDiff {
     /// Whether both versions have the same content.
     pub fn is_empty(&self) -> bool {
-        self.pages.is_empty() && self.files.is_empty()
+        self.pages.is_empty() && self.other_files.is_empty()
     }
 
-    fn changes_for(&mut self, path: &[u8]) -> &mut FileChanges {
-        if is_reachable_page(path) { &mut self.pages } else { &mut self.files }
+    fn changes_for(&mut self, path: &[u8]) -> &mut ClassChanges {
+        if is_reachable_page(path) { &mut self.pages } else { &mut self.other_files }
     }
 }
 
@@ -86,12 +86,12 @@ pub fn compare_versions(before: &ImageIndex, after: &ImageIndex) -> VersionDiff 
         let new = (order != Ordering::Less).then(|| after.entry(j));
         let path = if old.is_some() { before.path(i) } else { after.path(j) };
         let changes = diff.changes_for(path);
-        changes.before += u64::from(old.is_some());
-        changes.after += u64::from(new.is_some());
+        changes.count_before += u64::from(old.is_some());
+        changes.count_after += u64::from(new.is_some());
         let change = || FileChange {
             path: path.to_vec(),
-            before: old.map(|entry| entry.len),
-            after: new.map(|entry| entry.len),
+            size_before: old.map(|entry| entry.len),
+            size_after: new.map(|entry| entry.len),
         };
         match (&old, &new) {
             (Some(old), Some(new)) if old.content == new.content => {}
@@ -151,13 +151,14 @@ mod tests {
         let before = index(&[("a.html", "1"), ("b.html", "22"), ("c.css", "3"), ("z.html", "9"), (".x/h.html", "")]);
         let after = index(&[("a.html", "1"), ("b.html", "4444"), ("d.css", "3"), ("0.html", "5"), (".x/h.html", "7")]);
         let diff = compare_versions(&before, &after);
-        assert_eq!((diff.pages.before, diff.pages.after, diff.bytes), (3, 3, (5, 8)));
+        assert_eq!((diff.pages.count_before, diff.pages.count_after, diff.bytes), (3, 3, (5, 8)));
         assert_eq!(paths(&diff.pages.added), ["0.html"]);
         assert_eq!(paths(&diff.pages.removed), ["z.html"]);
-        assert_eq!(diff.pages.changed, [FileChange { path: b"b.html".to_vec(), before: Some(2), after: Some(4) }]);
-        assert_eq!(paths(&diff.files.added), ["d.css"]);
-        assert_eq!(paths(&diff.files.removed), ["c.css"]);
-        assert_eq!(paths(&diff.files.changed), [".x/h.html"], "a page that cannot be reached is a file");
+        let changed_page = FileChange { path: b"b.html".to_vec(), size_before: Some(2), size_after: Some(4) };
+        assert_eq!(diff.pages.changed, [changed_page]);
+        assert_eq!(paths(&diff.other_files.added), ["d.css"]);
+        assert_eq!(paths(&diff.other_files.removed), ["c.css"]);
+        assert_eq!(paths(&diff.other_files.changed), [".x/h.html"], "a page that cannot be reached is a file");
         assert_eq!((count_pages(&before), count_pages(&after)), (3, 3));
         assert!(!diff.is_empty());
     }
@@ -167,8 +168,8 @@ mod tests {
         let site = index(&[("a.html", "1"), ("b.css", "2")]);
         let same = compare_versions(&site, &site);
         assert!(same.is_empty());
-        assert_eq!((same.pages.before, same.files.after), (1, 1));
+        assert_eq!((same.pages.count_before, same.other_files.count_after), (1, 1));
         let all = compare_versions(&index(&[]), &site);
-        assert_eq!((all.pages.added.len(), all.files.added.len(), all.bytes), (1, 1, (0, 2)));
+        assert_eq!((all.pages.added.len(), all.other_files.added.len(), all.bytes), (1, 1, (0, 2)));
     }
 }

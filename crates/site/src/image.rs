@@ -8,7 +8,9 @@ use std::os::unix::fs::FileExt;
 use super::index::EntryCompression;
 
 /// The id of an extra field (APPNOTE.TXT 4.5) which marks a name whose bytes are used unchanged: the name is not UTF-8,
-/// or has a backslash that is not a separator. The reader of images uses this id, too.
+/// or has a backslash that is not a separator. `bundle::zip::RAW_NAME_FIELD_ID`, by which the reader finds this field,
+/// is the same number: the writer of images and that reader do not import from each other (ARCHITECTURE.md, Crates and
+/// layers).
 const RAW_NAME_FIELD_ID: u16 = 0x7764;
 /// Midnight of 1 January 1980 in MS-DOS format: the earliest time that a ZIP can hold.
 const EARLIEST_DOS_TIME: [u8; 4] = [0, 0, 0x21, 0];

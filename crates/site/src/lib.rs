@@ -8,7 +8,7 @@
 //!
 //! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
 //! fields. The remaining modules work on sealed versions: [`coding_file`] (Brotli and Zstandard forms of its texts),
-//! [`memfd_arena`] (memory for inflated pages), [`link_check`] (broken links), [`external`] (the origins that pages
+//! [`memfd_arena`] (memory for inflated files), [`link_check`] (broken links), [`external`] (the origins that pages
 //! connect to, and security policies made from them), [`diff`] (the difference between two versions) and [`extract`]
 //! (plain files).
 //!
@@ -31,7 +31,7 @@
 //!
 //! // Map the image and open the version.
 //! let id = sealed.verified.id;
-//! let index = ImageIndex::decode(sealed.verified.index(sealed.image_len), sealed.image_len, id)?;
+//! let index = ImageIndex::decode(sealed.verified.encode_index(sealed.image_len), sealed.image_len, id)?;
 //! let site = SealedVersion::new(id, mapping::map_image(sealed.image)?, index);
 //!
 //! assert!(matches!(resolve_address(&site, b"guide", Slashes::Serve), LookupResult::File(_)));

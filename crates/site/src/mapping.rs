@@ -1,15 +1,15 @@
 //! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
 //! Three kinds of calls need `unsafe` here: memory mappings, the SIGBUS handler, and glibc's `mallopt` and
-//! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memory file is written
-//! while it is mapped, and for socket options in `crates/base/src/tcp_options.rs`.
+//! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memfd is written while it
+//! is mapped, and for socket options in `crates/base/src/tcp_options.rs`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
 //! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
 //! outlives the name of its file. An index follows the same rules and is replaced by rename only. [`SealedFile`] is the
 //! type of files that follow these rules; no other file is mapped. Where the rules cannot be guaranteed (network and
-//! user-space file systems, removable media), the file is copied into an anonymous memory file that no other process
-//! can open.
+//! user-space file systems, removable media), the file is copied into a memfd (`memfd_create(2)`), which no other
+//! process can open.
 //!
 //! If the disk loses a page of a mapped file, the kernel sends SIGBUS. The handler writes the version's id to a file
 //! that was opened before, writes one line to stderr and exits with 8; the next start verifies that version in full.
@@ -76,7 +76,7 @@ static SUSPECT_FILE: AtomicI32 = AtomicI32::new(-1);
 #[derive(Debug)]
 pub struct SealedFile {
     file: File,
-    /// The version that becomes suspect if the disk loses a page of the file; `None` for a derived file.
+    /// The version that is marked as damaged if the disk loses a page of the file; `None` for a derived file.
     id: Option<VersionId>,
 }
 
@@ -189,8 +189,8 @@ pub fn map_image(image: SealedFile) -> io::Result<MappedImage> {
     Ok(MappedImage { bytes, lease: Some(image.file) })
 }
 
-/// Maps a file that was computed from a version. If the disk loses a page of it, no version becomes suspect; the file
-/// is read in full before it is mapped at the next start.
+/// Maps a file that was computed from a version. If the disk loses a page of it, no version is marked as damaged; the
+/// file is read in full before it is mapped at the next start.
 pub fn map_derived(derived: &SealedFile) -> io::Result<Bytes> {
     map_whole_file(derived)
 }

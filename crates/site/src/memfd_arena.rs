@@ -1,13 +1,13 @@
-//! An arena in a memory file (`memfd_create(2)`): stored bytes can be read like any memory, and the kernel can send
-//! them without a copy (sendfile(2)).
+//! An arena in a memfd (`memfd_create(2)`, a file in memory): stored bytes can be read like any memory, and the kernel
+//! can send them without a copy (sendfile(2)).
 //!
-//! When an allocation is freed, its memory is released by punching a hole in the file, and the next allocation at that
+//! When an allocation is freed, its memory is released by punching a hole in the memfd, and the next allocation at that
 //! offset gets new memory: the kernel may still be sending the old bytes (sendfile(2), NOTES), and what it sends must
 //! not change.
 //!
-//! The memory file is mapped while it is written to. That is sound because of three rules, which this module alone
+//! The memfd is mapped while it is written to. That is sound because of three rules, which this module alone
 //! must keep: a range is written completely before it is read for the first time, it is not written again while it is
-//! read, and the file is never truncated. The file is anonymous, and its descriptor leaves the module only for the
+//! read, and the memfd is never truncated. It is anonymous, and its descriptor leaves the module only for the
 //! kernel to read from it.
 
 use std::collections::BTreeMap;
@@ -26,39 +26,39 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 /// The granularity of allocations in bytes: only whole memory pages can be released.
 const GRAIN_BYTES: u64 = 4096;
 
-/// An arena in a memory file, with a list of its free ranges.
+/// An arena in a memfd, with a list of its free ranges.
 #[derive(Debug)]
 pub struct MemfdArena {
-    file: File,
-    /// All of `file`, for reading.
+    memfd: File,
+    /// All of `memfd`, for reading.
     map: MmapRaw,
     /// The free ranges: length by offset. No two are adjacent.
     free: Mutex<BTreeMap<u64, u64>>,
 }
 
-/// The location of an allocation in the file of its arena.
+/// The location of an allocation in the memfd of its arena.
 #[derive(Debug, Clone)]
-pub struct ArenaRange {
+pub struct MemfdRange {
     arena: Arc<MemfdArena>,
-    /// The offset of the first byte in the file.
+    /// The offset of the first byte in the memfd.
     pub offset: u64,
 }
 
-impl ArenaRange {
-    /// Returns the memory file of the arena.
-    pub fn file(&self) -> BorrowedFd<'_> {
-        self.arena.file.as_fd()
+impl MemfdRange {
+    /// Returns the memfd of the arena.
+    pub fn memfd(&self) -> BorrowedFd<'_> {
+        self.arena.memfd.as_fd()
     }
 }
 
 /// An allocated range. It is freed when the last reader drops it.
-struct ArenaAllocation {
+struct MemfdAllocation {
     arena: Arc<MemfdArena>,
     offset: u64,
     len: usize,
 }
 
-impl AsRef<[u8]> for ArenaAllocation {
+impl AsRef<[u8]> for MemfdAllocation {
     fn as_ref(&self) -> &[u8] {
         let offset = self.offset as usize;
         assert!(
@@ -72,7 +72,7 @@ impl AsRef<[u8]> for ArenaAllocation {
     }
 }
 
-impl Drop for ArenaAllocation {
+impl Drop for MemfdAllocation {
     fn drop(&mut self) {
         self.arena.release(self.offset, round_to_grains(self.len));
     }
@@ -83,25 +83,25 @@ impl MemfdArena {
     ///
     /// # Errors
     ///
-    /// Fails if the system has no memory files, or no contiguous address range of that size.
+    /// Fails if the system has no `memfd_create(2)`, or no contiguous address range of that size.
     pub fn new(bytes: u64) -> io::Result<Arc<MemfdArena>> {
         let bytes = bytes.next_multiple_of(GRAIN_BYTES);
-        let file = File::from(memfd_create("docwharf-pages", MemfdFlags::CLOEXEC)?);
-        ftruncate(&file, bytes)?;
-        let map = MmapOptions::new().map_raw_read_only(&file)?;
-        Ok(Arc::new(MemfdArena { file, map, free: Mutex::new(BTreeMap::from([(0, bytes)])) }))
+        let memfd = File::from(memfd_create("docwharf-pages", MemfdFlags::CLOEXEC)?);
+        ftruncate(&memfd, bytes)?;
+        let map = MmapOptions::new().map_raw_read_only(&memfd)?;
+        Ok(Arc::new(MemfdArena { memfd, map, free: Mutex::new(BTreeMap::from([(0, bytes)])) }))
     }
 
     /// Stores a copy of `content`, which is retained until the returned bytes are dropped. Returns `None` if no free
     /// range is long enough, or if there is no memory.
-    pub fn store(self: &Arc<MemfdArena>, content: &[u8]) -> Option<(Bytes, ArenaRange)> {
+    pub fn store(self: &Arc<MemfdArena>, content: &[u8]) -> Option<(Bytes, MemfdRange)> {
         let len = content.len();
         let offset = self.allocate(round_to_grains(len))?;
-        let allocation = ArenaAllocation { arena: Arc::clone(self), offset, len };
+        let allocation = MemfdAllocation { arena: Arc::clone(self), offset, len };
         // `allocation` is returned only after the content is written in full; if the write fails, dropping `allocation`
         // frees the range.
-        self.file.write_all_at(content, offset).ok()?;
-        Some((Bytes::from_owner(allocation), ArenaRange { arena: Arc::clone(self), offset }))
+        self.memfd.write_all_at(content, offset).ok()?;
+        Some((Bytes::from_owner(allocation), MemfdRange { arena: Arc::clone(self), offset }))
     }
 
     fn free(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
@@ -120,9 +120,9 @@ impl MemfdArena {
     }
 
     fn release(&self, offset: u64, len: u64) {
-        let hole = fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len);
+        let hole = fallocate(&self.memfd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, len);
         if hole.is_err() {
-            // The old memory is still in the file and may still be sent, so the range must not be written again: it
+            // The old memory is still in the memfd and may still be sent, so the range must not be written again: it
             // remains allocated.
             return;
         }
@@ -153,9 +153,9 @@ mod tests {
 
     use super::*;
 
-    fn read(range: &ArenaRange, len: usize) -> Vec<u8> {
+    fn read(range: &MemfdRange, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        range.arena.file.read_exact_at(&mut bytes, range.offset).unwrap();
+        range.arena.memfd.read_exact_at(&mut bytes, range.offset).unwrap();
         bytes
     }
 
@@ -181,7 +181,7 @@ mod tests {
         let arena = MemfdArena::new(GRAIN_BYTES).unwrap();
         let read = |offset, len| {
             // It is not dropped, because its range was never allocated.
-            let range = ManuallyDrop::new(ArenaAllocation { arena: Arc::clone(&arena), offset, len });
+            let range = ManuallyDrop::new(MemfdAllocation { arena: Arc::clone(&arena), offset, len });
             catch_unwind(AssertUnwindSafe(|| range.as_ref().len()))
         };
         assert_eq!((read(0, 4096).ok(), read(1, 2).ok(), read(4096, 0).ok()), (Some(4096), Some(2), Some(0)));
@@ -193,9 +193,9 @@ mod tests {
     #[test]
     fn adjacent_free_ranges_of_the_arena_are_merged() {
         let arena = MemfdArena::new(3 * GRAIN_BYTES).unwrap();
-        let pages: Vec<_> = (1..=3).map(|n| arena.store(&[n; 10]).unwrap().0).collect();
+        let stored: Vec<_> = (1..=3).map(|n| arena.store(&[n; 10]).unwrap().0).collect();
         assert!(arena.store(b"x").is_none());
-        let [first, second, third] = pages.try_into().unwrap();
+        let [first, second, third] = stored.try_into().unwrap();
         drop(first);
         drop(third);
         drop(second);

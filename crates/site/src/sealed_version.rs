@@ -25,9 +25,9 @@ use super::rules::{docs_json, netlify_files};
 pub struct SealedVersion {
     /// The version id.
     pub id: VersionId,
-    /// A number that identifies this opening within the process. The same version may be opened again from an image
+    /// Identifies this opened version among all of the process. The same version may be opened again from an image
     /// whose files are compressed differently.
-    pub opening: u64,
+    pub instance_id: u64,
     image: MappedImage,
     index: ImageIndex,
     /// The index number of the site's `404.html`.
@@ -49,8 +49,8 @@ const MAX_DOCS_JSON_BYTES: u64 = 8_000_000;
 /// The size of the pieces in which the content of a file that is not compressed is read, in bytes.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// The number of versions that this process has opened.
-static OPENINGS: AtomicU64 = AtomicU64::new(0);
+/// The number for the next version that this process opens.
+static NEXT_INSTANCE_ID: AtomicU64 = AtomicU64::new(0);
 
 impl SealedVersion {
     /// Opens a version from an image and the index that was checked against it.
@@ -60,8 +60,8 @@ impl SealedVersion {
         let auto_slashes = if is_next { Slashes::Serve } else { Slashes::Redirect };
         let llms = index.find(b"llms.txt");
         let rules = RuleSet::default();
-        let opening = OPENINGS.fetch_add(1, Ordering::Relaxed);
-        let mut sealed = SealedVersion { id, opening, image, index, not_found, auto_slashes, is_next, llms, rules };
+        let instance_id = NEXT_INSTANCE_ID.fetch_add(1, Ordering::Relaxed);
+        let mut sealed = SealedVersion { id, instance_id, image, index, not_found, auto_slashes, is_next, llms, rules };
         sealed.rules = RuleSet::new(sealed.read_rules());
         sealed
     }
@@ -192,9 +192,9 @@ impl SiteFiles for SealedVersion {
         &self.rules
     }
 
-    fn markdown(&self, page: usize) -> Option<usize> {
+    fn markdown_of(&self, page: usize) -> Option<usize> {
         // Stored indexes have pairs with files that are never served.
-        self.index.markdown(page).filter(|&file| !is_never_served(self.index.path(file)))
+        self.index.markdown_of(page).filter(|&file| !is_never_served(self.index.path(file)))
     }
 }
 
@@ -263,7 +263,7 @@ mod tests {
         // Two openings of one version may send different bytes; what is cached for one is not used for the other.
         let [first, second] = [(); 2].map(|()| version_with_files(&[("index.html", "x")]));
         assert_eq!(first.id, second.id);
-        assert_ne!(first.opening, second.opening);
+        assert_ne!(first.instance_id, second.instance_id);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A small file system for tests of a full disk: a tmpfs in a mount namespace that a helper process keeps open. Other
-//! processes reach it through the root of the helper process (`/proc/PID/root`). The file
-//! system is unmounted when the helper process ends.
+//! processes reach it through the root of the helper process (`/proc/PID/root`). The file system is unmounted when the
+//! helper process ends.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -6,13 +6,14 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::upstream::{DOMAIN, KEY, Upstream};
 use crate::zip::{deflated, stored, zip};
-use crate::{CommandOutput, Daemon, docwharf, http, memory_folder, tar, temporary_folder};
+use crate::{CommandOutput, Daemon, SetOnDrop, docwharf, http, memory_folder, peak_memory_kib, tar, temporary_folder};
 
 /// Makes a small bundle; the title of its front page is `text`.
 pub fn bundle(text: &str) -> Vec<u8> {
@@ -291,13 +292,14 @@ pub fn toml_string(value: &str) -> String {
     serde_json::Value::from(value).to_string()
 }
 
-/// Runs a command to its end; panics after a minute.
+/// Runs a command to its end; panics after four minutes.
 #[track_caller]
 pub fn run_with_timeout(command: &mut Command) -> CommandOutput {
     wait_with_timeout(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts"))
 }
 
-/// Waits for the end of a child process and reads its output pipes; panics after a minute.
+/// Waits for the end of a child process and reads its output pipes; panics after four minutes. A command may wait for a
+/// daemon, which imports and syncs at a low priority.
 #[track_caller]
 pub fn wait_with_timeout(mut child: Child) -> CommandOutput {
     fn spawn_reader(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
@@ -309,7 +311,7 @@ pub fn wait_with_timeout(mut child: Child) -> CommandOutput {
         })
     }
     let (stdout, stderr) = (spawn_reader(child.stdout.take()), spawn_reader(child.stderr.take()));
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + Duration::from_mins(4);
     let mut is_timed_out = false;
     let status = loop {
         if let Some(status) = child.try_wait().expect("the child can be waited for") {
@@ -323,8 +325,39 @@ pub fn wait_with_timeout(mut child: Child) -> CommandOutput {
     };
     let join = |handle: std::thread::JoinHandle<String>| handle.join().expect("a reader does not panic");
     let ended = CommandOutput { code: status.code(), stdout: join(stdout), stderr: join(stderr) };
-    assert!(!is_timed_out, "still running after a minute: {ended:?}");
+    assert!(!is_timed_out, "still running after four minutes: {ended:?}");
     ended
+}
+
+/// Runs a command to its end, and returns its peak memory (largest resident size) in KiB and its output. The kernel
+/// retains the peak until the process ends, so only memory that is allocated in the last instant is missed.
+///
+/// On a busy machine, the process can end before its status was read. Then the command is made and run again.
+#[track_caller]
+pub fn run_and_measure(mut make_command: impl FnMut() -> Command) -> (u64, CommandOutput) {
+    loop {
+        let mut command = make_command();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts");
+        let pid = child.id();
+        let is_over = AtomicBool::new(false);
+        let (peak_memory, output) = std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                let mut peak_memory = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    peak_memory = peak_memory_kib(pid).unwrap_or(0).max(peak_memory);
+                    std::thread::yield_now();
+                }
+                peak_memory
+            });
+            let end_of_process = SetOnDrop(&is_over);
+            let output = wait_with_timeout(child);
+            drop(end_of_process);
+            (watcher.join().expect("reading a file does not panic"), output)
+        });
+        if peak_memory > 0 {
+            return (peak_memory, output);
+        }
+    }
 }
 
 /// Panics unless the exit code is `code`, and an error is one line without control characters.

@@ -9,6 +9,7 @@ pub mod host;
 pub mod http;
 pub mod project_api;
 pub mod proxy;
+pub mod service_manager;
 pub mod tar;
 pub mod test_origin;
 pub mod tls;
@@ -20,8 +21,10 @@ use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use socket2::{Domain, Socket, Type};
 
 /// Creates a folder that is removed when the returned value is dropped.
@@ -164,9 +167,66 @@ impl ReservedPort {
     }
 }
 
+/// Sends a signal by name, such as `TERM`, to a child that has not been waited for.
+///
+/// The test itself sends it: on a busy machine, a `kill` process would send it much later than the test expects.
+#[track_caller]
+pub fn send_signal(child: &Child, name: &str) {
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("no test sends the signal {name:?}"),
+    };
+    kill_process(Pid::from_child(child), signal).expect("a child that was not waited for gets a signal");
+}
+
+/// A child process that is killed when this is dropped.
+#[derive(Debug)]
+pub struct KillOnDrop(pub Child);
+
+impl KillOnDrop {
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Waits for the end of the process and returns its exit code. Panics after `timeout`.
+    #[track_caller]
+    pub fn wait(&mut self, timeout: Duration) -> Option<i32> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if let Some(status) = self.0.try_wait().expect("the child can be waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "still running after {timeout:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sets a flag when it is dropped, so that a thread which waits for the flag also ends when the test fails.
+pub struct SetOnDrop<'a>(pub &'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// A running `serve` or `run`; killed when dropped.
 pub struct Daemon {
-    child: Child,
+    child: KillOnDrop,
     /// The first address that it has announced, without the scheme: `127.0.0.1:43817`.
     pub address: String,
     /// All addresses that it has announced, with the scheme.
@@ -182,6 +242,32 @@ pub fn peak_memory_kib(pid: u32) -> Option<u64> {
     status.starts_with("Name:\tdocwharf\n").then_some(peak)
 }
 
+/// Returns the anonymous memory of a running process in bytes. Mapped files, such as the image of a site, are not
+/// counted. `RssAnon` in `/proc/PID/status` would be inexact (`proc_pid_status(5)`).
+#[track_caller]
+pub fn anonymous_memory_bytes(pid: u32) -> u64 {
+    memory_bytes(pid, "Anonymous:")
+}
+
+/// Returns the resident memory of a running process in bytes, with the resident part of mapped files.
+#[track_caller]
+pub fn resident_memory_bytes(pid: u32) -> u64 {
+    memory_bytes(pid, "Rss:")
+}
+
+#[track_caller]
+fn memory_bytes(pid: u32, field: &str) -> u64 {
+    let memory = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).expect("the process runs");
+    let line = memory.lines().find_map(|line| line.strip_prefix(field)).expect("Linux reports it");
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+}
+
+/// Returns the number of open file descriptors of a running process.
+#[track_caller]
+pub fn open_descriptors(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).expect("the process runs").count()
+}
+
 /// The values of `server.http2` with which a test of HTTP/2 runs that counts no frames.
 pub const HTTP2_SERVERS: [&str; 2] = ["own", "hyper"];
 
@@ -195,15 +281,15 @@ impl Daemon {
     /// Starts a command that announces `count` addresses, and waits for the announcements.
     #[track_caller]
     pub fn start_with_addresses(command: &mut Command, count: usize) -> Daemon {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("docwharf starts");
-        let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        let mut child = KillOnDrop(command.stdout(Stdio::piped()).spawn().expect("docwharf starts"));
+        let mut stdout = BufReader::new(child.0.stdout.take().expect("stdout is piped"));
         let mut urls = Vec::new();
         for _ in 0..count {
             let mut line = String::new();
             stdout.read_line(&mut line).expect("stdout can be read");
             let is_address = ["http://", "https://"].iter().any(|scheme| line.starts_with(scheme));
             if !is_address || !line.ends_with("/\n") {
-                let status = child.wait();
+                let status = child.0.wait();
                 panic!("no address announced: {line:?}, ended {status:?}");
             }
             urls.push(line.trim_end().to_owned());
@@ -233,32 +319,19 @@ impl Daemon {
 
     /// The process id.
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.pid()
     }
 
     /// Sends a signal by name, such as `TERM`.
+    #[track_caller]
     pub fn signal(&self, name: &str) {
-        let status = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
+        send_signal(&self.child.0, name);
     }
 
     /// Waits for the end of the process and returns its exit code. Panics after `timeout`.
+    #[track_caller]
     pub fn wait(&mut self, timeout: Duration) -> Option<i32> {
-        let deadline = Instant::now() + timeout;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("the child can be waited for") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "still running after {timeout:?}");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-}
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.wait(timeout)
     }
 }
 
@@ -266,6 +339,13 @@ impl Drop for Daemon {
 #[track_caller]
 pub fn until(what: &str, condition: impl FnMut() -> bool) {
     until_within(Duration::from_secs(30), what, condition);
+}
+
+/// Like [`until`], for work that docwharf does at a low priority: with nice 10 or 19, it gets a small part of a busy
+/// machine. Panics with `what` after four minutes.
+#[track_caller]
+pub fn until_done_in_background(what: &str, condition: impl FnMut() -> bool) {
+    until_within(Duration::from_mins(4), what, condition);
 }
 
 /// Waits until `condition` returns true. Panics with `what` after `timeout`.

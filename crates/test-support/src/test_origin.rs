@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::http::{self, Response};
-use crate::{CommandOutput, Daemon, docwharf, run_to_end, temporary_folder, until, write_site};
+use crate::{CommandOutput, Daemon, docwharf, run_to_end, temporary_folder, until_done_in_background, write_site};
 
 /// The path of export jobs in the API.
 pub const JOBS_PATH: &str = "/v1/static-export/jobs";
@@ -116,11 +116,9 @@ impl TestOrigin {
     }
 
     /// Returns the anonymous memory of the process in bytes.
+    #[track_caller]
     pub fn anonymous_memory_bytes(&self) -> u64 {
-        let pid = self.daemon.as_ref().expect("it runs").pid();
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process runs");
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux reports RssAnon");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+        crate::anonymous_memory_bytes(self.daemon.as_ref().expect("it runs").pid())
     }
 
     /// Returns the log of all starts so far.
@@ -169,7 +167,7 @@ impl TestOrigin {
     #[track_caller]
     pub fn wait_for_job(&self, job: &str) -> Value {
         let mut last = Value::Null;
-        until("the job ends", || {
+        until_done_in_background("the job ends", || {
             last = json_body(&self.get(&format!("{JOBS_PATH}/{job}")));
             last["status"] == "completed" || last["status"] == "failed"
         });

@@ -27,13 +27,13 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
     let refusal = GateVerdict {
         version: id(2),
         against: Some(id(1)),
-        rules: String::new(),
+        conditions_digest: String::new(),
         refused: Some("too few pages".to_owned()),
         time: String::new(),
-        addresses: String::new(),
+        address_settings_digest: String::new(),
         links: BTreeMap::new(),
     };
-    let hold = ActivationHold { who: "ann".to_owned(), when: String::new(), why: "release week".to_owned() };
+    let hold = ActivationHold { author: "ann".to_owned(), when: String::new(), why: "release week".to_owned() };
     let mut record = StoreRecord {
         active: Some(id(1)),
         newest: Some(id(2)),
@@ -42,23 +42,23 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
         last_attempt: Some(attempt(1)),
         ..StoreRecord::default()
     };
-    let mut intent = SyncIntent { activation: ActivationMode::Manual, ..SyncIntent::default() };
+    let mut sync_settings = SyncSettings { activation: ActivationMode::Manual, ..SyncSettings::default() };
     let mut inbox =
         daemon_state::InboxState { directory: PathBuf::from("/inbox"), error: Some("it is a file".to_owned()) };
     let held = "ann has stopped activation (release week): `docwharf release` ends that";
-    assert_eq!(reason_for_no_update(&record, Some(&intent), Some(&inbox)).as_deref(), Some(held));
+    assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)).as_deref(), Some(held));
     assert_eq!(reason_for_no_update(&record, None, None).as_deref(), Some(held));
     record.hold = None;
     assert_eq!(reason_for_no_update(&record, None, None), None);
     let person = format!("{short} waits for a person (activate.mode)");
-    assert_eq!(reason_for_no_update(&record, Some(&intent), Some(&inbox)), Some(person));
-    intent.activation = ActivationMode::Auto;
+    assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)), Some(person));
+    sync_settings.activation = ActivationMode::Auto;
     let gate = format!("the gate refuses {short}: too few pages");
-    assert_eq!(reason_for_no_update(&record, Some(&intent), Some(&inbox)), Some(gate));
+    assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)), Some(gate));
     record.gate = None;
     let disabled = "staticExport.enabled is false: the source is not checked";
-    assert_eq!(reason_for_no_update(&record, Some(&intent), Some(&inbox)).as_deref(), Some(disabled));
-    intent.enabled = true;
+    assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)).as_deref(), Some(disabled));
+    sync_settings.enabled = true;
     let no_source = "no source is configured: versions arrive through `docwharf import`";
     for (error, through) in [
         (Some("it is a file".to_owned()), " only, because the inbox /inbox cannot be used"),
@@ -66,19 +66,20 @@ fn status_reports_the_first_decisive_reason_for_no_newer_version() {
     ] {
         inbox.error = error;
         let expected = format!("{no_source}{through}");
-        assert_eq!(reason_for_no_update(&record, Some(&intent), Some(&inbox)), Some(expected));
+        assert_eq!(reason_for_no_update(&record, Some(&sync_settings), Some(&inbox)), Some(expected));
     }
-    assert_eq!(reason_for_no_update(&record, Some(&intent), None), Some(format!("{no_source} only")));
-    intent.bundle = Some(BundleLocation::File(PathBuf::from("/bundle.zip")));
-    let reason = |record: &StoreRecord, intent: &SyncIntent| reason_for_no_update(record, Some(intent), None);
-    assert_eq!(reason(&record, &intent).as_deref(), Some("the last check failed"));
+    assert_eq!(reason_for_no_update(&record, Some(&sync_settings), None), Some(format!("{no_source} only")));
+    sync_settings.bundle = Some(BundleLocation::File(PathBuf::from("/bundle.zip")));
+    let reason =
+        |record: &StoreRecord, sync_settings: &SyncSettings| reason_for_no_update(record, Some(sync_settings), None);
+    assert_eq!(reason(&record, &sync_settings).as_deref(), Some("the last check failed"));
     record.last_attempt = Some(attempt(0));
-    assert_eq!(reason(&record, &intent).as_deref(), Some("nothing new"));
-    intent.pin = VersionLabel::new("1.4").ok();
+    assert_eq!(reason(&record, &sync_settings).as_deref(), Some("nothing new"));
+    sync_settings.pin = VersionLabel::new("1.4").ok();
     let pinned = format!("\"1.4\" is pinned (staticExport.version); {short} is newer");
-    assert_eq!(reason(&record, &intent), Some(pinned));
+    assert_eq!(reason(&record, &sync_settings), Some(pinned));
     record.newest = record.active;
-    assert_eq!(reason(&record, &intent).as_deref(), Some("nothing new"), "the newest version is active");
+    assert_eq!(reason(&record, &sync_settings).as_deref(), Some("nothing new"), "the newest version is active");
     record.last_attempt = None;
-    assert_eq!(reason(&record, &intent), None, "the source has not been checked");
+    assert_eq!(reason(&record, &sync_settings), None, "the source has not been checked");
 }

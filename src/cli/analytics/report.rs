@@ -12,7 +12,7 @@ use tempfile::NamedTempFile;
 
 use docwharf_agent::analytics::html;
 use docwharf_agent::analytics::period::Period;
-use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules, SearchReport};
+use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParameters, SearchReport};
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
@@ -84,18 +84,18 @@ impl ReportCommand {
         context.warn_about_config(&config);
         // Created before the first request: a path that cannot be written to must not use up an hour's budget.
         let html_file = self.html.as_deref().map(ReplacementFile::new).transpose()?;
-        let rules = ReportRules {
+        let parameters = ReportParameters {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
             low_percent: self.low,
             fewest_hits: MIN_RATED_HITS,
         };
-        let (project, periods) = run_interruptible(context, move |sync_context| {
-            let caller = ApiCaller::with_budgets(&config, sync_context, "analytics", !self.no_wait_for_budget)?;
+        let (project, periods) = run_interruptible(context, move |task_context| {
+            let caller = ApiCaller::with_budgets(&config, task_context, "analytics", !self.no_wait_for_budget)?;
             let project = caller.project("analytics")?.to_owned();
             Ok::<_, CommandFailure>((project, self.read(&caller, period, now)?))
         })??;
         let created_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
-        let report = SearchReport::new(&project, &created_at, &periods.current, periods.previous.as_ref(), rules);
+        let report = SearchReport::new(&project, &created_at, &periods.current, periods.previous.as_ref(), parameters);
         if let Some(html_file) = html_file {
             context
                 .print_note(&format!("the report is in {}", html_file.commit(&html::render_page(&report))?.display()));

@@ -97,8 +97,8 @@ pub(super) fn draw_report(report: &SearchReport, columns: Option<usize>, colour:
         &format!("Searched for, but no result was clicked: {}", describe_terms(list)),
         &list.list,
     );
-    let (list, rules) = (&report.low_ctr, &report.rules);
-    let rule = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
+    let (list, parameters) = (&report.low_ctr, &report.parameters);
+    let rule = format!("under {}% of at least {} searches", parameters.low_percent, parameters.fewest_hits);
     screen.add_ranked_terms(&mut out, &format!("Clicked, but in {rule}: {}", describe_terms(list)), &list.list);
     if let Some(trends) = &report.trends {
         screen.add_changed_terms(&mut out, "More often than before", &trends.risen);
@@ -307,7 +307,7 @@ fn align_cell(kind: ColumnKind, cell: &str, columns: usize) -> String {
 mod tests {
     use super::*;
     use docwharf_agent::analytics::period::Period;
-    use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules};
+    use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParameters};
     use docwharf_agent::api::analytics::{SearchPage, SearchTerm};
 
     fn report(terms: &[(&str, u64, u64)]) -> SearchReport {
@@ -322,8 +322,8 @@ mod tests {
             SearchPage { searches: terms.iter().map(search).collect(), total_searches: Some(500), next_cursor: None };
         let read = PeriodTerms { period: Period::default(), page };
         let before = PeriodTerms { period: Period::default(), page: SearchPage::default() };
-        let rules = ReportRules { top: 100, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
-        SearchReport::new("p", "now", &read, Some(&before), rules)
+        let parameters = ReportParameters { top: 100, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
+        SearchReport::new("p", "now", &read, Some(&before), parameters)
     }
 
     #[test]

@@ -50,7 +50,7 @@ pub(super) fn read_pages(
             return Err(CommandFailure::EndlessPages(message));
         }
         caller
-            .sync_context
+            .task_context
             .progress
             .set_step(&format!("{} read", format_count(reading.joined.searches.len() as u64, "term")));
     }

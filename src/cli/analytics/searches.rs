@@ -78,8 +78,8 @@ impl SearchesCommand {
         let config = context.config()?;
         context.warn_about_config(&config);
         let is_all = self.all;
-        let (page, spooled) = run_interruptible(context, move |sync_context| {
-            let caller = ApiCaller::with_budgets(&config, sync_context, "analytics", !self.no_wait_for_budget)?;
+        let (page, spooled) = run_interruptible(context, move |task_context| {
+            let caller = ApiCaller::with_budgets(&config, task_context, "analytics", !self.no_wait_for_budget)?;
             if self.all {
                 let mut spooled = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
                 return Ok::<_, CommandFailure>((std::mem::take(&mut spooled.page), Some(spooled)));

@@ -22,7 +22,7 @@ pub(super) fn read_origin_config(context: &CommandContext) -> Result<OriginConfi
 /// Opens the database of the origin and creates its folder if it is missing. Another process may be serving it.
 pub(super) fn open_database(config: &OriginConfig) -> Result<Database, CommandFailure> {
     let OriginStorage::Folder(folder) = &config.settings.storage else {
-        return Err(CommandFailure::Usage("this origin stores nothing".to_owned()));
+        return Err(CommandFailure::Usage("this origin stores nothing; set store.path".to_owned()));
     };
     let mut builder = std::fs::DirBuilder::new();
     let created = builder.recursive(true).mode(0o711).create(folder);

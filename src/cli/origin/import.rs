@@ -15,9 +15,9 @@ use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::format_count;
 use docwharf_base::regular_file;
 use docwharf_origin::Organization;
-use docwharf_origin::analytics::IngestLimits;
+use docwharf_origin::analytics::SearchLimits;
 use docwharf_origin::analytics::import::{ImportError, import_csv};
-use docwharf_origin::shares::ResourcePools;
+use docwharf_origin::resource_pools::ResourcePools;
 
 use super::configured::{open_database, read_origin_config};
 
@@ -44,14 +44,14 @@ impl ImportSearchesCommand {
         let Some(owner) = owners.get(&self.project).cloned() else {
             return Err(CommandFailure::Usage(format!("there is no project {:?} in the file", self.project)));
         };
-        let shares = ResourcePools::new(settings.limits, settings.organizations.len());
-        let ingest_limits = IngestLimits::new(&owner, Arc::new(owners), shares, None, settings.min_free);
+        let pools = ResourcePools::new(settings.limits, settings.organizations.len());
+        let search_limits = SearchLimits::new(&owner, Arc::new(owners), pools, None, settings.min_free);
         let doing = || format!("cannot read {}", self.file.display());
         let mut file = regular_file::open(&self.file).map_err(CommandFailure::local(doing()))?;
         // The digest identifies the file, so that importing it again adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(CommandFailure::local(doing()))?.to_hex());
         let imported =
-            import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(ingest_limits));
+            import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(search_limits));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
             other => CommandFailure::Usage(format!(

@@ -9,7 +9,7 @@ use crate::cli::context::CommandContext;
 use crate::cli::failure::CommandFailure;
 use crate::cli::output::print;
 use docwharf_base::model::units::{format_unix_seconds, parse_duration};
-use docwharf_origin::api_keys::{self, ApiKeyError, Scope};
+use docwharf_origin::api_keys::{self, ApiKeyError, KeyScope};
 
 use super::configured::{open_database, read_origin_config};
 
@@ -67,9 +67,11 @@ impl KeyCreateCommand {
         let lifetime = self.expires.as_deref().map(parse_duration).transpose();
         let lifetime = lifetime.map_err(|why| CommandFailure::Usage(format!("--expires: {why}")))?;
         if lifetime.is_some_and(|lifetime| lifetime.is_zero()) {
-            return Err(CommandFailure::Usage("--expires: such a key would never be valid".to_owned()));
+            return Err(CommandFailure::Usage(
+                "--expires: such a key would never be valid; write a duration above 0, such as 90d".to_owned(),
+            ));
         }
-        let scope = Scope::from_name(&self.scope).unwrap_or(Scope::Write);
+        let scope = KeyScope::from_name(&self.scope).unwrap_or(KeyScope::Write);
         let key = api_keys::create(&open_database(&config)?, &self.organization, &self.name, scope, lifetime)
             .map_err(failure)?;
         let json = json!({ "schemaVersion": 1, "organization": self.organization, "name": self.name, "scope": scope.name(), "key": *key });

@@ -79,7 +79,7 @@ struct OriginServeArgs {
     /// Where to listen; may be given several times, port 0 is any free one [default: 127.0.0.1:8090]
     #[arg(long, value_name = "ADDR")]
     listen: Vec<String>,
-    /// The file with the admin key, which every API call must contain; read again when it changes
+    /// The file with the API key, which every API call must contain; read again when it changes
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
     /// How long a link to a bundle works, 1s to 7d [default: 15m]
@@ -151,7 +151,7 @@ impl OriginServeArgs {
         let listen = self.addresses()?;
         let mut settings = OriginSettings::new(SealOptions::new(context.limits()?));
         if self.site.is_empty() {
-            let why = "there is nothing to serve: --site DOMAIN=PATH, or --config origin.toml";
+            let why = "there is nothing to serve: give --site DOMAIN=PATH or --config origin.toml";
             return Err(CommandFailure::Usage(why.to_owned()));
         }
         let Some(key) = self.key_file else {
@@ -160,7 +160,7 @@ impl OriginServeArgs {
             ));
         };
         settings.key_file = Some((LOCAL_ORGANIZATION.to_owned(), key));
-        settings.keep = MAX_KEPT_JOBS;
+        settings.max_jobs_per_project = MAX_KEPT_JOBS;
         let projects = parse_sites(&self.site).map_err(|why| CommandFailure::Usage(format!("--site: {why}")))?;
         settings.organizations = vec![Organization { id: LOCAL_ORGANIZATION.to_owned(), projects }];
         let parse_lifetime = |text: &String| {
@@ -189,8 +189,8 @@ fn parse_sites(texts: &[String]) -> Result<Vec<OriginProject>, String> {
         if projects.iter().any(|project| project.domain == domain) {
             return Err(format!("{domain} is named twice; the second time with {path}"));
         }
-        let (id, source) = (domain.to_string(), ProjectSource::Directory(PathBuf::from(path)));
-        projects.push(OriginProject { id, domain, source, exports: true, previews: false });
+        let (id, source) = (domain.to_string(), ProjectSource::FolderOrArchive(PathBuf::from(path)));
+        projects.push(OriginProject { id, domain, source, allows_exports: true, allows_previews: false });
     }
     Ok(projects)
 }

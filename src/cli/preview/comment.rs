@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview};
+use docwharf_agent::api::preview::{DeploymentAction, PreviewDeployment, StartedPreview};
 use docwharf_base::error_chain::OneLine;
 
 use super::commit_line::commit_line;
@@ -15,10 +15,10 @@ const MAX_LOG_LINE_CHARS: usize = 300;
 /// Returns the comment. Its first line is an HTML comment, by which a script finds the comment of a branch again.
 pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Option<&PreviewDeployment>) -> String {
     let mut out = format!("<!-- docwharf preview: {} -->\n", escape_html_comment(branch));
-    let state = match deployment.map(PreviewDeployment::next_step) {
-        Some(DeploymentStep::Ready) => "ready",
-        Some(DeploymentStep::Failed) => "failed",
-        Some(DeploymentStep::Poll) | None => "in progress",
+    let state = match deployment.map(PreviewDeployment::next_action) {
+        Some(DeploymentAction::Ready) => "ready",
+        Some(DeploymentAction::Failed) => "failed",
+        Some(DeploymentAction::Poll) | None => "in progress",
     };
     let _ = writeln!(out, "### Documentation preview: {state}\n");
     let _ = writeln!(out, "| | |\n|---|---|");
@@ -38,7 +38,7 @@ pub(super) fn markdown(branch: &str, preview: &StartedPreview, deployment: Optio
             row("Commit", &code(&commit_line(commit)));
         }
         if !deployment.logs.is_empty() {
-            append_logs(&mut out, &deployment.logs, deployment.next_step() == DeploymentStep::Failed);
+            append_logs(&mut out, &deployment.logs, deployment.next_action() == DeploymentAction::Failed);
         }
     }
     out

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::api::export;
-use docwharf_agent::api::preview::{DeploymentStep, PreviewDeployment, StartedPreview, is_path_segment};
+use docwharf_agent::api::preview::{DeploymentAction, PreviewDeployment, StartedPreview, is_path_segment};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{format_duration, parse_duration};
 
@@ -96,8 +96,8 @@ impl PreviewCreateCommand {
         let is_plain = !context.global.json && !self.comment;
         let (waits, wait, name) = (!self.no_wait_for_budget, self.wait.then_some(self.timeout), branch.clone());
         let draws_progress = context.shows_progress();
-        let (preview, polled) = run_interruptible(context, move |sync_context| {
-            let mut caller = ApiCaller::with_budgets(&config, sync_context, "preview", waits)?;
+        let (preview, polled) = run_interruptible(context, move |task_context| {
+            let mut caller = ApiCaller::with_budgets(&config, task_context, "preview", waits)?;
             let preview = start_preview(&caller, &name)?;
             if let (true, Some(url)) = (is_plain, &preview.preview_url) {
                 // Printed at once: a build takes minutes, and the address is known. The progress line is cleared first.
@@ -152,8 +152,8 @@ impl PreviewStatusCommand {
         let config = context.config()?;
         context.warn_about_config(&config);
         let (id, wait) = (self.id.clone(), self.wait.then_some(self.timeout));
-        let deployment = run_interruptible(context, move |sync_context| {
-            poll_deployment(&mut ApiCaller::new(&config, sync_context, "preview")?, &id, wait)
+        let deployment = run_interruptible(context, move |task_context| {
+            poll_deployment(&mut ApiCaller::new(&config, task_context, "preview")?, &id, wait)
         })??;
         let json = json!({ "schemaVersion": 1, "statusId": self.id, "deployment": deployment });
         context.print_result(&json, &deployment_text(&deployment))?;
@@ -186,7 +186,7 @@ fn start_preview(caller: &ApiCaller<'_>, branch: &str) -> Result<StartedPreview,
     let project = caller.project("preview")?;
     let doing = format!("start the preview of {}", OneLine(branch));
     caller.call_with_retries(ApiCall::Preview, &doing, || {
-        caller.sync_context.wait_for(caller.api.start_preview(project, branch))
+        caller.task_context.wait_for(caller.api.start_preview(project, branch))
     })
 }
 
@@ -202,7 +202,7 @@ fn poll_deployment(
             "api.statusPath contains {projectId}, but api.projectId is not set".to_owned(),
         ));
     };
-    let network = &caller.config.intent.network;
+    let network = &caller.config.sync_settings.network;
     let doing = format!("read the state of the deployment {}", OneLine(id));
     caller.deadline = wait.and_then(|wait| Instant::now().checked_add(wait));
     let mut last_state = "unknown".to_owned();
@@ -214,8 +214,8 @@ fn poll_deployment(
             other => other?,
         };
         let line = OneLine(&deployment.line()).to_string();
-        caller.sync_context.progress.set_step(&line);
-        if wait.is_none() || deployment.next_step() != DeploymentStep::Poll {
+        caller.task_context.progress.set_step(&line);
+        if wait.is_none() || deployment.next_action() != DeploymentAction::Poll {
             return Ok(deployment);
         }
         last_state = line;
@@ -225,19 +225,19 @@ fn poll_deployment(
         // The pause ends at the deadline at the latest, for a last poll.
         caller.pause(export::poll_pause(polls, network.first_poll_pause, network.max_poll_pause))?;
     }
-    Err(CommandFailure::InputChanged("the polling ended without a result; this is a bug".to_owned()))
+    Err(CommandFailure::Bug("the polling ended without a result".to_owned()))
 }
 
 fn deadline_failure(id: &str, wait: Option<Duration>, last_state: &str) -> CommandFailure {
     let (id, after) = (OneLine(id), format_duration(wait.unwrap_or_default()));
-    let hint = format!("check again with `docwharf preview status {id} --wait`");
+    let advice = format!("check again with `docwharf preview status {id} --wait`");
     CommandFailure::Unavailable(format!(
-        "the deployment {id} has not ended after {after}; its last state: {last_state}; {hint}"
+        "the deployment {id} has not ended after {after}; its last state: {last_state}; {advice}"
     ))
 }
 
 fn check_deployment(what: &str, deployment: &PreviewDeployment) -> Result<(), CommandFailure> {
-    if deployment.next_step() != DeploymentStep::Failed {
+    if deployment.next_action() != DeploymentAction::Failed {
         return Ok(());
     }
     let why = deployment.summary.as_deref().or(deployment.logs.last().map(String::as_str));

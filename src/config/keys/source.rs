@@ -85,8 +85,10 @@ pub(super) const API: Section = Section {
             name: "api.caFile",
             value_type: ValueType::Path,
             example: "\"company-ca.pem\"",
-            help: "further root certificates, besides the system's and `SSL_CERT_FILE`'s",
-            comment: "Further root certificates (PEM), besides the system's and SSL_CERT_FILE's.",
+            help: "additional root certificates; the others are the system's, or those of `SSL_CERT_FILE` and \
+                   `SSL_CERT_DIR`",
+            comment: "Additional root certificates (PEM). The others are the system's, or those of SSL_CERT_FILE and \
+                      SSL_CERT_DIR.",
             ..KEY
         },
         ConfigKey {

@@ -170,14 +170,14 @@ impl ProjectChecker<'_> {
                 self.problem(format!("{}: it is for projects with {source} =", values.message_name(key)));
             }
         }
-        let exports = self.values.flag("exports").unwrap_or(true);
-        let previews = self.values.flag("previews");
-        if previews == Some(true) && !is_git {
+        let allows_exports = self.values.flag("exports").unwrap_or(true);
+        let allows_previews = self.values.flag("previews");
+        if allows_previews == Some(true) && !is_git {
             let message = "only a git source has branches to preview".to_owned();
             self.values.value::<()>("previews", |_| Err(message));
         }
         let source = match ["directory", "git", "crawl"].map(|key| self.has(key)) {
-            [true, false, false] => self.path("directory").map(ProjectSource::Directory),
+            [true, false, false] => self.path("directory").map(ProjectSource::FolderOrArchive),
             [false, true, false] => self.git().map(ProjectSource::Git),
             [false, false, true] => self.crawl().map(ProjectSource::Crawl),
             _ => {
@@ -185,8 +185,14 @@ impl ProjectChecker<'_> {
                 None
             }
         };
-        let previews = previews.unwrap_or(is_git);
-        Some(OriginProject { id: values.id.to_owned(), domain: domain?, source: source?, exports, previews })
+        let allows_previews = allows_previews.unwrap_or(is_git);
+        Some(OriginProject {
+            id: values.id.to_owned(),
+            domain: domain?,
+            source: source?,
+            allows_exports,
+            allows_previews,
+        })
     }
 
     fn path(&mut self, key: &str) -> Option<PathBuf> {

@@ -262,6 +262,6 @@ fn a_link_lives_from_a_second_to_a_week_and_paths_are_relative_to_the_file() {
     let ProjectSource::Git(git) = project.source else { panic!("it is no repository") };
     assert_eq!(git.repository, "/etc/docs.git");
     assert_eq!(git.tools, [Path::new("/etc/bin"), Path::new("/opt/bin")]);
-    assert_eq!((project.exports, project.previews), (true, true));
+    assert_eq!((project.allows_exports, project.allows_previews), (true, true));
     assert_eq!((git.allows_network, git.allows_no_sandbox), (false, false));
 }

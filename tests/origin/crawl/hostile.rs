@@ -4,7 +4,7 @@ use super::*;
 
 use serde_json::json;
 use support::test_origin::{FOLDER_PROJECT, TestOrigin};
-use support::write_site;
+use support::{until_done_in_background, write_site};
 
 /// Returns the configuration of two organizations: the site of acme is crawled, that of umbrella is a folder.
 fn two_organizations(url: &str, head: &str) -> String {
@@ -25,7 +25,7 @@ fn export_umbrella(origin: &TestOrigin, key: &str) {
     );
     assert_eq!(response.status, 202, "{}", response.text());
     let id = support::test_origin::json_body(&response)["jobId"].as_str().expect("an id").to_owned();
-    until("the export of umbrella is completed", || {
+    until_done_in_background("the export of umbrella is completed", || {
         let response = origin.send_request(key, "GET", &format!("{}/{id}", support::test_origin::JOBS_PATH), None);
         support::test_origin::json_body(&response)["status"] == "completed"
     });
@@ -120,7 +120,7 @@ fn long_redirect_chain_of_guessed_urls_does_not_overflow_the_stack() {
         match (target, step.and_then(|step| step.parse::<usize>().ok())) {
             ("/", _) => html("<a href=/late>x</a><p>/_next/static/chunks/0.js</p>"),
             ("/late", _) => {
-                until("the last step is requested", || is_open.load(Ordering::SeqCst));
+                until_done_in_background("the last step is requested", || is_open.load(Ordering::SeqCst));
                 html("<script src=/_next/static/chunks/0.js></script>")
             }
             (_, Some(STEPS)) => {
@@ -175,7 +175,7 @@ fn memory_of_finished_crawls_is_returned_to_the_system() {
     let before = origin.anonymous_memory_bytes();
     let jobs: Vec<String> = (0..4).map(|_| origin.export(&json!({}))).collect();
     for job in &jobs {
-        origin.wait_for_job(job);
+        assert_eq!(origin.wait_for_job(job)["status"], "completed");
     }
     until("the memory is returned to the system", || origin.anonymous_memory_bytes() < before + (24 << 20));
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-use docwharf::origin::shares::ResourcePools;
+use docwharf::origin::resource_pools::ResourcePools;
 use docwharf::origin::{OriginLimits, SharedResource};
 use serde_json::json;
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, git, json_body, repository};
@@ -128,11 +128,11 @@ fn crawls_of_an_organization_share_its_crawl_address_limit() {
     });
     let limits =
         OriginLimits::from_config(|resource| (resource == SharedResource::CrawlAddresses).then_some(150), |_| None);
-    let shares = ResourcePools::new(limits.expect("limits"), 2);
-    let other = JobContext::with_shares(Arc::clone(&shares), "acme");
+    let pools = ResourcePools::new(limits.expect("limits"), 2);
+    let other = JobContext::with_shares(Arc::clone(&pools), "acme");
     other.hold_share(SharedResource::CrawlAddresses, 100).expect("a share");
     let dir = temporary_folder();
-    let context = JobContext::with_shares(Arc::clone(&shares), "acme");
+    let context = JobContext::with_shares(Arc::clone(&pools), "acme");
     let error = crawl(&crawl_source(&server.url("/")), None, dir.path(), &context).expect_err("no copy");
     assert!(matches!(error, CrawlError::Share { resource: SharedResource::CrawlAddresses, .. }), "{error:?}");
     assert!(error.to_string().contains("crawlAddresses"), "{error}");
@@ -140,7 +140,7 @@ fn crawls_of_an_organization_share_its_crawl_address_limit() {
     context.release_shares();
     let dir = temporary_folder();
     crawl(&crawl_source(&server.url("/")), None, dir.path(), &context).expect("a copy");
-    let address_count = shares.pool(SharedResource::CrawlAddresses).in_use();
+    let address_count = pools.pool(SharedResource::CrawlAddresses).in_use();
     assert!((100..=150).contains(&address_count), "{address_count}");
 }
 

@@ -310,8 +310,8 @@ fn write_unclicked_terms(out: &mut String, report: &SearchReport) {
 }
 
 fn write_low_rates(out: &mut String, report: &SearchReport) {
-    let (list, rules) = (&report.low_ctr, &report.rules);
-    let limit = format!("under {}% of at least {} searches", rules.low_percent, rules.fewest_hits);
+    let (list, parameters) = (&report.low_ctr, &report.parameters);
+    let limit = format!("under {}% of at least {} searches", parameters.low_percent, parameters.fewest_hits);
     let note = if list.terms == 0 {
         format!("None: no term that was clicked led to a click in {limit}.")
     } else {
@@ -414,7 +414,7 @@ fn write_footer(out: &mut String, report: &SearchReport) {
 mod tests {
     use super::*;
     use crate::analytics::period::Period;
-    use crate::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportRules};
+    use crate::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParameters};
     use crate::api::analytics::{SearchPage, SearchTerm};
 
     fn report(terms: &[&str]) -> SearchReport {
@@ -429,8 +429,8 @@ mod tests {
         let period = Period { from: Some("2026-02-01\"><script>".to_owned()), to: None };
         let read = PeriodTerms { period, page };
         let before = PeriodTerms { period: Period::default(), page: SearchPage::default() };
-        let rules = ReportRules { top: 100, low_percent: 60.0, fewest_hits: MIN_RATED_HITS };
-        SearchReport::new("<b>&'", "<i>", &read, Some(&before), rules)
+        let parameters = ReportParameters { top: 100, low_percent: 60.0, fewest_hits: MIN_RATED_HITS };
+        SearchReport::new("<b>&'", "<i>", &read, Some(&before), parameters)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use serde_json::Number;
 
-use super::report::fields::{PeriodTerms, PeriodTotals, PreviousNumbers, ReportRules, ReportTerm, TermList};
+use super::report::fields::{PeriodTerms, PeriodTotals, PreviousNumbers, ReportParameters, ReportTerm, TermList};
 use crate::api::analytics::{SearchPage, SearchTerm};
 
 /// A row with checked numbers.
@@ -88,9 +88,9 @@ impl TermRow<'_> {
     }
 
     /// Whether results were clicked at a low rate.
-    pub(super) fn has_low_rate(&self, rules: &ReportRules) -> bool {
-        self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < rules.low_percent)
-            && self.hits.is_some_and(|hits| hits >= rules.fewest_hits)
+    pub(super) fn has_low_rate(&self, parameters: &ReportParameters) -> bool {
+        self.ctr.is_some_and(|ctr| ctr > 0.0 && ctr < parameters.low_percent)
+            && self.hits.is_some_and(|hits| hits >= parameters.fewest_hits)
     }
 
     /// Returns the numbers of this row as those of the period before.
@@ -168,7 +168,7 @@ impl<'a> PeriodRows<'a> {
         &self,
         mut rows: Vec<&TermRow<'_>>,
         previous: Option<&PeriodRows<'_>>,
-        rules: &ReportRules,
+        parameters: &ReportParameters,
     ) -> TermList {
         let searches = rows.iter().filter_map(|row| row.hits).fold(0, u64::saturating_add);
         rows.sort_by_key(|row| Reverse(row.without_click().or(row.hits)));
@@ -176,7 +176,7 @@ impl<'a> PeriodRows<'a> {
             terms: rows.len(),
             searches,
             share: percent_of(searches, self.totals.total_searches),
-            list: rows.into_iter().take(rules.top).map(|row| self.report_term(row, previous)).collect(),
+            list: rows.into_iter().take(parameters.top).map(|row| self.report_term(row, previous)).collect(),
         }
     }
 }
@@ -187,7 +187,7 @@ mod tests {
     use crate::analytics::period::Period;
     use crate::analytics::report::MIN_RATED_HITS;
 
-    const RULES: ReportRules = ReportRules { top: 2, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
+    const PARAMETERS: ReportParameters = ReportParameters { top: 2, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
 
     fn number(text: &str) -> Option<Number> {
         serde_json::from_str(text).ok()
@@ -271,7 +271,7 @@ mod tests {
             let read = read(&[("a", hits, ctr, page)], None, true);
             let rows = PeriodRows::new(&read, 1.0);
             let row = rows.find("a").unwrap();
-            let found = (row.has_low_rate(&RULES), row.is_unclicked(), row.without_click());
+            let found = (row.has_low_rate(&PARAMETERS), row.is_unclicked(), row.without_click());
             assert_eq!(found, (is_low, is_unclicked, without), "{hits} {ctr} {page:?}");
         }
     }
@@ -351,7 +351,7 @@ mod tests {
         let rows = [("a", "10", "90", None), ("b", "9", "-", None), ("c", "8", "50", None), ("d", "2", "0", None)];
         let read = read(&rows, Some(58), true);
         let rows = PeriodRows::new(&read, 1.0);
-        let list = rows.term_list(rows.rows.iter().collect(), None, &RULES);
+        let list = rows.term_list(rows.rows.iter().collect(), None, &PARAMETERS);
         assert_eq!((list.terms, list.searches, list.share), (4, 29, Some(50.0)));
         let terms: Vec<&str> = list.list.iter().map(|term| term.search_query.as_str()).collect();
         assert_eq!(terms, ["b", "c"], "without a rate all searches count");

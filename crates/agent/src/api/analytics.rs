@@ -1,4 +1,4 @@
-//! Search analytics: parsing one page of search terms, and reader several pages in sequence. Pure.
+//! Search analytics: parsing one page of search terms, and reading several pages in sequence. Pure.
 
 use std::collections::HashSet;
 
@@ -92,10 +92,10 @@ fn parse_search_term(row: &ApiResponse) -> SearchTerm {
     }
 }
 
-/// The reason why reader stops although the last page has a cursor.
+/// The reason why the reader stops although the last page has a cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CursorError {
-    /// The cursor was returned before, so reader would not end.
+    /// The cursor was returned before, so the reading would not end.
     Repeated,
     /// Too many pages in a row had no term.
     TooManyEmptyPages,
@@ -105,7 +105,7 @@ pub enum CursorError {
 
 /// Upper bound of a cursor's length in bytes; a longer one fits into no URL.
 const MAX_CURSOR_BYTES: usize = 8 * 1024;
-/// Number of pages without a term in a row after which reader stops.
+/// Number of pages without a term in a row after which the reader stops.
 const MAX_EMPTY_PAGES: u32 = 10;
 
 /// A reader of consecutive pages, up to a number of terms or to the end.
@@ -150,7 +150,7 @@ impl SearchPageReader {
         self
     }
 
-    /// Returns the limit and the cursor of the next request; none if reader is complete.
+    /// Returns the limit and the cursor of the next request; none if the reading is complete.
     pub fn next_request(&self) -> Option<(u64, Option<&str>)> {
         let cursor = self.joined.next_cursor.as_deref();
         if self.pages > 0 && cursor.is_none() {

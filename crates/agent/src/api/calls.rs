@@ -7,11 +7,11 @@ use docwharf_base::net::retry::{CallKind, MAX_SYNC_RETRY_AFTER};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ApiCall {
     /// Start an export job.
-    Start,
+    StartExport,
     /// Poll the state of an export job.
-    Poll,
+    PollExport,
     /// Request a link to the bundle of an export job.
-    Link,
+    RequestExportLink,
     /// Start a preview, or deploy it again.
     Preview,
     /// Poll the state of a preview's deployment.
@@ -24,9 +24,9 @@ impl ApiCall {
     /// Returns the kind of call, which decides whether it may be repeated.
     pub fn kind(self) -> CallKind {
         match self {
-            ApiCall::Start | ApiCall::Preview => CallKind::Start,
-            ApiCall::Poll | ApiCall::Deployment | ApiCall::Searches => CallKind::Read,
-            ApiCall::Link => CallKind::Link,
+            ApiCall::StartExport | ApiCall::Preview => CallKind::Start,
+            ApiCall::PollExport | ApiCall::Deployment | ApiCall::Searches => CallKind::Read,
+            ApiCall::RequestExportLink => CallKind::Link,
         }
     }
 
@@ -39,11 +39,15 @@ impl ApiCall {
                 ApiCall::Preview => "check the branch and api.projectId",
                 ApiCall::Searches => "check the dates, --limit, --cursor and api.projectId",
                 ApiCall::Deployment => "check the status id and api.statusPath",
-                ApiCall::Start | ApiCall::Poll | ApiCall::Link => "check api.domain and staticExport.version",
+                ApiCall::StartExport | ApiCall::PollExport | ApiCall::RequestExportLink => {
+                    "check api.domain and staticExport.version"
+                }
             },
             RequestErrorCause::Status(404) => match self {
-                ApiCall::Start => "check api.baseUrl and api.domain",
-                ApiCall::Poll | ApiCall::Link => "there is no such job any more, or not at this api.baseUrl",
+                ApiCall::StartExport => "check api.baseUrl and api.domain",
+                ApiCall::PollExport | ApiCall::RequestExportLink => {
+                    "there is no such job any more, or not at this api.baseUrl"
+                }
                 ApiCall::Preview | ApiCall::Searches => "check api.baseUrl and api.projectId",
                 ApiCall::Deployment => "there is no such deployment, or its state is at another api.statusPath",
             },
@@ -94,7 +98,7 @@ impl ApiCall {
             return "this machine's address is not allowed: have it added to the list";
         }
         match self {
-            ApiCall::Start => {
+            ApiCall::StartExport => {
                 "the plan may lack static export, the key may be read-only, or this address is not allowed"
             }
             ApiCall::Preview => "the plan may lack previews, the key may be read-only, or this address is not allowed",
@@ -129,15 +133,21 @@ mod tests {
             ("401 Unauthorized: this key is wrong, revoked or over; ask for a new one", ""),
         ] {
             assert_eq!(
-                ApiCall::Start.advice(&RequestError::new(RequestErrorCause::Status(401), message)),
+                ApiCall::StartExport.advice(&RequestError::new(RequestErrorCause::Status(401), message)),
                 advice,
                 "{message}"
             );
         }
     }
 
-    const ALL: [ApiCall; 6] =
-        [ApiCall::Start, ApiCall::Poll, ApiCall::Link, ApiCall::Preview, ApiCall::Deployment, ApiCall::Searches];
+    const ALL: [ApiCall; 6] = [
+        ApiCall::StartExport,
+        ApiCall::PollExport,
+        ApiCall::RequestExportLink,
+        ApiCall::Preview,
+        ApiCall::Deployment,
+        ApiCall::Searches,
+    ];
 
     #[test]
     fn each_api_call_has_its_retry_kind() {
@@ -156,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn each_failed_api_call_has_a_hint_about_the_probable_cause() {
+    fn each_failed_api_call_has_advice_about_the_probable_cause() {
         let status = |status, words: &str| RequestError::new(RequestErrorCause::Status(status), words);
         for (code, parts) in [
             (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),

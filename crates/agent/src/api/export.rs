@@ -1,4 +1,4 @@
-//! Decides the next step of an export job from its state. Pure: it uses no clock and no socket.
+//! Decides the next action for an export job from its state. Pure: it uses no clock and no socket.
 
 use std::time::Duration;
 
@@ -7,9 +7,9 @@ use super::responses::{ExportJob, ExportStatus};
 /// Time without progress after which a job is reported as stalled.
 const STALL_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// The next step after a poll.
+/// The next action after a poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ExportStep {
+pub enum ExportAction {
     /// Poll again after a pause.
     Poll,
     /// Request the link to the bundle.
@@ -18,14 +18,14 @@ pub enum ExportStep {
     Failed(String),
 }
 
-/// Returns the next step. Only `completed` and `failed` end a job; any other status means that it is still working.
-pub fn next_step(job: &ExportJob) -> ExportStep {
+/// Returns the next action. Only `completed` and `failed` end a job; any other status means that it is still working.
+pub fn next_action(job: &ExportJob) -> ExportAction {
     match job.status_meaning() {
-        ExportStatus::Completed => ExportStep::RequestLink,
+        ExportStatus::Completed => ExportAction::RequestLink,
         ExportStatus::Failed => {
-            ExportStep::Failed(job.error.clone().unwrap_or_else(|| "no reason was reported".to_owned()))
+            ExportAction::Failed(job.error.clone().unwrap_or_else(|| "no reason was reported".to_owned()))
         }
-        ExportStatus::Working(_) => ExportStep::Poll,
+        ExportStatus::Working(_) => ExportAction::Poll,
     }
 }
 
@@ -76,10 +76,10 @@ mod tests {
 
     #[test]
     fn only_completed_and_failed_end_a_job() {
-        assert_eq!(next_step(&job("completed", 1.0)), ExportStep::RequestLink);
-        assert!(matches!(next_step(&job("failed", 1.0)), ExportStep::Failed(_)));
+        assert_eq!(next_action(&job("completed", 1.0)), ExportAction::RequestLink);
+        assert!(matches!(next_action(&job("failed", 1.0)), ExportAction::Failed(_)));
         for status in ["queued", "running", "COMPLETED", "done", "error", "cancelled"] {
-            assert_eq!(next_step(&job(status, 100.0)), ExportStep::Poll, "{status}");
+            assert_eq!(next_action(&job(status, 100.0)), ExportAction::Poll, "{status}");
         }
     }
 
@@ -108,9 +108,9 @@ mod tests {
     #[test]
     fn failed_job_reports_its_own_reason_if_it_has_one() {
         let failed =
-            |error: Option<&str>| next_step(&ExportJob { error: error.map(str::to_owned), ..job("failed", 1.0) });
-        assert_eq!(failed(Some("no pages")), ExportStep::Failed("no pages".to_owned()));
-        assert_eq!(failed(None), ExportStep::Failed("no reason was reported".to_owned()));
+            |error: Option<&str>| next_action(&ExportJob { error: error.map(str::to_owned), ..job("failed", 1.0) });
+        assert_eq!(failed(Some("no pages")), ExportAction::Failed("no pages".to_owned()));
+        assert_eq!(failed(None), ExportAction::Failed("no reason was reported".to_owned()));
     }
 
     #[test]

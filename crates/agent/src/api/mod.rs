@@ -30,7 +30,7 @@ use docwharf_base::secret::{SafeUrl, Secret, SecretRedactor};
 
 use analytics::{SearchPage, SearchPageRequest};
 use preview::{PreviewDeployment, StartedPreview};
-use responses::{ApiResponse, ExportJob, PresignedLink};
+use responses::{ApiResponse, ExportJob, SignedLink};
 
 /// Upper bound of a response body in bytes; the API's responses are small.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
@@ -41,9 +41,9 @@ const MAX_ERROR_BODY_BYTES: usize = 64 * 1024;
 /// Upper bound of the time that is spent on reading an error response.
 const ERROR_BODY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The response to a request without effects; see [`ApiClient::check_access`].
+/// The response to a request without effects; see [`ApiClient::probe_api`].
 #[derive(Debug)]
-pub struct AccessCheck {
+pub struct ApiProbeResponse {
     /// Status code of the response.
     pub status: u16,
     /// Whether the body is a JSON object, as all responses of the API are.
@@ -143,7 +143,7 @@ impl ApiClient {
     }
 
     /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
-    pub async fn check_access(&self) -> Result<AccessCheck, RequestError> {
+    pub async fn probe_api(&self) -> Result<ApiProbeResponse, RequestError> {
         let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let timeout_error = |_| {
@@ -152,10 +152,10 @@ impl ApiClient {
                 format!("no response within {}", docwharf_base::net::format_seconds(self.call_timeout)),
             ))
         };
-        tokio::time::timeout(self.call_timeout, self.send_access_check(&url)).await.unwrap_or_else(timeout_error)
+        tokio::time::timeout(self.call_timeout, self.send_api_probe(&url)).await.unwrap_or_else(timeout_error)
     }
 
-    async fn send_access_check(&self, url: &SafeUrl) -> Result<AccessCheck, RequestError> {
+    async fn send_api_probe(&self, url: &SafeUrl) -> Result<ApiProbeResponse, RequestError> {
         let request = self.http.get(url.expose().clone()).header(ACCEPT, "application/json");
         let request = request.header(AUTHORIZATION, self.authorization_value()?);
         let mut response = request.send().await.map_err(|error| RequestError::from_client(error, url))?;
@@ -171,11 +171,17 @@ impl ApiClient {
             }
         }
         let summary = RequestError::from_response(status, &headers, &body, &self.redactor).to_string();
-        Ok(AccessCheck { status, is_json_object: ApiResponse::parse(&body).is_some(), summary, headers, certificate })
+        Ok(ApiProbeResponse {
+            status,
+            is_json_object: ApiResponse::parse(&body).is_some(),
+            summary,
+            headers,
+            certificate,
+        })
     }
 
     /// Requests a fresh link to a bundle (POST /static-export/jobs/{jobId}/bundle, without a body).
-    pub async fn request_link(&self, id: &str) -> Result<PresignedLink, RequestError> {
+    pub async fn request_link(&self, id: &str) -> Result<SignedLink, RequestError> {
         let path = ["static-export", "jobs", id, "bundle"];
         // The body may contain the link itself, so it is never quoted in an error.
         let (status, response, _) =

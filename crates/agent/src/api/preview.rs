@@ -87,9 +87,9 @@ pub struct ChangedFileCounts {
     pub removed: Option<u64>,
 }
 
-/// The next step after a poll.
+/// The next action after a poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DeploymentStep {
+pub enum DeploymentAction {
     /// Poll again after a pause.
     Poll,
     /// The preview is deployed.
@@ -99,13 +99,13 @@ pub enum DeploymentStep {
 }
 
 impl PreviewDeployment {
-    /// Returns the next step. Only `success` and `failure` end a deployment; any other status means that it is still
+    /// Returns the next action. Only `success` and `failure` end a deployment; any other status means that it is still
     /// working.
-    pub fn next_step(&self) -> DeploymentStep {
+    pub fn next_action(&self) -> DeploymentAction {
         match self.status.as_str() {
-            "success" => DeploymentStep::Ready,
-            "failure" => DeploymentStep::Failed,
-            _ => DeploymentStep::Poll,
+            "success" => DeploymentAction::Ready,
+            "failure" => DeploymentAction::Failed,
+            _ => DeploymentAction::Poll,
         }
     }
 
@@ -225,13 +225,13 @@ mod tests {
 
     #[test]
     fn only_success_and_failure_end_a_deployment() {
-        let step = |status: &str| {
+        let action = |status: &str| {
             let response = object(&format!("{{\"status\":{status:?}}}"));
-            parse_deployment(&response, &SecretRedactor::default()).unwrap().next_step()
+            parse_deployment(&response, &SecretRedactor::default()).unwrap().next_action()
         };
-        assert_eq!((step("success"), step("failure")), (DeploymentStep::Ready, DeploymentStep::Failed));
+        assert_eq!((action("success"), action("failure")), (DeploymentAction::Ready, DeploymentAction::Failed));
         for working in ["queued", "in_progress", "SUCCESS", "failed", "cancelled", "warming-up"] {
-            assert_eq!(step(working), DeploymentStep::Poll, "{working}");
+            assert_eq!(action(working), DeploymentAction::Poll, "{working}");
         }
     }
 

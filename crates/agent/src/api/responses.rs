@@ -114,9 +114,9 @@ impl ExportJob {
     }
 }
 
-/// A presigned link to a bundle.
+/// A signed link to a bundle.
 #[derive(Debug, Clone)]
-pub struct PresignedLink {
+pub struct SignedLink {
     /// URL of the bundle.
     pub url: SafeUrl,
     /// Size of the bundle in bytes; a hint.
@@ -177,10 +177,10 @@ pub fn parse_job(response: &ApiResponse, redactor: &SecretRedactor) -> Result<Ex
 }
 
 /// Parses the link in the response to a bundle call.
-pub fn parse_link(response: &ApiResponse) -> Result<PresignedLink, String> {
+pub fn parse_link(response: &ApiResponse) -> Result<SignedLink, String> {
     let url = SafeUrl::parse(&required_text(response, "bundleUrl")?)
         .map_err(|why| format!("its bundleUrl is unusable: {why}"))?;
-    Ok(PresignedLink {
+    Ok(SignedLink {
         url,
         size: as_count(response.value("sizeBytes")),
         expires_at: optional_text(response, "expiresAt"),

@@ -32,7 +32,7 @@ pub struct ReceivedBundle {
     /// Path of the file; the caller must remove it.
     pub path: PathBuf,
     /// Validator and size of the file, if the server sent a validator.
-    pub known: Option<BundleValidator>,
+    pub validator: Option<BundleValidator>,
     /// Whether a part of the file was received before this download began, by an earlier sync or process. A power cut
     /// may have damaged that part.
     pub resumed: bool,

@@ -100,7 +100,7 @@ impl Download {
 
     /// Returns whether 1 MiB of new bytes has arrived since the last call that returned true. The caller then resets
     /// the number of attempts.
-    pub fn take_progress(&mut self) -> bool {
+    pub fn has_received_another_mebibyte(&mut self) -> bool {
         let has_progressed = self.max_len >= self.len_at_reset + PROGRESS_BYTES;
         if has_progressed {
             self.len_at_reset = self.max_len;

@@ -17,4 +17,4 @@ mod second_gzip_layer;
 
 pub use bundle::{BundleValidator, DownloadResult, ExpectedBundle, ReceivedBundle, SpaceCallback};
 pub use download::{Download, DownloadProgress};
-pub use second_gzip_layer::unwrap_second_layer;
+pub use second_gzip_layer::remove_second_gzip_layer;

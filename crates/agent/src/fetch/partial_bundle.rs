@@ -181,8 +181,8 @@ impl PartialBundle {
     pub(super) fn finish(&mut self) -> ReceivedBundle {
         self.write_progress.mark_complete();
         let size = self.len;
-        let known = self.metadata.validator.clone().map(|validator| BundleValidator { validator, size });
-        ReceivedBundle { path: self.path(), known, resumed: self.resumed, encoded: self.metadata.encoded }
+        let validator = self.metadata.validator.clone().map(|validator| BundleValidator { validator, size });
+        ReceivedBundle { path: self.path(), validator, resumed: self.resumed, encoded: self.metadata.encoded }
     }
 }
 
@@ -246,9 +246,9 @@ mod tests {
             }
             assert_eq!(std::fs::metadata(dir.path().join(PART_FILE)).unwrap().len(), resumed, "{case}");
             assert_eq!(count_files(&dir), 2, "{case}: the inner archive is removed");
-            let known = Some(BundleValidator { validator: "v".to_owned(), size: resumed });
+            let validator = Some(BundleValidator { validator: "v".to_owned(), size: resumed });
             let path = directory.path().join(PART_FILE);
-            assert_eq!(partial.finish(), ReceivedBundle { path, known, resumed: true, encoded: true }, "{case}");
+            assert_eq!(partial.finish(), ReceivedBundle { path, validator, resumed: true, encoded: true }, "{case}");
         }
         let (dir, directory) = folder();
         std::fs::write(dir.path().join(METADATA_FILE), metadata(SOURCE, v, "10")).unwrap();
@@ -311,7 +311,7 @@ mod tests {
         partial.append().unwrap().write_all(b"ab").unwrap();
         partial.add_received(2);
         assert_eq!(partial.resume_validator(), None, "without a validator");
-        let received = ReceivedBundle { path: partial.path(), known: None, resumed: false, encoded: true };
+        let received = ReceivedBundle { path: partial.path(), validator: None, resumed: false, encoded: true };
         assert_eq!(partial.finish(), received);
         assert!(partial.write_progress().is_complete());
         assert_eq!(std::fs::read(partial.path()).unwrap(), b"ab");

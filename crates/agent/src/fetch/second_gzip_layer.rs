@@ -16,7 +16,7 @@ const INNER_ARCHIVE_SIGNATURES: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK
 
 /// Writes the inner archive to a file beside the received one and returns its path, if the received file in `downloads`
 /// is gzip around another archive. It writes at most `limit` bytes plus one, which shows that the limit is exceeded.
-pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
+pub fn remove_second_gzip_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
     let open_layer = || -> io::Result<_> {
         let part = downloads.open_file(PART_FILE, FileAccess::Read, FileRequirements::SINGLE_NAME)?;
         Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, part)))
@@ -30,7 +30,7 @@ pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Opti
     }
     downloads.remove_file_if_exists(INNER_FILE)?;
     let written =
-        downloads.create_file(INNER_FILE, FILE_MODE).and_then(|inner| write_inner(open_layer()?, inner, limit));
+        downloads.create_file(INNER_FILE, FILE_MODE).and_then(|inner| write_layer_content(open_layer()?, inner, limit));
     if !matches!(written, Ok(true)) {
         let _ = downloads.remove_file(INNER_FILE);
     }
@@ -39,7 +39,7 @@ pub fn unwrap_second_layer(downloads: &Directory, limit: u64) -> io::Result<Opti
 
 /// Writes the content of the layer to `out`. Returns false if the layer is damaged: it is then not removed, and
 /// verifying the bundle reports the damage.
-fn write_inner(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> {
+fn write_layer_content(layer: impl Read, mut out: File, limit: u64) -> io::Result<bool> {
     let mut decoder = layer.take(limit.saturating_add(1));
     let mut buffer = vec![0; 256 * 1024];
     loop {
@@ -67,11 +67,11 @@ mod tests {
         encoder.finish().unwrap()
     }
 
-    fn unwrap(bytes: &[u8]) -> Option<Vec<u8>> {
+    fn inner_archive_of(bytes: &[u8]) -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle.part");
         std::fs::write(&path, bytes).unwrap();
-        unwrap_second_layer(&Directory::open(dir.path()).unwrap(), 1 << 20)
+        remove_second_gzip_layer(&Directory::open(dir.path()).unwrap(), 1 << 20)
             .unwrap()
             .map(|path| std::fs::read(path).unwrap())
     }
@@ -82,7 +82,7 @@ mod tests {
         let path = dir.path().join("inner");
         for (layer, written) in [(999, 999), (1000, 1000), (1001, 1001), (8 << 20, 1001)] {
             let file = File::create(&path).unwrap();
-            assert!(write_inner(io::repeat(7).take(layer), file, 1000).unwrap());
+            assert!(write_layer_content(io::repeat(7).take(layer), file, 1000).unwrap());
             assert_eq!(std::fs::metadata(&path).unwrap().len(), written, "{layer}");
         }
     }
@@ -90,13 +90,13 @@ mod tests {
     #[test]
     fn single_gzip_layer_is_unchanged_and_a_second_layer_is_removed() {
         let tar_gz = gzip(b"any content");
-        assert_eq!(unwrap(&tar_gz), None);
-        assert_eq!(unwrap(b"PK\x03\x04 zip"), None);
-        assert_eq!(unwrap(&gzip(&tar_gz)), Some(tar_gz));
-        assert_eq!(unwrap(&gzip(b"PK\x03\x04 zip")).as_deref(), Some(&b"PK\x03\x04 zip"[..]));
+        assert_eq!(inner_archive_of(&tar_gz), None);
+        assert_eq!(inner_archive_of(b"PK\x03\x04 zip"), None);
+        assert_eq!(inner_archive_of(&gzip(&tar_gz)), Some(tar_gz));
+        assert_eq!(inner_archive_of(&gzip(b"PK\x03\x04 zip")).as_deref(), Some(&b"PK\x03\x04 zip"[..]));
         let mut cut = gzip(&gzip(&[7; 5000]));
         cut.truncate(cut.len() - 6);
-        assert_eq!(unwrap(&cut), None);
+        assert_eq!(inner_archive_of(&cut), None);
     }
 
     #[test]
@@ -113,11 +113,15 @@ mod tests {
             (b"", false),
         ] {
             let expected = is_archive.then(|| inner.to_vec());
-            assert_eq!(unwrap(&gzip(inner)), expected, "{}", inner.escape_ascii());
+            assert_eq!(inner_archive_of(&gzip(inner)), expected, "{}", inner.escape_ascii());
         }
-        assert_eq!(unwrap(b""), None);
+        assert_eq!(inner_archive_of(b""), None);
         let members = [gzip(b"PK\x03"), gzip(b"\x04 zip")].concat();
-        assert_eq!(unwrap(&members).as_deref(), Some(&b"PK\x03\x04 zip"[..]), "several members are one layer");
+        assert_eq!(
+            inner_archive_of(&members).as_deref(),
+            Some(&b"PK\x03\x04 zip"[..]),
+            "several members are one layer"
+        );
     }
 
     #[test]
@@ -127,17 +131,17 @@ mod tests {
         let directory = Directory::open(dir.path()).unwrap();
         std::fs::write(&part, gzip(b"PK\x03\x04 new")).unwrap();
         std::fs::write(&inner, "the inner archive of another bundle").unwrap();
-        assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
+        assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
         assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new");
         let mut damaged = gzip(&gzip(&[7; 5000]));
         let crc = damaged.len() - 8;
         damaged[crc] ^= 1;
         std::fs::write(&part, damaged).unwrap();
-        assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), None);
+        assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), None);
         assert!(!inner.exists());
         std::fs::hard_link(&part, dir.path().join("second")).unwrap();
         assert!(
-            unwrap_second_layer(&directory, 1 << 20).is_err(),
+            remove_second_gzip_layer(&directory, 1 << 20).is_err(),
             "a file with a second name may belong to another user"
         );
     }
@@ -164,7 +168,7 @@ mod tests {
         ];
         for (case, create_link) in links {
             create_link();
-            assert_eq!(unwrap_second_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()), "{case}");
+            assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()), "{case}");
             let metadata = inner.symlink_metadata().unwrap();
             assert!(metadata.is_file() && metadata.nlink() == 1, "{case}");
             assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new", "{case}");
@@ -180,7 +184,7 @@ mod tests {
                 }
             });
             for _ in 0..500 {
-                let _ = unwrap_second_layer(&directory, 1 << 20);
+                let _ = remove_second_gzip_layer(&directory, 1 << 20);
             }
             is_done.store(true, Ordering::Relaxed);
         });
@@ -189,7 +193,7 @@ mod tests {
         let _ = std::fs::remove_file(&inner);
         std::fs::rename(&downloads, dir.path().join("moved")).unwrap();
         symlink(&elsewhere, &downloads).unwrap();
-        unwrap_second_layer(&directory, 1 << 20).unwrap();
+        remove_second_gzip_layer(&directory, 1 << 20).unwrap();
         assert!(dir.path().join("moved").join(INNER_FILE).is_file());
         assert_untouched("a directory that is a link");
     }

@@ -16,7 +16,7 @@ pub enum PublishError {
     #[error("cannot publish: {} exists, but docwharf has no record of creating it; move it away, or publish into another directory", .0.display())]
     Foreign(PathBuf),
     /// Another process publishes into the same directory, and has not finished in time.
-    #[error("cannot publish into {}: another docwharf process is publishing there", .0.display())]
+    #[error("cannot publish into {}: another docwharf process is publishing there; try again when it has ended", .0.display())]
     Busy(PathBuf),
     /// The operating system reported an error.
     #[error("cannot publish: cannot {doing} {}", path.display())]

@@ -23,6 +23,7 @@ pub(super) struct PublishRecord {
     #[serde(default)]
     previous: Option<VersionId>,
     /// The directories that docwharf has created.
+    // The wire name is older than the term "directory"; it must not change.
     #[serde(default, rename = "trees")]
     directories: BTreeMap<VersionId, PublishedDirectory>,
 }

@@ -43,8 +43,8 @@ impl StoreOperations for StoreWriter {
         self.store().history()
     }
 
-    fn is_suspect(&self, id: VersionId) -> bool {
-        self.store().is_suspect(id)
+    fn is_marked_damaged(&self, id: VersionId) -> bool {
+        self.store().is_marked_damaged(id)
     }
 
     fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize> {
@@ -59,7 +59,7 @@ impl StoreOperations for StoreWriter {
         self.removed_images().mapped_bytes()
     }
 
-    fn remove_derived_files(&self) -> bool {
+    fn remove_large_derived_files(&self) -> bool {
         self.remove_large_derived_files()
     }
 
@@ -96,14 +96,14 @@ impl StoreOperations for StoreWriter {
     }
 
     fn remove(&self, id: VersionId) -> Result<bool, StoreError> {
-        self.remove_unless_mapped(id)
+        self.remove_unless_leased(id)
     }
 
-    fn withdraw(&self, id: VersionId) -> Result<(), StoreError> {
-        self.remove_leased(id)
+    fn remove_ignoring_leases(&self, id: VersionId) -> Result<(), StoreError> {
+        self.remove_ignoring_leases(id)
     }
 
-    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError> {
+    fn clear_damage_mark(&self, id: VersionId) -> Result<(), StoreError> {
         self.clear_damage_mark(id)
     }
 

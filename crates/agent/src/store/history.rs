@@ -28,7 +28,8 @@ pub struct HistoryEvent {
     /// Time of the event, RFC 3339.
     pub time: String,
     /// The user or process that caused the event.
-    pub who: String,
+    #[serde(rename = "who")]
+    pub author: String,
     /// The event: `imported`, `offered again`, `label moved`, `activated`, `kept back`, `rolled back`, `fell back`,
     /// `held`, `released`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`.
     pub what: String,
@@ -137,7 +138,8 @@ mod tests {
     fn line(what: &str, version: u8, note: Option<&str>) -> Vec<u8> {
         let note = note.map(str::to_owned);
         let time = "2026-11-21T10:00:00Z".to_owned();
-        let event = HistoryEvent { time, who: "x".to_owned(), what: what.to_owned(), version: Some(id(version)), note };
+        let event =
+            HistoryEvent { time, author: "x".to_owned(), what: what.to_owned(), version: Some(id(version)), note };
         serde_json::to_vec(&event).unwrap()
     }
 

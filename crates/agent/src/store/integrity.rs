@@ -39,27 +39,25 @@ struct ScrubLog {
     #[serde(default)]
     running: Option<String>,
     /// When versions were last verified, RFC 3339.
+    // The wire name is older than the term "verified"; it must not change.
     #[serde(default, rename = "proved")]
     verified: BTreeMap<VersionId, String>,
 }
 
-/// Identity of an image file: device and inode.
-type ImageFileId = FileId;
-
 /// The versions that this process has found damaged, each with the identity of the damaged file.
 #[derive(Debug, Default)]
-pub(super) struct DamageMarks(Mutex<BTreeMap<VersionId, Option<ImageFileId>>>);
+pub(super) struct DamageMarks(Mutex<BTreeMap<VersionId, Option<FileId>>>);
 
 impl DamageMarks {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<VersionId, Option<ImageFileId>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<VersionId, Option<FileId>>> {
         self.0.lock()
     }
 }
 
 impl VersionStore {
     /// Lists the stored versions that were found damaged.
-    pub fn suspects(&self) -> Vec<VersionId> {
-        let text = self.read_suspects().unwrap_or_default();
+    pub fn damaged_versions(&self) -> Vec<VersionId> {
+        let text = self.read_suspect_file().unwrap_or_default();
         let mut ids: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
         ids.extend(self.damage_marks.lock().keys());
         ids.sort_unstable();
@@ -69,8 +67,8 @@ impl VersionStore {
     }
 
     /// Whether a version is marked as damaged: this or an earlier process found damage, and the mark is not cleared.
-    pub fn is_suspect(&self, id: VersionId) -> bool {
-        self.suspects().contains(&id)
+    pub fn is_marked_damaged(&self, id: VersionId) -> bool {
+        self.damaged_versions().contains(&id)
     }
 
     /// Whether this process has read the file that is stored now and found it damaged: reading it again would give no
@@ -82,7 +80,7 @@ impl VersionStore {
 
     /// Whether the store has a version that is not marked as damaged.
     pub fn has_undamaged(&self, id: VersionId) -> bool {
-        self.has(id) && !self.is_suspect(id)
+        self.has(id) && !self.is_marked_damaged(id)
     }
 
     /// When a version was last verified, in seconds since 1970: by a scrub, or at its last arrival.
@@ -102,13 +100,13 @@ impl VersionStore {
         times.collect()
     }
 
-    fn image_file_id(&self, id: VersionId) -> Option<ImageFileId> {
+    fn image_file_id(&self, id: VersionId) -> Option<FileId> {
         let path = Path::new("versions").join(id.to_string()).join(IMAGE);
         Some(FileId::from_metadata(&self.directory().ok()?.metadata_of(path).ok()?))
     }
 
     /// Reads the file that marks damaged versions.
-    fn read_suspects(&self) -> io::Result<String> {
+    fn read_suspect_file(&self) -> io::Result<String> {
         let bytes = self.directory()?.read(SUSPECT, MAX_FILE_BYTES)?;
         // After a power cut a line may not be text, and must not hide the marks of other versions.
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -139,8 +137,8 @@ impl StoreWriter {
 
     /// Marks a version as damaged: it is verified before it is served again, and fetched again if possible. If the mark
     /// cannot be written, it is still valid in this process.
-    pub fn mark_suspect(&self, id: VersionId) -> Result<(), StoreError> {
-        let is_marked = self.store().is_suspect(id);
+    pub fn mark_damaged(&self, id: VersionId) -> Result<(), StoreError> {
+        let is_marked = self.store().is_marked_damaged(id);
         let image = self.store().image_file_id(id);
         let mut marks = self.store().damage_marks.lock();
         marks.insert(id, image);
@@ -161,7 +159,7 @@ impl StoreWriter {
         marks.remove(&id);
         let path = self.store().root().join(SUSPECT);
         let write = || -> io::Result<()> {
-            let text = self.store().read_suspects()?;
+            let text = self.store().read_suspect_file()?;
             let marked: Vec<VersionId> = text.lines().filter_map(|line| line.parse().ok()).collect();
             if !marked.contains(&id) {
                 return Ok(());
@@ -251,8 +249,8 @@ mod tests {
     }
 
     /// The damaged versions that this process and that another process sees, sorted.
-    fn suspects(writer: &StoreWriter) -> [Vec<VersionId>; 2] {
-        [writer.store().suspects(), VersionStore::at(writer.store().root()).suspects()]
+    fn damaged_versions(writer: &StoreWriter) -> [Vec<VersionId>; 2] {
+        [writer.store().damaged_versions(), VersionStore::at(writer.store().root()).damaged_versions()]
     }
 
     fn sorted_ids(numbers: &[u8]) -> Vec<VersionId> {
@@ -265,29 +263,29 @@ mod tests {
     fn damage_mark_stays_until_cleared_or_its_version_is_removed() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
-        assert_eq!(suspects(&writer), [sorted_ids(&[]), sorted_ids(&[])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[]), sorted_ids(&[])]);
         writer.clear_damage_mark(id(1)).unwrap();
         let mut suspect_file = writer.suspect_file().unwrap();
         for n in [1, 2, 1, 3] {
-            writer.mark_suspect(id(n)).unwrap();
+            writer.mark_damaged(id(n)).unwrap();
         }
-        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
         assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap().lines().count(), 3, "each is marked once");
         assert!(!writer.store().has_undamaged(id(1)) && !writer.store().has_undamaged(id(9)));
         writer.clear_damage_mark(id(2)).unwrap();
         writer.clear_damage_mark(id(2)).unwrap();
-        assert_eq!(suspects(&writer), [sorted_ids(&[1, 3]), sorted_ids(&[1, 3])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1, 3]), sorted_ids(&[1, 3])]);
         assert!(
             writer.store().has_undamaged(id(2))
-                && !writer.store().is_suspect(id(2))
-                && writer.store().is_suspect(id(3))
+                && !writer.store().is_marked_damaged(id(2))
+                && writer.store().is_marked_damaged(id(3))
         );
         // The signal handler marks a version through a descriptor that it has opened before.
         suspect_file.write_all(format!("{}\n", id(2)).as_bytes()).unwrap();
-        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1, 2, 3]), sorted_ids(&[1, 2, 3])]);
         writer.clear_damage_mark(id(2)).unwrap();
         fs::remove_dir_all(writer.store().version_dir(id(3))).unwrap();
-        assert_eq!(suspects(&writer), [sorted_ids(&[1]), sorted_ids(&[1])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1]), sorted_ids(&[1])]);
         writer.clear_damage_mark(id(1)).unwrap();
         writer.clear_damage_mark(id(3)).unwrap();
         assert_eq!(fs::read_to_string(dir.path().join(SUSPECT)).unwrap(), "");
@@ -300,9 +298,9 @@ mod tests {
         let writer = store_with_three_versions(dir.path());
         let text = [b"\xff\xfe\n".as_slice(), format!("{}\n{}\n", id(1), id(2)).as_bytes()].concat();
         fs::write(dir.path().join(SUSPECT), text).unwrap();
-        assert_eq!(suspects(&writer), [sorted_ids(&[1, 2]), sorted_ids(&[1, 2])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1, 2]), sorted_ids(&[1, 2])]);
         writer.clear_damage_mark(id(1)).unwrap();
-        assert_eq!(suspects(&writer), [sorted_ids(&[2]), sorted_ids(&[2])]);
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[2]), sorted_ids(&[2])]);
     }
 
     // Regression: a mark after an incomplete line was part of that line, and unknown to the next start.
@@ -310,14 +308,14 @@ mod tests {
     fn torn_last_line_of_the_suspect_file_hides_no_later_mark() {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
-        let suspects_after_restart = || VersionStore::at(dir.path()).suspects();
+        let damaged_after_restart = || VersionStore::at(dir.path()).damaged_versions();
         fs::write(dir.path().join(SUSPECT), &id(3).to_string()[..40]).unwrap();
-        writer.mark_suspect(id(1)).unwrap();
-        assert_eq!(suspects_after_restart(), [id(1)]);
+        writer.mark_damaged(id(1)).unwrap();
+        assert_eq!(damaged_after_restart(), [id(1)]);
         // The descriptor of the signal handler.
         fs::write(dir.path().join(SUSPECT), &id(3).to_string()[..40]).unwrap();
         writer.suspect_file().unwrap().write_all(format!("{}\n", id(2)).as_bytes()).unwrap();
-        assert_eq!(suspects_after_restart(), [id(2)]);
+        assert_eq!(damaged_after_restart(), [id(2)]);
     }
 
     #[test]
@@ -325,17 +323,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let writer = store_with_three_versions(dir.path());
         fs::create_dir(dir.path().join(SUSPECT)).unwrap();
-        assert!(writer.mark_suspect(id(1)).is_err());
-        assert_eq!(suspects(&writer), [sorted_ids(&[1]), sorted_ids(&[])]);
+        assert!(writer.mark_damaged(id(1)).is_err());
+        assert_eq!(damaged_versions(&writer), [sorted_ids(&[1]), sorted_ids(&[])]);
         fs::remove_dir(dir.path().join(SUSPECT)).unwrap();
-        writer.mark_suspect(id(2)).unwrap();
+        writer.mark_damaged(id(2)).unwrap();
         let known_damaged = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
         assert_eq!(known_damaged(&writer), [true, true, false]);
         assert!(!writer.store().is_known_damaged(id(9)), "a missing version was not read");
         write_image(&writer, id(2));
         assert_eq!(known_damaged(&writer), [true, false, false], "another file has replaced it");
-        assert!(writer.store().is_suspect(id(2)), "the new file has not been verified yet");
-        writer.mark_suspect(id(2)).unwrap();
+        assert!(writer.store().is_marked_damaged(id(2)), "the new file has not been verified yet");
+        writer.mark_damaged(id(2)).unwrap();
         assert_eq!(known_damaged(&writer), [true, true, false], "the new file was read and is damaged, too");
         assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to verify the file again");
     }

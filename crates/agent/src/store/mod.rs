@@ -10,6 +10,7 @@
 //! staging/<n>/       unfinished work, removed when a writer opens the store
 //! downloads/         partial downloads, which are resumed
 //! history.jsonl      each event: user, action, time
+//! api/               when the API was called, and pages of an unfinished query
 //! control.sock       commands, while a daemon has the store open
 //! suspect            versions that were found damaged
 //! scrub.json         when versions were last verified, and whether a daemon is running
@@ -156,7 +157,8 @@ pub struct Receipt {
     /// Time of the arrival, RFC 3339.
     pub time: String,
     /// The user or process that imported or fetched the bundle.
-    pub who: String,
+    #[serde(rename = "who")]
+    pub author: String,
     /// The source, without a link's query.
     pub source: String,
     /// Format of the bundle: `zip`, `tar.gz`, …
@@ -177,6 +179,7 @@ pub struct Receipt {
     #[serde(default)]
     pub sent_bytes: Option<u64>,
     /// Whether a check of the source found the bundle; false if it was imported.
+    // The wire name is older than the term "check"; it must not change.
     #[serde(default, rename = "looked")]
     pub found_by_check: bool,
 }
@@ -187,7 +190,7 @@ impl Receipt {
     fn with_time(time: String) -> Receipt {
         Receipt {
             time,
-            who: String::new(),
+            author: String::new(),
             source: String::new(),
             kind: String::new(),
             archive_sha256: None,

@@ -31,13 +31,13 @@ pub trait StoreOperations {
     /// Reads the history, oldest event first.
     fn history(&self) -> Result<Vec<HistoryEvent>, StoreError>;
     /// Whether a version was found damaged.
-    fn is_suspect(&self, id: VersionId) -> bool;
+    fn is_marked_damaged(&self, id: VersionId) -> bool;
     /// Returns the bytes that each of these versions occupies, in their order.
     fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize>;
     /// Returns the bytes that can still be written; none where the file system does not report them.
     fn free_bytes(&self) -> Result<Option<u64>, StoreError>;
     /// Removes the large files derived from versions, which can be computed again. Returns whether there were any.
-    fn remove_derived_files(&self) -> bool;
+    fn remove_large_derived_files(&self) -> bool;
 
     /// Runs `action` while no other thread changes the record.
     fn with_record_lock<T>(&self, action: impl FnOnce() -> T) -> T;
@@ -50,9 +50,9 @@ pub trait StoreOperations {
     /// Removes a version from the store unless it is leased. Returns whether it was removed.
     fn remove(&self, id: VersionId) -> Result<bool, StoreError>;
     /// Removes a version from the store even if it is leased.
-    fn withdraw(&self, id: VersionId) -> Result<(), StoreError>;
+    fn remove_ignoring_leases(&self, id: VersionId) -> Result<(), StoreError>;
     /// Clears the mark of a damaged version.
-    fn clear_suspect(&self, id: VersionId) -> Result<(), StoreError>;
+    fn clear_damage_mark(&self, id: VersionId) -> Result<(), StoreError>;
     /// Copies a damaged record, which may have been edited by hand, and logs the path of the copy. Must be called
     /// before the record is replaced.
     fn copy_damaged_record(&self, damage: &StoreError) -> Result<(), StoreError>;
@@ -63,13 +63,13 @@ pub trait StoreOperations {
 
     /// Whether the store has a version that is not marked as damaged.
     fn has_undamaged(&self, id: VersionId) -> bool {
-        self.has(id) && !self.is_suspect(id)
+        self.has(id) && !self.is_marked_damaged(id)
     }
 
     /// Appends an event to history, with the current time.
-    fn note(&self, who: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
+    fn note(&self, author: &str, what: &str, version: Option<VersionId>, note: Option<String>) {
         let time = format_unix_seconds(self.now());
-        self.append_event(&HistoryEvent { time, who: who.to_owned(), what: what.to_owned(), version, note });
+        self.append_event(&HistoryEvent { time, author: author.to_owned(), what: what.to_owned(), version, note });
     }
 
     /// Changes the record on disk while no other thread does.
@@ -89,7 +89,7 @@ pub trait StoreOperations {
     /// appended also if the change is in place but could not be made durable: a lost record is recovered from history.
     fn change_record_and_note<T>(
         &self,
-        who: &str,
+        author: &str,
         change: impl FnOnce(&mut StoreRecord) -> T,
         event: impl FnOnce(&T) -> Option<HistoryNote>,
     ) -> Result<T, StoreError> {
@@ -103,12 +103,12 @@ pub trait StoreOperations {
         });
         let is_in_place = outcome.is_ok() || self.record().is_ok_and(|record| Some(record) == changed_record);
         if let Some((what, version, note)) = note.filter(|_| is_in_place) {
-            self.note(who, what, version, note);
+            self.note(author, what, version, note);
         }
         outcome
     }
 
-    /// Writes the record of a sync, after taking over a person's decisions made meanwhile.
+    /// Writes the record of a sync, after copying from the stored record what people have decided since the sync began.
     fn save_sync_record(&self, record: &mut StoreRecord) -> Result<(), StoreError> {
         self.decide_and_save(record, |_| ())
     }
@@ -159,7 +159,7 @@ pub trait StoreOperations {
         let versions = self.versions()?;
         let mut sizes = self.sizes_of(&versions);
         // Derived files are removed before any version.
-        if is_over(limits, &sizes, 0) && self.remove_derived_files() {
+        if is_over(limits, &sizes, 0) && self.remove_large_derived_files() {
             sizes = self.sizes_of(&versions);
         }
         let mut removed = Vec::new();
@@ -193,7 +193,7 @@ pub trait StoreOperations {
         let mut sizes = self.sizes_of(&self.versions()?);
         let is_tight = self.free_bytes()?.is_some_and(|free| free < target)
             || is_over(effective_limits, &sizes, request.version_bytes);
-        if is_tight && self.remove_derived_files() {
+        if is_tight && self.remove_large_derived_files() {
             sizes = self.sizes_of(&self.versions()?);
         }
         if let Some(max_bytes) = limits.max_bytes {

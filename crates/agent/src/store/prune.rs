@@ -14,21 +14,20 @@ use super::writer::StoreWriter;
 
 impl StoreWriter {
     /// Removes one version unless it is leased. Returns whether it was removed.
-    pub(super) fn remove_unless_mapped(&self, id: VersionId) -> Result<bool, StoreError> {
+    pub(super) fn remove_unless_leased(&self, id: VersionId) -> Result<bool, StoreError> {
         self.release_lease(id);
         let Ok(lease) = self.store().image(id) else { return Ok(false) };
-        // Mapping an image takes a shared lock: where files cannot be locked, as on some NFS mounts, no process has it
-        // mapped.
+        // A lease is a shared lock. Where files cannot be locked, as on some NFS mounts, no process has a lease.
         if flock(&lease, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
             return Ok(false);
         }
-        self.remove_leased(id)?;
+        self.remove_ignoring_leases(id)?;
         Ok(true)
     }
 
     /// Removes a version from the store even if it is leased. It is renamed into `staging/` first, in one step that
     /// needs no disk space; the next start removes what a crash leaves behind.
-    pub(super) fn remove_leased(&self, id: VersionId) -> Result<(), StoreError> {
+    pub(super) fn remove_ignoring_leases(&self, id: VersionId) -> Result<(), StoreError> {
         let dir = self.store().version_dir(id);
         let (versions, staging) = (self.store().folder("versions")?, self.store().folder("staging")?);
         let name = id.to_string();

@@ -49,7 +49,7 @@ mod tests {
 
     fn event(what: &str, version: u8, minute: u8) -> HistoryEvent {
         let time = format!("2026-11-21T10:{minute:02}:00Z");
-        HistoryEvent { time, who: String::new(), what: what.to_owned(), version: Some(id(version)), note: None }
+        HistoryEvent { time, author: String::new(), what: what.to_owned(), version: Some(id(version)), note: None }
     }
 
     fn seconds_at(minute: u8) -> i64 {

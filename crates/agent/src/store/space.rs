@@ -165,7 +165,7 @@ mod tests {
     fn new_version_replaces_the_previous_one_in_the_space_estimate_unless_held() {
         let (mut record, sizes) = record_and_sizes_of_five_versions();
         assert_eq!(protected_bytes_after_import(&record, &sizes), 10);
-        record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
+        record.hold = Some(ActivationHold { author: String::new(), when: String::new(), why: String::new() });
         assert_eq!(protected_bytes_after_import(&record, &sizes), 20);
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let (mut record, sizes) = record_and_sizes_of_five_versions();
         record.newest = Some(id(3));
         assert_eq!(protected_bytes_after_import(&record, &sizes), 10);
-        record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
+        record.hold = Some(ActivationHold { author: String::new(), when: String::new(), why: String::new() });
         assert_eq!(protected_bytes_after_import(&record, &sizes), 20);
     }
 

@@ -97,13 +97,13 @@ fn arrivals_within_one_second_are_listed_in_their_order() {
         fs::write(writer.store().version_dir(version).join(IMAGE), "image").unwrap();
         for arrival in 0..3 {
             let receipt = Receipt::with_time("2026-11-21T10:00:00Z".to_owned());
-            writer.add_receipt(version, &Receipt { who: format!("{n} {arrival}"), ..receipt }).unwrap();
+            writer.add_receipt(version, &Receipt { author: format!("{n} {arrival}"), ..receipt }).unwrap();
         }
     }
     let versions = writer.store().versions().unwrap();
     assert!(versions.iter().map(|version| version.id).eq(order.into_iter().rev()));
     for (n, version) in versions.iter().rev().enumerate() {
-        let arrivals: Vec<&str> = version.receipts.iter().map(|receipt| receipt.who.as_str()).collect();
+        let arrivals: Vec<&str> = version.receipts.iter().map(|receipt| receipt.author.as_str()).collect();
         assert_eq!(arrivals, [0, 1, 2].map(|arrival| format!("{n} {arrival}")));
     }
 }
@@ -148,8 +148,8 @@ fn hard_linked_store_file_is_neither_appended_to_nor_truncated() {
     writer.note("me", "held", None, None);
     let query = serde_json::Value::Null;
     let refused = [
-        writer.mark_suspect(other).unwrap_err(),
-        writer.clear_suspect(listed).unwrap_err(),
+        writer.mark_damaged(other).unwrap_err(),
+        writer.clear_damage_mark(listed).unwrap_err(),
         api_state.open_spool("searches", &query, &query).unwrap_err(),
     ];
     for error in refused {

@@ -14,7 +14,7 @@ use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
 use super::environment::{KnownBundle, SyncEnvironment};
-use super::error::{MAX_LINKS, is_unusable_link};
+use super::error::{MAX_LINK_REQUESTS, is_unusable_link};
 use super::plan::{PlanInput, SyncTrigger};
 use super::run::{FoundVersion, SyncRun};
 
@@ -25,7 +25,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         if self.trigger == SyncTrigger::Refresh {
             known.clear();
         }
-        if !matches!(self.trigger, SyncTrigger::Start | SyncTrigger::Interval) {
+        if !matches!(self.trigger, SyncTrigger::Start | SyncTrigger::RegularCheck) {
             // Refused bundles (those without a version) are tried again: the user may have changed a limit.
             known.retain(|(_, version)| version.is_some());
         }
@@ -48,10 +48,10 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let mut attempts = CallAttempts::default();
         let mut links = 1;
         loop {
-            self.environment.show_step(&format!("downloading {url}"));
+            self.environment.begin_step(&format!("downloading {url}"));
             let request_error = match self.environment.attempt_download(self.record, &url)? {
                 Ok(DownloadResult::Unchanged(validator)) => {
-                    self.environment.show_step("the bundle is known already");
+                    self.environment.begin_step("the bundle is known already");
                     return self.use_known(input, source, known, &validator);
                 }
                 Ok(DownloadResult::Received(received)) => {
@@ -62,19 +62,19 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                         self.environment.discard_download();
                         continue;
                     }
-                    if !matches!(result, Err(SyncError::Interrupted)) {
+                    if !matches!(result, Err(SyncError::Cancelled)) {
                         self.environment.discard_download();
                     }
                     return result;
                 }
                 Err(request_error) => request_error,
             };
-            if self.environment.take_progress() {
+            if self.environment.has_received_another_mebibyte() {
                 attempts.reset();
                 links = 1;
             }
             let is_unusable = is_unusable_link(&request_error);
-            if is_unusable && is_renewable && links < MAX_LINKS {
+            if is_unusable && is_renewable && links < MAX_LINK_REQUESTS {
                 self.environment.warn(&format!("the link is not valid any more ({request_error}); requesting another"));
                 if links > 1 {
                     // The storage may need a moment until a new link works.
@@ -112,7 +112,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     ) -> Result<FoundVersion, SyncError> {
         let version = known.iter().find(|(known, _)| known == validator).and_then(|(_, version)| *version);
         let Some(id) = version else { return Err(self.still_refused_error()) };
-        self.environment.note_found_again(self.record, source, id)?;
+        self.environment.note_offered_again(self.record, source, id)?;
         if let Some(pin) = input.pin
             && self.record.labels.get(pin).is_none_or(|label| label.version != id || label.source != source)
         {
@@ -140,16 +140,16 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let inner: Option<PathBuf> =
             if received.encoded { self.environment.remove_second_gzip_layer(received)? } else { None };
         let path = inner.as_deref().unwrap_or(&received.path);
-        let ingested = self.ingest(path, source, job, received.known.as_ref(), true);
+        let ingested = self.ingest(path, source, job, received.validator.as_ref(), true);
         if ingested.as_ref().err().is_none_or(SyncError::is_refusal) {
-            self.record.last_check = Some(BundleCheck {
+            self.record.last_checked_bundle = Some(BundleCheck {
                 source: source.to_owned(),
-                label: input.pin.map(str::to_owned),
+                pin: input.pin.map(str::to_owned),
                 demanded: input.sha256.map(str::to_owned),
-                size: received.known.as_ref().map_or(0, |known| known.size),
+                size: received.validator.as_ref().map_or(0, |sent| sent.size),
                 // Only a file has a modification time; see `plan::decide_file`.
                 modified: 0,
-                validator: received.known.as_ref().map(|known| known.validator.clone()),
+                validator: received.validator.as_ref().map(|sent| sent.validator.clone()),
                 sha256: ingested.as_ref().ok().and_then(|ingested| ingested.sha256).map(|digest| digest.to_hex()),
                 version: ingested.as_ref().ok().map(|ingested| ingested.id),
                 refusal: ingested.as_ref().err().map(|refusal| ErrorChain(refusal).to_string()),

@@ -11,34 +11,34 @@ use docwharf_base::model::units::format_size;
 use docwharf_base::regular_file;
 use docwharf_site::bundle::{BundleKind, format};
 
-use super::SyncIntent;
+use super::SyncSettings;
 use super::incoming_bundle::IncomingBundle;
 
 /// Frees disk space for `request`; appends the versions removed for it to history.
 pub fn reserve_space<S: StoreOperations>(
     store: &S,
     record: &StoreRecord,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     request: SpaceRequest,
-    who: &str,
+    author: &str,
 ) -> Result<(), StoreError> {
     // Decisions that people have made since the sync began are taken into account.
     let mut record = record.clone();
     if let Ok(stored) = store.record() {
         record.copy_decisions(&stored);
     }
-    for id in store.free_disk_space(&record, &intent.space_limits, request)? {
-        store.note(who, "pruned", Some(id), Some("to free disk space".to_owned()));
+    for id in store.free_disk_space(&record, &sync_settings.space_limits, request)? {
+        store.note(author, "pruned", Some(id), Some("to free disk space".to_owned()));
     }
     Ok(())
 }
 
 /// Estimates the space that sealing a bundle needs. An image is about as large as a compressed archive; a ZIP that may
 /// be moved becomes the image by a rename.
-pub(super) fn estimate_seal_space(arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
-    let opened = match arrival.file {
+pub(super) fn estimate_seal_space(incoming_bundle: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
+    let opened = match incoming_bundle.file {
         Some(file) => file.try_clone(),
-        None => regular_file::open(arrival.path),
+        None => regular_file::open(incoming_bundle.path),
     };
     let Ok(file) = opened else { return SpaceRequest::default() };
     let mut head = [0; 4];
@@ -80,7 +80,7 @@ mod tests {
     use docwharf_base::model::digest::Digest;
     use docwharf_base::model::version::VersionId;
 
-    fn arrival<'a>(path: &'a Path, file: Option<&'a File>) -> IncomingBundle<'a> {
+    fn incoming_bundle<'a>(path: &'a Path, file: Option<&'a File>) -> IncomingBundle<'a> {
         IncomingBundle {
             path,
             file,
@@ -108,11 +108,11 @@ mod tests {
         }
         writer.replace_record(&record).unwrap();
         let space_limits = SpaceLimits { keep: 9, max_bytes: Some(25), min_free: None };
-        let intent = SyncIntent { space_limits, ..SyncIntent::default() };
+        let sync_settings = SyncSettings { space_limits, ..SyncSettings::default() };
         let request = SpaceRequest { version_bytes: 10, remaining_bytes: 0 };
-        let reserve = || reserve_space(&writer, &record, &intent, request, "test");
+        let reserve = || reserve_space(&writer, &record, &sync_settings, request, "test");
         assert!(reserve().is_ok(), "the new version takes the place of the previous one");
-        let hold = ActivationHold { who: String::new(), when: String::new(), why: String::new() };
+        let hold = ActivationHold { author: String::new(), when: String::new(), why: String::new() };
         writer.change_record(|record| record.hold = Some(hold)).unwrap();
         let refused = reserve();
         assert!(matches!(refused, Err(StoreError::OverMaxBytes { protected: 20, .. })), "{refused:?}");
@@ -136,14 +136,14 @@ mod tests {
         for (content, copied, moved) in cases {
             std::fs::write(&path, content).unwrap();
             let open = File::open(&path).unwrap();
-            assert_eq!(estimate_seal_space(&arrival(&path, None), false), copied, "{content:?}");
-            assert_eq!(estimate_seal_space(&arrival(&path, None), true), moved, "{content:?}");
+            assert_eq!(estimate_seal_space(&incoming_bundle(&path, None), false), copied, "{content:?}");
+            assert_eq!(estimate_seal_space(&incoming_bundle(&path, None), true), moved, "{content:?}");
             assert_eq!(
-                estimate_seal_space(&arrival(&elsewhere, Some(&open)), false),
+                estimate_seal_space(&incoming_bundle(&elsewhere, Some(&open)), false),
                 copied,
                 "{content:?}: by the open file"
             );
         }
-        assert_eq!(estimate_seal_space(&arrival(&elsewhere, None), false), SpaceRequest::default());
+        assert_eq!(estimate_seal_space(&incoming_bundle(&elsewhere, None), false), SpaceRequest::default());
     }
 }

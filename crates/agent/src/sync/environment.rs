@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::api::responses::{ExportJob, PresignedLink};
+use crate::api::responses::{ExportJob, SignedLink};
 use crate::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
 use crate::store::record::{ProbeResult, StoreRecord};
 use docwharf_base::model::digest::Digest;
@@ -34,14 +34,14 @@ pub trait SyncEnvironment {
     fn random(&mut self) -> f64;
     /// Sleeps; fails if the sync is cancelled.
     fn wait(&mut self, pause: Duration) -> Result<(), SyncError>;
-    /// Shows the current step.
-    fn show_step(&mut self, step: &str);
+    /// Reports the step that begins: it is logged and displayed.
+    fn begin_step(&mut self, step: &str);
     /// Shows the progress of an export job in percent.
     fn show_progress(&mut self, percent: Option<f64>);
     /// Shows an error that does not end the sync.
     fn warn(&mut self, message: &str);
 
-    /// Makes the record durable, after taking over a person's decisions made meanwhile.
+    /// Makes the record durable, after copying from the stored record what people have decided since the sync began.
     fn save_record(&mut self, record: &mut StoreRecord) -> Result<(), SyncError>;
     /// Appends an event to history.
     fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>);
@@ -64,7 +64,7 @@ pub trait SyncEnvironment {
     /// Requests the state of a job.
     fn poll_job(&mut self, id: &str) -> CallResult<ExportJob>;
     /// Requests a link to the bundle of a job.
-    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink>;
+    fn request_link(&mut self, id: &str) -> CallResult<SignedLink>;
 
     /// Returns the bundles of this source that need not be downloaded again.
     fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle>;
@@ -75,7 +75,7 @@ pub trait SyncEnvironment {
     /// Makes one attempt to download the bundle, if there is space for it.
     fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult>;
     /// Returns true once for each further MiB that a download has received; the attempts are then counted from zero.
-    fn take_progress(&mut self) -> bool;
+    fn has_received_another_mebibyte(&mut self) -> bool;
     /// Discards the downloaded bytes.
     fn discard_download(&mut self);
     /// Removes a second layer of gzip, if there is one. Returns the path of the inner archive.
@@ -85,11 +85,11 @@ pub trait SyncEnvironment {
     fn ingest(
         &mut self,
         record: &mut StoreRecord,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         may_move: bool,
     ) -> Result<IngestedBundle, SyncError>;
     /// Records that a check of `source` has found a version that is stored.
-    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
+    fn note_offered_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
     /// Activates the target version ([`StoreRecord::target_version`]) if the gate and the activation mode allow it, and
     /// prunes. `found` is the version that the check has found, `ingested` the bundle that was ingested for it, if any.
     fn activate_target_version(

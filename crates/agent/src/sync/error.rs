@@ -38,7 +38,9 @@ pub enum SyncError {
     #[error("cannot create the HTTP client")]
     Client(#[from] ClientError),
     /// The SHA-256 of the archive is not the demanded one.
-    #[error("{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands")]
+    #[error(
+        "{name}: its SHA-256 is {found}, not the {demanded} that staticExport.sha256 demands; correct staticExport.sha256, or get the right bundle"
+    )]
     WrongDigest {
         /// The bundle's name.
         name: String,
@@ -98,7 +100,7 @@ pub enum SyncError {
         request_error: RequestError,
     },
     /// The export job has exceeded its timeout.
-    #[error("the export job {id} is not done after {} (sync.jobTimeout); its last state was {state}{}", format_duration(*.after), describe_stall(*.still))]
+    #[error("the export job {id} is not done after {} (sync.jobTimeout); its last state was {state}{}; raise sync.jobTimeout, or check the project's build", format_duration(*.after), describe_stall(*.still))]
     JobTimeout {
         /// The job's id.
         id: String,
@@ -141,7 +143,7 @@ pub enum SyncError {
     Thread(#[source] std::io::Error),
     /// The sync was cancelled: the program ends, or the configuration has changed.
     #[error("the sync was cancelled")]
-    Interrupted,
+    Cancelled,
 }
 
 impl SyncError {
@@ -190,7 +192,7 @@ fn describe_stall(still: Duration) -> String {
 }
 
 /// Upper bound of the links for one bundle that are requested in a row without success.
-pub const MAX_LINKS: u32 = 4;
+pub const MAX_LINK_REQUESTS: u32 = 4;
 
 /// Whether a response means that the link is not valid any more, and not that the server has a fault.
 pub fn is_unusable_link(request_error: &RequestError) -> bool {
@@ -209,7 +211,9 @@ fn link_advice(signed: bool, request_error: &RequestError, renewable: bool) -> S
         RequestErrorCause::Disk => "free some space, or check the store's owner and mode",
         RequestErrorCause::TooLarge => "raise limits.archive if you trust the source",
         RequestErrorCause::NotConnected => "check the network and proxies",
-        _ if is_unusable_link(request_error) && renewable => "fresh links from the API failed, too",
+        _ if is_unusable_link(request_error) && renewable => {
+            "fresh links from the API failed, too; run `docwharf doctor`, then ask the vendor"
+        }
         RequestErrorCause::Status(404 | 410) => "check staticExport.bundleUrl",
         _ if is_unusable_link(request_error) && signed => {
             "the link has probably expired and cannot be renewed: put a fresh one in staticExport.bundleUrl, or set [api], which creates links"
@@ -250,7 +254,7 @@ mod tests {
         let read = || SealError::Read { path: "b.zip".into(), source: missing() };
         let upstream = |cause| SyncError::Upstream {
             doing: String::new(),
-            call: ApiCall::Poll,
+            call: ApiCall::PollExport,
             request_error: request_error(cause),
         };
         // Whether it is a refusal, a truncation, an absence.
@@ -274,7 +278,7 @@ mod tests {
             (SyncError::Client(ClientError::Read { path: "ca.pem".into(), source: missing() }), [false, false, true]),
             (SyncError::Store(StoreError::NoPrevious), [false; 3]),
             (SyncError::Bug(String::new()), [false; 3]),
-            (SyncError::Interrupted, [false; 3]),
+            (SyncError::Cancelled, [false; 3]),
         ];
         for (error, expected) in cases {
             assert_eq!([error.is_refusal(), error.is_truncated(), error.is_absence()], expected, "{error:?}");
@@ -286,7 +290,7 @@ mod tests {
             error
         };
         let upstream_error =
-            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, request_error: rate_limited() };
+            SyncError::Upstream { doing: String::new(), call: ApiCall::PollExport, request_error: rate_limited() };
         for error in [download(rate_limited(), false, false), upstream_error] {
             assert_eq!(error.retry_after(), Some(Duration::from_secs(7)));
         }
@@ -332,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn download_error_has_a_hint_for_its_cause_and_kind_of_link() {
+    fn download_error_has_advice_for_its_cause_and_kind_of_link() {
         // Whether the link is signed, whether it can be renewed.
         let kinds = [(false, false), (true, false), (false, true), (true, true)];
         let fresh = "fresh links from the API failed";
@@ -348,12 +352,12 @@ mod tests {
             (request_error(RequestErrorCause::NoResponse), [""; 4]),
             (response(500, ""), [""; 4]),
         ];
-        for (request_error, hints) in cases {
-            for ((signed, renewable), hint) in kinds.into_iter().zip(hints) {
+        for (request_error, advice_texts) in cases {
+            for ((signed, renewable), advice) in kinds.into_iter().zip(advice_texts) {
                 let text = download(request_error.clone(), signed, renewable).to_string();
                 let begin = format!("cannot download https://b.example/b.zip: {request_error}");
                 let rest = text.strip_prefix(&begin).unwrap_or_else(|| panic!("{text}"));
-                assert!(rest.contains(hint) && rest.is_empty() == hint.is_empty(), "{signed} {renewable} {text}");
+                assert!(rest.contains(advice) && rest.is_empty() == advice.is_empty(), "{signed} {renewable} {text}");
             }
         }
         let late = |still| SyncError::JobTimeout {

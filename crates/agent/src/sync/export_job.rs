@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::api::calls::ApiCall;
-use crate::api::export::{self, ExportStep, StallDetector};
+use crate::api::export::{self, ExportAction, StallDetector};
 use crate::store::record::{JobRecord, ProbeBackOff, ProbeResult, SourceEvent, SourceProbes};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::digest::Digest;
@@ -15,7 +15,7 @@ use docwharf_base::net::retry::CallAttempts;
 use docwharf_base::secret::SafeUrl;
 
 use super::SyncError;
-use super::activation::SyncReport;
+use super::activation::{Postponement, SyncReport};
 use super::environment::{KnownBundle, SyncEnvironment};
 use super::plan::{self, ExportDecision, ExportTiming, PlanInput};
 use super::run::{FoundVersion, SyncRun};
@@ -34,13 +34,13 @@ enum JobEnd {
 impl<E: SyncEnvironment> SyncRun<'_, E> {
     /// Fetches a bundle through the API, if one is needed, and activates the target version.
     pub(super) fn sync_from_api(&mut self, input: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
-        let Some(api) = &self.intent.api else { return self.activate_target_version(None) };
+        let Some(api) = &self.sync_settings.api else { return self.activate_target_version(None) };
         let source = api.name();
         let timing = ExportTiming {
-            exports_at_each_check: self.intent.exports_at_each_check,
-            max_age: seconds(self.intent.max_age),
-            job_timeout: seconds(self.intent.job_timeout),
-            restart_delay: seconds(self.intent.interval).min(MAX_RESTART_DELAY_SECONDS.cast_signed()),
+            exports_at_each_check: self.sync_settings.exports_at_each_check,
+            max_age: seconds(self.sync_settings.max_age),
+            job_timeout: seconds(self.sync_settings.job_timeout),
+            restart_delay: seconds(self.sync_settings.interval).min(MAX_RESTART_DELAY_SECONDS.cast_signed()),
         };
         self.record.switch_job_source(&source);
         let decision = plan::decide_export(self.record, input, &timing, self.trigger, self.environment.now());
@@ -49,25 +49,26 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         self.record.jobs_elsewhere.retain(|job| !plan::is_expired(job, &timing, now));
         let job = match decision {
             ExportDecision::Nothing(reason) => {
-                self.environment.show_step(reason);
+                self.environment.begin_step(reason);
                 return self.activate_without_fetch(reason);
             }
             ExportDecision::TooEarly(seconds) => {
                 let reason = "an export job was started a short time ago: no other is started yet";
-                self.environment.show_step(reason);
+                self.environment.begin_step(reason);
                 let report = self.activate_without_fetch(reason)?;
                 let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-                // After a success nothing is overdue: with `MAX`, the next check is the next regular one.
-                let too_early = Some(if self.has_unfinished_export() { wait } else { Duration::MAX });
-                return Ok(SyncReport { too_early, ..report });
+                // After a success nothing is overdue.
+                let is_overdue = self.has_unfinished_export();
+                let postponement = if is_overdue { Postponement::For(wait) } else { Postponement::UntilNextCheck };
+                return Ok(SyncReport { postponed: Some(postponement), ..report });
             }
             ExportDecision::ContinueJob(job) => {
-                self.environment.show_step(&format!("continuing with the export job {}", OneLine(&job.id)));
+                self.environment.begin_step(&format!("continuing with the export job {}", OneLine(&job.id)));
                 self.await_job(&job, true)?;
                 job
             }
             ExportDecision::StartAfter(job) => {
-                self.environment.show_step(&format!("waiting for the export job {} to end", OneLine(&job.id)));
+                self.environment.begin_step(&format!("waiting for the export job {} to end", OneLine(&job.id)));
                 self.wait_and_discard(&job)?;
                 self.start_job(input, &source, BTreeMap::new())?
             }
@@ -84,7 +85,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                 if !is_lost && !plan::needs_export_job(self.record, input, &timing, &probes, self.environment.now()) {
                     let report = self.activate_without_fetch("the probes have not changed since the last export")?;
                     let unreadable_probes = probes.is_empty().then(|| {
-                        let after = format_duration(self.intent.max_age);
+                        let after = format_duration(self.sync_settings.max_age);
                         format!("no probe can be read (sync.probe): the next export starts {after} after the last success (sync.maxAge)")
                     });
                     let check_summary = if unreadable_probes.is_some() { None } else { report.check_summary };
@@ -100,7 +101,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     /// Whether the export job that was started last has not given an accepted bundle yet.
     fn has_unfinished_export(&self) -> bool {
         let time = |event: Option<&SourceEvent>| event.and_then(|event| parse_time(&event.time));
-        time(self.record.last_success.as_ref()) < time(self.record.last_start.as_ref())
+        time(self.record.last_export_success.as_ref()) < time(self.record.last_start.as_ref())
     }
 
     /// Reads the probes. A probe that cannot be read is logged and omitted.
@@ -108,10 +109,10 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let mut results = BTreeMap::new();
         let before = self.record.probed.clone().filter(|probed| probed.source == source);
         self.remove_ended_back_offs();
-        for url in &self.intent.probes {
+        for url in &self.sync_settings.probes {
             if self.record.probe_back_offs.contains_key(&probe_key(url)) {
                 self.environment
-                    .show_step(&format!("the probe {url} is skipped until the Retry-After of its server ends"));
+                    .begin_step(&format!("the probe {url} is skipped until the Retry-After of its server ends"));
                 continue;
             }
             let known = before.as_ref().and_then(|before| before.probes.get(&probe_key(url)));
@@ -140,7 +141,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
 
     /// Removes the back-offs that have ended, and those of probes that are not configured any more.
     fn remove_ended_back_offs(&mut self) {
-        let configured: Vec<String> = self.intent.probes.iter().map(probe_key).collect();
+        let configured: Vec<String> = self.sync_settings.probes.iter().map(probe_key).collect();
         let now = self.environment.now();
         self.record
             .probe_back_offs
@@ -154,10 +155,10 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         source: &str,
         probes: BTreeMap<String, ProbeResult>,
     ) -> Result<JobRecord, SyncError> {
-        let domain = self.intent.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
+        let domain = self.sync_settings.api.as_ref().map_or_else(String::new, |api| api.domain.clone());
         // If the key is missing, this fails before the start of a job is recorded.
         self.environment.prepare_api()?;
-        self.environment.show_step(&format!("starting the export of {domain}"));
+        self.environment.begin_step(&format!("starting the export of {domain}"));
         let started = format_unix_seconds(self.environment.now());
         let start_event =
             SourceEvent { source: source.to_owned(), pin: input.pin.map(str::to_owned), time: started.clone() };
@@ -166,11 +167,11 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         self.environment.save_record(self.record)?;
         let doing = format!("start the export of {domain}");
         let mut attempts = CallAttempts::default();
-        let id = match self.call_with_retries(ApiCall::Start, &doing, &mut attempts, E::start_job) {
+        let id = match self.call_with_retries(ApiCall::StartExport, &doing, &mut attempts, E::start_job) {
             Ok(id) => id,
             Err(error) => {
                 // The start stays recorded if the API may have started a job despite the error.
-                if !attempts.may_have_been_processed() && !matches!(error, SyncError::Interrupted) {
+                if !attempts.may_have_been_processed() && !matches!(error, SyncError::Cancelled) {
                     self.record.last_start = before;
                 }
                 return Err(error);
@@ -211,7 +212,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
 
     /// Polls until the job has ended or its timeout has passed.
     fn poll_until_end(&mut self, job: &JobRecord, is_continued: bool) -> Result<JobEnd, SyncError> {
-        let network = &self.intent.network;
+        let network = &self.sync_settings.network;
         let doing = format!("read the state of the export job {}", OneLine(&job.id));
         // The age is computed once; then the monotonic clock measures it. A new job has the age 0, even if the clock
         // was set meanwhile.
@@ -226,7 +227,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             }
             polls += 1;
             let state =
-                match self.call_with_retries(ApiCall::Poll, &doing, &mut CallAttempts::default(), |environment| {
+                match self.call_with_retries(ApiCall::PollExport, &doing, &mut CallAttempts::default(), |environment| {
                     environment.poll_job(&job.id)
                 }) {
                     Ok(state) => state,
@@ -237,12 +238,13 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                     }
                     Err(error) => return Err(error),
                 };
-            self.environment.show_progress(state.progress.filter(|_| export::next_step(&state) == ExportStep::Poll));
-            self.environment.show_step(&format!("export job {}", OneLine(&state.line())));
-            match export::next_step(&state) {
-                ExportStep::RequestLink => return Ok(JobEnd::Completed),
-                ExportStep::Failed(reason) => return Ok(JobEnd::Failed(reason)),
-                ExportStep::Poll => {}
+            self.environment
+                .show_progress(state.progress.filter(|_| export::next_action(&state) == ExportAction::Poll));
+            self.environment.begin_step(&format!("export job {}", OneLine(&state.line())));
+            match export::next_action(&state) {
+                ExportAction::RequestLink => return Ok(JobEnd::Completed),
+                ExportAction::Failed(reason) => return Ok(JobEnd::Failed(reason)),
+                ExportAction::Poll => {}
             }
             let elapsed = self.environment.elapsed().saturating_sub(start);
             if let Some(stalled_for) = stall.observe(&state, elapsed) {
@@ -254,10 +256,10 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                     OneLine(&line)
                 ));
             }
-            if age.saturating_add(elapsed) >= self.intent.job_timeout {
+            if age.saturating_add(elapsed) >= self.sync_settings.job_timeout {
                 return Ok(JobEnd::TimedOut(SyncError::JobTimeout {
                     id: OneLine(&job.id).to_string(),
-                    after: self.intent.job_timeout,
+                    after: self.sync_settings.job_timeout,
                     state: OneLine(&state.line()).to_string(),
                     still: stall.unchanged_for(elapsed),
                 }));
@@ -268,7 +270,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
     /// Frees space for a bundle of the size that the API reports. The size is a hint: it is ignored if it exceeds the
     /// limit, or if it is the size of a known bundle, which need not be downloaded.
     fn reserve_space(&mut self, size: Option<u64>, known: &[KnownBundle]) -> Result<(), SyncError> {
-        let plausible = size.filter(|&size| size <= self.intent.seal_options.limits.archive);
+        let plausible = size.filter(|&size| size <= self.sync_settings.seal_options.limits.archive);
         match plausible.filter(|&size| !known.iter().any(|(known, _)| known.size == size)) {
             Some(size) => self.environment.reserve_space(self.record, size),
             None => Ok(()),
@@ -286,16 +288,19 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let id = job.id.clone();
         let result = self.download(input, source, Some(&id), &known, |sync| {
             let doing = format!("get a link to the bundle of the export job {}", OneLine(&id));
-            match sync.call_with_retries(ApiCall::Link, &doing, &mut CallAttempts::default(), |environment| {
-                environment.request_link(&id)
-            }) {
+            match sync.call_with_retries(
+                ApiCall::RequestExportLink,
+                &doing,
+                &mut CallAttempts::default(),
+                |environment| environment.request_link(&id),
+            ) {
                 Ok(link) => {
                     let size = link.size.map_or_else(String::new, |size| format!(", {size} bytes"));
                     let until = link
                         .expires_at
                         .as_deref()
                         .map_or_else(String::new, |time| format!(", until {}", OneLine(time)));
-                    sync.environment.show_step(&format!("link {}{size}{until}", link.url));
+                    sync.environment.begin_step(&format!("link {}{size}{until}", link.url));
                     sync.reserve_space(link.size, &known)?;
                     Ok(link.url)
                 }
@@ -324,7 +329,8 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         }
         if result.is_ok() {
             let time = format_unix_seconds(self.environment.now());
-            self.record.last_success = Some(SourceEvent { source: source.to_owned(), pin: job.pin.clone(), time });
+            self.record.last_export_success =
+                Some(SourceEvent { source: source.to_owned(), pin: job.pin.clone(), time });
         }
         result
     }

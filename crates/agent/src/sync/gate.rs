@@ -30,7 +30,7 @@ const MAX_SHOWN_ADDRESSES: usize = 3;
 
 /// The conditions; one that is not set is always met.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GateRules {
+pub struct GateConditions {
     /// Addresses that must lead to a page or file, as a reader requests them.
     pub require: Vec<String>,
     /// Smallest number of pages.
@@ -40,10 +40,10 @@ pub struct GateRules {
     /// Number of broken links that the version may have more than the active one (see `site::link_check`).
     pub max_broken_links: Option<u64>,
     /// The settings by which addresses are resolved.
-    pub addresses: AddressSettings,
+    pub address_settings: AddressSettings,
 }
 
-impl GateRules {
+impl GateConditions {
     /// Whether no condition is set.
     pub fn is_off(&self) -> bool {
         self.require.is_empty()
@@ -52,14 +52,17 @@ impl GateRules {
             && self.max_broken_links.is_none()
     }
 
-    /// A digest of the conditions: a verdict under other conditions is not valid.
-    pub fn rules(&self) -> String {
+    /// A digest of the conditions and the address settings: a verdict under others is not valid. It covers the names of
+    /// the fields, so a release that renames one evaluates the gate once more.
+    pub fn conditions_digest(&self) -> String {
         short_digest(&format!("{self:?}"))
     }
 
     /// Whether `verdict` is about this version and this active one, under these conditions.
     pub fn covers(&self, verdict: &GateVerdict, version: VersionId, against: Option<VersionId>) -> bool {
-        verdict.version == version && verdict.against == against && verdict.rules == self.rules()
+        verdict.version == version
+            && verdict.against == against
+            && verdict.conditions_digest == self.conditions_digest()
     }
 
     /// Whether the active version has to be read.
@@ -79,11 +82,11 @@ impl GateRules {
         threads: usize,
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Option<GateVerdict> {
-        let addresses = short_digest(&format!("{:?}", self.addresses));
+        let address_settings_digest = short_digest(&format!("{:?}", self.address_settings));
         let mut broken_by_version = BTreeMap::new();
         let mut refused = self.check_pages(version, active);
         if let Some(max_increase) = self.max_broken_links.filter(|_| refused.is_empty()) {
-            let reusable = previous.filter(|verdict| verdict.addresses == addresses);
+            let reusable = previous.filter(|verdict| verdict.address_settings_digest == address_settings_digest);
             let active_count = match active {
                 None => None,
                 Some(active) => match reusable.and_then(|verdict| verdict.links.get(&active.id)) {
@@ -105,10 +108,10 @@ impl GateRules {
         Some(GateVerdict {
             version: version.id,
             against,
-            rules: self.rules(),
+            conditions_digest: self.conditions_digest(),
             refused,
             time: now_rfc3339(),
-            addresses,
+            address_settings_digest,
             links: broken_by_version,
         })
     }
@@ -119,14 +122,20 @@ impl GateRules {
         threads: usize,
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Option<BrokenLinks> {
-        find_broken_links(version, &self.addresses, threads, &ComparisonBudget::new(MAX_COMPARED_BYTES), is_cancelled)
+        find_broken_links(
+            version,
+            &self.address_settings,
+            threads,
+            &ComparisonBudget::new(MAX_COMPARED_BYTES),
+            is_cancelled,
+        )
     }
 
     fn check_pages(&self, version: &SealedVersion, active: Option<&SealedVersion>) -> Vec<String> {
-        let slashes = self.addresses.slashes.unwrap_or(version.auto_slashes);
+        let slashes = self.address_settings.slashes.unwrap_or(version.auto_slashes);
         let is_found = |address: &str| {
             let decoded: Vec<u8> = percent_encoding::percent_decode_str(address).collect();
-            is_answered(version, &self.addresses, slashes, &decoded)
+            is_answered(version, &self.address_settings, slashes, &decoded)
         };
         let missing: Vec<&str> = self.require.iter().map(String::as_str).filter(|address| !is_found(address)).collect();
         let found = count_pages(version.index());
@@ -202,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_refuses_just_beyond_its_limit_with_its_numbers() {
+    fn each_condition_refuses_just_beyond_its_limit_with_its_numbers() {
         assert_eq!(check_min_pages(40, 40), None);
         assert_eq!(check_min_pages(1, 40).unwrap(), "minPages: 1 page; at least 40 are demanded");
         assert_eq!(check_shrink(28, 40, 30), None);
@@ -231,21 +240,21 @@ mod tests {
     }
 
     #[test]
-    fn gate_verdict_covers_one_version_one_active_version_and_one_set_of_rules() {
+    fn gate_verdict_covers_one_version_one_active_version_and_one_set_of_conditions() {
         let (a, b) = (VersionId(Digest::compute(b"a")), VersionId(Digest::compute(b"b")));
-        let gate = GateRules { min_pages: Some(1), ..GateRules::default() };
-        assert!(GateRules::default().is_off() && !gate.is_off());
+        let gate = GateConditions { min_pages: Some(1), ..GateConditions::default() };
+        assert!(GateConditions::default().is_off() && !gate.is_off());
         let verdict = GateVerdict {
             version: a,
             against: Some(b),
-            rules: gate.rules(),
+            conditions_digest: gate.conditions_digest(),
             refused: None,
             time: String::new(),
-            addresses: String::new(),
+            address_settings_digest: String::new(),
             links: BTreeMap::new(),
         };
         assert!(gate.covers(&verdict, a, Some(b)));
         assert!(!gate.covers(&verdict, b, Some(b)) && !gate.covers(&verdict, a, None));
-        assert!(!GateRules { min_pages: Some(2), ..gate }.covers(&verdict, a, Some(b)));
+        assert!(!GateConditions { min_pages: Some(2), ..gate }.covers(&verdict, a, Some(b)));
     }
 }

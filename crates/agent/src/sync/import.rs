@@ -14,7 +14,7 @@ use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::ingest::ingest_bundle;
 use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
-use super::{SyncError, SyncIntent};
+use super::{SyncError, SyncSettings};
 
 /// A bundle to be imported.
 #[derive(Debug, Clone, Copy)]
@@ -37,16 +37,16 @@ pub struct ImportRequest<'a> {
 /// sync would fetch the bundle again. `in_force` returns the configuration in force.
 pub fn import<W: SealOperations>(
     store: &W,
-    in_force: &dyn Fn() -> SyncIntent,
+    in_force: &dyn Fn() -> SyncSettings,
     request: ImportRequest<'_>,
     progress: &SealProgress,
 ) -> Result<SyncReport, SyncError> {
     let ImportRequest { path, file, source, label, author, force } = request;
     let mut record = read_record(store)?;
-    let intent = &in_force();
+    let sync_settings = &in_force();
     let streamed_seal = RefCell::default();
     let cause = ArrivalCause::Import;
-    let arrival = IncomingBundle {
+    let incoming_bundle = IncomingBundle {
         path,
         file,
         source,
@@ -58,7 +58,7 @@ pub fn import<W: SealOperations>(
         sent: None,
         streamed_seal,
     };
-    let ingested = match ingest_bundle(store, &mut record, intent, &arrival, false, author, progress) {
+    let ingested = match ingest_bundle(store, &mut record, sync_settings, &incoming_bundle, false, author, progress) {
         Ok(ingested) => ingested,
         Err(error) => {
             if error.is_refusal() {

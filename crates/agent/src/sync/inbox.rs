@@ -192,11 +192,11 @@ impl BundleInbox {
         Ok(InboxScan { ready, growing: is_any_growing })
     }
 
-    /// Gives a truncated file `TRUNCATED_GRACE` to become complete. Returns true if it has had this time already and
+    /// Gives a truncated file `TRUNCATED_GRACE` to become complete. Returns false if it has had this time already and
     /// has not changed, or does not exist any more: the caller must not wait longer.
-    pub fn extend_wait(&mut self, file: &InboxFile) -> bool {
-        let Some((fingerprint, _)) = self.candidates.get(&file.name) else { return true };
-        self.truncated.insert(file.name.clone(), *fingerprint) == Some(*fingerprint)
+    pub fn grant_grace_period(&mut self, file: &InboxFile) -> bool {
+        let Some((fingerprint, _)) = self.candidates.get(&file.name) else { return false };
+        self.truncated.insert(file.name.clone(), *fingerprint) != Some(*fingerprint)
     }
 
     fn warn_of_folder(&mut self, name: &OsStr) {

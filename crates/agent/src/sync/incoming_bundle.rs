@@ -8,7 +8,7 @@ use crate::fetch::BundleValidator;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionLabel;
 
-use super::streaming_seal::CompletedStreamingSeal;
+use super::streaming_seal::SealedIncomingBundle;
 
 /// A bundle that has arrived, and its source.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub struct IncomingBundle<'a> {
     /// The server's validator for the bundle, and its size as it was sent.
     pub sent: Option<&'a BundleValidator>,
     /// The result of sealing during the download, if it covers the whole bundle.
-    pub streamed_seal: RefCell<Option<CompletedStreamingSeal>>,
+    pub streamed_seal: RefCell<Option<SealedIncomingBundle>>,
 }
 
 /// The cause of a bundle's arrival.

@@ -12,7 +12,7 @@ use docwharf_site::seal::{SealOptions, SealProgress};
 
 use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::seal_operations::{BundleSummary, SealOperations};
-use super::{SyncError, SyncIntent, disk_space};
+use super::{SyncError, SyncSettings, disk_space};
 
 /// A bundle that has become a version of the store.
 #[derive(Debug)]
@@ -36,10 +36,10 @@ pub struct IngestedBundle {
 pub fn ingest_bundle<W: SealOperations>(
     store: &W,
     record: &mut StoreRecord,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     incoming_bundle: &IncomingBundle<'_>,
     may_move: bool,
-    who: &str,
+    author: &str,
     progress: &SealProgress,
 ) -> Result<IngestedBundle, SyncError> {
     let mut space = store.estimate_space(incoming_bundle, may_move);
@@ -47,8 +47,8 @@ pub fn ingest_bundle<W: SealOperations>(
         // The image has been written during the download.
         space.remaining_bytes = 0;
     }
-    disk_space::reserve_space(store, record, intent, space, who)?;
-    let seal_options = SealOptions { may_move, ..intent.seal_options };
+    disk_space::reserve_space(store, record, sync_settings, space, author)?;
+    let seal_options = SealOptions { may_move, ..sync_settings.seal_options };
     let (summary, mut incoming) = store.seal(incoming_bundle, &seal_options, progress)?;
     if let (Some(expected), Some((found, _))) = (incoming_bundle.demanded, summary.archive)
         && expected != found
@@ -56,10 +56,10 @@ pub fn ingest_bundle<W: SealOperations>(
         return Err(SyncError::WrongDigest { name: incoming_bundle.title.to_owned(), found, demanded: expected });
     }
     let id = summary.id;
-    let known: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
-    let committed = store.commit(&mut incoming, &known, &seal_options)?;
+    let date_sources: Vec<VersionId> = record.active.into_iter().chain(record.newest).collect();
+    let committed = store.commit(&mut incoming, &date_sources, &seal_options)?;
     let before = record.clone();
-    let stored = store_receipt_and_record(store, record, incoming_bundle, &summary, who);
+    let stored = store_receipt_and_record(store, record, incoming_bundle, &summary, author);
     if stored.is_err() {
         *record = before;
         if committed == CommitOutcome::New
@@ -80,7 +80,7 @@ pub fn ingest_bundle<W: SealOperations>(
 fn withdraw<W: SealOperations>(store: &W, id: VersionId) -> Result<(), StoreError> {
     store.with_record_lock(|| {
         let record = store.record()?;
-        if record.active == Some(id) || record.previous == Some(id) { Ok(()) } else { store.withdraw(id) }
+        if record.active == Some(id) || record.previous == Some(id) { Ok(()) } else { store.remove_ignoring_leases(id) }
     })
 }
 
@@ -90,19 +90,19 @@ fn store_receipt_and_record<W: SealOperations>(
     record: &mut StoreRecord,
     incoming_bundle: &IncomingBundle<'_>,
     summary: &BundleSummary,
-    who: &str,
+    author: &str,
 ) -> Result<Option<String>, SyncError> {
     let id = summary.id;
     // If the version was stored already, its image has just been compared or verified.
-    if store.is_suspect(id) {
-        store.clear_suspect(id)?;
+    if store.is_marked_damaged(id) {
+        store.clear_damage_mark(id)?;
     }
     let time = format_unix_seconds(store.now());
     store.add_receipt(
         id,
         &Receipt {
             time: time.clone(),
-            who: who.to_owned(),
+            author: author.to_owned(),
             source: incoming_bundle.source.to_owned(),
             kind: summary.kind.to_owned(),
             archive_sha256: summary.archive.map(|(digest, _)| digest.to_hex()),
@@ -124,7 +124,7 @@ fn store_receipt_and_record<W: SealOperations>(
         if let Some(previous) = record.labels.get(label.as_str()).map(|labelled| labelled.version).filter(|&v| v != id)
         {
             let moved = format!("the label {label} has moved to this version from version {}", previous.short());
-            store.note(who, "label moved", Some(id), Some(format!("{label} from {}", previous.short())));
+            store.note(author, "label moved", Some(id), Some(format!("{label} from {}", previous.short())));
             label_warning = Some(moved);
         }
         let sha256 = summary.archive.map(|(digest, _)| digest.to_hex());
@@ -132,7 +132,7 @@ fn store_receipt_and_record<W: SealOperations>(
         record.labels.insert(label.to_string(), labelled);
     }
     store.save_sync_record(record)?;
-    store.note(who, "imported", Some(id), incoming_bundle.label.map(ToString::to_string));
+    store.note(author, "imported", Some(id), incoming_bundle.label.map(ToString::to_string));
     Ok(label_warning)
 }
 
@@ -144,7 +144,7 @@ pub fn note_offered_again<S: StoreOperations>(
     record: &mut StoreRecord,
     source: &str,
     id: VersionId,
-    who: &str,
+    author: &str,
 ) -> Result<(), StoreError> {
     let before = record.newest;
     record.note_offered(source, id, false, |id| store.has(id));
@@ -154,12 +154,12 @@ pub fn note_offered_again<S: StoreOperations>(
     let receipts = store.receipts(id);
     if let Some(receipt) = receipts.into_iter().rev().find(|receipt| receipt.source == source) {
         let time = format_unix_seconds(store.now());
-        let receipt = Receipt { time, who: who.to_owned(), job: None, found_by_check: true, ..receipt };
+        let receipt = Receipt { time, author: author.to_owned(), job: None, found_by_check: true, ..receipt };
         if let Err(error) = store.add_receipt(id, &receipt) {
             tracing::warn!("{}", ErrorChain(&error));
         }
     }
     store.save_sync_record(record)?;
-    store.note(who, "offered again", Some(id), None);
+    store.note(author, "offered again", Some(id), None);
     Ok(())
 }

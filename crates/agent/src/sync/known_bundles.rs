@@ -33,7 +33,7 @@ pub fn find_known_bundles<S: StoreOperations>(
         }
     }
     let refused = record
-        .last_check
+        .last_checked_bundle
         .as_ref()
         .filter(|check| check.version.is_none() && check.source == source && check.demanded == demanded);
     if let Some(check) = refused
@@ -71,7 +71,7 @@ mod tests {
             std::fs::write(folder.join(IMAGE), "image").unwrap();
             let receipt = Receipt {
                 time: format!("2026-11-21T10:{minute:02}:00Z"),
-                who: String::new(),
+                author: String::new(),
                 source: source.to_owned(),
                 kind: String::new(),
                 archive_sha256: Some(Digest::compute(archive).to_hex()),
@@ -140,7 +140,7 @@ mod tests {
         );
         assert_eq!(list_known(&writer, &record(1, 2, 3), Some(b"2")), [second()]);
         assert_eq!(list_known(&writer, &record(1, 2, 3), Some(b"4")), []);
-        writer.mark_suspect(id(2)).unwrap();
+        writer.mark_damaged(id(2)).unwrap();
         assert_eq!(
             list_known(&writer, &record(1, 2, 3), None),
             [first(), third()],
@@ -154,7 +154,7 @@ mod tests {
         let writer = store(dir.path(), &[]);
         let check = || BundleCheck {
             source: "s".to_owned(),
-            label: None,
+            pin: None,
             demanded: None,
             size: 5,
             modified: 0,
@@ -174,7 +174,7 @@ mod tests {
             (BundleCheck { validator: None, ..check() }, None, false),
         ];
         for (n, (check, demanded, is_known)) in cases.into_iter().enumerate() {
-            let record = StoreRecord { last_check: Some(check), ..StoreRecord::default() };
+            let record = StoreRecord { last_checked_bundle: Some(check), ..StoreRecord::default() };
             let expected: Vec<_> = is_known.then(|| ("bad".to_owned(), 5, None)).into_iter().collect();
             assert_eq!(list_known(&writer, &record, demanded), expected, "case {n}");
         }

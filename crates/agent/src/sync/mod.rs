@@ -59,11 +59,11 @@ use docwharf_site::seal::SealOptions;
 
 use api_key::ApiKeyLocation;
 pub use error::SyncError;
-use gate::GateRules;
+use gate::GateConditions;
 
 /// The part of the configuration that a sync needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SyncIntent {
+pub struct SyncSettings {
     /// Whether to sync at all.
     pub enabled: bool,
     /// The bundle, if one is configured.
@@ -93,7 +93,7 @@ pub struct SyncIntent {
     /// Limits of the store's disk space.
     pub space_limits: SpaceLimits,
     /// Conditions that a version must meet to become active automatically.
-    pub gate: GateRules,
+    pub gate: GateConditions,
     /// How a version becomes active.
     pub activation: ActivationMode,
 }
@@ -108,10 +108,10 @@ pub enum ActivationMode {
     Manual,
 }
 
-/// An intent without a source: commands still work on a store whose configuration has errors.
-impl Default for SyncIntent {
-    fn default() -> SyncIntent {
-        SyncIntent {
+/// Sync settings without a source: commands still work on a store whose configuration has errors.
+impl Default for SyncSettings {
+    fn default() -> SyncSettings {
+        SyncSettings {
             enabled: false,
             bundle: None,
             api: None,
@@ -126,13 +126,13 @@ impl Default for SyncIntent {
             network: NetworkSettings::default(),
             seal_options: SealOptions::new(BundleLimits::default()),
             space_limits: SpaceLimits { keep: usize::MAX, ..SpaceLimits::default() },
-            gate: GateRules::default(),
+            gate: GateConditions::default(),
             activation: ActivationMode::Auto,
         }
     }
 }
 
-impl SyncIntent {
+impl SyncSettings {
     /// Whether there is a source of bundles.
     pub fn has_source(&self) -> bool {
         self.bundle.is_some() || self.api.is_some()
@@ -158,7 +158,7 @@ impl SyncIntent {
 pub enum BundleLocation {
     /// A file on this machine.
     File(PathBuf),
-    /// A link, perhaps a presigned one.
+    /// A link, perhaps a signed one.
     Link(SafeUrl),
 }
 
@@ -250,43 +250,44 @@ mod tests {
 
     #[test]
     fn source_digest_changes_with_source_pin_digest_or_link_but_not_with_timing() {
-        let original = || SyncIntent {
+        let original = || SyncSettings {
             enabled: true,
             bundle: Some(link("https://b.example/b.zip?sig=1")),
-            ..SyncIntent::default()
+            ..SyncSettings::default()
         };
         let label = |text: &str| VersionLabel::new(text).ok();
         let with_equal_digest = [
             original(),
-            SyncIntent { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..original() },
-            SyncIntent { gate: GateRules { min_pages: Some(1), ..GateRules::default() }, ..original() },
-            SyncIntent { activation: ActivationMode::Manual, ..original() },
+            SyncSettings { interval: Duration::from_secs(1), max_age: Duration::from_secs(1), ..original() },
+            SyncSettings { gate: GateConditions { min_pages: Some(1), ..GateConditions::default() }, ..original() },
+            SyncSettings { activation: ActivationMode::Manual, ..original() },
         ];
-        for intent in with_equal_digest {
-            assert_eq!(intent.source_digest(), original().source_digest(), "{intent:?}");
+        for sync_settings in with_equal_digest {
+            assert_eq!(sync_settings.source_digest(), original().source_digest(), "{sync_settings:?}");
         }
         let with_other_digests = [
             original(),
-            SyncIntent { enabled: false, ..original() },
-            SyncIntent { bundle: Some(link("https://b.example/b.zip?sig=2")), ..original() },
-            SyncIntent { bundle: Some(link("https://b.example/c.zip?sig=1")), ..original() },
-            SyncIntent { bundle: None, ..original() },
-            SyncIntent { bundle: Some(BundleLocation::File("/b.zip".into())), ..original() },
-            SyncIntent { bundle: Some(BundleLocation::File("/c.zip".into())), ..original() },
-            SyncIntent { api: Some(api("https://a.example/v1", "docs")), ..original() },
-            SyncIntent { api: Some(api("https://a.example/v1", "other")), ..original() },
-            SyncIntent { api: Some(api("https://b.example/v1", "docs")), ..original() },
-            SyncIntent { pin: label("1"), ..original() },
-            SyncIntent { pin: label("2"), ..original() },
-            SyncIntent { sha256: Some(Digest::compute(b"1")), ..original() },
-            SyncIntent { sha256: Some(Digest::compute(b"2")), ..original() },
+            SyncSettings { enabled: false, ..original() },
+            SyncSettings { bundle: Some(link("https://b.example/b.zip?sig=2")), ..original() },
+            SyncSettings { bundle: Some(link("https://b.example/c.zip?sig=1")), ..original() },
+            SyncSettings { bundle: None, ..original() },
+            SyncSettings { bundle: Some(BundleLocation::File("/b.zip".into())), ..original() },
+            SyncSettings { bundle: Some(BundleLocation::File("/c.zip".into())), ..original() },
+            SyncSettings { api: Some(api("https://a.example/v1", "docs")), ..original() },
+            SyncSettings { api: Some(api("https://a.example/v1", "other")), ..original() },
+            SyncSettings { api: Some(api("https://b.example/v1", "docs")), ..original() },
+            SyncSettings { pin: label("1"), ..original() },
+            SyncSettings { pin: label("2"), ..original() },
+            SyncSettings { sha256: Some(Digest::compute(b"1")), ..original() },
+            SyncSettings { sha256: Some(Digest::compute(b"2")), ..original() },
         ];
         let digests: std::collections::BTreeSet<String> =
-            with_other_digests.iter().map(SyncIntent::source_digest).collect();
+            with_other_digests.iter().map(SyncSettings::source_digest).collect();
         assert_eq!(digests.len(), with_other_digests.len());
         let sources =
             [(None, None), (Some(link("https://b.example/b")), None), (None, Some(api("https://a.example", "docs")))];
-        let has_source = sources.map(|(bundle, api)| SyncIntent { bundle, api, ..SyncIntent::default() }.has_source());
+        let has_source =
+            sources.map(|(bundle, api)| SyncSettings { bundle, api, ..SyncSettings::default() }.has_source());
         assert_eq!(has_source, [false, true, true]);
     }
 

@@ -74,14 +74,14 @@ fn open_leased_image(store: &VersionStore, id: VersionId) -> io::Result<SealedFi
     }
 }
 
-/// Opens a version, whether it is marked as damaged or not. A version that is marked is verified first, and its mark is
-/// cleared if it is undamaged.
-pub fn open_suspect(
+/// Opens a version after its index is verified. A version that is marked as damaged is verified in full, and its mark
+/// is cleared if it is undamaged.
+pub fn open_checked(
     writer: &StoreWriter,
     id: VersionId,
     seal_options: &SealOptions,
 ) -> Result<SealedVersion, SyncError> {
-    open_with_mark_check(writer, id, seal_options, OpenCheck::Index)
+    open_verifying_damaged(writer, id, seal_options, OpenCheck::Index)
 }
 
 /// Opens a version at a start, before its index is verified. The caller must verify the index afterwards
@@ -91,33 +91,34 @@ pub fn open_quickly(
     id: VersionId,
     seal_options: &SealOptions,
 ) -> Result<SealedVersion, SyncError> {
-    open_with_mark_check(writer, id, seal_options, OpenCheck::Quick)
+    open_verifying_damaged(writer, id, seal_options, OpenCheck::Quick)
 }
 
-fn open_with_mark_check(
+/// Opens a version with `check`. A version that is marked as damaged is verified in full, and its mark is cleared.
+fn open_verifying_damaged(
     writer: &StoreWriter,
     id: VersionId,
     seal_options: &SealOptions,
     check: OpenCheck,
 ) -> Result<SealedVersion, SyncError> {
-    let is_suspect = writer.store().is_suspect(id);
-    let version = open_with(writer, id, seal_options, if is_suspect { OpenCheck::Image } else { check })?;
-    if is_suspect && let Err(error) = writer.clear_suspect(id) {
+    let is_marked_damaged = writer.store().is_marked_damaged(id);
+    let version = open_with(writer, id, seal_options, if is_marked_damaged { OpenCheck::Image } else { check })?;
+    if is_marked_damaged && let Err(error) = writer.clear_damage_mark(id) {
         // The only consequence: the next start verifies the version again.
         tracing::warn!("{}", ErrorChain(&error));
     }
     Ok(version)
 }
 
-/// Opens a version. If the index does not match its image, or with `in_full`, the image is verified and the index is
-/// rebuilt.
+/// Opens a version. If the index does not match its image, or with `verify_image`, the image is verified and the index
+/// is rebuilt.
 pub fn open(
     writer: &StoreWriter,
     id: VersionId,
     seal_options: &SealOptions,
-    in_full: bool,
+    verify_image: bool,
 ) -> Result<SealedVersion, SyncError> {
-    open_with(writer, id, seal_options, if in_full { OpenCheck::Image } else { OpenCheck::Index })
+    open_with(writer, id, seal_options, if verify_image { OpenCheck::Image } else { OpenCheck::Index })
 }
 
 fn open_with(
@@ -169,10 +170,10 @@ fn rebuild_index(
     let metadata = image.metadata().map_err(open_error)?;
     let sealed_at = unix_seconds(metadata.modified().map_err(open_error)?);
     let record = writer.store().record().unwrap_or_default();
-    let known: Vec<VersionId> =
+    let date_sources: Vec<VersionId> =
         [record.active, record.previous].into_iter().flatten().filter(|&other| other != id).collect();
-    date_files(&mut verified, sealed_at, writer, &known);
-    let bytes = verified.index(metadata.len());
+    date_files(&mut verified, sealed_at, writer, &date_sources);
+    let bytes = verified.encode_index(metadata.len());
     let index = ImageIndex::decode(bytes, metadata.len(), id).map_err(|error| open_error(io::Error::other(error)))?;
     Ok(store_index(writer, id, metadata.len(), index))
 }

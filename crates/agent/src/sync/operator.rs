@@ -13,7 +13,7 @@ use super::activation_decision::{ActivationRequest, NEVER_CANCELLED, decide, not
 use super::record_recovery::read_record;
 use super::seal_operations::SealOperations;
 use super::waiting::{WaitingReason, find_waiting_version};
-use super::{SyncError, SyncIntent};
+use super::{SyncError, SyncSettings};
 
 /// A version that a command has activated, opened for serving.
 pub type ActivatedVersion<W> = (VersionId, <W as SealOperations>::Opened);
@@ -23,35 +23,35 @@ pub type ActivatedVersion<W> = (VersionId, <W as SealOperations>::Opened);
 pub fn activate<W: SealOperations>(
     store: &W,
     name: &str,
-    who: &str,
-    intent: &SyncIntent,
+    author: &str,
+    sync_settings: &SyncSettings,
 ) -> Result<ActivatedVersion<W>, SyncError> {
-    let seal_options = &intent.seal_options;
+    let seal_options = &sync_settings.seal_options;
     let record = read_record(store)?;
     let id = find_version(name, &store.record()?, &store.versions()?)?;
-    let waiting_for_person = find_waiting_version(&record, Some(intent))
-        .filter(|waiting| waiting.reason == WaitingReason::Person)
+    let waiting_for_person = find_waiting_version(&record, Some(sync_settings))
+        .filter(|waiting| waiting.reason == WaitingReason::ManualMode)
         .map(|waiting| waiting.version);
     if waiting_for_person == Some(id) {
         let version = store.open(id, seal_options)?;
         let when = format_unix_seconds(store.now());
         // This note distinguishes the event from an activation by hand, which sets a hold (`BY_HAND`).
         let event = ("activated", Some(id), Some("promoted".to_owned()));
-        store.change_record_and_note(who, |record| record.activate(id, &when), |()| Some(event))?;
+        store.change_record_and_note(author, |record| record.activate(id, &when), |()| Some(event))?;
         return Ok((id, version));
     }
-    activate_and_hold(store, id, who, seal_options, "activated", format!("activated {name}{BY_HAND}"))
+    activate_and_hold(store, id, author, seal_options, "activated", format!("activated {name}{BY_HAND}"))
 }
 
 /// Makes the previous version active and sets a hold.
 pub fn rollback<W: SealOperations>(
     store: &W,
-    who: &str,
+    author: &str,
     seal_options: &SealOptions,
 ) -> Result<ActivatedVersion<W>, SyncError> {
     let record = read_record(store)?;
     let id = record.previous.filter(|&id| store.has(id)).ok_or(StoreError::NoPrevious)?;
-    activate_and_hold(store, id, who, seal_options, "rolled back", "rolled back by hand".to_owned())
+    activate_and_hold(store, id, author, seal_options, "rolled back", "rolled back by hand".to_owned())
 }
 
 /// Activates a version and sets a hold. The version is opened first: one that cannot be served is not activated, and
@@ -59,7 +59,7 @@ pub fn rollback<W: SealOperations>(
 fn activate_and_hold<W: SealOperations>(
     store: &W,
     id: VersionId,
-    who: &str,
+    author: &str,
     seal_options: &SealOptions,
     event: &'static str,
     why: String,
@@ -69,50 +69,54 @@ fn activate_and_hold<W: SealOperations>(
     let note = (event == "activated").then(|| why.clone());
     let activate = |record: &mut StoreRecord| {
         record.activate(id, &when);
-        record.hold = Some(ActivationHold { who: who.to_owned(), when: when.clone(), why });
+        record.hold = Some(ActivationHold { author: author.to_owned(), when: when.clone(), why });
     };
     // If the record is lost, history must distinguish this from an automatic activation.
-    store.change_record_and_note(who, activate, |()| Some((event, Some(id), note)))?;
+    store.change_record_and_note(author, activate, |()| Some((event, Some(id), note)))?;
     Ok((id, version))
 }
 
 /// Stops automatic activation; returns the version that stays active.
-pub fn hold<S: StoreOperations>(store: &S, who: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
+pub fn hold<S: StoreOperations>(store: &S, author: &str, why: &str) -> Result<Option<VersionId>, SyncError> {
     read_record(store)?;
     let when = format_unix_seconds(store.now());
     let hold = |record: &mut StoreRecord| {
-        record.hold = Some(ActivationHold { who: who.to_owned(), when, why: why.to_owned() });
+        record.hold = Some(ActivationHold { author: author.to_owned(), when, why: why.to_owned() });
         record.active
     };
-    Ok(store.change_record_and_note(who, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
+    Ok(store.change_record_and_note(author, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
 }
 
 /// Ends a hold, and activates the pinned or newest version at once if the gate allows it. Returns `false` if there was
 /// no hold.
-pub fn release<W: SealOperations>(store: &W, intent: &SyncIntent, who: &str) -> Result<(bool, SyncReport), SyncError> {
-    let was_held = end_hold(store, who)?;
-    Ok((was_held, activate_target_version(store, &|| intent.clone(), who, NEVER_CANCELLED)?))
+pub fn release<W: SealOperations>(
+    store: &W,
+    sync_settings: &SyncSettings,
+    author: &str,
+) -> Result<(bool, SyncReport), SyncError> {
+    let was_held = end_hold(store, author)?;
+    Ok((was_held, activate_target_version(store, &|| sync_settings.clone(), author, NEVER_CANCELLED)?))
 }
 
 /// Ends a hold, without activating a version, so it returns at once. Returns `false` if there was no hold.
-pub fn end_hold<S: StoreOperations>(store: &S, who: &str) -> Result<bool, SyncError> {
+pub fn end_hold<S: StoreOperations>(store: &S, author: &str) -> Result<bool, SyncError> {
     read_record(store)?;
     let end = |record: &mut StoreRecord| (record.hold.take().is_some(), record.active);
     let event = |&(was_held, active): &(bool, Option<VersionId>)| was_held.then_some(("released", active, None));
-    Ok(store.change_record_and_note(who, end, event)?.0)
+    Ok(store.change_record_and_note(author, end, event)?.0)
 }
 
 /// Activates the target version after a hold. The gate may need seconds; if `is_cancelled` returns true meanwhile,
-/// the error is [`SyncError::Interrupted`] and nothing is activated. `in_force` returns the configuration in force.
+/// the error is [`SyncError::Cancelled`] and nothing is activated. `in_force` returns the configuration in force.
 pub fn activate_target_version<W: SealOperations>(
     store: &W,
-    in_force: &dyn Fn() -> SyncIntent,
-    who: &str,
+    in_force: &dyn Fn() -> SyncSettings,
+    author: &str,
     is_cancelled: &(dyn Fn() -> bool + Sync),
 ) -> Result<SyncReport, SyncError> {
     let active = read_record(store)?.active;
-    let request = ActivationRequest { author: who, force: false, is_cancelled, in_force };
+    let request = ActivationRequest { author, force: false, is_cancelled, in_force };
     let decision = decide(store, request, |step| Ok(store.change_record(step)?))?;
-    note_decision(store, who, &decision);
+    note_decision(store, author, &decision);
     Ok(SyncReport::from_outcome(outcome(decision, active)))
 }

@@ -16,7 +16,7 @@ pub enum SyncTrigger {
     /// The daemon has started.
     Start,
     /// A regular check is due, the watched bundle has changed, a failure is retried, or a stored version is damaged.
-    Interval,
+    RegularCheck,
     /// The configuration, the key or a CA certificate has changed after a failure, whose cause it may correct.
     Corrected,
     /// The daemon has received SIGHUP.
@@ -68,8 +68,8 @@ pub struct PlanInput<'a> {
 /// The first decision of a sync.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SourceDecision {
-    /// Syncing is disabled (`PlanInput::enabled` is false), or no source is configured: no source is checked.
-    Disabled,
+    /// Check no source: syncing is disabled (`PlanInput::enabled` is false), or no source is configured.
+    DoNotCheck,
     /// The pinned version is stored: activate it if necessary, and send the source no request.
     ActivateOnly,
     /// Check the source.
@@ -85,7 +85,7 @@ pub fn decide_source_check(
     has_undamaged: impl Fn(VersionId) -> bool,
 ) -> SourceDecision {
     if !input.enabled || (input.bundle.is_none() && input.api.is_none()) {
-        return SourceDecision::Disabled;
+        return SourceDecision::DoNotCheck;
     }
     if trigger == SyncTrigger::Refresh {
         return SourceDecision::CheckSource;
@@ -117,7 +117,9 @@ pub fn decide_file(
     state: &BundleFileState,
     has_undamaged: impl Fn(VersionId) -> bool,
 ) -> FileDecision {
-    let Some(last_check) = record.last_check.as_ref().filter(|check| is_same_check(check, input, &state.source)) else {
+    let Some(last_check) =
+        record.last_checked_bundle.as_ref().filter(|check| is_same_check(check, input, &state.source))
+    else {
         return FileDecision::Digest;
     };
     // A check with a validator was of a download, for which no modification time is recorded.
@@ -197,12 +199,13 @@ pub fn decide_export(
     let remaining_delay = age_of(record.last_start.as_ref())
         .filter(|&age| matches!(trigger, SyncTrigger::Start | SyncTrigger::Changed) && age < timing.restart_delay)
         .map(|age| timing.restart_delay - age);
-    let is_stale = age_of(record.last_success.as_ref()).is_none_or(|age| age >= timing.max_age);
+    let is_stale = age_of(record.last_export_success.as_ref()).is_none_or(|age| age >= timing.max_age);
     if trigger.is_explicit_request() {
         return ExportDecision::Start;
     }
     // The bundle of the last export was refused, and the cause may be corrected.
-    let is_refused = record.last_check.as_ref().is_some_and(|check| check.source == source && check.version.is_none());
+    let is_refused =
+        record.last_checked_bundle.as_ref().is_some_and(|check| check.source == source && check.version.is_none());
     if trigger == SyncTrigger::Corrected && is_refused {
         return ExportDecision::Start;
     }
@@ -226,7 +229,7 @@ pub fn needs_export_job(
     now: i64,
 ) -> bool {
     let success = record
-        .last_success
+        .last_export_success
         .as_ref()
         .filter(|success| Some(success.source.as_str()) == input.api && success.pin.as_deref() == input.pin);
     let is_stale = success.and_then(|success| age(&success.time, now)).is_none_or(|age| age >= timing.max_age);
@@ -262,7 +265,7 @@ fn age(time: &str, now: i64) -> Option<i64> {
 
 /// Whether the last check was of this source, with this label and this demanded digest.
 pub fn is_same_check(check: &BundleCheck, input: &PlanInput<'_>, source: &str) -> bool {
-    check.source == source && check.label.as_deref() == input.pin && check.demanded.as_deref() == input.sha256
+    check.source == source && check.pin.as_deref() == input.pin && check.demanded.as_deref() == input.sha256
 }
 
 #[cfg(test)]

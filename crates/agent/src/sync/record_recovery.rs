@@ -57,7 +57,7 @@ fn recover_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncErro
     if let Some(event) = decision.filter(|event| event.what != "released") {
         record.active = event.version.filter(|&id| store.has(id)).or(record.active);
         let why = event.note.clone().unwrap_or_else(|| event.what.clone());
-        record.hold = Some(ActivationHold { who: event.who.clone(), when: event.time.clone(), why });
+        record.hold = Some(ActivationHold { author: event.author.clone(), when: event.time.clone(), why });
     }
     Ok(record)
 }
@@ -96,7 +96,7 @@ mod tests {
     fn add_arrival(writer: &StoreWriter, n: u8, minute: u8, source: &str, label: Option<&str>, found_by_check: bool) {
         let receipt = Receipt {
             time: time_at(minute),
-            who: String::new(),
+            author: String::new(),
             source: source.to_owned(),
             kind: String::new(),
             archive_sha256: Some(format!("{n}")),
@@ -112,7 +112,13 @@ mod tests {
 
     fn event(what: &str, version: Option<u8>, note: Option<&str>) -> HistoryEvent {
         let note = note.map(str::to_owned);
-        HistoryEvent { time: time_at(9), who: "me".to_owned(), what: what.to_owned(), version: version.map(id), note }
+        HistoryEvent {
+            time: time_at(9),
+            author: "me".to_owned(),
+            what: what.to_owned(),
+            version: version.map(id),
+            note,
+        }
     }
 
     #[test]
@@ -149,7 +155,7 @@ mod tests {
             assert_eq!((record.active, record.newest), (active.map(id), Some(id(2))), "case {n}");
             let hold = record.hold.as_ref();
             assert_eq!(hold.map(|hold| hold.why.as_str()), why, "case {n}");
-            assert!(hold.is_none_or(|hold| hold.who == "me" && hold.when == time_at(9)), "case {n}");
+            assert!(hold.is_none_or(|hold| hold.author == "me" && hold.when == time_at(9)), "case {n}");
             // The record is stored again, and a copy of the damaged one beside it.
             assert_eq!(writer.record().unwrap(), record, "case {n}");
             assert_eq!(std::fs::read(dir.path().join("state.json.damaged")).unwrap(), b"{", "case {n}");

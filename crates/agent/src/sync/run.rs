@@ -21,23 +21,23 @@ use super::environment::{CallResult, SyncEnvironment};
 use super::incoming_bundle::{ArrivalCause, IncomingBundle};
 use super::ingest::IngestedBundle;
 use super::plan::{self, FileDecision, PlanInput, SourceDecision, SyncTrigger};
-use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
+use super::{ApiSource, BundleLocation, SyncError, SyncOutcome, SyncSettings};
 
 /// Runs a sync, and records the attempt, also after a failure.
 pub fn run_sync<E: SyncEnvironment>(
     environment: &mut E,
     record: &mut StoreRecord,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     trigger: SyncTrigger,
 ) -> Result<SyncReport, SyncError> {
-    let result = SyncRun { environment, record, intent, trigger }.check_and_activate();
+    let result = SyncRun { environment, record, sync_settings, trigger }.check_and_activate();
     let (name, error) = match &result {
         // None of these counts as an attempt.
         Ok(
-            SyncReport { too_early: Some(_), .. }
+            SyncReport { postponed: Some(_), .. }
             | SyncReport { outcome: SyncOutcome::Disabled | SyncOutcome::NoSource, .. },
         )
-        | Err(SyncError::Interrupted) => return result,
+        | Err(SyncError::Cancelled) => return result,
         Ok(SyncReport { unreadable_probes: Some(why), .. }) => ("probes unreadable", Some(why.clone())),
         Ok(report) => (report.outcome.name(), None),
         Err(SyncError::StillRefused(refusal)) => ("failed", Some(refusal.clone())),
@@ -48,7 +48,7 @@ pub fn run_sync<E: SyncEnvironment>(
     {
         environment.append_event("refused", None, error.clone());
     }
-    let source_digest = intent.source_digest();
+    let source_digest = sync_settings.source_digest();
     // After an explicit request or a changed configuration, failures are counted from zero.
     let before = record.last_attempt.as_ref().filter(|before| {
         before.source_digest == source_digest
@@ -67,11 +67,11 @@ pub fn run_sync<E: SyncEnvironment>(
     }
     // A check for a missing file or key sends no request, so a restart checks at once.
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
-    let wait =
-        failure.map_or(0, |error| wait_after(error, failures, intent.interval, || environment.random()).as_secs());
+    let wait = failure
+        .map_or(0, |error| wait_after(error, failures, sync_settings.interval, || environment.random()).as_secs());
     let time = format_unix_seconds(environment.now());
     if result.as_ref().is_ok_and(|report| report.unreadable_probes.is_none()) {
-        record.last_good = Some(time.clone());
+        record.last_good_sync = Some(time.clone());
     }
     let saw = result.as_ref().ok().and_then(|report| report.check_summary.clone());
     record.last_attempt =
@@ -103,7 +103,7 @@ pub fn wait_after(error: &SyncError, failures: u32, interval: Duration, mut rand
 pub(super) struct SyncRun<'a, E> {
     pub(super) environment: &'a mut E,
     pub(super) record: &'a mut StoreRecord,
-    pub(super) intent: &'a SyncIntent,
+    pub(super) sync_settings: &'a SyncSettings,
     pub(super) trigger: SyncTrigger,
 }
 
@@ -113,21 +113,23 @@ pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 impl<E: SyncEnvironment> SyncRun<'_, E> {
     /// Checks the source if necessary, and activates the target version.
     fn check_and_activate(&mut self) -> Result<SyncReport, SyncError> {
-        let bundle = self.intent.bundle.as_ref().map(BundleLocation::name);
-        let api = self.intent.api.as_ref().map(ApiSource::name);
-        let demanded = self.intent.sha256.map(|digest| digest.to_hex());
+        let bundle = self.sync_settings.bundle.as_ref().map(BundleLocation::name);
+        let api = self.sync_settings.api.as_ref().map(ApiSource::name);
+        let demanded = self.sync_settings.sha256.map(|digest| digest.to_hex());
         let input = PlanInput {
-            enabled: self.intent.enabled,
+            enabled: self.sync_settings.enabled,
             bundle: bundle.as_deref(),
             api: api.as_deref(),
-            pin: self.intent.pin.as_ref().map(VersionLabel::as_str),
+            pin: self.sync_settings.pin.as_ref().map(VersionLabel::as_str),
             sha256: demanded.as_deref(),
         };
         match plan::decide_source_check(self.record, &input, self.trigger, |id| self.environment.has_undamaged(id)) {
-            SourceDecision::Disabled if !self.intent.enabled => Ok(SyncReport::from_outcome(SyncOutcome::Disabled)),
+            SourceDecision::DoNotCheck if !self.sync_settings.enabled => {
+                Ok(SyncReport::from_outcome(SyncOutcome::Disabled))
+            }
             // There is no source to check, but an imported version may be due, for example after a condition of the
             // gate was removed.
-            SourceDecision::Disabled => {
+            SourceDecision::DoNotCheck => {
                 let report = self.activate_target_version(None)?;
                 Ok(if matches!(report.outcome, SyncOutcome::Current(_)) {
                     SyncReport::from_outcome(SyncOutcome::NoSource)
@@ -168,7 +170,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
 
     /// Returns the version that was imported since the source had `found`, if it is the next to become active.
     fn imported_since(&self, found: Option<VersionId>) -> Option<VersionId> {
-        let found = found.filter(|_| self.intent.pin.is_none())?;
+        let found = found.filter(|_| self.sync_settings.pin.is_none())?;
         self.record.newest.filter(|&newest| newest != found && self.record.active != Some(found))
     }
 
@@ -179,9 +181,9 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
 
     /// Fetches from the configured bundle or the API; if both are configured, the bundle is only for an empty store.
     fn sync_from_source(&mut self, input: &PlanInput<'_>) -> Result<SyncReport, SyncError> {
-        let intent = self.intent;
-        let Some(bundle) = &intent.bundle else { return self.sync_from_api(input) };
-        if intent.api.is_none() {
+        let sync_settings = self.sync_settings;
+        let Some(bundle) = &sync_settings.bundle else { return self.sync_from_api(input) };
+        if sync_settings.api.is_none() {
             let found = self.fetch_bundle(input, bundle)?;
             return self.activate_target_version(Some(found));
         }
@@ -194,7 +196,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         }
         match self.fetch_bundle(input, bundle) {
             Ok(found) => self.activate_target_version(Some(found)),
-            Err(error @ (SyncError::Interrupted | SyncError::Store(_))) => Err(error),
+            Err(error @ (SyncError::Cancelled | SyncError::Store(_))) => Err(error),
             Err(error) => {
                 self.record.tried_link = Some(location_digest);
                 self.environment.save_record(self.record)?;
@@ -219,7 +221,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let state = self.environment.bundle_file_state(path)?;
         match plan::decide_file(self.record, input, self.trigger, &state, |id| self.environment.has_undamaged(id)) {
             FileDecision::Known(id) => {
-                self.environment.note_found_again(self.record, &state.source, id)?;
+                self.environment.note_offered_again(self.record, &state.source, id)?;
                 return Ok((id, None));
             }
             FileDecision::StillRefused => return Err(self.still_refused_error()),
@@ -228,7 +230,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         let found = self.environment.digest_file(path)?;
         let mut check = BundleCheck {
             source: state.source.clone(),
-            label: input.pin.map(str::to_owned),
+            pin: input.pin.map(str::to_owned),
             demanded: input.sha256.map(str::to_owned),
             size: state.size,
             modified: state.modified,
@@ -237,18 +239,19 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             version: None,
             refusal: None,
         };
-        let known = self.record.last_check.as_ref().filter(|known| plan::is_same_check(known, input, &state.source));
-        if let Some(id) = known.filter(|known| known.sha256 == check.sha256).and_then(|known| known.version)
+        let last_check = self.record.last_checked_bundle.as_ref();
+        let last_check = last_check.filter(|last_check| plan::is_same_check(last_check, input, &state.source));
+        if let Some(id) = last_check.filter(|last| last.sha256 == check.sha256).and_then(|last| last.version)
             && self.trigger != SyncTrigger::Refresh
             && self.environment.has_undamaged(id)
         {
             // Only the file's time has changed, not its bytes.
             check.version = Some(id);
-            self.record.last_check = Some(check);
-            self.environment.note_found_again(self.record, &state.source, id)?;
+            self.record.last_checked_bundle = Some(check);
+            self.environment.note_offered_again(self.record, &state.source, id)?;
             return Ok((id, None));
         }
-        let ingested = match self.intent.sha256.filter(|&demanded| demanded != found) {
+        let ingested = match self.sync_settings.sha256.filter(|&demanded| demanded != found) {
             Some(demanded) => Err(SyncError::WrongDigest { name: state.source.clone(), found, demanded }),
             None => self.ingest(path, &state.source, None, None, false),
         };
@@ -256,19 +259,19 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
             && refusal.is_refusal()
             && self.environment.bundle_file_state(path)? != state
         {
-            let source = Box::new(ingested.err().unwrap_or(SyncError::Interrupted));
+            let source = Box::new(ingested.err().unwrap_or(SyncError::Cancelled));
             return Err(SyncError::Changing { path: path.to_owned(), source });
         }
         check.version = ingested.as_ref().ok().map(|ingested| ingested.id);
         check.refusal = ingested.as_ref().err().map(|refusal| ErrorChain(refusal).to_string());
         if ingested.as_ref().err().is_none_or(SyncError::is_refusal) {
-            self.record.last_check = Some(check);
+            self.record.last_checked_bundle = Some(check);
         }
         ingested.map(|ingested| (ingested.id, Some(ingested)))
     }
 
     pub(super) fn still_refused_error(&self) -> SyncError {
-        let refusal = self.record.last_check.as_ref().and_then(|check| check.refusal.clone());
+        let refusal = self.record.last_checked_bundle.as_ref().and_then(|check| check.refusal.clone());
         SyncError::StillRefused(refusal.unwrap_or_else(|| "`docwharf history` shows the reason".to_owned()))
     }
 
@@ -280,17 +283,18 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         sent: Option<&BundleValidator>,
         may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        self.environment.show_step("verifying the bundle");
-        let label = self.intent.pin.as_ref();
-        let export = self.intent.api.as_ref().filter(|_| job.is_some());
+        self.environment.begin_step("verifying the bundle");
+        let label = self.sync_settings.pin.as_ref();
+        let export = self.sync_settings.api.as_ref().filter(|_| job.is_some());
         let export = export.map(|api| format!("the export of {}", api.domain));
         let title = export.as_deref().unwrap_or(source);
         let cause =
             if self.trigger == SyncTrigger::Refresh { ArrivalCause::Refresh } else { ArrivalCause::SourceCheck };
-        let demanded = self.intent.sha256;
+        let demanded = self.sync_settings.sha256;
         let (file, streamed_seal) = (None, RefCell::default());
-        let arrival = IncomingBundle { path, file, source, title, cause, label, demanded, job, sent, streamed_seal };
-        self.environment.ingest(self.record, &arrival, may_move)
+        let incoming_bundle =
+            IncomingBundle { path, file, source, title, cause, label, demanded, job, sent, streamed_seal };
+        self.environment.ingest(self.record, &incoming_bundle, may_move)
     }
 
     /// Repeats an API call until it succeeds or a retry is useless.
@@ -332,7 +336,7 @@ mod tests {
             assert_eq!(wait_after(&refused, failures, interval, || 0.5), interval, "{failures}");
         }
         // An error that may be temporary is retried sooner.
-        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Interrupted, failures, interval, || 0.5));
+        let waits = [1, 2, 3].map(|failures| wait_after(&SyncError::Cancelled, failures, interval, || 0.5));
         assert!(waits[0] < waits[1] && waits[1] < waits[2] && waits[2] < interval, "{waits:?}");
     }
 
@@ -343,7 +347,7 @@ mod tests {
         let upstream = |retry_after: Option<u64>| {
             let mut request_error = RequestError::new(RequestErrorCause::Status(429), "x");
             request_error.retry_after = retry_after.map(seconds);
-            SyncError::Upstream { doing: String::new(), call: ApiCall::Poll, request_error }
+            SyncError::Upstream { doing: String::new(), call: ApiCall::PollExport, request_error }
         };
         let missing = || SyncError::Missing { path: "b".into(), source: std::io::ErrorKind::NotFound.into() };
         let folder = || SyncError::IsFolder { path: "b".into() };

@@ -12,7 +12,7 @@ use docwharf_base::model::units::parse_time;
 use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 
 use super::SyncError;
-use super::activation::SyncReport;
+use super::activation::{Postponement, SyncReport};
 use super::plan::SyncTrigger;
 use super::run::wait_after;
 use super::schedule::Schedule;
@@ -115,7 +115,7 @@ impl SyncScheduler {
             }
             (None, None) => backoff::add_jitter(timing.interval, random()),
         };
-        self.next_check = (now.monotonic + wait, SyncTrigger::Interval);
+        self.next_check = (now.monotonic + wait, SyncTrigger::RegularCheck);
     }
 
     /// Applies another interval or schedule: a shorter one counts from now, a longer one does not postpone the next
@@ -154,9 +154,12 @@ impl SyncScheduler {
     ) -> Option<Duration> {
         match result {
             // An earlier failure is retried as soon as the upstream allows it.
-            Ok(SyncReport { too_early: Some(time), .. }) => {
-                let wait = (*time).min(timing.interval);
-                self.schedule_next_check((wait < timing.interval).then_some(wait), timing, now, random);
+            Ok(SyncReport { postponed: Some(postponement), .. }) => {
+                let wait = match *postponement {
+                    Postponement::For(wait) => Some(wait).filter(|&wait| wait < timing.interval),
+                    Postponement::UntilNextCheck => None,
+                };
+                self.schedule_next_check(wait, timing, now, random);
                 None
             }
             Ok(report) => {
@@ -169,7 +172,7 @@ impl SyncScheduler {
                 None
             }
             // The event that cancelled the sync is handled first, but the sync is not forgotten.
-            Err(SyncError::Interrupted) => {
+            Err(SyncError::Cancelled) => {
                 self.wake(trigger);
                 None
             }
@@ -202,7 +205,7 @@ mod tests {
         let triggers = [
             SyncTrigger::Changed,
             SyncTrigger::Start,
-            SyncTrigger::Interval,
+            SyncTrigger::RegularCheck,
             SyncTrigger::Corrected,
             SyncTrigger::Signal,
             SyncTrigger::Command,
@@ -286,9 +289,9 @@ mod tests {
             let now = noon();
             let scheduled = now.wall + seconds(100) - seconds(u64::try_from(100 - remaining).unwrap());
             let mut scheduler = SyncScheduler { scheduled_at: Some(scheduled), ..SyncScheduler::new(now.monotonic) };
-            scheduler.next_check.1 = SyncTrigger::Interval;
+            scheduler.next_check.1 = SyncTrigger::RegularCheck;
             scheduler.handle_timer(now);
-            let pending = next_reading.is_none().then_some(SyncTrigger::Interval);
+            let pending = next_reading.is_none().then_some(SyncTrigger::RegularCheck);
             assert_eq!(
                 (scheduler.pending, scheduler.scheduled_at),
                 (pending, next_reading.map(|_| scheduled)),
@@ -308,11 +311,11 @@ mod tests {
             let timing = CheckTiming { schedule: Some(schedule), ..every(7) };
             scheduler.schedule_next_check(None, timing, now, || 0.5);
             assert_eq!(scheduler.scheduled_at, Some(now.wall + *wait));
-            assert_eq!(scheduler.next_check, (now.monotonic + (*wait).min(seconds(60)), SyncTrigger::Interval));
+            assert_eq!(scheduler.next_check, (now.monotonic + (*wait).min(seconds(60)), SyncTrigger::RegularCheck));
             scheduler.schedule_next_check(Some(seconds(9)), timing, now, || 0.5);
             assert_eq!(
                 (scheduler.next_check, scheduler.scheduled_at),
-                ((now.monotonic + seconds(9), SyncTrigger::Interval), None)
+                ((now.monotonic + seconds(9), SyncTrigger::RegularCheck), None)
             );
         }
         for (random, wait) in [(0.0, 90), (0.5, 100), (1.0, 110)] {
@@ -320,7 +323,7 @@ mod tests {
             scheduler.schedule_next_check(None, every(100), now, || random);
             assert_eq!(
                 (scheduler.next_check, scheduler.scheduled_at),
-                ((now.monotonic + seconds(wait), SyncTrigger::Interval), None)
+                ((now.monotonic + seconds(wait), SyncTrigger::RegularCheck), None)
             );
         }
     }
@@ -328,7 +331,7 @@ mod tests {
     #[test]
     fn shorter_interval_counts_from_now_and_a_longer_one_delays_no_check() {
         let now = noon();
-        for (interval, wait, trigger) in [(50, 50, SyncTrigger::Interval), (200, 100, SyncTrigger::Start)] {
+        for (interval, wait, trigger) in [(50, 50, SyncTrigger::RegularCheck), (200, 100, SyncTrigger::Start)] {
             let scheduled = Some(now.wall);
             let mut scheduler = SyncScheduler {
                 next_check: (now.monotonic + seconds(100), SyncTrigger::Start),
@@ -353,29 +356,30 @@ mod tests {
     fn next_check_after_a_sync_is_at_the_interval_or_at_the_retry() {
         let now = noon();
         let report = || Ok(SyncReport::from_outcome(SyncOutcome::Current(None)));
-        let early =
-            |time| Ok(SyncReport { too_early: Some(time), ..SyncReport::from_outcome(SyncOutcome::Current(None)) });
+        let postponed = |postponement| {
+            Ok(SyncReport { postponed: Some(postponement), ..SyncReport::from_outcome(SyncOutcome::Current(None)) })
+        };
         let ingested = || {
             let id = VersionId(Digest::compute(b"x"));
             let (sha256, warnings, committed) = (None, Vec::new(), CommitOutcome::New);
             let ingested = IngestedBundle { id, sha256, warnings, committed, pages: 0, bytes: 0 };
             Ok(SyncReport { ingested: Some(ingested), ..SyncReport::from_outcome(SyncOutcome::Activated(id)) })
         };
-        let (interval, changed) = (SyncTrigger::Interval, SyncTrigger::Changed);
+        let (regular, changed) = (SyncTrigger::RegularCheck, SyncTrigger::Changed);
         // There were four failures, and the next check was in this many seconds. Then the trigger of a sync and its
         // result; the failures, the pending trigger, the time of the next check, and the wait after a failure.
         let cases = [
-            (10, interval, early(seconds(30)), 4, None, seconds(30), None),
-            (10, interval, early(seconds(60)), 4, None, seconds(54), None),
-            (10, interval, early(Duration::MAX), 4, None, seconds(54), None),
-            (10, interval, report(), 0, None, seconds(54), None),
+            (10, regular, postponed(Postponement::For(seconds(30))), 4, None, seconds(30), None),
+            (10, regular, postponed(Postponement::For(seconds(60))), 4, None, seconds(54), None),
+            (10, regular, postponed(Postponement::UntilNextCheck), 4, None, seconds(54), None),
+            (10, regular, report(), 0, None, seconds(54), None),
             (10, changed, report(), 0, None, seconds(10), None),
             (0, changed, report(), 0, None, seconds(54), None),
             (10, changed, ingested(), 0, None, seconds(54), None),
-            (10, SyncTrigger::Signal, Err(SyncError::Interrupted), 4, Some(SyncTrigger::Signal), seconds(10), None),
+            (10, SyncTrigger::Signal, Err(SyncError::Cancelled), 4, Some(SyncTrigger::Signal), seconds(10), None),
             // The fifth failure: 80 s, less a tenth.
-            (10, interval, Err(SyncError::Bug(String::new())), 5, None, seconds(72), Some(seconds(72))),
-            (10, interval, Err(SyncError::StillRefused(String::new())), 5, None, seconds(54), Some(seconds(54))),
+            (10, regular, Err(SyncError::Bug(String::new())), 5, None, seconds(72), Some(seconds(72))),
+            (10, regular, Err(SyncError::StillRefused(String::new())), 5, None, seconds(54), Some(seconds(54))),
             (0, changed, Err(SyncError::UnusableSetting(String::new())), 5, None, seconds(72), Some(seconds(72))),
         ];
         for (n, (next, trigger, result, failures, pending, wait, expected)) in cases.into_iter().enumerate() {
@@ -386,7 +390,7 @@ mod tests {
             assert_eq!(scheduler.next_check.0, now.monotonic + wait, "case {n}");
         }
         let mut scheduler = SyncScheduler { failures: u32::MAX, ..SyncScheduler::new(now.monotonic) };
-        scheduler.after_sync(interval, &Err(SyncError::Bug(String::new())), every(60), now, || 0.0);
+        scheduler.after_sync(regular, &Err(SyncError::Bug(String::new())), every(60), now, || 0.0);
         assert_eq!(scheduler.failures, u32::MAX);
     }
 }

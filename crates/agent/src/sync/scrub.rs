@@ -1,9 +1,7 @@
 //! Scrub: verifies that a stored version has not changed since it was sealed. It reads every byte again, slowly, while
 //! the site is served.
 
-use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +11,7 @@ use rustix::io::Errno;
 use crate::store::operations::StoreOperations;
 use crate::store::writer::StoreWriter;
 use crate::store::{IMAGE, VersionStore};
+use docwharf_base::directory::FileId;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::site_path::SitePath;
@@ -49,9 +48,9 @@ pub fn scrub(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> {
     let result = verify_image(writer, id)?;
     let recorded = match &result {
         ScrubResult::Undamaged | ScrubResult::IndexRebuilt => {
-            writer.clear_suspect(id).and_then(|()| writer.note_verified(id))
+            writer.clear_damage_mark(id).and_then(|()| writer.note_verified(id))
         }
-        ScrubResult::Damaged(_) => writer.mark_suspect(id),
+        ScrubResult::Damaged(_) => writer.mark_damaged(id),
         ScrubResult::Removed => Ok(()),
     };
     if let Err(error) = recorded {
@@ -94,7 +93,7 @@ fn verify_image(writer: &StoreWriter, id: VersionId) -> io::Result<ScrubResult> 
     };
     // If the version was replaced or pruned meanwhile, the result is about another file.
     let is_still_stored = none_if_missing(store.image(id).and_then(|image| image.metadata()))?
-        .is_some_and(|now| is_same_file(&metadata, &now));
+        .is_some_and(|now| FileId::from_metadata(&now) == FileId::from_metadata(&metadata));
     Ok(match damage {
         _ if !is_still_stored => ScrubResult::Removed,
         Some(why) => ScrubResult::Damaged(why),
@@ -125,10 +124,6 @@ fn none_if_missing<T>(result: io::Result<T>) -> io::Result<Option<T>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-fn is_same_file(a: &Metadata, b: &Metadata) -> bool {
-    (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
 /// Sleeps so that reading is no faster than [`MAX_BYTES_PER_SECOND`].

@@ -25,8 +25,8 @@ use docwharf_site::sealed_version::SealedVersion;
 use super::file_dates::date_files;
 use super::incoming_bundle::IncomingBundle;
 use super::stored_index::read_index;
-use super::streaming_seal::CompletedStreamingSeal;
-use super::{SyncError, SyncIntent, disk_space, open};
+use super::streaming_seal::SealedIncomingBundle;
+use super::{SyncError, SyncSettings, disk_space, open};
 
 /// The properties of a bundle that has been read to its end and verified.
 #[derive(Debug, Clone)]
@@ -53,29 +53,29 @@ pub trait SealOperations: StoreOperations {
     type Incoming;
 
     /// Estimates the disk space that sealing a bundle needs; `may_move` means that the file may be moved.
-    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest;
+    fn estimate_space(&self, incoming_bundle: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest;
     /// Verifies a bundle and seals it as an incoming version.
     fn seal(
         &self,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         seal_options: &SealOptions,
         progress: &SealProgress,
     ) -> Result<(BundleSummary, Self::Incoming), SyncError>;
-    /// Commits an incoming version. A file that one of the `known` versions has at the same path with the same content
-    /// gets the date that it has there.
+    /// Commits an incoming version. A file that one of the versions `date_sources` has at the same path with the same
+    /// content gets the date that it has there.
     fn commit(
         &self,
         incoming: &mut Self::Incoming,
-        known: &[VersionId],
+        date_sources: &[VersionId],
         seal_options: &SealOptions,
     ) -> Result<CommitOutcome, SyncError>;
     /// Opens a version; one that is marked as damaged is verified first.
     fn open(&self, id: VersionId, seal_options: &SealOptions) -> Result<Self::Opened, SyncError>;
-    /// Evaluates the gate for a version against the active one; [`SyncError::Interrupted`] if `is_cancelled` returns
+    /// Evaluates the gate for a version against the active one; [`SyncError::Cancelled`] if `is_cancelled` returns
     /// true meanwhile.
-    fn check_gate(
+    fn evaluate_gate(
         &self,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         id: VersionId,
         active: Option<VersionId>,
         previous: Option<&GateVerdict>,
@@ -95,16 +95,16 @@ pub struct SealedIncomingVersion {
 /// Verifies and seals a bundle that has arrived completely.
 fn seal_complete_bundle(
     writer: &StoreWriter,
-    arrival: &IncomingBundle<'_>,
+    incoming_bundle: &IncomingBundle<'_>,
     seal_options: &SealOptions,
     progress: &SealProgress,
-) -> Result<CompletedStreamingSeal, SyncError> {
+) -> Result<SealedIncomingBundle, SyncError> {
     let incoming = writer.begin_incoming_version()?;
     let seal_options = SealOptions { durable: true, ..*seal_options };
     let target = ImageTarget::Dir(incoming.directory().clone());
-    let path = arrival.path;
+    let path = incoming_bundle.path;
     let read_error = |source| SealError::Read { path: path.to_owned(), source };
-    let bundle = if let Some(file) = arrival.file {
+    let bundle = if let Some(file) = incoming_bundle.file {
         let file = file.try_clone().map_err(read_error)?;
         seal::seal_opened(file, path, None, &target, &seal_options, progress)
     } else if seal_options.may_move {
@@ -117,29 +117,29 @@ fn seal_complete_bundle(
     };
     let bundle = bundle.map_err(|error| match error {
         // The message names the source of the bundle, not the path of its temporary file.
-        SealError::Refused { source, .. } => SealError::Refused { path: arrival.title.into(), source },
+        SealError::Refused { source, .. } => SealError::Refused { path: incoming_bundle.title.into(), source },
         error => error,
     })?;
-    Ok(CompletedStreamingSeal { incoming, bundle })
+    Ok(SealedIncomingBundle { incoming, bundle })
 }
 
 impl SealOperations for StoreWriter {
     type Opened = SealedVersion;
     type Incoming = SealedIncomingVersion;
 
-    fn estimate_space(&self, arrival: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
-        disk_space::estimate_seal_space(arrival, may_move)
+    fn estimate_space(&self, incoming_bundle: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
+        disk_space::estimate_seal_space(incoming_bundle, may_move)
     }
 
     fn seal(
         &self,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         seal_options: &SealOptions,
         progress: &SealProgress,
     ) -> Result<(BundleSummary, SealedIncomingVersion), SyncError> {
-        let CompletedStreamingSeal { incoming, bundle } = match arrival.streamed_seal.take() {
+        let SealedIncomingBundle { incoming, bundle } = match incoming_bundle.streamed_seal.take() {
             Some(streamed) => streamed,
-            None => seal_complete_bundle(self, arrival, seal_options, progress)?,
+            None => seal_complete_bundle(self, incoming_bundle, seal_options, progress)?,
         };
         let verified = &bundle.verified;
         let summary = BundleSummary {
@@ -156,15 +156,15 @@ impl SealOperations for StoreWriter {
     fn commit(
         &self,
         sealed: &mut SealedIncomingVersion,
-        known: &[VersionId],
+        date_sources: &[VersionId],
         seal_options: &SealOptions,
     ) -> Result<CommitOutcome, SyncError> {
         let SealedIncomingVersion { incoming, bundle, leases } = sealed;
         let id = bundle.verified.id;
         let image = incoming.directory().path().join(IMAGE);
         let sealed_at = bundle.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
-        date_files(&mut bundle.verified, unix_seconds(sealed_at), self, known);
-        self.finish_incoming_version(incoming, &bundle.image, &bundle.verified.index(bundle.image_len))?;
+        date_files(&mut bundle.verified, unix_seconds(sealed_at), self, date_sources);
+        self.finish_incoming_version(incoming, &bundle.image, &bundle.verified.encode_index(bundle.image_len))?;
         // No record names the version yet: the lease prevents its removal.
         leases.extend(self.store().image(id).ok());
         for lease in leases.iter().chain([&bundle.image]) {
@@ -183,21 +183,21 @@ impl SealOperations for StoreWriter {
     }
 
     fn open(&self, id: VersionId, seal_options: &SealOptions) -> Result<SealedVersion, SyncError> {
-        open::open_suspect(self, id, seal_options)
+        open::open_checked(self, id, seal_options)
     }
 
-    fn check_gate(
+    fn evaluate_gate(
         &self,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         id: VersionId,
         active: Option<VersionId>,
         previous: Option<&GateVerdict>,
         is_cancelled: &(dyn Fn() -> bool + Sync),
     ) -> Result<GateVerdict, SyncError> {
-        let version = open::open(self, id, &intent.seal_options, false)?;
-        let compared_id = active.filter(|_| intent.gate.compares());
+        let version = open::open(self, id, &sync_settings.seal_options, false)?;
+        let compared_id = active.filter(|_| sync_settings.gate.compares());
         // If the active version cannot be read, the gate does not compare.
-        let compared = match compared_id.map(|id| open::open(self, id, &intent.seal_options, false)) {
+        let compared = match compared_id.map(|id| open::open(self, id, &sync_settings.seal_options, false)) {
             Some(Ok(active)) => Some(active),
             Some(Err(error)) => {
                 tracing::warn!("{}; the gate does not compare the new version with it", ErrorChain(&error));
@@ -205,9 +205,15 @@ impl SealOperations for StoreWriter {
             }
             None => None,
         };
-        let verdict =
-            intent.gate.check(&version, active, compared.as_ref(), previous, intent.seal_options.threads, is_cancelled);
-        verdict.ok_or(SyncError::Interrupted)
+        let verdict = sync_settings.gate.check(
+            &version,
+            active,
+            compared.as_ref(),
+            previous,
+            sync_settings.seal_options.threads,
+            is_cancelled,
+        );
+        verdict.ok_or(SyncError::Cancelled)
     }
 }
 

@@ -20,7 +20,7 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::growing_file::WriteProgress;
 use docwharf_site::seal::{self, ImageTarget, SealError, SealOptions, SealProgress, SealedBundle};
 
-use super::SyncIntent;
+use super::SyncSettings;
 
 /// Lower bound of the bytes still to be received for which a thread is worth its cost.
 const MIN_REMAINING_BYTES: u64 = 256 * 1024;
@@ -50,7 +50,7 @@ struct Worker {
 /// A bundle that has arrived completely and is sealed, but not committed. It was sealed while it was downloaded, or
 /// afterwards.
 #[derive(Debug)]
-pub struct CompletedStreamingSeal {
+pub struct SealedIncomingBundle {
     /// The incoming version with the image.
     pub(super) incoming: IncomingVersion,
     /// The sealed content.
@@ -67,11 +67,11 @@ impl StreamingSeal {
     /// Starts to seal the expected bundle, if that is worth its cost.
     pub(super) fn start(
         writer: &StoreWriter,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         expected: &ExpectedBundle<'_>,
     ) -> Option<StreamingSeal> {
         let needed = expected.size.saturating_mul(SPACE_FACTOR).saturating_add(expected.remaining);
-        if expected.remaining < MIN_REMAINING_BYTES || !has_space(writer, &intent.space_limits, needed) {
+        if expected.remaining < MIN_REMAINING_BYTES || !has_space(writer, &sync_settings.space_limits, needed) {
             return None;
         }
         let incoming = writer.begin_incoming_version().ok()?;
@@ -80,7 +80,7 @@ impl StreamingSeal {
         let seal_download = {
             let (directory, write_progress) = (directory.clone(), Arc::clone(&write_progress));
             let target = ImageTarget::Dir(incoming.directory().clone());
-            let seal_options = SealOptions { durable: true, may_move: false, ..intent.seal_options };
+            let seal_options = SealOptions { durable: true, may_move: false, ..sync_settings.seal_options };
             // Sealing waits for the download, whose progress is displayed; the progress of sealing is not displayed.
             move || {
                 seal::seal_growing_archive(
@@ -106,12 +106,12 @@ impl StreamingSeal {
     pub(super) fn retain_for_download(
         self,
         writer: &StoreWriter,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         expected: &ExpectedBundle<'_>,
     ) -> Option<StreamingSeal> {
         Some(self)
             .filter(|sealing| Arc::ptr_eq(&sealing.worker.write_progress, expected.write_progress))
-            .and_then(|sealing| sealing.retain_if_space(writer, intent, expected.remaining))
+            .and_then(|sealing| sealing.retain_if_space(writer, sync_settings, expected.remaining))
     }
 
     /// Returns the streaming seal if `bytes` more fit on the disk; otherwise discards it. No version is pruned to make
@@ -119,15 +119,15 @@ impl StreamingSeal {
     pub(super) fn retain_if_space(
         self,
         writer: &StoreWriter,
-        intent: &SyncIntent,
+        sync_settings: &SyncSettings,
         bytes: u64,
     ) -> Option<StreamingSeal> {
-        Some(self).filter(|_| has_space(writer, &intent.space_limits, bytes))
+        Some(self).filter(|_| has_space(writer, &sync_settings.space_limits, bytes))
     }
 
     /// Waits for the result, once `path` has arrived completely. None if another file was sealed, or if sealing failed:
     /// the bundle is then sealed again, which reports the error.
-    pub(super) fn finish(mut self, path: &Path) -> Option<CompletedStreamingSeal> {
+    pub(super) fn finish(mut self, path: &Path) -> Option<SealedIncomingBundle> {
         if self.path != path || !self.worker.write_progress.is_complete() {
             return None;
         }
@@ -138,7 +138,7 @@ impl StreamingSeal {
         let bundle = result.ok()??;
         let length = self.directory_entry.0.metadata_of(self.directory_entry.1).ok()?.len();
         let is_complete = bundle.verified.archive.is_some_and(|(_, bytes)| bytes == length);
-        is_complete.then_some(CompletedStreamingSeal { incoming: self.incoming, bundle })
+        is_complete.then_some(SealedIncomingBundle { incoming: self.incoming, bundle })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The real system: the store, this machine's files, and upstreams over the network.
 //!
-//! A sync runs on a separate thread and blocks there; sockets and timers run on the runtime in [`SyncContext`]. It can
+//! A sync runs on a separate thread and blocks there; sockets and timers run on the runtime in [`TaskContext`]. It can
 //! be cancelled whenever it waits, and at each page that the gate reads.
 
 use std::cell::{Cell, RefCell};
@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use crate::api::ApiClient;
-use crate::api::responses::{ExportJob, PresignedLink};
+use crate::api::responses::{ExportJob, SignedLink};
 use crate::fetch::{self, BundleValidator, Download, DownloadProgress, DownloadResult, ExpectedBundle, ReceivedBundle};
 use crate::store::StoreError;
 use crate::store::operations::StoreOperations;
@@ -45,14 +45,14 @@ use super::known_bundles::find_known_bundles;
 use super::plan::{BundleFileState, SyncTrigger};
 use super::record_recovery::read_record;
 use super::streaming_seal::StreamingSeal;
-use super::{SyncError, SyncIntent, disk_space, run};
+use super::{SyncError, SyncSettings, disk_space, run};
 
 /// Upper bound of a probe's body in bytes; a larger one is an error.
 const MAX_PROBE_BYTES: usize = 8 * 1024 * 1024;
 
-/// The progress of a sync, for display.
+/// The progress of a task, for display.
 #[derive(Debug, Default)]
-pub struct SyncProgress {
+pub struct TaskProgress {
     step: Mutex<String>,
     error: Mutex<Option<String>>,
     percent: Mutex<Option<f64>>,
@@ -62,7 +62,7 @@ pub struct SyncProgress {
     pub sealing: SealProgress,
 }
 
-impl SyncProgress {
+impl TaskProgress {
     /// Sets the current step. It is logged once, however often it is set.
     pub fn set_step(&self, step: &str) {
         let mut current = self.step.lock();
@@ -73,8 +73,8 @@ impl SyncProgress {
         }
     }
 
-    /// Sets the step without logging it, unlike [`SyncProgress::set_step`]: for a step that is only displayed.
-    pub fn show_step(&self, step: &str) {
+    /// Sets the step without logging it, unlike [`TaskProgress::set_step`]: for a step that is only displayed.
+    pub fn display_step(&self, step: &str) {
         step.clone_into(&mut self.step.lock());
     }
 
@@ -104,35 +104,35 @@ impl SyncProgress {
     }
 }
 
-/// The context of the process that a sync runs in.
+/// The context of the process that a task runs in, such as a sync or an import.
 #[derive(Debug, Clone)]
-pub struct SyncContext {
+pub struct TaskContext {
     /// Runs sockets and timers; it must have more than one thread.
     pub runtime: Handle,
-    /// Becomes true to cancel the sync.
+    /// Becomes true to cancel the task.
     pub stop: watch::Receiver<bool>,
     /// The progress, for display.
-    pub progress: Arc<SyncProgress>,
-    /// The user or process that has started the sync, for receipts and history.
-    pub who: String,
+    pub progress: Arc<TaskProgress>,
+    /// The user or process that has started the task, for receipts and history.
+    pub author: String,
     /// Whether the target version becomes active although the gate refuses it.
     pub force: bool,
     /// The configuration in force, where it may change during a task.
-    pub in_force: Option<Arc<ArcSwap<SyncIntent>>>,
+    pub in_force: Option<Arc<ArcSwap<SyncSettings>>>,
 }
 
 /// Runs one sync on the real system.
 pub fn sync_store(
     writer: &StoreWriter,
-    intent: &SyncIntent,
+    sync_settings: &SyncSettings,
     trigger: SyncTrigger,
-    context: &SyncContext,
+    context: &TaskContext,
 ) -> Result<SyncReport, SyncError> {
     let mut record = read_record(writer)?;
     let start = Instant::now();
     let mut environment = SystemEnvironment {
         writer,
-        intent,
+        sync_settings,
         context,
         http: None,
         api: None,
@@ -140,13 +140,13 @@ pub fn sync_store(
         streaming_seal: None,
         start,
     };
-    run::run_sync(&mut environment, &mut record, intent, trigger)
+    run::run_sync(&mut environment, &mut record, sync_settings, trigger)
 }
 
 struct SystemEnvironment<'a> {
     writer: &'a StoreWriter,
-    intent: &'a SyncIntent,
-    context: &'a SyncContext,
+    sync_settings: &'a SyncSettings,
+    context: &'a TaskContext,
     http: Option<reqwest::Client>,
     api: Option<ApiClient>,
     download: Option<Download>,
@@ -154,24 +154,24 @@ struct SystemEnvironment<'a> {
     start: Instant,
 }
 
-impl SyncContext {
-    /// The configuration in force now, for a task that began under `intent`.
-    pub fn in_force(&self, intent: &SyncIntent) -> SyncIntent {
-        self.in_force.as_ref().map_or_else(|| intent.clone(), |current| SyncIntent::clone(&current.load()))
+impl TaskContext {
+    /// The configuration in force now, for a task that began under `sync_settings`.
+    pub fn in_force(&self, sync_settings: &SyncSettings) -> SyncSettings {
+        self.in_force.as_ref().map_or_else(|| sync_settings.clone(), |current| SyncSettings::clone(&current.load()))
     }
 
-    /// Whether the sync has been cancelled, for code that does not wait.
+    /// Whether the task has been cancelled, for code that does not wait.
     pub fn is_cancelled(&self) -> bool {
         *self.stop.borrow()
     }
 
-    /// Waits for a future; fails if the sync is cancelled.
+    /// Waits for a future; fails if the task is cancelled.
     pub fn wait_for<T>(&self, future: impl Future<Output = T>) -> Result<T, SyncError> {
         let mut stop = self.stop.clone();
         self.runtime.block_on(async {
             tokio::select! {
                 biased;
-                _ = stop.wait_for(|&stop| stop) => Err(SyncError::Interrupted),
+                _ = stop.wait_for(|&stop| stop) => Err(SyncError::Cancelled),
                 value = future => Ok(value),
             }
         })
@@ -184,20 +184,20 @@ impl SystemEnvironment<'_> {
         if let Some(http) = &self.http {
             return Ok(http.clone());
         }
-        let http = build_client(&self.intent.network)?;
+        let http = build_client(&self.sync_settings.network)?;
         self.http = Some(http.clone());
         Ok(http)
     }
 
     fn api(&mut self) -> Result<(ApiClient, String), SyncError> {
-        let Some(source) = &self.intent.api else {
+        let Some(source) = &self.sync_settings.api else {
             return Err(SyncError::UnusableSetting("there is no [api] in the configuration".to_owned()));
         };
         if let Some(api) = &self.api {
             return Ok((api.clone(), source.domain.clone()));
         }
         let key = source.api_key.read()?;
-        let network = &self.intent.network;
+        let network = &self.sync_settings.network;
         let api = ApiClient::new(self.http()?, source.base.clone(), key, network.call_timeout, network.max_redirects);
         self.api = Some(api.clone());
         Ok((api, source.domain.clone()))
@@ -221,7 +221,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         self.context.wait_for(async { tokio::time::sleep(pause).await })
     }
 
-    fn show_step(&mut self, step: &str) {
+    fn begin_step(&mut self, step: &str) {
         self.context.progress.set_step(step);
     }
 
@@ -242,7 +242,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn append_event(&mut self, what: &str, version: Option<VersionId>, note: Option<String>) {
-        self.writer.note(&self.context.who, what, version, note);
+        self.writer.note(&self.context.author, what, version, note);
     }
 
     fn has_undamaged(&self, id: VersionId) -> bool {
@@ -289,7 +289,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
 
     fn read_probe(&mut self, url: &SafeUrl, previous: Option<&ProbeResult>) -> CallResult<Option<ProbeResult>> {
         let http = self.http()?;
-        let (timeout, redirects) = (self.intent.network.call_timeout, self.intent.network.max_redirects);
+        let (timeout, redirects) = (self.sync_settings.network.call_timeout, self.sync_settings.network.max_redirects);
         self.context.wait_for(async {
             let request = read_probe(&http, url, previous, redirects);
             let timeout_error = || {
@@ -308,7 +308,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
 
     fn start_job(&mut self) -> CallResult<String> {
         let (api, domain) = self.api()?;
-        let version = self.intent.pin.as_ref().map(VersionLabel::as_str);
+        let version = self.sync_settings.pin.as_ref().map(VersionLabel::as_str);
         self.context.wait_for(api.start_export(&domain, version))
     }
 
@@ -317,20 +317,20 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         self.context.wait_for(api.poll_export(id))
     }
 
-    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink> {
+    fn request_link(&mut self, id: &str) -> CallResult<SignedLink> {
         let (api, _) = self.api()?;
         self.context.wait_for(api.request_link(id))
     }
 
     fn known_bundles(&self, record: &StoreRecord, source: &str) -> Vec<KnownBundle> {
-        find_known_bundles(self.writer, record, source, self.intent.sha256)
+        find_known_bundles(self.writer, record, source, self.sync_settings.sha256)
     }
 
     fn begin_download(&mut self, source: &str, known: Vec<BundleValidator>) -> Result<(), SyncError> {
         let dir = self.writer.store().downloads_directory()?;
         let progress = Arc::clone(&self.context.progress.fetching);
-        let limit = self.intent.seal_options.limits.archive;
-        let network = self.intent.network.clone();
+        let limit = self.sync_settings.seal_options.limits.archive;
+        let network = self.sync_settings.network.clone();
         // Before the download is replaced: the sealing thread reads its file.
         self.streaming_seal = None;
         self.download = Some(Download::new(self.http()?, network, progress, &dir, source, limit, known));
@@ -343,22 +343,22 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         self.streaming_seal = self
             .streaming_seal
             .take()
-            .and_then(|sealing| sealing.retain_if_space(self.writer, self.intent, request.remaining_bytes));
-        Ok(disk_space::reserve_space(self.writer, record, self.intent, request, &self.context.who)?)
+            .and_then(|sealing| sealing.retain_if_space(self.writer, self.sync_settings, request.remaining_bytes));
+        Ok(disk_space::reserve_space(self.writer, record, self.sync_settings, request, &self.context.author)?)
     }
 
     fn attempt_download(&mut self, record: &StoreRecord, url: &SafeUrl) -> CallResult<DownloadResult> {
         // Cannot happen: `SyncRun::begin_download` is always called before `SyncRun::download`.
-        let Some(download) = &mut self.download else { return Err(SyncError::Interrupted) };
+        let Some(download) = &mut self.download else { return Err(SyncError::Cancelled) };
         let (space_error, streaming_seal) = (Cell::new(None), Cell::new(self.streaming_seal.take()));
         let reserve = |expected: &ExpectedBundle<'_>| {
             streaming_seal.set(
                 streaming_seal
                     .take()
-                    .and_then(|sealing| sealing.retain_for_download(self.writer, self.intent, expected)),
+                    .and_then(|sealing| sealing.retain_for_download(self.writer, self.sync_settings, expected)),
             );
             let request = SpaceRequest { version_bytes: expected.size, remaining_bytes: expected.remaining };
-            disk_space::reserve_space(self.writer, record, self.intent, request, &self.context.who).map_err(
+            disk_space::reserve_space(self.writer, record, self.sync_settings, request, &self.context.author).map_err(
                 |error| {
                     let request_error = RequestError::new(RequestErrorCause::Disk, ErrorChain(&error).to_string());
                     space_error.set(Some(error));
@@ -366,7 +366,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
                 },
             )?;
             streaming_seal
-                .set(streaming_seal.take().or_else(|| StreamingSeal::start(self.writer, self.intent, expected)));
+                .set(streaming_seal.take().or_else(|| StreamingSeal::start(self.writer, self.sync_settings, expected)));
             Ok(())
         };
         let result = self.context.wait_for(download.attempt(url, &reserve))?;
@@ -378,8 +378,8 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         }
     }
 
-    fn take_progress(&mut self) -> bool {
-        self.download.as_mut().is_some_and(Download::take_progress)
+    fn has_received_another_mebibyte(&mut self) -> bool {
+        self.download.as_mut().is_some_and(Download::has_received_another_mebibyte)
     }
 
     fn discard_download(&mut self) {
@@ -390,32 +390,32 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     }
 
     fn remove_second_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
-        let limit = self.intent.seal_options.limits.archive;
+        let limit = self.sync_settings.seal_options.limits.archive;
         let downloads = self.writer.store().downloads_directory()?;
-        Ok(fetch::unwrap_second_layer(&downloads, limit).map_err(StoreError::io("unwrap", &received.path))?)
+        Ok(fetch::remove_second_gzip_layer(&downloads, limit).map_err(StoreError::io("unwrap", &received.path))?)
     }
 
     fn ingest(
         &mut self,
         record: &mut StoreRecord,
-        arrival: &IncomingBundle<'_>,
+        incoming_bundle: &IncomingBundle<'_>,
         may_move: bool,
     ) -> Result<IngestedBundle, SyncError> {
-        let streamed_seal = self.streaming_seal.take().and_then(|sealing| sealing.finish(arrival.path));
-        let arrival = &IncomingBundle { streamed_seal: RefCell::new(streamed_seal), ..*arrival };
+        let streamed_seal = self.streaming_seal.take().and_then(|sealing| sealing.finish(incoming_bundle.path));
+        let incoming_bundle = &IncomingBundle { streamed_seal: RefCell::new(streamed_seal), ..*incoming_bundle };
         ingest_bundle(
             self.writer,
             record,
-            self.intent,
-            arrival,
+            self.sync_settings,
+            incoming_bundle,
             may_move,
-            &self.context.who,
+            &self.context.author,
             &self.context.progress.sealing,
         )
     }
 
-    fn note_found_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
-        Ok(note_offered_again(self.writer, record, source, id, &self.context.who)?)
+    fn note_offered_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError> {
+        Ok(note_offered_again(self.writer, record, source, id, &self.context.author)?)
     }
 
     fn activate_target_version(
@@ -425,9 +425,9 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError> {
         let is_cancelled = || self.context.is_cancelled();
-        let in_force = || self.context.in_force(self.intent);
+        let in_force = || self.context.in_force(self.sync_settings);
         let request = ActivationRequest {
-            author: &self.context.who,
+            author: &self.context.author,
             force: self.context.force,
             is_cancelled: &is_cancelled,
             in_force: &in_force,

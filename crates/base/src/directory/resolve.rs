@@ -7,8 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use super::open_directory::Directory;
 
-/// Upper bound of the links in one resolution: the limit of the kernel (`path_resolution(7)`).
-const MAX_LINKS: usize = 40;
+/// Upper bound of the symbolic links in one resolution: the limit of the kernel (`path_resolution(7)`).
+const MAX_SYMLINKS: usize = 40;
 
 /// The reason why the symbolic links in a path of a source directory cannot be resolved.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum SymlinkError {
     #[error("it leads out of the directory")]
     Outside,
     /// The links form a loop, or there are more than 40 of them.
-    #[error("its links form a loop, or there are more than {MAX_LINKS}")]
+    #[error("its links form a loop, or there are more than {MAX_SYMLINKS}")]
     Loop,
     /// The target does not exist or cannot be read.
     #[error("its target does not exist or cannot be read")]
@@ -52,7 +52,7 @@ impl Directory {
                 Err(error) => return Err(SymlinkError::Unreadable(error)),
             };
             links += 1;
-            if links > MAX_LINKS {
+            if links > MAX_SYMLINKS {
                 return Err(SymlinkError::Loop);
             }
             resolved.pop();

@@ -1,5 +1,5 @@
-//! Construction of the HTTP client: proxies from the environment; root certificates from the system, `SSL_CERT_FILE`
-//! and `api.caFile`; no automatic redirects.
+//! Construction of the HTTP client: proxies from the environment; root certificates from the system, or from
+//! `SSL_CERT_FILE` and `SSL_CERT_DIR` instead, and from `api.caFile` in addition; no automatic redirects.
 //!
 //! Each sync builds a new client, so that the next sync uses a replaced root certificate.
 

@@ -51,7 +51,7 @@ pub struct RequestError {
 #[derive(Debug, Clone)]
 struct RequestErrorText {
     message: String,
-    /// The `<Code>` of a storage service's response.
+    /// The `<Code>` of an object store's response.
     code: Option<String>,
     /// A note that this machine's clock is wrong, which may be the cause.
     skew_note: Option<String>,
@@ -67,7 +67,7 @@ impl RequestError {
         }
     }
 
-    /// The `<Code>` of a storage service's response.
+    /// The `<Code>` of an object store's response.
     pub fn code(&self) -> Option<&str> {
         self.text.code.as_deref()
     }
@@ -171,7 +171,7 @@ fn is_tls(error: &(dyn Error + 'static)) -> bool {
     inner.is_some_and(|inner| is_tls(inner))
 }
 
-/// Quotes the body of an error: the API's `error` and `details`, a storage service's code and message, else its
+/// Quotes the body of an error: the API's `error` and `details`, an object store's code and message, else its
 /// beginning.
 fn quote_body(body: &[u8], redactor: &SecretRedactor) -> String {
     let redacted = |text: &str| redactor.redact(text.trim());
@@ -201,7 +201,7 @@ fn truncate_chars(text: &str, max_chars: usize) -> String {
     }
 }
 
-/// Returns the text of the first XML element with this name: enough for the flat responses of storage services.
+/// Returns the text of the first XML element with this name: enough for the flat responses of object stores.
 fn xml_element_text(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (content, _) = rest.split_once(&format!("</{name}>"))?;

@@ -15,10 +15,10 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use rusqlite::Error::ToSqlConversionFailure;
 
+use super::batch::{MAX_PAGE_CHARS, MAX_TERM_CHARS, SearchEvent, is_too_far_ahead};
 use super::import_spool::{self, ImportSpool};
-use super::ingest::{Event, MAX_PAGE_CHARS, MAX_TERM_CHARS, is_too_far_ahead};
-use super::ingest_limits::{IngestLimits, IngestRefusal};
 use super::rows::{BatchSize, BatchWriter, bytes_of_batch, find_batch};
+use super::search_limits::{BatchRefusal, SearchLimits};
 use super::term::fold_term;
 use super::time::floor_to_millisecond;
 use crate::database::{Database, DatabaseError};
@@ -67,7 +67,7 @@ pub enum ImportError {
     TemporaryFile(#[source] io::Error),
     /// A limit is reached.
     #[error("cannot import the searches (none was imported)")]
-    Refused(#[from] IngestRefusal),
+    Refused(#[from] BatchRefusal),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),
@@ -81,7 +81,7 @@ pub fn import_csv(
     project: &str,
     csv: impl Read,
     id: &str,
-    limits: Option<IngestLimits>,
+    limits: Option<SearchLimits>,
 ) -> Result<ImportResult, ImportError> {
     // The id of a batch from a client cannot have a space, so there is no conflict.
     let id = format!("import {id}");
@@ -210,7 +210,8 @@ impl ImportColumns {
         match *self {
             ImportColumns::Events { query, time, page } => {
                 let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
-                let event = Event { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
+                let event =
+                    SearchEvent { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
                 let event = event.validate(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();

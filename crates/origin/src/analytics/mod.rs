@@ -11,15 +11,15 @@
 //!
 //! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, rounded down.
 
+pub mod batch;
 mod cursor;
 pub mod import;
 mod import_spool;
-pub mod ingest;
-pub mod ingest_limits;
 mod query;
 mod query_parameters;
 mod retention;
 mod rows;
+pub mod search_limits;
 mod sorted_runs;
 mod term;
 #[cfg(test)]
@@ -32,11 +32,11 @@ use serde::Serialize;
 
 use super::database::DatabaseError;
 
+pub use batch::receive_batch;
 pub use import::import_csv;
-pub use ingest::ingest_batch;
-pub use ingest_limits::{DatabaseUsage, IngestLimits, IngestRefusal};
 pub use query::query_searches;
 pub use retention::{delete_older_than, projects_with_searches};
+pub use search_limits::{BatchRefusal, DatabaseUsage, SearchLimits};
 
 /// An invalid request; it is answered with status 400.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +55,7 @@ pub enum AnalyticsError {
     Invalid(InvalidRequest),
     /// A limit is reached (status 429), or the disk is nearly full (status 503).
     #[error(transparent)]
-    Refused(#[from] IngestRefusal),
+    Refused(#[from] BatchRefusal),
     /// The database failed.
     #[error(transparent)]
     Database(#[from] DatabaseError),

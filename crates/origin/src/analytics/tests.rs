@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 
-use super::ingest::{Accepted, ingest_at};
+use super::batch::{BatchReceipt, receive_at};
 use super::query::query_searches_within;
 use super::rows::{bytes_of_batch, bytes_of_row};
 use super::{
@@ -54,8 +54,8 @@ fn batch_body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
     serde_json::json!({ "events": events, "batchId": id, "sentBy": null }).to_string().into_bytes()
 }
 
-fn send(db: &Database, id: &str, events: &[ModelSearch]) -> Accepted {
-    ingest_at(db, "p", &batch_body(id, events), NOW).unwrap()
+fn send(db: &Database, id: &str, events: &[ModelSearch]) -> BatchReceipt {
+    receive_at(db, "p", &batch_body(id, events), NOW).unwrap()
 }
 
 fn search(query: &str, time: i64, page: Option<&str>) -> ModelSearch {
@@ -125,7 +125,7 @@ fn result_pages_match_a_model_even_if_rows_arrive_between_pages() {
             let n = 1 + random.below(300);
             let more = random_searches(&mut random, n);
             send(&db, &format!("b{batch}"), &more);
-            ingest_at(&db, "another project", &batch_body(&format!("b{batch}"), &more), NOW).unwrap();
+            receive_at(&db, "another project", &batch_body(&format!("b{batch}"), &more), NOW).unwrap();
             events.extend(more);
         }
         for walk in 0..4 {
@@ -189,7 +189,7 @@ fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
 #[test]
 fn batch_is_counted_once_even_if_it_is_sent_again_with_other_events() {
     let (_folder, db) = database();
-    let accepted = |accepted, duplicate| Accepted { batch_id: "b".to_owned(), accepted, duplicate };
+    let accepted = |accepted, duplicate| BatchReceipt { batch_id: "b".to_owned(), accepted, duplicate };
     assert_eq!(send(&db, "b", &[search(" The  TERM ", NOW, None), search("the term", NOW, None)]), accepted(2, false));
     assert_eq!(send(&db, "b", &[search("other", NOW, None)]), accepted(2, true));
     assert_eq!(
@@ -197,7 +197,7 @@ fn batch_is_counted_once_even_if_it_is_sent_again_with_other_events() {
         [("the term", 2)]
     );
     // Each project has its own batches.
-    assert!(!ingest_at(&db, "q", &batch_body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
+    assert!(!receive_at(&db, "q", &batch_body("b", &[search("x", NOW, None)]), NOW).unwrap().duplicate);
     // Of many concurrent requests with the same id, one counts.
     let counted = std::thread::scope(|scope| {
         let send = || scope.spawn(|| !send(&db, "same", &[search("race", NOW, None)]).duplicate);
@@ -208,7 +208,7 @@ fn batch_is_counted_once_even_if_it_is_sent_again_with_other_events() {
 }
 
 fn batch_error_details(db: &Database, body: &str) -> Vec<String> {
-    match ingest_at(db, "p", body.as_bytes(), NOW) {
+    match receive_at(db, "p", body.as_bytes(), NOW) {
         Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{body}: {other:?}"),
     }
@@ -260,13 +260,13 @@ fn a_batch_with_invalid_search_events_is_refused_whole_and_names_the_events() {
         assert_eq!(batch_error_details(&db, body).len(), 1, "{body}");
     }
     assert_eq!(batch_error_details(&db, "{}").len(), 2);
-    assert!(ingest_at(&db, "p", b"{\"batchId\":\"\xff\",\"events\":[]}", NOW).is_err());
+    assert!(receive_at(&db, "p", b"{\"batchId\":\"\xff\",\"events\":[]}", NOW).is_err());
     assert_eq!(query_page(&db, "").total_searches, 0);
     // The largest values that are allowed.
     let most = event(&format!(" {} ", "ä".repeat(512)), "2026-11-22T00:00:00Z", &format!("/{}", "ä".repeat(2047)));
     let id = "!~".repeat(64);
     let body = format!(r#"{{"batchId":"{id}","events":[{most},{{"query":"a","time":"2026-11-20T00:00:00Z"}}]}}"#);
-    assert_eq!(ingest_at(&db, "p", body.as_bytes(), NOW).unwrap().accepted, 2);
+    assert_eq!(receive_at(&db, "p", body.as_bytes(), NOW).unwrap().accepted, 2);
 }
 
 #[test]
@@ -323,7 +323,7 @@ fn old_searches_are_deleted_and_a_cursor_over_deleted_rows_is_refused() {
 fn database_usage_of_an_organization_shrinks_when_its_rows_are_deleted() {
     let (_folder, db) = database();
     send(&db, "b1", &[search("moat", NOW - DAY, Some("/guide")), search("über", NOW, None)]);
-    ingest_at(&db, "q", &batch_body("other", &[search("x", NOW, None)]), NOW).unwrap();
+    receive_at(&db, "q", &batch_body("other", &[search("x", NOW, None)]), NOW).unwrap();
     let usage = || db.read(|connection| DatabaseUsage::read(connection, |project| project == "p")).unwrap();
     let (batch, old, new) =
         (bytes_of_batch("p", "b1"), bytes_of_row("p", "moat", Some("/guide")), bytes_of_row("p", "über", None));

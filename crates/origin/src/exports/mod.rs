@@ -33,8 +33,8 @@ use super::database::{Database, DatabaseError};
 use super::error::OriginError;
 use super::limits::SharedResource;
 use super::random_bytes::random_bytes;
+use super::resource_pools::{LimitReached, ResourcePools, ResourceShare};
 use super::settings::OriginProject;
-use super::shares::{LimitReached, ResourcePools, ResourceShare};
 use super::source::JobContext;
 use super::stale_work::remove_work_folder;
 
@@ -42,7 +42,7 @@ use progress::JobProgress;
 pub(super) use retention::BundleRetention;
 use rows::{ExportRequest, JobRow};
 
-/// Folder within the folder of the origin in which bundles are made.
+/// Folder within the state folder in which bundles are made.
 const WORK_FOLDER: &str = "work";
 /// Pause between two attempts to write the end of a job to the database.
 const WRITE_RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ struct JobQueueState {
 #[derive(Debug)]
 pub(super) struct ExportJobs {
     db: Arc<Database>,
-    shares: Arc<ResourcePools>,
+    pools: Arc<ResourcePools>,
     /// Projects by id, each with its organization.
     projects: BTreeMap<String, (String, OriginProject)>,
     seal_options: SealOptions,
@@ -129,19 +129,19 @@ struct RunningJob {
 }
 
 impl ExportJobs {
-    /// Continues with the jobs in the database. `store_path` is the folder of the origin (`store.path`).
+    /// Continues with the jobs in the database. `state_folder` is that of the origin (`store.path`).
     pub(super) fn open(
         db: Arc<Database>,
-        shares: Arc<ResourcePools>,
+        pools: Arc<ResourcePools>,
         projects: BTreeMap<String, (String, OriginProject)>,
         seal_options: SealOptions,
         retention: BundleRetention,
-        store_path: &Path,
+        state_folder: &Path,
     ) -> Result<ExportJobs, OriginError> {
-        let (bundles, work_folder) = (store_path.join("bundles"), store_path.join(WORK_FOLDER));
+        let (bundles, work_folder) = (state_folder.join("bundles"), state_folder.join(WORK_FOLDER));
         let system_error = |doing| move |source| OriginError::System { doing, source };
-        let store_folder = Directory::open(store_path).map_err(system_error("open the folder store.path"))?;
-        remove_work_folder(&store_folder, WORK_FOLDER);
+        let state_directory = Directory::open(state_folder).map_err(system_error("open the folder store.path"))?;
+        remove_work_folder(&state_directory, WORK_FOLDER);
         // Builds that run as another user traverse `work_folder`; `bundles` is for this process's user only.
         for (folder, mode) in [(&bundles, 0o700), (&work_folder, 0o711)] {
             let result = DirBuilder::new().recursive(true).mode(mode).create(folder);
@@ -158,7 +158,7 @@ impl ExportJobs {
         let queue = Mutex::new(JobQueueState { may_have_job: true, is_closed: false });
         Ok(ExportJobs {
             db,
-            shares,
+            pools,
             projects,
             seal_options,
             retention,
@@ -171,9 +171,9 @@ impl ExportJobs {
         })
     }
 
-    /// Returns the shares that organizations hold of limited resources.
-    pub(super) fn shares(&self) -> &Arc<ResourcePools> {
-        &self.shares
+    /// Returns the pools of the resources that organizations share.
+    pub(super) fn pools(&self) -> &Arc<ResourcePools> {
+        &self.pools
     }
 
     fn queue(&self) -> MutexGuard<'_, JobQueueState> {
@@ -202,7 +202,7 @@ impl ExportJobs {
             paths,
         };
         let now = now_unix_millis();
-        let pool = Arc::clone(self.shares.pool(SharedResource::WaitingJobs));
+        let pool = Arc::clone(self.pools.pool(SharedResource::WaitingJobs));
         let job = self.db.write(move |transaction| {
             let (own, all) = rows::count_waiting(transaction, &request.organization)?;
             if let Err(reason) = pool.check(own, all, 1) {
@@ -269,7 +269,7 @@ impl ExportJobs {
                 tracing::error!("{} does not exist any more; the export has to be started again", path.display());
                 BundleLookup::Unknown
             }
-            // It may be available again in a moment; too many files may be open, for example.
+            // The bundle file may be available again in a moment; too many files may be open, for example.
             Err(error) => return Err(DatabaseError::Bundle { path, source: error }),
         })
     }
@@ -313,7 +313,7 @@ impl ExportJobs {
             if self.is_stopping.load(Ordering::Relaxed) {
                 return None;
             }
-            let workers = Arc::clone(self.shares.pool(SharedResource::Workers));
+            let workers = Arc::clone(self.pools.pool(SharedResource::Workers));
             let acquire_worker = move |organization: &str| workers.acquire_from_queue(organization);
             match self.db.write(move |transaction| rows::start_next(transaction, now, acquire_worker)) {
                 Ok(Some(job)) => {
@@ -380,7 +380,7 @@ impl ExportJobs {
     ) -> Result<Vec<String>, DatabaseError> {
         let (retention, now, job, organization) =
             (self.retention, now_unix_millis(), id.to_owned(), organization.to_owned());
-        let pool = Arc::clone(self.shares.pool(SharedResource::BundleBytes));
+        let pool = Arc::clone(self.pools.pool(SharedResource::BundleBytes));
         let (mut deleted_files, limit_reached) = self.db.write(move |transaction| {
             let error = match result {
                 Err(error) => error,

@@ -7,7 +7,7 @@ use rusqlite::Transaction;
 use crate::database::DatabaseError;
 use crate::free_space::FreeSpace;
 use crate::limits::SharedResource;
-use crate::shares::{LimitReached, ResourcePools};
+use crate::resource_pools::{LimitReached, ResourcePools};
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::model::units::{format_duration, format_size};
 
@@ -17,8 +17,8 @@ use super::rows::{self, BundleByteLimits};
 /// Limits of the stored bundles.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BundleRetention {
-    /// Number of finished jobs of each project.
-    pub(crate) jobs: usize,
+    /// Number of newest bundles that stay for each project, and of failed jobs as well.
+    pub(crate) max_jobs_per_project: usize,
     /// Bytes of the bundles of each organization, and of all together.
     pub(crate) bytes: BundleByteLimits,
     /// Bytes that must stay free on the disk.
@@ -29,22 +29,22 @@ pub(crate) struct BundleRetention {
 
 impl BundleRetention {
     pub(crate) fn new(
-        jobs: usize,
-        shares: &ResourcePools,
+        max_jobs_per_project: usize,
+        pools: &ResourcePools,
         min_job_age: Duration,
         min_free: Option<u64>,
     ) -> BundleRetention {
         let resource = SharedResource::BundleBytes;
         // The reserve that organizations leave to others is not available to old bundles either.
-        let total = shares.limits.total[resource].saturating_sub(shares.pool(resource).reserve());
-        let bytes = BundleByteLimits { organization: shares.limits.organization[resource], total };
-        BundleRetention { jobs, bytes, min_free, min_job_age }
+        let total = pools.limits.total[resource].saturating_sub(pools.pool(resource).reserve());
+        let bytes = BundleByteLimits { organization: pools.limits.organization[resource], total };
+        BundleRetention { max_jobs_per_project, bytes, min_free, min_job_age }
     }
 
     /// Deletes the jobs beyond the limits at this time, in milliseconds since 1970. Returns the names of the files to
     /// remove.
     pub(super) fn delete_old_jobs(self, transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<String>> {
-        rows::delete_old_jobs(transaction, self.jobs, self.bytes, self.oldest_retained_end(now), now)
+        rows::delete_old_jobs(transaction, self.max_jobs_per_project, self.bytes, self.oldest_retained_end(now), now)
     }
 
     /// Returns the time, in milliseconds since 1970, after which a job must have ended to be younger than
@@ -73,20 +73,20 @@ impl ExportJobs {
     pub(super) fn find_space_problem(&self, organization: &str, bytes: u64) -> Option<String> {
         let space = FreeSpace::read(&self.bundles, self.retention.min_free).ok()?;
         if space.writable_bytes().is_some_and(|writable| writable == 0 || writable < bytes) {
-            self.shares.pool(SharedResource::BundleBytes).count_refusal();
+            self.pools.pool(SharedResource::BundleBytes).count_refusal();
             return Some(format!(
                 "the disk of the origin has no space for a bundle of {} (store.minFree); try again later",
                 format_size(bytes)
             ));
         }
         let (own, all) = self.bundle_bytes(organization, true).ok()?;
-        let limit = self.shares.pool(SharedResource::BundleBytes).check(own, all, 1).err()?;
+        let limit = self.pools.pool(SharedResource::BundleBytes).check(own, all, 1).err()?;
         Some(self.describe_limit_reached(limit))
     }
 
     /// Returns the message for clients if a limit on the bytes of bundles is reached.
     pub(super) fn describe_limit_reached(&self, limit: LimitReached) -> String {
-        let limits = &self.shares.limits;
+        let limits = &self.pools.limits;
         let (owner, table, max_bytes) = match limit {
             LimitReached::Organization => {
                 ("your organization", "organization", limits.organization[SharedResource::BundleBytes])

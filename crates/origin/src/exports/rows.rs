@@ -237,13 +237,13 @@ pub(super) fn is_bundle_file_name(name: &str) -> bool {
         .is_some_and(|(id, kind)| is_id(id) && !kind.is_empty())
 }
 
-/// Deletes finished jobs: those beyond the newest `keep` of each project, where failed jobs are counted separately; and
-/// the oldest beyond `max_bytes` of bundles of an organization or of all. Three kinds of jobs stay: a project's newest
-/// bundle of the whole site and its newest bundle of some pages; jobs that ended after `ended_after`; and jobs with a
-/// link that is valid after `now`. Returns the names of the files to remove.
+/// Deletes finished jobs: those beyond the newest `max_jobs_per_project` of each project, where failed jobs are counted
+/// separately; and the oldest beyond `max_bytes` of bundles of an organization or of all. Three kinds of jobs stay: a
+/// project's newest bundle of the whole site and its newest bundle of some pages; jobs that ended after `ended_after`;
+/// and jobs with a link that is valid after `now`. Returns the names of the files to remove.
 pub(super) fn delete_old_jobs(
     transaction: &Transaction<'_>,
-    keep: usize,
+    max_jobs_per_project: usize,
     max_bytes: BundleByteLimits,
     ended_after: i64,
     now: i64,
@@ -266,7 +266,7 @@ pub(super) fn delete_old_jobs(
             let own_bytes = bytes_by_organization.entry(row.get(6)?).or_default();
             let is_too_large =
                 size > 0 && (total_bytes + size > max_bytes.total || *own_bytes + size > max_bytes.organization);
-            if !is_needed && (row.get::<_, u32>(3)? as usize > keep || is_too_large) {
+            if !is_needed && (row.get::<_, u32>(3)? as usize > max_jobs_per_project || is_too_large) {
                 deleted.push((id, kind));
             } else {
                 total_bytes += size;
@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::database::Database;
     use crate::limits::{OriginLimits, SharedResource};
-    use crate::shares::ResourcePools;
+    use crate::resource_pools::ResourcePools;
 
     fn database() -> (tempfile::TempDir, Database) {
         let dir = tempfile::tempdir().unwrap();
@@ -330,10 +330,10 @@ mod tests {
             for (id, organization) in [("a1", "a"), ("a2", "a"), ("b1", "b")] {
                 insert(transaction, id, &request(organization, None), 0)?;
             }
-            let shares = ResourcePools::new(OriginLimits::default(), 2);
+            let pools = ResourcePools::new(OriginLimits::default(), 2);
             let start_next = || {
                 start_next(transaction, 0, |organization| {
-                    shares.pool(SharedResource::Workers).acquire_from_queue(organization)
+                    pools.pool(SharedResource::Workers).acquire_from_queue(organization)
                 })
             };
             let first = start_next()?.map(|(job, worker)| (job.id, worker));

@@ -120,7 +120,7 @@ impl ExportJobs {
     }
 
     fn job_context(&self, job: &JobRow) -> JobContext {
-        JobContext::with_shares(Arc::clone(self.shares()), &job.request.organization)
+        JobContext::with_shares(Arc::clone(self.pools()), &job.request.organization)
     }
 
     fn make_bundle(&self, job: &JobRow, context: &Arc<JobContext>) -> Result<(CompletedBundle, u64), String> {
@@ -145,7 +145,7 @@ impl ExportJobs {
         }
         let paths = job.request.paths.as_deref();
         match &project.source {
-            ProjectSource::Directory(path) => self.pack_with_retries(job, path, job_folder, context),
+            ProjectSource::FolderOrArchive(path) => self.pack_with_retries(job, path, job_folder, context),
             ProjectSource::Git(git) => {
                 self.record_running(&job.id, Arc::new(JobProgress::MakingPages(Arc::clone(context))), context);
                 let folder = job_folder.join("checkout");
@@ -176,7 +176,7 @@ impl ExportJobs {
             *organization == request.organization && project.domain.as_str() == request.domain
         });
         match entry {
-            Some((_, project)) if project.exports => Ok(project),
+            Some((_, project)) if project.allows_exports => Ok(project),
             Some(_) => Err(ExportError::NotAllowed(request.project.clone())),
             None => Err(ExportError::NoProject { domain: request.domain.clone(), project: request.project.clone() }),
         }
@@ -347,7 +347,7 @@ fn run_at_low_priority<T: Send, E: Into<ExportError> + Send>(
     task: impl FnOnce() -> Result<T, E> + Send,
 ) -> Result<T, ExportError> {
     let run = || {
-        thread_priority::lower();
+        thread_priority::lower_to_minimum();
         task()
     };
     let result = std::thread::scope(|scope| {

@@ -18,10 +18,10 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::super::source::JobContext;
 use super::super::source::git::{self, GitError};
-use super::deployment::{Author, Commit, to_api_commit};
-use super::rows::{self, DeploymentEnd, DeploymentOutcome, INTERRUPTED_SUMMARY, PreviewChange, QueuedDeployment};
+use super::deployment::{ApiAuthor, ApiCommit, to_api_commit};
+use super::rows::{self, DeploymentEnd, DeploymentOutcome, DeploymentRequest, INTERRUPTED_SUMMARY, PreviewChange};
 use super::store::PreviewStoreError;
-use super::{PreviewProject, PreviewState, links};
+use super::{PreviewProject, PreviewState, broken_links};
 
 /// Pause between two attempts to write the end of a deployment to the database.
 const WRITE_RETRY_PAUSE: Duration = Duration::from_secs(5);
@@ -48,13 +48,13 @@ struct BuiltPreview {
 }
 
 /// Commit and author of a deployment, known even if it fails later.
-type DeployedCommit = Option<(Commit, Option<Author>)>;
+type DeployedCommit = Option<(ApiCommit, Option<ApiAuthor>)>;
 
 impl PreviewState {
     /// Builds waiting deployments until the queue is closed. The cost of a build depends on the branch, so the thread
     /// runs at the lowest priority.
     pub(super) fn run_worker(&self) {
-        thread_priority::lower();
+        thread_priority::lower_to_minimum();
         while let Some((deployment, context)) = self.queue.next_deployment() {
             tracing::info!("preview {}: building {} of {}", deployment.slug, deployment.branch, deployment.project);
             if let Err(error) = self.db.write({
@@ -72,7 +72,7 @@ impl PreviewState {
         }
     }
 
-    fn build(&self, deployment: &QueuedDeployment, context: &JobContext) {
+    fn build(&self, deployment: &DeploymentRequest, context: &JobContext) {
         let mut commit = None;
         // After a panic, the deployment must not stay "in progress". The panic hook logs the panic. Unfinished files
         // are only in the work folder of the deployment.
@@ -109,7 +109,7 @@ impl PreviewState {
     }
 
     /// Records the result, then serves the new version if there is one.
-    fn record_end(&self, deployment: &QueuedDeployment, end: &DeploymentEnd, version: Option<SealedVersion>) {
+    fn record_end(&self, deployment: &DeploymentRequest, end: &DeploymentEnd, version: Option<SealedVersion>) {
         let Some(change) = self.write_end(deployment, end) else {
             if let DeploymentOutcome::Served(_) = end.outcome {
                 self.store.remove(&deployment.id);
@@ -129,7 +129,7 @@ impl PreviewState {
 
     /// Retries until the result is written or the origin is stopped. If the origin is stopped, the next start finds the
     /// unfinished deployment and marks it as failed.
-    fn write_end(&self, deployment: &QueuedDeployment, end: &DeploymentEnd) -> Option<PreviewChange> {
+    fn write_end(&self, deployment: &DeploymentRequest, end: &DeploymentEnd) -> Option<PreviewChange> {
         loop {
             let (deployment, end) = (deployment.clone(), end.clone());
             match self.db.write(move |transaction| rows::record_end(transaction, &deployment, &end, now_unix_millis()))
@@ -146,7 +146,7 @@ impl PreviewState {
     /// Builds, verifies and stores the version of a deployment. `commit` gets its commit as soon as that is known.
     fn build_version(
         &self,
-        deployment: &QueuedDeployment,
+        deployment: &DeploymentRequest,
         context: &JobContext,
         commit: &mut DeployedCommit,
     ) -> Result<BuiltPreview, PreviewBuildError> {
@@ -158,7 +158,7 @@ impl PreviewState {
         let built = git::build_site(&project.git, &deployment.branch, &workspace.source(), context)?;
         *commit = Some(to_api_commit(built.commit));
         let sealed = self.seal(deployment, &built.site, &workspace.version(), context)?;
-        let previous = self.site_of(deployment).current();
+        let previous = self.site_of(deployment).served_version();
         let version = self.store.store_version(&deployment.id, &workspace, sealed, previous.as_deref())?;
         // From here on the version is stored, and must be removed if the deployment fails.
         self.check_version_links(project, &version, context)
@@ -172,7 +172,7 @@ impl PreviewState {
     /// refused.
     fn seal(
         &self,
-        deployment: &QueuedDeployment,
+        deployment: &DeploymentRequest,
         site: &Path,
         target_folder: &Path,
         context: &JobContext,
@@ -205,9 +205,10 @@ impl PreviewState {
             context.log_line(format!("warning: {rule_faults}"));
         }
         let production = (self.production_finder)(&project.id);
-        let links = links::describe_links(version, production.as_deref(), self.seal_options.threads, &|| {
-            context.is_cancelled()
-        });
+        let links =
+            broken_links::describe_broken_links(version, production.as_deref(), self.seal_options.threads, &|| {
+                context.is_cancelled()
+            });
         let links = links.ok_or(PreviewBuildError::Cancelled)?;
         let summary = format!("{}; {links}", format_count(count_pages(version.index()), "page"));
         context.log_line(format!("version {}: {summary}", version.id.short()));
@@ -215,7 +216,7 @@ impl PreviewState {
     }
 
     /// Returns the site of a deployment's preview.
-    fn site_of(&self, deployment: &QueuedDeployment) -> Arc<Site> {
+    fn site_of(&self, deployment: &DeploymentRequest) -> Arc<Site> {
         self.site_at(&deployment.project, &deployment.slug)
     }
 }

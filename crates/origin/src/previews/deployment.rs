@@ -8,7 +8,8 @@ use super::super::source::git;
 /// Status of a deployment. The last two are final.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+#[schemars(rename = "Status")]
+pub enum DeploymentStatus {
     /// The deployment waits in the queue.
     Queued,
     /// The deployment is being built.
@@ -19,35 +20,37 @@ pub enum Status {
     Failure,
 }
 
-impl Status {
+impl DeploymentStatus {
     /// Returns the name used in the database and by clients.
     pub fn name(self) -> &'static str {
         match self {
-            Status::Queued => "queued",
-            Status::InProgress => "in_progress",
-            Status::Success => "success",
-            Status::Failure => "failure",
+            DeploymentStatus::Queued => "queued",
+            DeploymentStatus::InProgress => "in_progress",
+            DeploymentStatus::Success => "success",
+            DeploymentStatus::Failure => "failure",
         }
     }
 
     /// Returns the status with this name; an unknown name is a failure.
-    pub(super) fn from_name(name: &str) -> Status {
-        let all = [Status::Queued, Status::InProgress, Status::Success];
-        all.into_iter().find(|status| status.name() == name).unwrap_or(Status::Failure)
+    pub(super) fn from_name(name: &str) -> DeploymentStatus {
+        let all = [DeploymentStatus::Queued, DeploymentStatus::InProgress, DeploymentStatus::Success];
+        all.into_iter().find(|status| status.name() == name).unwrap_or(DeploymentStatus::Failure)
     }
 }
 
-/// Cause of a deployment.
+/// Source of the deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Trigger {
-    /// A call of the API, which is the only cause at this origin.
+#[schemars(rename = "Trigger")]
+pub enum DeploymentSource {
+    /// A call of the API, which is the only source at this origin.
     Api,
 }
 
 /// Author of a commit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct Author {
+#[schemars(rename = "Author")]
+pub struct ApiAuthor {
     /// The name.
     pub name: String,
     /// The mail address.
@@ -68,7 +71,8 @@ pub struct FilesChanged {
 /// The commit that was deployed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Commit {
+#[schemars(rename = "Commit")]
+pub struct ApiCommit {
     /// The commit id.
     pub sha: String,
     /// The branch.
@@ -76,7 +80,7 @@ pub struct Commit {
     pub branch: String,
     /// The commit message.
     pub message: String,
-    /// The paths that it changes.
+    /// The paths that the commit changes.
     pub files_changed: FilesChanged,
 }
 
@@ -84,37 +88,37 @@ pub struct Commit {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Deployment {
-    /// Its id, the `statusId` that the request to deploy returned.
+    /// The id of the deployment, the `statusId` that the request to deploy returned.
     #[serde(rename = "_id")]
     pub id: String,
-    /// The organization of the preview. It is not serialised, but compared with that of the client.
+    /// The organization of the preview. The field is not serialized, but compared with that of the client.
     #[serde(skip)]
     pub organization: String,
     /// The project.
     pub project_id: String,
-    /// When it was requested, in RFC 3339.
+    /// When the deployment was requested, in RFC 3339.
     pub created_at: String,
-    /// When it ended.
+    /// When the deployment ended.
     pub ended_at: Option<String>,
-    /// Its status.
-    pub status: Status,
-    /// Its result in one sentence.
+    /// The status of the deployment.
+    pub status: DeploymentStatus,
+    /// The result of the deployment in one sentence.
     pub summary: Option<String>,
-    /// Lines of its log; while it is being built, those so far.
+    /// Lines of the build log; while the deployment is being built, those so far.
     pub logs: Vec<String>,
     /// First label of the preview's host, or last segment of its path.
     pub subdomain: String,
     /// Author of the commit.
-    pub author: Option<Author>,
+    pub author: Option<ApiAuthor>,
     /// The deployed commit, once it is known.
-    pub commit: Option<Commit>,
-    /// Cause of the deployment.
-    pub source: Trigger,
+    pub commit: Option<ApiCommit>,
+    /// Source of the deployment.
+    pub source: DeploymentSource,
 }
 
 /// Converts a commit to the types of the API.
-pub(super) fn to_api_commit(commit: git::GitCommit) -> (Commit, Option<Author>) {
+pub(super) fn to_api_commit(commit: git::GitCommit) -> (ApiCommit, Option<ApiAuthor>) {
     let git::GitCommit { sha, branch, message, author, added, modified, removed } = commit;
-    let author = author.map(|git::GitAuthor { name, email }| Author { name, email });
-    (Commit { sha, branch, message, files_changed: FilesChanged { added, modified, removed } }, author)
+    let author = author.map(|git::GitAuthor { name, email }| ApiAuthor { name, email });
+    (ApiCommit { sha, branch, message, files_changed: FilesChanged { added, modified, removed } }, author)
 }

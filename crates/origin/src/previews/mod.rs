@@ -1,8 +1,8 @@
 //! Previews: branches served as readers would see them.
 //!
 //! A project with a Git repository has at most one preview for each branch. Deploying a branch builds its site like an
-//! export, verifies and seals it like any bundle ([`build`], [`store`]), counts its broken links ([`links`]) and serves
-//! it at an address that never changes ([`slug`]). The preview serves its previous version until then, and also
+//! export, verifies and seals it like any bundle ([`build`], [`store`]), counts its broken links ([`broken_links`]) and
+//! serves it at an address that never changes ([`slug`]). The preview serves its previous version until then, and also
 //! afterwards if the deployment fails. A preview exists as long as its branch. The branches of each repository are
 //! listed at intervals; if it cannot be reached or has no branch at all, all its previews stay.
 //!
@@ -23,9 +23,9 @@
 //! of it. To a browser, all previews there and everything else on that host are one origin, and share what scripts
 //! store. On a separate host ([`PreviewLocation::Host`]) every site works, and is isolated from the others.
 
+mod broken_links;
 mod build;
 mod deployment;
-mod links;
 mod queue;
 mod response;
 mod rows;
@@ -50,14 +50,14 @@ use docwharf_site::sealed_version::SealedVersion;
 use super::database::{Database, DatabaseError};
 use super::limits::SharedResource;
 use super::random_bytes::random_bytes;
-use super::shares::ResourcePools;
+use super::resource_pools::ResourcePools;
 use super::source::JobContext;
 use super::source::git::{self, GitSource};
 use queue::{DeploymentQueue, EnqueueResult};
-use rows::QueuedDeployment;
+use rows::DeploymentRequest;
 use store::PreviewStore;
 
-pub use deployment::{Author, Commit, Deployment, FilesChanged, Status, Trigger};
+pub use deployment::{ApiAuthor, ApiCommit, Deployment, DeploymentSource, DeploymentStatus, FilesChanged};
 pub use response::respond_to_preview;
 pub use store::PreviewStoreError;
 
@@ -110,8 +110,9 @@ pub struct PreviewServiceSettings {
     pub projects: BTreeMap<String, PreviewProject>,
     /// Limits of verifying and sealing.
     pub seal_options: SealOptions,
-    /// Limits of organizations; their total number of preview builds is the number of build threads.
-    pub shares: Arc<ResourcePools>,
+    /// The pools of the resources that organizations share; the total limit of preview builds is the number of build
+    /// threads.
+    pub pools: Arc<ResourcePools>,
     /// Interval at which the branches of repositories are listed.
     pub check_interval: Duration,
     /// Where previews are served.
@@ -206,14 +207,14 @@ impl PreviewService {
             folder,
             projects,
             seal_options,
-            shares,
+            pools,
             check_interval,
             location,
             production_finder,
         } = settings;
         let store = PreviewStore::open(folder)?;
-        let workers = shares.limits.total.count(SharedResource::PreviewBuilds);
-        let (queue, sites) = (Arc::new(DeploymentQueue::new(shares)), RwLock::default());
+        let workers = pools.limits.total.count(SharedResource::PreviewBuilds);
+        let (queue, sites) = (Arc::new(DeploymentQueue::new(pools)), RwLock::default());
         let state = Arc::new(PreviewState {
             db,
             store,
@@ -227,8 +228,8 @@ impl PreviewService {
         });
         let waiting = state.db.write(|transaction| rows::resume_deployments(transaction, now_unix_millis()))?;
         state.open_sites()?;
-        for job in &waiting {
-            state.site_at(&job.project, &job.slug);
+        for deployment in &waiting {
+            state.site_at(&deployment.project, &deployment.slug);
         }
         state.queue.resume(waiting);
         // From this point an error drops `previews`, which ends the threads that were started.
@@ -266,7 +267,7 @@ impl PreviewService {
         if !git::is_branch_name(branch) {
             return Err(DeployError::BranchName("Git allows no branch of that name"));
         }
-        let deployment = QueuedDeployment {
+        let deployment = DeploymentRequest {
             id: format!("dp_{}", encode_hex(&random_bytes::<8>().map_err(DeployError::NoId)?)),
             organization: project.organization.clone(),
             project: project.id.clone(),
@@ -274,14 +275,14 @@ impl PreviewService {
             slug: String::new(),
         };
         let result = state.queue.enqueue(deployment, |deployment| {
-            let job = deployment.clone();
+            let request = deployment.clone();
             let slug =
-                state.db.write(move |transaction| rows::insert_deployment(transaction, &job, now_unix_millis()))?;
+                state.db.write(move |transaction| rows::insert_deployment(transaction, &request, now_unix_millis()))?;
             state.site_at(&deployment.project, &slug);
-            Ok(QueuedDeployment { slug, ..deployment })
+            Ok(DeploymentRequest { slug, ..deployment })
         });
         match result {
-            EnqueueResult::Waiting(QueuedDeployment { id, slug, .. }) => Ok(StartedDeployment { status_id: id, slug }),
+            EnqueueResult::Waiting(DeploymentRequest { id, slug, .. }) => Ok(StartedDeployment { status_id: id, slug }),
             EnqueueResult::Full => Err(DeployError::Full),
             EnqueueResult::Closed => Err(DeployError::Closed),
             EnqueueResult::Failed(error) => Err(DeployError::Database(error)),
@@ -298,8 +299,8 @@ impl PreviewService {
             if let Some(project) = self.state.projects.get(&deployment.project_id) {
                 deployment.organization.clone_from(&project.organization);
             }
-            if let Some(context) = context.filter(|_| deployment.status != Status::Queued) {
-                deployment.status = Status::InProgress;
+            if let Some(context) = context.filter(|_| deployment.status != DeploymentStatus::Queued) {
+                deployment.status = DeploymentStatus::InProgress;
                 (deployment.ended_at, deployment.summary, deployment.logs) = (None, None, context.log());
             }
         }
@@ -313,7 +314,7 @@ impl PreviewService {
         let sites = self.state.sites.read();
         let site = sites.get(slug).filter(|entry| entry.project == project).map(|entry| Arc::clone(&entry.site))?;
         drop(sites);
-        (site.current().is_some() || self.state.queue.is_busy(slug)).then_some(site)
+        (site.served_version().is_some() || self.state.queue.is_busy(slug)).then_some(site)
     }
 
     /// Returns the project and slug of the preview whose host begins with this label.
@@ -327,7 +328,7 @@ impl PreviewService {
     /// Returns the number of previews that serve a version.
     pub fn count(&self) -> usize {
         let sites = self.state.sites.read();
-        sites.values().filter(|entry| entry.site.current().is_some()).count()
+        sites.values().filter(|entry| entry.site.served_version().is_some()).count()
     }
 
     /// Removes the previews of deleted branches. Blocks on the repositories.

@@ -10,21 +10,21 @@ use std::time::{Duration, Instant};
 use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
 
 use super::super::limits::SharedResource;
-use super::super::shares::{ResourcePools, ResourceShare};
+use super::super::resource_pools::{ResourcePools, ResourceShare};
 use super::super::source::JobContext;
-use super::rows::QueuedDeployment;
+use super::rows::DeploymentRequest;
 
 /// A deployment that is being built, with its organization's share of the builds.
 #[derive(Debug)]
 struct RunningBuild {
-    job: QueuedDeployment,
+    deployment: DeploymentRequest,
     context: Arc<JobContext>,
     _build_share: ResourceShare,
 }
 
 #[derive(Debug, Default)]
 struct DeploymentQueueState {
-    waiting: VecDeque<QueuedDeployment>,
+    waiting: VecDeque<DeploymentRequest>,
     building: Vec<RunningBuild>,
     /// Value of `started_builds` at the last build of each organization; an organization without a build is absent.
     last_builds: HashMap<String, u64>,
@@ -37,7 +37,7 @@ struct DeploymentQueueState {
 /// Queue of deployments, shared by requests and build threads.
 #[derive(Debug)]
 pub(super) struct DeploymentQueue {
-    shares: Arc<ResourcePools>,
+    pools: Arc<ResourcePools>,
     state: Mutex<DeploymentQueueState>,
     /// Notified of each change of `state`.
     changed: Condvar,
@@ -47,7 +47,7 @@ pub(super) struct DeploymentQueue {
 #[derive(Debug)]
 pub(super) enum EnqueueResult<E> {
     /// This deployment waits; it is an earlier one of the branch, or the new one.
-    Waiting(QueuedDeployment),
+    Waiting(DeploymentRequest),
     /// Too many deployments wait.
     Full,
     /// The queue is closed.
@@ -56,7 +56,7 @@ pub(super) enum EnqueueResult<E> {
     Failed(E),
 }
 
-fn is_same_branch(a: &QueuedDeployment, b: &QueuedDeployment) -> bool {
+fn is_same_branch(a: &DeploymentRequest, b: &DeploymentRequest) -> bool {
     a.project == b.project && a.branch == b.branch
 }
 
@@ -64,14 +64,15 @@ impl DeploymentQueueState {
     /// Returns the position of each organization's first deployment whose branch is not being built. The organization
     /// with the fewest builds is first; of several, the one whose last build was started longest ago.
     fn startable(&self) -> Vec<usize> {
-        let can_start =
-            |queued: &QueuedDeployment| !self.building.iter().any(|building| is_same_branch(&building.job, queued));
+        let can_start = |queued: &DeploymentRequest| {
+            !self.building.iter().any(|building| is_same_branch(&building.deployment, queued))
+        };
         let mut first: BTreeMap<&str, usize> = BTreeMap::new();
         for (position, queued) in self.waiting.iter().enumerate().filter(|(_, queued)| can_start(queued)) {
             first.entry(&queued.organization).or_insert(position);
         }
         let builds = |organization: &str| {
-            self.building.iter().filter(|building| building.job.organization == organization).count()
+            self.building.iter().filter(|building| building.deployment.organization == organization).count()
         };
         let last_build = |organization: &str| self.last_builds.get(organization).copied().unwrap_or(0);
         let mut order: Vec<_> = first
@@ -84,8 +85,8 @@ impl DeploymentQueueState {
 }
 
 impl DeploymentQueue {
-    pub(super) fn new(shares: Arc<ResourcePools>) -> DeploymentQueue {
-        DeploymentQueue { shares, state: Mutex::default(), changed: Condvar::new() }
+    pub(super) fn new(pools: Arc<ResourcePools>) -> DeploymentQueue {
+        DeploymentQueue { pools, state: Mutex::default(), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, DeploymentQueueState> {
@@ -96,8 +97,8 @@ impl DeploymentQueue {
     /// Queues a deployment, after `write` has made it durable and completed it.
     pub(super) fn enqueue<E>(
         &self,
-        deployment: QueuedDeployment,
-        write: impl FnOnce(QueuedDeployment) -> Result<QueuedDeployment, E>,
+        deployment: DeploymentRequest,
+        write: impl FnOnce(DeploymentRequest) -> Result<DeploymentRequest, E>,
     ) -> EnqueueResult<E> {
         // The lock is held during the write, so that the order in memory is the order on disk.
         let mut state = self.state();
@@ -110,11 +111,11 @@ impl DeploymentQueue {
         let own = state.waiting.iter().filter(|queued| queued.organization == deployment.organization).count();
         // An organization with a waiting deployment leaves the last place in the queue to organizations without one.
         let all = state.waiting.len() + usize::from(own > 0);
-        let limits = &self.shares.limits;
+        let limits = &self.pools.limits;
         let [own_limit, total_limit] =
             [limits.organization, limits.total].map(|limits| limits.count(SharedResource::WaitingJobs));
         if own >= own_limit || all >= total_limit {
-            self.shares.pool(SharedResource::WaitingJobs).count_refusal();
+            self.pools.pool(SharedResource::WaitingJobs).count_refusal();
             return EnqueueResult::Full;
         }
         match write(deployment) {
@@ -128,7 +129,7 @@ impl DeploymentQueue {
     }
 
     /// Queues deployments that were waiting when the last process ended.
-    pub(super) fn resume(&self, waiting: Vec<QueuedDeployment>) {
+    pub(super) fn resume(&self, waiting: Vec<DeploymentRequest>) {
         self.state().waiting.extend(waiting);
         self.changed.notify_all();
     }
@@ -136,44 +137,48 @@ impl DeploymentQueue {
     /// Waits for a deployment that can start; `None` once the queue is closed. Organizations take turns: the many
     /// branches of one delay the single branch of another by at most one build. An organization that is building
     /// already does not get the last free build.
-    pub(super) fn next_deployment(&self) -> Option<(QueuedDeployment, Arc<JobContext>)> {
+    pub(super) fn next_deployment(&self) -> Option<(DeploymentRequest, Arc<JobContext>)> {
         let mut state = self.state();
         loop {
             if state.is_closed {
                 return None;
             }
-            let builds = self.shares.pool(SharedResource::PreviewBuilds);
+            let builds = self.pools.pool(SharedResource::PreviewBuilds);
             let found = state.startable().into_iter().find_map(|position| {
                 Some((position, builds.acquire_from_queue(&state.waiting[position].organization)?))
             });
             if let Some((position, share)) = found
-                && let Some(job) = state.waiting.remove(position)
+                && let Some(deployment) = state.waiting.remove(position)
             {
-                let context = Arc::new(JobContext::with_shares(Arc::clone(&self.shares), &job.organization));
+                let context = Arc::new(JobContext::with_shares(Arc::clone(&self.pools), &deployment.organization));
                 state.started_builds += 1;
                 let started_builds = state.started_builds;
-                state.last_builds.insert(job.organization.clone(), started_builds);
+                state.last_builds.insert(deployment.organization.clone(), started_builds);
                 state.building.push(RunningBuild {
-                    job: job.clone(),
+                    deployment: deployment.clone(),
                     context: Arc::clone(&context),
                     _build_share: share,
                 });
-                return Some((job, context));
+                return Some((deployment, context));
             }
             state = self.changed.wait(state);
         }
     }
 
     /// Removes a deployment that has ended, after its result has taken effect.
-    pub(super) fn remove_ended(&self, job: &QueuedDeployment) {
-        self.state().building.retain(|building| building.job.id != job.id);
+    pub(super) fn remove_ended(&self, deployment: &DeploymentRequest) {
+        self.state().building.retain(|building| building.deployment.id != deployment.id);
         self.changed.notify_all();
     }
 
-    /// Returns the job state of a deployment that is being built.
+    /// Returns the [`JobContext`] of a deployment that is being built.
     pub(super) fn build_context(&self, id: &str) -> Option<Arc<JobContext>> {
         let state = self.state();
-        state.building.iter().find(|building| building.job.id == id).map(|building| Arc::clone(&building.context))
+        state
+            .building
+            .iter()
+            .find(|building| building.deployment.id == id)
+            .map(|building| Arc::clone(&building.context))
     }
 
     /// Whether a deployment of this slug waits or is being built.
@@ -182,7 +187,11 @@ impl DeploymentQueue {
     /// state is locked; the client tries again.
     pub(super) fn is_busy(&self, slug: &str) -> bool {
         let Some(state) = self.state.try_lock() else { return true };
-        state.waiting.iter().chain(state.building.iter().map(|building| &building.job)).any(|job| job.slug == slug)
+        state
+            .waiting
+            .iter()
+            .chain(state.building.iter().map(|building| &building.deployment))
+            .any(|deployment| deployment.slug == slug)
     }
 
     /// Whether the queue is closed, so that no deployment starts any more.
@@ -242,8 +251,8 @@ mod tests {
         DeploymentQueue::new(ResourcePools::new(OriginLimits::default(), organizations))
     }
 
-    fn job(organization: &str, branch: &str, id: &str) -> QueuedDeployment {
-        QueuedDeployment {
+    fn deployment(organization: &str, branch: &str, id: &str) -> DeploymentRequest {
+        DeploymentRequest {
             id: id.to_owned(),
             organization: organization.to_owned(),
             project: organization.to_owned(),
@@ -252,27 +261,33 @@ mod tests {
         }
     }
 
-    fn enqueue(queue: &DeploymentQueue, job: QueuedDeployment) -> EnqueueResult<()> {
-        queue.enqueue(job, Ok)
+    fn enqueue(queue: &DeploymentQueue, deployment: DeploymentRequest) -> EnqueueResult<()> {
+        queue.enqueue(deployment, Ok)
     }
 
     #[test]
     fn a_second_request_for_a_queued_branch_returns_the_queued_deployment() {
         let queue = queue(1);
-        assert!(matches!(enqueue(&queue, job("o", "b", "1")), EnqueueResult::Waiting(job) if job.id == "1"));
-        assert!(matches!(enqueue(&queue, job("o", "b", "2")), EnqueueResult::Waiting(job) if job.id == "1"));
+        assert!(
+            matches!(enqueue(&queue, deployment("o", "b", "1")), EnqueueResult::Waiting(queued) if queued.id == "1")
+        );
+        assert!(
+            matches!(enqueue(&queue, deployment("o", "b", "2")), EnqueueResult::Waiting(queued) if queued.id == "1")
+        );
         // A deployment that is being built may have read the branch already.
         queue.next_deployment().unwrap();
-        assert!(matches!(enqueue(&queue, job("o", "b", "3")), EnqueueResult::Waiting(job) if job.id == "3"));
+        assert!(
+            matches!(enqueue(&queue, deployment("o", "b", "3")), EnqueueResult::Waiting(queued) if queued.id == "3")
+        );
     }
 
     #[test]
     fn a_branch_has_at_most_one_running_build_and_does_not_block_other_branches() {
         let queue = queue(1);
-        enqueue(&queue, job("o", "b", "1"));
+        enqueue(&queue, deployment("o", "b", "1"));
         let (first, _) = queue.next_deployment().unwrap();
-        enqueue(&queue, job("o", "b", "2"));
-        enqueue(&queue, job("o", "c", "3"));
+        enqueue(&queue, deployment("o", "b", "2"));
+        enqueue(&queue, deployment("o", "c", "3"));
         assert_eq!(queue.next_deployment().unwrap().0.id, "3");
         assert!(queue.build_context("1").is_some() && queue.build_context("2").is_none() && queue.is_busy("b"));
         queue.remove_ended(&first);
@@ -285,7 +300,7 @@ mod tests {
     fn preview_builds_alternate_between_organizations_and_one_slot_stays_reserved() {
         let queue = queue(2);
         for (organization, id) in [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1"), ("b", "b2")] {
-            enqueue(&queue, job(organization, id, id));
+            enqueue(&queue, deployment(organization, id, id));
         }
         let next = || queue.next_deployment().unwrap().0;
         let [first, second] = [next(), next()];
@@ -294,7 +309,7 @@ mod tests {
         let third = next();
         assert_eq!(third.id, "b2", "`a` does not get the other build, although its last build was started longer ago");
         queue.remove_ended(&third);
-        assert!(queue.shares.pool(SharedResource::PreviewBuilds).acquire_from_queue("a").is_none());
+        assert!(queue.pools.pool(SharedResource::PreviewBuilds).acquire_from_queue("a").is_none());
         queue.remove_ended(&first);
         assert_eq!(next().id, "a2");
     }
@@ -304,13 +319,16 @@ mod tests {
         let limit = |resource| (resource == SharedResource::WaitingJobs).then_some(16);
         let queue = DeploymentQueue::new(ResourcePools::new(OriginLimits::from_config(limit, |_| None).unwrap(), 2));
         for n in 0..16 {
-            assert!(matches!(enqueue(&queue, job("o", &n.to_string(), &n.to_string())), EnqueueResult::Waiting(_)));
+            assert!(matches!(
+                enqueue(&queue, deployment("o", &n.to_string(), &n.to_string())),
+                EnqueueResult::Waiting(_)
+            ));
         }
-        assert!(matches!(enqueue(&queue, job("o", "x", "x")), EnqueueResult::Full));
-        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refusals(), 1);
-        assert!(matches!(enqueue(&queue, job("p", "x", "x")), EnqueueResult::Waiting(_)));
+        assert!(matches!(enqueue(&queue, deployment("o", "x", "x")), EnqueueResult::Full));
+        assert_eq!(queue.pools.pool(SharedResource::WaitingJobs).refusals(), 1);
+        assert!(matches!(enqueue(&queue, deployment("p", "x", "x")), EnqueueResult::Waiting(_)));
         queue.close(Duration::ZERO);
-        assert!(matches!(enqueue(&queue, job("p", "y", "y")), EnqueueResult::Closed));
+        assert!(matches!(enqueue(&queue, deployment("p", "y", "y")), EnqueueResult::Closed));
         assert!(queue.next_deployment().is_none());
     }
 
@@ -321,26 +339,26 @@ mod tests {
         for (organization, id, is_enqueued) in
             [("a", "a1", true), ("a", "a2", true), ("a", "a3", false), ("b", "b1", true), ("c", "c1", false)]
         {
-            let result = enqueue(&queue, job(organization, id, id));
+            let result = enqueue(&queue, deployment(organization, id, id));
             assert_eq!(matches!(result, EnqueueResult::Waiting(_)), is_enqueued, "{id}: {result:?}");
             assert_eq!(matches!(result, EnqueueResult::Full), !is_enqueued, "{id}: {result:?}");
         }
-        assert_eq!(queue.shares.pool(SharedResource::WaitingJobs).refusals(), 2);
+        assert_eq!(queue.pools.pool(SharedResource::WaitingJobs).refusals(), 2);
         // A deployment that is being built does not count as waiting.
         queue.next_deployment().unwrap();
-        assert!(matches!(enqueue(&queue, job("c", "c1", "c1")), EnqueueResult::Waiting(_)));
+        assert!(matches!(enqueue(&queue, deployment("c", "c1", "c1")), EnqueueResult::Waiting(_)));
     }
 
     #[test]
     fn deployments_that_cannot_be_stored_are_not_queued_and_queued_ones_are_resumed() {
         let queue = queue(1);
-        assert!(matches!(queue.enqueue(job("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
+        assert!(matches!(queue.enqueue(deployment("o", "b", "1"), |_| Err(7)), EnqueueResult::Failed(7)));
         assert!(!queue.is_busy("b"));
-        let written = queue.enqueue(job("o", "b", "2"), |deployment| {
-            Ok::<_, ()>(QueuedDeployment { slug: "s".to_owned(), ..deployment })
+        let written = queue.enqueue(deployment("o", "b", "2"), |deployment| {
+            Ok::<_, ()>(DeploymentRequest { slug: "s".to_owned(), ..deployment })
         });
-        assert!(matches!(written, EnqueueResult::Waiting(job) if job.slug == "s") && queue.is_busy("s"));
-        queue.resume(vec![job("o", "c", "3")]);
+        assert!(matches!(written, EnqueueResult::Waiting(queued) if queued.slug == "s") && queue.is_busy("s"));
+        queue.resume(vec![deployment("o", "c", "3")]);
         let (first, context) = queue.next_deployment().unwrap();
         assert_eq!((&*first.id, queue.next_deployment().unwrap().0.id), ("2", "3".to_owned()));
         assert!(!context.is_cancelled() && !queue.is_closed());

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::VersionId;
 
-use super::deployment::{Author, Commit, Deployment, Status, Trigger};
+use super::deployment::{ApiAuthor, ApiCommit, Deployment, DeploymentSource, DeploymentStatus};
 use super::slug;
 
 /// Number of ended deployments of a project that are stored.
@@ -25,9 +25,9 @@ pub(super) struct PreviewRow {
     pub(super) served: Option<(VersionId, String)>,
 }
 
-/// A waiting deployment.
+/// A deployment that was requested; it waits, is being built, or has ended.
 #[derive(Debug, Clone)]
-pub(super) struct QueuedDeployment {
+pub(super) struct DeploymentRequest {
     pub(super) id: String,
     pub(super) organization: String,
     pub(super) project: String,
@@ -52,8 +52,8 @@ pub(super) struct DeploymentEnd {
     pub(super) outcome: DeploymentOutcome,
     pub(super) summary: String,
     pub(super) logs: Vec<String>,
-    pub(super) commit: Option<Commit>,
-    pub(super) author: Option<Author>,
+    pub(super) commit: Option<ApiCommit>,
+    pub(super) author: Option<ApiAuthor>,
 }
 
 /// Effect of a deployment's end on its preview.
@@ -69,10 +69,10 @@ pub(super) struct PreviewChange {
 /// completes `deployment`.
 pub(super) fn insert_deployment(
     transaction: &Transaction<'_>,
-    deployment: &QueuedDeployment,
+    deployment: &DeploymentRequest,
     now: i64,
 ) -> rusqlite::Result<String> {
-    let QueuedDeployment { id, organization, project, branch, .. } = deployment;
+    let DeploymentRequest { id, organization, project, branch, .. } = deployment;
     let existing_slug = transaction
         .query_row("SELECT slug FROM previews WHERE project = ?1 AND branch = ?2", [project, branch], |row| row.get(0))
         .optional()?;
@@ -89,8 +89,8 @@ pub(super) fn insert_deployment(
 }
 
 /// Inserts a new preview with a slug that no other has.
-fn insert_preview(transaction: &Transaction<'_>, deployment: &QueuedDeployment, now: i64) -> rusqlite::Result<String> {
-    let QueuedDeployment { organization, project, branch, .. } = deployment;
+fn insert_preview(transaction: &Transaction<'_>, deployment: &DeploymentRequest, now: i64) -> rusqlite::Result<String> {
+    let DeploymentRequest { organization, project, branch, .. } = deployment;
     for slug in slug::slug_candidates(project, branch) {
         let inserted = transaction.execute(
             "INSERT INTO previews (organization, project, branch, slug, created) VALUES (?1, ?2, ?3, ?4, ?5)
@@ -113,11 +113,15 @@ pub(super) fn mark_in_progress(transaction: &Transaction<'_>, id: &str) -> rusql
 /// Records how a deployment has ended, and which version its preview serves.
 pub(super) fn record_end(
     transaction: &Transaction<'_>,
-    deployment: &QueuedDeployment,
+    deployment: &DeploymentRequest,
     end: &DeploymentEnd,
     now: i64,
 ) -> rusqlite::Result<PreviewChange> {
-    let status = if matches!(end.outcome, DeploymentOutcome::Served(_)) { Status::Success } else { Status::Failure };
+    let status = if matches!(end.outcome, DeploymentOutcome::Served(_)) {
+        DeploymentStatus::Success
+    } else {
+        DeploymentStatus::Failure
+    };
     transaction.execute(
         "UPDATE deployments SET status = ?2, ended = ?3, summary = ?4, logs = ?5, commit_of = ?6, author = ?7
          WHERE id = ?1",
@@ -223,7 +227,7 @@ pub(super) fn list_previews(connection: &Connection) -> rusqlite::Result<Vec<Pre
 
 /// Marks deployments that were being built when the last process ended as failed. Returns the waiting ones, the oldest
 /// first.
-pub(super) fn resume_deployments(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<QueuedDeployment>> {
+pub(super) fn resume_deployments(transaction: &Transaction<'_>, now: i64) -> rusqlite::Result<Vec<DeploymentRequest>> {
     transaction.execute(
         "UPDATE deployments SET status = 'failure', ended = ?1, summary = ?2 WHERE status = 'in_progress'",
         params![now, INTERRUPTED_SUMMARY],
@@ -232,7 +236,7 @@ pub(super) fn resume_deployments(transaction: &Transaction<'_>, now: i64) -> rus
         "SELECT id, organization, project, branch, slug FROM deployments WHERE status = 'queued' ORDER BY created, id",
     )?;
     let from_row = |row: &Row<'_>| {
-        Ok(QueuedDeployment {
+        Ok(DeploymentRequest {
             id: row.get("id")?,
             organization: row.get("organization")?,
             project: row.get("project")?,
@@ -255,13 +259,13 @@ pub(super) fn find_deployment(connection: &Connection, id: &str) -> rusqlite::Re
             project_id: row.get("project")?,
             created_at: format_millis(row.get("created")?),
             ended_at: ended.map(format_millis),
-            status: Status::from_name(&row.get::<_, String>("status")?),
+            status: DeploymentStatus::from_name(&row.get::<_, String>("status")?),
             summary: row.get("summary")?,
             logs: serde_json::from_str(&logs).unwrap_or_default(),
             subdomain: row.get("slug")?,
             author: author.and_then(|text| serde_json::from_str(&text).ok()),
             commit: commit.and_then(|text| serde_json::from_str(&text).ok()),
-            source: Trigger::Api,
+            source: DeploymentSource::Api,
         })
     };
     connection.query_row("SELECT * FROM deployments WHERE id = ?1", [id], from_row).optional()
@@ -317,10 +321,10 @@ mod tests {
         (dir, db)
     }
 
-    fn waiting(project: &str, branch: &str, id: &str) -> QueuedDeployment {
+    fn waiting(project: &str, branch: &str, id: &str) -> DeploymentRequest {
         let text = str::to_owned;
         let slug = String::new();
-        QueuedDeployment {
+        DeploymentRequest {
             id: text(id),
             organization: text("acme"),
             project: text(project),
@@ -330,13 +334,13 @@ mod tests {
     }
 
     fn deployment_end(outcome: DeploymentOutcome) -> DeploymentEnd {
-        let commit = Commit {
+        let commit = ApiCommit {
             sha: "1".to_owned(),
             branch: "main".to_owned(),
             message: "m".to_owned(),
             files_changed: super::super::deployment::FilesChanged::default(),
         };
-        let author = Author { name: "a".to_owned(), email: "a@b".to_owned() };
+        let author = ApiAuthor { name: "a".to_owned(), email: "a@b".to_owned() };
         DeploymentEnd {
             outcome,
             summary: "s".to_owned(),
@@ -365,11 +369,11 @@ mod tests {
             (DeploymentOutcome::NoBranch, None, (true, None)),
         ];
         for (n, (outcome, replaced_deployment, (is_removed, expected))) in steps.into_iter().enumerate() {
-            let job = waiting("docs", "Main", &format!("d{n}"));
+            let deployment = waiting("docs", "Main", &format!("d{n}"));
             let change = db.write(move |transaction| {
-                assert_eq!(insert_deployment(transaction, &job, 1)?, "main");
-                mark_in_progress(transaction, &job.id)?;
-                record_end(transaction, &job, &deployment_end(outcome), 2000)
+                assert_eq!(insert_deployment(transaction, &deployment, 1)?, "main");
+                mark_in_progress(transaction, &deployment.id)?;
+                record_end(transaction, &deployment, &deployment_end(outcome), 2000)
             });
             assert_eq!(
                 change.unwrap(),
@@ -384,8 +388,11 @@ mod tests {
             let served_deployment = all.into_iter().next().and_then(|preview| preview.served).map(|(_, id)| id);
             assert_eq!(served_deployment, expected, "step {n}");
             let deployment = db.read(|connection| find_deployment(connection, &format!("d{n}"))).unwrap().unwrap();
-            let status =
-                if matches!(outcome, DeploymentOutcome::Served(_)) { Status::Success } else { Status::Failure };
+            let status = if matches!(outcome, DeploymentOutcome::Served(_)) {
+                DeploymentStatus::Success
+            } else {
+                DeploymentStatus::Failure
+            };
             assert_eq!(
                 (deployment.status, deployment.summary.as_deref(), &*deployment.logs),
                 (status, Some("s"), &["l".to_owned()][..])
@@ -447,16 +454,18 @@ mod tests {
             )?;
             resume_deployments(transaction, 5000)
         });
-        let resumed: Vec<(String, String)> = resumed.unwrap().into_iter().map(|job| (job.id, job.slug)).collect();
+        let resumed: Vec<(String, String)> =
+            resumed.unwrap().into_iter().map(|deployment| (deployment.id, deployment.slug)).collect();
         assert_eq!(resumed, ["b", "early", "late"].map(|id| (id.to_owned(), id.to_owned())));
         let status = |id: &str| {
             let deployment = db.read(|connection| find_deployment(connection, id)).unwrap().unwrap();
             (deployment.status, deployment.summary, deployment.ended_at)
         };
-        let stopped = (Status::Failure, Some(INTERRUPTED_SUMMARY.to_owned()), Some("1970-01-01T00:00:05Z".to_owned()));
+        let stopped =
+            (DeploymentStatus::Failure, Some(INTERRUPTED_SUMMARY.to_owned()), Some("1970-01-01T00:00:05Z".to_owned()));
         assert_eq!(status("built"), stopped);
-        assert_eq!(status("early"), (Status::Queued, None, None));
-        assert_eq!(status("done").0, Status::Success);
+        assert_eq!(status("early"), (DeploymentStatus::Queued, None, None));
+        assert_eq!(status("done").0, DeploymentStatus::Success);
     }
 
     #[test]
@@ -467,18 +476,18 @@ mod tests {
             insert_deployment(transaction, &other, 0)?;
             record_end(transaction, &other, &deployment_end(DeploymentOutcome::Failed), 0)?;
             for n in 0..104_i64 {
-                let job = waiting("docs", if n == 0 { "shown" } else { "b" }, &format!("d{n:03}"));
-                insert_deployment(transaction, &job, n)?;
+                let deployment = waiting("docs", if n == 0 { "shown" } else { "b" }, &format!("d{n:03}"));
+                insert_deployment(transaction, &deployment, n)?;
                 match n {
                     0 => drop(record_end(
                         transaction,
-                        &job,
+                        &deployment,
                         &deployment_end(DeploymentOutcome::Served(version("0"))),
                         n,
                     )?),
                     // This deployment is still waiting.
                     1 => {}
-                    _ => drop(record_end(transaction, &job, &deployment_end(DeploymentOutcome::Failed), n)?),
+                    _ => drop(record_end(transaction, &deployment, &deployment_end(DeploymentOutcome::Failed), n)?),
                 }
             }
             let mut rows = transaction.prepare("SELECT id FROM deployments ORDER BY id")?;

@@ -12,7 +12,7 @@ use super::super::database::DatabaseError;
 use super::super::source::git::{self, GitSource};
 use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 
-/// Size of the cache of inflated pages of each preview, in bytes.
+/// Size of the cache of inflated files of each preview, in bytes.
 const PAGE_CACHE_BYTES: u64 = 4 << 20;
 /// Time for which assets of a version stay available after its replacement, for pages that are still open.
 const ASSET_GRACE: Duration = Duration::from_mins(10);

@@ -1,4 +1,4 @@
-//! Stores the versions of previews in a folder of the origin's state that no other program writes to.
+//! Stores the versions of previews in a folder below the origin's state folder, to which no other program writes.
 //!
 //! ```text
 //! lock               flock: one process
@@ -179,7 +179,7 @@ impl PreviewStore {
         let path = from.join(IMAGE);
         let sealed_at = image.metadata().and_then(|metadata| metadata.modified()).map_err(io_error("read", &path))?;
         set_file_dates(&mut verified, unix_seconds(sealed_at), previous);
-        let index = verified.index(image_len);
+        let index = verified.encode_index(image_len);
         let version_folder = workspace.directory.open_directory(VERSION_FOLDER).map_err(io_error("open", &from))?;
         write_index(&version_folder, &index)?;
         image.set_permissions(Permissions::from_mode(0o444)).map_err(io_error("seal", &path))?;
@@ -221,7 +221,7 @@ impl PreviewStore {
             }
             let modified = metadata.modified().map_err(io_error("read the metadata of", &path))?;
             set_file_dates(&mut verified, unix_seconds(modified), None);
-            let bytes = verified.index(metadata.len());
+            let bytes = verified.encode_index(metadata.len());
             ImageIndex::decode(bytes, metadata.len(), version)
                 .map_err(io::Error::other)
                 .map_err(io_error("open", &dir))?

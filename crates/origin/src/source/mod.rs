@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use docwharf_base::locks::Mutex;
 
 use super::limits::SharedResource;
-use super::shares::{LimitReached, ResourcePools, ResourceShare};
+use super::resource_pools::{LimitReached, ResourcePools, ResourceShare};
 
 pub use crawl::CrawlSource;
 pub use git::GitSource;
@@ -24,7 +24,7 @@ const MAX_LOG_LINES: usize = 2000;
 #[derive(Debug, Clone)]
 pub enum ProjectSource {
     /// A folder, or an archive that is verified and served unchanged.
-    Directory(PathBuf),
+    FolderOrArchive(PathBuf),
     /// A branch of a repository, checked out or built.
     Git(GitSource),
     /// A server that renders pages.
@@ -126,13 +126,13 @@ mod tests {
     #[test]
     fn jobs_of_one_organization_share_its_limits_and_release_their_shares() {
         let organization_limit = |resource| (resource == SharedResource::CrawlAddresses).then_some(10);
-        let shares = ResourcePools::new(OriginLimits::from_config(organization_limit, |_| None).unwrap(), 2);
-        let [first, second] = [(); 2].map(|()| JobContext::with_shares(Arc::clone(&shares), "a"));
+        let pools = ResourcePools::new(OriginLimits::from_config(organization_limit, |_| None).unwrap(), 2);
+        let [first, second] = [(); 2].map(|()| JobContext::with_shares(Arc::clone(&pools), "a"));
         first.hold_share(SharedResource::CrawlAddresses, 4).unwrap();
         first.hold_share(SharedResource::CrawlAddresses, 7).unwrap();
         second.hold_share(SharedResource::CrawlAddresses, 3).unwrap();
         assert_eq!(second.hold_share(SharedResource::CrawlAddresses, 4), Err(LimitReached::Organization));
-        JobContext::with_shares(Arc::clone(&shares), "b").hold_share(SharedResource::CrawlAddresses, 10).unwrap();
+        JobContext::with_shares(Arc::clone(&pools), "b").hold_share(SharedResource::CrawlAddresses, 10).unwrap();
         first.release_shares();
         second.hold_share(SharedResource::CrawlAddresses, 10).unwrap();
         assert!(

@@ -10,8 +10,8 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::SiteSettings;
 use crate::body::ResponseBody;
+use crate::serving_threads::ServingThreads;
 use crate::stall_timeout::StallTimeoutStream;
-use crate::workers::WorkerThreads;
 
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -100,19 +100,19 @@ fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_fra
     let site = Site::new(SiteSettings::default());
     let unused = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(Response::new(ResponseBody::empty())) });
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-    let slot = ConnectionSlot::new(
+    let guard = OpenConnectionGuard::new(
         &Arc::new(ConnectionTracker::default()),
         permit,
-        WorkerThreads::on_current_runtime().assign().1,
+        ServingThreads::on_current_runtime().assign().1,
     );
     let mut connection = Connection::new(
         StallTimeoutStream::new(socket.into(), None),
-        NegotiatedProtocol::Http2,
+        KnownProtocol::Http2,
         unused,
         Some((site, peer)),
         Arc::default(),
         Instant::now(),
-        slot,
+        guard,
     );
     assert!(connection.poll_first().is_pending());
     let Protocol::Http2(_, http2) = &mut connection.protocol else { panic!("the protocol is known") };

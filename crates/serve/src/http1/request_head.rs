@@ -85,9 +85,9 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
                 hosts += 1;
                 is_cacheable &= is_plain_host(field.value);
             }
-            15 if is("accept-encoding") => is_cacheable &= set_key_part(&mut key.encodings, field.value),
-            6 if is("accept") => is_cacheable &= set_key_part(&mut key.types, field.value),
-            13 if is("if-none-match") => is_cacheable &= set_key_part(&mut key.tags, field.value),
+            15 if is("accept-encoding") => is_cacheable &= set_key_part(&mut key.accept_encoding, field.value),
+            6 if is("accept") => is_cacheable &= set_key_part(&mut key.accept, field.value),
+            13 if is("if-none-match") => is_cacheable &= set_key_part(&mut key.if_none_match, field.value),
             10 if is("connection") => match field.value {
                 value if value.eq_ignore_ascii_case(b"keep-alive") => {}
                 value if value.eq_ignore_ascii_case(b"close") => head.closes = true,
@@ -121,7 +121,7 @@ mod tests {
         let text = "GET /a?b HTTP/1.1\r\nHost: x:80\r\nAccept-Encoding: gzip\r\nConnection: Close\r\n\r\nGET";
         let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };
         assert_eq!((head.bytes.len(), head.target, head.is_get, head.closes), (text.len() - 3, "/a?b", true, true));
-        assert_eq!(head.cache_key, Some(CacheKey { target: "/a?b", encodings: b"gzip", ..CacheKey::default() }));
+        assert_eq!(head.cache_key, Some(CacheKey { target: "/a?b", accept_encoding: b"gzip", ..CacheKey::default() }));
     }
 
     #[test]
@@ -198,8 +198,13 @@ mod tests {
         let text = "HEAD /a?b HTTP/1.1\r\nhost: x\r\nACCEPT: text/html\r\nAccept-Encoding: br\r\n\
                     if-none-match: \"a\", \"b\"\r\nCookie: c\r\nAccepts: d\r\nconnection: Keep-Alive\r\n\r\n";
         let HeadOutcome::Plain(head) = parse(text) else { panic!("the request is plain") };
-        let key =
-            CacheKey { is_head: true, target: "/a?b", encodings: b"br", types: b"text/html", tags: b"\"a\", \"b\"" };
+        let key = CacheKey {
+            is_head: true,
+            target: "/a?b",
+            accept_encoding: b"br",
+            accept: b"text/html",
+            if_none_match: b"\"a\", \"b\"",
+        };
         assert_eq!(head.cache_key, Some(key));
         assert!(!head.closes && !head.is_get);
         let mut fields = Vec::new();

@@ -36,15 +36,15 @@ pub(super) struct Http1SendBuffer {
     body: Option<LoggedBody>,
 }
 
-/// Sends a head and a chunk whose bytes are in a file.
-fn send_from_file<S: SendFile>(
+/// Sends a head and a chunk whose bytes are in a memfd.
+fn send_from_memfd<S: SendFile>(
     stream: Pin<&mut S>,
     context: &mut Context<'_>,
     head: &[u8],
     chunk: &LoggedChunk,
 ) -> Poll<io::Result<usize>> {
-    match chunk.file_location() {
-        Some(range) => stream.poll_send_file(context, head, range.file(), range.offset, chunk.remaining()),
+    match chunk.memfd_range() {
+        Some(range) => stream.poll_send_file(context, head, range.memfd(), range.offset, chunk.remaining()),
         None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
     }
 }
@@ -143,10 +143,10 @@ impl Http1SendBuffer {
         let head = &self.head[self.head_sent..];
         let n = match &mut self.chunk {
             None => ready!(stream.poll_write(context, head))?,
-            Some(chunk) if stream.can_send_files() && chunk.file_location().is_some() => {
-                match ready!(send_from_file(stream.as_mut(), context, head, chunk)) {
+            Some(chunk) if stream.can_send_files() && chunk.memfd_range().is_some() => {
+                match ready!(send_from_memfd(stream.as_mut(), context, head, chunk)) {
                     Err(error) if is_unsupported(&error) => {
-                        chunk.clear_file_location();
+                        chunk.clear_memfd_range();
                         return Poll::Ready(Ok(0));
                     }
                     sent => sent?,
@@ -266,7 +266,7 @@ mod tests {
             let mut buffer = Http1SendBuffer::default();
             buffer.obtain_buffer();
             buffer.head.extend_from_slice(b"head\r\n\r\n");
-            buffer.set_body(Some(BodyChunk::with_file_location(bytes, Some(range)).into()), None);
+            buffer.set_body(Some(BodyChunk::with_memfd_range(bytes, Some(range)).into()), None);
             send_with(&mut buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new(), is_flushed: true })
         };
         let refusals = [io::ErrorKind::InvalidInput, io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied];

@@ -37,7 +37,7 @@ const PRIORITY_FLAG: u8 = 0x20;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum ErrorCode {
-    None = 0,
+    NoError = 0,
     Protocol = 1,
     Internal = 2,
     FlowControl = 3,

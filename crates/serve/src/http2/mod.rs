@@ -7,18 +7,21 @@
 //! handles them frame by frame ([`receive`], [`frame`]). A request is decoded ([`hpack`]), checked ([`request`]) and
 //! answered ([`respond`]) from the response cache or by the handler.
 //!
+//! Flow control (RFC 9113, section 5.2) for sending is in [`streams`], for receiving in [`receive_window`], and for
+//! deferred responses in [`receive`] (`handle_window_update`), until their bodies are in [`streams`].
+//!
 //! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
 //! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
 //! inflated; and queued heads and replies, because no more input is handled while much is queued. Useless work is
-//! limited by [`abuse_limits`] and [`discarded_bodies`], and the time for which a peer can make the connection wait by
+//! limited by [`abuse_limits`] and [`receive_window`], and the time for which a peer can make the connection wait by
 //! [`deadlines`].
 
 mod abuse_limits;
 mod deadlines;
-mod discarded_bodies;
 mod frame;
 pub mod hpack;
 mod receive;
+mod receive_window;
 mod request;
 mod respond;
 mod send_buffer;
@@ -41,9 +44,9 @@ use super::turn::{TurnBudget, end_turn};
 
 use abuse_limits::AbuseLimits;
 use deadlines::{DeadlineAction, Deadlines, WaitConditions};
-use discarded_bodies::DiscardedBodies;
 use frame::ErrorCode;
 use hpack::HpackDecoder;
+use receive_window::ReceiveWindow;
 use send_buffer::SendBuffer;
 use streams::Streams;
 
@@ -88,7 +91,7 @@ pub struct Http2Connection {
     decoder: HpackDecoder,
     /// The newest stream that the peer has opened.
     newest_stream: u32,
-    discarded_bodies: DiscardedBodies,
+    receive_window: ReceiveWindow,
     streams: Streams,
     /// Responses that are not available yet; only while replaced versions are opened after a start.
     deferred: Vec<DeferredResponse>,
@@ -168,7 +171,7 @@ impl Http2Connection {
             partial_block: None,
             decoder: HpackDecoder::default(),
             newest_stream: 0,
-            discarded_bodies: DiscardedBodies::default(),
+            receive_window: ReceiveWindow::default(),
             streams: Streams::default(),
             deferred: Vec::new(),
             send_buffer: SendBuffer::default(),
@@ -245,14 +248,14 @@ impl Http2Connection {
     /// lost (RFC 9113, section 6.8).
     pub(super) fn begin_shutdown(&mut self) {
         if self.shutdown == ShutdownState::Open {
-            self.queue_goaway(0x7fff_ffff, ErrorCode::None);
+            self.queue_goaway(0x7fff_ffff, ErrorCode::NoError);
             self.send_buffer.queue_frame(frame::PING, 0, 0, SHUTDOWN_PING);
             self.shutdown = ShutdownState::Draining(Instant::now() + LAST_REQUEST_TIMEOUT);
         }
     }
 
     fn queue_final_goaway(&mut self) {
-        self.queue_goaway(self.newest_stream, ErrorCode::None);
+        self.queue_goaway(self.newest_stream, ErrorCode::NoError);
         self.shutdown = ShutdownState::FinalGoawaySent;
     }
 

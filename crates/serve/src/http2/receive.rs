@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use super::discarded_bodies::DiscardAction;
 use super::frame::{self, ErrorCode, FrameHeader, Http2Error, read_be};
 use super::hpack::DecodedFields;
+use super::receive_window::DiscardAction;
 use super::request::are_trailers;
 use super::{Http2Connection, MAX_STREAMS, PartialFieldBlock, SHUTDOWN_PING, ShutdownState};
 
@@ -177,10 +177,10 @@ impl Http2Connection {
             if frame.len == 0 {
                 // An empty frame uses no flow-control window and adds nothing to a body, so only the state of its
                 // stream can be wrong.
-                return self.discarded_bodies.check_open(frame.stream);
+                return self.receive_window.check_open(frame.stream);
             }
         }
-        let increment = self.discarded_bodies.receive_data(
+        let increment = self.receive_window.receive_data(
             frame.stream,
             frame.len,
             content.len(),
@@ -200,19 +200,19 @@ impl Http2Connection {
 
     /// Handles the end of a response whose request has not ended (RFC 9113, section 8.1).
     pub(super) fn handle_unfinished_request(&mut self, id: u32) {
-        self.discarded_bodies.mark_response_queued(id);
+        self.receive_window.mark_response_queued(id);
         self.continue_discarding(id);
     }
 
     /// Lets the peer send more of the body of an answered request, or resets the stream.
     fn continue_discarding(&mut self, id: u32) {
-        match self.discarded_bodies.next_discard_action(id) {
+        match self.receive_window.next_discard_action(id) {
             DiscardAction::None => {}
             DiscardAction::UpdateWindow(increment) => {
                 self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, id, &increment.to_be_bytes());
             }
             DiscardAction::ResetStream => {
-                self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::None as u32).to_be_bytes());
+                self.send_buffer.queue_frame(frame::RST_STREAM, 0, id, &(ErrorCode::NoError as u32).to_be_bytes());
             }
         }
     }
@@ -275,14 +275,14 @@ impl Http2Connection {
         if self.shutdown == ShutdownState::FinalGoawaySent {
             // According to the final GOAWAY this request is not answered, so the peer retries it elsewhere.
             if !ends_stream {
-                self.discarded_bodies.add(id, None);
+                self.receive_window.add(id, None);
             }
             return Ok(());
         }
         self.request_received.store(true, Ordering::Relaxed);
         if self.streams.len() + self.deferred.len() >= MAX_STREAMS {
             if !ends_stream {
-                self.discarded_bodies.add(id, None);
+                self.receive_window.add(id, None);
             }
             return Err(Http2Error::Stream(id, ErrorCode::RefusedStream));
         }
@@ -292,7 +292,7 @@ impl Http2Connection {
     /// Handles trailers. They are malformed unless `is_valid` is set and the body has its declared length (RFC 9113,
     /// section 8.1).
     fn handle_trailers(&mut self, id: u32, is_valid: bool) -> Result<(), Http2Error> {
-        let has_declared_length = self.discarded_bodies.end_by_trailers(id)?;
+        let has_declared_length = self.receive_window.end_by_trailers(id)?;
         self.end_request(id);
         if is_valid && has_declared_length { Ok(()) } else { Err(Http2Error::Stream(id, ErrorCode::Protocol)) }
     }
@@ -302,7 +302,7 @@ impl Http2Connection {
         if frame.len != 4 {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
-        self.discarded_bodies.end(frame.stream);
+        self.receive_window.end(frame.stream);
         self.drop_response(frame.stream)
     }
 

@@ -55,9 +55,9 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
             return None;
         }
         match name {
-            b"accept-encoding" => is_cacheable &= set_key_part(&mut key.encodings, value),
-            b"accept" => is_cacheable &= set_key_part(&mut key.types, value),
-            b"if-none-match" => is_cacheable &= set_key_part(&mut key.tags, value),
+            b"accept-encoding" => is_cacheable &= set_key_part(&mut key.accept_encoding, value),
+            b"accept" => is_cacheable &= set_key_part(&mut key.accept, value),
+            b"if-none-match" => is_cacheable &= set_key_part(&mut key.if_none_match, value),
             b"host" => (host, is_cacheable) = (Some(value), false),
             b"range" | b"if-range" | b"if-match" | b"if-modified-since" | b"if-unmodified-since" => {
                 is_cacheable = false;
@@ -211,7 +211,13 @@ mod tests {
         let more = [("accept-encoding", "gzip"), ("accept", "*/*"), ("if-none-match", "\"x\""), ("te", "trailers")];
         let list = fields(&[&USUAL[..], &more].concat());
         let request_fields = check_request_fields(&list).unwrap();
-        let key = CacheKey { is_head: false, target: "/a?b", encodings: b"gzip", types: b"*/*", tags: b"\"x\"" };
+        let key = CacheKey {
+            is_head: false,
+            target: "/a?b",
+            accept_encoding: b"gzip",
+            accept: b"*/*",
+            if_none_match: b"\"x\"",
+        };
         assert_eq!(request_fields.cache_key, Some(key));
         let request = build_request(&request_fields, &list).unwrap();
         assert_eq!((request.uri().to_string().as_str(), request.headers().len()), ("https://docs.example/a?b", 4));

@@ -35,7 +35,7 @@ impl Http2Connection {
         let request_fields = check_request_fields(fields);
         if !ends_stream {
             // The peer sends the body whatever the response is.
-            self.discarded_bodies
+            self.receive_window
                 .add(id, request_fields.as_ref().and_then(|request_fields| request_fields.content_length));
         }
         if fields.is_too_large() {

@@ -95,9 +95,9 @@ fn an_accept_loop_reports_to_the_watchdog_while_no_further_connection_may_be_ope
     });
     let (stop, stopped) = watch::channel(false);
     let server = runtime.spawn(async move {
-        let workers = WorkerThreads::on_current_runtime();
+        let serving_threads = ServingThreads::on_current_runtime();
         let listeners = vec![HttpListener::from(socket)];
-        run_accept_loops(listeners, Arc::new(PanickingService), stopped, watchdog, 1, workers, None).await
+        run_accept_loops(listeners, Arc::new(PanickingService), stopped, watchdog, 1, serving_threads, None).await
     });
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

@@ -18,11 +18,11 @@ pub(crate) struct CacheKey<'a> {
     /// The path and query of the target.
     pub(crate) target: &'a str,
     /// The value of Accept-Encoding.
-    pub(crate) encodings: &'a [u8],
+    pub(crate) accept_encoding: &'a [u8],
     /// The value of Accept.
-    pub(crate) types: &'a [u8],
+    pub(crate) accept: &'a [u8],
     /// The value of If-None-Match.
-    pub(crate) tags: &'a [u8],
+    pub(crate) if_none_match: &'a [u8],
 }
 
 impl<'a> CacheKey<'a> {
@@ -34,7 +34,7 @@ impl<'a> CacheKey<'a> {
             (false, HeadFormat::Block) => b"g",
             (true, HeadFormat::Block) => b"h",
         };
-        [kind, self.target.as_bytes(), self.encodings, self.types, self.tags]
+        [kind, self.target.as_bytes(), self.accept_encoding, self.accept, self.if_none_match]
     }
 }
 

@@ -11,7 +11,7 @@ use docwharf_site::sealed_version::SealedVersion;
 #[test]
 fn the_response_cache_retains_nearly_all_entries_that_fit_into_it() {
     let site = Site::new(SiteSettings::default());
-    let state = SiteState { site: site.instance_id, generation: 1, opening: None };
+    let state = SiteState { site: site.instance_id, generation: 1, version_instance: None };
     let targets: Vec<String> = (0..3000).map(|n| format!("/guide/{n}/page.html")).collect();
     for target in &targets {
         let key = CacheKey { target, ..CacheKey::default() };
@@ -38,7 +38,7 @@ fn the_response_cache_retains_nearly_all_entries_that_fit_into_it() {
 #[test]
 fn the_response_cache_stays_within_its_byte_limit_and_admits_new_entries() {
     let site = Site::new(SiteSettings::default());
-    let state = SiteState { site: site.instance_id, generation: 1, opening: None };
+    let state = SiteState { site: site.instance_id, generation: 1, version_instance: None };
     let targets: Vec<String> = (0..4000).map(|n| format!("/{n}?{}", "x".repeat(400))).collect();
     let is_cached = |target: &str| {
         let key = CacheKey { target, ..CacheKey::default() };
@@ -61,23 +61,23 @@ fn the_response_cache_stays_within_its_byte_limit_and_admits_new_entries() {
 #[test]
 fn a_cached_response_is_found_only_for_the_same_key_site_and_generation() {
     let site = Site::new(SiteSettings::default());
-    let key = CacheKey { target: "/a", encodings: b"gzip", ..CacheKey::default() };
-    let state = SiteState { site: site.instance_id, generation: 3, opening: None };
+    let key = CacheKey { target: "/a", accept_encoding: b"gzip", ..CacheKey::default() };
+    let state = SiteState { site: site.instance_id, generation: 3, version_instance: None };
     store(state, &key, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
     let find_head = |state, key: &CacheKey<'_>| {
         let mut out = b"before ".to_vec();
         find_cached(&site, state, key, HeadFormat::Lines, &mut out).map(|_| out)
     };
     assert_eq!(find_head(state, &key), Some(b"before head".to_vec()));
-    assert_eq!(find_head(state, &CacheKey { encodings: b"", ..key }), None);
+    assert_eq!(find_head(state, &CacheKey { accept_encoding: b"", ..key }), None);
     assert_eq!(find_head(state, &CacheKey { target: "/b", ..key }), None);
     assert_eq!(find_head(state, &CacheKey { is_head: true, ..key }), None);
-    assert_eq!(find_head(state, &CacheKey { encodings: b"", types: b"gzip", ..key }), None, "in another field");
+    assert_eq!(find_head(state, &CacheKey { accept_encoding: b"", accept: b"gzip", ..key }), None, "in another field");
     assert_eq!(find_head(SiteState { generation: 4, ..state }, &key), None);
     let other_site = Site::new(SiteSettings::default());
     assert_eq!(find_head(SiteState { site: other_site.instance_id, ..state }, &key), None, "of another site");
     assert_ne!(SiteState::current(&other_site), SiteState::current(&site));
-    assert_eq!(find_head(SiteState { opening: Some(1), ..state }, &key), None);
+    assert_eq!(find_head(SiteState { version_instance: Some(1), ..state }, &key), None);
     assert!(find_cached(&site, state, &key, HeadFormat::Block, &mut Vec::new()).is_none(), "in another format");
 }
 
@@ -105,7 +105,7 @@ fn a_repeated_or_empty_field_prevents_a_cache_key() {
 #[test]
 fn cache_entries_have_a_maximum_key_and_head_length() {
     let site = Site::new(SiteSettings::default());
-    let state = SiteState { site: site.instance_id, generation: 1, opening: None };
+    let state = SiteState { site: site.instance_id, generation: 1, version_instance: None };
     // A key has the kind, the target and a line feed after each of five parts.
     let longest = MAX_KEY_BYTES - 6;
     for (target, head, expected) in [
@@ -126,8 +126,8 @@ fn cache_entries_have_a_maximum_key_and_head_length() {
 #[test]
 fn a_cached_response_is_returned_only_with_its_status_and_body() {
     let site = Site::new(SiteSettings::default());
-    let state = SiteState { site: site.instance_id, generation: 7, opening: None };
-    let key = CacheKey { target: "/a", tags: b"\"x\"", ..CacheKey::default() };
+    let state = SiteState { site: site.instance_id, generation: 7, version_instance: None };
+    let key = CacheKey { target: "/a", if_none_match: b"\"x\"", ..CacheKey::default() };
     for (location, body) in [
         (BodyLocation::Empty, Some(&b""[..])),
         (BodyLocation::StaticText(b"a text"), Some(b"a text")),
@@ -150,16 +150,22 @@ fn a_cached_response_is_returned_only_with_its_status_and_body() {
 
 #[test]
 fn cache_keys_differ_if_any_of_their_fields_differs() {
-    let key = CacheKey { is_head: false, target: "/a", encodings: b"gzip", types: b"text/html", tags: b"\"x\"" };
+    let key = CacheKey {
+        is_head: false,
+        target: "/a",
+        accept_encoding: b"gzip",
+        accept: b"text/html",
+        if_none_match: b"\"x\"",
+    };
     let keys = [
         key,
         CacheKey { is_head: true, ..key },
         CacheKey { target: "/A", ..key },
-        CacheKey { encodings: b"gzi", ..key },
-        CacheKey { types: b"", ..key },
-        CacheKey { types: b"text/*", ..key },
-        CacheKey { tags: b"\"y\"", ..key },
-        CacheKey { tags: b"", ..key },
+        CacheKey { accept_encoding: b"gzi", ..key },
+        CacheKey { accept: b"", ..key },
+        CacheKey { accept: b"text/*", ..key },
+        CacheKey { if_none_match: b"\"y\"", ..key },
+        CacheKey { if_none_match: b"", ..key },
     ];
     let stored_keys: Vec<_> =
         keys.iter().flat_map(|key| [HeadFormat::Lines, HeadFormat::Block].map(|format| key.parts(format))).collect();
@@ -193,12 +199,12 @@ fn a_response_cached_from_one_image_of_a_version_is_not_reused_for_another_image
     let site = Site::new(SiteSettings::default());
     // `Site::set_version` stores the version before it increments the generation. This test checks the state in
     // between.
-    site.current.store(Some(open_version()));
+    site.served_version.store(Some(open_version()));
     let state = SiteState::current(&site).unwrap();
     let key = CacheKey { target: "/", ..CacheKey::default() };
     store(state, &key, HeadFormat::Lines, StatusCode::OK, b"head", BodyLocation::Empty);
     let find_entry = |state| find_cached(&site, state, &key, HeadFormat::Lines, &mut Vec::new());
     assert!(find_entry(SiteState::current(&site).unwrap()).is_some());
-    site.current.store(Some(open_version()));
+    site.served_version.store(Some(open_version()));
     assert!(find_entry(SiteState::current(&site).unwrap()).is_none());
 }

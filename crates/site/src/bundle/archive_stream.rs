@@ -67,7 +67,7 @@ impl ArchiveFile {
         self.hasher.update(&buffer[..n]);
         self.bytes_read += n as u64;
         if self.bytes_read > self.max_bytes {
-            return Err(BundleFault::ArchiveTooLarge(self.max_bytes).in_archive().into());
+            return Err(BundleFault::ArchiveTooLarge(self.max_bytes).in_bundle().into());
         }
         Ok(n)
     }
@@ -204,13 +204,13 @@ impl GzipStream {
                 }
                 Err(GzipHeaderFault::Short) if !self.buffer.ended && min_len < MAX_GZIP_HEADER_BYTES => min_len *= 2,
                 Err(GzipHeaderFault::Short) => {
-                    return Err(BundleFault::Truncated("a gzip header").in_archive().into());
+                    return Err(BundleFault::Truncated("a gzip header").in_bundle().into());
                 }
                 Err(GzipHeaderFault::Damaged) if self.members > 0 => {
-                    return Err(BundleFault::Damaged("bytes after the compressed data").in_archive().into());
+                    return Err(BundleFault::Damaged("bytes after the compressed data").in_bundle().into());
                 }
                 Err(GzipHeaderFault::Damaged) => {
-                    return Err(BundleFault::Damaged("the gzip header").in_archive().into());
+                    return Err(BundleFault::Damaged("the gzip header").in_bundle().into());
                 }
             }
         }
@@ -220,12 +220,12 @@ impl GzipStream {
         self.buffer.fill_to(&mut self.file, 8)?;
         let expected = gzip::encode_trailer(std::mem::take(&mut self.crc).finalize(), u64::from(self.len));
         match self.buffer.unused().get(..8) {
-            None => return Err(BundleFault::Truncated("the gzip trailer").in_archive().into()),
+            None => return Err(BundleFault::Truncated("the gzip trailer").in_bundle().into()),
             Some(trailer) if trailer[..4] != expected[..4] => {
-                return Err(BundleFault::WrongCrc.in_archive().into());
+                return Err(BundleFault::WrongCrc.in_bundle().into());
             }
             Some(trailer) if trailer[4..] != expected[4..] => {
-                return Err(BundleFault::WrongSize.in_archive().into());
+                return Err(BundleFault::WrongSize.in_bundle().into());
             }
             Some(_) => self.buffer.start += 8,
         }
@@ -251,7 +251,7 @@ impl ArchiveStream for GzipStream {
             }
             self.buffer.fill_to(&mut self.file, 1024)?;
             let step = self.inflate.run(self.buffer.unused(), self.buffer.ended);
-            let step = step.map_err(|fault| BundleFault::from(fault).in_archive())?;
+            let step = step.map_err(|fault| BundleFault::from(fault).in_bundle())?;
             self.buffer.start += step.consumed;
             self.consumed = 0;
             let output = self.inflate.output();
@@ -326,12 +326,12 @@ impl ArchiveStream for ZstdStream {
                 return Err(match input.error.take() {
                     Some(error) => error,
                     None if error.kind() == io::ErrorKind::UnexpectedEof => {
-                        BundleFault::Truncated("the zstd data").in_archive().into()
+                        BundleFault::Truncated("the zstd data").in_bundle().into()
                     }
                     None if error.to_string().contains("memory") => {
-                        BundleFault::Damaged("its zstd window is over 128 MiB").in_archive().into()
+                        BundleFault::Damaged("its zstd window is over 128 MiB").in_bundle().into()
                     }
-                    None => BundleFault::Damaged("the zstd data").in_archive().into(),
+                    None => BundleFault::Damaged("the zstd data").in_bundle().into(),
                 });
             }
             self.total_output += self.decoder.buffer().len() as u64;

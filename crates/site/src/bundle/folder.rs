@@ -337,7 +337,7 @@ mod tests {
         let limits = |entries| BundleLimits { entries, ..BundleLimits::default() };
         assert!(FolderReader::open(&root, &limits(2)).is_ok());
         let refused = FolderReader::open(&root, &limits(1)).unwrap_err();
-        assert_eq!(refused.to_string(), "the archive has over 1 entries (limits.entries)");
+        assert_eq!(refused.to_string(), "the bundle has over 1 entries (limits.entries)");
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn refuse_non_archive(head: &[u8], prefix: &str) -> BundleRefusal {
     } else if head.is_empty() {
         if prefix.is_empty() { "empty".to_owned() } else { "an empty file".to_owned() }
     } else if let Some(code) = s3_error_code(start) {
-        format!("an error from the storage service ({})", QuotedName(code.as_bytes()))
+        format!("an error from the object store ({})", QuotedName(code.as_bytes()))
     } else if is_html {
         "an HTML page".to_owned()
     } else if lower.starts_with("<?xml") || (lower.starts_with('<') && !lower.starts_with("<!")) {
@@ -140,7 +140,7 @@ fn refuse_non_archive(head: &[u8], prefix: &str) -> BundleRefusal {
         "a file of an unknown kind".to_owned()
     };
     BundleFault::NotAnArchive(format!("is {prefix}{description}; a bundle is a zip, tar, tar.gz or tar.zst"))
-        .in_archive()
+        .in_bundle()
 }
 
 /// Skips the byte order mark, white space and comments that may precede markup.

@@ -3,6 +3,9 @@
 //!
 //! Every reader yields a sequence of entries ([`BundleReader`]) and refuses by the same rules ([`refusal`]).
 //! [`site_layout`] decides which of the entries belong to the site. This module writes nothing.
+//!
+//! A `size` here is that of the uncompressed content, which the index calls `len`; `compressed_len` is the size in the
+//! archive.
 
 pub mod archive_stream;
 pub(crate) mod bundle_reader;

@@ -14,9 +14,9 @@ use docwharf_base::model::units::format_size;
 /// The refusal of a bundle: the entry and its fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct BundleRefusal {
-    /// The name of the entry as the archive spells it; `None` for a fault of the archive as a whole.
+    /// The name of the entry as the archive spells it; `None` for a fault of the bundle as a whole.
     pub entry: Option<Vec<u8>>,
-    /// The fault of the entry or archive.
+    /// The fault of the entry or bundle.
     pub fault: BundleFault,
 }
 
@@ -24,12 +24,12 @@ impl fmt::Display for BundleRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.entry {
             Some(name) => write!(f, "entry {} {}", QuotedName(name), self.fault),
-            None => write!(f, "the archive {}", self.fault),
+            None => write!(f, "the bundle {}", self.fault),
         }
     }
 }
 
-/// A fault for which a bundle is refused. Each text continues "entry NAME …" or "the archive …".
+/// A fault for which a bundle is refused. Each text continues "entry NAME …" or "the bundle …".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // the texts are the documentation
 pub enum BundleFault {
@@ -112,8 +112,8 @@ impl BundleFault {
         BundleRefusal { entry: Some(entry.to_vec()), fault: self }
     }
 
-    /// Makes a refusal for a fault of the archive as a whole.
-    pub fn in_archive(self) -> BundleRefusal {
+    /// Makes a refusal for a fault of the bundle as a whole.
+    pub fn in_bundle(self) -> BundleRefusal {
         BundleRefusal { entry: None, fault: self }
     }
 }
@@ -137,18 +137,18 @@ impl LimitCounter {
     pub fn count_entry(&mut self, name: &[u8], size: u64) -> Result<(), BundleRefusal> {
         self.entries += 1;
         if self.entries > self.limits.entries {
-            return Err(BundleFault::TooManyEntries(self.limits.entries).in_archive());
+            return Err(BundleFault::TooManyEntries(self.limits.entries).in_bundle());
         }
         self.name_bytes += name.len() as u64;
         if self.name_bytes > MAX_TOTAL_PATH_BYTES {
-            return Err(BundleFault::TooManyNameBytes.in_archive());
+            return Err(BundleFault::TooManyNameBytes.in_bundle());
         }
         if size > self.limits.entry {
             return Err(BundleFault::EntryTooLarge(self.limits.entry).in_entry(name));
         }
         self.content_bytes = self.content_bytes.saturating_add(size);
         if self.content_bytes > self.limits.unpacked {
-            return Err(BundleFault::TooMuchContent(self.limits.unpacked).in_archive());
+            return Err(BundleFault::TooMuchContent(self.limits.unpacked).in_bundle());
         }
         Ok(())
     }

@@ -86,7 +86,7 @@ impl SiteLayout {
             }
         }
         if site_layout.pages == 0 {
-            return Err(BundleFault::NoPage.in_archive());
+            return Err(BundleFault::NoPage.in_bundle());
         }
         site_layout.page_layout = match (in_files, in_folders) {
             (1.., 0) => PageLayout::Files,

@@ -180,7 +180,7 @@ impl TarReader {
                 if filled == 0 {
                     return Ok(None);
                 }
-                return Err(BundleFault::Truncated("a tar header").in_archive().into());
+                return Err(BundleFault::Truncated("a tar header").in_bundle().into());
             }
             let n = bytes.len().min(BLOCK_BYTES - filled);
             block[filled..filled + n].copy_from_slice(&bytes[..n]);
@@ -222,7 +222,7 @@ impl TarReader {
                 return Ok(());
             }
             if !is_zero(bytes) {
-                return Err(BundleFault::Damaged("it has data after its end marker").in_archive().into());
+                return Err(BundleFault::Damaged("it has data after its end marker").in_bundle().into());
             }
             let n = bytes.len();
             self.source.consume(n);
@@ -238,7 +238,7 @@ impl TarReader {
             let Some(block) = self.read_block()? else {
                 if has_extension {
                     return Err(BundleFault::Truncated("a header without the entry that it describes")
-                        .in_archive()
+                        .in_bundle()
                         .into());
                 }
                 self.ended = true;
@@ -247,14 +247,14 @@ impl TarReader {
             if is_zero(&block) {
                 if has_extension {
                     return Err(BundleFault::Truncated("a header without the entry that it describes")
-                        .in_archive()
+                        .in_bundle()
                         .into());
                 }
                 self.check_trailing_zeros()?;
                 return Ok(None);
             }
             if !has_valid_checksum(&block) {
-                return Err(BundleFault::Damaged("a tar header's checksum").in_archive().into());
+                return Err(BundleFault::Damaged("a tar header's checksum").in_bundle().into());
             }
             self.name = header_name(&block);
             let size = parse_size(&block[124..136]).map_err(|fault| self.fault(fault))?;

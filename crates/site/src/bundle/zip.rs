@@ -28,9 +28,14 @@ const UTF8_FLAG: u16 = 1 << 11;
 /// The header ID of a private extra field of images that docwharf writes: the bytes of the name are used unchanged,
 /// even if they are not UTF-8 or contain a backslash. Without this field, a Latin-1 name from a tar archive would be
 /// decoded as CP437. In a received archive the field is ignored, because it could only disable checks.
+///
+/// `image::RAW_NAME_FIELD_ID` is the same number: the writer of images and this reader do not import from each other
+/// (ARCHITECTURE.md, Crates and layers).
 pub const RAW_NAME_FIELD_ID: u16 = 0x7764;
 
-/// The compression method of an entry (APPNOTE.TXT 4.4.5).
+/// The compression method of an entry of a received ZIP (APPNOTE.TXT 4.4.5). `index::EntryCompression` is its
+/// counterpart for the files of a sealed image: `bundle` and `index` do not import from each other (ARCHITECTURE.md,
+/// Crates and layers), so `seal::adopt` converts one into the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompressionMethod {
     /// Method 0: not compressed.
@@ -74,7 +79,7 @@ pub struct ZipArchive {
 }
 
 fn damaged_archive(fault: &'static str) -> BundleRefusal {
-    BundleFault::Damaged(fault).in_archive()
+    BundleFault::Damaged(fault).in_bundle()
 }
 
 /// The place of the central directory, and the number of its headers.
@@ -99,13 +104,13 @@ impl ZipArchive {
     fn read(file: File, path: &Path, limits: &BundleLimits, is_image: bool) -> Result<ZipArchive, BundleReadError> {
         let length = file.metadata().map_err(BundleReadError::io(path))?.len();
         if length > limits.archive {
-            return Err(BundleFault::ArchiveTooLarge(limits.archive).in_archive().into());
+            return Err(BundleFault::ArchiveTooLarge(limits.archive).in_bundle().into());
         }
         let mut zip = ZipArchive { file, path: path.to_owned(), entries: Vec::new(), directory_offset: 0 };
         let directory = zip.find_directory(length)?;
         zip.directory_offset = directory.offset;
         if directory.count > limits.entries {
-            return Err(BundleFault::TooManyEntries(limits.entries).in_archive().into());
+            return Err(BundleFault::TooManyEntries(limits.entries).in_bundle().into());
         }
         zip.read_directory(&directory, limits, is_image)?;
         zip.entries.sort_by_key(|m| m.header_offset);
@@ -116,7 +121,7 @@ impl ZipArchive {
     pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), BundleReadError> {
         self.file.read_exact_at(buffer, offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
-                BundleFault::Truncated("it ends before the data that its directory lists").in_archive().into()
+                BundleFault::Truncated("it ends before the data that its directory lists").in_bundle().into()
             }
             _ => BundleReadError::Io { path: self.path.clone(), source: error },
         })
@@ -128,7 +133,7 @@ impl ZipArchive {
         const MIN_RECORD_BYTES: u64 = 22;
         let tail_len = length.min(MIN_RECORD_BYTES + 0xffff);
         if length < MIN_RECORD_BYTES {
-            return Err(BundleFault::Truncated("no ZIP end record").in_archive().into());
+            return Err(BundleFault::Truncated("no ZIP end record").in_bundle().into());
         }
         let mut tail = vec![0; tail_len as usize];
         self.read_at(&mut tail, length - tail_len)?;
@@ -140,7 +145,7 @@ impl ZipArchive {
             .collect();
         let start = match candidates[..] {
             [] => {
-                return Err(BundleFault::Truncated("no ZIP end record at its end").in_archive().into());
+                return Err(BundleFault::Truncated("no ZIP end record at its end").in_bundle().into());
             }
             [start] => start,
             _ => return Err(damaged_archive("several end records").into()),

@@ -96,11 +96,11 @@ impl ResourceKind {
     }
 }
 
-/// Reads all of `site` with `threads` threads and reports its needs. After `stop` has returned `true`, the result is
+/// Reads all of `version` with `threads` threads and reports its needs. After `stop` has returned `true`, the result is
 /// `None`.
-pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<ExternalAudit> {
+pub fn audit(version: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<ExternalAudit> {
     let builder = Mutex::new(AuditBuilder::default());
-    read_site_files(site, threads, stop, || AuditSink {
+    read_site_files(version, threads, stop, || AuditSink {
         builder: &builder,
         base: BaseAddress::default(),
         needs: Vec::new(),
@@ -109,8 +109,8 @@ pub fn audit(site: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sy
     let mut audit = builder.into_inner().audit;
     audit.files.sort_unstable_by_key(|(file, _)| *file);
     audit.service_workers.sort_unstable();
-    audit.pages = (0..site.index().len())
-        .filter(|&file| detect_source_format(site.index().path(file)) == Some(SourceFormat::Html))
+    audit.pages = (0..version.index().len())
+        .filter(|&file| detect_source_format(version.index().path(file)) == Some(SourceFormat::Html))
         .count() as u64;
     sort_needs(&mut audit);
     Some(audit)
@@ -239,7 +239,7 @@ impl FactSink for AuditSink<'_> {
         }
     }
 
-    fn end_file(&mut self, file: usize, _sort: SourceFormat) {
+    fn end_file(&mut self, file: usize, _format: SourceFormat) {
         self.base = BaseAddress::default();
         let (needs, other_facts) = (std::mem::take(&mut self.needs), std::mem::take(&mut self.other_facts));
         self.builder.lock().add_file(file, needs, other_facts);

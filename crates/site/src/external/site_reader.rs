@@ -16,11 +16,11 @@ const MAX_TEXT_BYTES: usize = 8 << 20;
 /// The number of bytes of a converted XML document that are parsed at a time.
 const PARSE_CHUNK_BYTES: usize = 64 << 10;
 
-/// Reads all files of `site` that can name resources, with `threads` threads, each with a sink from `create_sink`.
+/// Reads all files of `version` that can name resources, with `threads` threads, each with a sink from `create_sink`.
 /// `stop` is called before each file and between the pieces of pages and XML documents. After it has returned `true`,
 /// the result is `None`.
 pub(super) fn read_site_files<S: FactSink + Send>(
-    site: &SealedVersion,
+    version: &SealedVersion,
     threads: usize,
     stop: &(dyn Fn() -> bool + Sync),
     create_sink: impl Fn() -> S + Sync,
@@ -31,11 +31,11 @@ pub(super) fn read_site_files<S: FactSink + Send>(
         let mut inflate = Inflater::new();
         loop {
             let file = next.fetch_add(1, Ordering::Relaxed);
-            if file >= site.index().len() || stop() {
+            if file >= version.index().len() || stop() {
                 return sink;
             }
-            if let Some(format) = detect_source_format(site.index().path(file)) {
-                read_file(site, file, format, &mut inflate, stop, &mut sink);
+            if let Some(format) = detect_source_format(version.index().path(file)) {
+                read_file(version, file, format, &mut inflate, stop, &mut sink);
                 sink.end_file(file, format);
             }
         }
@@ -54,39 +54,39 @@ pub(super) fn read_site_files<S: FactSink + Send>(
 }
 
 fn read_file(
-    site: &SealedVersion,
+    version: &SealedVersion,
     file: usize,
     format: SourceFormat,
     inflate: &mut Inflater,
     stop: &(dyn Fn() -> bool + Sync),
     sink: &mut impl FactSink,
 ) {
-    let entry = site.entry(file);
+    let entry = version.entry(file);
     let report = &mut |fact: ContentFact<'_>| sink.record(fact);
     match format {
         SourceFormat::Html => {
             let mut feed = |receive: &mut dyn FnMut(&[u8]) -> bool| {
-                site.read_in_pieces(&entry, inflate, &mut |piece| !stop() && receive(piece));
+                version.read_in_pieces(&entry, inflate, &mut |piece| !stop() && receive(piece));
             };
             page::read_page(&mut feed, report);
         }
         SourceFormat::Xml | SourceFormat::Svg => {
-            let html = xml::xml_to_html(&read_text(site, &entry, inflate), format == SourceFormat::Svg);
+            let html = xml::xml_to_html(&read_text(version, &entry, inflate), format == SourceFormat::Svg);
             let mut feed = |receive: &mut dyn FnMut(&[u8]) -> bool| {
                 let _ = html.as_bytes().chunks(PARSE_CHUNK_BYTES).all(|piece| !stop() && receive(piece));
             };
             page::read_page(&mut feed, report);
         }
-        SourceFormat::Style => css::read_css(&read_text(site, &entry, inflate), report),
-        SourceFormat::Script => script::read_script(&read_text(site, &entry, inflate), report),
-        SourceFormat::Manifest => manifest::read_manifest(&read_text(site, &entry, inflate), report),
+        SourceFormat::Style => css::read_css(&read_text(version, &entry, inflate), report),
+        SourceFormat::Script => script::read_script(&read_text(version, &entry, inflate), report),
+        SourceFormat::Manifest => manifest::read_manifest(&read_text(version, &entry, inflate), report),
     }
 }
 
 /// Reads at most [`MAX_TEXT_BYTES`] bytes of a file as text.
-fn read_text(site: &SealedVersion, entry: &IndexEntry, inflate: &mut Inflater) -> String {
+fn read_text(version: &SealedVersion, entry: &IndexEntry, inflate: &mut Inflater) -> String {
     let mut bytes = Vec::new();
-    site.read_in_pieces(entry, inflate, &mut |piece| {
+    version.read_in_pieces(entry, inflate, &mut |piece| {
         bytes.extend_from_slice(&piece[..piece.len().min(MAX_TEXT_BYTES - bytes.len())]);
         bytes.len() < MAX_TEXT_BYTES
     });

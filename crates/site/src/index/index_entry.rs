@@ -2,7 +2,8 @@
 
 use docwharf_base::model::digest::Digest;
 
-/// The compression method of a file in the image.
+/// The compression method of a file in the image. `bundle::zip::CompressionMethod` is its counterpart for the entries
+/// of a received ZIP, from which `seal::adopt` converts; its comment says why the two are separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EntryCompression {
     /// Not compressed.

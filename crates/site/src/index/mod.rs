@@ -142,14 +142,14 @@ impl ImageIndex {
         if Digest::compute(&self.bytes[..self.part_offsets[3]]).0
             != self.bytes[self.part_offsets[3]..self.part_offsets[3] + SHA256_BYTES]
         {
-            return Err(IndexFault("digest"));
+            return Err(IndexFault("its SHA-256 is wrong"));
         }
         let mut manifest = VersionManifest::default();
         let mut previous: Option<&[u8]> = None;
         for i in 0..self.count {
             let (path, entry) = (self.path(i), self.entry(i));
             if previous.is_some_and(|b| b >= path) {
-                return Err(IndexFault("order"));
+                return Err(IndexFault("its paths are not in order"));
             }
             if self.find(path) != Some(i) {
                 return Err(IndexFault("a path that is not found"));
@@ -161,7 +161,11 @@ impl ImageIndex {
             return Err(IndexFault("version id"));
         }
         let pairs = path_table::find_markdown_pairs((0..self.count).map(|i| self.path(i)), |path| self.find(path));
-        if (0..self.pairs).map(|i| self.markdown_pair(i)).eq(pairs) { Ok(()) } else { Err(IndexFault("Markdown")) }
+        if (0..self.pairs).map(|i| self.markdown_pair(i)).eq(pairs) {
+            Ok(())
+        } else {
+            Err(IndexFault("its Markdown pairs are wrong"))
+        }
     }
 
     /// Returns the bytes of the index file.
@@ -214,7 +218,7 @@ impl ImageIndex {
     }
 
     /// Returns the number of the Markdown file with the same text as the page with this number.
-    pub fn markdown(&self, page: usize) -> Option<usize> {
+    pub fn markdown_of(&self, page: usize) -> Option<usize> {
         let pair = partition_point(self.pairs, |i| (self.markdown_pair(i).0 as usize) < page);
         let (pair_page, file) = (pair < self.pairs).then(|| self.markdown_pair(pair))?;
         (pair_page as usize == page && (file as usize) < self.count).then_some(file as usize)

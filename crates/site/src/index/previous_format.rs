@@ -43,7 +43,7 @@ pub(super) fn convert_previous_format(bytes: &[u8], image_len: u64, id: VersionI
     };
     let files: Vec<(&[u8], IndexEntry)> = records.chunks_exact(RECORD_BYTES).map(file).collect::<Result<_, _>>()?;
     if !files.is_sorted_by(|(a, _), (b, _)| a < b) {
-        return Err(IndexFault("order"));
+        return Err(IndexFault("its paths are not in order"));
     }
     Ok(encode_index(image_len, id, &files))
 }

@@ -32,7 +32,7 @@ fn image_index_finds_the_paths_that_were_written() {
         (index.first_path_from(b"a.i"), index.first_path_from(b"b"), index.first_path_from(b"c")),
         (Some(&b"a.md"[..]), Some(&b"b"[..]), None)
     );
-    assert_eq!([0, 1, 2].map(|page| index.markdown(page)), [Some(1), None, None]);
+    assert_eq!([0, 1, 2].map(|page| index.markdown_of(page)), [Some(1), None, None]);
     assert_eq!((index.path(2), index.entry(2).offset, index.entry(2).modified), (&b"b"[..], 10, -5));
 }
 
@@ -89,7 +89,7 @@ fn image_index_that_is_damaged_after_its_check_never_panics_or_loops() {
     let call_all_methods = |bytes: Vec<u8>| {
         let index = ImageIndex { bytes: bytes.into(), ..good.clone() };
         for file in 0..index.len() {
-            let _ = (index.path(file), index.entry(file), index.markdown(file));
+            let _ = (index.path(file), index.entry(file), index.markdown_of(file));
         }
         let missing = [&b""[..], b"a", b"a/b.html", b"zz"].map(|path| (index.find(path), index.first_path_from(path)));
         assert!(missing.iter().all(|(file, _)| file.is_none_or(|file| file < index.len())));
@@ -212,15 +212,15 @@ fn image_index_verification_names_the_part_that_is_wrong() {
     let dated = overwrite(&bytes, last + 44, &7u64.to_le_bytes());
     assert_eq!(
         (verify(with_digest_and_crc(dated.clone())), verify(with_crc(dated))),
-        (Ok(()), Err(IndexFault("digest")))
+        (Ok(()), Err(IndexFault("its SHA-256 is wrong")))
     );
     let slot = (0..8).map(|n| table + n * 4).find(|&offset| read_u32_le(&bytes, offset) == 0).unwrap();
     for (offset, replacement, expected) in [
         (last + 52, &[bytes[last + 52] ^ 1][..], "version id"),
         (last + 28, &8u64.to_le_bytes(), "version id"),
         (slot, &EMPTY_SLOT.to_le_bytes(), "a path that is not found"),
-        (pairs, &1u32.to_le_bytes(), "Markdown"),
-        (pairs + 4, &2u32.to_le_bytes(), "Markdown"),
+        (pairs, &1u32.to_le_bytes(), "its Markdown pairs are wrong"),
+        (pairs + 4, &2u32.to_le_bytes(), "its Markdown pairs are wrong"),
     ] {
         assert_eq!(
             verify(with_digest_and_crc(overwrite(&bytes, offset, replacement))),
@@ -233,7 +233,7 @@ fn image_index_verification_names_the_part_that_is_wrong() {
     for names in [[b"b", b"a"], [b"a", b"a"]] {
         let files = names.map(|name| (&name[..], good.entry(0)));
         let index = ImageIndex::read(encode_index(15, id, &files).into(), 15, id).unwrap();
-        assert_eq!(index.verify(id), Err(IndexFault("order")));
+        assert_eq!(index.verify(id), Err(IndexFault("its paths are not in order")));
     }
 }
 
@@ -258,8 +258,8 @@ fn index_of_the_previous_format_is_checked_against_the_same_bounds() {
         (24, &[old[24] ^ 1], "another image"),
         (last + 4, &[2, 0], "a path out of bounds"),
         (last, &u32::MAX.to_le_bytes(), "a path out of bounds"),
-        (last, &name(0), "order"),
-        (last, &name(1), "order"),
+        (last, &name(0), "its paths are not in order"),
+        (last, &name(1), "its paths are not in order"),
         (last + 20, &6u64.to_le_bytes(), "a file out of bounds"),
     ] {
         assert_eq!(decode_changed(offset, replacement), Err(IndexFault(expected)), "{offset}");

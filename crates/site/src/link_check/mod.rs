@@ -51,39 +51,39 @@ pub struct BrokenLinkComparison {
     pub new: Option<BrokenLinks>,
 }
 
-/// Finds the broken links on all pages of `site`, with `threads` threads. `stop` is called before each page and each
+/// Finds the broken links on all pages of `version`, with `threads` threads. `stop` is called before each page and each
 /// lookup; after it has returned true, the result is `None`. A bundle can contain any number of rules and links, so
 /// `budget` bounds the comparisons.
 pub fn find_broken_links(
-    site: &SealedVersion,
+    version: &SealedVersion,
     addresses: &AddressSettings,
     threads: usize,
     budget: &ComparisonBudget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<BrokenLinks> {
-    check_pages(LinkChecker::new(site, addresses, budget, stop), threads).map(|totals| totals.all)
+    check_pages(LinkChecker::new(version, addresses, budget, stop), threads).map(|totals| totals.all)
 }
 
-/// Finds the broken links of `site`, and those among them that are not broken in `before`, another version of the site.
-/// Both checks share the budget. The parameters are those of [`find_broken_links`].
+/// Finds the broken links of `version`, and those among them that are not broken in `before`, another version of the
+/// site. Both checks share the budget. The parameters are those of [`find_broken_links`].
 pub fn compare_broken_links(
-    site: &SealedVersion,
+    version: &SealedVersion,
     before: &SealedVersion,
     addresses: &AddressSettings,
     threads: usize,
     budget: &ComparisonBudget,
     stop: &(dyn Fn() -> bool + Sync),
 ) -> Option<BrokenLinkComparison> {
-    let checker_of = |site| LinkChecker::new(site, addresses, budget, stop);
+    let checker_of = |version| LinkChecker::new(version, addresses, budget, stop);
     let earlier = check_pages(LinkChecker { collects_links: true, ..checker_of(before) }, threads)?;
     let is_comparable = !earlier.all.is_incomplete && earlier.link_digests.len() < MAX_COMPARED_LINKS;
     let known_broken = Some(&earlier.link_digests).filter(|_| is_comparable);
-    let LinkCheckTotals { all, new, .. } = check_pages(LinkChecker { known_broken, ..checker_of(site) }, threads)?;
+    let LinkCheckTotals { all, new, .. } = check_pages(LinkChecker { known_broken, ..checker_of(version) }, threads)?;
     Some(BrokenLinkComparison { all, new: is_comparable.then_some(new) })
 }
 
 fn check_pages(checker: LinkChecker<'_>, threads: usize) -> Option<LinkCheckTotals> {
-    let files = checker.site.index().len();
+    let files = checker.version.index().len();
     let next = AtomicUsize::new(0);
     let total = Mutex::new(LinkCheckTotals::default());
     let run_worker = || {
@@ -146,7 +146,7 @@ fn broken_link_digest(page: &[u8], address: &Digest) -> Digest {
 /// The inputs of the check, shared by all threads.
 #[derive(Clone, Copy)]
 struct LinkChecker<'a> {
-    site: &'a SealedVersion,
+    version: &'a SealedVersion,
     addresses: &'a AddressSettings,
     slashes: Slashes,
     budget: &'a ComparisonBudget,
@@ -159,13 +159,13 @@ struct LinkChecker<'a> {
 
 impl<'a> LinkChecker<'a> {
     fn new(
-        site: &'a SealedVersion,
+        version: &'a SealedVersion,
         addresses: &'a AddressSettings,
         budget: &'a ComparisonBudget,
         stop: &'a (dyn Fn() -> bool + Sync),
     ) -> LinkChecker<'a> {
-        let slashes = addresses.slashes.unwrap_or(site.auto_slashes);
-        LinkChecker { site, addresses, slashes, budget, stop, known_broken: None, collects_links: false }
+        let slashes = addresses.slashes.unwrap_or(version.auto_slashes);
+        LinkChecker { version, addresses, slashes, budget, stop, known_broken: None, collects_links: false }
     }
 }
 
@@ -183,7 +183,7 @@ impl LinkChecker<'_> {
         }
         // The lookup itself costs about as much as matching one pattern.
         self.budget.spend_matches(1, address);
-        is_answered_with_budget(self.site, self.addresses, self.slashes, address, Some(self.budget))
+        is_answered_with_budget(self.version, self.addresses, self.slashes, address, Some(self.budget))
     }
 }
 
@@ -196,8 +196,8 @@ struct LinkCheckWorker<'a> {
 
 impl LinkCheckWorker<'_> {
     fn check_page(&mut self, file: usize) {
-        let (checker, site) = (self.checker, self.checker.site);
-        let path = site.index().path(file);
+        let (checker, version) = (self.checker, self.checker.version);
+        let path = version.index().path(file);
         let address = [checker.addresses.base_path.as_bytes(), path].concat();
         if !is_page(path) || !checker.is_answered(&address) {
             return;
@@ -205,7 +205,7 @@ impl LinkCheckWorker<'_> {
         // The base of relative links is the page's own path. With any value of `slashes`, the links of a page are
         // written for an address in this folder.
         let Some(page_url) = placeholder_url(&address) else { return };
-        let entry = site.entry(file);
+        let entry = version.entry(file);
         let (mut page, new) = (PageLinks::default(), RefCell::new(BrokenAddresses::default()));
         let is_answered = |address: &[u8]| {
             let is_answered = checker.is_answered(address);
@@ -220,7 +220,7 @@ impl LinkCheckWorker<'_> {
             is_answered
         };
         let feed = |sink: &mut dyn FnMut(&[u8]) -> bool| {
-            site.read_in_pieces(&entry, &mut self.inflate, &mut |piece| !checker.has_stopped() && sink(piece));
+            version.read_in_pieces(&entry, &mut self.inflate, &mut |piece| !checker.has_stopped() && sink(piece));
         };
         links::read_links(feed, |address| match address {
             PageAddress::Base(text) => page.set_base(&page_url, text),

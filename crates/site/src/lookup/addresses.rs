@@ -9,7 +9,9 @@ use super::base_path::{BasePathMatch, match_base_path};
 use super::resolve::{Slashes, find_exact};
 use super::site_files::SiteFiles;
 
-/// The settings that decide where an address leads.
+/// The settings that decide where an address of any version leads. They own their values, so that they can be stored
+/// with the configuration. For the lookup in one version they become [`RouteSettings`], which borrows them and has
+/// `slashes` decided for that version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressSettings {
     /// The path below which the site is served: `/` or `/docs/`.

@@ -7,12 +7,12 @@ use super::next_payloads;
 use super::site_files::SiteFiles;
 use super::unserved_paths::is_never_served;
 
-/// The response to the several addresses of one page (`server.slashes`).
+/// What the server does at an address of a page that is not its canonical one (`server.slashes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
-    /// Serve the page at each of them.
+    /// Serves the page there as well.
     Serve,
-    /// Redirect to the address at which the page's relative links work.
+    /// Redirects to the canonical address, unless the page's relative links work at the requested one as well.
     Redirect,
 }
 
@@ -78,7 +78,7 @@ fn find_assistant_file(site: &impl SiteFiles, address: &[u8]) -> Option<usize> {
     }
     let stem = address.strip_suffix(b".md")?;
     let page = site.find(stem).or_else(|| find_page_or_file(site, stem).map(|(_, page)| page))?;
-    site.markdown(page)
+    site.markdown_of(page)
 }
 
 /// Returns the page with the name `stem`, under any of its paths.

@@ -18,7 +18,7 @@ pub trait SiteFiles {
     fn rules(&self) -> &RuleSet;
 
     /// Returns the number of the Markdown file with the same text as a page.
-    fn markdown(&self, page: usize) -> Option<usize>;
+    fn markdown_of(&self, page: usize) -> Option<usize>;
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ pub(crate) mod path_list {
             NO_RULES.get_or_init(RuleSet::default)
         }
 
-        fn markdown(&self, _page: usize) -> Option<usize> {
+        fn markdown_of(&self, _page: usize) -> Option<usize> {
             None
         }
     }

@@ -42,7 +42,8 @@ pub enum RouteResult {
     NotFound,
 }
 
-/// The settings of a lookup.
+/// The settings that decide where an address of one version leads: those of
+/// [`AddressSettings`](crate::lookup::AddressSettings), borrowed, with `slashes` decided for that version.
 #[derive(Debug, Clone, Copy)]
 pub struct RouteSettings<'a> {
     /// The path below which the site is served: `/` or `/docs/`.
@@ -162,7 +163,7 @@ pub(super) fn follow_rule(
 ) -> Option<RouteResult> {
     match rule.action {
         RuleAction::Rewrite(status) => {
-            let target = rule.target.address(captures);
+            let target = rule.parsed_destination.address(captures);
             let target = target.strip_prefix(b"/").unwrap_or(&target);
             match resolve_address(site, target, Slashes::Serve) {
                 LookupResult::File(file) => Some(RouteResult::Rewritten(file, status)),
@@ -170,9 +171,9 @@ pub(super) fn follow_rule(
             }
         }
         RuleAction::Redirect(status) => {
-            let location = rule.target.location(captures, settings.base_path, query)?;
-            let is_itself =
-                !rule.target.is_on_other_host() && redirects_to_itself(&location, settings.base_path, address, query);
+            let location = rule.parsed_destination.location(captures, settings.base_path, query)?;
+            let is_itself = !rule.parsed_destination.is_on_other_host()
+                && redirects_to_itself(&location, settings.base_path, address, query);
             (!is_itself).then_some(RouteResult::RuleRedirect(status, location))
         }
     }

@@ -41,8 +41,8 @@ pub struct RedirectRule {
     pub destination: Box<str>,
     /// The pattern that the address must match.
     pub pattern: Pattern,
-    /// The parsed destination.
-    pub target: RuleDestination,
+    /// `destination`, parsed.
+    pub parsed_destination: RuleDestination,
     /// The action.
     pub action: RuleAction,
     /// Whether the rule also applies where the site has a file.
@@ -60,14 +60,14 @@ impl RedirectRule {
         force: bool,
     ) -> Result<RedirectRule, String> {
         let pattern = Pattern::parse(source, dialect)?;
-        let target = RuleDestination::parse(destination, pattern.names())?;
-        if matches!(action, RuleAction::Rewrite(_)) && target.is_on_other_host() {
+        let parsed_destination = RuleDestination::parse(destination, pattern.names())?;
+        if matches!(action, RuleAction::Rewrite(_)) && parsed_destination.is_on_other_host() {
             return Err(
                 "docwharf cannot serve a file of another host: redirect to it instead (301, 302, 307, 308)".to_owned()
             );
         }
         let (source, destination) = (source.into(), destination.into());
-        Ok(RedirectRule { place: place.into(), source, destination, pattern, target, action, force })
+        Ok(RedirectRule { place: place.into(), source, destination, pattern, parsed_destination, action, force })
     }
 }
 

@@ -38,11 +38,11 @@ pub enum RuleProblemKind {
     /// The rule leads back to its own address, or its redirects never end.
     Loop,
     /// The rule leads to a 404.
-    Dead,
+    LeadsTo404,
     /// The rule never applies, because earlier rules or a file of the site apply first.
     Shadowed,
     /// The rule never applies, because it leads to its own address.
-    Never,
+    LeadsToItself,
 }
 
 impl RuleProblemKind {
@@ -51,9 +51,9 @@ impl RuleProblemKind {
         match self {
             RuleProblemKind::Invalid => "invalid",
             RuleProblemKind::Loop => "loop",
-            RuleProblemKind::Dead => "dead",
+            RuleProblemKind::LeadsTo404 => "dead",
             RuleProblemKind::Shadowed => "shadowed",
-            RuleProblemKind::Never => "never",
+            RuleProblemKind::LeadsToItself => "never",
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct RuleProblem {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleCheckReport {
     /// The problems, in the order of the rules.
-    pub findings: Vec<RuleProblem>,
+    pub problems: Vec<RuleProblem>,
     /// The number of rules at the end that were not checked, because the budget was spent.
     pub unchecked: usize,
 }
@@ -118,9 +118,9 @@ pub fn check_rules(
     settings: &RouteSettings<'_>,
     has_files_below: &dyn Fn(&[u8]) -> bool,
 ) -> RuleCheckReport {
-    let mut findings = Vec::new();
+    let mut problems = Vec::new();
     for rules in [settings.rules, site.rules()] {
-        findings.extend(rules.faults.iter().map(|fault| RuleProblem {
+        problems.extend(rules.faults.iter().map(|fault| RuleProblem {
             place: fault.place.clone(),
             kind: RuleProblemKind::Invalid,
             source: String::new(),
@@ -136,10 +136,10 @@ pub fn check_rules(
             .find_shadowing(&rules_in_order, &earlier, rule)
             .or_else(|| checker.check_target(rule, has_files_below));
         if budget.is_spent() {
-            return RuleCheckReport { findings, unchecked: rules_in_order.len() - number };
+            return RuleCheckReport { problems, unchecked: rules_in_order.len() - number };
         }
         earlier.add(number, rule);
-        findings.extend(problem.map(|(kind, message)| RuleProblem {
+        problems.extend(problem.map(|(kind, message)| RuleProblem {
             place: rule.place.to_string(),
             kind,
             source: rule.source.to_string(),
@@ -147,7 +147,7 @@ pub fn check_rules(
             message,
         }));
     }
-    RuleCheckReport { findings, unchecked: 0 }
+    RuleCheckReport { problems, unchecked: 0 }
 }
 
 /// The inputs of the check of one rule.
@@ -205,19 +205,19 @@ impl<F: SiteFiles> RuleChecker<'_, F> {
         let RuleChecker { site, settings, budget } = *self;
         let example = rule.pattern.example(PLACEHOLDER);
         let captures = rule.pattern.matches(&example)?;
-        let target = rule.target.address(&captures);
+        let target = rule.parsed_destination.address(&captures);
         if let RuleAction::Rewrite(_) = rule.action {
-            let is_missing = match rule.target.fixed_folder() {
+            let is_missing = match rule.parsed_destination.fixed_folder() {
                 None => !matches!(resolve_address(site, &target[1..], Slashes::Serve), LookupResult::File(_)),
                 Some(fixed) => !has_files_below(&fixed),
             };
             return is_missing.then(|| missing_target_problem(rule, &target));
         }
-        if rule.target.is_on_other_host() {
+        if rule.parsed_destination.is_on_other_host() {
             return None;
         }
         if !self.applies(rule, &captures, &example) {
-            return Some((RuleProblemKind::Never, "it leads to its own address".to_owned()));
+            return Some((RuleProblemKind::LeadsToItself, "it leads to its own address".to_owned()));
         }
         // Follows the target through all rules, including this one.
         let query = None;
@@ -225,7 +225,7 @@ impl<F: SiteFiles> RuleChecker<'_, F> {
             RedirectEnd::File | RedirectEnd::OtherHost => None,
             RedirectEnd::Loop(chain) => Some((RuleProblemKind::Loop, describe_loop(&example, &chain))),
             RedirectEnd::NotFound(_) => {
-                let is_dead = match rule.target.fixed_folder() {
+                let leads_to_404 = match rule.parsed_destination.fixed_folder() {
                     None => true,
                     // Another rule may match addresses below the fixed part.
                     Some(fixed) => {
@@ -233,16 +233,16 @@ impl<F: SiteFiles> RuleChecker<'_, F> {
                             && route_with_budget(site, settings, &target, query, Some(budget)) == RouteResult::NotFound
                     }
                 };
-                is_dead.then(|| missing_target_problem(rule, &target))
+                leads_to_404.then(|| missing_target_problem(rule, &target))
             }
         }
     }
 }
 
 fn missing_target_problem(rule: &RedirectRule, target: &[u8]) -> (RuleProblemKind, String) {
-    match rule.target.fixed_folder() {
-        None => (RuleProblemKind::Dead, format!("{} is a 404", format_address(target))),
-        Some(fixed) => (RuleProblemKind::Dead, format!("the site has nothing below {}", format_address(&fixed))),
+    match rule.parsed_destination.fixed_folder() {
+        None => (RuleProblemKind::LeadsTo404, format!("{} is a 404", format_address(target))),
+        Some(fixed) => (RuleProblemKind::LeadsTo404, format!("the site has nothing below {}", format_address(&fixed))),
     }
 }
 
@@ -273,7 +273,7 @@ mod tests {
     use super::*;
     use crate::sealed_version::test_versions::version_with_files;
 
-    /// Checks the operator's rules and the site's. Returns the findings as lines `place kind`, and the findings
+    /// Checks the operator's rules and the site's. Returns the problems as lines `place kind`, and the problems
     /// themselves.
     fn check(operator_rules: &str, lines: &str) -> (Vec<String>, Vec<RuleProblem>) {
         let pages = ["index.html", "guides/start.html", "a.css", "dir/index.html"];
@@ -289,12 +289,12 @@ mod tests {
         };
         let report = check_rules(&site, &settings, &has_files_below);
         assert_eq!(report.unchecked, 0);
-        let short = |finding: &RuleProblem| format!("{} {}", finding.place, finding.kind.name());
-        (report.findings.iter().map(short).collect(), report.findings)
+        let short = |problem: &RuleProblem| format!("{} {}", problem.place, problem.kind.name());
+        (report.problems.iter().map(short).collect(), report.problems)
     }
 
     #[test]
-    fn rule_check_reports_each_finding_for_the_rule_that_causes_it() {
+    fn rule_check_reports_each_problem_for_the_rule_that_causes_it() {
         let cases: [(&str, &str, &[&str]); 36] = [
             ("", "/old /guides/start\n", &[]),
             ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_finding_names_the_earlier_rule_or_the_redirect_loop() {
+    fn rule_problem_names_the_earlier_rule_or_the_redirect_loop() {
         for (lines, expected) in [
             ("/x/* /a.css\n/x/y /\n/x/y /dir\n", "_redirects:1 (/x/*) comes first"),
             ("/x/y /\n/x/:z /a.css\n/x/y /dir\n", "_redirects:1 (/x/y) comes first"),
@@ -357,14 +357,14 @@ mod tests {
             ("/1 /2\n/2 /3\n/3 /4\n/4 /5\n/5 /6\n/6 /1\n", "/6 → /1 → /2 → /3 → /4 → /5 → …"),
             ("/x/* /x/x/:splat\n", "/x/* → /x/x/* → /x/x/x/* → /x/x/x/x/* → /x/x/x/x/x/* → /x/x/x/x/x/x/* → …"),
         ] {
-            let findings = check("", lines).1;
-            let last = findings.last().unwrap();
+            let problems = check("", lines).1;
+            let last = problems.last().unwrap();
             let is_shortened = last.message.contains('…') == expected.contains('…');
             assert!(last.message.starts_with(expected) && is_shortened, "{lines}: {}", last.message);
         }
-        let finding = &check("", "/old /none?x\n").1[0];
-        assert_eq!((&*finding.source, &*finding.destination), ("/old", "/none?x"));
-        let finding = &check("", "/old\n").1[0];
-        assert_eq!((&*finding.source, &*finding.destination), ("", ""));
+        let problem = &check("", "/old /none?x\n").1[0];
+        assert_eq!((&*problem.source, &*problem.destination), ("/old", "/none?x"));
+        let problem = &check("", "/old\n").1[0];
+        assert_eq!((&*problem.source, &*problem.destination), ("", ""));
     }
 }

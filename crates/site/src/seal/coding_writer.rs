@@ -71,8 +71,8 @@ pub fn write_coding_file(
     }
     bodies.flush()?;
     drop(bodies);
-    let millis = u64::try_from(processor_time().as_millis()).unwrap_or(u64::MAX);
-    output.write_all_at(&encode_head(coding, id, &records, millis), 0)
+    let cpu_millis = u64::try_from(processor_time().as_millis()).unwrap_or(u64::MAX);
+    output.write_all_at(&encode_head(coding, id, &records, cpu_millis), 0)
 }
 
 /// Compresses one text; `None` if the result is not smaller than with gzip.

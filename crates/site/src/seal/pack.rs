@@ -106,7 +106,8 @@ fn pack_in_passes(
         _ => Path::new("."),
     };
     let folder_content = verify(folder, options, reading)?;
-    // A reader takes such a name for CP437, docwharf, too: it ignores its private field in a received archive.
+    // A ZIP reader decodes a name that is not UTF-8 as CP437. docwharf does so too, because in a received archive it
+    // ignores `RAW_NAME_FIELD_ID`.
     let mut paths = folder_content.raw_files.iter().map(|(path, _)| path);
     if kind == BundleKind::Zip
         && let Some(path) = paths.find(|path| std::str::from_utf8(path.as_bytes()).is_err())

@@ -57,8 +57,8 @@ pub fn seal_opened(
 }
 
 /// Verifies and seals a bundle that is still being downloaded to `location`, if it can be read from start to end.
-/// Returns
-/// `None` for a ZIP, whose directory is at its end, and for a download that fails or ends before its first byte.
+/// Returns `None` for a ZIP, whose directory is at its end, and for a download that fails or ends before its first
+/// byte.
 pub fn seal_growing_archive(
     (directory, name): FileLocation<'_>,
     growth: &Arc<WriteProgress>,

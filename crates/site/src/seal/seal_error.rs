@@ -39,11 +39,11 @@ pub enum SealError {
 }
 
 impl SealError {
-    pub(super) fn from_read(error: BundleReadError, bundle: &Path, space: &Path) -> SealError {
+    pub(super) fn from_read(error: BundleReadError, bundle: &Path, written_to: &Path) -> SealError {
         match error {
             BundleReadError::Refused(source) => SealError::Refused { path: bundle.to_owned(), source },
             BundleReadError::Io { path, source } => SealError::Read { path, source },
-            BundleReadError::Sink(source) => SealError::Write { path: space.to_owned(), source },
+            BundleReadError::Sink(source) => SealError::Write { path: written_to.to_owned(), source },
         }
     }
 }

@@ -33,7 +33,7 @@ pub(super) fn seal_zip(
     let write_error = |source| SealError::Write { path: target.path().to_owned(), source };
     let archive_len = received.metadata().map_err(|source| SealError::Read { path: path.to_owned(), source })?.len();
     if archive_len > options.limits.archive {
-        return Err(seal_error(BundleFault::ArchiveTooLarge(options.limits.archive).in_archive().into()));
+        return Err(seal_error(BundleFault::ArchiveTooLarge(options.limits.archive).in_bundle().into()));
     }
     let read_error = |source| SealError::Read { path: path.to_owned(), source };
     let directory_offset =

@@ -37,7 +37,7 @@ impl VerifiedBundle {
     }
 
     /// Encodes the index of an image of `image_len` bytes that contains these files.
-    pub fn index(&self, image_len: u64) -> Vec<u8> {
+    pub fn encode_index(&self, image_len: u64) -> Vec<u8> {
         let files: Vec<(&[u8], IndexEntry)> =
             self.files.iter().map(|(path, entry)| (path.as_bytes(), *entry)).collect();
         index::encode_index(image_len, self.id, &files)

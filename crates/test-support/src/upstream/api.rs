@@ -18,7 +18,7 @@ pub const SIGNATURE: &str = "51gna7ure0fTheBucket";
 pub(super) struct UpstreamAddresses {
     pub(super) scheme: &'static str,
     pub(super) api: SocketAddr,
-    pub(super) bucket: SocketAddr,
+    pub(super) object_store: SocketAddr,
 }
 
 /// Makes a new link to the bundle of a job.
@@ -26,7 +26,7 @@ pub(super) fn make_link(addresses: UpstreamAddresses, state: &mut UpstreamState,
     let signature = format!("{SIGNATURE}{:04}", state.links.len());
     let uses = state.link_uses;
     state.links.insert(signature.clone(), uses);
-    let origin = if state.link_on_api { addresses.api } else { addresses.bucket };
+    let origin = if state.link_on_api { addresses.api } else { addresses.object_store };
     let job: String = job.chars().filter(char::is_ascii_alphanumeric).collect();
     format!(
         "{}://{origin}/exports/{job}/bundle.tar.gz?X-Amz-Algorithm=AWS4-HMAC-SHA256\

@@ -58,7 +58,7 @@ pub(super) struct SharedState {
     /// The number of bytes of bodies that were written.
     pub(super) sent: AtomicUsize,
     pub(super) api: SocketAddr,
-    pub(super) bucket: SocketAddr,
+    pub(super) object_store: SocketAddr,
     pub(super) scheme: &'static str,
     pub(super) wrap: StreamWrapper,
 }
@@ -66,7 +66,7 @@ pub(super) struct SharedState {
 impl SharedState {
     /// The addresses that links lead to.
     pub(super) fn addresses(&self) -> UpstreamAddresses {
-        UpstreamAddresses { scheme: self.scheme, api: self.api, bucket: self.bucket }
+        UpstreamAddresses { scheme: self.scheme, api: self.api, object_store: self.object_store }
     }
 
     /// Locks the state.

@@ -1,5 +1,5 @@
-//! An upstream for tests: the static-export API at one address, and the bucket with the bundles at another. It records
-//! every request, and rules of a test can change every response.
+//! An upstream for tests: the static-export API at one address, and the object store with the bundles at another. It
+//! records every request, and rules of a test can change every response.
 
 mod api;
 mod clock;
@@ -31,7 +31,7 @@ pub use request::{Request, UpstreamCall};
 use state::Rule;
 pub use state::{BundleCoding, UpstreamState};
 
-/// The admin key that the API accepts.
+/// The API key that the API accepts.
 pub const KEY: &str = "dwk_5ecretAdminKeyThatNobodyMayPrint";
 /// The domain that is exported.
 pub const DOMAIN: &str = "docs.example.com";
@@ -95,7 +95,7 @@ impl Upstream {
 
     /// Starts an upstream that wraps each connection with `wrap`. Its API refuses connections until [`Upstream::open`].
     pub fn build(bundle: Vec<u8>, scheme: &'static str, wrap: StreamWrapper) -> Upstream {
-        let (api, bucket) = (bind_socket(), bind_socket());
+        let (api, object_store) = (bind_socket(), bind_socket());
         let state = UpstreamState {
             key: KEY.to_owned(),
             bundle,
@@ -124,11 +124,11 @@ impl Upstream {
             connections: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
             api: address(&api),
-            bucket: address(&bucket),
+            object_store: address(&object_store),
             scheme,
             wrap,
         });
-        serve(&shared, bucket);
+        serve(&shared, object_store);
         Upstream { shared, closed: Mutex::new(Some(api)) }
     }
 
@@ -148,14 +148,14 @@ impl Upstream {
         format!("{}://{}", self.shared.scheme, self.shared.api)
     }
 
-    /// Returns the origin (scheme, host and port) of the bucket.
-    pub fn bucket_origin(&self) -> String {
-        format!("{}://{}", self.shared.scheme, self.shared.bucket)
+    /// Returns the origin (scheme, host and port) of the object store.
+    pub fn object_store_origin(&self) -> String {
+        format!("{}://{}", self.shared.scheme, self.shared.object_store)
     }
 
     /// Returns the URL of a page of the published site, for probes.
     pub fn probe_url(&self) -> String {
-        format!("{}/sitemap.xml", self.bucket_origin())
+        format!("{}/sitemap.xml", self.object_store_origin())
     }
 
     /// Makes a new link to the bundle.
@@ -245,7 +245,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        for address in [self.shared.api, self.shared.bucket] {
+        for address in [self.shared.api, self.shared.object_store] {
             // Wakes the thread that accepts.
             let _ = TcpStream::connect(address);
         }

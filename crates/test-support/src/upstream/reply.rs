@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// The kind of a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum ReplyKind {
-    /// The normal response of the API or the storage service.
+    /// The normal response of the API or the object store.
     #[default]
     Normal,
     /// A response that the test defines.
@@ -69,18 +69,18 @@ pub fn redirect_reply(status: u16, location: &str) -> Reply {
     Reply { kind: ReplyKind::Scripted, status, body: Some(Vec::new()), ..Reply::default() }.header("Location", location)
 }
 
-/// An error of the storage service.
+/// An error of the object store.
 pub fn storage_error(status: u16, code: &str, message: &str) -> Reply {
     let reply = Reply { kind: ReplyKind::Scripted, status, ..Reply::default() };
     reply.body("application/xml", storage_xml(code, message))
 }
 
-/// The response of the storage service to a link that has expired.
+/// The response of the object store to a link that has expired.
 pub fn expired_link_reply() -> Reply {
     storage_error(403, "AccessDenied", "Request has expired")
 }
 
-/// Returns the body of an error of the storage service.
+/// Returns the body of an error of the object store.
 pub(super) fn storage_xml(code: &str, message: &str) -> String {
     format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>{code}</Code><Message>{message}</Message>\

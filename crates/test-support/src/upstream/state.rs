@@ -17,7 +17,7 @@ const LAST_MODIFIED: &str = "Sat, 01 Aug 2026 10:00:00 GMT";
 /// A `Content-Encoding: gzip` on the bundle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BundleCoding {
-    /// Only the header field, as from a storage service that treats a `.tar.gz` as a compressed `.tar`.
+    /// Only the header field, as from an object store that treats a `.tar.gz` as a compressed `.tar`.
     Label,
     /// The header field and a second gzip layer around the bundle.
     Layer,
@@ -99,7 +99,7 @@ impl UpstreamState {
         self.etag.clone().unwrap_or_else(|| format!("\"{}\"", &Digest::compute(&self.bundle).to_hex()[..32]))
     }
 
-    /// Makes the response of the storage service to a request for a bundle.
+    /// Makes the response of the object store to a request for a bundle.
     pub(super) fn download(&mut self, request: &Request, ignores_range: bool) -> OutgoingResponse {
         let xml = |status, code: &str, message: &str| {
             OutgoingResponse::new(status, "application/xml", storage_xml(code, message).into_bytes())

@@ -11,7 +11,7 @@ pub const MIN_RATED_HITS: u64 = 3;
 /// Parameters of the lists in a report.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReportRules {
+pub struct ReportParameters {
     /// Upper bound of the terms in each list.
     pub top: usize,
     /// Click-through rate in percent below which a term has a low rate.
@@ -40,7 +40,8 @@ pub struct SearchReport {
     /// Time of the report in UTC, to the second.
     pub made_at: String,
     /// Parameters of the lists.
-    pub rules: ReportRules,
+    #[serde(rename = "rules")]
+    pub parameters: ReportParameters,
     /// The period.
     pub period: PeriodTotals,
     /// The period before, if it was requested.

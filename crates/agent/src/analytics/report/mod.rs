@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use super::period_rows::{PeriodRows, TermRow, finite, percent_of, round_to_tenth, signed_difference};
 
 pub use fields::{
-    GoneTerm, MIN_RATED_HITS, PeriodTerms, PeriodTotals, PreviousNumbers, ReportRules, ReportTerm, SearchReport,
+    GoneTerm, MIN_RATED_HITS, PeriodTerms, PeriodTotals, PreviousNumbers, ReportParameters, ReportTerm, SearchReport,
     TermList, TermTrends, TotalsChange,
 };
 
@@ -21,7 +21,7 @@ pub fn percent_factor(rates: impl IntoIterator<Item = f64>) -> f64 {
     if rates.into_iter().any(|rate| rate > 1.0) { 1.0 } else { 100.0 }
 }
 
-fn find_trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, rules: &ReportRules) -> TermTrends {
+fn find_trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, parameters: &ReportParameters) -> TermTrends {
     let mut changed: Vec<(i64, ReportTerm)> = Vec::new();
     let mut new = Vec::new();
     for row in &now.rows {
@@ -36,10 +36,10 @@ fn find_trends(now: &PeriodRows<'_>, before: &PeriodRows<'_>, rules: &ReportRule
     let gone = gone.filter(|row| row.hits.is_some_and(|hits| hits > 0 && now.would_have_read(hits)));
     let gone =
         gone.map(|row| GoneTerm { search_query: row.search.search_query.clone(), before: row.previous_numbers() });
-    let gone = gone.take(rules.top).collect();
-    new.truncate(rules.top);
+    let gone = gone.take(parameters.top).collect();
+    new.truncate(parameters.top);
     // A stable sort: of equal changes, the more frequent term comes first.
-    let list = |terms: Vec<(i64, ReportTerm)>| terms.into_iter().take(rules.top).map(|(_, term)| term).collect();
+    let list = |terms: Vec<(i64, ReportTerm)>| terms.into_iter().take(parameters.top).map(|(_, term)| term).collect();
     let (mut risen, mut fallen): (Vec<_>, Vec<_>) =
         changed.into_iter().filter(|(change, _)| *change != 0).partition(|(change, _)| *change > 0);
     risen.sort_by_key(|(change, _)| Reverse(*change));
@@ -54,7 +54,7 @@ impl SearchReport {
         made_at: &str,
         terms: &PeriodTerms,
         before: Option<&PeriodTerms>,
-        rules: ReportRules,
+        parameters: ReportParameters,
     ) -> SearchReport {
         let rates = [Some(terms), before].into_iter().flatten().flat_map(|terms| &terms.page.searches);
         let factor = percent_factor(rates.filter_map(|search| finite(search.ctr.as_ref())));
@@ -78,12 +78,12 @@ impl SearchReport {
             schema_version: 1,
             project: project.to_owned(),
             made_at: made_at.to_owned(),
-            rules,
+            parameters,
             change,
-            top: now.rows.iter().take(rules.top).map(|row| now.report_term(row, previous)).collect(),
-            low_ctr: now.term_list(select(&|row| row.has_low_rate(&rules)), previous, &rules),
-            unclicked: now.term_list(select(&|row| row.is_unclicked()), previous, &rules),
-            trends: previous.map(|before| find_trends(&now, before, &rules)),
+            top: now.rows.iter().take(parameters.top).map(|row| now.report_term(row, previous)).collect(),
+            low_ctr: now.term_list(select(&|row| row.has_low_rate(&parameters)), previous, &parameters),
+            unclicked: now.term_list(select(&|row| row.is_unclicked()), previous, &parameters),
+            trends: previous.map(|before| find_trends(&now, before, &parameters)),
             period: now.totals.clone(),
             previous: previous.map(|before| before.totals.clone()),
         }
@@ -111,7 +111,7 @@ mod tests {
     use crate::analytics::period::Period;
     use crate::api::analytics::{SearchPage, SearchTerm};
 
-    const RULES: ReportRules = ReportRules { top: 10, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
+    const PARAMETERS: ReportParameters = ReportParameters { top: 10, low_percent: 20.0, fewest_hits: MIN_RATED_HITS };
 
     fn search(term: &str, hits: Option<f64>, ctr: Option<f64>, page: Option<&str>) -> SearchTerm {
         let to_number = |n: f64| if n.fract() == 0.0 { Number::from(n as i64) } else { Number::from_f64(n).unwrap() };
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn report(now: &PeriodTerms, before: Option<&PeriodTerms>) -> SearchReport {
-        SearchReport::new("p", "2026-03-01T00:00:00Z", now, before, RULES)
+        SearchReport::new("p", "2026-03-01T00:00:00Z", now, before, PARAMETERS)
     }
 
     fn names(terms: &[ReportTerm]) -> Vec<&str> {

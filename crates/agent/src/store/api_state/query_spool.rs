@@ -85,6 +85,7 @@ impl QuerySpool {
     /// Discards the stored pages and begins a spool of `query`.
     pub fn restart(&mut self, query: &Value, notes: &Value) -> Result<(), StoreError> {
         self.pages.clear();
+        // The name `question` is older than the term "query"; it must not change.
         self.header = serde_json::json!({ "schemaVersion": 1, "question": query, "notes": notes });
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(StoreError::io("write", &self.path))?;
         let header = self.header.clone();

@@ -116,7 +116,7 @@ impl StoreOperations for MemoryStore {
         Ok(self.history.borrow().clone())
     }
 
-    fn is_suspect(&self, version: VersionId) -> bool {
+    fn is_marked_damaged(&self, version: VersionId) -> bool {
         version == id(2)
     }
 
@@ -130,7 +130,7 @@ impl StoreOperations for MemoryStore {
         Ok(self.total.map(|total| total - used))
     }
 
-    fn remove_derived_files(&self) -> bool {
+    fn remove_large_derived_files(&self) -> bool {
         self.derived.take() > 0
     }
 
@@ -161,12 +161,12 @@ impl StoreOperations for MemoryStore {
         Ok(!is_leased)
     }
 
-    fn withdraw(&self, version: VersionId) -> Result<(), StoreError> {
+    fn remove_ignoring_leases(&self, version: VersionId) -> Result<(), StoreError> {
         self.versions.borrow_mut().retain(|&n| id(n) != version);
         Ok(())
     }
 
-    fn clear_suspect(&self, _: VersionId) -> Result<(), StoreError> {
+    fn clear_damage_mark(&self, _: VersionId) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -320,7 +320,7 @@ fn free_space_removes_the_offered_version_last_and_no_newly_protected_version() 
     let choose = |_: &mut StoreRecord, memory: &MemoryStore| memory.record.borrow_mut().previous = Some(id(1));
     assert_eq!(free_space(&Case { total: 59, keep: 1, ..CASE }, choose), Ok((vec![2], false)));
     let hold = |record: &mut StoreRecord, _: &MemoryStore| {
-        record.hold = Some(ActivationHold { who: String::new(), when: String::new(), why: String::new() });
+        record.hold = Some(ActivationHold { author: String::new(), when: String::new(), why: String::new() });
     };
     // Under a hold the previous version stays the previous one.
     assert_eq!(free_space(&Case { total: 999, max_bytes: Some(29), ..CASE }, hold), Err("over"));
@@ -367,7 +367,7 @@ fn record_is_written_only_on_change_and_concurrent_decisions_are_preserved() {
     let mut syncing = memory.record().unwrap();
     memory.save_sync_record(&mut syncing).unwrap();
     assert_eq!(memory.writes.get(), 0, "nothing has changed");
-    let hold = ActivationHold { who: "me".to_owned(), when: String::new(), why: String::new() };
+    let hold = ActivationHold { author: "me".to_owned(), when: String::new(), why: String::new() };
     memory.change_record(|record| record.hold = Some(hold.clone())).unwrap();
     memory.change_record(|_| ()).unwrap();
     assert_eq!(memory.writes.get(), 1);
@@ -421,7 +421,7 @@ fn history_event_is_appended_only_after_the_record_change_is_stored() {
         let expected: &[&str] = if is_appended { &["held"] } else { &[] };
         assert_eq!(memory.event_names(), expected);
         if let Some(event) = memory.history.borrow().first() {
-            assert_eq!((event.who.as_str(), event.version, event.note.as_deref()), ("me", Some(id(1)), Some("why")));
+            assert_eq!((event.author.as_str(), event.version, event.note.as_deref()), ("me", Some(id(1)), Some("why")));
             assert_eq!(event.time, "1970-01-01T00:00:00Z");
         }
     }

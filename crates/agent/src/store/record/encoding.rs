@@ -47,7 +47,7 @@ pub(in crate::store) fn decode(bytes: &[u8]) -> Result<StoreRecord, DecodeError>
     let mut record: StoreRecord = serde_json::from_slice(bytes).map_err(DecodeError::Damaged)?;
     if schema.schema_version < 2 {
         // Schema 1 did not store the offered version: the bundle that was checked last came from the source.
-        record.offered = record.last_check.as_ref().and_then(|last_check| {
+        record.offered = record.last_checked_bundle.as_ref().and_then(|last_check| {
             Some(OfferedVersion { source: last_check.source.clone(), version: last_check.version? })
         });
     }
@@ -92,7 +92,7 @@ mod tests {
     fn record_of_an_earlier_schema_is_read_and_of_a_later_schema_is_refused() {
         let last_check = BundleCheck {
             source: "s".into(),
-            label: None,
+            pin: None,
             demanded: None,
             size: 1,
             modified: 0,
@@ -101,7 +101,8 @@ mod tests {
             version: Some(id(1)),
             refusal: None,
         };
-        let record = StoreRecord { newest: Some(id(2)), last_check: Some(last_check), ..StoreRecord::default() };
+        let record =
+            StoreRecord { newest: Some(id(2)), last_checked_bundle: Some(last_check), ..StoreRecord::default() };
         let earlier = decode(&with_schema(&record, 1)).unwrap();
         assert_eq!(earlier.offered, Some(OfferedVersion { source: "s".into(), version: id(1) }));
         assert_eq!((earlier.schema_version, earlier.newest), (SCHEMA_VERSION, Some(id(2))));

@@ -121,7 +121,7 @@ mod tests {
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
         record.labels.insert("L".into(), labelled);
         assert_eq!(record.target_version(Some("L")), Some(id(3)));
-        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
+        record.hold = Some(ActivationHold { author: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.target_version(Some("L")), Some(id(1)));
     }
 
@@ -130,7 +130,7 @@ mod tests {
         let mut record = StoreRecord { newest: Some(id(2)), ..StoreRecord::default() };
         assert_eq!(record.waiting_version(None), Some(id(2)), "no version is active yet");
         record.activate(id(1), "t");
-        record.hold = Some(ActivationHold { who: "me".into(), when: "t".into(), why: "x".into() });
+        record.hold = Some(ActivationHold { author: "me".into(), when: "t".into(), why: "x".into() });
         assert_eq!(record.waiting_version(None), Some(id(2)));
         assert_eq!(record.waiting_version(Some("L")), None, "until the label exists, no version waits");
         let labelled = LabelledVersion { version: id(3), source: String::new(), sha256: None, time: String::new() };
@@ -146,7 +146,7 @@ mod tests {
         syncing.activate(id(2), "t");
         let mut now = StoreRecord { newest: Some(id(1)), ..StoreRecord::default() };
         now.activate(id(1), "u");
-        now.hold = Some(ActivationHold { who: "me".into(), when: "u".into(), why: "x".into() });
+        now.hold = Some(ActivationHold { author: "me".into(), when: "u".into(), why: "x".into() });
         syncing.copy_decisions(&now);
         assert_eq!(
             (syncing.active, syncing.newest, syncing.target_version(None)),
@@ -248,13 +248,13 @@ mod tests {
 
     #[test]
     fn copy_decisions_takes_the_later_gate_verdict_and_preserves_sync_results() {
-        let verdict = |time: &str, rules: &str| GateVerdict {
+        let verdict = |time: &str, conditions_digest: &str| GateVerdict {
             version: id(1),
             against: None,
-            rules: rules.to_owned(),
+            conditions_digest: conditions_digest.to_owned(),
             refused: None,
             time: time.to_owned(),
-            addresses: String::new(),
+            address_settings_digest: String::new(),
             links: BTreeMap::new(),
         };
         let cases = [
@@ -267,15 +267,23 @@ mod tests {
         ];
         for (own_time, stored_time, expected) in cases {
             let gate = own_time.map(|time| verdict(time, "syncing"));
-            let mut syncing =
-                StoreRecord { gate, newest: Some(id(2)), last_good: Some("g".to_owned()), ..StoreRecord::default() };
+            let mut syncing = StoreRecord {
+                gate,
+                newest: Some(id(2)),
+                last_good_sync: Some("g".to_owned()),
+                ..StoreRecord::default()
+            };
             let config_error = Some("x".to_owned());
             let previous = Some(id(7));
             let gate = stored_time.map(|time| verdict(time, "now"));
             syncing.copy_decisions(&StoreRecord { previous, config_error, gate, ..StoreRecord::default() });
-            assert_eq!(syncing.gate.map(|gate| gate.rules).as_deref(), expected, "{own_time:?}, {stored_time:?}");
+            assert_eq!(
+                syncing.gate.map(|gate| gate.conditions_digest).as_deref(),
+                expected,
+                "{own_time:?}, {stored_time:?}"
+            );
             assert_eq!((syncing.config_error.as_deref(), syncing.previous), (Some("x"), Some(id(7))));
-            assert_eq!((syncing.newest, syncing.last_good.as_deref()), (Some(id(2)), Some("g")));
+            assert_eq!((syncing.newest, syncing.last_good_sync.as_deref()), (Some(id(2)), Some("g")));
         }
     }
 }

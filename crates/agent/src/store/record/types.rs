@@ -38,17 +38,18 @@ pub struct StoreRecord {
     #[serde(default)]
     pub labels: BTreeMap<String, LabelledVersion>,
     /// The bundle that was checked last.
+    // The wire name is older than the term "check"; it must not change.
     #[serde(default, rename = "looked")]
-    pub last_check: Option<BundleCheck>,
+    pub last_checked_bundle: Option<BundleCheck>,
     /// The last attempt to sync.
     #[serde(default)]
     pub last_attempt: Option<SyncAttempt>,
     /// Time of the last successful sync whose source or probes could be read, RFC 3339.
-    #[serde(default)]
-    pub last_good: Option<String>,
-    /// The last success of an export: the API returned a bundle that was accepted or is known already.
-    #[serde(default)]
-    pub last_success: Option<SourceEvent>,
+    #[serde(default, rename = "lastGood")]
+    pub last_good_sync: Option<String>,
+    /// The last successful export: the API returned a bundle that was accepted or is known already.
+    #[serde(default, rename = "lastSuccess")]
+    pub last_export_success: Option<SourceEvent>,
     /// The export job of the current source, if it has not yet returned a bundle.
     #[serde(default)]
     pub job: Option<JobRecord>,
@@ -62,6 +63,7 @@ pub struct StoreRecord {
     #[serde(default)]
     pub probed: Option<SourceProbes>,
     /// Probes whose servers sent Retry-After, by key of the probe.
+    // The wire name is older than the term "back-off"; it must not change.
     #[serde(default, rename = "busy", skip_serializing_if = "BTreeMap::is_empty")]
     pub probe_back_offs: BTreeMap<String, ProbeBackOff>,
     /// Digest of the bundle's link or path that failed while the store was empty; it is not downloaded again.
@@ -86,10 +88,10 @@ impl Default for StoreRecord {
             offered: None,
             hold: None,
             labels: BTreeMap::new(),
-            last_check: None,
+            last_checked_bundle: None,
             last_attempt: None,
-            last_good: None,
-            last_success: None,
+            last_good_sync: None,
+            last_export_success: None,
             job: None,
             jobs_elsewhere: Vec::new(),
             last_start: None,
@@ -111,16 +113,17 @@ pub struct GateVerdict {
     /// The version that was active then.
     #[serde(default)]
     pub against: Option<VersionId>,
-    /// A digest of the rules that were applied.
-    pub rules: String,
+    /// A digest of the conditions that were applied.
+    #[serde(rename = "rules")]
+    pub conditions_digest: String,
     /// The reason why the version does not become active automatically; none if it may.
     #[serde(default)]
     pub refused: Option<String>,
     /// Time of the verdict, RFC 3339.
     pub time: String,
-    /// A digest of the rules by which addresses were resolved when links were counted.
-    #[serde(default)]
-    pub addresses: String,
+    /// A digest of the settings by which addresses were resolved when links were counted.
+    #[serde(default, rename = "addresses")]
+    pub address_settings_digest: String,
     /// Number of broken links, by version.
     #[serde(default)]
     pub links: BTreeMap<VersionId, u64>,
@@ -131,7 +134,8 @@ pub struct GateVerdict {
 #[serde(rename_all = "camelCase")]
 pub struct ActivationHold {
     /// The user who set the hold.
-    pub who: String,
+    #[serde(rename = "who")]
+    pub author: String,
     /// Time at which it was set, RFC 3339.
     pub when: String,
     /// The reason.
@@ -160,7 +164,8 @@ pub struct BundleCheck {
     /// The source, without a link's query.
     pub source: String,
     /// The label that was requested.
-    pub label: Option<String>,
+    #[serde(rename = "label")]
+    pub pin: Option<String>,
     /// The SHA-256 that was demanded of the archive.
     pub demanded: Option<String>,
     /// Size of the archive in bytes.
@@ -207,6 +212,7 @@ pub struct SyncAttempt {
     #[serde(default)]
     pub failures: u32,
     /// A digest of the source and the demands on it: when it changes, failures are counted from zero.
+    // The wire name is older than the term "source digest"; it must not change.
     #[serde(default, rename = "question")]
     pub source_digest: String,
     /// Back-off in seconds until the next attempt.

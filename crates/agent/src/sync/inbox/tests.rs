@@ -183,20 +183,20 @@ fn truncated_file_gets_one_grace_period_and_another_after_it_grows() {
     inbox.scan(start).unwrap();
     assert!(inbox.scan(before(start + QUIET_PERIOD)).unwrap().ready.is_empty());
     let file = inbox.scan(start + QUIET_PERIOD).unwrap().ready.pop().unwrap();
-    assert!(!inbox.extend_wait(&file), "the first time");
+    assert!(inbox.grant_grace_period(&file), "the first time");
     let scan = inbox.scan(before(start + TRUNCATED_GRACE)).unwrap();
     assert!(scan.ready.is_empty() && scan.growing);
     let file = inbox.scan(start + TRUNCATED_GRACE).unwrap().ready.pop().unwrap();
-    assert!(inbox.extend_wait(&file), "the time has passed");
+    assert!(!inbox.grant_grace_period(&file), "the time has passed");
     std::fs::write(&path, "more than half").unwrap();
     let later = start + TRUNCATED_GRACE * 2;
     assert!(inbox.scan(later).unwrap().ready.is_empty());
     let file = inbox.scan(later + QUIET_PERIOD).unwrap().ready.pop().unwrap();
-    assert!(!inbox.extend_wait(&file), "the file has changed");
+    assert!(inbox.grant_grace_period(&file), "the file has changed");
     // A removed file needs no more time.
     std::fs::remove_file(&path).unwrap();
     assert!(!inbox.scan(later + QUIET_PERIOD * 2).unwrap().growing);
-    assert!(inbox.extend_wait(&file));
+    assert!(!inbox.grant_grace_period(&file));
 }
 
 #[test]

@@ -13,9 +13,9 @@ fn id() -> VersionId {
 
 fn record_with_check(version: Option<VersionId>) -> StoreRecord {
     StoreRecord {
-        last_check: Some(BundleCheck {
+        last_checked_bundle: Some(BundleCheck {
             source: "/b.zip".into(),
-            label: None,
+            pin: None,
             demanded: None,
             size: 5,
             modified: 7,
@@ -40,7 +40,7 @@ fn record_with_label(source: &str) -> StoreRecord {
 fn disabled_sync_or_missing_source_checks_nothing() {
     let record = StoreRecord::default();
     for input in [PlanInput { enabled: false, ..FILE_INPUT }, PlanInput { bundle: None, ..FILE_INPUT }] {
-        assert_eq!(decide_source_check(&record, &input, SyncTrigger::Refresh, |_| true), SourceDecision::Disabled);
+        assert_eq!(decide_source_check(&record, &input, SyncTrigger::Refresh, |_| true), SourceDecision::DoNotCheck);
     }
 }
 
@@ -73,13 +73,16 @@ fn satisfied_pin_checks_the_source_only_after_a_change_or_a_refresh() {
 fn an_unchanged_file_is_not_read_again() {
     let state = BundleFileState { source: "/b.zip".into(), size: 5, modified: 7 };
     let accepted = record_with_check(Some(id()));
-    assert_eq!(decide_file(&accepted, &FILE_INPUT, SyncTrigger::Interval, &state, |_| true), FileDecision::Known(id()));
-    assert_eq!(decide_file(&accepted, &FILE_INPUT, SyncTrigger::Interval, &state, |_| false), FileDecision::Digest);
+    assert_eq!(
+        decide_file(&accepted, &FILE_INPUT, SyncTrigger::RegularCheck, &state, |_| true),
+        FileDecision::Known(id())
+    );
+    assert_eq!(decide_file(&accepted, &FILE_INPUT, SyncTrigger::RegularCheck, &state, |_| false), FileDecision::Digest);
     assert_eq!(
         decide_file(
             &accepted,
             &FILE_INPUT,
-            SyncTrigger::Interval,
+            SyncTrigger::RegularCheck,
             &BundleFileState { size: 6, ..state.clone() },
             |_| { true }
         ),
@@ -89,20 +92,27 @@ fn an_unchanged_file_is_not_read_again() {
         decide_file(
             &accepted,
             &FILE_INPUT,
-            SyncTrigger::Interval,
+            SyncTrigger::RegularCheck,
             &BundleFileState { modified: 8, ..state.clone() },
             |_| { true }
         ),
         FileDecision::Digest
     );
     assert_eq!(
-        decide_file(&accepted, &PlanInput { sha256: Some("aa"), ..FILE_INPUT }, SyncTrigger::Interval, &state, |_| {
-            true
-        }),
+        decide_file(
+            &accepted,
+            &PlanInput { sha256: Some("aa"), ..FILE_INPUT },
+            SyncTrigger::RegularCheck,
+            &state,
+            |_| { true }
+        ),
         FileDecision::Digest
     );
     let refused = record_with_check(None);
-    assert_eq!(decide_file(&refused, &FILE_INPUT, SyncTrigger::Interval, &state, |_| true), FileDecision::StillRefused);
+    assert_eq!(
+        decide_file(&refused, &FILE_INPUT, SyncTrigger::RegularCheck, &state, |_| true),
+        FileDecision::StillRefused
+    );
     assert_eq!(decide_file(&refused, &FILE_INPUT, SyncTrigger::Command, &state, |_| true), FileDecision::Digest);
 }
 
@@ -124,14 +134,14 @@ fn record_with_job(started: &str, pin: Option<&str>) -> StoreRecord {
 }
 
 fn hold(record: StoreRecord) -> StoreRecord {
-    let hold = crate::store::record::ActivationHold { who: "me".into(), when: String::new(), why: String::new() };
+    let hold = crate::store::record::ActivationHold { author: "me".into(), when: String::new(), why: String::new() };
     StoreRecord { hold: Some(hold), ..record }
 }
 
 #[test]
 fn own_export_job_is_continued_and_no_second_job_starts_beside_it() {
     let record = record_with_job("11:50:00", None);
-    for trigger in [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected] {
+    for trigger in [SyncTrigger::Start, SyncTrigger::RegularCheck, SyncTrigger::Changed, SyncTrigger::Corrected] {
         assert!(
             matches!(decide_export(&record, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::ContinueJob(_)),
             "{trigger:?}"
@@ -145,19 +155,19 @@ fn own_export_job_is_continued_and_no_second_job_starts_beside_it() {
     }
     let other_pin = record_with_job("11:50:00", Some("L"));
     assert!(matches!(
-        decide_export(&other_pin, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON),
+        decide_export(&other_pin, &API_INPUT, &TIMING, SyncTrigger::RegularCheck, NOON),
         ExportDecision::StartAfter(_)
     ));
     let other_source = PlanInput { api: Some("other"), ..API_INPUT };
-    assert_eq!(decide_export(&record, &other_source, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
+    assert_eq!(decide_export(&record, &other_source, &TIMING, SyncTrigger::RegularCheck, NOON), ExportDecision::Probe);
     assert_eq!(
-        decide_export(&record_with_job("11:29:00", None), &API_INPUT, &TIMING, SyncTrigger::Interval, NOON),
+        decide_export(&record_with_job("11:29:00", None), &API_INPUT, &TIMING, SyncTrigger::RegularCheck, NOON),
         ExportDecision::Probe,
         "expired"
     );
     // The clock was set back since its start.
     assert!(matches!(
-        decide_export(&record, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON - 86_400),
+        decide_export(&record, &API_INPUT, &TIMING, SyncTrigger::RegularCheck, NOON - 86_400),
         ExportDecision::ContinueJob(_)
     ));
 }
@@ -166,7 +176,7 @@ fn own_export_job_is_continued_and_no_second_job_starts_beside_it() {
 fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
     let recent = StoreRecord { last_start: Some(event_at("11:55:00")), ..StoreRecord::default() };
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Start, NOON), ExportDecision::TooEarly(300));
-    assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
+    assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::RegularCheck, NOON), ExportDecision::Probe);
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON), ExportDecision::Probe);
     // Regression: unchanged probes kept a refused bundle from being exported again after its cause was corrected.
     let mut refused = StoreRecord { last_start: recent.last_start.clone(), ..record_with_check(None) };
@@ -175,9 +185,9 @@ fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
         ExportDecision::Probe,
         "a bundle of another source"
     );
-    refused.last_check.as_mut().expect("a check").source = API_INPUT.api.expect("an API").to_owned();
+    refused.last_checked_bundle.as_mut().expect("a check").source = API_INPUT.api.expect("an API").to_owned();
     assert_eq!(decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::Corrected, NOON), ExportDecision::Start);
-    assert_eq!(decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::Interval, NOON), ExportDecision::Probe);
+    assert_eq!(decide_export(&refused, &API_INPUT, &TIMING, SyncTrigger::RegularCheck, NOON), ExportDecision::Probe);
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Command, NOON), ExportDecision::Start);
     assert_eq!(
         decide_export(&recent, &PlanInput { pin: Some("L"), ..API_INPUT }, &TIMING, SyncTrigger::Start, NOON),
@@ -188,7 +198,7 @@ fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
         ExportDecision::Probe
     );
     let each_check = ExportTiming { exports_at_each_check: true, ..TIMING };
-    assert_eq!(decide_export(&recent, &API_INPUT, &each_check, SyncTrigger::Interval, NOON), ExportDecision::Start);
+    assert_eq!(decide_export(&recent, &API_INPUT, &each_check, SyncTrigger::RegularCheck, NOON), ExportDecision::Start);
     // A clock that was set back does not suppress jobs for ever.
     assert_eq!(decide_export(&recent, &API_INPUT, &TIMING, SyncTrigger::Start, NOON - 86_400), ExportDecision::Probe);
 }
@@ -196,9 +206,13 @@ fn daemon_start_soon_after_an_export_starts_no_job_but_a_command_does() {
 #[test]
 fn held_store_starts_export_jobs_only_by_command() {
     let held = hold(StoreRecord::default());
-    for trigger in
-        [SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Changed, SyncTrigger::Corrected, SyncTrigger::Signal]
-    {
+    for trigger in [
+        SyncTrigger::Start,
+        SyncTrigger::RegularCheck,
+        SyncTrigger::Changed,
+        SyncTrigger::Corrected,
+        SyncTrigger::Signal,
+    ] {
         assert!(
             matches!(decide_export(&held, &API_INPUT, &TIMING, trigger, NOON), ExportDecision::Nothing(_)),
             "{trigger:?}"
@@ -227,7 +241,7 @@ fn changed_probe_or_an_old_last_success_requires_an_export_job() {
     let probes = |sha256: &str| BTreeMap::from([("u".to_owned(), probe(sha256))]);
     let probed = crate::store::record::SourceProbes { source: "api".into(), probes: probes("1") };
     let record =
-        StoreRecord { last_success: Some(event_at("11:00:00")), probed: Some(probed), ..StoreRecord::default() };
+        StoreRecord { last_export_success: Some(event_at("11:00:00")), probed: Some(probed), ..StoreRecord::default() };
     let is_needed = |record: &StoreRecord, probes, now| needs_export_job(record, &API_INPUT, &TIMING, &probes, now);
     assert!(!is_needed(&record, probes("1"), NOON));
     assert!(is_needed(&record, probes("2"), NOON));
@@ -235,9 +249,13 @@ fn changed_probe_or_an_old_last_success_requires_an_export_job() {
     assert!(is_needed(&record, probes("1"), NOON + 86_400));
     assert!(is_needed(&StoreRecord::default(), probes("1"), NOON), "never a success");
     let of_another_pin = SourceEvent { pin: Some("L".into()), ..event_at("11:00:00") };
-    assert!(is_needed(&StoreRecord { last_success: Some(of_another_pin), ..record.clone() }, probes("1"), NOON));
+    assert!(is_needed(&StoreRecord { last_export_success: Some(of_another_pin), ..record.clone() }, probes("1"), NOON));
     let of_another_source = SourceEvent { source: "other".into(), ..event_at("11:00:00") };
-    assert!(is_needed(&StoreRecord { last_success: Some(of_another_source), ..record.clone() }, probes("1"), NOON));
+    assert!(is_needed(
+        &StoreRecord { last_export_success: Some(of_another_source), ..record.clone() },
+        probes("1"),
+        NOON
+    ));
     assert!(is_needed(&StoreRecord { probed: None, ..record }, probes("1"), NOON), "never probed");
 }
 
@@ -264,8 +282,8 @@ fn a_label_satisfies_the_pin_whichever_of_the_two_sources_it_came_from() {
         (PlanInput { api: None, ..both }, "api", SourceDecision::CheckSource),
         (PlanInput { pin: Some("M"), ..both }, "api", SourceDecision::CheckSource),
         (PlanInput { pin: None, ..both }, "api", SourceDecision::CheckSource),
-        (PlanInput { enabled: false, ..both }, "api", SourceDecision::Disabled),
-        (PlanInput { bundle: None, api: None, ..both }, "api", SourceDecision::Disabled),
+        (PlanInput { enabled: false, ..both }, "api", SourceDecision::DoNotCheck),
+        (PlanInput { bundle: None, api: None, ..both }, "api", SourceDecision::DoNotCheck),
     ] {
         assert_eq!(
             decide_source_check(&record_with_label(source), &input, SyncTrigger::Command, |_| true),
@@ -280,12 +298,12 @@ fn earlier_check_of_a_link_or_of_another_label_does_not_apply_to_a_file() {
     let state = BundleFileState { source: "/b.zip".into(), size: 5, modified: 7 };
     let decide = |input: &PlanInput<'_>, trigger, change: &dyn Fn(&mut BundleCheck)| {
         let mut record = record_with_check(Some(id()));
-        change(record.last_check.as_mut().unwrap());
+        change(record.last_checked_bundle.as_mut().unwrap());
         decide_file(&record, input, trigger, &state, |_| true)
     };
     let known = FileDecision::Known(id());
     for trigger in
-        [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::Interval, SyncTrigger::Signal, SyncTrigger::Command]
+        [SyncTrigger::Changed, SyncTrigger::Start, SyncTrigger::RegularCheck, SyncTrigger::Signal, SyncTrigger::Command]
     {
         assert_eq!(decide(&FILE_INPUT, trigger, &|_| ()), known, "{trigger:?}");
     }
@@ -295,10 +313,10 @@ fn earlier_check_of_a_link_or_of_another_label_does_not_apply_to_a_file() {
         FileDecision::Digest
     );
     assert_eq!(decide(&FILE_INPUT, SyncTrigger::Start, &|check| check.source = "/c.zip".into()), FileDecision::Digest);
-    assert_eq!(decide(&FILE_INPUT, SyncTrigger::Start, &|check| check.label = Some("L".into())), FileDecision::Digest);
+    assert_eq!(decide(&FILE_INPUT, SyncTrigger::Start, &|check| check.pin = Some("L".into())), FileDecision::Digest);
     let pinned = PlanInput { pin: Some("L"), ..FILE_INPUT };
     assert_eq!(decide(&pinned, SyncTrigger::Start, &|_| ()), FileDecision::Digest);
-    assert_eq!(decide(&pinned, SyncTrigger::Start, &|check| check.label = Some("L".into())), known);
+    assert_eq!(decide(&pinned, SyncTrigger::Start, &|check| check.pin = Some("L".into())), known);
     let demanding = PlanInput { sha256: Some("aa"), ..FILE_INPUT };
     assert_eq!(decide(&demanding, SyncTrigger::Start, &|check| check.demanded = Some("aa".into())), known);
     assert_eq!(
@@ -349,7 +367,7 @@ fn export_time_limits_end_at_the_exact_second() {
         }
     }
     let each_check = ExportTiming { exports_at_each_check: true, ..TIMING };
-    let succeeded = |time: &str| StoreRecord { last_success: Some(event_at(time)), ..StoreRecord::default() };
+    let succeeded = |time: &str| StoreRecord { last_export_success: Some(event_at(time)), ..StoreRecord::default() };
     let due = ExportDecision::Nothing("the next export is due at its time");
     for (record, now, expected) in [
         (succeeded("12:00:00"), NOON + 86_399, due.clone()),
@@ -375,7 +393,7 @@ fn a_probe_that_is_new_or_was_of_another_source_is_a_change() {
         all.iter().map(|&(url, sha256)| (url.to_owned(), probe(sha256))).collect()
     };
     let record = |source: &str| StoreRecord {
-        last_success: Some(event_at("11:00:00")),
+        last_export_success: Some(event_at("11:00:00")),
         probed: Some(crate::store::record::SourceProbes {
             source: source.into(),
             probes: probes(&[("u", "1"), ("v", "1")]),

@@ -21,7 +21,7 @@ fn record_with_job() -> StoreRecord {
 fn environment_with_links(links: usize) -> ScriptedEnvironment {
     let mut environment = ScriptedEnvironment::new();
     environment.polls.push_back(Ok(Ok(job_state("completed", 100.0))));
-    environment.links.extend((1..=links).map(|n| Ok(Ok(presigned_link(n, None)))));
+    environment.links.extend((1..=links).map(|n| Ok(Ok(signed_link(n, None)))));
     environment
 }
 
@@ -34,7 +34,8 @@ fn an_expired_link_is_renewed_three_times_and_after_the_first_time_with_a_pause(
     let mut environment = environment_with_links(4);
     environment.downloads.extend((0..4).map(|_| Ok(Err(expired()))));
     let mut record = record_with_job();
-    let error = run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect_err("expired");
+    let error =
+        run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck).expect_err("expired");
     assert!(matches!(error, SyncError::Download { renewable: true, .. }), "{error:?}");
     let begin = format!("begin {API}, 0 known");
     let expected = [
@@ -70,7 +71,7 @@ fn links_and_attempts_are_counted_from_zero_after_progress() {
     ]);
     environment.progress = [false, false, false, true].into();
     environment.ingests.push_back(Ok(ingested(1)));
-    run_sync(&mut environment, &mut record_with_job(), &api_intent(), SyncTrigger::Interval).expect("it arrives");
+    run_sync(&mut environment, &mut record_with_job(), &api_settings(), SyncTrigger::RegularCheck).expect("it arrives");
     assert_eq!(environment.count("link of j1"), 5);
     let last = environment.effects.iter().rposition(|effect| effect == "link of j1").expect("a link");
     assert_eq!(environment.effects[last - 1], "download https://bucket.example/4", "without a pause");
@@ -79,7 +80,7 @@ fn links_and_attempts_are_counted_from_zero_after_progress() {
     environment.downloads.extend([cut(), cut(), cut(), cut(), cut(), Ok(Ok(received(false)))]);
     environment.progress = [false, false, false, false, true].into();
     environment.ingests.push_back(Ok(ingested(1)));
-    run_sync(&mut environment, &mut record_with_job(), &api_intent(), SyncTrigger::Interval).expect("it arrives");
+    run_sync(&mut environment, &mut record_with_job(), &api_settings(), SyncTrigger::RegularCheck).expect("it arrives");
     let waits: Vec<_> = environment.effects.iter().filter(|effect| effect.starts_with("wait ")).collect();
     assert_eq!(waits, ["wait 750 ms", "wait 1500 ms", "wait 3000 ms", "wait 6000 ms", "wait 750 ms"]);
 }
@@ -97,10 +98,11 @@ fn a_part_stays_for_the_next_sync_unless_it_fits_nowhere() {
         let mut environment = ScriptedEnvironment::new();
         environment.downloads.extend((0..attempts).map(|_| Ok(Err(request_error(cause)))));
         let mut record = StoreRecord::default();
-        let error = run_sync(&mut environment, &mut record, &link_intent(), SyncTrigger::Interval).expect_err("x");
+        let error =
+            run_sync(&mut environment, &mut record, &link_settings(), SyncTrigger::RegularCheck).expect_err("x");
         assert!(matches!(error, SyncError::Download { signed: true, renewable: false, .. }), "{error:?}");
         assert_eq!(environment.count("discard"), usize::from(is_discarded), "{cause:?}");
-        assert_eq!(record.last_check, None, "{cause:?}: no bundle was checked");
+        assert_eq!(record.last_checked_bundle, None, "{cause:?}: no bundle was checked");
     }
 }
 
@@ -110,7 +112,7 @@ fn a_received_bundle_is_discarded_once_it_is_sealed_or_refused_but_not_when_the_
         ("sealed", Ok(ingested(1)), 1, true),
         ("refused", Err(refusal()), 1, true),
         ("disk", Err(SyncError::Store(StoreError::NoPrevious)), 1, false),
-        ("cancelled", Err(SyncError::Interrupted), 0, false),
+        ("cancelled", Err(SyncError::Cancelled), 0, false),
     ];
     for (name, result, discards, is_checked) in cases {
         let version = result.as_ref().ok().map(|ingested| ingested.id);
@@ -119,12 +121,13 @@ fn a_received_bundle_is_discarded_once_it_is_sealed_or_refused_but_not_when_the_
         environment.downloads.push_back(Ok(Ok(received(false))));
         environment.ingests.push_back(result);
         let mut record = StoreRecord::default();
-        let ended = run_sync(&mut environment, &mut record, &link_intent(), SyncTrigger::Interval);
+        let ended = run_sync(&mut environment, &mut record, &link_settings(), SyncTrigger::RegularCheck);
         assert_eq!(ended.is_ok(), is_good, "{name}");
         assert_eq!(environment.count("discard"), discards, "{name}");
-        let check = record.last_check.map(|BundleCheck { source, size, validator, version, refusal, .. }| {
-            (source, size, validator, version, refusal.is_some())
-        });
+        let check =
+            record.last_checked_bundle.map(|BundleCheck { source, size, validator, version, refusal, .. }| {
+                (source, size, validator, version, refusal.is_some())
+            });
         let expected = (LINK.to_owned(), 7, Some("\"v\"".to_owned()), version, !is_good);
         assert_eq!(check, is_checked.then_some(expected), "{name}");
     }
@@ -133,7 +136,8 @@ fn a_received_bundle_is_discarded_once_it_is_sealed_or_refused_but_not_when_the_
     environment.downloads.extend([Ok(Ok(received(true))), Ok(Ok(received(false)))]);
     environment.ingests.extend([Err(refusal()), Ok(ingested(1))]);
     let mut record = StoreRecord::default();
-    run_sync(&mut environment, &mut record, &link_intent(), SyncTrigger::Interval).expect("the second time it is good");
+    run_sync(&mut environment, &mut record, &link_settings(), SyncTrigger::RegularCheck)
+        .expect("the second time it is good");
     let download = format!("download {LINK}");
     let expected = [download.as_str(), "ingest", "discard", download.as_str(), "ingest", "discard", "activate", "save"];
     assert_eq!(environment.effects[1..], expected);
@@ -151,15 +155,16 @@ fn a_label_is_given_to_a_bundle_that_the_server_still_has() {
     let cases =
         [(None, 2), (Some(labelled(1, LINK)), 1), (Some(labelled(2, LINK)), 2), (Some(labelled(1, "other")), 2)];
     for (n, (before, saves)) in cases.into_iter().enumerate() {
-        let intent = SyncIntent { pin: VersionLabel::new("L").ok(), ..link_intent() };
+        let sync_settings = SyncSettings { pin: VersionLabel::new("L").ok(), ..link_settings() };
         let mut environment =
             ScriptedEnvironment { known: vec![(validator(), Some(id(1)))], ..ScriptedEnvironment::new() };
         environment.downloads.push_back(Ok(Ok(DownloadResult::Unchanged(validator()))));
         let labels = before.into_iter().map(|label| ("L".to_owned(), label)).collect();
         let mut record = StoreRecord { labels, ..StoreRecord::default() };
-        run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect("the bundle is known");
+        run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck)
+            .expect("the bundle is known");
         assert_eq!(record.labels.get("L"), Some(&labelled(1, LINK)), "case {n}");
-        assert_eq!((environment.count("found again"), environment.count("save")), (1, saves), "case {n}");
+        assert_eq!((environment.count("offered again"), environment.count("save")), (1, saves), "case {n}");
     }
 }
 
@@ -167,7 +172,7 @@ fn a_label_is_given_to_a_bundle_that_the_server_still_has() {
 fn a_refused_bundle_is_downloaded_again_once_its_cause_may_have_been_corrected() {
     for (trigger, known) in [
         (SyncTrigger::Start, 2),
-        (SyncTrigger::Interval, 2),
+        (SyncTrigger::RegularCheck, 2),
         (SyncTrigger::Corrected, 1),
         (SyncTrigger::Signal, 1),
         (SyncTrigger::Command, 1),
@@ -180,7 +185,7 @@ fn a_refused_bundle_is_downloaded_again_once_its_cause_may_have_been_corrected()
         };
         environment.downloads.push_back(Ok(Ok(DownloadResult::Unchanged(refused))));
         let mut record = StoreRecord::default();
-        let error = run_sync(&mut environment, &mut record, &link_intent(), trigger).expect_err("still refused");
+        let error = run_sync(&mut environment, &mut record, &link_settings(), trigger).expect_err("still refused");
         assert!(matches!(error, SyncError::StillRefused(_)), "{error:?}");
         assert_eq!(environment.effects[0], format!("begin {LINK}, {known} known"), "{trigger:?}");
     }

@@ -29,21 +29,21 @@ fn results(known: &[(&str, &str)]) -> BTreeMap<String, ProbeResult> {
 }
 
 /// A configuration with an API and the probes `a` and `b`.
-fn probing_intent() -> SyncIntent {
+fn probing_settings() -> SyncSettings {
     let probes = ["a", "b"].map(|name| url(&format!("https://docs.example/{name}"))).into();
-    SyncIntent { exports_at_each_check: false, probes, ..api_intent() }
+    SyncSettings { exports_at_each_check: false, probes, ..api_settings() }
 }
 
 /// A record with a success a minute ago, and with these results of the probes of `source`.
 fn probed_record(source: &str, known: &[(&str, &str)]) -> StoreRecord {
     let probed = Some(SourceProbes { source: source.to_owned(), probes: results(known) });
-    StoreRecord { probed, last_success: Some(event(60)), ..StoreRecord::default() }
+    StoreRecord { probed, last_export_success: Some(event(60)), ..StoreRecord::default() }
 }
 
 /// Scripts the rest of an export whose job `j1` is completed: the link, and a bundle that is ingested with this result.
 fn script_bundle(environment: &mut ScriptedEnvironment, result: Result<IngestedBundle, SyncError>) {
     environment.polls.push_back(Ok(Ok(job_state("completed", 100.0))));
-    environment.links.push_back(Ok(Ok(presigned_link(1, None))));
+    environment.links.push_back(Ok(Ok(signed_link(1, None))));
     environment.downloads.push_back(Ok(Ok(received(false))));
     environment.ingests.push_back(result);
 }
@@ -61,7 +61,8 @@ fn a_start_that_was_refused_delays_no_other_and_one_that_may_have_been_heard_doe
         let attempts = responses.len();
         let mut environment = ScriptedEnvironment { starts: responses.into(), ..ScriptedEnvironment::new() };
         let mut record = StoreRecord { last_start: Some(event(7200)), ..StoreRecord::default() };
-        run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect_err("no job is started");
+        run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck)
+            .expect_err("no job is started");
         assert_eq!(environment.effects[..2], ["save", "start"], "{name}: recorded before the request");
         assert_eq!(environment.saved[0].last_start, Some(event(0)), "{name}");
         assert_eq!(environment.count("start"), attempts, "{name}");
@@ -78,7 +79,7 @@ fn a_job_is_recorded_before_its_first_poll_and_polled_after_pauses_that_grow() {
     environment.polls.extend([Ok(Ok(job_state("queued", 10.0))), Ok(Ok(job_state("running", 20.0)))]);
     script_bundle(&mut environment, Ok(ingested(1)));
     let mut record = StoreRecord::default();
-    run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect("the export is good");
+    run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck).expect("the export is good");
     let begin = format!("begin {API}, 0 known");
     let expected = [
         "save",
@@ -103,7 +104,10 @@ fn a_job_is_recorded_before_its_first_poll_and_polled_after_pauses_that_grow() {
     assert_eq!(environment.notes, [Some("j1".to_owned())], "history has the id of the job");
     assert_eq!(environment.saved[1].job, Some(job(API, 0)));
     assert_eq!(environment.percents, [Some(10.0), Some(20.0), None], "a completed job has no progress");
-    assert_eq!((&record.job, &record.last_start, &record.last_success), (&None, &Some(event(0)), &Some(event(0))));
+    assert_eq!(
+        (&record.job, &record.last_start, &record.last_export_success),
+        (&None, &Some(event(0)), &Some(event(0)))
+    );
 }
 
 #[test]
@@ -112,7 +116,8 @@ fn a_job_of_an_earlier_sync_is_polled_at_once_and_given_up_when_all_its_time_has
     let mut environment = ScriptedEnvironment::new();
     environment.polls.extend((0..3).map(|_| Ok(Ok(job_state("running", 5.0)))));
     let mut record = StoreRecord { job: Some(job(API, 1797)), ..StoreRecord::default() };
-    let error = run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect_err("too long");
+    let error =
+        run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck).expect_err("too long");
     assert!(matches!(error, SyncError::JobTimeout { .. }), "{error:?}");
     let expected = ["poll j1", "wait 1500 ms", "poll j1", "wait 2250 ms", "poll j1", "save", "event failed", "save"];
     assert_eq!(environment.effects, expected);
@@ -126,35 +131,37 @@ fn a_job_that_is_too_old_is_forgotten_at_every_source() {
     let (old, young) = (job("https://other.example#docs", 1800), job("https://third.example#docs", 1799));
     let mut record =
         StoreRecord { job: Some(job(API, 1800)), jobs_elsewhere: vec![old, young.clone()], ..StoreRecord::default() };
-    run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect_err("the start is refused");
+    run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck)
+        .expect_err("the start is refused");
     assert_eq!((&record.job, &record.jobs_elsewhere), (&None, &vec![young]));
     assert_eq!(environment.effects, ["save", "start", "event failed", "save"], "the old job is not polled");
 }
 
 #[test]
 fn a_bundle_that_is_refused_or_does_not_arrive_is_no_success_of_its_export() {
-    let (intent, probes) = (probing_intent(), results(&[("a", "2"), ("b", "1")]));
+    let (sync_settings, probes) = (probing_settings(), results(&[("a", "2"), ("b", "1")]));
     let started = JobRecord { probes: probes.clone(), ..job(API, 60) };
     let before = StoreRecord { job: Some(started.clone()), ..probed_record(API, &[("a", "1"), ("b", "1")]) };
     let checked = SourceProbes { source: API.to_owned(), probes };
 
     let (mut environment, mut record) = (ScriptedEnvironment::new(), before.clone());
     script_bundle(&mut environment, Err(refusal()));
-    run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect_err("the bundle is refused");
+    run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck)
+        .expect_err("the bundle is refused");
     assert_eq!((&record.job, &record.probed), (&None, &Some(checked.clone())), "the same change is exported once");
-    assert_eq!(record.last_success, Some(event(60)));
+    assert_eq!(record.last_export_success, Some(event(60)));
 
     let (mut environment, mut record) = (ScriptedEnvironment::new(), before.clone());
     script_bundle(&mut environment, Ok(ingested(1)));
     environment.downloads = [Ok(Err(status_error(402)))].into();
-    run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect_err("the download fails");
+    run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect_err("the download fails");
     assert_eq!((&record.job, &record.probed), (&Some(started), &before.probed), "the job is continued");
-    assert_eq!(record.last_success, Some(event(60)));
+    assert_eq!(record.last_export_success, Some(event(60)));
 
     let (mut environment, mut record) = (ScriptedEnvironment::new(), before);
     script_bundle(&mut environment, Ok(ingested(1)));
-    run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect("the bundle is good");
-    assert_eq!((&record.job, &record.probed, &record.last_success), (&None, &Some(checked), &Some(event(0))));
+    run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("the bundle is good");
+    assert_eq!((&record.job, &record.probed, &record.last_export_success), (&None, &Some(checked), &Some(event(0))));
 }
 
 #[test]
@@ -171,9 +178,10 @@ fn space_is_freed_for_the_size_in_the_response_unless_the_bundle_is_known_or_too
         let mut environment =
             ScriptedEnvironment { known: vec![(validator(), Some(id(1)))], ..ScriptedEnvironment::new() };
         script_bundle(&mut environment, Ok(ingested(1)));
-        environment.links = [Ok(Ok(presigned_link(1, size)))].into();
+        environment.links = [Ok(Ok(signed_link(1, size)))].into();
         let mut record = StoreRecord { job: Some(job(API, 1)), ..StoreRecord::default() };
-        run_sync(&mut environment, &mut record, &api_intent(), SyncTrigger::Interval).expect("the export is good");
+        run_sync(&mut environment, &mut record, &api_settings(), SyncTrigger::RegularCheck)
+            .expect("the export is good");
         let reserved = environment.effects.iter().find(|effect| effect.starts_with("reserve "));
         assert_eq!(reserved.map(String::as_str), effect, "{size:?}");
     }
@@ -182,7 +190,7 @@ fn space_is_freed_for_the_size_in_the_response_unless_the_bundle_is_known_or_too
 #[test]
 fn a_probe_is_skipped_as_long_as_its_server_asks_and_the_others_still_detect_changes() {
     let (a, b) = ("probe https://docs.example/a if changed", "probe https://docs.example/b if changed");
-    let intent = probing_intent();
+    let sync_settings = probing_settings();
     let mut record = probed_record(API, &[("a", "1"), ("b", "1")]);
     record
         .probe_back_offs
@@ -192,7 +200,8 @@ fn a_probe_is_skipped_as_long_as_its_server_asks_and_the_others_still_detect_cha
 
     let mut environment = ScriptedEnvironment::new();
     environment.probes.extend([Ok(Err(busy)), Ok(Ok(None))]);
-    let report = run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect("b is readable");
+    let report =
+        run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("b is readable");
     assert_eq!(environment.effects, [a, "save", b, "activate", "save"], "the back-off is saved at once");
     let back_offs = BTreeMap::from([(
         "https://docs.example/a".to_owned(),
@@ -204,17 +213,18 @@ fn a_probe_is_skipped_as_long_as_its_server_asks_and_the_others_still_detect_cha
 
     let mut environment = ScriptedEnvironment { now: NOON + 99, ..ScriptedEnvironment::new() };
     environment.probes.push_back(Ok(Ok(None)));
-    run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect("b is readable");
+    run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("b is readable");
     assert_eq!(environment.effects, [b, "activate", "save"]);
-    let last_good = record.last_good.clone();
+    let last_good_sync = record.last_good_sync.clone();
 
     let mut environment = ScriptedEnvironment { now: NOON + 100, ..ScriptedEnvironment::new() };
     environment.probes.extend([Ok(Err(status_error(500))), Ok(Err(status_error(500)))]);
-    let report = run_sync(&mut environment, &mut record, &intent, SyncTrigger::Interval).expect("only a warning");
+    let report =
+        run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("only a warning");
     assert_eq!(environment.effects, [a, b, "activate", "save"], "without Retry-After there is no back-off");
     assert_eq!((report.unreadable_probes.is_some(), report.check_summary), (true, None));
     assert_eq!(record.last_attempt.as_ref().map(|attempt| attempt.result.as_str()), Some("probes unreadable"));
-    assert_eq!((&record.last_good, record.probe_back_offs.len()), (&last_good, 0), "it is no good sync");
+    assert_eq!((&record.last_good_sync, record.probe_back_offs.len()), (&last_good_sync, 0), "it is no good sync");
 }
 
 #[test]
@@ -227,7 +237,7 @@ fn the_result_of_a_probe_that_could_not_be_read_stays_known_for_its_own_source()
         environment.starts.push_back(Ok(Ok("j1".to_owned())));
         script_bundle(&mut environment, Ok(ingested(1)));
         let mut record = probed_record(source, &[("a", "1"), ("b", "1")]);
-        run_sync(&mut environment, &mut record, &probing_intent(), SyncTrigger::Interval).expect("a has changed");
+        run_sync(&mut environment, &mut record, &probing_settings(), SyncTrigger::RegularCheck).expect("a has changed");
         let expected = SourceProbes { source: API.to_owned(), probes: results(known) };
         assert_eq!(record.probed, Some(expected), "{source}");
     }
@@ -254,7 +264,7 @@ fn a_lost_version_of_the_source_is_exported_again_unless_another_one_has_taken_i
             offered: Some(OfferedVersion { source: source.to_owned(), version: id(1) }),
             ..probed_record(API, &[("a", "1"), ("b", "1")])
         };
-        let result = run_sync(&mut environment, &mut record, &probing_intent(), SyncTrigger::Interval);
+        let result = run_sync(&mut environment, &mut record, &probing_settings(), SyncTrigger::RegularCheck);
         assert_eq!((environment.count("start") > 0, result.is_err()), (is_started, is_started), "case {n}");
     }
 }

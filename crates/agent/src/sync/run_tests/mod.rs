@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::api::preview::StatusPath;
-use crate::api::responses::{ExportJob, PresignedLink};
+use crate::api::responses::{ExportJob, SignedLink};
 use crate::fetch::{BundleValidator, DownloadResult, ReceivedBundle};
 use crate::store::incoming_version::CommitOutcome;
 use crate::store::record::{ProbeResult, StoreRecord, SyncAttempt};
@@ -24,13 +24,13 @@ use super::environment::{CallResult, KnownBundle, SyncEnvironment};
 use super::incoming_bundle::IncomingBundle;
 use super::ingest::IngestedBundle;
 use super::plan::BundleFileState;
-use super::{ApiSource, BundleLocation, SyncError, SyncIntent, SyncOutcome};
+use super::{ApiSource, BundleLocation, SyncError, SyncOutcome, SyncSettings};
 
 /// 2026-11-20T12:00:00Z
 const NOON: i64 = 1_795_176_000;
-/// The name of the API of [`api_intent`].
+/// The name of the API of [`api_settings`].
 const API: &str = "https://api.example/v1#docs";
-/// The name of the link of [`link_intent`].
+/// The name of the link of [`link_settings`].
 const LINK: &str = "https://files.example/b.zip";
 
 /// An environment whose responses are scripted, and which records each effect in a few words.
@@ -44,7 +44,7 @@ struct ScriptedEnvironment {
     probes: VecDeque<CallResult<Option<ProbeResult>>>,
     starts: VecDeque<CallResult<String>>,
     polls: VecDeque<CallResult<ExportJob>>,
-    links: VecDeque<CallResult<PresignedLink>>,
+    links: VecDeque<CallResult<SignedLink>>,
     downloads: VecDeque<CallResult<DownloadResult>>,
     /// Whether the attempts have made progress, at each failed attempt; then they have not.
     progress: VecDeque<bool>,
@@ -98,7 +98,7 @@ impl SyncEnvironment for ScriptedEnvironment {
         Ok(())
     }
 
-    fn show_step(&mut self, _: &str) {}
+    fn begin_step(&mut self, _: &str) {}
 
     fn show_progress(&mut self, percent: Option<f64>) {
         self.percents.push(percent);
@@ -152,7 +152,7 @@ impl SyncEnvironment for ScriptedEnvironment {
         self.respond(format!("poll {id}"), |environment| &mut environment.polls)
     }
 
-    fn request_link(&mut self, id: &str) -> CallResult<PresignedLink> {
+    fn request_link(&mut self, id: &str) -> CallResult<SignedLink> {
         self.respond(format!("link of {id}"), |environment| &mut environment.links)
     }
 
@@ -174,7 +174,7 @@ impl SyncEnvironment for ScriptedEnvironment {
         self.respond(format!("download {}", url.without_secrets()), |environment| &mut environment.downloads)
     }
 
-    fn take_progress(&mut self) -> bool {
+    fn has_received_another_mebibyte(&mut self) -> bool {
         self.progress.pop_front().unwrap_or(false)
     }
 
@@ -190,8 +190,8 @@ impl SyncEnvironment for ScriptedEnvironment {
         self.respond("ingest".to_owned(), |environment| &mut environment.ingests)
     }
 
-    fn note_found_again(&mut self, _: &mut StoreRecord, _: &str, _: VersionId) -> Result<(), SyncError> {
-        self.effects.push("found again".to_owned());
+    fn note_offered_again(&mut self, _: &mut StoreRecord, _: &str, _: VersionId) -> Result<(), SyncError> {
+        self.effects.push("offered again".to_owned());
         Ok(())
     }
 
@@ -239,8 +239,8 @@ fn validator() -> BundleValidator {
 }
 
 fn received(resumed: bool) -> DownloadResult {
-    let (path, known) = (PathBuf::from("/downloads/bundle.part"), Some(validator()));
-    DownloadResult::Received(ReceivedBundle { path, known, resumed, encoded: false })
+    let (path, validator) = (PathBuf::from("/downloads/bundle.part"), Some(validator()));
+    DownloadResult::Received(ReceivedBundle { path, validator, resumed, encoded: false })
 }
 
 /// The state of a job, with its progress in percent.
@@ -250,26 +250,26 @@ fn job_state(status: &str, progress: f64) -> ExportJob {
 }
 
 /// A link to a bundle of `size` bytes; `n` tells it from other links.
-fn presigned_link(n: usize, size: Option<u64>) -> PresignedLink {
-    PresignedLink { url: url(&format!("https://bucket.example/{n}")), size, expires_at: None }
+fn signed_link(n: usize, size: Option<u64>) -> SignedLink {
+    SignedLink { url: url(&format!("https://bucket.example/{n}")), size, expires_at: None }
 }
 
 /// A configuration with a link alone.
-fn link_intent() -> SyncIntent {
+fn link_settings() -> SyncSettings {
     let bundle = Some(BundleLocation::Link(url(&format!("{LINK}?signature=1"))));
     let (interval, max_age) = (Duration::from_hours(1), Duration::from_hours(24));
-    SyncIntent {
+    SyncSettings {
         enabled: true,
         bundle,
         interval,
         max_age,
         job_timeout: Duration::from_mins(30),
-        ..SyncIntent::default()
+        ..SyncSettings::default()
     }
 }
 
 /// A configuration with an API, which exports at each check.
-fn api_intent() -> SyncIntent {
+fn api_settings() -> SyncSettings {
     let api = ApiSource {
         base: url("https://api.example/v1"),
         domain: "docs".to_owned(),
@@ -277,18 +277,18 @@ fn api_intent() -> SyncIntent {
         status_path: StatusPath::default(),
         api_key: ApiKeyLocation::Unset,
     };
-    SyncIntent { bundle: None, api: Some(api), exports_at_each_check: true, ..link_intent() }
+    SyncSettings { bundle: None, api: Some(api), exports_at_each_check: true, ..link_settings() }
 }
 
 /// A failed attempt under this configuration, the last of some failures in a row.
-fn failed_attempt(intent: &SyncIntent, failures: u32) -> SyncAttempt {
+fn failed_attempt(sync_settings: &SyncSettings, failures: u32) -> SyncAttempt {
     SyncAttempt {
         time: "2026-11-20T11:00:00Z".to_owned(),
         result: "failed".to_owned(),
         saw: None,
         error: None,
         failures,
-        source_digest: intent.source_digest(),
+        source_digest: sync_settings.source_digest(),
         wait: 5,
     }
 }

@@ -11,7 +11,7 @@ const DATE: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
 
 #[test]
 fn the_error_of_a_step_is_shown_until_the_next_step_begins() {
-    let progress = SyncProgress::default();
+    let progress = TaskProgress::default();
     progress.set_step("polling");
     progress.set_error(Some("503".to_owned()));
     progress.set_step("polling");

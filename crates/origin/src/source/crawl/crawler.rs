@@ -61,7 +61,7 @@ pub(super) async fn crawl_site(
         robots_address: SiteAddress::from_path(ROBOTS_PATH),
         only_requested: paths.is_some(),
         queue: VecDeque::new(),
-        queued_pages: 0,
+        queued_non_payloads: 0,
         newly_required: Vec::new(),
         tasks: JoinSet::new(),
         pages: HashSet::new(),
@@ -115,7 +115,7 @@ struct Crawler<'a> {
     only_requested: bool,
     queue: VecDeque<CrawlRequest>,
     /// Number of requests in `queue` that are not for payloads.
-    queued_pages: usize,
+    queued_non_payloads: usize,
     /// Requests for guessed addresses that are now required for this purpose. A loop handles them one after the other.
     /// Handling one may add another, any number of times, so a recursive call would use too much of the stack.
     newly_required: Vec<(CrawlRequest, AddressPurpose)>,
@@ -141,7 +141,7 @@ impl Crawler<'_> {
             while self.tasks.len() < self.source.max_concurrent_requests.max(1)
                 && let Some(request) = self.queue.pop_front()
             {
-                self.queued_pages -= usize::from(!request.is_payload);
+                self.queued_non_payloads -= usize::from(!request.is_payload);
                 self.send_request(request);
             }
             self.deadline.check_and_count()?;
@@ -184,15 +184,15 @@ impl Crawler<'_> {
         address: SiteAddress,
         is_payload: bool,
         purpose: AddressPurpose,
-        named_by: Option<&Arc<SiteAddress>>,
+        found_on: Option<&Arc<SiteAddress>>,
     ) -> Result<(), CrawlError> {
         let request = CrawlRequest { address, is_payload };
         if let Some(request_purpose) = self.results.purposes.get_mut(&request) {
             let before = request_purpose.purpose;
             if purpose > AddressPurpose::Guess || before == AddressPurpose::Guess {
                 let is_first = before == AddressPurpose::Guess && purpose > AddressPurpose::Guess;
-                request_purpose.named_by =
-                    if is_first { named_by.cloned() } else { request_purpose.named_by.take().min(named_by.cloned()) };
+                request_purpose.found_on =
+                    if is_first { found_on.cloned() } else { request_purpose.found_on.take().min(found_on.cloned()) };
             }
             request_purpose.purpose = before.max(purpose);
             if before == AddressPurpose::Guess && purpose > AddressPurpose::Guess {
@@ -205,7 +205,7 @@ impl Crawler<'_> {
             || self.robots.allows(&request.address.to_string());
         if !is_allowed {
             if purpose > AddressPurpose::Guess {
-                self.results.disallowed.record(request.address, named_by);
+                self.results.disallowed.record(request.address, found_on);
             }
             return Ok(());
         }
@@ -217,8 +217,8 @@ impl Crawler<'_> {
         let address_count = self.results.purposes.len() as u64 + 1;
         let held = self.deadline.context.hold_share(SharedResource::CrawlAddresses, address_count);
         held.map_err(CrawlError::share_error(SharedResource::CrawlAddresses))?;
-        self.results.purposes.insert(request.clone(), RequestPurpose { purpose, named_by: named_by.cloned() });
-        self.queued_pages += usize::from(!is_payload);
+        self.results.purposes.insert(request.clone(), RequestPurpose { purpose, found_on: found_on.cloned() });
+        self.queued_non_payloads += usize::from(!is_payload);
         self.queue.push_back(request);
         Ok(())
     }
@@ -363,7 +363,7 @@ impl Crawler<'_> {
         }
         let base =
             if request.address.path == NOT_FOUND_PATH { SiteAddress::from_path("/") } else { request.address.clone() };
-        let named_by = Arc::new(request.address.clone());
+        let found_on = Arc::new(request.address.clone());
         let (source, deadline) = (self.source, self.deadline);
         let mut resolver = Resolver::new(&source.start, self.url(&base));
         // Each address is handled as it is found: all addresses of a body may take much more memory than the body.
@@ -373,23 +373,23 @@ impl Crawler<'_> {
             if result.is_ok()
                 && let Some(target) = resolver.resolve(purpose, text)
             {
-                result = self.queue_target(&target, purpose, Some(&named_by));
+                result = self.queue_target(&target, purpose, Some(&found_on));
             }
         });
         result?;
         if format == BodyFormat::Xml {
-            self.queue_sitemap(body, &named_by)?;
+            self.queue_sitemap(body, &found_on)?;
         }
         if format == BodyFormat::Page && !request.is_payload {
-            self.queue_next_data(&named_by, &text)?;
+            self.queue_next_data(&found_on, &text)?;
         }
-        let pending = self.queued_pages + self.tasks.len();
+        let pending = self.queued_non_payloads + self.tasks.len();
         self.deadline.context.set_known_pages((self.pages.len() + pending) as u64);
         Ok(())
     }
 
     /// Queues the addresses that a sitemap lists.
-    fn queue_sitemap(&mut self, body: &[u8], named_by: &Arc<SiteAddress>) -> Result<(), CrawlError> {
+    fn queue_sitemap(&mut self, body: &[u8], found_on: &Arc<SiteAddress>) -> Result<(), CrawlError> {
         let mut result = Ok(());
         sitemap::visit_sitemap_addresses(body, &mut |address| {
             if result.is_err() {
@@ -402,7 +402,7 @@ impl Crawler<'_> {
                     self.results.foreign_sitemap_links.1.take().map_or(url.clone(), |other| other.min(url.clone()));
                 self.results.foreign_sitemap_links.1 = Some(smallest);
             }
-            result = self.queue_target(&target, AddressPurpose::Link, Some(named_by));
+            result = self.queue_target(&target, AddressPurpose::Link, Some(found_on));
         });
         result
     }
@@ -429,7 +429,7 @@ impl Crawler<'_> {
         &mut self,
         target: &LinkTarget,
         purpose: AddressPurpose,
-        named_by: Option<&Arc<SiteAddress>>,
+        found_on: Option<&Arc<SiteAddress>>,
     ) -> Result<(), CrawlError> {
         self.deadline.check()?;
         let LinkTarget::SameSite { address, .. } = target else { return Ok(()) };
@@ -438,17 +438,17 @@ impl Crawler<'_> {
         }
         // With `paths`, downloads that a page links to belong to it; other pages do not.
         let is_download = media_type(address.path.as_bytes()).is_some() && !is_page(address.path.as_bytes());
-        if self.only_requested && purpose == AddressPurpose::Link && named_by.is_some() && !is_download {
+        if self.only_requested && purpose == AddressPurpose::Link && found_on.is_some() && !is_download {
             return Ok(());
         }
-        self.queue_request(address.clone(), false, purpose, named_by)?;
+        self.queue_request(address.clone(), false, purpose, found_on)?;
         // Also fetch the original of an image that the Next.js optimizer resizes.
         if address.path.ends_with("/_next/image") {
             let query = address.query.as_deref().unwrap_or_default();
             let pairs = url::form_urlencoded::parse(query.as_bytes());
             for (_, image) in pairs.filter(|(name, _)| name == "url") {
                 if let LinkTarget::SameSite { address, .. } = LinkTarget::from_start_page(self.source, &image) {
-                    self.queue_request(address, false, AddressPurpose::Guess, named_by)?;
+                    self.queue_request(address, false, AddressPurpose::Guess, found_on)?;
                 }
             }
         }

@@ -2,8 +2,8 @@
 //! keeps its name, and gets an extension if it has none that tells its type.
 //!
 //! Several addresses may have one preferred name: `/a` and `/a.html`, or `/a?x=1` and `/a?x=2`. If their content is
-//! equal, they share a file. Otherwise the address with the first [`Rank`] gets the name. The others get names with a
-//! digest of their content, so that a cache never confuses two of them. Names depend on the site alone, not on the
+//! equal, they share a file. Otherwise the address with the first [`NameRank`] gets the name. The others get names with
+//! a digest of their content, so that a cache never confuses two of them. Names depend on the site alone, not on the
 //! order of its responses.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,10 +26,10 @@ const SERVER_PROGRAM_EXTENSIONS: [&str; 9] = ["php", "asp", "aspx", "ashx", "jsp
 #[derive(Debug, Clone)]
 pub(super) struct NamingCandidate {
     pub(super) address: SiteAddress,
-    /// The name that it gets unless a body with an earlier [`Rank`] gets it.
+    /// The name that it gets unless a body with an earlier [`NameRank`] gets it.
     pub(super) preferred_name: Vec<u8>,
     /// How directly the address corresponds to the preferred name.
-    pub(super) rank: Rank,
+    pub(super) rank: NameRank,
     pub(super) digest: Digest,
     /// Whether its content changes with the file names of other bodies.
     pub(super) varies: bool,
@@ -37,7 +37,7 @@ pub(super) struct NamingCandidate {
 
 /// How directly an address corresponds to a name; the first variant wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Rank {
+pub(super) enum NameRank {
     /// The usual address of the name: a page without its extension, any other file with it.
     Plain,
     /// Another address that leads to the name.
@@ -58,10 +58,10 @@ impl NamingCandidate {
     ) -> NamingCandidate {
         let (preferred_name, is_altered) = choose_preferred_name(&address, is_html, media_type);
         let rank = match () {
-            () if is_altered => Rank::Altered,
-            () if address.query.is_some() => Rank::Query,
-            () if (address.decoded_path()[1..] == preferred_name[..]) != is_html => Rank::Plain,
-            () => Rank::Other,
+            () if is_altered => NameRank::Altered,
+            () if address.query.is_some() => NameRank::Query,
+            () if (address.decoded_path()[1..] == preferred_name[..]) != is_html => NameRank::Plain,
+            () => NameRank::Other,
         };
         NamingCandidate { address, preferred_name, rank, digest, varies }
     }
@@ -79,7 +79,7 @@ pub(super) fn assign_names(candidates: &[NamingCandidate]) -> Vec<Vec<u8>> {
         let owner = find_owner(candidates, group);
         for &index in group {
             let candidate = &candidates[index];
-            let is_own = owner == Some(&candidate.digest) && candidate.rank != Rank::Altered;
+            let is_own = owner == Some(&candidate.digest) && candidate.rank != NameRank::Altered;
             names[index] = if is_own { preferred_name.to_vec() } else { name_with_digest(candidate, &assets_digest) };
         }
     }
@@ -99,10 +99,10 @@ fn find_owner<'a>(candidates: &'a [NamingCandidate], group: &[usize]) -> Option<
     let best =
         group.iter().map(|&index| &candidates[index]).min_by_key(|candidate| (candidate.rank, &candidate.address))?;
     match best.rank {
-        Rank::Plain | Rank::Other => Some(&best.digest),
+        NameRank::Plain | NameRank::Other => Some(&best.digest),
         // The response does not depend on the query.
-        Rank::Query if group.iter().all(|&index| candidates[index].digest == best.digest) => Some(&best.digest),
-        Rank::Query | Rank::Altered => None,
+        NameRank::Query if group.iter().all(|&index| candidates[index].digest == best.digest) => Some(&best.digest),
+        NameRank::Query | NameRank::Altered => None,
     }
 }
 
@@ -118,7 +118,7 @@ fn compute_assets_digest(candidates: &[NamingCandidate]) -> String {
 /// Returns the preferred name with a part of a digest before its extension.
 fn name_with_digest(candidate: &NamingCandidate, assets_digest: &str) -> Vec<u8> {
     let assets_digest = if candidate.varies { assets_digest } else { "" };
-    let altered = if candidate.rank == Rank::Altered { candidate.address.to_string() } else { String::new() };
+    let altered = if candidate.rank == NameRank::Altered { candidate.address.to_string() } else { String::new() };
     let digest =
         Digest::compute(format!("{} {assets_digest} {altered}", candidate.digest.to_hex()).as_bytes()).to_hex();
     let name = &candidate.preferred_name;

@@ -6,9 +6,9 @@
 //! whatever the order of the responses.
 //!
 //! Which links must be rewritten depends on how the copy will be served, so the decision uses [`docwharf_site::lookup`]
-//! itself. An address that the server will resolve to the file of this address stays unchanged in pages. Other links
-//! are rewritten: absolute links to the site's own host, links with a query that changes the response, and links to
-//! addresses whose file has another name. Redirects become lines of `_redirects`.
+//! itself. A link stays unchanged if the server of the copy will resolve its address to the file that was saved for
+//! that address. Other links are rewritten: absolute links to the site's own host, links with a query that changes the
+//! response, and links to addresses whose file has another name. Redirects become lines of `_redirects`.
 //!
 //! Next.js: a client of `next start` requests `/page?_rsc=…` with the header field `RSC: 1` when a reader navigates to
 //! a page, and accepts only `text/x-component`. A static file server answers with the page itself. The client then

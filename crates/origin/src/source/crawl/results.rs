@@ -51,11 +51,11 @@ pub(super) struct FetchedBody {
     pub(super) has_queued_addresses: bool,
 }
 
-/// Purpose of a request, and the first address (in address order) that names it.
+/// Purpose of a request, and the first document (in address order) that its address was found on.
 #[derive(Debug)]
 pub(super) struct RequestPurpose {
     pub(super) purpose: AddressPurpose,
-    pub(super) named_by: Option<Arc<SiteAddress>>,
+    pub(super) found_on: Option<Arc<SiteAddress>>,
 }
 
 /// Links to addresses that robots.txt disallows. A site may have any number of them, so only the first few in the order
@@ -72,11 +72,11 @@ impl DisallowedLinks {
     /// Maximum number of addresses in `first`.
     const MAX_LISTED_ADDRESSES: usize = 20;
 
-    pub(super) fn record(&mut self, address: SiteAddress, named_by: Option<&Arc<SiteAddress>>) {
+    pub(super) fn record(&mut self, address: SiteAddress, found_on: Option<&Arc<SiteAddress>>) {
         self.count += 1;
         match self.first.get_mut(&address) {
-            Some(first_page) => *first_page = first_page.take().min(named_by.cloned()),
-            None => drop(self.first.insert(address, named_by.cloned())),
+            Some(first_page) => *first_page = first_page.take().min(found_on.cloned()),
+            None => drop(self.first.insert(address, found_on.cloned())),
         }
         if self.first.len() > Self::MAX_LISTED_ADDRESSES {
             self.first.pop_last();

@@ -1,7 +1,7 @@
 //! Finds the files that scripts load themselves: the modules that they import, and the chunks of Next.js.
 //!
 //! A Next.js server names chunks in pages, in payloads and in other chunks, as `/_next/static/…` or, relative to
-//! `/_next/`, as `static/visit_chunks/…`. Where webpack composes the name of a chunk from tables, the tables are read.
+//! `/_next/`, as `static/chunks/…`. Where webpack composes the name of a chunk from tables, the tables are read.
 //! All names found here are guesses: a missing file is not an error.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const NEXT_PATH: &str = "/_next/";
 const NEXT_FILE_PREFIXES: [&str; 4] = ["static/chunks/", "static/css/", "static/media/", "static/development/"];
 /// Maximum length of a file name in bytes.
 const MAX_NAME_BYTES: usize = 500;
-/// Number of bytes after `static/visit_chunks/` that are searched for webpack's tables.
+/// Number of bytes after `static/chunks/` that are searched for webpack's tables.
 const TABLE_SEARCH_BYTES: usize = 256 << 10;
 /// Maximum number of chunks taken from the tables of one expression.
 const MAX_TABLE_CHUNKS: usize = 10_000;
@@ -128,9 +128,9 @@ fn has_file_extension(name: &str) -> bool {
     name.len() <= MAX_NAME_BYTES && name.rsplit('/').next().is_some_and(|last| last.trim_end_matches('.').contains('.'))
 }
 
-/// Reads names that are composed from tables, as in `"static/visit_chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`. The
+/// Reads names that are composed from tables, as in `"static/chunks/"+({1:"a"}[e]||e)+"."+{1:"0f"}[e]+".js"`. The
 /// last table has the end of the name for each number. Another table has the part before it; without an entry, that
-/// part is the number. `text` begins at the quote that ends `"static/visit_chunks/"`.
+/// part is the number. `text` begins at the quote that ends `"static/chunks/"`.
 fn visit_table_chunks(text: &str, budget: &mut ReadBudget<'_>, mut visit: impl FnMut(&str)) {
     let text = &text[..text.floor_char_boundary(TABLE_SEARCH_BYTES)];
     let found = memmem::find_iter(text.as_bytes(), "s\"").find_map(|position| {

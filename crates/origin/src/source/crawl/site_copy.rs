@@ -116,7 +116,7 @@ impl SiteFiles for FileNames {
         NONE.get_or_init(RuleSet::default)
     }
 
-    fn markdown(&self, _page: usize) -> Option<usize> {
+    fn markdown_of(&self, _page: usize) -> Option<usize> {
         None
     }
 }
@@ -340,12 +340,12 @@ impl<'a> SiteCopy<'a> {
             warnings.push(format!(
                 "{} returns status {status}{}",
                 request.address,
-                describe_linking_page(request_purpose.named_by.as_deref())
+                describe_linking_page(request_purpose.found_on.as_deref())
             ));
         }
         let disallowed = &self.results.disallowed;
-        for (address, named_by) in &disallowed.first {
-            let linking_page = describe_linking_page(named_by.as_deref());
+        for (address, found_on) in &disallowed.first {
+            let linking_page = describe_linking_page(found_on.as_deref());
             warnings.push(format!("robots.txt disallows {address}{linking_page}"));
         }
         if disallowed.count > disallowed.first.len() as u64 {
@@ -388,8 +388,8 @@ fn escape_path(path: &str) -> String {
     percent_encode(path.as_bytes(), encode_sets::ENCODED_COPIED_LINK).to_string()
 }
 
-fn describe_linking_page(named_by: Option<&SiteAddress>) -> String {
-    named_by.map_or_else(String::new, |named_by| format!("; {named_by} links to it"))
+fn describe_linking_page(found_on: Option<&SiteAddress>) -> String {
+    found_on.map_or_else(String::new, |found_on| format!("; {found_on} links to it"))
 }
 
 fn parent_folders(name: &[u8]) -> impl Iterator<Item = &[u8]> {

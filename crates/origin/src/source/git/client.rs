@@ -105,7 +105,7 @@ impl<'a> GitClient<'a> {
         fs::DirBuilder::new().mode(0o700).create(&home).map_err(GitError::io_error("make", &home))?;
         let file = home.join(".gitconfig");
         fs::write(&file, configuration(address.credentials.as_ref())).map_err(GitError::io_error("write", &file))?;
-        Ok(GitClient { git, address, home, repository: limits.space.join("git"), limits })
+        Ok(GitClient { git, address, home, repository: limits.work_folder.join("git"), limits })
     }
 
     /// Returns the current branches of the repository, each with its commit id.

@@ -112,22 +112,22 @@ pub struct GitCommit {
     pub sha: String,
     /// The branch whose head it was.
     pub branch: String,
-    /// Its subject and body, cut if long.
+    /// The subject and body of the commit, cut if long.
     pub message: String,
-    /// Its author, if it has one.
+    /// The author of the commit, if it has one.
     pub author: Option<GitAuthor>,
-    /// Files that its first parent does not have; at most the first 1000, as in the lists below.
+    /// Files that the first parent of the commit does not have; at most the first 1000, as in the lists below.
     pub added: Vec<String>,
-    /// Files that its first parent has with another content.
+    /// Files that the first parent has with another content.
     pub modified: Vec<String>,
-    /// Files that only its first parent has.
+    /// Files that only the first parent has.
     pub removed: Vec<String>,
 }
 
 /// A site that was built.
 #[derive(Debug)]
 pub struct BuiltSite {
-    /// The folder of the site, within the given space.
+    /// The folder of the site, within the work folder.
     pub site: PathBuf,
     /// The commit that it was built from.
     pub commit: GitCommit,
@@ -165,7 +165,7 @@ pub enum GitError {
         doing: &'static str,
         /// The redacted address of the repository.
         repository: String,
-        /// Its last lines of output.
+        /// The last lines of git's output.
         output: String,
     },
     /// The build command failed.
@@ -173,9 +173,9 @@ pub enum GitError {
     Build {
         /// The command.
         build: String,
-        /// Its exit code or signal.
+        /// The exit code or signal of the command.
         exit: String,
-        /// Its last lines of output.
+        /// The last lines of the command's output.
         output: String,
     },
     /// Cloning and building took longer than allowed.
@@ -285,9 +285,14 @@ impl GitError {
 }
 
 /// Builds a site from the head of a branch. Blocks for at most `git.max_duration` plus the time to remove files.
-/// `space` is an empty folder that the caller removes. `context` gets the log, and can cancel the build.
-pub fn build_site(git: &GitSource, branch: &str, space: &Path, context: &JobContext) -> Result<BuiltSite, GitError> {
-    build_site_in(&Sandbox::ALL, git, branch, space, context)
+/// `work_folder` is an empty folder that the caller removes. `context` gets the log, and can cancel the build.
+pub fn build_site(
+    git: &GitSource,
+    branch: &str,
+    work_folder: &Path,
+    context: &JobContext,
+) -> Result<BuiltSite, GitError> {
+    build_site_in(&Sandbox::ALL, git, branch, work_folder, context)
 }
 
 /// Does the same as [`build_site`], with the first usable one of these sandboxes.
@@ -295,15 +300,15 @@ pub fn build_site_in(
     sandboxes: &[Sandbox],
     git: &GitSource,
     branch: &str,
-    space: &Path,
+    work_folder: &Path,
     context: &JobContext,
 ) -> Result<BuiltSite, GitError> {
-    let space = space.canonicalize().map_err(GitError::io_error("find", space))?;
-    let limits = ProgramLimits::new(git, context, git.max_duration, &space);
+    let work_folder = work_folder.canonicalize().map_err(GitError::io_error("find", work_folder))?;
+    let limits = ProgramLimits::new(git, context, git.max_duration, &work_folder);
     if !is_branch_name(branch) {
         return Err(GitError::BranchName(branch.to_owned()));
     }
-    let site = space.join("site");
+    let site = work_folder.join("site");
     let head = check_out(git, branch, &site, &limits)?;
     if let Some(build) = &git.build {
         let environment = BuildEnvironment::new(git, &site, &limits)?;
@@ -324,15 +329,15 @@ fn check_out(
     limits: &ProgramLimits<'_>,
 ) -> Result<client::BranchHead, GitError> {
     let address = RepositoryAddress::parse(&git.repository)?;
-    let home = limits.space.join("git-home");
+    let home = limits.work_folder.join("git-home");
     let client = GitClient::new(git, &address, home, limits)?;
     let head = client.check_out(branch, site)?;
     client.remove_folders()?;
     Ok(head)
 }
 
-/// Kills the remaining processes of builds in the spaces below this folder, after the process that started them was
-/// killed. No build may be running there.
+/// Kills the remaining processes of builds whose work folders are below this folder, after the process that started
+/// them was killed. No build may be running there.
 pub fn kill_leftover_builds(folder: &Path) {
     process::kill_leftover_processes(folder);
 }
@@ -340,7 +345,7 @@ pub fn kill_leftover_builds(folder: &Path) {
 /// Returns the branches of a repository, each with its commit id.
 pub fn list_branches(git: &GitSource, context: &JobContext) -> Result<BTreeMap<String, String>, GitError> {
     let address = RepositoryAddress::parse(&git.repository)?;
-    let space = tempfile::tempdir().map_err(GitError::io_error("create a folder in", &std::env::temp_dir()))?;
-    let limits = ProgramLimits::new(git, context, git.max_duration.min(LIST_TIMEOUT), space.path());
-    GitClient::new(git, &address, space.path().join("git-home"), &limits)?.list_branches()
+    let work_folder = tempfile::tempdir().map_err(GitError::io_error("create a folder in", &std::env::temp_dir()))?;
+    let limits = ProgramLimits::new(git, context, git.max_duration.min(LIST_TIMEOUT), work_folder.path());
+    GitClient::new(git, &address, work_folder.path().join("git-home"), &limits)?.list_branches()
 }

@@ -42,7 +42,7 @@ pub(super) struct ProgramLimits<'a> {
     /// Deadline of all programs together.
     pub(super) deadline: Instant,
     /// The folder that everything is written to, canonical. A process with a `HOME` in it was started by this build.
-    pub(super) space: &'a Path,
+    pub(super) work_folder: &'a Path,
     /// Maximum size of the folder in bytes.
     pub(super) size: u64,
     /// Maximum memory of all processes together, in bytes.
@@ -54,21 +54,21 @@ pub(super) struct ProgramLimits<'a> {
 /// Reason why a program was ended, or did not start.
 #[derive(Debug)]
 pub(super) enum ProgramStop {
-    /// It was cancelled.
+    /// The job was cancelled.
     Cancelled,
     /// The deadline has passed.
     Time,
-    /// It wrote more than the size limit.
+    /// The program wrote more than the size limit.
     Size,
-    /// It took more memory than the limit.
+    /// The program took more memory than the limit.
     Memory,
-    /// It started more processes than the limit.
+    /// The program started more processes than the limit.
     Processes,
-    /// Its organization, or all together, reached the limit of a shared resource.
+    /// The organization, or all organizations together, reached the limit of a shared resource.
     Share(SharedResource, LimitReached),
-    /// It wrote files that cannot be measured.
+    /// The program wrote files that cannot be measured.
     Unmeasurable(PathBuf, io::Error),
-    /// It did not start, or its status cannot be read.
+    /// The program did not start, or its exit status cannot be read.
     StartFailed(PathBuf, io::Error),
 }
 
@@ -76,9 +76,9 @@ pub(super) enum ProgramStop {
 #[derive(Debug)]
 pub(super) struct ProgramResult {
     pub(super) status: ExitStatus,
-    /// Its standard output, if that was requested.
+    /// The standard output of the program, if that was requested.
     pub(super) output: Vec<u8>,
-    /// Its last lines of output.
+    /// The last lines of the program's output.
     pub(super) last_lines: String,
 }
 
@@ -102,11 +102,16 @@ enum ProgramOutput {
 
 impl<'a> ProgramLimits<'a> {
     /// Returns the limits of a project; the deadline is `time` from now.
-    pub(super) fn new(git: &GitSource, context: &'a JobContext, time: Duration, space: &'a Path) -> ProgramLimits<'a> {
+    pub(super) fn new(
+        git: &GitSource,
+        context: &'a JobContext,
+        time: Duration,
+        work_folder: &'a Path,
+    ) -> ProgramLimits<'a> {
         ProgramLimits {
             context,
             deadline: Instant::now() + time,
-            space,
+            work_folder,
             size: git.max_bytes,
             memory: git.max_memory_bytes,
             processes: git.max_processes,
@@ -127,7 +132,7 @@ impl<'a> ProgramLimits<'a> {
     /// Measures the folder; fails if it is over a limit.
     fn measure_folder(&self) -> Result<(), ProgramStop> {
         let mut remaining = self.size;
-        let mut folders = vec![self.space.to_owned()];
+        let mut folders = vec![self.work_folder.to_owned()];
         while let Some(folder) = folders.pop() {
             let entries = match fs::read_dir(&folder) {
                 Err(error) if is_removed_error(&error) => continue,
@@ -249,7 +254,7 @@ fn start_program(
     let child = command.stdin(Stdio::null()).stderr(error_writer).process_group(0).spawn();
     // Otherwise the command would keep the pipes open, and the threads running.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((ProcessTree { child: child?, space: limits.space.to_owned(), is_ended: false }, receiver))
+    Ok((ProcessTree { child: child?, work_folder: limits.work_folder.to_owned(), is_ended: false }, receiver))
 }
 
 /// Reads a pipe on a thread and passes each piece to `pass_on`, and an empty piece at the end. Stops if `pass_on`
@@ -310,7 +315,7 @@ fn supervise(
 #[derive(Debug)]
 struct ProcessTree {
     child: Child,
-    space: PathBuf,
+    work_folder: PathBuf,
     is_ended: bool,
 }
 
@@ -360,7 +365,7 @@ impl ProcessTree {
             let before = related.len();
             for stat in all.iter().filter(|stat| stat.id != std::process::id().cast_signed()) {
                 let is_related = [stat.parent, stat.group, stat.session].iter().any(|id| related.contains(id));
-                if !related.contains(&stat.id) && (is_related || has_home_in(stat.id, &self.space)) {
+                if !related.contains(&stat.id) && (is_related || has_home_in(stat.id, &self.work_folder)) {
                     related.insert(stat.id);
                 }
             }
@@ -427,10 +432,10 @@ fn list_processes() -> Vec<ProcessStat> {
 }
 
 /// Whether a process was started with a `HOME` in this folder.
-fn has_home_in(id: i32, space: &Path) -> bool {
+fn has_home_in(id: i32, work_folder: &Path) -> bool {
     let environment = fs::read(format!("/proc/{id}/environ")).unwrap_or_default();
     let home = environment.split(|byte| *byte == 0).find_map(|variable| variable.strip_prefix(b"HOME="));
-    home.is_some_and(|home| Path::new(std::ffi::OsStr::from_bytes(home)).starts_with(space))
+    home.is_some_and(|home| Path::new(std::ffi::OsStr::from_bytes(home)).starts_with(work_folder))
 }
 
 #[cfg(test)]

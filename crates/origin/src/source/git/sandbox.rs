@@ -15,9 +15,9 @@
 //! bubblewrap, and all others end with it. In the other two the signal reaches the first process alone, which may have
 //! disabled it.
 //!
-//! **World-writable folders** (`/tmp` and the like) are private to the build in the first two. They lie below the space
-//! that is measured and removed. In the other two a build may leave files there, and what it writes there is not
-//! counted.
+//! **World-writable folders** (`/tmp` and the like) are private to the build in the first two. They lie below the
+//! work folder of the build, which is measured and removed. In the other two a build may leave files there, and what it
+//! writes there is not counted.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -66,7 +66,7 @@ const ETC_ENTRIES: [&str; 18] = [
 ];
 /// Entries of `/etc` that only builds with network access need.
 const NETWORK_ETC_ENTRIES: [&str; 3] = ["hosts", "resolv.conf", "services"];
-/// World-writable folders, each with the name of the folder in the build's space that replaces it.
+/// World-writable folders, each with the name of the folder in the work folder that replaces it.
 const WORLD_WRITABLE_FOLDERS: [(&str, &str); 4] =
     [("/tmp", "tmp"), ("/var/tmp", "var-tmp"), ("/dev/shm", "shm"), ("/run/lock", "lock")];
 /// Shell script that runs its arguments as the first candidate of the kernel's out-of-memory killer. Its first argument
@@ -157,8 +157,8 @@ impl<'a> BuildEnvironment<'a> {
             change_owner(site)?;
             // The user of the build may traverse this folder, but not list it.
             let permissions = fs::Permissions::from_mode(0o711);
-            fs::set_permissions(limits.space, permissions)
-                .map_err(GitError::io_error("set the permissions of", limits.space))?;
+            fs::set_permissions(limits.work_folder, permissions)
+                .map_err(GitError::io_error("set the permissions of", limits.work_folder))?;
         }
         Ok(environment)
     }
@@ -168,7 +168,7 @@ impl<'a> BuildEnvironment<'a> {
         ["home"]
             .into_iter()
             .chain(WORLD_WRITABLE_FOLDERS.map(|(_, name)| name))
-            .map(|name| self.limits.space.join(name))
+            .map(|name| self.limits.work_folder.join(name))
     }
 
     /// Removes the folders of the build beside the checkout.
@@ -194,7 +194,8 @@ impl<'a> BuildEnvironment<'a> {
     /// Tries a sandbox. Returns the reason if it cannot be used, and `None` if it can.
     fn try_sandbox(&self, sandbox: Sandbox) -> Result<Option<String>, GitError> {
         if sandbox == Sandbox::None {
-            return Ok((!self.git.allows_no_sandbox).then(|| "it is not allowed".to_owned()));
+            return Ok((!self.git.allows_no_sandbox)
+                .then(|| "a build without a sandbox is not allowed (allowUntrusted)".to_owned()));
         }
         let paths = self.sandbox_paths(sandbox);
         let script = [OsStr::new(TRIAL_SCRIPT), OsStr::new("sh"), paths.site.as_os_str(), paths.tmp.as_os_str()];
@@ -269,8 +270,8 @@ impl<'a> BuildEnvironment<'a> {
         if sandbox == Sandbox::Bubblewrap {
             return SandboxPaths { site: "/build".into(), home: "/home/build".into(), tmp: "/tmp".into() };
         }
-        let space = self.limits.space;
-        SandboxPaths { site: self.site.to_owned(), home: space.join("home"), tmp: space.join("tmp") }
+        let work_folder = self.limits.work_folder;
+        SandboxPaths { site: self.site.to_owned(), home: work_folder.join("home"), tmp: work_folder.join("tmp") }
     }
 
     /// Returns the command that runs `sh -c` with these arguments in a sandbox, or why there is none.
@@ -312,8 +313,8 @@ impl<'a> BuildEnvironment<'a> {
         Ok([arguments, setpriv].concat())
     }
 
-    /// Returns the pairs of folders to bind. The first pairs keep the build's space and the tools visible if they are
-    /// in a world-writable folder. The last pairs bind folders of the space onto the world-writable ones.
+    /// Returns the pairs of folders to bind. The first pairs keep the work folder and the tools visible if they are in
+    /// a world-writable folder. The last pairs bind folders of the work folder onto the world-writable ones.
     fn private_folders(&self) -> Result<Vec<[PathBuf; 2]>, String> {
         let (mut visible, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
         for (shared, name) in WORLD_WRITABLE_FOLDERS {
@@ -321,10 +322,10 @@ impl<'a> BuildEnvironment<'a> {
             if !shared.is_dir() || covered.contains(&shared) {
                 continue;
             }
-            let replacement = self.limits.space.join(name);
+            let replacement = self.limits.work_folder.join(name);
             let tools =
                 self.git.tools.iter().filter_map(|tool| fs::canonicalize(tool).ok()).filter(|tool| tool.is_dir());
-            for needed in tools.chain([self.limits.space.to_owned()]) {
+            for needed in tools.chain([self.limits.work_folder.to_owned()]) {
                 let Ok(inside) = needed.strip_prefix(&shared) else { continue };
                 let to = replacement.join(inside);
                 fs::create_dir_all(&to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
@@ -378,10 +379,10 @@ impl<'a> BuildEnvironment<'a> {
         for folder in ["/home", "/var", "/run"] {
             add(&["--dir", folder].map(OsStr::new));
         }
-        // `/dev/shm` is bound to the build's space too, so that it counts like any file.
-        let space = self.limits.space;
-        let shared = WORLD_WRITABLE_FOLDERS.map(|(folder, name)| (space.join(name), PathBuf::from(folder)));
-        let own = [(space.join("home"), paths.home), (self.site.to_owned(), paths.site)];
+        // `/dev/shm` is bound to the work folder too, so that its content counts like any file.
+        let work_folder = self.limits.work_folder;
+        let shared = WORLD_WRITABLE_FOLDERS.map(|(folder, name)| (work_folder.join(name), PathBuf::from(folder)));
+        let own = [(work_folder.join("home"), paths.home), (self.site.to_owned(), paths.site)];
         for (from, to) in shared.into_iter().chain(own) {
             add(&["--bind".as_ref(), from.as_os_str(), to.as_os_str()]);
         }

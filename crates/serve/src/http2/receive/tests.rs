@@ -15,7 +15,7 @@ const WITH_PRIORITY: u8 = 0x20;
 fn connection_with_responses(length: u64) -> Http2Connection {
     let mut connection = opened_connection();
     connection.newest_stream = 5;
-    connection.discarded_bodies.add(1, Some(length));
+    connection.receive_window.add(1, Some(length));
     connection.streams.start_body(1, None, Some(ResponseBody::full(vec![7; 100_000]).into()), true);
     connection.streams.start_body(5, None, Some(ResponseBody::full("x").into()), false);
     connection

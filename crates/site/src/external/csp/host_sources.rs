@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::address::ExternalOrigin;
 use super::super::content_fact::ResourceKind;
-use super::site_policies::SiteFacts;
+use super::csp_facts::SiteFacts;
 
 /// The largest total length of the host sources of one directive in bytes. A directive with more allows whole schemes.
 pub(super) const MAX_SOURCES_BYTES: usize = 600;
@@ -17,18 +17,18 @@ const STYLE_SHEET_COMPANIONS: [(&str, &str); 3] = [
 ];
 
 /// Returns the host and scheme sources that a site needs for one kind of resource.
-pub(super) fn list_sources(site: &SiteFacts, kind: ResourceKind) -> Vec<String> {
+pub(super) fn list_sources(site_facts: &SiteFacts, kind: ResourceKind) -> Vec<String> {
     let origins_of = |kind: ResourceKind| {
-        site.origins.iter().filter(move |(origin_kind, _)| *origin_kind == kind).map(|(_, origin)| origin)
+        site_facts.origins.iter().filter(move |(origin_kind, _)| *origin_kind == kind).map(|(_, origin)| origin)
     };
     let mut sources: BTreeSet<String> =
         origins_of(kind).filter_map(ExternalOrigin::as_csp_source).map(str::to_owned).collect();
     let runs_external_scripts =
-        origins_of(ResourceKind::Script).next().is_some() || site.unlisted_kinds.contains(&ResourceKind::Script);
-    let mut has_too_many_origins = site.unlisted_kinds.contains(&kind);
+        origins_of(ResourceKind::Script).next().is_some() || site_facts.unlisted_kinds.contains(&ResourceKind::Script);
+    let mut has_too_many_origins = site_facts.unlisted_kinds.contains(&kind);
     if matches!(kind, ResourceKind::Font | ResourceKind::Image) {
         // External style sheets load fonts and images, mostly from their own origin.
-        has_too_many_origins |= site.unlisted_kinds.contains(&ResourceKind::Style);
+        has_too_many_origins |= site_facts.unlisted_kinds.contains(&ResourceKind::Style);
         for origin in origins_of(ResourceKind::Style) {
             sources.extend(origin.as_csp_source().map(str::to_owned));
             let companion = STYLE_SHEET_COMPANIONS.iter().find(|(host, _)| *host == origin.host());

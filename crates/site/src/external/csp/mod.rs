@@ -8,32 +8,28 @@
 //! used, because it would block the page's own scripts from files. Hash sources for styles are used only on pages
 //! without scripts: the styles that scripts add to a page are not known here, and scripts often add styles.
 
+mod csp_builder;
+mod csp_facts;
+mod csp_file;
+mod csp_template;
 mod host_sources;
-mod policy_builder;
-mod policy_file;
-mod policy_template;
-mod site_policies;
 
 use docwharf_base::locks::Mutex;
 
 use crate::sealed_version::SealedVersion;
 
 use super::site_reader::read_site_files;
-use policy_builder::{PolicyBuilder, PolicySink};
+use csp_builder::{CspBuilder, CspSink};
 
-pub use policy_file::{PolicyFileFault, decode_policies, encode_policies};
-pub use policy_template::{CspPreset, CspRules, PolicyStatistics, PolicyTemplate, provisional_policy};
-pub use site_policies::{InlineCodeSet, SiteFacts, SitePolicies};
+pub use csp_facts::{CspFacts, InlineCodeSet, SiteFacts};
+pub use csp_file::{CspFileFault, decode_facts, encode_facts};
+pub use csp_template::{CspPreset, CspSettings, CspStatistics, CspTemplate, provisional_policy};
 
-/// Reads all of `site` with `threads` threads and computes its policies. After `stop` has returned `true`, the result
-/// is `None`.
-pub fn compute_policies(
-    site: &SealedVersion,
-    threads: usize,
-    stop: &(dyn Fn() -> bool + Sync),
-) -> Option<SitePolicies> {
-    let builder = Mutex::new(PolicyBuilder::new(site.index().len()));
-    let collectors = read_site_files(site, threads, stop, || PolicySink::new(&builder))?;
-    collectors.into_iter().for_each(PolicySink::finish);
+/// Reads all of `version` with `threads` threads and collects the facts for its policies. After `stop` has returned
+/// `true`, the result is `None`.
+pub fn collect_facts(version: &SealedVersion, threads: usize, stop: &(dyn Fn() -> bool + Sync)) -> Option<CspFacts> {
+    let builder = Mutex::new(CspBuilder::new(version.index().len()));
+    let collectors = read_site_files(version, threads, stop, || CspSink::new(&builder))?;
+    collectors.into_iter().for_each(CspSink::finish);
     Some(builder.into_inner().build())
 }

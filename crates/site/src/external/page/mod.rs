@@ -61,7 +61,7 @@ fn read_nested(feed: &mut PageFeed<'_>, depth: u32, report: &mut dyn FnMut(Conte
             is_complete = is_complete && rewriter.write(piece).is_ok();
             is_complete
         });
-        // Elements that are open at the end are closed by it. A browser does not run a script without an end tag.
+        // The end of the page closes open elements. A browser does not run a script without an end tag.
         is_complete = is_complete && rewriter.end().is_ok();
     }
     let reader = reader.into_inner();

@@ -14,8 +14,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
+use super::operator_restrictions::{OperatorRestrictions, remove_report_directives};
 use super::pattern::Pattern;
-use super::protected_headers::{OperatorRestrictions, remove_report_directives};
 use field_names::{FILE_FIELDS, OPERATOR_FIELDS, REQUIRED_FIELDS, parse_field_name};
 use merge_field::merge_field;
 
@@ -137,23 +137,23 @@ impl HeaderFieldRules {
         self.rules.iter().filter(applies).flat_map(media_types)
     }
 
-    /// Adds the fields for a decoded address, with its leading slash, to a response. `protected` has the restrictions
-    /// for a bundle's rules; `None` applies the rules as those of the operator.
+    /// Adds the fields for a decoded address, with its leading slash, to a response. `restrictions` are those for a
+    /// bundle's rules; `None` applies the rules as those of the operator.
     pub fn apply(
         &self,
         address: &[u8],
-        protected: Option<OperatorRestrictions>,
+        restrictions: Option<OperatorRestrictions>,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) {
-        let owner = if protected.is_some() { RuleOwner::Bundle } else { RuleOwner::Operator };
+        let owner = if restrictions.is_some() { RuleOwner::Bundle } else { RuleOwner::Operator };
         // The fields to add, in their order: (name, values).
         let mut values_by_name: Vec<(&HeaderName, Vec<&HeaderValue>)> = Vec::new();
         for rule in self.rules.iter().filter(|rule| rule.pattern.matches(address).is_some()) {
             for change in &rule.changes {
                 match change {
                     FieldChange::Set(name, value)
-                        if protected.is_some_and(|protected| !protected.allows(name, value)) => {}
+                        if restrictions.is_some_and(|restrictions| !restrictions.allows(name, value)) => {}
                     FieldChange::Set(name, value) => {
                         match values_by_name.iter_mut().find(|(known, _)| *known == name) {
                             Some((_, values)) => values.push(value),

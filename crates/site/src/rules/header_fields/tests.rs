@@ -10,8 +10,8 @@ fn apply_rules(text: &str, owner: RuleOwner, address: &str, status: u16, before:
     for (name, value) in before {
         headers.append(HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
     }
-    let protected = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
-    draft.fields.apply(address.as_bytes(), protected, StatusCode::from_u16(status).unwrap(), &mut headers);
+    let restrictions = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
+    draft.fields.apply(address.as_bytes(), restrictions, StatusCode::from_u16(status).unwrap(), &mut headers);
     let mut fields: Vec<String> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
     fields.sort();
@@ -292,8 +292,8 @@ fn repeated_header_fields_are_joined_replaced_or_repeated_as_each_field_requires
         for (name, value) in before {
             headers.append(HeaderName::from_static(name), HeaderValue::from_static(value));
         }
-        let protected = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
-        draft.fields.apply(b"/", protected, StatusCode::OK, &mut headers);
+        let restrictions = (owner == RuleOwner::Bundle).then(OperatorRestrictions::default);
+        draft.fields.apply(b"/", restrictions, StatusCode::OK, &mut headers);
         let mut fields: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
         fields.sort();
@@ -319,13 +319,13 @@ fn media_types_of_header_rules_are_listed_for_the_matching_address() {
         assert_eq!(fields.media_types(address.as_bytes()).collect::<Vec<_>>(), expected, "{address}");
     }
     assert!(HeaderFieldRules::default().is_empty() && !fields.is_empty());
-    let protected = Some(OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() });
+    let restrictions = Some(OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() });
     let mut rules = HeaderFieldRules::default();
     let block = rules.add_rule(pattern("/a")).unwrap();
     rules.add_field(block, "X-Frame-Options", "DENY", RuleOwner::Bundle).unwrap();
     rules.add_field(block, "X-A", "1", RuleOwner::Bundle).unwrap();
     let mut headers = HeaderMap::new();
-    rules.apply(b"/a", protected, StatusCode::OK, &mut headers);
+    rules.apply(b"/a", restrictions, StatusCode::OK, &mut headers);
     assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-a"]);
     rules.apply(b"/b", None, StatusCode::OK, &mut headers);
     assert_eq!(headers.len(), 1);

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use support::{CommandOutput, Daemon, docwharf, http, run_to_end, temporary_folder, until, write_site};
+use support::{
+    CommandOutput, Daemon, docwharf, http, run_to_end, temporary_folder, until, until_done_in_background, write_site,
+};
 
 const KEY: &str = "dwk_0123456789abcdef";
 const DOMAIN: &str = "docs.example.com";
@@ -131,7 +133,7 @@ fn the_agent_serves_changes_of_the_origin_and_sends_its_key_only_to_the_api() {
     let agent = Daemon::start(&mut chain.command("run"));
     for text in ["two", "three"] {
         std::fs::write(chain.path("site/index.html"), format!("<title>{text}</title>")).unwrap();
-        until("the change", || http::get(&agent.address, "/").text().contains(text));
+        until_done_in_background("the change", || http::get(&agent.address, "/").text().contains(text));
     }
     for head in chain.proxy.heads.lock().unwrap().iter() {
         let has_key = head.to_ascii_lowercase().contains("authorization:");

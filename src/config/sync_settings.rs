@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use docwharf_agent::api::preview::StatusPath;
 use docwharf_agent::sync::api_key::ApiKeyLocation;
-use docwharf_agent::sync::{ApiSource, SyncIntent};
+use docwharf_agent::sync::{ApiSource, SyncSettings};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::version::VersionLabel;
@@ -26,13 +26,13 @@ pub(super) const DEFAULT_INTERVAL: Duration = Duration::from_mins(15);
 /// The default interval between checks of the source if each check starts an export job.
 pub(super) const DEFAULT_JOB_INTERVAL: Duration = Duration::from_hours(24);
 
-/// Checks the keys that a sync needs. With `addresses`, the gate resolves the addresses of required pages.
-pub(super) fn check_intent(
+/// Checks the keys that a sync needs. With `address_settings`, the gate resolves addresses.
+pub(super) fn check_sync_settings(
     checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<ConfigProblem>,
-    addresses: AddressSettings,
-) -> SyncIntent {
+    address_settings: AddressSettings,
+) -> SyncSettings {
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
     let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
@@ -55,7 +55,7 @@ pub(super) fn check_intent(
         _ => Vec::new(),
     };
     let default_interval = if exports_at_each_check && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
-    SyncIntent {
+    SyncSettings {
         enabled: enabled.unwrap_or(true),
         bundle,
         api,
@@ -70,7 +70,7 @@ pub(super) fn check_intent(
         network,
         seal_options: SealOptions::new(check_limits(checker)),
         space_limits: store_space::check_space(checker),
-        gate: check_gate(checker, addresses),
+        gate: check_gate(checker, address_settings),
         activation: check_activation(checker),
     }
 }

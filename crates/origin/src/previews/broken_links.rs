@@ -1,4 +1,4 @@
-//! Checks the links of a preview: how many are broken, and which of these are new compared with production.
+//! The broken links of a preview: how many there are, and which of them are new compared with production.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,10 @@ const MAX_COMPARED_BYTES: u64 = 1 << 33;
 /// Maximum length of an address in a summary, in bytes.
 const MAX_SHOWN_ADDRESS_BYTES: usize = 60;
 
-/// Describes the links of `site`, compared with `production` if that is known; `None` if `stop` returned true
+/// Describes the broken links of `version`, compared with `production` if that is known; `None` if `stop` returned true
 /// meanwhile. Both are checked as sites that begin at `/`, wherever they are served.
-pub(super) fn describe_links(
-    site: &SealedVersion,
+pub(super) fn describe_broken_links(
+    version: &SealedVersion,
     production: Option<&SealedVersion>,
     threads: usize,
     stop: &(dyn Fn() -> bool + Sync),
@@ -25,10 +25,10 @@ pub(super) fn describe_links(
     let (addresses, budget) = (AddressSettings::default(), ComparisonBudget::new(MAX_COMPARED_BYTES));
     match production {
         Some(production) => {
-            let comparison = compare_broken_links(site, production, &addresses, threads, &budget, stop)?;
+            let comparison = compare_broken_links(version, production, &addresses, threads, &budget, stop)?;
             Some(describe(&comparison.all, Some(&comparison)))
         }
-        None => Some(describe(&find_broken_links(site, &addresses, threads, &budget, stop)?, None)),
+        None => Some(describe(&find_broken_links(version, &addresses, threads, &budget, stop)?, None)),
     }
 }
 

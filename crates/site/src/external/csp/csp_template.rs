@@ -6,13 +6,13 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use super::super::content_fact::ResourceKind;
+use super::csp_facts::{CspFacts, InlineCodeSet, NO_SET, SiteFacts};
 use super::host_sources::list_sources;
-use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
 
 /// The length of one hash source in a policy in bytes: `'sha256-`, 44 characters of Base64, `'` and a space.
 const HASH_SOURCE_BYTES: usize = 8 + 44 + 2;
 
-/// The purpose of a policy (`server.csp`).
+/// The value of `server.csp`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CspPreset {
     /// The browser reports violations of `connected` and blocks nothing.
@@ -36,8 +36,8 @@ impl CspPreset {
 
 /// The settings that policies depend on besides the site.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CspRules {
-    /// The purpose of the policies.
+pub struct CspSettings {
+    /// The value of `server.csp`.
     pub preset: CspPreset,
     /// The value of the `frame-ancestors` directive; `None` omits it.
     pub ancestors: Option<&'static str>,
@@ -47,12 +47,12 @@ pub struct CspRules {
 
 /// Statistics of the policies of a version.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PolicyStatistics {
+pub struct CspStatistics {
     /// The number of pages.
     pub pages: u64,
     /// The number of pages that allow all inline scripts because their hashes are not certain.
     pub uncertain: u64,
-    /// The number of pages that allow all inline scripts because their policy would exceed [`CspRules::max_bytes`].
+    /// The number of pages that allow all inline scripts because their policy would exceed [`CspSettings::max_bytes`].
     pub too_long: u64,
     /// The length of the longest policy in bytes.
     pub longest_bytes: usize,
@@ -62,20 +62,20 @@ pub struct PolicyStatistics {
 
 /// Returns the policy that is sent before the site has been read. Only [`CspPreset::Airgap`], which does not depend on
 /// the site, has one.
-pub fn provisional_policy(rules: &CspRules) -> Option<String> {
+pub fn provisional_policy(settings: &CspSettings) -> Option<String> {
     let unknown =
         SiteFacts { uses_eval: true, uses_wasm: true, data_scripts: true, data_styles: true, ..SiteFacts::default() };
-    (rules.preset == CspPreset::Airgap).then(|| PolicyTemplate::new(rules, &unknown).without_hashes())
+    (settings.preset == CspPreset::Airgap).then(|| CspTemplate::new(settings, &unknown).without_hashes())
 }
 
-impl SitePolicies {
+impl CspFacts {
     /// Creates the template of all policies of this site.
-    pub fn template(&self, rules: &CspRules) -> PolicyTemplate {
-        PolicyTemplate::new(rules, &self.site)
+    pub fn template(&self, settings: &CspSettings) -> CspTemplate {
+        CspTemplate::new(settings, &self.site_facts)
     }
 
     /// Renders the policy of the pages with this set.
-    pub fn render(&self, template: &PolicyTemplate, set: u32) -> String {
+    pub fn render(&self, template: &CspTemplate, set: u32) -> String {
         let Some(set) = self.sets.get(set as usize) else { return template.without_hashes() };
         let (scripts, styles) = template.select_hashes(set);
         let mut text = String::with_capacity(template.policy_len(set, scripts, styles));
@@ -102,10 +102,10 @@ impl SitePolicies {
         }
     }
 
-    /// Computes statistics of the policies under these rules.
-    pub fn compute_statistics(&self, rules: &CspRules) -> PolicyStatistics {
-        let template = self.template(rules);
-        let mut statistics = PolicyStatistics::default();
+    /// Computes statistics of the policies under these settings.
+    pub fn compute_statistics(&self, settings: &CspSettings) -> CspStatistics {
+        let template = self.template(settings);
+        let mut statistics = CspStatistics::default();
         for set in self.set_numbers.iter().filter(|&&set| set != NO_SET) {
             let set = &self.sets[*set as usize];
             let (scripts, styles) = template.select_hashes(set);
@@ -123,34 +123,34 @@ impl SitePolicies {
 const UNSAFE_INLINE: &str = " 'unsafe-inline'";
 const UNSAFE_HASHES: &str = " 'unsafe-hashes'";
 
-/// The template of all policies of a site under one set of rules, without the hash sources of a page, which are
+/// The template of all policies of a site under one set of settings, without the hash sources of a page, which are
 /// inserted in two positions.
 #[derive(Debug, Clone)]
-pub struct PolicyTemplate {
+pub struct CspTemplate {
     start: String,
     middle: String,
     end: String,
     max_bytes: usize,
 }
 
-impl PolicyTemplate {
-    fn new(rules: &CspRules, site: &SiteFacts) -> PolicyTemplate {
+impl CspTemplate {
+    fn new(settings: &CspSettings, site_facts: &SiteFacts) -> CspTemplate {
         let sources_of = |kind: ResourceKind| {
-            if rules.preset == CspPreset::Airgap { Vec::new() } else { list_sources(site, kind) }
+            if settings.preset == CspPreset::Airgap { Vec::new() } else { list_sources(site_facts, kind) }
         };
         let join = |sources: Vec<String>| sources.into_iter().fold(String::new(), |text, source| text + " " + &source);
         let mut middle = String::new();
-        if site.uses_eval {
+        if site_facts.uses_eval {
             middle.push_str(" 'unsafe-eval'");
-        } else if site.uses_wasm {
+        } else if site_facts.uses_wasm {
             middle.push_str(" 'wasm-unsafe-eval'");
         }
-        if site.data_scripts {
+        if site_facts.data_scripts {
             middle.push_str(" data:");
         }
         middle.push_str(&join(sources_of(ResourceKind::Script)));
         middle.push_str("; style-src 'self'");
-        let mut end = if site.data_styles { " data:".to_owned() } else { String::new() };
+        let mut end = if site_facts.data_styles { " data:".to_owned() } else { String::new() };
         end.push_str(&join(sources_of(ResourceKind::Style)));
         // A directive that is omitted falls back to `default-src`. `data:` and `blob:` are not external origins.
         for (kind, directive) in [
@@ -171,14 +171,14 @@ impl PolicyTemplate {
         let _ = write!(end, "; worker-src 'self' blob:{}", join(sources_of(ResourceKind::Worker)));
         let _ = write!(end, "; base-uri 'self'{}", join(sources_of(ResourceKind::Base)));
         let _ = write!(end, "; form-action 'self'{}", join(sources_of(ResourceKind::Form)));
-        if let Some(ancestors) = rules.ancestors {
+        if let Some(ancestors) = settings.ancestors {
             let _ = write!(end, "; frame-ancestors {ancestors}");
         }
-        PolicyTemplate {
+        CspTemplate {
             start: "default-src 'self' data: blob:; script-src 'self'".to_owned(),
             middle,
             end,
-            max_bytes: rules.max_bytes,
+            max_bytes: settings.max_bytes,
         }
     }
 
@@ -217,9 +217,10 @@ mod tests {
     use super::*;
     use crate::external::address::ExternalOrigin;
 
-    const RULES: CspRules = CspRules { preset: CspPreset::Connected, ancestors: Some("'self'"), max_bytes: 3072 };
+    const SETTINGS: CspSettings =
+        CspSettings { preset: CspPreset::Connected, ancestors: Some("'self'"), max_bytes: 3072 };
 
-    fn site(origins: &[(ResourceKind, &str)]) -> SiteFacts {
+    fn site_facts(origins: &[(ResourceKind, &str)]) -> SiteFacts {
         let origins = origins.iter().map(|(kind, text)| (*kind, ExternalOrigin::from_trusted(text))).collect();
         SiteFacts { origins, ..SiteFacts::default() }
     }
@@ -246,18 +247,18 @@ mod tests {
             set(99, 1),
             InlineCodeSet { script_hashes_unknown: true, ..set(2, 0) },
         ];
-        let policies =
-            SitePolicies { set_numbers: vec![0, NO_SET, 1, 2, 3, 4], sets, digests, site: SiteFacts::default() };
-        let template = policies.template(&RULES);
-        for number in 0..policies.sets.len() as u32 {
-            let set = &policies.sets[number as usize];
+        let facts =
+            CspFacts { set_numbers: vec![0, NO_SET, 1, 2, 3, 4], sets, digests, site_facts: SiteFacts::default() };
+        let template = facts.template(&SETTINGS);
+        for number in 0..facts.sets.len() as u32 {
+            let set = &facts.sets[number as usize];
             let (scripts, styles) = template.select_hashes(set);
-            let text = policies.render(&template, number);
+            let text = facts.render(&template, number);
             assert_eq!(text.len(), template.policy_len(set, scripts, styles), "{text}");
-            assert!(text.len() <= RULES.max_bytes);
+            assert!(text.len() <= SETTINGS.max_bytes);
         }
         let script_and_style_sources = |number: u32| {
-            let text = policies.render(&template, number);
+            let text = facts.render(&template, number);
             (directive(&text, "script-src"), directive(&text, "style-src"))
         };
         assert_eq!(script_and_style_sources(0), ("'self'".into(), "'self' 'unsafe-hashes'".into()));
@@ -274,20 +275,20 @@ mod tests {
                 && script_and_style_sources(3).1.contains("sha256")
         );
         assert_eq!(script_and_style_sources(4).0, "'self' 'unsafe-inline'");
-        let statistics = policies.compute_statistics(&RULES);
+        let statistics = facts.compute_statistics(&SETTINGS);
         assert_eq!((statistics.pages, statistics.uncertain, statistics.too_long), (5, 1, 1));
-        assert_eq!(policies.set(1), None);
+        assert_eq!(facts.set(1), None);
     }
 
     #[test]
     fn connected_preset_allows_used_origins_and_airgap_preset_allows_none() {
-        let used_sources = site(&[
+        let used_sources = site_facts(&[
             (ResourceKind::Style, "https://fonts.googleapis.com"),
             (ResourceKind::Image, "//img.example"),
             (ResourceKind::Connect, "https://api.example"),
             (ResourceKind::Form, "https://form.example"),
         ]);
-        let policy = PolicyTemplate::new(&RULES, &used_sources).without_hashes();
+        let policy = CspTemplate::new(&SETTINGS, &used_sources).without_hashes();
         assert_eq!(directive(&policy, "style-src"), "'self' 'unsafe-inline' https://fonts.googleapis.com");
         assert_eq!(
             directive(&policy, "font-src"),
@@ -298,15 +299,15 @@ mod tests {
         assert_eq!(directive(&policy, "form-action"), "'self' https://form.example");
         assert_eq!(directive(&policy, "frame-ancestors"), "'self'");
         let airgap =
-            PolicyTemplate::new(&CspRules { preset: CspPreset::Airgap, ..RULES }, &used_sources).without_hashes();
+            CspTemplate::new(&CspSettings { preset: CspPreset::Airgap, ..SETTINGS }, &used_sources).without_hashes();
         assert!(!airgap.contains("example") && !airgap.contains("http"), "{airgap}");
     }
 
     #[test]
     fn external_scripts_may_connect_to_any_https_host_but_only_listed_scripts_run() {
-        let policy = PolicyTemplate::new(
-            &RULES,
-            &site(&[(ResourceKind::Script, "https://cdn.example"), (ResourceKind::Image, "http://i.example")]),
+        let policy = CspTemplate::new(
+            &SETTINGS,
+            &site_facts(&[(ResourceKind::Script, "https://cdn.example"), (ResourceKind::Image, "http://i.example")]),
         );
         let policy = policy.without_hashes();
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' https://cdn.example");
@@ -316,8 +317,8 @@ mod tests {
 
     #[test]
     fn only_the_airgap_preset_has_a_provisional_policy() {
-        assert_eq!(provisional_policy(&RULES), None);
-        let policy = provisional_policy(&CspRules { preset: CspPreset::Airgap, ..RULES }).unwrap();
+        assert_eq!(provisional_policy(&SETTINGS), None);
+        let policy = provisional_policy(&CspSettings { preset: CspPreset::Airgap, ..SETTINGS }).unwrap();
         assert!(!policy.contains("http") && policy.contains("'unsafe-inline'"), "{policy}");
     }
 
@@ -326,33 +327,33 @@ mod tests {
     fn a_site_with_more_origins_than_fit_allows_whole_schemes() {
         let many: Vec<String> = (0..40).map(|n| format!("https://host-number-{n:03}.example")).collect();
         let many: Vec<(ResourceKind, &str)> = many.iter().map(|text| (ResourceKind::Image, text.as_str())).collect();
-        let policy = PolicyTemplate::new(&RULES, &site(&many)).without_hashes();
+        let policy = CspTemplate::new(&SETTINGS, &site_facts(&many)).without_hashes();
         assert_eq!(directive(&policy, "img-src"), "'self' data: blob: http: https:");
         let many = |kind: ResourceKind| SiteFacts { unlisted_kinds: [kind].into(), ..SiteFacts::default() };
-        let policy = PolicyTemplate::new(&RULES, &many(ResourceKind::Style)).without_hashes();
+        let policy = CspTemplate::new(&SETTINGS, &many(ResourceKind::Style)).without_hashes();
         assert_eq!(directive(&policy, "font-src"), "'self' data: blob: http: https:");
         assert_eq!(
             (directive(&policy, "connect-src"), directive(&policy, "frame-src")),
             (String::new(), String::new())
         );
-        let policy = PolicyTemplate::new(&RULES, &many(ResourceKind::Connect)).without_hashes();
+        let policy = CspTemplate::new(&SETTINGS, &many(ResourceKind::Connect)).without_hashes();
         assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: http: https: ws: wss:");
         assert!(!directive(&policy, "script-src").contains("http"), "{policy}");
-        let policy = PolicyTemplate::new(&RULES, &many(ResourceKind::Script)).without_hashes();
+        let policy = CspTemplate::new(&SETTINGS, &many(ResourceKind::Script)).without_hashes();
         assert_eq!(directive(&policy, "connect-src"), "'self' data: blob: https: wss:");
         assert_eq!(directive(&policy, "script-src"), "'self' 'unsafe-inline' http: https:");
     }
 
     #[test]
     fn style_hashes_are_dropped_before_script_hashes_and_only_above_the_size_limit() {
-        let template = PolicyTemplate::new(&RULES, &SiteFacts::default());
+        let template = CspTemplate::new(&SETTINGS, &SiteFacts::default());
         let base_len = template.policy_len(&InlineCodeSet::default(), true, true);
         let set = |scripts: u32, styles: u32| InlineCodeSet {
             scripts: (0..scripts).collect(),
             styles: (0..styles).collect(),
             ..InlineCodeSet::default()
         };
-        let with_max_bytes = |bytes: usize| PolicyTemplate { max_bytes: bytes, ..template.clone() };
+        let with_max_bytes = |bytes: usize| CspTemplate { max_bytes: bytes, ..template.clone() };
         for (scripts, styles, extra_bytes, expected) in [
             (20, 20, 40 * HASH_SOURCE_BYTES, (true, true)),
             (20, 20, 40 * HASH_SOURCE_BYTES - 1, (true, false)),
@@ -393,22 +394,22 @@ mod tests {
             (ResourceKind::Base, "base-uri"),
             (ResourceKind::Form, "form-action"),
         ] {
-            let used_sources = site(&[(kind, "https://used.example")]);
+            let used_sources = site_facts(&[(kind, "https://used.example")]);
             for (preset, expected) in
                 [(CspPreset::Connected, true), (CspPreset::Report, true), (CspPreset::Airgap, false)]
             {
-                let policy = PolicyTemplate::new(&CspRules { preset, ..RULES }, &used_sources).without_hashes();
+                let policy = CspTemplate::new(&CspSettings { preset, ..SETTINGS }, &used_sources).without_hashes();
                 assert_eq!(directive(&policy, name).ends_with(" https://used.example"), expected, "{name}: {policy}");
             }
         }
-        for (site, scripts, styles) in [
+        for (site_facts, scripts, styles) in [
             (SiteFacts { uses_eval: true, uses_wasm: true, ..SiteFacts::default() }, " 'unsafe-eval'", ""),
             (SiteFacts { uses_wasm: true, ..SiteFacts::default() }, " 'wasm-unsafe-eval'", ""),
             (SiteFacts { data_scripts: true, ..SiteFacts::default() }, " data:", ""),
             (SiteFacts { data_styles: true, ..SiteFacts::default() }, "", " data:"),
             (SiteFacts::default(), "", ""),
         ] {
-            let policy = PolicyTemplate::new(&CspRules { ancestors: None, ..RULES }, &site).without_hashes();
+            let policy = CspTemplate::new(&CspSettings { ancestors: None, ..SETTINGS }, &site_facts).without_hashes();
             assert_eq!(directive(&policy, "script-src"), format!("'self' 'unsafe-inline'{scripts}"));
             assert_eq!(directive(&policy, "style-src"), format!("'self' 'unsafe-inline'{styles}"));
             assert_eq!(directive(&policy, "default-src"), "'self' data: blob:");
@@ -455,12 +456,12 @@ mod tests {
             (&[(ResourceKind::Image, "https://[::1]")], ResourceKind::Image, &[]),
         ];
         for (origins, kind, expected) in cases {
-            assert_eq!(list_sources(&site(origins), kind), expected, "{origins:?}");
+            assert_eq!(list_sources(&site_facts(origins), kind), expected, "{origins:?}");
         }
         // The limit counts the space before each source.
         for (length, is_named) in [(MAX_SOURCES_BYTES - 1, true), (MAX_SOURCES_BYTES, false)] {
             let origin = format!("https://{}", "a".repeat(length - "https://".len()));
-            let sources = list_sources(&site(&[(ResourceKind::Image, &origin)]), ResourceKind::Image);
+            let sources = list_sources(&site_facts(&[(ResourceKind::Image, &origin)]), ResourceKind::Image);
             assert_eq!(sources == [origin], is_named, "{length}");
         }
     }

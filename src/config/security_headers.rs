@@ -1,8 +1,8 @@
 //! Response headers that protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
 use docwharf_base::model::units::parse_size;
-use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, ProtectionSettings};
-use docwharf_site::external::csp::{CspPreset, CspRules};
+use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, SecurityHeaderSettings};
+use docwharf_site::external::csp::{CspPreset, CspSettings};
 
 use super::checker::ValueChecker;
 use super::key_table::size_range;
@@ -24,7 +24,7 @@ const REFERRER_POLICIES: [&str; 8] = [
     "unsafe-url",
 ];
 
-pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSettings {
+pub(super) fn check_security_headers(checker: &mut ValueChecker<'_>) -> SecurityHeaderSettings {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
     let frames = checker.word(
         "server.frames",
@@ -42,19 +42,19 @@ pub(super) fn check_protection(checker: &mut ValueChecker<'_>) -> ProtectionSett
         let fits = (min..=max).contains(&size);
         if fits { Ok(size as usize) } else { Err(format!("a size from {} is needed", size_range(min, max))) }
     });
-    protection_settings(preset, frames, size.unwrap_or(DEFAULT_CSP_BYTES), referrer)
+    security_header_settings(preset, frames, size.unwrap_or(DEFAULT_CSP_BYTES), referrer)
 }
 
-/// Combines the values into the settings of protection.
-pub fn protection_settings(
+/// Combines the values of the keys.
+pub fn security_header_settings(
     preset: Option<CspPreset>,
     frames: Option<FramePolicy>,
     max_bytes: usize,
     referrer: Option<String>,
-) -> ProtectionSettings {
+) -> SecurityHeaderSettings {
     let csp =
-        preset.map(|preset| CspRules { preset, ancestors: frames.unwrap_or_default().frame_ancestors(), max_bytes });
-    ProtectionSettings { referrer, frames, csp }
+        preset.map(|preset| CspSettings { preset, ancestors: frames.unwrap_or_default().frame_ancestors(), max_bytes });
+    SecurityHeaderSettings { referrer, frames, csp }
 }
 
 /// Parses a preset; `None` for `off`.

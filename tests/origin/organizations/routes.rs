@@ -256,7 +256,7 @@ fn routes_outside_v1_respond_the_same_with_any_key_and_links_refuse_keys() {
     let altered = format!("{path}?{}", change_last_character(query));
     let open = |target: &str, status: u16| -> OpenTarget { (target.to_owned(), status, status) };
     let on_api: Vec<OpenTarget> = vec![
-        // A link is the only credential. A client that sends its key as well would send it to a storage service, too.
+        // A link is the only credential. A client that sends its key as well would send it to an object store, too.
         (link.clone(), 200, 400),
         (path.to_owned(), 403, 400),
         (altered, 403, 400),

@@ -1,4 +1,4 @@
-//! The facts about a site from which its policies are computed.
+//! The facts about a version from which its policies are rendered ([`super::csp_template`]).
 
 use std::collections::BTreeSet;
 
@@ -48,18 +48,18 @@ pub struct InlineCodeSet {
     pub style_hashes_unknown: bool,
 }
 
-/// The facts about one version from which its policies are computed.
+/// The facts about one version from which its policies are rendered.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SitePolicies {
+pub struct CspFacts {
     /// The set number of each file; [`NO_SET`] for a file that is not a page.
     pub(super) set_numbers: Vec<u32>,
     pub(super) sets: Vec<InlineCodeSet>,
     pub(super) digests: Vec<Digest>,
     /// The facts about the whole site.
-    pub site: SiteFacts,
+    pub site_facts: SiteFacts,
 }
 
-impl SitePolicies {
+impl CspFacts {
     /// Returns the set number of a page; `None` for a file that is not a page.
     pub fn set(&self, file: usize) -> Option<u32> {
         self.set_numbers.get(file).copied().filter(|&set| set != NO_SET)

@@ -5,7 +5,6 @@
 //! organization take, and `benches/abuse/report.rs` checks that against the limit (twice the usual time and 2 s).
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use super::data::{
 };
 use crate::management_api::search_events;
 use support::test_origin::{JOBS_PATH, TestOrigin, commit, git, json_body, repository};
-use support::{run_to_end, until_within, write_site};
+use support::{run_to_end, until_done_in_background, write_site};
 
 const PREVIEW_PATH: &str = "/v1/project/preview";
 const STATUS_PATH: &str = "/v1/project/update-status";
@@ -96,12 +95,6 @@ const BUILDS: [(&str, &str); 5] = [
     ("waits", "true"),
 ];
 
-/// Waits for a condition. The timeout is long because builds have the lowest priority.
-#[track_caller]
-fn until(what: &str, condition: impl FnMut() -> bool) {
-    until_within(Duration::from_mins(4), what, condition);
-}
-
 /// An origin with two organizations, of which acme uses up its limits.
 struct TwoOrganizations {
     origin: TestOrigin,
@@ -167,16 +160,19 @@ impl TwoOrganizations {
             assert_eq!(response.status, 202, "{}", response.text());
             let target = format!("{STATUS_PATH}/{}", json_body(&response)["statusId"].as_str().unwrap());
             if branch.starts_with("build") {
-                until("the build is ended", || json_body(&origin.get(&target))["status"] == "failure");
+                until_done_in_background("the build is ended", || {
+                    json_body(&origin.get(&target))["status"] == "failure"
+                });
                 let text = origin.get(&target).text();
                 assert!(text.contains(&format!("limits.organization.{branch}")), "{branch}: {text}");
             }
         }
-        assert_refused(
-            &origin.post(&format!("{PREVIEW_PATH}/greedy"), &json!({ "branch": "main" })),
-            "5 previews a minute",
-        );
-        until("a build uses some of each resource", || {
+        // The builds may have taken longer than a minute.
+        let full = (0..6)
+            .map(|_| origin.post(&format!("{PREVIEW_PATH}/greedy"), &json!({ "branch": "main" })))
+            .find(|response| response.status != 202);
+        assert_refused(&full.expect("a preview above the limit is refused"), "5 previews a minute");
+        until_done_in_background("a build uses some of each resource", || {
             ["buildProcesses", "buildMemory", "buildDisk"]
                 .into_iter()
                 .zip([15, 18 * MIB, 7 * MIB])
@@ -193,7 +189,7 @@ impl TwoOrganizations {
         assert!(first["error"].as_str().unwrap().contains("the crawl was ended after 3 s"), "{first}");
         let full = (0..80).map(|_| origin.post(JOBS_PATH, &crawl)).find(|response| response.status != 202);
         assert_refused(&full.expect("a job above the limit is refused"), "limits.organization.waitingJobs");
-        until("a crawl is running", || metric(origin, "in_use", "crawlTime") > 0);
+        until_done_in_background("a crawl is running", || metric(origin, "in_use", "crawlTime") > 0);
         assert_eq!(metric(origin, "in_use", "workers"), 1, "one worker is reserved for other organizations");
     }
 
@@ -237,7 +233,7 @@ impl TwoOrganizations {
         let accepted = self.origin.log().len();
         let job = format!("{JOBS_PATH}/{}", started["jobId"].as_str().unwrap());
         let mut last = Value::Null;
-        until("the export of umbrella has ended", || {
+        until_done_in_background("the export of umbrella has ended", || {
             last = self.send("GET", &job, None);
             last["status"] == "completed" || last["status"] == "failed"
         });
@@ -254,7 +250,7 @@ impl TwoOrganizations {
         let accepted = self.origin.log().len();
         let target = format!("{STATUS_PATH}/{}", started["statusId"].as_str().unwrap());
         let mut last = Value::Null;
-        until("the preview of umbrella has ended", || {
+        until_done_in_background("the preview of umbrella has ended", || {
             last = self.send("GET", &target, None);
             last["status"] == "success" || last["status"] == "failure"
         });
@@ -281,7 +277,7 @@ fn organization_at_all_of_its_limits_does_not_block_jobs_of_another() {
     organizations.fill_queries();
     organizations.fill_queue();
     let held: Vec<_> = (0..3).map(|_| send_head_only(origin, &origin.key, SEARCHES_PATH, 8 << 20, false)).collect();
-    until("bodies are held", || metric(origin, "in_use", "bodyBytes") >= 24 * MIB);
+    until_done_in_background("bodies are held", || metric(origin, "in_use", "bodyBytes") >= 24 * MIB);
     assert_refused(
         &send_head_only(origin, &origin.key, SEARCHES_PATH, 8 << 20, true).response(false),
         "limits.organization.bodyBytes",
@@ -331,14 +327,14 @@ fn organization_at_its_data_limits_does_not_block_queries_and_exports_of_another
         start_origin("[limits.total]\nrows = 20000\nbundleBytes = \"3MiB\"\n[exports]\nlinkLifetime = \"1h\"\n");
     write_site(&origin.path("site"), &[("a.txt", &random_text(900_000))]);
     let held: Vec<_> = (0..3).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, false)).collect();
-    until("bodies are held", || metric(&origin, "in_use", "bodyBytes") == 3 * (8 << 20));
+    until_done_in_background("bodies are held", || metric(&origin, "in_use", "bodyBytes") == 3 * (8 << 20));
     let connections: Vec<_> =
         (0..200).map(|_| send_head_only(&origin, &origin.key, SEARCHES_PATH, 8 << 20, true)).collect();
     for mut connection in connections {
         assert_refused(&connection.response(false), "limits.organization.bodyBytes");
     }
     drop(held);
-    until("the bodies are discarded", || metric(&origin, "in_use", "bodyBytes") == 0);
+    until_done_in_background("the bodies are discarded", || metric(&origin, "in_use", "bodyBytes") == 0);
     let term = |n: usize| json!({ "query": format!("{n:0500}"), "time": "2026-11-01T10:00:00Z" });
     let full = (0..30).find(|n| {
         let events: Vec<Value> = (0..1000).map(|event| term(n * 1000 + event)).collect();

@@ -257,11 +257,7 @@ impl ResourcePools {
         let pools = SharedResource::ALL.map(|resource| {
             let (own_held, total) = (limits.organization[resource], limits.total[resource]);
             // With only one unit in total, a reserve would leave nothing for any organization.
-            let reserve = if organizations > 1 && total > resource.max_amount_per_use() {
-                resource.max_amount_per_use()
-            } else {
-                0
-            };
+            let reserve = if organizations > 1 && total > resource.reserve() { resource.reserve() } else { 0 };
             ResourcePool::new(own_held, total, reserve)
         });
         Arc::new(ResourcePools { limits, pools })

@@ -106,7 +106,7 @@ fn after_a_power_cut_a_damaged_version_is_found_and_the_previous_one_served() {
     assert!(history.contains("damaged") && history.contains("fell back"), "{history}");
     // After a restart the damaged version is not served either.
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     let daemon = host.run_logged();
     assert!(is_served(&daemon, "one"), "{}", host.log());
     // An import of the bundle repairs it.
@@ -153,7 +153,7 @@ fn assets_of_a_damaged_replaced_version_are_not_served() {
     let mut daemon = host.run_logged();
     until("the previous version is opened, too", || asset(&daemon) == 200);
     daemon.signal("TERM");
-    daemon.wait(Duration::from_secs(10));
+    daemon.wait(Duration::from_secs(20));
     // Another file of the version is damaged, so the whole version counts as damaged.
     flip_bit(&version_file(&host, &three, "site.zip"), OFFSET_IN_PAGE);
     set_arrival_age(&host, &three, 8);
@@ -202,7 +202,7 @@ fn a_version_is_scrubbed_after_a_week_and_not_earlier() {
     let refused = run_to_end(&mut host.command(&["rollback"]));
     assert!(refused.code == Some(8) && refused.stderr.contains("damaged"), "{refused:?}");
     daemon.signal("TERM");
-    daemon.wait(Duration::from_secs(10));
+    daemon.wait(Duration::from_secs(20));
     set_arrival_age(&host, &two, 7);
     let _daemon = host.run_logged();
     until("the active version is verified", || day(&host.status()) > six_days_ago);
@@ -432,7 +432,7 @@ fn a_page_checksum_is_verified_for_every_alignment_with_the_decoder_window() {
             &image,
             sealed.windows(64).position(|window| window == piece).expect("the noise in stored blocks") as u64,
         );
-        // A new process has no inflated pages in memory.
+        // A new process has no inflated files in memory.
         drop(daemon);
         let daemon = host.run_logged();
         let _ = http::get(&daemon.address, "/page");
@@ -470,7 +470,7 @@ fn scrub_0s_turns_scrubbing_off() {
     set_arrival_age(&host, &two, 30);
     let mut daemon = host.run_logged();
     daemon.signal("TERM");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0));
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0));
     assert!(!host.path("store/scrub.json").exists());
 }
 
@@ -487,7 +487,7 @@ fn run_exits_with_8_for_a_truncated_image_and_then_serves_the_previous_version()
     // The result of this request does not matter.
     let mut reader = http::connect(&daemon.address);
     let _ = reader.write_all(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n");
-    assert_eq!(daemon.wait(Duration::from_secs(10)), Some(8), "{}", host.log());
+    assert_eq!(daemon.wait(Duration::from_secs(20)), Some(8), "{}", host.log());
     assert!(host.log().contains("the disk lost part of its file"), "{}", host.log());
     assert_eq!(host.status()["damaged"], json!(two));
     let daemon = host.run_logged();

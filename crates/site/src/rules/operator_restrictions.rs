@@ -1,4 +1,5 @@
-//! The header fields that a bundle's rules must not set, because a bundle is untrusted data.
+//! The restrictions of a bundle's rules by the operator's settings, because a bundle is untrusted data: header fields
+//! that its rules must not set.
 
 use http::{HeaderName, HeaderValue};
 
@@ -98,7 +99,7 @@ mod tests {
         let closed = OperatorRestrictions { restricts_access: true, ..OperatorRestrictions::default() };
         let frames = OperatorRestrictions { sets_frame_policy: true, ..OperatorRestrictions::default() };
         let referrer = OperatorRestrictions { sets_referrer_policy: true, ..OperatorRestrictions::default() };
-        for (protected, name, value, is_allowed) in [
+        for (restrictions, name, value, is_allowed) in [
             (airgapped, "link", "</a.css>; rel=preload; as=style", true),
             (airgapped, "link", "<a.css>; rel=preload, <?x=http://y>; rel=next", true),
             (airgapped, "link", "<https://x.example>; rel=preconnect", false),
@@ -123,9 +124,9 @@ mod tests {
         ] {
             let name = HeaderName::from_static(name);
             assert_eq!(
-                protected.allows(&name, &HeaderValue::from_static(value)),
+                restrictions.allows(&name, &HeaderValue::from_static(value)),
                 is_allowed,
-                "{protected:?} {name}: {value}"
+                "{restrictions:?} {name}: {value}"
             );
             assert!(OperatorRestrictions::default().allows(&name, &HeaderValue::from_static(value)), "{name}: {value}");
         }

@@ -1,4 +1,4 @@
-//! The sources of an agent's configuration: the file, the environment, and the systemd unit that runs it.
+//! The inputs of an agent's configuration: the file, the environment, and the systemd unit that runs it.
 
 use std::path::{Path, PathBuf};
 
@@ -18,9 +18,9 @@ use super::written::WrittenConfig;
 /// The maximum size of a configuration file in bytes: it has a few lines, perhaps with rules.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The sources of the configuration: a file and the environment.
+/// The inputs of the configuration: a file, the environment, and the systemd unit that runs it.
 #[derive(Debug, Clone, Default)]
-pub struct ConfigSources {
+pub struct ConfigInputs {
     /// The path of `--config`, if it is given.
     pub config_path: Option<PathBuf>,
     /// Whether the environment is ignored.
@@ -32,7 +32,7 @@ pub struct ConfigSources {
     pub uses_unit: bool,
 }
 
-impl ConfigSources {
+impl ConfigInputs {
     /// Returns the path of the file, and whether it was named explicitly.
     pub fn file(&self) -> (PathBuf, bool) {
         let named = self.config_path.clone().or_else(|| std::env::var_os("DOCWHARF_CONFIG").map(PathBuf::from));
@@ -99,11 +99,11 @@ impl ConfigSources {
         self.load()
     }
 
-    /// Records whether there is a file with content, for [`ConfigSources::reload`].
+    /// Records whether there is a file with content, for [`ConfigInputs::reload`].
     #[must_use]
-    pub fn with_file_state(self) -> ConfigSources {
+    pub fn with_file_state(self) -> ConfigInputs {
         let had_file = std::fs::metadata(self.file().0).is_ok_and(|metadata| metadata.len() > 0);
-        ConfigSources { had_file, ..self }
+        ConfigInputs { had_file, ..self }
     }
 
     /// Reads file and environment as written.
@@ -133,7 +133,7 @@ impl ConfigSources {
     pub fn check(&self, raw: &WrittenConfig) -> Result<Config, Vec<ConfigProblem>> {
         let mut config = check(raw, &self.folder())?;
         // The variables of HTTP proxies are part of the environment.
-        config.intent.network.ignore_proxies = self.ignores_environment;
+        config.sync_settings.network.ignore_proxies = self.ignores_environment;
         Ok(config)
     }
 }
@@ -145,9 +145,9 @@ mod tests {
     #[test]
     fn without_the_environment_its_proxies_are_not_used_either() {
         for ignores_environment in [false, true] {
-            let sources = ConfigSources { ignores_environment, ..ConfigSources::default() };
-            let config = sources.check(&WrittenConfig::default()).unwrap_or_else(|problems| panic!("{problems:?}"));
-            assert_eq!(config.intent.network.ignore_proxies, ignores_environment);
+            let inputs = ConfigInputs { ignores_environment, ..ConfigInputs::default() };
+            let config = inputs.check(&WrittenConfig::default()).unwrap_or_else(|problems| panic!("{problems:?}"));
+            assert_eq!(config.sync_settings.network.ignore_proxies, ignores_environment);
         }
     }
 
@@ -158,10 +158,10 @@ mod tests {
         let put = |text: &str| std::fs::write(&path, text).unwrap();
         let start = || {
             let config_path = Some(path.clone());
-            ConfigSources { config_path, ignores_environment: true, ..ConfigSources::default() }.with_file_state()
+            ConfigInputs { config_path, ignores_environment: true, ..ConfigInputs::default() }.with_file_state()
         };
-        let reload = |sources: &ConfigSources| {
-            let loaded = sources.reload().map(|config| config.intent.space_limits.keep);
+        let reload = |inputs: &ConfigInputs| {
+            let loaded = inputs.reload().map(|config| config.sync_settings.space_limits.keep);
             loaded.map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>())
         };
         let missed = || Err(vec![format!("configuration: {} is empty or missing", path.display())]);

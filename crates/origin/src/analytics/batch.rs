@@ -9,8 +9,8 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::ingest_limits::IngestLimits;
 use super::rows::{BatchSize, BatchWriter, SearchRow, bytes_of_batch, bytes_of_row, find_batch};
+use super::search_limits::SearchLimits;
 use super::term::fold_term;
 use super::time::{MAX_CLOCK_SKEW, floor_to_millisecond, parse_rfc3339};
 use super::{AnalyticsError, invalid_request};
@@ -30,20 +30,22 @@ const MAX_DESCRIBED_EVENTS: usize = 20;
 /// A batch of search events.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Batch {
+#[schemars(rename = "Batch")]
+pub struct SearchBatch {
     /// The id that the client chose for the batch, unique in its project. A batch that is sent again is acknowledged
     /// but not counted twice. Visible ASCII characters.
     #[schemars(length(min = 1, max = 128), regex(pattern = r"^[!-~]+$"))]
     pub batch_id: String,
     /// The events, in any order.
-    #[schemars(length(min = 1, max = 1000), with = "Vec<Event>")]
-    pub(super) events: BoundedList<Event>,
+    #[schemars(length(min = 1, max = 1000), with = "Vec<SearchEvent>")]
+    pub(super) events: BoundedList<SearchEvent>,
 }
 
 /// A search by a reader.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Event {
+#[schemars(rename = "Event")]
+pub struct SearchEvent {
     /// The text that the reader searched for: 1 to 512 characters, not counting white space at its ends.
     #[schemars(length(min = 1, max = 512), regex(pattern = r"\S"))]
     pub query: String,
@@ -96,7 +98,8 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
 /// The acknowledgement of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Accepted {
+#[schemars(rename = "Accepted")]
+pub struct BatchReceipt {
     /// The id of the batch.
     pub batch_id: String,
     /// The number of events that are counted under this id.
@@ -114,36 +117,37 @@ pub(super) struct CheckedSearchEvent {
 }
 
 /// Stores a batch for `project`, within the `limits` of its organization. It blocks until the batch is on disk.
-pub fn ingest_batch(
+pub fn receive_batch(
     db: &Database,
     project: &str,
     body: &[u8],
-    limits: &IngestLimits,
-) -> Result<Accepted, AnalyticsError> {
-    ingest_within(db, project, body, floor_to_millisecond(Timestamp::now()), Some(limits.clone()))
+    limits: &SearchLimits,
+) -> Result<BatchReceipt, AnalyticsError> {
+    receive_within(db, project, body, floor_to_millisecond(Timestamp::now()), Some(limits.clone()))
 }
 
 /// Stores a batch at a given time and without limits, for tests.
 #[cfg(test)]
-pub(super) fn ingest_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<Accepted, AnalyticsError> {
-    ingest_within(db, project, body, now, None)
+pub(super) fn receive_at(db: &Database, project: &str, body: &[u8], now: i64) -> Result<BatchReceipt, AnalyticsError> {
+    receive_within(db, project, body, now, None)
 }
 
-fn ingest_within(
+fn receive_within(
     db: &Database,
     project: &str,
     body: &[u8],
     now: i64,
-    limits: Option<IngestLimits>,
-) -> Result<Accepted, AnalyticsError> {
+    limits: Option<SearchLimits>,
+) -> Result<BatchReceipt, AnalyticsError> {
     let invalid =
         |details| invalid_request("the batch is invalid, and none of its searches was accepted; see details", details);
-    let batch: Batch = serde_json::from_slice(body).map_err(|error| invalid(explain_invalid_batch(body, &error)))?;
+    let batch: SearchBatch =
+        serde_json::from_slice(body).map_err(|error| invalid(explain_invalid_batch(body, &error)))?;
     let id = batch.batch_id;
     let events = validate_batch(&id, batch.events, now).map_err(invalid)?;
     // A repeated batch is acknowledged even if a limit is reached by now.
     if let Some(size) = db.read(|connection| find_batch(connection, project, &id))? {
-        return Ok(Accepted { batch_id: id, accepted: size.rows, duplicate: true });
+        return Ok(BatchReceipt { batch_id: id, accepted: size.rows, duplicate: true });
     }
     if let Some(limits) = &limits {
         limits.use_events(events.len() as u64)?;
@@ -169,10 +173,14 @@ fn ingest_within(
         Ok(Ok((size.rows, false)))
     })?;
     let (accepted, duplicate) = result?;
-    Ok(Accepted { batch_id, accepted, duplicate })
+    Ok(BatchReceipt { batch_id, accepted, duplicate })
 }
 
-fn validate_batch(id: &str, events: BoundedList<Event>, now: i64) -> Result<Vec<CheckedSearchEvent>, Vec<String>> {
+fn validate_batch(
+    id: &str,
+    events: BoundedList<SearchEvent>,
+    now: i64,
+) -> Result<Vec<CheckedSearchEvent>, Vec<String>> {
     let mut problems = Vec::new();
     if !(1..=MAX_BATCH_ID_CHARS).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         problems.push(format!("batchId: it is 1 to {MAX_BATCH_ID_CHARS} visible ASCII characters"));
@@ -193,7 +201,7 @@ fn validate_batch(id: &str, events: BoundedList<Event>, now: i64) -> Result<Vec<
     if problems.is_empty() { Ok(checked) } else { Err(problems) }
 }
 
-impl Event {
+impl SearchEvent {
     /// Validates an event. The error lists everything that is wrong with it.
     pub(super) fn validate(self, now: i64) -> Result<CheckedSearchEvent, String> {
         let mut problems = Vec::new();
@@ -282,7 +290,7 @@ fn explain_invalid_batch(body: &[u8], error: &serde_json::Error) -> Vec<String> 
         Some(Ok(events)) => {
             let mut invalid_events = InvalidEvents::default();
             for (index, event) in events.first.iter().enumerate() {
-                if let Err(error) = serde_json::from_str::<Event>(event.get()) {
+                if let Err(error) = serde_json::from_str::<SearchEvent>(event.get()) {
                     invalid_events.push(index, &message(error));
                 }
             }

@@ -180,11 +180,14 @@ fn explicit_default_of_each_agent_key_equals_the_unset_key() {
     for key in keys().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
         assert_eq!(Ok(config_with_default(key.name)), checked(required_keys(key.name)), "{}", key.name);
     }
-    assert_eq!(config_with_default("sync.interval").intent.interval, checked("").unwrap().intent.interval);
-    // If the key is not set, a page may set another value.
-    assert_eq!(config_with_default("server.frames").settings.protection.frames, Some(FramePolicy::default()));
     assert_eq!(
-        config_with_default("server.referrerPolicy").settings.protection.referrer.as_deref(),
+        config_with_default("sync.interval").sync_settings.interval,
+        checked("").unwrap().sync_settings.interval
+    );
+    // If the key is not set, a page may set another value.
+    assert_eq!(config_with_default("server.frames").settings.security_headers.frames, Some(FramePolicy::default()));
+    assert_eq!(
+        config_with_default("server.referrerPolicy").settings.security_headers.referrer.as_deref(),
         Some(DEFAULT_REFERRER_POLICY)
     );
 }

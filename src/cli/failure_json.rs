@@ -1,4 +1,4 @@
-//! A failure for programs: its message, its exit code and the next step.
+//! A failure for programs: its message, its exit code and advice (`nextStep`).
 
 use std::io;
 
@@ -19,12 +19,12 @@ impl CommandFailure {
         let message = lines.collect::<Vec<_>>().join("; ");
         json!({
             "schemaVersion": 1,
-            "error": { "exit": self.exit_number(), "message": message, "nextStep": self.next_step() },
+            "error": { "exit": self.exit_number(), "message": message, "nextStep": self.advice() },
         })
     }
 
     /// Returns advice: for the cause if there is any, otherwise for the kind of failure.
-    fn next_step(&self) -> String {
+    fn advice(&self) -> String {
         let specific = match self {
             CommandFailure::Sync(SyncError::Upstream { call, request_error, .. }) => call.advice(request_error),
             CommandFailure::Seal(error) => advice_for(error).to_owned(),
@@ -59,6 +59,7 @@ impl CommandFailure {
             CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
             CommandFailure::Damage(_) => "import the bundle again, or wait until the next sync fetches it",
             CommandFailure::InputChanged(_) => "run the command again when no other program changes the input",
+            CommandFailure::Bug(_) | CommandFailure::Sync(SyncError::Bug(_)) => "report this line",
             CommandFailure::Preview(_) => "correct the errors in the log of the build, then deploy the preview again",
             _ => match self.exit_number() {
                 2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
@@ -86,12 +87,12 @@ mod tests {
     use docwharf_base::net::request_error::RequestErrorCause;
 
     #[test]
-    fn next_step_depends_on_the_cause_of_the_failure_or_else_on_its_exit_code() {
+    fn advice_depends_on_the_cause_of_the_failure_or_else_on_its_exit_code() {
         let text = || "x".to_owned();
         let unreadable =
             ConfigProblem { place: ConfigPlace::Missing, message: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
-        let cases: [(CommandFailure, &str); 17] = [
+        let cases: [(CommandFailure, &str); 20] = [
             (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
             (CommandFailure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
             (CommandFailure::Output(io(PermissionDenied)), "check owner and mode"),
@@ -108,10 +109,13 @@ mod tests {
             (refused().into(), "make the bundle again"),
             (CommandFailure::NotActive(text()), "docwharf stage"),
             (StoreError::Locked { path: path() }.into(), "docwharf doctor checks disk"),
+            (CommandFailure::InputChanged(text()), "run the command again"),
+            (CommandFailure::Bug(text()), "report this line"),
+            (SyncError::Bug(text()).into(), "report this line"),
             (CommandFailure::CheckFailed, "docwharf doctor searches for faults"),
         ];
         for (failure, expected) in cases {
-            assert!(failure.next_step().starts_with(expected), "{failure:?}: {}", failure.next_step());
+            assert!(failure.advice().starts_with(expected), "{failure:?}: {}", failure.advice());
         }
     }
 
@@ -123,7 +127,7 @@ mod tests {
         let json = failure.json();
         assert_eq!(json["error"]["message"], "configuration: a\\nb; configuration: c");
         assert_eq!((&json["schemaVersion"], &json["error"]["exit"]), (&1.into(), &2.into()));
-        assert_eq!(json["error"]["nextStep"], failure.next_step());
+        assert_eq!(json["error"]["nextStep"], failure.advice());
         let full = CommandFailure::Local { doing: "cannot write x".to_owned(), source: io(StorageFull) };
         let message = full.to_string();
         assert!(

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::management_api::{TWO_ORGANIZATIONS, search_events};
 use support::http::{PersistentConnection, Response, get};
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, error_message, json_body};
-use support::{peak_memory_kib, run_to_end, until, write_site};
+use support::{peak_memory_kib, run_to_end, until, until_done_in_background, write_site};
 
 pub(super) const SERVER_SECTION: &str = "[server]\nlisten = [\"127.0.0.1:0\"]\n[admin]\nlisten = [\"127.0.0.1:0\"]\n";
 pub(super) const SEARCHES_PATH: &str = "/v1/analytics/docs/searches";
@@ -458,7 +458,7 @@ pub(super) fn export_umbrella(origin: &TestOrigin, umbrella: &str) {
     assert_eq!(started.status, 202, "{}", started.text());
     let job = json_body(&started)["jobId"].as_str().unwrap().to_owned();
     let mut last = Value::Null;
-    until("the job of umbrella ends", || {
+    until_done_in_background("the job of umbrella ends", || {
         last = json_body(&origin.send_request(umbrella, "GET", &format!("{JOBS_PATH}/{job}"), None));
         last["status"] == "completed" || last["status"] == "failed"
     });
@@ -561,11 +561,11 @@ fn queued_job_fails_when_its_domain_moves_or_its_exports_are_disabled() {
 // Regression: a long walk through the pages of searches failed when old searches were removed.
 #[test]
 fn search_cursor_stays_valid_while_old_searches_are_removed() {
+    let (mut origin, _) = start_origin("[analytics]\nkeep = \"10d\"\n");
+    // Searches are stored for ten days: two of them expire in a few seconds.
     let now = jiff::Timestamp::now();
     let ago = |seconds: i64| now.checked_sub(jiff::SignedDuration::from_secs(seconds)).unwrap().to_string();
     let day = 86_400;
-    // Searches are stored for ten days: two of them expire in a few seconds.
-    let (mut origin, _) = start_origin("[analytics]\nkeep = \"10d\"\n");
     let old = (0..2).map(|n| json!({ "query": format!("old {n}"), "time": ago(10 * day - 5) }));
     let new = (0..5).map(|n| json!({ "query": format!("new {n}"), "time": ago(day + n) }));
     let events: Vec<Value> = old.chain(new).collect();

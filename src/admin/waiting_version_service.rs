@@ -17,11 +17,11 @@ use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
 use docwharf_serve::service::RequestService;
 
-/// The HTTP service of the staged version, under the paths that it will have once it is active.
+/// The HTTP service of the waiting version, under the paths that it will have once it is active.
 #[derive(Debug)]
-pub struct StagedSite(pub Arc<Site>);
+pub struct WaitingVersionService(pub Arc<Site>);
 
-impl RequestService for StagedSite {
+impl RequestService for WaitingVersionService {
     type Body = Either<Full<BodyChunk>, ResponseBody>;
 
     fn respond(
@@ -31,15 +31,15 @@ impl RequestService for StagedSite {
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
         let site = Arc::clone(&self.0);
         async move {
-            match site.current() {
+            match site.served_version() {
                 Some(_) => handle(&site, &request, Some(peer)).map(Either::Right),
-                None => respond_not_staged(),
+                None => respond_none_waiting(),
             }
         }
     }
 }
 
-fn respond_not_staged() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
+fn respond_none_waiting() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
     let text = Bytes::from_static(b"404: no version waits to become active\n");
     let mut response = Response::new(Either::Left(Full::new(text.into())));
     *response.status_mut() = StatusCode::NOT_FOUND;

@@ -6,32 +6,32 @@ use tokio::task::spawn_blocking;
 
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::waiting::find_waiting_version;
-use docwharf_agent::sync::{SyncIntent, open};
+use docwharf_agent::sync::{SyncSettings, open};
 use docwharf_serve::Site;
-use docwharf_serve::access::{AccessControl, AccessPolicy};
+use docwharf_serve::access::{AccessControl, AccessRules};
 use docwharf_site::rules::RuleSet;
 
 /// The site that serves the version that waits to become active.
-pub(super) struct StagedVersion {
+pub(super) struct WaitingVersionSite {
     site: Arc<Site>,
     /// Whether the site has a listener. Without one, no version is opened for it.
     has_listener: bool,
 }
 
-impl StagedVersion {
+impl WaitingVersionSite {
     /// Creates the state of a site that serves no version yet.
-    pub(super) fn new(site: Arc<Site>, has_listener: bool) -> StagedVersion {
-        StagedVersion { site, has_listener }
+    pub(super) fn new(site: Arc<Site>, has_listener: bool) -> WaitingVersionSite {
+        WaitingVersionSite { site, has_listener }
     }
 
     /// Serves the version that waits now, or none.
-    pub(super) async fn serve_waiting(&self, store: &VersionStore, intent: &SyncIntent) {
+    pub(super) async fn serve_waiting(&self, store: &VersionStore, sync_settings: &SyncSettings) {
         if !self.has_listener {
             return;
         }
         let Ok(record) = store.record() else { return };
-        let waiting = find_waiting_version(&record, Some(intent)).map(|waiting| waiting.version);
-        if waiting == self.site.current().map(|version| version.id) {
+        let waiting = find_waiting_version(&record, Some(sync_settings)).map(|waiting| waiting.version);
+        if waiting == self.site.served_version().map(|version| version.id) {
             return;
         }
         let store = store.clone();
@@ -58,5 +58,5 @@ impl StagedVersion {
 
 /// Returns access control with the same trusted proxies that admits every client.
 pub(super) fn admit_all(access_control: &AccessControl) -> AccessControl {
-    AccessControl { access: AccessPolicy::default(), proxies: access_control.proxies.clone() }
+    AccessControl { rules: AccessRules::default(), proxies: access_control.proxies.clone() }
 }

@@ -1,5 +1,6 @@
-//! Receive-side flow control: the request bodies of a connection are read and discarded. Decides on which streams DATA
-//! is allowed (RFC 9113, section 5.1), how many bytes of it, and when WINDOW_UPDATE lets the peer send more.
+//! Receive-side flow control: the windows of the connection and of its streams. Request bodies are read and discarded.
+//! Decides on which streams DATA is allowed (RFC 9113, section 5.1), how many bytes of it, and when WINDOW_UPDATE lets
+//! the peer send more.
 
 use std::collections::VecDeque;
 
@@ -36,10 +37,10 @@ pub(super) enum DiscardAction {
     ResetStream,
 }
 
-/// The request bodies of a connection that have not ended.
+/// The receive window of a connection, and those of the streams whose request bodies have not ended.
 #[derive(Debug, Default)]
-pub(super) struct DiscardedBodies {
-    list: VecDeque<DiscardedBody>,
+pub(super) struct ReceiveWindow {
+    list: VecDeque<StreamReceiveWindow>,
     /// The newest stream that was removed from the list although its body may still arrive.
     newest_removed: u32,
     /// Bytes received since the last WINDOW_UPDATE of the connection.
@@ -48,8 +49,9 @@ pub(super) struct DiscardedBodies {
     discarded: u64,
 }
 
+/// The receive window of a stream, and what is known of the request body on it.
 #[derive(Debug)]
-struct DiscardedBody {
+struct StreamReceiveWindow {
     id: u32,
     /// Bytes of the body that were received.
     received: u64,
@@ -63,7 +65,7 @@ struct DiscardedBody {
     content_length: Option<u64>,
 }
 
-impl DiscardedBodies {
+impl ReceiveWindow {
     /// Adds a request whose body follows. `content_length` is its declared Content-Length.
     pub(super) fn add(&mut self, id: u32, content_length: Option<u64>) {
         if self.list.len() == MAX_BODIES
@@ -71,7 +73,7 @@ impl DiscardedBodies {
         {
             self.newest_removed = oldest.id;
         }
-        self.list.push_back(DiscardedBody {
+        self.list.push_back(StreamReceiveWindow {
             id,
             received: 0,
             window_used: 0,
@@ -176,19 +178,19 @@ mod tests {
 
     #[test]
     fn discarded_body_bytes_are_limited_by_flow_control_and_in_total() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        discarded_bodies.add(1, None);
-        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
-        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
-        assert_eq!(discarded_bodies.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
+        let mut receive_window = ReceiveWindow::default();
+        receive_window.add(1, None);
+        assert_eq!(receive_window.receive_data(1, 16_384, 16_000, false, 0), Ok(0));
+        assert_eq!(receive_window.receive_data(1, 16_384, 16_000, false, 0), Ok(32_768));
+        assert_eq!(receive_window.receive_data(1, 16_384, 16_384, false, 0), Ok(0));
         assert_eq!(
-            discarded_bodies.receive_data(1, 20_000, 20_000, false, 0),
+            receive_window.receive_data(1, 20_000, 20_000, false, 0),
             Err(Http2Error::Connection(ErrorCode::FlowControl))
         );
-        let mut discarded_bodies = DiscardedBodies::default();
+        let mut receive_window = ReceiveWindow::default();
         for id in (1..).step_by(2) {
-            discarded_bodies.add(id, None);
-            match discarded_bodies.receive_data(id, 16_384, 16_384, true, 0) {
+            receive_window.add(id, None);
+            match receive_window.receive_data(id, 16_384, 16_384, true, 0) {
                 Ok(_) => assert!(id < 2 * 1024, "{id}"),
                 Err(error) => {
                     assert_eq!((error, id), (Http2Error::Connection(ErrorCode::EnhanceYourCalm), 2 * 1024 + 1));
@@ -200,125 +202,120 @@ mod tests {
 
     #[test]
     fn a_discarded_body_ends_once_and_must_match_its_content_length() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        discarded_bodies.add(1, Some(5));
-        assert_eq!(discarded_bodies.receive_data(1, 5, 5, true, 0), Ok(0));
-        assert_eq!(
-            discarded_bodies.receive_data(1, 0, 0, true, 0),
-            Err(Http2Error::Connection(ErrorCode::StreamClosed))
-        );
+        let mut receive_window = ReceiveWindow::default();
+        receive_window.add(1, Some(5));
+        assert_eq!(receive_window.receive_data(1, 5, 5, true, 0), Ok(0));
+        assert_eq!(receive_window.receive_data(1, 0, 0, true, 0), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
         for (length, received, ends_stream) in [(5, 6, false), (5, 4, true)] {
-            discarded_bodies.add(3, Some(length));
+            receive_window.add(3, Some(length));
             assert_eq!(
-                discarded_bodies.receive_data(3, received, received, ends_stream, 0),
+                receive_window.receive_data(3, received, received, ends_stream, 0),
                 Err(Http2Error::Stream(3, ErrorCode::Protocol))
             );
-            discarded_bodies.end(3);
+            receive_window.end(3);
         }
-        assert!(!discarded_bodies.end(3));
+        assert!(!receive_window.end(3));
         for (length, expected) in [(None, true), (Some(5), true), (Some(6), false)] {
-            discarded_bodies.add(5, length);
-            assert_eq!(discarded_bodies.receive_data(5, 5, 5, false, 0), Ok(0));
-            assert_eq!(discarded_bodies.end_by_trailers(5), Ok(expected), "{length:?} before trailers");
-            assert_eq!(discarded_bodies.end_by_trailers(5), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+            receive_window.add(5, length);
+            assert_eq!(receive_window.receive_data(5, 5, 5, false, 0), Ok(0));
+            assert_eq!(receive_window.end_by_trailers(5), Ok(expected), "{length:?} before trailers");
+            assert_eq!(receive_window.end_by_trailers(5), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
         }
     }
 
     #[test]
     fn a_discarded_body_may_finish_after_the_response_unless_it_is_too_long() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        let send = |discarded_bodies: &mut DiscardedBodies, id| {
-            discarded_bodies
-                .receive_data(id, 16_384, 16_384, false, 0)
-                .map(|_| discarded_bodies.next_discard_action(id))
+        let mut receive_window = ReceiveWindow::default();
+        let send = |receive_window: &mut ReceiveWindow, id| {
+            receive_window.receive_data(id, 16_384, 16_384, false, 0).map(|_| receive_window.next_discard_action(id))
         };
-        discarded_bodies.add(1, None);
+        receive_window.add(1, None);
         assert_eq!(
-            (send(&mut discarded_bodies, 1), send(&mut discarded_bodies, 1)),
+            (send(&mut receive_window, 1), send(&mut receive_window, 1)),
             (Ok(DiscardAction::None), Ok(DiscardAction::None))
         );
-        assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::None, "its response is still pending");
-        discarded_bodies.mark_response_queued(1);
+        assert_eq!(receive_window.next_discard_action(1), DiscardAction::None, "its response is still pending");
+        receive_window.mark_response_queued(1);
         assert_eq!(
-            (discarded_bodies.next_discard_action(1), discarded_bodies.next_discard_action(1)),
+            (receive_window.next_discard_action(1), receive_window.next_discard_action(1)),
             (DiscardAction::UpdateWindow(32_768), DiscardAction::None)
         );
         for sent in 3..=MAX_BODY_DISCARD_BYTES / 16_384 {
             let expected = if sent % 2 == 0 { DiscardAction::UpdateWindow(32_768) } else { DiscardAction::None };
-            assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
+            assert_eq!(send(&mut receive_window, 1), Ok(expected));
         }
         // Bytes that were already on the network still arrive.
         for expected in [DiscardAction::ResetStream, DiscardAction::None, DiscardAction::None] {
-            assert_eq!(send(&mut discarded_bodies, 1), Ok(expected));
+            assert_eq!(send(&mut receive_window, 1), Ok(expected));
         }
-        discarded_bodies.add(3, Some(MAX_BODY_DISCARD_BYTES + 1));
-        discarded_bodies.mark_response_queued(3);
+        receive_window.add(3, Some(MAX_BODY_DISCARD_BYTES + 1));
+        receive_window.mark_response_queued(3);
         assert_eq!(
-            discarded_bodies.next_discard_action(3),
+            receive_window.next_discard_action(3),
             DiscardAction::ResetStream,
             "the declared length is too large"
         );
-        assert_eq!(discarded_bodies.next_discard_action(5), DiscardAction::None);
+        assert_eq!(receive_window.next_discard_action(5), DiscardAction::None);
     }
 
     #[test]
     fn frames_for_evicted_discarded_bodies_are_accepted() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        (0..300).for_each(|n| discarded_bodies.add(n * 2 + 1, None));
-        assert_eq!(discarded_bodies.receive_data(1, 1, 1, true, 0), Ok(0));
-        assert_eq!(discarded_bodies.end_by_trailers(3), Ok(true));
-        assert_eq!(discarded_bodies.receive_data(599, 1, 1, true, 0), Ok(0));
+        let mut receive_window = ReceiveWindow::default();
+        (0..300).for_each(|n| receive_window.add(n * 2 + 1, None));
+        assert_eq!(receive_window.receive_data(1, 1, 1, true, 0), Ok(0));
+        assert_eq!(receive_window.end_by_trailers(3), Ok(true));
+        assert_eq!(receive_window.receive_data(599, 1, 1, true, 0), Ok(0));
         assert_eq!(
-            discarded_bodies.receive_data(601, 1, 1, true, 0),
+            receive_window.receive_data(601, 1, 1, true, 0),
             Err(Http2Error::Connection(ErrorCode::StreamClosed))
         );
-        assert_eq!(discarded_bodies.list.len(), MAX_BODIES - 1);
+        assert_eq!(receive_window.list.len(), MAX_BODIES - 1);
     }
 
     #[test]
     fn padding_uses_flow_control_windows_but_does_not_count_as_body() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        discarded_bodies.add(1, Some(5));
-        assert_eq!(discarded_bodies.receive_data(1, 32_767, 2, false, 0), Ok(0));
-        assert_eq!(discarded_bodies.receive_data(1, 1, 0, false, 0), Ok(32_768), "padding counts as well");
-        assert_eq!(discarded_bodies.receive_data(1, 100, 3, true, 0), Ok(0));
-        discarded_bodies.add(3, Some(5));
-        assert_eq!(discarded_bodies.receive_data(3, 256, 6, false, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
+        let mut receive_window = ReceiveWindow::default();
+        receive_window.add(1, Some(5));
+        assert_eq!(receive_window.receive_data(1, 32_767, 2, false, 0), Ok(0));
+        assert_eq!(receive_window.receive_data(1, 1, 0, false, 0), Ok(32_768), "padding counts as well");
+        assert_eq!(receive_window.receive_data(1, 100, 3, true, 0), Ok(0));
+        receive_window.add(3, Some(5));
+        assert_eq!(receive_window.receive_data(3, 256, 6, false, 0), Err(Http2Error::Stream(3, ErrorCode::Protocol)));
     }
 
     #[test]
     fn data_beyond_the_last_byte_of_a_window_is_a_flow_control_error() {
         let flow_control_error = Err(Http2Error::Connection(ErrorCode::FlowControl));
         for (len, expected) in [(65_535, Ok(65_535)), (65_536, flow_control_error)] {
-            let mut discarded_bodies = DiscardedBodies::default();
-            discarded_bodies.add(1, None);
-            assert_eq!(discarded_bodies.receive_data(1, len, len, false, 0), expected, "the window of the connection");
+            let mut receive_window = ReceiveWindow::default();
+            receive_window.add(1, None);
+            assert_eq!(receive_window.receive_data(1, len, len, false, 0), expected, "the window of the connection");
         }
         for (len, expected) in [(32_767, Ok(0)), (32_768, flow_control_error)] {
-            let mut discarded_bodies = DiscardedBodies::default();
-            discarded_bodies.add(1, None);
-            assert_eq!(discarded_bodies.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
+            let mut receive_window = ReceiveWindow::default();
+            receive_window.add(1, None);
+            assert_eq!(receive_window.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
             assert_eq!(
-                discarded_bodies.receive_data(1, len, len, false, 0),
+                receive_window.receive_data(1, len, len, false, 0),
                 expected,
                 "the window of the stream, which gets no update"
             );
         }
         // Each stream has its own window.
-        let mut discarded_bodies = DiscardedBodies::default();
+        let mut receive_window = ReceiveWindow::default();
         for id in [1, 3] {
-            discarded_bodies.add(id, None);
-            assert_eq!(discarded_bodies.receive_data(id, 60_000, 60_000, false, 0), Ok(60_000));
+            receive_window.add(id, None);
+            assert_eq!(receive_window.receive_data(id, 60_000, 60_000, false, 0), Ok(60_000));
         }
     }
 
     #[test]
     fn each_response_allows_another_64_kib_of_discarded_body() {
-        let mut discarded_bodies = DiscardedBodies::default();
+        let mut receive_window = ReceiveWindow::default();
         let mut send = |len: u64, responses| {
-            discarded_bodies.add(1, None);
-            let result = discarded_bodies.receive_data(1, len as usize, len as usize, true, responses);
-            discarded_bodies.end(1);
+            receive_window.add(1, None);
+            let result = receive_window.receive_data(1, len as usize, len as usize, true, responses);
+            receive_window.end(1);
             result
         };
         for _ in 0..MAX_CONNECTION_DISCARD_BYTES / 32_768 {
@@ -331,15 +328,15 @@ mod tests {
 
     #[test]
     fn a_discarded_body_of_exactly_the_maximum_length_is_not_reset() {
-        let mut discarded_bodies = DiscardedBodies::default();
-        discarded_bodies.add(1, Some(MAX_BODY_DISCARD_BYTES));
-        discarded_bodies.mark_response_queued(1);
-        assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::None);
+        let mut receive_window = ReceiveWindow::default();
+        receive_window.add(1, Some(MAX_BODY_DISCARD_BYTES));
+        receive_window.mark_response_queued(1);
+        assert_eq!(receive_window.next_discard_action(1), DiscardAction::None);
         for _ in 0..MAX_BODY_DISCARD_BYTES / 32_768 {
-            assert_eq!(discarded_bodies.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
-            assert_eq!(discarded_bodies.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
+            assert_eq!(receive_window.receive_data(1, 32_768, 32_768, false, 0), Ok(32_768));
+            assert_eq!(receive_window.next_discard_action(1), DiscardAction::UpdateWindow(32_768));
         }
-        assert_eq!(discarded_bodies.receive_data(1, 0, 0, true, 0), Ok(0));
-        assert_eq!(discarded_bodies.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
+        assert_eq!(receive_window.receive_data(1, 0, 0, true, 0), Ok(0));
+        assert_eq!(receive_window.check_open(1), Err(Http2Error::Connection(ErrorCode::StreamClosed)));
     }
 }

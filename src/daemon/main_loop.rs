@@ -1,10 +1,10 @@
-//! The agent: the main loop of `run`. Events wake it; it runs tasks that fetch or import versions, and serves their
-//! results. The tasks call the crate `docwharf-agent`, which has no loop of its own.
+//! The main loop of `run`. Events wake it; it runs tasks that fetch or import versions, and serves their results. The
+//! tasks call the crate `docwharf-agent`, which has no loop of its own.
 //!
-//! It runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
+//! The loop runs one task at a time, and remembers the events that arrive meanwhile. A changed configuration cancels a
 //! running sync, which loses nothing: the next sync adopts the export job and continues the download.
 //!
-//! The state of the agent has one part for each subject. A part owns its fields and changes them in its own file; this
+//! The state of the loop has one part for each subject. A part owns its fields and changes them in its own file; this
 //! file only passes results from one part to the next.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
 use crate::admin::routes::QueuedCommand;
 use crate::config::checked::Config;
-use crate::config::sources::ConfigSources;
+use crate::config::inputs::ConfigInputs;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::SyncError;
 use docwharf_agent::sync::activation::SyncReport;
@@ -39,48 +39,48 @@ use super::error::DaemonError;
 use super::inbox::{ImportDecision, InboxImporter};
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
-use super::reporter::{AgentView, DescribeError, ReplySender, Reporter, log_report};
+use super::reporter::{DescribeError, MainLoopView, ReplySender, Reporter, log_report};
 use super::scrub::VersionFault;
 use super::served_version::ServedVersion;
 use super::site_listeners::SiteListeners;
-use super::staged_version::StagedVersion;
-use super::task::{AgentTask, FinishedTask, RunningTask};
+use super::task::{DaemonTask, FinishedTask, RunningTask};
+use super::waiting_version_site::WaitingVersionSite;
 
 /// The part of `run` that fetches and imports versions, and decides which one is served.
-pub(super) struct Agent {
+pub(super) struct MainLoop {
     pub(super) writer: Arc<StoreWriter>,
     pub(super) configuration: LiveConfiguration,
     pub(super) pending: PendingTasks<ReplySender>,
     /// The task in progress.
     running: Option<RunningTask>,
     pub(super) served: ServedVersion,
-    staged: StagedVersion,
+    waiting_site: WaitingVersionSite,
     inbox: InboxImporter,
     listeners: SiteListeners,
     pub(super) reporter: Reporter,
 }
 
-/// The parameters of an agent.
-pub(super) struct AgentParameters {
+/// The parameters of the main loop.
+pub(super) struct MainLoopParameters {
     pub(super) writer: Arc<StoreWriter>,
-    pub(super) sources: ConfigSources,
+    pub(super) config_inputs: ConfigInputs,
     pub(super) config: Config,
     pub(super) site: Arc<Site>,
-    pub(super) staged: Arc<Site>,
+    pub(super) waiting_site: Arc<Site>,
     pub(super) served: Option<VersionId>,
     pub(super) daemon_state: Arc<DaemonState>,
     pub(super) metrics: Arc<DaemonMetrics>,
     pub(super) describe: DescribeError,
     pub(super) notifier: Notifier,
     pub(super) tls: Option<Arc<ServerTls>>,
-    pub(super) addresses: Vec<SocketAddr>,
+    pub(super) socket_addresses: Vec<SocketAddr>,
 }
 
 /// The end of a task; an error means that its thread died.
 type TaskEnd = Result<FinishedTask, oneshot::error::RecvError>;
 
-/// The event that has woken the agent.
-enum AgentEvent {
+/// The event that has woken the main loop.
+enum MainLoopEvent {
     Hangup,
     FilesChanged(BTreeSet<WatchedKind>),
     TaskEnd(Box<TaskEnd>),
@@ -90,38 +90,38 @@ enum AgentEvent {
     Fault(VersionFault),
 }
 
-impl Agent {
-    pub(super) fn new(parameters: AgentParameters) -> Agent {
-        let AgentParameters { writer, sources, config, site, staged, served, .. } = parameters;
-        let AgentParameters { daemon_state, metrics, describe, notifier, tls, addresses, .. } = parameters;
+impl MainLoop {
+    pub(super) fn new(parameters: MainLoopParameters) -> MainLoop {
+        let MainLoopParameters { writer, config_inputs, config, site, waiting_site, served, .. } = parameters;
+        let MainLoopParameters { daemon_state, metrics, describe, notifier, tls, socket_addresses, .. } = parameters;
         // Opening the inbox may create folders; the files of the configuration are watched before that.
-        let configuration = LiveConfiguration::new(sources, config);
+        let configuration = LiveConfiguration::new(config_inputs, config);
         let config = configuration.config();
         let (store, state, publish) = (Arc::clone(&writer), Arc::clone(&daemon_state), config.publish.clone());
         let now = Instant::now();
-        let mut agent = Agent {
+        let mut main_loop = MainLoop {
             pending: PendingTasks::new(now),
             running: None,
             served: ServedVersion::new(store, site, state, served, publish),
-            staged: StagedVersion::new(staged, !daemon_state.staged_urls.is_empty()),
+            waiting_site: WaitingVersionSite::new(waiting_site, !daemon_state.waiting_urls.is_empty()),
             inbox: InboxImporter::new(config.inbox.clone(), now),
-            listeners: SiteListeners::new(tls, addresses),
+            listeners: SiteListeners::new(tls, socket_addresses),
             reporter: Reporter::new(daemon_state, metrics, notifier, describe),
             writer,
             configuration,
         };
         // The configuration may have changed after it was read and before it was watched. This also clears a
         // configuration error that an earlier process has recorded.
-        agent.reload();
-        agent.listeners.warn_of_exposure(&agent.configuration.config().settings.access_control.access);
-        agent.resume_backoff();
-        agent
+        main_loop.reload();
+        main_loop.listeners.warn_of_exposure(&main_loop.configuration.config().settings.access_control.rules);
+        main_loop.resume_backoff();
+        main_loop
     }
 
     /// Continues the back-off of the previous process, if the source and the demands on it are the same.
     fn resume_backoff(&mut self) {
         let Ok(record) = self.writer.store().record() else { return };
-        let source_digest = self.configuration.intent().source_digest();
+        let source_digest = self.configuration.sync_settings().source_digest();
         if let Some(wait) = self.pending.resume_backoff(&record, &source_digest, ClockReading::now()) {
             tracing::info!("the last sync failed; the next check is in {} s", wait.as_secs());
         }
@@ -137,15 +137,15 @@ impl Agent {
         loop {
             self.start_next_task();
             self.report();
-            self.staged.serve_waiting(self.writer.store(), self.configuration.intent()).await;
+            self.waiting_site.serve_waiting(self.writer.store(), self.configuration.sync_settings()).await;
             match self.next_event(&mut hangup, &mut commands, &mut faults).await {
-                AgentEvent::Hangup => self.handle_hangup(),
-                AgentEvent::FilesChanged(kinds) => self.handle_file_changes(&kinds),
-                AgentEvent::TaskEnd(end) => self.handle_task_end(*end).await?,
-                AgentEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
-                AgentEvent::InboxTimer => self.scan_inbox(),
-                AgentEvent::Command(command) => self.execute_command(command).await,
-                AgentEvent::Fault(fault) => self.handle_fault(fault).await,
+                MainLoopEvent::Hangup => self.handle_hangup(),
+                MainLoopEvent::FilesChanged(kinds) => self.handle_file_changes(&kinds),
+                MainLoopEvent::TaskEnd(end) => self.handle_task_end(*end).await?,
+                MainLoopEvent::SyncTimer => self.pending.handle_timer(ClockReading::now()),
+                MainLoopEvent::InboxTimer => self.scan_inbox(),
+                MainLoopEvent::Command(command) => self.execute_command(command).await,
+                MainLoopEvent::Fault(fault) => self.handle_fault(fault).await,
             }
         }
     }
@@ -155,17 +155,17 @@ impl Agent {
         hangup: &mut Signal,
         commands: &mut mpsc::Receiver<QueuedCommand>,
         faults: &mut mpsc::Receiver<VersionFault>,
-    ) -> AgentEvent {
+    ) -> MainLoopEvent {
         let (sync_timer, inbox_timer) = (self.pending.timer(), self.inbox.next_scan());
         let is_idle = self.running.is_none();
         tokio::select! {
-            _ = hangup.recv() => AgentEvent::Hangup,
-            kinds = self.configuration.changed() => AgentEvent::FilesChanged(kinds),
-            end = wait_for_task(&mut self.running) => AgentEvent::TaskEnd(Box::new(end)),
-            () = sleep_until(sync_timer), if is_idle => AgentEvent::SyncTimer,
-            () = sleep_until(inbox_timer.unwrap_or_else(far_future)), if inbox_timer.is_some() => AgentEvent::InboxTimer,
-            Some(command) = commands.recv() => AgentEvent::Command(command),
-            Some(fault) = faults.recv() => AgentEvent::Fault(fault),
+            _ = hangup.recv() => MainLoopEvent::Hangup,
+            kinds = self.configuration.changed() => MainLoopEvent::FilesChanged(kinds),
+            end = wait_for_task(&mut self.running) => MainLoopEvent::TaskEnd(Box::new(end)),
+            () = sleep_until(sync_timer), if is_idle => MainLoopEvent::SyncTimer,
+            () = sleep_until(inbox_timer.unwrap_or_else(far_future)), if inbox_timer.is_some() => MainLoopEvent::InboxTimer,
+            Some(command) = commands.recv() => MainLoopEvent::Command(command),
+            Some(fault) = faults.recv() => MainLoopEvent::Fault(fault),
         }
     }
 
@@ -205,8 +205,8 @@ impl Agent {
     /// Reports the state of the parts in the status and in the status line.
     fn report(&mut self) {
         let now = ClockReading::now();
-        self.reporter.update(&AgentView {
-            intent: self.configuration.intent(),
+        self.reporter.update(&MainLoopView {
+            sync_settings: self.configuration.sync_settings(),
             served: self.served.id_and_since(),
             running: self.running.as_ref().map(|running| (running.kind, &running.progress)),
             next_check: self.pending.next_check(now),
@@ -250,7 +250,7 @@ impl Agent {
             self.reload_certificate();
         }
         if kinds.contains(&WatchedKind::Bundle) {
-            self.pending.request_check_now(SyncTrigger::Interval);
+            self.pending.request_check_now(SyncTrigger::RegularCheck);
         }
         if kinds.contains(&WatchedKind::Inbox) {
             self.scan_inbox();
@@ -274,15 +274,15 @@ impl Agent {
     fn apply_change(&mut self, change: &ConfigChange) {
         let config = self.configuration.config();
         self.served.set_rules(Arc::clone(&config.rules));
-        self.staged.set_rules(Arc::clone(&config.rules));
+        self.waiting_site.set_rules(Arc::clone(&config.rules));
         if change.access_control {
             let access_control = &config.settings.access_control;
             self.served.set_access_control(access_control.clone());
-            self.staged.set_access_control(access_control);
+            self.waiting_site.set_access_control(access_control);
             tracing::info!(
                 "access or server.trustedProxies has changed: the new value applies from the next request on"
             );
-            self.listeners.warn_of_exposure(&access_control.access);
+            self.listeners.warn_of_exposure(&access_control.rules);
         }
         self.reporter.allow_hosts(&config.admin_hosts);
         self.served.configure_publishing(config.publish.clone());
@@ -299,20 +299,20 @@ impl Agent {
     }
 
     fn scan_inbox(&mut self) {
-        let (is_enabled, is_busy) = (self.configuration.intent().enabled, self.running.is_some());
+        let (is_enabled, is_busy) = (self.configuration.sync_settings().enabled, self.running.is_some());
         if let Some(files) = self.inbox.scan(is_enabled, is_busy, Instant::now()) {
             self.pending.set_inbox_files(files);
         }
     }
 
     async fn handle_fault(&mut self, fault: VersionFault) {
-        let intent = self.configuration.intent();
+        let sync_settings = self.configuration.sync_settings();
         let is_check_due = match fault {
-            VersionFault::Damaged(damage) => self.served.handle_damage(damage, intent).await,
-            VersionFault::WrongIndex(id) => self.served.reopen(id, intent).await,
+            VersionFault::Damaged(damage) => self.served.handle_damage(damage, sync_settings).await,
+            VersionFault::WrongIndex(id) => self.served.reopen(id, sync_settings).await,
         };
         if is_check_due {
-            self.pending.request_check_now(SyncTrigger::Interval);
+            self.pending.request_check_now(SyncTrigger::RegularCheck);
         }
     }
 
@@ -324,22 +324,22 @@ impl Agent {
         if let Ok(report) = &result {
             log_report(report);
         }
-        self.served.serve_opened(opened, self.configuration.intent().seal_options).await;
+        self.served.serve_opened(opened, self.configuration.sync_settings().seal_options).await;
         let (waiters, started) = running.map_or_else(Default::default, |r| (r.waiting, Some(r.started)));
         match task {
-            AgentTask::Inbox(file) => self.finish_inbox_file(&file, &result),
-            AgentTask::Import(import, _) => {
+            DaemonTask::Inbox(file) => self.finish_inbox_file(&file, &result),
+            DaemonTask::Import(import, _) => {
                 self.reporter.count_import(&result);
                 // The client has copied the bundle for the daemon, and may have ended since.
                 self.writer.store().remove_staging_copy(&import.path);
                 self.reporter.reply(waiters, &result);
             }
-            AgentTask::Release { was_held, author } => match result {
-                Err(SyncError::Interrupted) => self.pending.put_back_release(was_held, &author, waiters),
+            DaemonTask::Release { was_held, author } => match result {
+                Err(SyncError::Cancelled) => self.pending.put_back_release(was_held, &author, waiters),
                 result => self.reporter.reply_to_release(self.writer.store(), was_held, waiters, &result),
             },
-            AgentTask::Sync { trigger, force, author } => {
-                if let Err(SyncError::Interrupted) = result {
+            DaemonTask::Sync { trigger, force, author } => {
+                if let Err(SyncError::Cancelled) = result {
                     self.pending.put_back_sync(trigger, force, author, waiters);
                 } else {
                     self.reporter.count_sync(&result, started.map_or(Duration::ZERO, |started| started.elapsed()));
@@ -371,7 +371,7 @@ impl Agent {
         let (check_timing, now) = (self.configuration.check_timing(), ClockReading::now());
         let wait = self.pending.schedule_after_sync(trigger, &result, check_timing, now);
         match result {
-            Ok(SyncReport { too_early: Some(_), .. }) => {}
+            Ok(SyncReport { postponed: Some(_), .. }) => {}
             Ok(_) => self.reporter.clear_sync_error(),
             Err(error) => {
                 if let Some(wait) = wait {

@@ -9,7 +9,7 @@ use super::super::address::{AddressTarget, ExternalOrigin};
 use super::super::base_address::BaseAddress;
 use super::super::content_fact::{ContentFact, FactSink, ResourceKind};
 use super::super::source_format::SourceFormat;
-use super::site_policies::{InlineCodeSet, NO_SET, SiteFacts, SitePolicies};
+use super::csp_facts::{CspFacts, InlineCodeSet, NO_SET, SiteFacts};
 
 /// The number of digests that are stored of one page. A header with more would be too long for clients.
 const MAX_DIGESTS_PER_PAGE: usize = 1200;
@@ -23,37 +23,37 @@ const MAX_ORIGINS_PER_KIND: usize = 256;
 
 /// The facts collected so far, shared by all threads.
 #[derive(Debug)]
-pub(super) struct PolicyBuilder {
+pub(super) struct CspBuilder {
     digest_numbers: HashMap<Digest, u32>,
     digests: Vec<Digest>,
     sets: HashMap<InlineCodeSet, u32>,
     set_numbers: Vec<u32>,
     stored_words: usize,
-    site: SiteFacts,
+    site_facts: SiteFacts,
 }
 
-impl PolicyBuilder {
-    pub(super) fn new(files: usize) -> PolicyBuilder {
+impl CspBuilder {
+    pub(super) fn new(files: usize) -> CspBuilder {
         let (digest_numbers, digests, sets) = (HashMap::new(), Vec::new(), HashMap::new());
-        PolicyBuilder {
+        CspBuilder {
             digest_numbers,
             digests,
             sets,
             set_numbers: vec![NO_SET; files],
             stored_words: 0,
-            site: SiteFacts::default(),
+            site_facts: SiteFacts::default(),
         }
     }
 
-    /// Computes the policies from the collected facts. Sets and digests are renumbered by their first occurrence, so
+    /// Returns the collected facts of the version. Sets and digests are renumbered by their first occurrence, so
     /// that the result does not depend on the timing of threads.
-    pub(super) fn build(self) -> SitePolicies {
-        let PolicyBuilder {
+    pub(super) fn build(self) -> CspFacts {
+        let CspBuilder {
             digest_numbers,
             digests: unordered_digests,
             sets: numbers_by_set,
             mut set_numbers,
-            site,
+            site_facts,
             ..
         } = self;
         let mut by_number: Vec<Option<InlineCodeSet>> = numbers_by_set.iter().map(|_| None).collect();
@@ -80,7 +80,7 @@ impl PolicyBuilder {
             }
             *file = set_places[*file as usize];
         }
-        SitePolicies { set_numbers, sets, digests, site }
+        CspFacts { set_numbers, sets, digests, site_facts }
     }
 
     /// Returns the numbers of `digests`; `None` if there are too many.
@@ -151,65 +151,65 @@ struct PageFacts {
 
 /// The sink of one thread.
 #[derive(Debug)]
-pub(super) struct PolicySink<'a> {
-    builder: &'a Mutex<PolicyBuilder>,
+pub(super) struct CspSink<'a> {
+    builder: &'a Mutex<CspBuilder>,
     page: PageFacts,
     base: BaseAddress,
-    site: SiteFacts,
+    site_facts: SiteFacts,
 }
 
-impl<'a> PolicySink<'a> {
-    pub(super) fn new(builder: &'a Mutex<PolicyBuilder>) -> PolicySink<'a> {
-        PolicySink { builder, page: PageFacts::default(), base: BaseAddress::default(), site: SiteFacts::default() }
+impl<'a> CspSink<'a> {
+    pub(super) fn new(builder: &'a Mutex<CspBuilder>) -> CspSink<'a> {
+        CspSink { builder, page: PageFacts::default(), base: BaseAddress::default(), site_facts: SiteFacts::default() }
     }
 
     /// Merges the facts that this thread has collected about the site into the shared ones.
     pub(super) fn finish(self) {
         let mut builder = self.builder.lock();
-        let SiteFacts { origins, unlisted_kinds, uses_eval, uses_wasm, data_scripts, data_styles } = self.site;
-        let site = &mut builder.site;
-        site.uses_eval |= uses_eval;
-        site.uses_wasm |= uses_wasm;
-        site.data_scripts |= data_scripts;
-        site.data_styles |= data_styles;
+        let SiteFacts { origins, unlisted_kinds, uses_eval, uses_wasm, data_scripts, data_styles } = self.site_facts;
+        let site_facts = &mut builder.site_facts;
+        site_facts.uses_eval |= uses_eval;
+        site_facts.uses_wasm |= uses_wasm;
+        site_facts.data_scripts |= data_scripts;
+        site_facts.data_styles |= data_styles;
         for kind in unlisted_kinds {
-            mark_too_many(site, kind);
+            mark_too_many(site_facts, kind);
         }
         for (kind, origin) in origins {
-            add_origin(site, kind, origin);
+            add_origin(site_facts, kind, origin);
         }
     }
 
     fn record_address(&mut self, kind: ResourceKind, text: &str) {
         match self.base.classify(kind, text) {
             AddressTarget::External(origin) if kind != ResourceKind::Hint && kind != ResourceKind::Refresh => {
-                add_origin(&mut self.site, kind, origin);
+                add_origin(&mut self.site_facts, kind, origin);
             }
-            AddressTarget::Data if kind == ResourceKind::Script => self.site.data_scripts = true,
-            AddressTarget::Data if kind == ResourceKind::Style => self.site.data_styles = true,
+            AddressTarget::Data if kind == ResourceKind::Script => self.site_facts.data_scripts = true,
+            AddressTarget::Data if kind == ResourceKind::Style => self.site_facts.data_styles = true,
             _ => {}
         }
     }
 }
 
 /// Adds an origin. The final set does not depend on the order of the calls or on the number of threads.
-fn add_origin(site: &mut SiteFacts, kind: ResourceKind, origin: ExternalOrigin) {
-    if origin.as_csp_source().is_none() || site.unlisted_kinds.contains(&kind) {
+fn add_origin(site_facts: &mut SiteFacts, kind: ResourceKind, origin: ExternalOrigin) {
+    if origin.as_csp_source().is_none() || site_facts.unlisted_kinds.contains(&kind) {
         return;
     }
-    if site.origins.insert((kind, origin))
-        && site.origins.iter().filter(|(origin_kind, _)| *origin_kind == kind).count() > MAX_ORIGINS_PER_KIND
+    if site_facts.origins.insert((kind, origin))
+        && site_facts.origins.iter().filter(|(origin_kind, _)| *origin_kind == kind).count() > MAX_ORIGINS_PER_KIND
     {
-        mark_too_many(site, kind);
+        mark_too_many(site_facts, kind);
     }
 }
 
-fn mark_too_many(site: &mut SiteFacts, kind: ResourceKind) {
-    site.unlisted_kinds.insert(kind);
-    site.origins.retain(|(origin_kind, _)| *origin_kind != kind);
+fn mark_too_many(site_facts: &mut SiteFacts, kind: ResourceKind) {
+    site_facts.unlisted_kinds.insert(kind);
+    site_facts.origins.retain(|(origin_kind, _)| *origin_kind != kind);
 }
 
-impl FactSink for PolicySink<'_> {
+impl FactSink for CspSink<'_> {
     fn record(&mut self, fact: ContentFact<'_>) {
         let page = &mut self.page;
         match fact {
@@ -227,8 +227,8 @@ impl FactSink for PolicySink<'_> {
             ContentFact::ScriptFile => page.runs_scripts = true,
             ContentFact::JavaScriptAddress | ContentFact::UncertainScript => page.script_hashes_unknown = true,
             ContentFact::UncertainStyle => page.style_hashes_unknown = true,
-            ContentFact::UsesEval => self.site.uses_eval = true,
-            ContentFact::UsesWasm => self.site.uses_wasm = true,
+            ContentFact::UsesEval => self.site_facts.uses_eval = true,
+            ContentFact::UsesWasm => self.site_facts.uses_wasm = true,
             ContentFact::NestedPageStart => self.base.enter_nested_page(),
             ContentFact::NestedPageEnd => self.base.leave_nested_page(),
             ContentFact::ServiceWorker | ContentFact::MentionedAddress(_) => {}
@@ -264,8 +264,8 @@ mod tests {
     fn csp_policies_do_not_depend_on_the_order_in_which_threads_end() {
         const FILES: usize = 600;
         let collect = |threads: usize, is_backwards: bool| {
-            let builder = Mutex::new(PolicyBuilder::new(FILES));
-            let mut collectors: Vec<PolicySink<'_>> = (0..threads).map(|_| PolicySink::new(&builder)).collect();
+            let builder = Mutex::new(CspBuilder::new(FILES));
+            let mut collectors: Vec<CspSink<'_>> = (0..threads).map(|_| CspSink::new(&builder)).collect();
             for n in 0..FILES {
                 let file = if is_backwards { FILES - 1 - n } else { n };
                 let collector = &mut collectors[n % threads];
@@ -284,13 +284,13 @@ mod tests {
             if is_backwards {
                 collectors.reverse();
             }
-            collectors.into_iter().for_each(PolicySink::finish);
+            collectors.into_iter().for_each(CspSink::finish);
             builder.into_inner().build()
         };
         let reference = collect(1, false);
-        assert_eq!(reference.site.unlisted_kinds, [ResourceKind::Image].into());
-        assert_eq!(reference.site.origins.iter().filter(|(kind, _)| *kind == ResourceKind::Script).count(), 6);
-        assert_eq!(reference.site.origins.len(), 6 + MAX_ORIGINS_PER_KIND);
+        assert_eq!(reference.site_facts.unlisted_kinds, [ResourceKind::Image].into());
+        assert_eq!(reference.site_facts.origins.iter().filter(|(kind, _)| *kind == ResourceKind::Script).count(), 6);
+        assert_eq!(reference.site_facts.origins.len(), 6 + MAX_ORIGINS_PER_KIND);
         assert_eq!(
             (reference.set_numbers[0], reference.set_numbers[599], reference.digests[0]),
             (0, 43, Digest::compute(b"of all"))
@@ -301,15 +301,15 @@ mod tests {
     }
 
     fn page_of(facts: Vec<ContentFact<'_>>) -> (InlineCodeSet, SiteFacts) {
-        let builder = Mutex::new(PolicyBuilder::new(1));
-        let mut collector = PolicySink::new(&builder);
+        let builder = Mutex::new(CspBuilder::new(1));
+        let mut collector = CspSink::new(&builder);
         for fact in facts {
             collector.record(fact);
         }
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().build();
-        (policies.sets[0].clone(), policies.site)
+        let facts = builder.into_inner().build();
+        (facts.sets[0].clone(), facts.site_facts)
     }
 
     #[test]
@@ -391,12 +391,12 @@ mod tests {
             (0, MAX_SITE_DIGESTS - 1, false),
             (0, MAX_SITE_DIGESTS, true),
         ] {
-            let mut builder = PolicyBuilder::new(1);
+            let mut builder = CspBuilder::new(1);
             builder.stored_words = stored_words;
             builder.digests = vec![Digest::compute(b"of another page"); stored_digests];
             builder.add_page(0, &page());
-            let policies = builder.build();
-            let set = &policies.sets[0];
+            let facts = builder.build();
+            let set = &facts.sets[0];
             let hashes = (set.scripts.len(), set.script_hashes_unknown);
             assert_eq!(hashes, (usize::from(!is_unknown), is_unknown), "{stored_words} {stored_digests}");
         }
@@ -454,35 +454,36 @@ mod tests {
             (ResourceKind::Style, false, true),
             (ResourceKind::Image, false, false),
         ] {
-            let site = page_of(vec![ContentFact::Address(kind, "data:,x")]).1;
-            assert_eq!((site.data_scripts, site.data_styles), (scripts, styles), "{kind:?}");
+            let site_facts = page_of(vec![ContentFact::Address(kind, "data:,x")]).1;
+            assert_eq!((site_facts.data_scripts, site_facts.data_styles), (scripts, styles), "{kind:?}");
         }
-        let site = page_of(vec![ContentFact::UsesEval]).1;
+        let site_facts = page_of(vec![ContentFact::UsesEval]).1;
         assert_eq!(
-            (site.uses_eval, site.uses_wasm, page_of(vec![ContentFact::UsesWasm]).1.uses_wasm),
+            (site_facts.uses_eval, site_facts.uses_wasm, page_of(vec![ContentFact::UsesWasm]).1.uses_wasm),
             (true, false, true)
         );
         // A base address ends with its page, and a file that is not a page has no policy.
-        let builder = Mutex::new(PolicyBuilder::new(2));
-        let mut collector = PolicySink::new(&builder);
+        let builder = Mutex::new(CspBuilder::new(2));
+        let mut collector = CspSink::new(&builder);
         collector.record(base("//b.example/"));
         collector.record(ContentFact::ScriptFile);
         collector.end_file(1, SourceFormat::Script);
         collector.record(image("x"));
         collector.end_file(0, SourceFormat::Html);
         collector.finish();
-        let policies = builder.into_inner().build();
-        assert_eq!((policies.set_numbers, policies.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
-        assert_eq!(policies.site.origins.len(), 1);
+        let facts = builder.into_inner().build();
+        assert_eq!((facts.set_numbers, facts.sets), (vec![0, NO_SET], vec![InlineCodeSet::default()]));
+        assert_eq!(facts.site_facts.origins.len(), 1);
     }
 
     #[test]
     fn resource_kind_with_more_origins_than_the_limit_lists_none_of_them() {
         for (number, is_many) in [(MAX_ORIGINS_PER_KIND, false), (MAX_ORIGINS_PER_KIND + 1, true)] {
             let texts: Vec<String> = (0..number).map(|n| format!("//h{n}.example")).collect();
-            let site = page_of(texts.iter().map(|text| ContentFact::Address(ResourceKind::Image, text)).collect()).1;
+            let site_facts =
+                page_of(texts.iter().map(|text| ContentFact::Address(ResourceKind::Image, text)).collect()).1;
             assert_eq!(
-                (site.origins.len(), site.unlisted_kinds.contains(&ResourceKind::Image)),
+                (site_facts.origins.len(), site_facts.unlisted_kinds.contains(&ResourceKind::Image)),
                 (if is_many { 0 } else { number }, is_many)
             );
         }

@@ -11,18 +11,18 @@ use super::rows::get_u64;
 use crate::free_space::FreeSpace;
 use crate::limits::SharedResource;
 use crate::rate_limit::RateLimiter;
-use crate::shares::{LimitReached, ResourcePools};
+use crate::resource_pools::{LimitReached, ResourcePools};
 
 /// The time after which an organization with too many rows may try again: expired searches are removed once an hour.
 const CLEANUP_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// The limits of one organization: searches within an hour, and rows and bytes in total.
 #[derive(Debug, Clone)]
-pub struct IngestLimits {
+pub struct SearchLimits {
     organization: String,
     /// The organization of each project.
     owners: Arc<BTreeMap<String, String>>,
-    shares: Arc<ResourcePools>,
+    pools: Arc<ResourcePools>,
     /// The limit of searches within an hour; `None` for imports by the operator.
     events: Option<Arc<RateLimiter>>,
     /// The number of bytes that must stay free on the disk; `None` for the default.
@@ -31,28 +31,28 @@ pub struct IngestLimits {
 
 /// The limit because of which searches are refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum IngestRefusal {
+pub enum BatchRefusal {
     /// The organization would hold more of the resource than `[limits.organization]` allows.
     #[error("your organization would have more {} than it may (limits.organization.{}); try again when old searches have been removed", describe_resource(*.0), .0.key())]
-    Organization(SharedResource),
+    OrganizationStored(SharedResource),
     /// All organizations together would hold more of the resource than `[limits.total]` allows, or the reserve for the
     /// others would be used.
     #[error("limits.total.{} is reached, apart from what is reserved for organizations without searches; try again when old searches have been removed", .0.key())]
-    Total(SharedResource),
+    TotalStored(SharedResource),
     /// The organization has sent as many searches within an hour as it may. The value is the time after which it may
     /// try again.
     #[error(
         "with this batch your organization would have sent more searches within an hour than limits.organization.events \
          allows; try again later"
     )]
-    OwnEvents(Duration),
+    OrganizationHourly(Duration),
     /// All organizations together have sent as many searches within an hour as they may. The value is the time after
     /// which one may try again.
     #[error(
         "with this batch all organizations together would have sent more searches within an hour than limits.total.events \
          allows, apart from what is reserved for organizations that have sent none; try again later"
     )]
-    AllEvents(Duration),
+    TotalHourly(Duration),
     /// The disk is nearly full.
     #[error("the disk of the origin is nearly full (store.minFree); try again later")]
     Disk,
@@ -62,38 +62,38 @@ fn describe_resource(resource: SharedResource) -> &'static str {
     if resource == SharedResource::Rows { "rows of searches" } else { "bytes in the database" }
 }
 
-impl IngestRefusal {
+impl BatchRefusal {
     /// Returns the time after which another attempt may succeed.
     pub fn retry_after(&self) -> Duration {
         match self {
-            IngestRefusal::OwnEvents(wait) | IngestRefusal::AllEvents(wait) => *wait,
-            IngestRefusal::Disk => Duration::from_mins(1),
-            IngestRefusal::Organization(_) | IngestRefusal::Total(_) => CLEANUP_RETRY_AFTER,
+            BatchRefusal::OrganizationHourly(wait) | BatchRefusal::TotalHourly(wait) => *wait,
+            BatchRefusal::Disk => Duration::from_mins(1),
+            BatchRefusal::OrganizationStored(_) | BatchRefusal::TotalStored(_) => CLEANUP_RETRY_AFTER,
         }
     }
 }
 
-impl IngestLimits {
+impl SearchLimits {
     /// Creates the limits of an organization. `events` limits searches that clients send; it is `None` for imports by
     /// the operator, which count as rows only.
     pub fn new(
         organization: &str,
         owners: Arc<BTreeMap<String, String>>,
-        shares: Arc<ResourcePools>,
+        pools: Arc<ResourcePools>,
         events: Option<Arc<RateLimiter>>,
         min_free: Option<u64>,
-    ) -> IngestLimits {
-        IngestLimits { organization: organization.to_owned(), owners, shares, events, min_free }
+    ) -> SearchLimits {
+        SearchLimits { organization: organization.to_owned(), owners, pools, events, min_free }
     }
 
     /// Uses `count` searches of the hourly limit.
-    pub(super) fn use_events(&self, count: u64) -> Result<(), IngestRefusal> {
+    pub(super) fn use_events(&self, count: u64) -> Result<(), BatchRefusal> {
         let Some(events) = &self.events else { return Ok(()) };
         events.use_amount(&self.organization, count, Instant::now()).map_err(|exceeded| {
-            self.shares.pool(SharedResource::Events).count_refusal();
+            self.pools.pool(SharedResource::Events).count_refusal();
             match exceeded.limit {
-                LimitReached::Organization => IngestRefusal::OwnEvents(exceeded.wait_time),
-                LimitReached::Total => IngestRefusal::AllEvents(exceeded.wait_time),
+                LimitReached::Organization => BatchRefusal::OrganizationHourly(exceeded.wait_time),
+                LimitReached::Total => BatchRefusal::TotalHourly(exceeded.wait_time),
             }
         })
     }
@@ -104,19 +104,19 @@ impl IngestLimits {
         connection: &Connection,
         rows: u64,
         bytes: u64,
-    ) -> rusqlite::Result<Result<(), IngestRefusal>> {
+    ) -> rusqlite::Result<Result<(), BatchRefusal>> {
         let folder = connection.path().map(Path::new).and_then(Path::parent);
         let space = folder.and_then(|folder| FreeSpace::read(folder, self.min_free).ok());
         if space.and_then(|space| space.writable_bytes()).is_some_and(|writable| writable < bytes) {
-            self.shares.pool(SharedResource::DatabaseBytes).count_refusal();
-            return Ok(Err(IngestRefusal::Disk));
+            self.pools.pool(SharedResource::DatabaseBytes).count_refusal();
+            return Ok(Err(BatchRefusal::Disk));
         }
         let is_own = |project: &str| self.owners.get(project).is_some_and(|owner| *owner == self.organization);
         let usage = DatabaseUsage::read(connection, is_own)?;
         let check = |resource, own, total, additional| {
-            self.shares.pool(resource).check(own, total, additional).map_err(|reason| match reason {
-                LimitReached::Organization => IngestRefusal::Organization(resource),
-                LimitReached::Total => IngestRefusal::Total(resource),
+            self.pools.pool(resource).check(own, total, additional).map_err(|reason| match reason {
+                LimitReached::Organization => BatchRefusal::OrganizationStored(resource),
+                LimitReached::Total => BatchRefusal::TotalStored(resource),
             })
         };
         let checked = check(SharedResource::Rows, usage.own_rows, usage.rows, rows)
@@ -164,18 +164,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ingest_refusal_has_a_retry_after() {
+    fn a_batch_refusal_has_a_retry_after() {
         let seconds = Duration::from_secs;
         for (refusal, expected) in [
-            (IngestRefusal::OwnEvents(seconds(7)), seconds(7)),
-            (IngestRefusal::AllEvents(seconds(9)), seconds(9)),
-            (IngestRefusal::Disk, seconds(60)),
-            (IngestRefusal::Organization(SharedResource::Rows), seconds(3600)),
-            (IngestRefusal::Total(SharedResource::DatabaseBytes), seconds(3600)),
+            (BatchRefusal::OrganizationHourly(seconds(7)), seconds(7)),
+            (BatchRefusal::TotalHourly(seconds(9)), seconds(9)),
+            (BatchRefusal::Disk, seconds(60)),
+            (BatchRefusal::OrganizationStored(SharedResource::Rows), seconds(3600)),
+            (BatchRefusal::TotalStored(SharedResource::DatabaseBytes), seconds(3600)),
         ] {
             assert_eq!(refusal.retry_after(), expected, "{refusal}");
         }
-        let message = IngestRefusal::Organization(SharedResource::DatabaseBytes).to_string();
+        let message = BatchRefusal::OrganizationStored(SharedResource::DatabaseBytes).to_string();
         let expected = "more bytes in the database than it may (limits.organization.databaseBytes)";
         assert!(message.contains(expected), "{message}");
     }

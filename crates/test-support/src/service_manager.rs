@@ -1,0 +1,76 @@
+//! The socket of a service manager, which receives the messages of `run` (`sd_notify(3)`).
+
+use std::io::ErrorKind;
+use std::os::unix::net::UnixDatagram;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::host::Host;
+
+/// The shortest wait for a message.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// A service manager that only receives messages.
+pub struct ServiceManager {
+    socket: UnixDatagram,
+}
+
+impl ServiceManager {
+    /// Creates the socket in the folder of the host.
+    pub fn new(host: &Host) -> ServiceManager {
+        let socket = UnixDatagram::bind(host.path("notify")).expect("a socket can be made");
+        ServiceManager { socket }
+    }
+
+    /// Makes a command send its messages to this manager. `watchdog` is the watchdog period in microseconds.
+    pub fn connect(&self, host: &Host, mut command: Command, watchdog: Option<u32>) -> Command {
+        command.env("NOTIFY_SOCKET", host.path("notify"));
+        if let Some(period) = watchdog {
+            command.env("WATCHDOG_USEC", period.to_string());
+        }
+        command
+    }
+
+    /// Receives the next message; `None` after `timeout`.
+    pub fn next(&self, timeout: Duration) -> Option<String> {
+        self.socket.set_read_timeout(Some(timeout)).expect("a timeout can be set");
+        let mut buffer = [0; 4096];
+        match self.socket.recv(&mut buffer) {
+            Ok(n) => Some(String::from_utf8_lossy(&buffer[..n]).into_owned()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => None,
+            Err(error) => panic!("the manager cannot receive: {error}"),
+        }
+    }
+
+    /// Receives a message that has already arrived.
+    pub fn next_arrived(&self) -> Option<String> {
+        self.next(SHORT)
+    }
+
+    /// Discards the messages that have already arrived.
+    pub fn discard_arrived(&self) {
+        while self.next_arrived().is_some() {}
+    }
+
+    /// Receives messages until one matches, and returns all of them. Panics with `what` after 30 seconds.
+    #[track_caller]
+    pub fn until(&self, what: &str, mut is_match: impl FnMut(&str) -> bool) -> Vec<String> {
+        let mut received = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while let Some(message) = self.next(deadline.saturating_duration_since(Instant::now()).max(SHORT)) {
+            let is_last = is_match(&message);
+            received.push(message);
+            if is_last {
+                return received;
+            }
+        }
+        panic!("timed out: {what}; received {received:#?}");
+    }
+
+    /// Receives messages until a status line contains `part`, and returns that line.
+    #[track_caller]
+    pub fn status(&self, part: &str) -> String {
+        let received = self.until(part, |message| message.starts_with("STATUS=") && message.contains(part));
+        received.last().cloned().unwrap_or_default()
+    }
+}
