@@ -26,7 +26,7 @@ pub struct ShownValue {
     pub name: &'static str,
     /// Its value in TOML; `None` if it is not set and has no default.
     pub value: Option<String>,
-    /// What has set the value: `/etc/c.toml:3`, `$DOCWHARF_…`, `default`, or `not set`.
+    /// The place that has set the value: `/etc/c.toml:3`, `$DOCWHARF_…`, `default`, or `not set`.
     pub set_by: String,
     /// Whether the configuration sets the value. A default is shown as a comment: some keys have an effect by being
     /// set, whatever their value.

@@ -72,7 +72,7 @@ fn a_storage_error_is_reported_with_its_code_escaped_and_without_a_panic() {
     assert_refused("control characters", &error_document("Access\x1b[31mDenied\n"), &["Access\\u{1b}"]);
     for shift in 0..4 {
         let code = format!("{}{}", "x".repeat(shift), "日".repeat(60));
-        assert_refused("a long code that is not ASCII", &error_document(&code), &["storage"]);
+        assert_refused("a long code that is not ASCII", &error_document(&code), &["object store"]);
     }
 }
 

@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ProtocolVersion};
 use support::h2::{self, StreamOutcome};
 use support::host::{Host, bundle, expect_plain_exit, run_with_timeout, toml_string};
 use support::http::{self, connect, get, parse, send_bytes};
-use support::service_manager::ServiceManager;
+use support::service_manager::TestServiceManager;
 use support::tls::{
     CertificateAuthority, IssuedCertificate, TlsClientStream, https_get, peer_certificate, tls_handshake,
 };
@@ -517,7 +517,7 @@ fn an_invalid_new_key_pair_is_reported_and_the_old_one_stays_in_use() {
     let host = host(&good).set("admin.listen", toml_string("127.0.0.1:0"));
     let log = std::fs::File::create(host.path("log")).expect("a file");
     let client = authority.client(&["http/1.1"]);
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let daemon = Daemon::start(manager.connect(&host, host.command(&["run"]), None).stderr(log));
     until("it is served", || https_get(&daemon.address, &client, NAME, "/", &[]).status == 200);
     let served_certificate = || peer_certificate(&tls_handshake(&daemon.address, &client, NAME).expect("a handshake"));

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 use support::host::{Host, bundle, front_page_title, run_with_timeout, toml_string};
-use support::service_manager::ServiceManager;
+use support::service_manager::TestServiceManager;
 use support::tls::{CertificateAuthority, https_get, peer_certificate, tls_handshake};
 use support::{Daemon, ReservedPort, http, open_descriptors, until};
 
@@ -31,7 +31,7 @@ fn stop(daemon: &mut Daemon) {
 #[test]
 fn run_notifies_ready_with_an_empty_store_once_its_sockets_are_open() {
     let host = host_with_inbox();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let mut daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
     manager.until("ready", |message| message == "READY=1");
     assert_eq!(http::get(&daemon.address, "/").status, 503);
@@ -53,7 +53,7 @@ fn a_start_that_waits_for_the_store_lock_extends_the_systemd_timeout() {
     host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
     let lock = std::fs::File::open(host.path("store/lock")).unwrap();
     flock(&lock, FlockOperation::LockExclusive).unwrap();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let mut command = manager.connect(&host, host.command(&["run"]), None);
     let starting = std::thread::spawn(move || Daemon::start(&mut command));
     let messages = manager.until("more time", |message| message == "EXTEND_TIMEOUT_USEC=30000000");
@@ -67,7 +67,7 @@ fn a_start_that_waits_for_the_store_lock_extends_the_systemd_timeout() {
 #[test]
 fn a_reload_notifies_reloading_with_its_time_and_then_ready() {
     let host = host_with_inbox();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
     manager.until("ready", |message| message == "READY=1");
     let before = uptime();
@@ -101,7 +101,7 @@ fn the_systemd_status_line_has_the_last_error_and_the_next_check() {
     let host =
         Host::bare().set("staticExport.bundleUrl", toml_string("bundle.zip")).set("sync.interval", toml_string("1h"));
     host.put("bundle.zip", bundle("one"));
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let _daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
     let line = manager.status("; next check at 20");
     assert!(line.starts_with("STATUS=serving ") && !line.contains("error"), "{line}");
@@ -118,7 +118,7 @@ fn the_systemd_status_line_has_the_last_error_and_the_next_check() {
 #[test]
 fn the_watchdog_is_notified_while_the_server_runs_and_not_while_stopped() {
     let host = host_with_inbox();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     // A busy machine may be late; with 300 ms, a message is sent every 100 ms.
     let daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), Some(300_000)));
     // Messages of the time before do not count.
@@ -148,7 +148,7 @@ fn the_watchdog_is_notified_while_the_server_runs_and_not_while_stopped() {
 #[test]
 fn the_watchdog_is_notified_at_the_connection_limit() {
     let host = host_with_inbox();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let plain = host.command(&["run"]);
     let mut command = Command::new("sh");
     // docwharf reserves 64 descriptors, so 16 are left for connections.
@@ -205,7 +205,7 @@ fn sigterm_is_handled_at_the_connection_limit() {
 #[test]
 fn a_watchdog_of_another_process_and_an_absent_manager_are_ignored() {
     let host = host_with_inbox();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let mut command = manager.connect(&host, host.command(&["run"]), Some(30_000));
     let mut daemon = Daemon::start(command.env("WATCHDOG_PID", "1"));
     manager.until("ready", |message| message == "READY=1");
@@ -225,7 +225,7 @@ fn a_watchdog_of_another_process_and_an_absent_manager_are_ignored() {
 fn only_run_sends_messages_to_the_service_manager() {
     let host = host_with_inbox();
     host.put("bundle.zip", bundle("one"));
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     for verb in [&["import", host.path("bundle.zip").to_str().unwrap()][..], &["status"], &["sync"]] {
         run_with_timeout(&mut manager.connect(&host, host.command(verb), Some(30_000)));
     }
@@ -452,7 +452,7 @@ fn a_request_that_arrives_during_the_shutdown_is_answered() {
     // No other process gets the port when the daemon closes its socket.
     let port = ReservedPort::new();
     let host = host_with_inbox().set("server.listen", toml_string(&port.address));
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let attempt = |_| {
         let mut daemon = Daemon::start(&mut manager.connect(&host, host.command(&["run"]), None));
         let mut connection = TcpStream::connect(&daemon.address).unwrap();
@@ -496,7 +496,7 @@ fn a_blank_api_key_credential_counts_as_missing_and_does_not_prevent_the_start()
         host.change("sync.probe", "[]");
         let ended = run_with_timeout(&mut with_credential(&host, "sync")).expect(2);
         assert!(ended.stderr.contains("no API key: set api.keyFile"), "{blank:?}: {}", ended.stderr);
-        let manager = ServiceManager::new(&host);
+        let manager = TestServiceManager::new(&host);
         let _daemon = Daemon::start(&mut manager.connect(&host, with_credential(&host, "run"), None));
         manager.until("ready", |message| message == "READY=1");
         assert!(manager.status("last error").contains("no API key"));

@@ -112,7 +112,7 @@ fn each_changed_key_applies_at_a_reload_or_is_reported_to_need_a_restart() {
     let names: BTreeSet<&str> = RELOADS.iter().map(|(key, ..)| *key).collect();
     assert_eq!(names, keys().map(|key| key.name).collect(), "each key has one line in this test");
     let mut host = host();
-    let manager = ServiceManager::new(&host);
+    let manager = TestServiceManager::new(&host);
     let log = std::fs::File::create(host.path("messages")).expect("a file");
     let mut command = manager.connect(&host, host.command(&["run"]), None);
     let daemon = Daemon::start_with_addresses(command.stderr(log), 2);

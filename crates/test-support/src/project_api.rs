@@ -11,7 +11,7 @@ use crate::upstream::request::{Request, UpstreamCall};
 pub const PROJECT: &str = "prj_7/a";
 
 /// A search: the term, the day as YYYY-MM-DD, and the page that was clicked.
-pub type SearchEvent = (String, String, Option<String>);
+pub type ReceivedEvent = (String, String, Option<String>);
 
 /// The state of previews and searches.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub struct ProjectApi {
     /// with that status.
     pub states: Vec<Value>,
     /// All searches.
-    pub events: Vec<SearchEvent>,
+    pub events: Vec<ReceivedEvent>,
     /// Branches with a preview.
     pub branches: Vec<String>,
     /// The number of polls of each deployment.
@@ -127,7 +127,7 @@ impl ProjectApi {
 
     /// Returns the searches of some days as rows of the API: sorted by hits, then by term.
     fn rows(&self, from: Option<&str>, to: Option<&str>) -> Vec<Value> {
-        let mut terms: BTreeMap<&str, Vec<&SearchEvent>> = BTreeMap::new();
+        let mut terms: BTreeMap<&str, Vec<&ReceivedEvent>> = BTreeMap::new();
         for event in &self.events {
             let day = event.1.as_str();
             if from.is_none_or(|from| day >= from) && to.is_none_or(|to| day < to) {

@@ -11,15 +11,15 @@ use crate::host::Host;
 const SHORT: Duration = Duration::from_millis(1);
 
 /// A service manager that only receives messages.
-pub struct ServiceManager {
+pub struct TestServiceManager {
     socket: UnixDatagram,
 }
 
-impl ServiceManager {
+impl TestServiceManager {
     /// Creates the socket in the folder of the host.
-    pub fn new(host: &Host) -> ServiceManager {
+    pub fn new(host: &Host) -> TestServiceManager {
         let socket = UnixDatagram::bind(host.path("notify")).expect("a socket can be made");
-        ServiceManager { socket }
+        TestServiceManager { socket }
     }
 
     /// Makes a command send its messages to this manager. `watchdog` is the watchdog period in microseconds.

@@ -1,4 +1,4 @@
-//! What enters the cache of inflated files, what leaves it, and which requests count.
+//! The files that enter and leave the cache of inflated files, and the requests that count.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

@@ -7,7 +7,7 @@ use super::next_payloads;
 use super::site_files::SiteFiles;
 use super::unserved_paths::is_never_served;
 
-/// What the server does at an address of a page that is not its canonical one (`server.slashes`).
+/// The response at an address of a page that is not its canonical one (`server.slashes`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Slashes {
     /// Serves the page there as well.
