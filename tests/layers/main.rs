@@ -2,6 +2,7 @@
 
 #![allow(missing_docs)]
 
+mod container;
 mod cycles;
 mod documents;
 
