@@ -1,11 +1,12 @@
 //! docwharf verifies, seals and serves static documentation bundles.
 //!
-//! The modules form layers. A file imports only from its own module and from layers below; a test checks that. From the
-//! bottom up:
+//! The modules form layers. A file imports only from its own module and from layers below; Cargo checks that between
+//! crates, `tests/layers` inside them. From the bottom up:
 //!
-//! - [`base`] (0): errors on one line, durable files, the lock of the store, secrets.
-//! - [`model`] (1): checked paths, digests, version ids, limits, units. [`codec`] (1): DEFLATE, gzip, Brotli and
-//!   Zstandard. Neither does I/O. [`net`] (1): the HTTP client, its errors, and when to retry.
+//! - [`base`] (0): errors on one line, durable files, the lock of the store, secrets. [`model`] (0): checked paths,
+//!   digests, version ids, limits, units.
+//! - [`codec`] (1): DEFLATE, gzip, Brotli and Zstandard; it does no I/O. [`net`] (1): the HTTP client, its errors, and
+//!   when to retry.
 //! - [`bundle`] (2) reads a received bundle and refuses a hostile one. [`site`] (2) knows the sealed image, its index,
 //!   and the file or rule that a path leads to. [`store`] (2) keeps versions and the record of which one is active.
 //!   [`api`] (2) is a client of the management API, [`fetch`] (2) downloads bundles and never holds the API key.

@@ -9,7 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use docwharf::serve::http1::request_head::{HeadOutcome, MAX_HEAD_BYTES, PlainRequestHead, for_each_field, parse_head};
+use docwharf::serve::http1::request_head::{
+    HeadOutcome, MAX_PLAIN_HEAD_BYTES, PlainRequestHead, for_each_field, parse_head,
+};
 use docwharf::serve::http1::{Http1Connection, Http1Outcome};
 use docwharf::serve::peer::Peer;
 use docwharf::serve::{Site, SiteSettings};
@@ -100,7 +102,7 @@ fn check_plain(head: &PlainRequestHead<'_>, bytes: &[u8]) {
     let mut fields = Vec::new();
     for_each_field(head.bytes, |name, value| fields.push((name.as_bytes(), value)));
     assert_eq!(fields, parsed.fields);
-    assert!(fields.len() <= MAX_FIELDS && head.bytes.len() <= MAX_HEAD_BYTES);
+    assert!(fields.len() <= MAX_FIELDS && head.bytes.len() <= MAX_PLAIN_HEAD_BYTES);
     let mut closes = false;
     for (name, value) in fields {
         let is_visible = |&b: &u8| b == b'\t' || (b >= b' ' && b != 0x7f);
@@ -135,7 +137,7 @@ fn check_head(bytes: &[u8]) -> HeadOutcome<'_> {
         }
         HeadOutcome::Partial => {
             assert!(
-                bytes.len() <= MAX_HEAD_BYTES && split_lines(bytes).is_none(),
+                bytes.len() <= MAX_PLAIN_HEAD_BYTES && split_lines(bytes).is_none(),
                 "more bytes are required: {}",
                 escaped(bytes)
             );
@@ -173,7 +175,7 @@ impl RequestDraft {
                 self.field("x: 1", true);
             }
         } else {
-            let target_len = MAX_HEAD_BYTES - 10 + input.below(20);
+            let target_len = MAX_PLAIN_HEAD_BYTES - 10 + input.below(20);
             let other_len = "x: ".len() + 2 * self.line_end.len();
             self.field(&format!("x: {}", "1".repeat(target_len.saturating_sub(self.text.len() + other_len))), true);
         }
@@ -207,7 +209,7 @@ fn make_request(input: &mut FuzzInput<'_>) -> (Vec<u8>, bool) {
         draft.field(input.one_of(&MALFORMED_FIELDS), false);
     }
     draft.line("");
-    let is_plain = draft.is_plain && draft.fields <= MAX_FIELDS && draft.text.len() <= MAX_HEAD_BYTES;
+    let is_plain = draft.is_plain && draft.fields <= MAX_FIELDS && draft.text.len() <= MAX_PLAIN_HEAD_BYTES;
     (draft.text.into_bytes(), is_plain)
 }
 

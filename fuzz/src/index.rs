@@ -15,7 +15,7 @@ use docwharf::site::mapping::{SealedFile, map_index};
 
 use super::fuzz_input::FuzzInput;
 
-/// The layout: see the module documentation of `src/site/index.rs`.
+/// The layout: see the module documentation of `crates/site/src/index/mod.rs`.
 const HEADER_BYTES: usize = 72;
 const OLD_HEADER_BYTES: usize = 64;
 const RECORD_BYTES: usize = 88;

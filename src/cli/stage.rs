@@ -119,6 +119,6 @@ fn gate_verdict(
         record.active.filter(|_| sync_settings.gate.compares()).and_then(|id| open::open_read_only(store, id).ok());
     let threads = sync_settings.seal_options.threads;
     let recorded = record.gate.as_ref();
-    let verdict = sync_settings.gate.check(&version, record.active, active.as_ref(), recorded, threads, &|| false);
+    let verdict = sync_settings.gate.evaluate(&version, record.active, active.as_ref(), recorded, threads, &|| false);
     Ok(verdict.map(|verdict| WaitingVersionVerdict { refused: verdict.refused }))
 }

@@ -332,7 +332,9 @@ fn serve_waiting_version(
     let server = listener::serve_limited(listeners, service, stopped.clone(), MAX_WAITING_VERSION_CONNECTIONS);
     tasks.spawn(async move {
         if let Err(error) = server.await {
-            tracing::error!("the listener of the staged version stopped: {error}");
+            tracing::error!(
+                "the listener of the version that waits to become active (activate.listen) stopped: {error}"
+            );
         }
     });
 }

@@ -209,7 +209,8 @@ fn sigterm_ends_run_with_exit_code_0_during_each_request_and_pause() {
         let mut daemon = host.run();
         until("the call", || upstream.count(call) > 0);
         daemon.signal("TERM");
-        assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{call:?}");
+        // docs/design/agent.md, rule 9.
+        assert_eq!(daemon.wait(Duration::from_secs(10)), Some(0), "{call:?}");
     });
 }
 

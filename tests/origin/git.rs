@@ -367,8 +367,8 @@ fn build_timeout_kills_grandchildren_too() {
             assert!(!is_running(&sleep_argument), "{sandbox}");
             was_seen
         };
-        // The time includes that of git. On a busy machine, all of it may pass before the build begins, because both have
-        // the lowest priority.
+        // The time includes that of git. On a busy machine, all of it may pass before the build begins, because both
+        // have the lowest priority.
         assert!([5, 20, 80].into_iter().any(is_seen_and_killed_after), "{sandbox}");
     }
 }

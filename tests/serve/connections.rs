@@ -966,8 +966,8 @@ fn a_shutdown_with_open_connections_exits_with_0_and_cuts_only_stalled_ones() {
             assert_served(&daemon.address);
             let signalled = Instant::now();
             daemon.signal(signal);
-            // A connection without an open request ends at the stop. A request that arrives later is still answered, and
-            // its connection does not wait for another one.
+            // A connection without an open request ends at the stop. A request that arrives later is still answered,
+            // and its connection does not wait for another one.
             connections[1].read_to_end(&mut Vec::new()).expect("the server closes the connection");
             let _ = connections[0].write_all(parts[1]);
             let is_late = signalled.elapsed() > MAX_REQUEST_DELAY;

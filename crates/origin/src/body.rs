@@ -26,7 +26,7 @@ pub type OriginBody = Either<ApiBody, ResponseBody>;
 #[derive(Debug)]
 pub enum ApiBody {
     /// Bytes in memory.
-    Text(Bytes),
+    Memory(Bytes),
     /// Bytes of a file, read when the connection polls for them.
     File(FileRangeBody),
 }
@@ -44,7 +44,7 @@ pub struct FileRangeBody {
 impl ApiBody {
     /// Creates a body without bytes.
     pub fn empty() -> ApiBody {
-        ApiBody::Text(Bytes::new())
+        ApiBody::Memory(Bytes::new())
     }
 
     /// Creates a body with the bytes of `file` from `start` up to, but not including, `end`.
@@ -55,7 +55,7 @@ impl ApiBody {
     /// Returns the number of bytes that are still to be sent.
     fn remaining(&self) -> u64 {
         match self {
-            ApiBody::Text(text) => text.len() as u64,
+            ApiBody::Memory(text) => text.len() as u64,
             ApiBody::File(range) => range.end - range.position,
         }
     }
@@ -99,8 +99,8 @@ impl http_body::Body for ApiBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<io::Result<Frame<BodyChunk>>>> {
         match self.get_mut() {
-            ApiBody::Text(text) if text.is_empty() => Poll::Ready(None),
-            ApiBody::Text(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
+            ApiBody::Memory(text) if text.is_empty() => Poll::Ready(None),
+            ApiBody::Memory(text) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(text).into())))),
             ApiBody::File(range) => {
                 range.poll(context).map(|next| next.map(|chunk| chunk.map(|chunk| Frame::data(chunk.into()))))
             }

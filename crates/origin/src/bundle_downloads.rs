@@ -129,7 +129,7 @@ fn xml_error(status: StatusCode, code: &str, message: &str) -> Response<ApiBody>
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/xml"));
     fields.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    *response.body_mut() = ApiBody::Text(text.into());
+    *response.body_mut() = ApiBody::Memory(text.into());
     response
 }
 

@@ -60,7 +60,7 @@ pub(super) fn check_before_body(
     value: &str,
     client: &AuthenticatedClient,
 ) -> Result<(), ErrorResponse> {
-    let (budget, reason) = match operation {
+    let (rate_limiter, reason) = match operation {
         Operation::ReceiveBatch => (
             &origin.batch_rate_limiter,
             "an organization may send 10,000 batches an hour; put more searches into each batch, and try again later",
@@ -70,7 +70,7 @@ pub(super) fn check_before_body(
         }
         _ => return Ok(()),
     };
-    if let Err(wait) = budget.use_one(&client.organization, Instant::now()) {
+    if let Err(wait) = rate_limiter.use_one(&client.organization, Instant::now()) {
         return Err(Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait)));
     }
     find_project(origin, value, client).map(drop)
@@ -87,7 +87,7 @@ pub(super) fn run_post_operation(
 ) -> Response<ApiBody> {
     let result = match operation {
         Operation::StartExport => start_export(origin, body, client),
-        Operation::ExportBundle => create_link(origin, value, head, client),
+        Operation::CreateBundleLink => create_link(origin, value, head, client),
         Operation::StartPreview => start_preview(origin, value, head, body, client),
         Operation::ReceiveBatch => receive_batch(origin, value, body, client),
         _ => Err(Box::new(super::responses::not_found())),

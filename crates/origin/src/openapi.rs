@@ -76,7 +76,7 @@ fn request_content(operation: Operation, schemas: &mut SchemaGenerator) -> Optio
         Operation::StartPreview => Some(json_content::<StartPreview>(schemas)),
         Operation::StartExport => Some(json_content::<StartExport>(schemas)),
         Operation::ReceiveBatch => Some(json_content::<SearchBatch>(schemas)),
-        Operation::PreviewStatus | Operation::ExportStatus | Operation::ExportBundle | Operation::Searches => None,
+        Operation::PreviewStatus | Operation::ExportStatus | Operation::CreateBundleLink | Operation::Searches => None,
     }
 }
 
@@ -108,7 +108,7 @@ fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
         Operation::PreviewStatus => (200, "The deployment.", json_content::<Deployment>(schemas)),
         Operation::StartExport => (202, "The job is queued.", json_content::<Job>(schemas)),
         Operation::ExportStatus => (200, "The job.", json_content::<Job>(schemas)),
-        Operation::ExportBundle => (200, "A new link.", json_content::<BundleLink>(schemas)),
+        Operation::CreateBundleLink => (200, "A new link.", json_content::<BundleLink>(schemas)),
         Operation::Searches => (200, "A page of terms.", json_content::<Searches>(schemas)),
         Operation::ReceiveBatch => (200, "The batch is on disk.", json_content::<BatchReceipt>(schemas)),
     };
@@ -137,7 +137,7 @@ fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
     if route.method == Method::POST {
         add_error(408, "The body was not received in time.");
         add_error(413, "The body is too long.");
-        if route.operation == Operation::ExportBundle {
+        if route.operation == Operation::CreateBundleLink {
             add_error(429, "Too many links in an hour, or too many bodies are sent at a time.");
         }
     }
@@ -169,7 +169,7 @@ fn operation_errors(route: &ApiRoute) -> &'static [(u16, &'static str)] {
             (403, "Exports are not available for this project, or the key may only read."),
             (429, "Too many jobs are waiting, or too many bodies are sent at a time."),
         ],
-        Operation::ExportBundle => &[
+        Operation::CreateBundleLink => &[
             (400, "The request has no host that a link could contain."),
             (403, "The key may only read."),
             (404, "No such job."),

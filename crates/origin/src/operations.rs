@@ -12,7 +12,7 @@ pub(super) enum Operation {
     PreviewStatus,
     StartExport,
     ExportStatus,
-    ExportBundle,
+    CreateBundleLink,
     Searches,
     ReceiveBatch,
 }
@@ -64,7 +64,7 @@ pub(super) static ROUTES: [ApiRoute; 7] = [
         "Returns the status of an export job",
     ),
     route(
-        Operation::ExportBundle,
+        Operation::CreateBundleLink,
         Method::POST,
         "/v1/static-export/jobs/{jobId}/bundle",
         "createBundleLink",

@@ -65,13 +65,13 @@ pub(super) fn with_details(mut response: Response<ApiBody>) -> Response<ApiBody>
     if response.status().as_u16() < 400 {
         return response;
     }
-    let ApiBody::Text(text) = response.body() else { return response };
+    let ApiBody::Memory(text) = response.body() else { return response };
     let Ok(serde_json::Value::Object(mut fields)) = serde_json::from_slice(text) else { return response };
     let Some(error) = fields.get("error").cloned() else { return response };
     fields.entry("details").or_insert_with(|| serde_json::json!([{ "message": error }]));
     let text = Bytes::from(serde_json::Value::Object(fields).to_string());
     response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    *response.body_mut() = ApiBody::Text(text);
+    *response.body_mut() = ApiBody::Memory(text);
     response
 }
 
@@ -91,7 +91,7 @@ pub(super) fn text(status: StatusCode, media_type: &str, text: String) -> Respon
     let fields = response.headers_mut();
     set_field(fields, CONTENT_TYPE, media_type);
     fields.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    *response.body_mut() = ApiBody::Text(text);
+    *response.body_mut() = ApiBody::Memory(text);
     response
 }
 
@@ -117,7 +117,7 @@ mod tests {
 
     fn body(response: &Response<ApiBody>) -> &str {
         match response.body() {
-            ApiBody::Text(text) => std::str::from_utf8(text).unwrap(),
+            ApiBody::Memory(text) => std::str::from_utf8(text).unwrap(),
             ApiBody::File(_) => panic!("no text"),
         }
     }

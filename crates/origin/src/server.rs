@@ -41,7 +41,8 @@ use super::source::ProjectSource;
 pub const DATABASE_FILE_NAME: &str = "origin.db";
 /// The number of sitemaps that are made at the same time. A sitemap needs no key, and each one reads a whole folder.
 const MAX_CONCURRENT_SITEMAPS: usize = 4;
-/// The rate limit of preview requests of one organization.
+/// The rate limit of preview requests of one organization. This and the two below are also in the texts of
+/// `management.rs` and `openapi.rs`.
 const PREVIEW_RATE_LIMIT: (u32, Duration) = (5, Duration::from_mins(1));
 /// The rate limit of analytics queries of one organization.
 const QUERY_RATE_LIMIT: (u32, Duration) = (100, Duration::from_hours(1));

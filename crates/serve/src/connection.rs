@@ -42,7 +42,7 @@ const FIRST_READ_BYTES: usize = 2048;
 
 /// The protocol of a connection as far as it is known: selected by TLS ALPN, or fixed by an earlier request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KnownProtocol {
+pub(super) enum ExpectedProtocol {
     Http1,
     Http2,
     Unknown,
@@ -75,10 +75,10 @@ type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
 enum Protocol<S, V: HttpService<Incoming>> {
     /// Only plain HTTP/1.1 requests were received so far. The stream and the service are passed to hyper at the first
     /// other request.
-    Http1(Option<(S, V)>, Box<Http1Connection>, KnownProtocol),
+    Http1(Option<(S, V)>, Box<Http1Connection>, ExpectedProtocol),
     /// The protocol is not detected yet: the stream and the service that will answer, the bytes read so far, the
     /// protocol that ALPN selected, and the deadline for the detection.
-    Unknown(Option<(S, V)>, Vec<u8>, KnownProtocol, Instant),
+    Unknown(Option<(S, V)>, Vec<u8>, ExpectedProtocol, Instant),
     /// HTTP/1 served by hyper, with the deadlines of its request heads.
     HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
     /// HTTP/2 to a site, served by [`super::http2`].
@@ -103,7 +103,7 @@ where
     /// sets `request_received` when it receives a request. `accepted_at` is when the connection was accepted.
     pub(super) fn new(
         stream: S,
-        known_protocol: KnownProtocol,
+        expected_protocol: ExpectedProtocol,
         service: V,
         site: SiteAndPeer,
         request_received: Arc<AtomicBool>,
@@ -111,16 +111,16 @@ where
         guard: OpenConnectionGuard,
     ) -> Self {
         let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
-        let known_protocol = if has_http2 { known_protocol } else { KnownProtocol::Http1 };
+        let expected_protocol = if has_http2 { expected_protocol } else { ExpectedProtocol::Http1 };
         let protocol = match &site {
-            Some((site, peer)) if known_protocol != KnownProtocol::Http2 => {
+            Some((site, peer)) if expected_protocol != ExpectedProtocol::Http2 => {
                 let connection = Http1Connection::new(Arc::clone(site), *peer, Arc::clone(&request_received));
-                Protocol::Http1(Some((stream, service)), Box::new(connection), known_protocol)
+                Protocol::Http1(Some((stream, service)), Box::new(connection), expected_protocol)
             }
             _ => Protocol::Unknown(
                 Some((stream, service)),
                 Vec::new(),
-                known_protocol,
+                expected_protocol,
                 accepted_at + FIRST_REQUEST_TIMEOUT,
             ),
         };
@@ -150,14 +150,14 @@ where
 
     /// Reads until the protocol is detected; `None` if the peer closed the connection before it sent anything.
     fn detect_protocol(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
-        let Protocol::Unknown(parts, initial_bytes, known_protocol, _) = &mut self.protocol else {
+        let Protocol::Unknown(parts, initial_bytes, expected_protocol, _) = &mut self.protocol else {
             return Poll::Ready(Some(()));
         };
         let Some((stream, _)) = parts else { return Poll::Ready(None) };
-        let is_http2 = match known_protocol {
-            KnownProtocol::Http1 => false,
-            KnownProtocol::Http2 => true,
-            KnownProtocol::Unknown => match ready!(detect_http2(stream, initial_bytes, context)) {
+        let is_http2 = match expected_protocol {
+            ExpectedProtocol::Http1 => false,
+            ExpectedProtocol::Http2 => true,
+            ExpectedProtocol::Unknown => match ready!(detect_http2(stream, initial_bytes, context)) {
                 Ok(is_http2) => is_http2,
                 Err(_) => return Poll::Ready(None),
             },
@@ -188,19 +188,19 @@ where
     /// Runs one turn of the protocol; ready when the connection has ended. Errors are not logged: they mean that the
     /// client closed the connection or used another protocol.
     fn poll_protocol(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Protocol::Http1(parts, connection, known_protocol) = &mut self.protocol {
+        if let Protocol::Http1(parts, connection, expected_protocol) = &mut self.protocol {
             let Some((stream, _)) = parts else { return Poll::Ready(()) };
             match ready!(connection.poll(stream, context)) {
                 Http1Outcome::Ended => return Poll::Ready(()),
                 Http1Outcome::PassToHyper(unhandled) => {
                     // Only the first bytes of a connection can select HTTP/2 (RFC 9113, section 3.3).
-                    let known_protocol = if self.request_received.load(Ordering::Relaxed) {
-                        KnownProtocol::Http1
+                    let expected_protocol = if self.request_received.load(Ordering::Relaxed) {
+                        ExpectedProtocol::Http1
                     } else {
-                        *known_protocol
+                        *expected_protocol
                     };
                     let deadline = self.first_request_deadline.unwrap_or_else(|| Instant::now() + HEAD_TIMEOUT);
-                    self.protocol = Protocol::Unknown(parts.take(), unhandled, known_protocol, deadline);
+                    self.protocol = Protocol::Unknown(parts.take(), unhandled, expected_protocol, deadline);
                 }
             }
         }

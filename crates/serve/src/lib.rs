@@ -14,7 +14,7 @@
 //! form ([`negotiate`], [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are
 //! chosen, and the body is created ([`body`]). Header fields that every response has are added in stages
 //! ([`security_headers`], [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`],
-//! [`access_log_line`], [`access_log`]). The heads of responses to repeated plain requests come from `response_cache`.
+//! [`access_log_line`], [`access_log`]). The heads of responses to repeated requests come from `response_cache`.
 //!
 //! The transport layer has the serving threads, the connections, their protocols ([`http1`] for HTTP/1.1, [`http2`]
 //! for HTTP/2) and TLS ([`tls`]).

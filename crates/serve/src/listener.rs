@@ -27,7 +27,7 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_base::tcp_options;
 
-use super::connection::{Connection, KnownProtocol};
+use super::connection::{Connection, ExpectedProtocol};
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
 use super::connection_tracker::{ConnectionTracker, OpenConnectionGuard};
 use super::lazy_stream::SendFile;
@@ -362,7 +362,7 @@ fn serve_accepted<A: RequestService>(
         return;
     }
     let stream = StallTimeoutStream::new(socket.into(), service.site());
-    let mut connection = Box::pin(new_connection(stream, KnownProtocol::Unknown, accepted_at, peer, service, guard));
+    let mut connection = Box::pin(new_connection(stream, ExpectedProtocol::Unknown, accepted_at, peer, service, guard));
     // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
     if thread.is_some()
         || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending())
@@ -391,18 +391,18 @@ async fn serve_encrypted<A: RequestService>(
         () = stopped => None,
     };
     let Some(stream) = handshake else { return };
-    let known_protocol = match stream.get_ref().1.alpn_protocol() {
-        Some(b"h2") => KnownProtocol::Http2,
-        Some(_) => KnownProtocol::Http1,
-        None => KnownProtocol::Unknown,
+    let expected_protocol = match stream.get_ref().1.alpn_protocol() {
+        Some(b"h2") => ExpectedProtocol::Http2,
+        Some(_) => ExpectedProtocol::Http1,
+        None => ExpectedProtocol::Unknown,
     };
-    new_connection(stream, known_protocol, accepted_at, peer, service, guard).await;
+    new_connection(stream, expected_protocol, accepted_at, peer, service, guard).await;
 }
 
 /// Creates a connection whose requests are answered by `service`.
 fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 'static>(
     stream: S,
-    known_protocol: KnownProtocol,
+    expected_protocol: ExpectedProtocol,
     accepted_at: Instant,
     peer: Peer,
     service: Arc<A>,
@@ -416,7 +416,7 @@ fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 's
         let response = service.respond(request, peer);
         async move { Ok::<_, Infallible>(response.await) }
     });
-    Connection::new(stream, known_protocol, hyper_service, site, request_received, accepted_at, guard)
+    Connection::new(stream, expected_protocol, hyper_service, site, request_received, accepted_at, guard)
 }
 
 #[cfg(test)]

@@ -125,7 +125,8 @@ pub fn srcset_addresses<'a>(srcset: &'a str, mut report: impl FnMut(&'a str)) {
 
 /// Decodes the character references in a text. Only those that occur in addresses are supported: numbers, and the names
 /// of the characters with a meaning in HTML. Returns `None` for any other name: its character would decide where the
-/// link leads, so the link is not checked.
+/// link leads, so the link is not checked. [`resolve_references`](crate::external::character_references) leaves such a
+/// name as written instead.
 fn decode_references(text: &str) -> Option<Cow<'_, str>> {
     if !text.contains('&') {
         return Some(Cow::Borrowed(text));

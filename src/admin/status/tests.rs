@@ -1,4 +1,4 @@
-//! The status as text and as JSON.
+//! The reason that the status gives for having no newer version.
 
 use std::collections::BTreeMap;
 

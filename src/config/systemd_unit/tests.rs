@@ -1,4 +1,4 @@
-//! Reading systemd units: the user of a service, its sandbox, its credentials and its sockets.
+//! Reading systemd units: drop-ins, the user of a service, its sandbox, its credentials and its environment.
 
 use super::*;
 use crate::config::systemd_credentials::SystemdCredentials;

@@ -31,7 +31,8 @@ pub struct HistoryEvent {
     #[serde(rename = "who")]
     pub author: String,
     /// The event: `imported`, `offered again`, `label moved`, `activated`, `kept back`, `rolled back`, `fell back`,
-    /// `held`, `released`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`.
+    /// `held`, `released`, `export started`, `failed`, `refused`, `damaged`, `mended`, `pruned`. `kept back`: the gate
+    /// refused a version; `refused`: a bundle was refused; `mended`: a damaged version is served undamaged again.
     pub what: String,
     /// The version of the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]

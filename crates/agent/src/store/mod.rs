@@ -7,7 +7,8 @@
 //! versions/<id>/     site.zip and index, 0440 (0444 where the file system has no such mode)
 //! derived/<id>/      files computed from a version; may be deleted at any time
 //! receipts/<id>/     one file per arrival
-//! staging/<n>/       unfinished work, removed when a writer opens the store
+//! staging/           incoming versions (`<n>/`), copies of bundles to import, and versions that are being removed
+//!                    (`<id>/`); emptied when a writer opens the store
 //! downloads/         partial downloads, which are resumed
 //! history.jsonl      each event: user, action, time
 //! api/               when the API was called, and pages of an unfinished query
@@ -21,7 +22,7 @@
 //! such a version is used when its content arrives again and pruned otherwise. An image never changes; an index is
 //! replaced as a whole. The store knows nothing of ZIP or HTTP.
 
-// Other users may write to the store, so a path may lead to another file when it is used. See `base/directory`.
+// Other users may write to the store, so a path may lead to another file when it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 pub mod api_state;

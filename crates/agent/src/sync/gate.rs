@@ -52,8 +52,8 @@ impl GateConditions {
             && self.max_broken_links.is_none()
     }
 
-    /// A digest of the conditions and the address settings: a verdict under others is not valid. It covers the names of
-    /// the fields, so a release that renames one evaluates the gate once more.
+    /// A digest of the conditions and the address settings: a verdict under others is not valid. It covers the
+    /// names of the type and its fields, so a release that renames one evaluates the gate once more.
     pub fn conditions_digest(&self) -> String {
         short_digest(&format!("{self:?}"))
     }
@@ -73,7 +73,7 @@ impl GateConditions {
     /// Evaluates `version` against the active one. Broken links of a version are counted once: `previous`, the
     /// last verdict, may contain the number. `is_cancelled` is called at each page and link; once it returns true, the
     /// result is `None`.
-    pub fn check(
+    pub fn evaluate(
         &self,
         version: &SealedVersion,
         against: Option<VersionId>,

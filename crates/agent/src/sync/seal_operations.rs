@@ -83,9 +83,9 @@ pub trait SealOperations: StoreOperations {
     ) -> Result<GateVerdict, SyncError>;
 }
 
-/// A sealed bundle that is not committed yet, in the real store.
+/// A [`SealedIncomingBundle`] with shared locks on its images.
 #[derive(Debug)]
-pub struct SealedIncomingVersion {
+pub struct LeasedIncomingVersion {
     incoming: IncomingVersion,
     bundle: SealedBundle,
     /// Shared locks on the image, and on the version's stored image if it is known already.
@@ -125,7 +125,7 @@ fn seal_complete_bundle(
 
 impl SealOperations for StoreWriter {
     type Opened = SealedVersion;
-    type Incoming = SealedIncomingVersion;
+    type Incoming = LeasedIncomingVersion;
 
     fn estimate_space(&self, incoming_bundle: &IncomingBundle<'_>, may_move: bool) -> SpaceRequest {
         disk_space::estimate_seal_space(incoming_bundle, may_move)
@@ -136,7 +136,7 @@ impl SealOperations for StoreWriter {
         incoming_bundle: &IncomingBundle<'_>,
         seal_options: &SealOptions,
         progress: &SealProgress,
-    ) -> Result<(BundleSummary, SealedIncomingVersion), SyncError> {
+    ) -> Result<(BundleSummary, LeasedIncomingVersion), SyncError> {
         let SealedIncomingBundle { incoming, bundle } = match incoming_bundle.streamed_seal.take() {
             Some(streamed) => streamed,
             None => seal_complete_bundle(self, incoming_bundle, seal_options, progress)?,
@@ -150,16 +150,16 @@ impl SealOperations for StoreWriter {
             bytes: verified.content_len(),
             warnings: verified.warnings.clone(),
         };
-        Ok((summary, SealedIncomingVersion { incoming, bundle, leases: Vec::new() }))
+        Ok((summary, LeasedIncomingVersion { incoming, bundle, leases: Vec::new() }))
     }
 
     fn commit(
         &self,
-        sealed: &mut SealedIncomingVersion,
+        sealed: &mut LeasedIncomingVersion,
         date_sources: &[VersionId],
         seal_options: &SealOptions,
     ) -> Result<CommitOutcome, SyncError> {
-        let SealedIncomingVersion { incoming, bundle, leases } = sealed;
+        let LeasedIncomingVersion { incoming, bundle, leases } = sealed;
         let id = bundle.verified.id;
         let image = incoming.directory().path().join(IMAGE);
         let sealed_at = bundle.image.metadata().and_then(|m| m.modified()).map_err(StoreError::io("read", &image))?;
@@ -205,7 +205,7 @@ impl SealOperations for StoreWriter {
             }
             None => None,
         };
-        let verdict = sync_settings.gate.check(
+        let verdict = sync_settings.gate.evaluate(
             &version,
             active,
             compared.as_ref(),

@@ -1,4 +1,5 @@
-//! The version that waits to become active, and the reason why it waits. This module does no I/O.
+//! The version that waits to become active, and the reason why it waits. Users see it as the staged version; the store's
+//! folder `staging/` has nothing to do with it. This module does no I/O.
 
 use crate::store::record::StoreRecord;
 use docwharf_base::model::version::{VersionId, VersionLabel};
@@ -34,7 +35,6 @@ impl WaitingReason {
             WaitingReason::ManualMode => "manual",
             WaitingReason::Gate(_) => "gate",
             WaitingReason::Hold => "hold",
-            // The printed word is older than the term `check`; it must not change.
             // The wire name is older than the term "check"; it must not change.
             WaitingReason::NextCheck => "look",
         }

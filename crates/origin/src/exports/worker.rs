@@ -57,7 +57,7 @@ enum ExportError {
     Unpack(#[from] UnpackError),
     #[error(transparent)]
     Subset(#[from] SubsetError),
-    #[error("cannot start a thread")]
+    #[error("cannot start a thread; start the job again later, or raise the limit of processes (TasksMax=, ulimit -u)")]
     Thread(#[source] io::Error),
     #[error("cannot {doing} {}", path.display())]
     Io {

@@ -107,7 +107,7 @@ fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_fra
     );
     let mut connection = Connection::new(
         StallTimeoutStream::new(socket.into(), None),
-        KnownProtocol::Http2,
+        ExpectedProtocol::Http2,
         unused,
         Some((site, peer)),
         Arc::default(),

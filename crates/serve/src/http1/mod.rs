@@ -36,7 +36,7 @@ use request_head::{HeadOutcome, PlainRequestHead, for_each_field, parse_head};
 use send_buffer::Http1SendBuffer;
 
 /// The size of the read buffer in bytes.
-const READ_BUFFER_BYTES: usize = request_head::MAX_HEAD_BYTES;
+const READ_BUFFER_BYTES: usize = request_head::MAX_PLAIN_HEAD_BYTES;
 
 thread_local! {
     /// The read buffer of the thread.

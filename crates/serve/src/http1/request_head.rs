@@ -14,7 +14,7 @@ use crate::response_cache::{CacheKey, set_key_part};
 /// The largest number of header fields; a request with more is passed to hyper, which has a separate limit.
 const MAX_FIELDS: usize = 64;
 /// The largest request head in bytes; a longer one is passed to hyper, which has a separate limit.
-pub const MAX_HEAD_BYTES: usize = 16 * 1024;
+pub const MAX_PLAIN_HEAD_BYTES: usize = 16 * 1024;
 
 /// The result of parsing received bytes.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
     let parsed = ParserConfig::default().parse_request_with_uninit_headers(&mut request, bytes, &mut fields);
     let len = match parsed {
         Ok(Status::Complete(len)) => len,
-        Ok(Status::Partial) if bytes.len() <= MAX_HEAD_BYTES => return HeadOutcome::Partial,
+        Ok(Status::Partial) if bytes.len() <= MAX_PLAIN_HEAD_BYTES => return HeadOutcome::Partial,
         _ => return HeadOutcome::NotPlain,
     };
     let is_get = match request.method {
@@ -58,7 +58,7 @@ pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
         _ => return HeadOutcome::NotPlain,
     };
     let (Some(target), Some(1)) = (request.path, request.version) else { return HeadOutcome::NotPlain };
-    if !target.starts_with('/') || len > MAX_HEAD_BYTES {
+    if !target.starts_with('/') || len > MAX_PLAIN_HEAD_BYTES {
         return HeadOutcome::NotPlain;
     }
     let mut head = PlainRequestHead { bytes: &bytes[..len], is_get, target, closes: false, cache_key: None };
@@ -169,7 +169,7 @@ mod tests {
         }
         assert_eq!(parse("GET / HTT"), HeadOutcome::Partial);
         assert_eq!(parse(""), HeadOutcome::Partial);
-        let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(MAX_HEAD_BYTES));
+        let long = format!("GET /{} HTTP/1.1\r\n", "a".repeat(MAX_PLAIN_HEAD_BYTES));
         assert_eq!(parse(&long), HeadOutcome::NotPlain);
     }
 
@@ -179,14 +179,14 @@ mod tests {
             let frame = "GET / HTTP/1.1\r\nHost: x\r\nA: \r\n\r\n";
             frame.replace("A: ", &format!("A: {}", "a".repeat(len - frame.len())))
         };
-        for (len, expected) in [(100, true), (MAX_HEAD_BYTES, true), (MAX_HEAD_BYTES + 1, false)] {
+        for (len, expected) in [(100, true), (MAX_PLAIN_HEAD_BYTES, true), (MAX_PLAIN_HEAD_BYTES + 1, false)] {
             let text = head_of_len(len);
             assert_eq!(text.len(), len);
             assert_eq!(matches!(parse(&text), HeadOutcome::Plain(head) if head.bytes.len() == len), expected, "{len}");
             // Without its last byte the head is incomplete.
             assert_eq!(parse(&text[..len - 1]), HeadOutcome::Partial, "{len}");
         }
-        assert_eq!(parse(&head_of_len(MAX_HEAD_BYTES + 10)[..=MAX_HEAD_BYTES]), HeadOutcome::NotPlain);
+        assert_eq!(parse(&head_of_len(MAX_PLAIN_HEAD_BYTES + 10)[..=MAX_PLAIN_HEAD_BYTES]), HeadOutcome::NotPlain);
         for (count, expected) in [(MAX_FIELDS, true), (MAX_FIELDS + 1, false)] {
             let text = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(count));
             assert_eq!(matches!(parse(&text), HeadOutcome::Plain(_)), expected, "{count} fields");

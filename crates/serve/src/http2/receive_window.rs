@@ -13,7 +13,7 @@ const WINDOW_BYTES: usize = 65_535;
 const MIN_CONNECTION_INCREMENT: usize = 32 * 1024;
 /// The largest number of bodies that are tracked. A body is tracked after RST_STREAM as well, because DATA may still
 /// arrive.
-const MAX_BODIES: usize = 256;
+const MAX_TRACKED_STREAMS: usize = 256;
 /// The number of bytes that may be discarded on a connection before its first response. A peer that sends more ignores
 /// the responses and resets that stop it.
 const MAX_CONNECTION_DISCARD_BYTES: u64 = 16 << 20;
@@ -40,7 +40,7 @@ pub(super) enum DiscardAction {
 /// The receive window of a connection, and those of the streams whose request bodies have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
-    list: VecDeque<StreamReceiveWindow>,
+    streams: VecDeque<StreamReceiveWindow>,
     /// The newest stream that was removed from the list although its body may still arrive.
     newest_removed: u32,
     /// Bytes received since the last WINDOW_UPDATE of the connection.
@@ -68,12 +68,12 @@ struct StreamReceiveWindow {
 impl ReceiveWindow {
     /// Adds a request whose body follows. `content_length` is its declared Content-Length.
     pub(super) fn add(&mut self, id: u32, content_length: Option<u64>) {
-        if self.list.len() == MAX_BODIES
-            && let Some(oldest) = self.list.pop_front()
+        if self.streams.len() == MAX_TRACKED_STREAMS
+            && let Some(oldest) = self.streams.pop_front()
         {
             self.newest_removed = oldest.id;
         }
-        self.list.push_back(StreamReceiveWindow {
+        self.streams.push_back(StreamReceiveWindow {
             id,
             received: 0,
             window_used: 0,
@@ -85,14 +85,14 @@ impl ReceiveWindow {
 
     /// Removes a request that has ended or was reset; returns whether it had not ended.
     pub(super) fn end(&mut self, id: u32) -> bool {
-        let index = self.list.iter().position(|body| body.id == id);
-        index.and_then(|index| self.list.remove(index)).is_some()
+        let index = self.streams.iter().position(|body| body.id == id);
+        index.and_then(|index| self.streams.remove(index)).is_some()
     }
 
     /// Ends a request whose trailers were received. Returns whether its body has the declared length (RFC 9113, section
     /// 8.1.1).
     pub(super) fn end_by_trailers(&mut self, id: u32) -> Result<bool, Http2Error> {
-        match self.list.iter().position(|body| body.id == id).and_then(|index| self.list.remove(index)) {
+        match self.streams.iter().position(|body| body.id == id).and_then(|index| self.streams.remove(index)) {
             Some(body) => Ok(body.content_length.is_none_or(|length| length == body.received)),
             None if id <= self.newest_removed => Ok(true),
             None => Err(Http2Error::Connection(ErrorCode::StreamClosed)),
@@ -101,7 +101,7 @@ impl ReceiveWindow {
 
     /// Records that the response to a request has been queued completely before the request ended.
     pub(super) fn mark_response_queued(&mut self, id: u32) {
-        if let Some(body) = self.list.iter_mut().find(|body| body.id == id) {
+        if let Some(body) = self.streams.iter_mut().find(|body| body.id == id) {
             body.is_response_queued = true;
         }
     }
@@ -109,7 +109,7 @@ impl ReceiveWindow {
     /// Returns the next action for a body of which a part was received, or whose response was just queued completely.
     /// The window of a stream is not updated before its response is queued.
     pub(super) fn next_discard_action(&mut self, id: u32) -> DiscardAction {
-        let Some(body) = self.list.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
+        let Some(body) = self.streams.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
         if !body.is_response_queued || body.is_reset {
             return DiscardAction::None;
         }
@@ -127,7 +127,7 @@ impl ReceiveWindow {
 
     /// Checks that DATA is allowed on a stream; an error if its request has ended (RFC 9113, section 5.1).
     pub(super) fn check_open(&self, id: u32) -> Result<(), Http2Error> {
-        let is_open = id <= self.newest_removed || self.list.iter().any(|body| body.id == id);
+        let is_open = id <= self.newest_removed || self.streams.iter().any(|body| body.id == id);
         if is_open { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::StreamClosed)) }
     }
 
@@ -150,8 +150,8 @@ impl ReceiveWindow {
         if self.discarded > MAX_CONNECTION_DISCARD_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
-        if let Some(index) = self.list.iter().position(|body| body.id == id) {
-            let body = &mut self.list[index];
+        if let Some(index) = self.streams.iter().position(|body| body.id == id) {
+            let body = &mut self.streams[index];
             body.received += content as u64;
             body.window_used += len as u32;
             if body.window_used as usize > WINDOW_BYTES {
@@ -159,7 +159,7 @@ impl ReceiveWindow {
             }
             let (received, declared) = (body.received, body.content_length);
             if ends_stream {
-                self.list.remove(index);
+                self.streams.remove(index);
             }
             if declared.is_some_and(|length| received > length || (ends_stream && received < length)) {
                 return Err(Http2Error::Stream(id, ErrorCode::Protocol));
@@ -269,7 +269,7 @@ mod tests {
             receive_window.receive_data(601, 1, 1, true, 0),
             Err(Http2Error::Connection(ErrorCode::StreamClosed))
         );
-        assert_eq!(receive_window.list.len(), MAX_BODIES - 1);
+        assert_eq!(receive_window.streams.len(), MAX_TRACKED_STREAMS - 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! that it had: a file that was replaced, has grown or has shrunk is an error ([`BundleFault::ChangedWhileRead`]),
 //! never other content.
 
-// Other users may write here: a path may lead to another file by the time it is used. See `base/directory`.
+// Other users may write here: a path may lead to another file by the time it is used. See `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::fs::{File, Metadata};

@@ -7,6 +7,7 @@ const MAX_NAME_BYTES: usize = 32;
 
 /// Resolves the character references in the text of an attribute. The second value is whether all of them are known.
 /// Of the names that require a semicolon, only common ones are known here; any other name is left as written.
+/// `links::decode_references` is stricter: an unknown name ends the check of a link.
 pub fn resolve_references(text: &str) -> (Cow<'_, str>, bool) {
     if !text.contains('&') {
         return (Cow::Borrowed(text), true);

@@ -16,7 +16,7 @@ use super::site_files::SiteFiles;
 pub struct AddressSettings {
     /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: String,
-    /// The response to the several addresses of one page; `None` selects it by the kind of site.
+    /// The response at an address of a page that is not its canonical one; `None` selects it by the kind of site.
     pub slashes: Option<Slashes>,
     /// The operator's rules.
     pub rules: Arc<RuleSet>,

@@ -1,8 +1,8 @@
-//! The paths of a bundle that are not served: hidden files, files of rules, and the folder of docwharf's own routes.
+//! The paths of a bundle that are not served: hidden files, files of rules, and the reserved folder.
 
 use docwharf_base::model::site_path::is_hidden;
 
-/// The reserved folder at the root: docwharf's own routes. Paths of a bundle below it are not served.
+/// The folder at the root that is reserved for docwharf. Nothing is served below it.
 pub const RESERVED_FOLDER: &[u8] = b"_docwharf";
 /// The name of the file with redirects in a site.
 pub const REDIRECTS_FILE: &str = "_redirects";

@@ -48,7 +48,7 @@ pub enum RouteResult {
 pub struct RouteSettings<'a> {
     /// The path below which the site is served: `/` or `/docs/`.
     pub base_path: &'a str,
-    /// The response to the several addresses of one page.
+    /// The response at an address of a page that is not its canonical one.
     pub slashes: Slashes,
     /// The operator's rules.
     pub rules: &'a RuleSet,
@@ -115,7 +115,7 @@ pub(super) fn route_with_budget(
     let query = query.map(encode_query);
     let query = query.as_deref();
     let has_file = resolved != LookupResult::NotFound;
-    // docwharf's own routes have no rules. An address with a `.` or `..` has none either: captured dots could leave
+    // The reserved folder has no rules. An address with a `.` or `..` has none either: captured dots could leave
     // the folder to which a rule leads.
     let may_apply = !settings.rules.is_empty_for(has_file) || !site.rules().is_empty_for(has_file);
     if may_apply && may_match_rules(address) {

@@ -29,7 +29,7 @@ pub(super) fn write_new_image<E: BundleReader>(
     let image = target.create(IMAGE_FILE_NAME)?;
     let writer = ImageWriter::new(image.try_clone().map_err(write_error)?);
     let (gathered, writer) =
-        rewrite::rewrite_image(&mut entries, Some(writer), options, progress).map_err(seal_error)?;
+        rewrite::read_entries(&mut entries, Some(writer), options, progress).map_err(seal_error)?;
     let verified =
         finish_verification(gathered, kind, archive(entries)).map_err(|refusal| seal_error(refusal.into()))?;
     let mut image_len = 0;

@@ -97,8 +97,8 @@ impl RewriteShared {
     }
 }
 
-/// Reads every entry and verifies it. With a `writer`, it also writes the image.
-pub(super) fn rewrite_image(
+/// Reads and verifies every entry. With a `writer`, each is also written to the new image.
+pub(super) fn read_entries(
     entries: &mut dyn BundleReader,
     writer: Option<ImageWriter>,
     options: &SealOptions,
@@ -223,7 +223,7 @@ impl BatchReader<'_> {
         let mut batch = std::mem::replace(&mut self.batch, FileBatch { content: spare, ..FileBatch::default() });
         batch.number = self.assign_number();
         if self.batch_sender.send(batch).is_err() {
-            // Workers end only after the channel is closed, or by a panic, which [`rewrite_image`] continues.
+            // Workers end only after the channel is closed, or by a panic, which [`read_entries`] continues.
             return Err(BundleReadError::Sink(io::Error::other("a worker thread has stopped")));
         }
         self.stop_on_failure()

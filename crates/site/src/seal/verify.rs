@@ -22,14 +22,14 @@ pub fn verify(path: &Path, options: &SealOptions, progress: &SealProgress) -> Re
     let refuse = |refusal: BundleRefusal| seal_error(refusal.into());
     if is_dir(path)? {
         let mut folder = FolderReader::open(path, &options.limits).map_err(seal_error)?;
-        let (gathered, _) = rewrite::rewrite_image(&mut folder, None, options, progress).map_err(seal_error)?;
+        let (gathered, _) = rewrite::read_entries(&mut folder, None, options, progress).map_err(seal_error)?;
         let mut verified = finish_verification(gathered, BundleKind::Folder, None).map_err(refuse)?;
         verified.warnings.extend(folder.warnings);
         return Ok(verified);
     }
     match open(path, &options.limits).map_err(seal_error)? {
         RecognizedArchive::Tar(kind, mut tar) => {
-            let (gathered, _) = rewrite::rewrite_image(&mut *tar, None, options, progress).map_err(seal_error)?;
+            let (gathered, _) = rewrite::read_entries(&mut *tar, None, options, progress).map_err(seal_error)?;
             finish_verification(gathered, kind, Some(tar.into_source().digest_and_len())).map_err(refuse)
         }
         RecognizedArchive::Zip(file) => {

@@ -28,7 +28,7 @@ use request_budget::BudgetFile;
 pub use request_budget::{BudgetWait, RateLimit, RequestTimes};
 
 /// Name of the directory in the store.
-const FOLDER: &str = "api";
+const DIRECTORY_NAME: &str = "api";
 /// Name of the file with the budgets.
 const BUDGET_FILE: &str = "budget.json";
 /// How long to wait for the lock, which is held only while a small file is written.
@@ -52,8 +52,8 @@ impl ApiStateDirectory {
         #[allow(clippy::disallowed_methods)] // the operator's path
         builder.create(root).map_err(StoreError::io("make the store", root))?;
         let root = Directory::open(root).map_err(StoreError::io("open", root))?;
-        let folder = root.ensure_directory(FOLDER, 0o700);
-        let folder = folder.map_err(StoreError::io("make", &root.path().join(FOLDER)))?;
+        let folder = root.ensure_directory(DIRECTORY_NAME, 0o700);
+        let folder = folder.map_err(StoreError::io("make", &root.path().join(DIRECTORY_NAME)))?;
         // A directory that cannot be written to is an error now, before any request is sent.
         let lock = FileLock::acquire_in(&folder, "lock", LOCK_TIMEOUT);
         drop(lock.map_err(StoreError::io("lock", &folder.path().join("lock")))?);

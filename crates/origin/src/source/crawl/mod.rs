@@ -96,7 +96,7 @@ pub enum CrawlError {
     },
     /// The site has more pages and assets than the limit.
     #[error(
-        "there are more than {max_files} pages and assets; one of the last is {address}: if it belongs to an endless part of the site (a calendar, a search), disallow that part in robots.txt; otherwise raise the limit"
+        "there are more than {max_files} pages and assets; one of the last is {address}: if it belongs to an endless part of the site (a calendar, a search), disallow that part in robots.txt; otherwise raise `most` of the project"
     )]
     TooMany {
         /// The limit.
@@ -112,7 +112,7 @@ pub enum CrawlError {
     },
     /// The crawl exceeded its time limit.
     #[error(
-        "the crawl was ended after {}: the site responds too slowly for its size, or is endless; allow more time, or disallow a part of the site in robots.txt", format_seconds(*time)
+        "the crawl was ended after {}: the site responds too slowly for its size, or is endless; allow more time (limits.organization.crawlTime), or disallow a part of the site in robots.txt", format_seconds(*time)
     )]
     Time {
         /// The time limit.
@@ -127,7 +127,7 @@ pub enum CrawlError {
         reason: LimitReached,
     },
     /// The site is larger than a crawl may be.
-    #[error("the site is larger than {} GiB, which is the limit of a crawl", limit >> 30)]
+    #[error("the site is larger than {} GiB, the fixed limit of a crawl; disallow large files in robots.txt", limit >> 30)]
     TooLarge {
         /// The limit in bytes.
         limit: u64,

@@ -4,7 +4,7 @@
 /// a repository. A valid name never begins with `-`, and is neither a pattern nor a revision expression.
 pub fn is_branch_name(name: &str) -> bool {
     let is_refused = |c: char| c <= ' ' || matches!(c, '\u{7f}' | '~' | '^' | ':' | '?' | '*' | '[' | '\\');
-    // `strip_suffix`, because the suffix is case-sensitive: `.LOCK_FILE` is allowed.
+    // `strip_suffix`, because the suffix is case-sensitive: `.LOCK` is allowed.
     let is_component = |part: &str| !part.is_empty() && !part.starts_with('.') && part.strip_suffix(".lock").is_none();
     !name.starts_with('-')
         && name != "HEAD"

@@ -148,10 +148,10 @@ pub enum GitError {
         reason: &'static str,
     },
     /// No branch can have this name.
-    #[error("{0:?} is not a valid name of a branch")]
+    #[error("{0:?} is not a valid name of a branch; see git-check-ref-format(1)")]
     BranchName(String),
     /// The repository has no such branch.
-    #[error("{repository} has no branch {branch:?}")]
+    #[error("{repository} has no branch {branch:?}; push the branch, or correct its name")]
     NoBranch {
         /// The redacted address of the repository.
         repository: String,

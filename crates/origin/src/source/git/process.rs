@@ -23,14 +23,15 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// Minimum interval between two measurements of the folder.
 const MIN_MEASURE_INTERVAL: Duration = Duration::from_millis(200);
 /// The pause after a measurement is this many times as long as the measurement, or [`MIN_MEASURE_INTERVAL`] if longer.
-const MEASURE_TIME_DIVISOR: u32 = 10;
+const MEASURE_PAUSE_FACTOR: u32 = 10;
 /// Timeout for the rest of the output, once all processes that could write it are dead.
 const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Minimum size that counts for an entry, in bytes: the number of empty files is limited too.
 const MIN_ENTRY_BYTES: u64 = 512;
 /// Maximum number of bytes of standard output that are stored; the rest is discarded.
 const MAX_OUTPUT_BYTES: usize = 32 << 20;
-/// Number of processes of a sandbox that do not count: bubblewrap's two, or `unshare` and the shell that is process 1.
+/// Number of processes of a sandbox that do not count: bubblewrap's two, or `unshare` and the shell that is process 1;
+/// and in both cases the shell of the build command.
 const SANDBOX_PROCESSES: u64 = 3;
 /// Number of last output lines that an error quotes.
 const QUOTED_LINES: usize = 4;
@@ -302,7 +303,7 @@ fn supervise(
         if started >= next_measurement {
             limits.measure_processes(&process_tree.living_processes())?;
             limits.measure_folder()?;
-            next_measurement = Instant::now() + MIN_MEASURE_INTERVAL.max(started.elapsed() * MEASURE_TIME_DIVISOR);
+            next_measurement = Instant::now() + MIN_MEASURE_INTERVAL.max(started.elapsed() * MEASURE_PAUSE_FACTOR);
         }
     }
 }
