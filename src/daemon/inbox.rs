@@ -3,7 +3,8 @@
 //!
 //! The time is an argument. An inbox that cannot be opened or read is tried again every few seconds.
 
-// Other users may write to the inbox, so a path may lead to another file when it is used. See `docwharf_base::directory`.
+// Other users may write to the inbox, so a path may lead to another file when it is used. See
+// `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::io;

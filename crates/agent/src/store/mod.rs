@@ -22,7 +22,8 @@
 //! such a version is used when its content arrives again and pruned otherwise. An image never changes; an index is
 //! replaced as a whole. The store knows nothing of ZIP or HTTP.
 
-// Other users may write to the store, so a path may lead to another file when it is used. See `docwharf_base::directory`.
+// Other users may write to the store, so a path may lead to another file when it is used. See
+// `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 pub mod api_state;

@@ -6,7 +6,8 @@
 //! opened once; a file is opened without following links and without waiting for a named pipe, and that open file is
 //! sealed. No file in the two subfolders is overwritten, whichever user owns them.
 
-// Other users may write to the inbox, so a path may lead to another file when it is used. See `docwharf_base::directory`.
+// Other users may write to the inbox, so a path may lead to another file when it is used. See
+// `docwharf_base::directory`.
 #![deny(clippy::disallowed_methods)]
 
 use std::collections::{HashMap, HashSet};

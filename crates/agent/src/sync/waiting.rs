@@ -1,5 +1,5 @@
-//! The version that waits to become active, and the reason why it waits. Users see it as the staged version; the store's
-//! folder `staging/` has nothing to do with it. This module does no I/O.
+//! The version that waits to become active, and the reason why it waits. Users see it as the staged version; the
+//! store's folder `staging/` has nothing to do with it. This module does no I/O.
 
 use crate::store::record::StoreRecord;
 use docwharf_base::model::version::{VersionId, VersionLabel};

@@ -2,8 +2,8 @@
 //!
 //! A downloaded ZIP is moved into the store and verified there; any other ZIP is copied, and the copy is verified while
 //! it grows. All entries are verified in parallel. If the ZIP is suitable, that file becomes the image (`adopt`). Any
-//! other bundle is decoded by one thread and compressed by others into a new image (`rewrite`). In all cases the archive
-//! is read to its last byte before the result is visible to others.
+//! other bundle is decoded by one thread and compressed by others into a new image (`rewrite`). In all cases the
+//! archive is read to its last byte before the result is visible to others.
 
 // Other users may write to these folders: by the time a path is opened, it may lead to another file. See
 // `crates/base/src/directory`.
