@@ -26,7 +26,7 @@ use super::failure::CommandFailure;
 /// The API's limit for previews: "5 requests per minute per organization".
 const PREVIEW_RATE_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
 /// The API's limit for analytics: "100 requests per organization per hour, shared across all analytics endpoints".
-const ANALYTICS_RATE_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
+pub(super) const ANALYTICS_RATE_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
 
 /// Tolerance of the longest wait: a budget of a minute may be closed for a little more than a minute.
 const BUDGET_WAIT_TOLERANCE: Duration = Duration::from_secs(1);
