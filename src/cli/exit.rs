@@ -35,7 +35,7 @@ impl CommandFailure {
             CommandFailure::Daemon(error) => match error {
                 DaemonError::NothingToServe { .. } | DaemonError::NoListener | DaemonError::NoCertificate => 2,
                 DaemonError::Tls(error) => key_pair_exit_code(error),
-                DaemonError::FirstSync(error) | DaemonError::Record(error) => sync_exit_code(error),
+                DaemonError::FirstSync(error) => sync_exit_code(error),
                 DaemonError::Store(error) => store_exit_code(error),
                 DaemonError::Bind { .. }
                 | DaemonError::Passed { .. }
@@ -364,7 +364,6 @@ mod tests {
             (8, pair(PermissionDenied).into()),
             (2, DaemonError::Tls(KeyPairError::NoKey { path: path() }).into()),
             (3, DaemonError::FirstSync(upstream(ApiCall::StartExport, RequestErrorCause::Status(401))).into()),
-            (8, DaemonError::Record(SyncError::Thread(io(NotFound))).into()),
             (8, DaemonError::Store(StoreError::Locked { path: path() }).into()),
             (8, bind(8080, AddrInUse).into()),
             (8, DaemonError::Passed { descriptor: 3, name: String::new(), source: io(NotFound) }.into()),

@@ -73,9 +73,6 @@ pub enum DaemonError {
     /// The store is empty, and the first sync failed because something that the configuration names is missing.
     #[error(transparent)]
     FirstSync(SyncError),
-    /// The record of the store cannot be read, for another reason than a store error.
-    #[error("cannot read the record of the store")]
-    Record(#[source] SyncError),
     /// The server or a thread of the daemon ended unexpectedly.
     #[error("a part of the daemon ended unexpectedly")]
     EndedUnexpectedly(#[source] io::Error),

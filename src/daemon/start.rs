@@ -22,8 +22,8 @@ use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{CONTROL, VersionStore};
 use docwharf_agent::sync::activation::candidates;
+use docwharf_agent::sync::open;
 use docwharf_agent::sync::record_recovery::read_record;
-use docwharf_agent::sync::{SyncError, open};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::access_log::AccessLog;
@@ -369,10 +369,7 @@ fn open_store(
 
 /// Serves the active version, or the best of the others if it is damaged.
 fn serve_best_version(writer: &StoreWriter, config: &Config, site: &Site) -> Result<Option<VersionId>, DaemonError> {
-    let record = read_record(writer).map_err(|error| match error {
-        SyncError::Store(error) => DaemonError::Store(error),
-        other => DaemonError::Record(other),
-    })?;
+    let record = read_record(writer)?;
     let stored = writer.store().versions()?;
     let mut served = None;
     for id in candidates(&record, &config.sync_settings, stored.iter().map(|version| version.id)) {

@@ -5,10 +5,8 @@ use crate::store::operations::StoreOperations;
 use crate::store::record::{ActivationHold, LabelledVersion, OfferedVersion, StoreRecord};
 use docwharf_base::error_chain::ErrorChain;
 
-use super::SyncError;
-
 /// Reads the record. A damaged one is replaced by a record recovered from versions, receipts and history.
-pub fn read_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncError> {
+pub fn read_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, StoreError> {
     match store.record() {
         Ok(record) => Ok(record),
         Err(error @ StoreError::DamagedRecord { .. }) => {
@@ -20,12 +18,12 @@ pub fn read_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncErr
             }
             Ok(record)
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 
 /// Recovers a lost record from versions, receipts and history.
-fn recover_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, SyncError> {
+fn recover_record<S: StoreOperations>(store: &S) -> Result<StoreRecord, StoreError> {
     let mut record = StoreRecord::default();
     let versions = store.versions()?;
     record.newest = versions.first().map(|version| version.id);
