@@ -11,8 +11,8 @@ use crate::admin::control_messages::{CommandAction, CommandReply, CommandResult,
 use crate::admin::status::StoreStatus;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::writer::StoreWriter;
+use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::system::{TaskContext, TaskProgress};
-use docwharf_agent::sync::{SyncError, SyncSettings};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::runtime;
 
@@ -109,7 +109,8 @@ impl StoreWriteCommand {
             run_interruptible(context, move |task_context| match open_store_or_daemon(&self.store, task_context)? {
                 StoreAccess::Writer(writer) => {
                     let done = execute_at_once(&writer, &self.sync_settings, &self.action, &current_user_name())?;
-                    let (result, _) = done.ok_or(SyncError::Bug("this command needs a sync".to_owned()))?;
+                    let (result, _) =
+                        done.ok_or_else(|| CommandFailure::Bug("this command needs a sync".to_owned()))?;
                     let may_change_version = matches!(
                         self.action,
                         CommandAction::Activate { .. } | CommandAction::Rollback | CommandAction::Release

@@ -43,7 +43,7 @@ pub(super) fn run_get_operation(
         },
         Operation::PreviewStatus => match origin.preview_service.status(value) {
             Ok(Some(deployment)) if deployment.organization == client.organization => json(StatusCode::OK, &deployment),
-            Ok(_) => error(StatusCode::NOT_FOUND, "no such deployment; it may be too old"),
+            Ok(_) => error(StatusCode::NOT_FOUND, "no such deployment; it may be too old; deploy the branch again"),
             Err(reason) => unavailable("look up a deployment", &ErrorChain(&reason)),
         },
         Operation::Searches => query_searches(origin, value, head, client),

@@ -27,8 +27,8 @@ pub trait RequestService: Send + Sync + 'static {
         peer: Peer,
     ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<Self>;
 
-    /// Returns the site if a site answers the requests: then HTTP/2 connections and plain HTTP/1.1 requests
-    /// (`http1::request_head`) are served without hyper.
+    /// Returns the site if a site answers the requests: then plain HTTP/1.1 requests
+    /// (`http1::request_head`), and HTTP/2 connections unless `server.http2` is `hyper`, are served without hyper.
     fn site(self: &Arc<Self>) -> Option<Arc<Site>> {
         None
     }

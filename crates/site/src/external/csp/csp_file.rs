@@ -19,7 +19,7 @@ const UNLISTED_KINDS_SHIFT: u32 = 8;
 
 /// The reason why a file cannot be used. The facts are then collected again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the facts do not match their version ({0})")]
+#[error("the stored facts for the content security policies do not match their version ({0})")]
 pub struct CspFileFault(&'static str);
 
 /// Encodes the facts about version `id` as a file.
