@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 use support::test_origin::{JOBS_PATH, TestOrigin};
+use support::{anonymous_memory_bytes, resident_memory_bytes};
 
 const SENDERS: usize = 8;
 const BATCH_COUNT: usize = 600;
@@ -139,15 +140,7 @@ fn sqlite_events_per_second() -> f64 {
 
 /// Resident and anonymous memory of a process, in KiB.
 fn memory_kib(pid: u32) -> (u64, u64) {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
-    let field = |name: &str| {
-        status
-            .lines()
-            .find(|line| line.starts_with(name))
-            .and_then(|line| line.split_whitespace().nth(1)?.parse().ok())
-            .unwrap_or(0)
-    };
-    (field("VmRSS:"), field("RssAnon:"))
+    (resident_memory_bytes(pid) / 1024, anonymous_memory_bytes(pid) / 1024)
 }
 
 /// Agents that poll a job without a pause, each on its own connection.

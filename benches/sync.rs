@@ -181,7 +181,7 @@ fn main() {
     let config = scratch.path().join("empty.toml");
     std::fs::write(&config, "").expect("FOLDER can be written");
     let docwharf_command = format!(
-        "DOCWHARF_STORE__PATH=\"$D\" DOCWHARF_STATIC_EXPORT__BUNDLE_URL=\"$A\" {program} -q sync --config {}",
+        "DOCWHARF_STORE__PATH=\"$D\" DOCWHARF_STATIC_EXPORT__BUNDLE_URL=\"$A\" {program} -q sync --config \"{}\"",
         config.display()
     );
     // Each name is that of the program that is needed besides curl.

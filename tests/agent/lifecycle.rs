@@ -3,14 +3,13 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use socket2::{Domain, Socket, Type};
 use support::host::Host;
 use support::http::PersistentConnection;
 use support::zip::{deflated, stored, zip};
-use support::{CommandOutput, Daemon, docwharf, http, run_to_end, temporary_folder, until};
+use support::{CommandOutput, Daemon, docwharf, http, run_to_end, send_signal, temporary_folder, until};
 
 /// A configuration that checks a bundle file every 100 ms. `config` continues `[staticExport]`.
 fn config_with_bundle(config: &str) -> String {
@@ -489,7 +488,7 @@ fn a_sync_ended_by_sigterm_exits_non_zero_and_leaves_the_store_usable() {
     let big = "a long page that takes a moment to verify; ".repeat(400_000);
     host.put_bundle(&zip(&[deflated("index.html", &big), deflated("b.html", &big), deflated("c.html", &big)]));
     let mut child = host.command(&["sync"]).spawn().unwrap();
-    let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    send_signal(&child, "TERM");
     let ended = child.wait().unwrap();
     // The sync may have ended before the signal. If not, it must not report success.
     if !ended.success() {

@@ -3,10 +3,9 @@
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use support::host::{Host, large_tar, run_concurrently, run_with_timeout, toml_string};
 use support::upstream::{BundleCoding, Upstream, UpstreamCall, expired_link_reply, normal_reply, raw_reply};
-use support::{docwharf, tar};
+use support::{docwharf, send_signal, tar};
 
 /// Larger than the buffers of a connection, and large enough for a streaming seal.
 const CONTENT_BYTES: usize = 3 << 20;
@@ -61,12 +60,12 @@ fn the_received_part_of_a_tar_is_sealed_while_the_download_continues() {
 
 #[test]
 fn sync_succeeds_after_a_sync_was_killed_during_its_streaming_seal() {
-    run_concurrently(&[(Signal::TERM, Some(143)), (Signal::KILL, None)], |&(signal, code)| {
+    run_concurrently(&[("TERM", Some(143)), ("KILL", None)], |&(signal, code)| {
         let [bytes, _, _] = bundle_in_all_containers("ended");
         let upstream = Upstream::new(bytes.clone());
         let host = Host::new(&upstream).set("network.idleTimeout", toml_string("10m"));
         let mut sync = start_stalled_sync(&upstream, &host);
-        kill_process(Pid::from_child(&sync), signal).unwrap();
+        send_signal(&sync, signal);
         assert_eq!(sync.wait().unwrap().code(), code);
         assert_eq!(host.sync(), "activated");
         assert_active_bundle(&host, &bytes);

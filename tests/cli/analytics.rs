@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use support::disk::SmallDisk;
 use support::host::{Host, bundle, expect_plain_exit, run_concurrently, run_with_timeout, toml_string};
 use support::project_api::PROJECT;
-use support::until;
 use support::upstream::{KEY, Upstream, UpstreamCall, error_reply, no_reply, raw_reply, rfc3339_in};
+use support::{send_signal, until};
 
 fn host(upstream: &Upstream) -> Host {
     Host::new(upstream).set("api.projectId", toml_string(PROJECT))
@@ -304,7 +304,7 @@ fn sigterm_ends_searches_while_its_stdout_pipe_is_full() {
     let mut child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::null()).spawn().unwrap();
     let pipe = child.stdout.take().unwrap();
     until("the pipe is full", || rustix::io::ioctl_fionread(&pipe).unwrap() >= 60_000);
-    run_with_timeout(std::process::Command::new("kill").args(["-TERM", &child.id().to_string()])).expect(0);
+    send_signal(&child, "TERM");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
@@ -412,7 +412,7 @@ fn wait_for_the_request_budget_is_logged_and_ends_on_sigint() {
     let mut child = command.spawn().unwrap();
     let log_text = || std::fs::read_to_string(&log).unwrap();
     until("the wait is logged", || log_text().contains("waiting 30m"));
-    run_with_timeout(std::process::Command::new("kill").args(["-INT", &child.id().to_string()])).expect(0);
+    send_signal(&child, "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130), "{}", log_text());
     assert!(upstream.log().is_empty());
 }

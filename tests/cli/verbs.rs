@@ -15,7 +15,7 @@ use support::host::{
     wait_with_timeout,
 };
 use support::upstream::{Upstream, UpstreamCall, error_reply};
-use support::{Daemon, ReservedPort, http, until};
+use support::{Daemon, ReservedPort, http, send_signal, until};
 
 /// Each command with its exit codes: with a daemon, without one, on a locked store, on a read-only store.
 const EXIT_CODES: [(&[&str], [i32; 4]); 17] = [
@@ -456,7 +456,7 @@ fn import_ended_by_a_signal_removes_its_copy_in_the_staging_folder() {
     let _listener = UnixListener::bind(host.path("store/control.sock")).unwrap();
     let import = spawn_command(&host, &["import", host.path("third.zip").to_str().unwrap()]);
     until("the copy is in the store", || std::fs::read_dir(host.path("store/staging")).unwrap().count() == 1);
-    run_with_timeout(Command::new("kill").args(["-TERM", &import.id().to_string()])).expect(0);
+    send_signal(&import, "TERM");
     let output = expect_plain_exit(143, wait_with_timeout(import));
     assert_eq!(output.stderr, "docwharf: interrupted\n");
     host.assert_tidy();

@@ -335,7 +335,7 @@ pub fn wait_with_timeout(mut child: Child) -> CommandOutput {
 /// On a busy machine, the process can end before its status was read. Then the command is made and run again.
 #[track_caller]
 pub fn run_and_measure(mut make_command: impl FnMut() -> Command) -> (u64, CommandOutput) {
-    loop {
+    for _ in 0..20 {
         let mut command = make_command();
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("docwharf starts");
         let pid = child.id();
@@ -358,6 +358,7 @@ pub fn run_and_measure(mut make_command: impl FnMut() -> Command) -> (u64, Comma
             return (peak_memory, output);
         }
     }
+    panic!("the memory was not read in any of 20 runs");
 }
 
 /// Panics unless the exit code is `code`, and an error is one line without control characters.
