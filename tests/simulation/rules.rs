@@ -16,7 +16,7 @@ use super::disk::Content;
 use super::sim::{Actor, Sim, State};
 use super::upstream;
 
-/// Tolerance for clocks and pauses that are stored in whole seconds.
+/// Tolerance for the ages of jobs, whose start is stored in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(2);
 
 /// A host to which requests are sent.
@@ -103,7 +103,7 @@ impl Rules {
                 let min_wait = backoff::wait_after_failures(self.failures).min(shortest_wait).mul_f64(0.9);
                 self.is_clock_forward = false;
                 if !error.is_absence() {
-                    self.no_call_before = now + min_wait.saturating_sub(ROUNDING);
+                    self.no_call_before = now + min_wait;
                 }
             }
         }
@@ -183,7 +183,7 @@ impl Sim {
         } else {
             Duration::from_millis(500)
         };
-        let wait = error.retry_after.map_or(Duration::ZERO, |wait| wait.saturating_sub(ROUNDING)).max(min_wait);
+        let wait = error.retry_after.unwrap_or_default().max(min_wait);
         self.with(|s| s.rules.host_quiet_until.insert(host, s.elapsed + wait));
     }
 

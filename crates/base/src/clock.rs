@@ -35,6 +35,11 @@ pub fn unix_millis(time: SystemTime) -> i64 {
     count_since_1970(time, |duration| duration.as_millis())
 }
 
+/// Converts a duration to whole seconds, rounded up, for a wait that is stored and must not become shorter.
+pub fn seconds_ceil(duration: Duration) -> u64 {
+    duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+}
+
 fn count_since_1970(time: SystemTime, count: impl Fn(Duration) -> u128) -> i64 {
     let bounded = |duration| i64::try_from(count(duration)).unwrap_or(i64::MAX);
     match time.duration_since(SystemTime::UNIX_EPOCH) {
@@ -47,6 +52,14 @@ fn count_since_1970(time: SystemTime, count: impl Fn(Duration) -> u128) -> i64 {
 mod tests {
     use super::*;
     use crate::model::units::parse_time;
+
+    #[test]
+    fn seconds_ceil_never_shortens_a_wait() {
+        let cases = [(0, 0, 0), (0, 1, 1), (5, 0, 5), (5, 999_999_999, 6), (u64::MAX, 1, u64::MAX)];
+        for (seconds, nanos, expected) in cases {
+            assert_eq!(seconds_ceil(Duration::new(seconds, nanos)), expected, "{seconds} s and {nanos} ns");
+        }
+    }
 
     #[test]
     fn unix_times_before_1970_are_negative() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::api::calls::ApiCall;
 use crate::api::export::{self, ExportAction, StallDetector};
 use crate::store::record::{JobRecord, ProbeBackOff, ProbeResult, SourceEvent, SourceProbes};
+use docwharf_base::clock::seconds_ceil;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{format_duration, format_unix_seconds, parse_time};
@@ -130,7 +131,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
                         let since = format_unix_seconds(self.environment.now());
                         self.record
                             .probe_back_offs
-                            .insert(probe_key(url), ProbeBackOff { since, wait: wait.as_secs() });
+                            .insert(probe_key(url), ProbeBackOff { since, wait: seconds_ceil(wait) });
                         self.environment.save_record(self.record)?;
                     }
                 }

@@ -1,4 +1,4 @@
-//! Decides what a sync does next. It is a pure function of configuration, record and the current time, so that every
+//! Decides what a sync does next. A pure function of configuration, record, trigger and the current time, so that every
 //! case can be tested.
 
 use std::collections::BTreeMap;
@@ -252,10 +252,11 @@ pub fn job_age(job: &JobRecord, now: i64) -> i64 {
 }
 
 /// Whether a server's back-off is still in force. A back-off that begins in the future was recorded before the clock
-/// was set back. It is ignored: one request too many is better than no request for a long time.
+/// was set back. It is ignored: one request too many is better than no request for a long time. Both times are cut to
+/// whole seconds, so the back-off ends only when the age is above the wait.
 pub fn is_backing_off(back_off: &ProbeBackOff, now: i64) -> bool {
     age(&back_off.since, now)
-        .is_some_and(|age| age.max(0).unsigned_abs() < back_off.wait.min(MAX_RETRY_AFTER.as_secs()))
+        .is_some_and(|age| age.max(0).unsigned_abs() <= back_off.wait.min(MAX_RETRY_AFTER.as_secs()))
 }
 
 /// Returns the seconds from `time` to `now`; none if `time` cannot be parsed or is in the future by more than a second.

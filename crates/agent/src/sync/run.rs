@@ -9,6 +9,7 @@ use crate::fetch::BundleValidator;
 use crate::store::incoming_version::CommitOutcome;
 use crate::store::record::{BundleCheck, StoreRecord, SyncAttempt};
 use docwharf_base::backoff;
+use docwharf_base::clock::seconds_ceil;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::{format_count, format_size, format_unix_seconds};
@@ -68,7 +69,7 @@ pub fn run_sync<E: SyncEnvironment>(
     // A check for a missing file or key sends no request, so a restart checks at once.
     let failure = result.as_ref().err().filter(|error| !error.is_absence());
     let wait = failure
-        .map_or(0, |error| wait_after(error, failures, sync_settings.interval, || environment.random()).as_secs());
+        .map_or(0, |error| seconds_ceil(wait_after(error, failures, sync_settings.interval, || environment.random())));
     let time = format_unix_seconds(environment.now());
     if result.as_ref().is_ok_and(|report| report.unreadable_probes.is_none()) {
         record.last_good_sync = Some(time.clone());

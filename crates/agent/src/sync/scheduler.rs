@@ -67,8 +67,9 @@ impl SyncScheduler {
         let attempt = record.last_attempt.as_ref().filter(|attempt| attempt.source_digest == source_digest)?;
         self.failures = attempt.failures;
         let age = parse_time(&attempt.time).map(|time| unix_seconds(now.wall) - time);
-        // A clock that was set back since then must not make the wait longer than it was.
-        let age = u64::try_from(age.unwrap_or(0)).unwrap_or(0);
+        // A clock that was set back since then must not make the wait longer than it was. Both times are cut to whole
+        // seconds, so the age can be up to a second too high, and no request may be earlier than was asked for.
+        let age = u64::try_from(age.unwrap_or(0)).unwrap_or(0).saturating_sub(1);
         let remaining = Duration::from_secs(attempt.wait.saturating_sub(age)).min(MAX_RETRY_AFTER);
         if attempt.failures == 0 || remaining.is_zero() {
             return None;
@@ -245,9 +246,10 @@ mod tests {
     fn restart_resumes_the_remaining_back_off_of_the_same_source_digest() {
         // Failures, the wait, the time of the attempt, the rest of the wait.
         let cases = [
-            (3, 100, "11:59:20", Some(seconds(60))),
-            (1, 100, "11:58:21", Some(seconds(1))),
-            (1, 100, "11:58:20", None),
+            (3, 100, "11:59:20", Some(seconds(61))),
+            (1, 100, "11:58:20", Some(seconds(1))),
+            (1, 100, "11:58:19", None),
+            (1, 100, "11:59:59", Some(seconds(100))),
             (1, 100, "12:00:50", Some(seconds(100))),
             (1, 100, "soon", Some(seconds(100))),
             (1, u64::MAX, "11:59:20", Some(MAX_RETRY_AFTER)),

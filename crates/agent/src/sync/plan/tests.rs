@@ -262,7 +262,7 @@ fn changed_probe_or_an_old_last_success_requires_an_export_job() {
 // Regression: a probe's server that had sent `Retry-After` was requested again at the next check.
 #[test]
 fn probe_back_off_lasts_as_long_as_the_server_demands_unless_the_clock_is_set_back() {
-    let back_off = ProbeBackOff { since: "2026-11-20T11:50:00Z".into(), wait: 601 };
+    let back_off = ProbeBackOff { since: "2026-11-20T11:50:00Z".into(), wait: 600 };
     assert!(is_backing_off(&back_off, NOON));
     assert!(!is_backing_off(&back_off, NOON + 1));
     assert!(!is_backing_off(&back_off, NOON - 86_400));

@@ -211,13 +211,13 @@ fn a_probe_is_skipped_as_long_as_its_server_asks_and_the_others_still_detect_cha
     assert_eq!(report.unreadable_probes, None, "b could be read: it has not changed");
     assert_eq!(record.last_attempt.as_ref().map(|attempt| attempt.result.as_str()), Some("already current"));
 
-    let mut environment = ScriptedEnvironment { now: NOON + 99, ..ScriptedEnvironment::new() };
+    let mut environment = ScriptedEnvironment { now: NOON + 100, ..ScriptedEnvironment::new() };
     environment.probes.push_back(Ok(Ok(None)));
     run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("b is readable");
     assert_eq!(environment.effects, [b, "activate", "save"]);
     let last_good_sync = record.last_good_sync.clone();
 
-    let mut environment = ScriptedEnvironment { now: NOON + 100, ..ScriptedEnvironment::new() };
+    let mut environment = ScriptedEnvironment { now: NOON + 101, ..ScriptedEnvironment::new() };
     environment.probes.extend([Ok(Err(status_error(500))), Ok(Err(status_error(500)))]);
     let report =
         run_sync(&mut environment, &mut record, &sync_settings, SyncTrigger::RegularCheck).expect("only a warning");
