@@ -1,15 +1,18 @@
 //! The whole management API, tested with the real program: organizations, keys, jobs after a restart, searches,
 //! previews.
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Stdio;
 
 use serde_json::{Value, json};
 use support::h2::Http2Client;
 use support::host::Host;
 use support::http::{get, request};
 use support::test_origin::{FOLDER_PROJECT, JOBS_PATH, TestOrigin, commit, error_message, git, json_body, repository};
-use support::{Daemon, ReservedPort, docwharf, run_to_end, until, until_done_in_background, write_site};
+use support::{Daemon, KillOnDrop, ReservedPort, docwharf, run_to_end, until, until_done_in_background, write_site};
 
 /// Configuration of two organizations: acme with one folder, umbrella with another.
 pub(crate) const TWO_ORGANIZATIONS: &str = "[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
@@ -634,6 +637,27 @@ fn running_deployment_fails_after_a_kill_and_its_branch_can_be_deployed_again() 
     commit(&repo, &[("done", "")], "done");
     let (id, _) = deploy(&origin, "main");
     assert_eq!(wait_for_deployment(&origin, &id)["status"], "success");
+}
+
+// Regression: a start right after a kill failed, because a process that the killed origin was starting still had its lock.
+#[test]
+fn start_waits_for_the_lock_of_an_origin_that_is_ending() {
+    let mut origin = TestOrigin::with_folder_project();
+    origin.start();
+    origin.kill();
+    let lock_path = origin.path("state/lock").canonicalize().unwrap();
+    let lock = File::options().append(true).open(&lock_path).unwrap();
+    lock.lock().unwrap();
+    let mut child = KillOnDrop(origin.command(&[]).stdout(Stdio::piped()).spawn().unwrap());
+    until("the lock is open in the new process", || {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", child.0.id())).expect("the process runs");
+        descriptors.flatten().any(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == lock_path))
+    });
+    assert_eq!(child.0.try_wait().unwrap(), None, "the origin waits");
+    drop(lock);
+    let mut line = String::new();
+    BufReader::new(child.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.starts_with("http://"), "{line:?}");
 }
 
 #[test]

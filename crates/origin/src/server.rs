@@ -148,7 +148,7 @@ impl OriginServer {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let lock = lock_folder(&folder)?;
+        let lock = lock_folder(&folder, previews::LOCK_TIMEOUT)?;
         let db = Arc::new(Database::open(&folder.join(DATABASE_FILE_NAME))?);
         let pools = ResourcePools::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
@@ -285,14 +285,15 @@ impl fmt::Debug for OriginServer {
     }
 }
 
-/// Creates the state folder if necessary, and locks it, so that only one origin uses it at a time. Its content is
-/// private, but a build that runs as another user must be able to pass through it; hence mode 0711.
-fn lock_folder(folder: &Path) -> Result<docwharf_base::durable::FileLock, OriginError> {
+/// Creates the state folder if necessary, and locks it, so that only one origin uses it at a time. Waits up to `timeout`
+/// for another process to release the lock. The content is private, but a build that runs as another user must be able
+/// to pass through the folder; hence mode 0711.
+fn lock_folder(folder: &Path, timeout: Duration) -> Result<docwharf_base::durable::FileLock, OriginError> {
     use std::os::unix::fs::DirBuilderExt;
     let system_error = |doing| move |source| OriginError::System { doing, source };
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o711).create(folder).map_err(system_error("create the folder store.path"))?;
-    docwharf_base::durable::FileLock::acquire(&folder.join("lock"), Duration::ZERO)
+    docwharf_base::durable::FileLock::acquire(&folder.join("lock"), timeout)
         .map_err(system_error("lock the folder store.path"))?
         .ok_or_else(|| OriginError::Locked(folder.to_owned()))
 }
@@ -482,12 +483,12 @@ mod tests {
     fn the_state_folder_of_an_origin_has_mode_0711_and_an_exclusive_lock() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("state");
-        let lock = lock_folder(&folder).unwrap();
+        let lock = lock_folder(&folder, Duration::ZERO).unwrap();
         assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o711);
-        let second = lock_folder(&folder).map(drop);
+        let second = lock_folder(&folder, Duration::ZERO).map(drop);
         assert!(matches!(second, Err(OriginError::Locked(locked)) if locked == folder));
         drop(lock);
-        assert!(lock_folder(&folder).is_ok());
+        assert!(lock_folder(&folder, Duration::ZERO).is_ok());
     }
 
     #[test]

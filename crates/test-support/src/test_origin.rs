@@ -22,6 +22,17 @@ pub struct TestOrigin {
     pub key: String,
 }
 
+/// A test that fails prints the log.
+impl Drop for TestOrigin {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Ok(log) = std::fs::read_to_string(self.path("log"))
+        {
+            eprintln!("the log of the origin:\n{log}");
+        }
+    }
+}
+
 impl TestOrigin {
     /// Creates an origin with these organizations (TOML), the usual `[server]`, and a key for acme.
     #[track_caller]

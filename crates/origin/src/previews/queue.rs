@@ -62,7 +62,7 @@ fn is_same_branch(a: &DeploymentRequest, b: &DeploymentRequest) -> bool {
 
 impl DeploymentQueueState {
     /// Returns the position of each organization's first deployment whose branch is not being built. The organization
-    /// with the fewest builds is first; of several, the one whose last build was started longest ago.
+    /// with the fewest running builds is first; of several, the one whose last build was started longest ago.
     fn startable(&self) -> Vec<usize> {
         let can_start = |queued: &DeploymentRequest| {
             !self.building.iter().any(|building| is_same_branch(&building.deployment, queued))
@@ -94,7 +94,7 @@ impl DeploymentQueue {
         self.state.lock()
     }
 
-    /// Queues a deployment, after `write` has made it durable and completed it.
+    /// Queues a deployment, after `write` has stored it; `write` returns it with its slug.
     pub(super) fn enqueue<E>(
         &self,
         deployment: DeploymentRequest,

@@ -33,8 +33,9 @@ use docwharf_site::sealed_version::SealedVersion;
 
 use super::super::stale_work::remove_work_folder;
 
-/// Time that another process may take to end and release the lock.
-const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time that an earlier origin may take to end and release the locks of its folders. A process that it was starting when
+/// it was killed holds them until it runs its program.
+pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folder for deployments that are being built.
 const WORK_FOLDER: &str = "work";
 /// Subfolder of a deployment's work folder: the checkout and its build.
