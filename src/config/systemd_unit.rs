@@ -23,6 +23,8 @@ const UNIT_FOLDERS: [&str; 5] = [
 ];
 /// The maximum size of a unit file in bytes.
 const MAX_UNIT_BYTES: u64 = 1 << 20;
+/// The folders that `ProtectHome=` protects.
+const HOMES: [&str; 3] = ["/home", "/root", "/run/user"];
 const BIND_SERVICE_CAPABILITY: &str = "CAP_NET_BIND_SERVICE";
 
 /// How much of the file system `ProtectSystem=` makes read-only.
@@ -39,9 +41,20 @@ pub enum ProtectSystem {
     Strict,
 }
 
+/// The effect of `ProtectHome=` on homes: `/home`, `/root` and `/run/user`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ProtectHome {
+    /// No effect.
+    #[default]
+    No,
+    /// Homes can be read, but not written.
+    ReadOnly,
+    /// Homes are hidden: they cannot be entered (`yes`), or are empty (`tmpfs`).
+    Hidden,
+}
+
 /// A service unit, with its drop-ins.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(clippy::struct_excessive_bools)] // each is a setting that the unit has
 pub struct ServiceUnit {
     /// The name, such as `docwharf.service`.
     pub name: String,
@@ -59,8 +72,8 @@ pub struct ServiceUnit {
     pub read_write_paths: Vec<PathBuf>,
     /// `ProtectSystem=`
     pub protect_system: ProtectSystem,
-    /// Whether `ProtectHome=` hides homes or makes them read-only.
-    pub protect_home: bool,
+    /// `ProtectHome=`
+    pub protect_home: ProtectHome,
     /// `PrivateTmp=`
     pub private_tmp: bool,
     /// `PrivateUsers=`: with it, a capability has no effect on the host.
@@ -76,7 +89,8 @@ pub struct ServiceUnit {
 }
 
 impl ServiceUnit {
-    /// Finds the installed unit that runs `docwharf run` with this configuration file.
+    /// Returns `docwharf.service` or `docwharf@<file stem>.service`, whichever is installed and names this
+    /// configuration file.
     pub fn for_configuration(file: &Path) -> Option<ServiceUnit> {
         let folders = UnitFolders::from_env();
         let instance = file.file_stem().and_then(|stem| stem.to_str()).map(|stem| format!("docwharf@{stem}.service"));
@@ -96,17 +110,18 @@ impl ServiceUnit {
             }
         }
         if unit.dynamic_user {
-            // Settings that a dynamic user implies (systemd.exec(5)).
-            if unit.protect_system != ProtectSystem::Full {
-                unit.protect_system = ProtectSystem::Strict;
+            // A dynamic user implies `strict`, whatever the unit says, and `read-only` unless the unit hides homes
+            // (systemd.exec(5)).
+            unit.protect_system = ProtectSystem::Strict;
+            if unit.protect_home == ProtectHome::No {
+                unit.protect_home = ProtectHome::ReadOnly;
             }
-            unit.protect_home = true;
             unit.private_tmp = true;
         }
         unit
     }
 
-    /// Returns the configuration file with which the unit starts docwharf.
+    /// Returns the configuration file with which the unit starts docwharf. `EnvironmentFile=` is not considered.
     pub fn configuration(&self) -> PathBuf {
         let mut arguments = self.exec_start.iter();
         while let Some(argument) = arguments.next() {
@@ -166,7 +181,7 @@ impl ServiceUnit {
             return Some("PrivateTmp=");
         }
         let writable = self.read_write_paths.iter().any(|writable| path.starts_with(writable));
-        if self.protect_home && below(&["/home", "/root", "/run/user"]) && !writable {
+        if self.protect_home != ProtectHome::No && below(&HOMES) && !writable {
             return Some("ProtectHome=");
         }
         let is_protected = match self.protect_system {
@@ -184,8 +199,7 @@ impl ServiceUnit {
         if self.private_tmp && below(&["/tmp", "/var/tmp"]) {
             return Some("PrivateTmp=");
         }
-        // Read-only homes could be read. They are only the default of a dynamic user; the shipped unit hides homes.
-        (self.protect_home && below(&["/home", "/root", "/run/user"])).then_some("ProtectHome=")
+        (self.protect_home == ProtectHome::Hidden && below(&HOMES)).then_some("ProtectHome=")
     }
 
     fn set(&mut self, key: &str, value: &str) {
@@ -208,7 +222,13 @@ impl ServiceUnit {
                     _ => ProtectSystem::No,
                 }
             }
-            "ProtectHome" => self.protect_home = is_yes || matches!(value, "tmpfs" | "read-only"),
+            "ProtectHome" => {
+                self.protect_home = match value {
+                    "read-only" => ProtectHome::ReadOnly,
+                    _ if is_yes || value == "tmpfs" => ProtectHome::Hidden,
+                    _ => ProtectHome::No,
+                }
+            }
             "PrivateTmp" => self.private_tmp = is_yes || value == "disconnected",
             "PrivateUsers" => self.private_users = is_yes || matches!(value, "self" | "identity" | "full"),
             "AmbientCapabilities" => extend(&mut self.ambient, value, words()),
@@ -287,7 +307,7 @@ impl UnitFolders {
 
     fn first(&self, name: &str) -> Option<String> {
         let path = self.0.iter().map(|folder| folder.join(name)).find(|path| path.exists())?;
-        // A masked unit is a link to /dev/null.
+        // A masked unit is a link to /dev/null, which `read_text` refuses: it counts as not installed.
         regular_file::read_text(&path, MAX_UNIT_BYTES).ok()
     }
 

@@ -93,10 +93,13 @@ fn sandbox_check_names_the_systemd_setting_that_prevents_writing() {
         ("DynamicUser=yes\nStateDirectory=a:b docwharf", "/var/lib/a/inbox", None),
         ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/private/docwharf/inbox", None),
         ("DynamicUser=yes\nStateDirectory=docwharf", "/var/lib/docwharf2/inbox", Some("ProtectSystem=")),
-        // A dynamic user makes the file system read-only, unless the unit says less.
-        ("DynamicUser=yes\nProtectSystem=full", "/srv/inbox", None),
+        // A dynamic user implies `strict`, also beside an explicit `full`.
+        ("DynamicUser=yes\nProtectSystem=full", "/srv/inbox", Some("ProtectSystem=")),
         ("DynamicUser=yes\nProtectSystem=no", "/srv/inbox", Some("ProtectSystem=")),
         ("ProtectHome=read-only", "/root/inbox", Some("ProtectHome=")),
+        // A dynamic user implies `read-only`.
+        ("DynamicUser=yes", "/home/a/inbox", Some("ProtectHome=")),
+        ("DynamicUser=yes\nProtectHome=no", "/home/a/inbox", Some("ProtectHome=")),
         ("ProtectHome=tmpfs", "/run/user/1/inbox", Some("ProtectHome=")),
         ("ProtectHome=yes\nReadWritePaths=/home/a", "/home/a/inbox", None),
         ("PrivateTmp=disconnected", "/var/tmp/inbox", Some("PrivateTmp=")),
@@ -116,7 +119,12 @@ fn the_sandbox_hides_homes_and_temporary_files_also_where_the_service_may_write(
         ("ProtectHome=yes", "/homes/key", None),
         ("PrivateTmp=yes", "/tmp/key", Some("PrivateTmp=")),
         ("PrivateTmp=yes", "/var/tmp/key", Some("PrivateTmp=")),
-        ("DynamicUser=yes", "/root/key", Some("ProtectHome=")),
+        ("ProtectHome=tmpfs", "/run/user/1/key", Some("ProtectHome=")),
+        // Read-only homes are not hidden; a dynamic user implies `read-only`, but the unit may hide homes.
+        ("ProtectHome=read-only", "/home/a/key", None),
+        ("DynamicUser=yes", "/root/key", None),
+        ("DynamicUser=yes\nProtectHome=no", "/root/key", None),
+        ("DynamicUser=yes\nProtectHome=yes", "/root/key", Some("ProtectHome=")),
         ("DynamicUser=yes", "/etc/docwharf/key", None),
     ] {
         assert_eq!(unit(text).read_barrier(Path::new(path)), barrier, "{text} {path}");
