@@ -28,7 +28,8 @@ const PREVIEW_RATE_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration:
 /// The API's limit for analytics: "100 requests per organization per hour, shared across all analytics endpoints".
 pub(super) const ANALYTICS_RATE_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
 
-/// Tolerance of the longest wait: a budget of a minute may be closed for a little more than a minute.
+/// Tolerance of the longest wait: a one-minute budget can be closed for 60.5 s (`WINDOW_MARGIN_MS`), which must still
+/// count as within [`MAX_SYNC_RETRY_AFTER`].
 const BUDGET_WAIT_TOLERANCE: Duration = Duration::from_secs(1);
 
 /// Calls the management API with retries and, if wanted, within budgets and a deadline.
@@ -48,7 +49,7 @@ struct RequestBudgets {
     /// The budgets in the store; `None` if it cannot be written to. Then `local` counts.
     stored: Option<ApiStateDirectory>,
     local: RefCell<RequestTimes>,
-    /// Whether writing to the store has failed since then. Then `local` counts.
+    /// Whether a write to the store has failed after `stored` was opened. Then `local` counts.
     has_store_failed: Cell<bool>,
     /// Whether to wait until a request is free, instead of failing.
     waits: bool,
@@ -126,7 +127,7 @@ impl<'a> ApiCaller<'a> {
         call: impl Future<Output = Result<T, RequestError>>,
     ) -> Result<Result<T, RequestError>, SyncError> {
         let Some(deadline) = self.deadline else { return self.task_context.wait_for(call) };
-        let late = || RequestError::new(RequestErrorCause::NoResponse, "no response before the deadline");
+        let late = || RequestError::new(RequestErrorCause::NoUsableResponse, "no response before the deadline");
         // Created inside the future: a timer must be created within its runtime.
         let timed = async { tokio::time::timeout_at(deadline.into(), call).await };
         Ok(self.task_context.wait_for(timed)?.unwrap_or_else(|_| Err(late())))

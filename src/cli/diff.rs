@@ -177,7 +177,8 @@ fn as_text(from: VersionId, to: VersionId, diff: &VersionDiff, max_paths: usize)
     text
 }
 
-/// Returns the numbers of changes as JSON.
+/// Returns the numbers of changes as JSON. `files`: files that are not pages. `before` and `after` of a class count
+/// files.
 pub(super) fn counts(diff: &VersionDiff) -> Value {
     let to_json = |changes: &ClassChanges| {
         json!({
@@ -193,6 +194,8 @@ pub(super) fn counts(diff: &VersionDiff) -> Value {
     })
 }
 
+/// Returns the changes as JSON. `files`: files that are not pages. `before` and `after` of a class count files, those
+/// of a list entry are bytes.
 fn as_json(from: VersionId, to: VersionId, diff: &VersionDiff) -> Value {
     let list = |changes: &Vec<FileChange>| -> Vec<Value> {
         let to_json = |change: &FileChange| json!({ "path": path(change), "before": change.size_before, "after": change.size_after });

@@ -160,7 +160,7 @@ pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
             (8, message.to_owned())
         }
         CommandError::Label(why) => (2, format!("--label: {why}")),
-        CommandError::NotAtOnce => (1, "this command cannot be executed at once".to_owned()),
+        CommandError::NotAtOnce => (1, "internal error: this command was not given a task".to_owned()),
     }
 }
 
@@ -285,7 +285,7 @@ mod tests {
         for (error, code, message) in [
             (CommandError::OtherConfiguration, 8, "this daemon has another configuration than the one that was named"),
             (CommandError::Label("x"), 2, "--label: x"),
-            (CommandError::NotAtOnce, 1, "this command cannot be executed at once"),
+            (CommandError::NotAtOnce, 1, "internal error: this command was not given a task"),
         ] {
             let found = exit_code_and_message(&error);
             assert!(found.0 == code && found.1.starts_with(message), "{error:?}: {found:?}");
@@ -306,7 +306,7 @@ mod tests {
             (RequestErrorCause::Status(500), 4),
             (RequestErrorCause::NotConnected, 4),
             (RequestErrorCause::Tls, 4),
-            (RequestErrorCause::NoResponse, 4),
+            (RequestErrorCause::NoUsableResponse, 4),
             (RequestErrorCause::Unreadable, 4),
             (RequestErrorCause::RefusedRedirect, 4),
         ];
@@ -342,7 +342,7 @@ mod tests {
             (plain(RequestErrorCause::Status(402)), false, false, 4),
             (plain(RequestErrorCause::Status(404)), false, false, 4),
             (plain(RequestErrorCause::Status(500)), false, false, 4),
-            (plain(RequestErrorCause::NoResponse), false, false, 4),
+            (plain(RequestErrorCause::NoUsableResponse), false, false, 4),
             (plain(RequestErrorCause::TooLarge), true, true, 5),
             (plain(RequestErrorCause::Disk), true, true, 8),
         ] {

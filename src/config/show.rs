@@ -210,10 +210,10 @@ mod tests {
     #[test]
     fn config_show_prints_what_has_set_each_value_and_masks_links() {
         let text = show_config(
-            "[staticExport]\nbundleUrl = \"https://b.example/x?sig=geheim\"\n",
+            "[staticExport]\nbundleUrl = \"https://b.example/x?sig=secret-value\"\n",
             &[("DOCWHARF_SYNC__KEEP", "7")],
         );
-        assert!(!text.contains("geheim"), "{text}");
+        assert!(!text.contains("secret-value"), "{text}");
         assert_eq!(line(&text, "staticExport.bundleUrl"), "bundleUrl = \"https://b.example/x?***\" # c.toml:2");
         assert_eq!(line(&text, "sync.keep"), "keep = 7 # $DOCWHARF_SYNC__KEEP");
         assert_eq!(line(&text, "sync.interval"), "# interval = \"15m\" # default");
@@ -268,9 +268,12 @@ mod tests {
         let variables = [
             ("DOCWHARF_API__BASE_URL", "https://api.example/v1"),
             ("DOCWHARF_API__DOMAIN", "docs.example"),
-            ("DOCWHARF_SYNC__PROBE", "https://docs.example/a,https://ada:geheim@docs.example/b?signature=geheim"),
+            (
+                "DOCWHARF_SYNC__PROBE",
+                "https://docs.example/a,https://ada:secret-value@docs.example/b?signature=secret-value",
+            ),
         ];
         let text = show_config("", &variables);
-        assert!(!text.contains("geheim") && text.contains("https://docs.example/b?***"), "{text}");
+        assert!(!text.contains("secret-value") && text.contains("https://docs.example/b?***"), "{text}");
     }
 }

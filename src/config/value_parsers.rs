@@ -154,15 +154,15 @@ mod tests {
         let link = parse("HTTPS://bucket.example/x?X-Amz-Signature=secret").unwrap();
         assert!(matches!(&link, BundleLocation::Link(url) if url.to_string() == "https://bucket.example/x?***"));
         for wrong in [
-            "s3://bucket/x?sig=geheim",
-            "https://?sig=geheim",
-            "bucket/x?sig=geheim",
-            "https:/b/x?sig=geheim",
-            "file:///x?sig=geheim",
-            "File:///x?sig=geheim",
+            "s3://bucket/x?sig=secret-value",
+            "https://?sig=secret-value",
+            "bucket/x?sig=secret-value",
+            "https:/b/x?sig=secret-value",
+            "file:///x?sig=secret-value",
+            "File:///x?sig=secret-value",
         ] {
             let why = parse(wrong).unwrap_err();
-            assert!(!why.contains("geheim"), "{why}");
+            assert!(!why.contains("secret-value"), "{why}");
         }
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn the_address_of_an_api_has_neither_user_nor_query_nor_fragment() {
         let parse = |text| parse_base_url(text).map(|url| url.expose().to_string());
         assert_eq!(parse("https://api.example/v1/").as_deref(), Ok("https://api.example/v1/"));
-        for text in ["https://ada@api.example/v1", "https://:geheim@api.example/v1"] {
+        for text in ["https://ada@api.example/v1", "https://:secret-value@api.example/v1"] {
             let why = "an API's address has no user name and no password: the key identifies the client";
             assert_eq!(parse(text), Err(why.to_owned()), "{text}");
         }

@@ -212,7 +212,7 @@ impl MainLoop {
             next_check: self.pending.next_check(now),
             is_check_due: self.pending.timer() <= now.monotonic,
             failures: self.pending.failures(),
-            has_inbox: self.inbox.is_open(),
+            is_inbox_open: self.inbox.is_open(),
             inbox: self.inbox.state(),
             config_error: self.configuration.error(),
             certificate_problem: self.listeners.certificate_problem(SystemTime::now()),

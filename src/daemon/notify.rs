@@ -168,12 +168,16 @@ pub(super) enum DaemonActivity {
     CheckingSource,
     /// A bundle is being imported.
     Importing,
+    /// After a release, the version that becomes active is being decided.
+    DecidingActiveVersion,
     /// The source will be checked at this time.
     At(SystemTime),
     /// There is no source; files in the inbox are imported.
     Inbox,
-    /// There is neither a source nor an inbox, or checks are disabled.
-    Nothing,
+    /// Checks are disabled (`staticExport.enabled`).
+    Disabled,
+    /// There is neither a source nor an inbox that could be opened.
+    NoSource,
 }
 
 impl fmt::Display for StatusLine<'_> {
@@ -186,9 +190,11 @@ impl fmt::Display for StatusLine<'_> {
         match self.next {
             DaemonActivity::CheckingSource => f.write_str("; checking the source")?,
             DaemonActivity::Importing => f.write_str("; importing")?,
+            DaemonActivity::DecidingActiveVersion => f.write_str("; deciding which version is active")?,
             DaemonActivity::At(time) => write!(f, "; next check at {}", format_system_time(time))?,
             DaemonActivity::Inbox => f.write_str("; waiting for the inbox")?,
-            DaemonActivity::Nothing => f.write_str("; no source to check")?,
+            DaemonActivity::Disabled => f.write_str("; checks are disabled (staticExport.enabled)")?,
+            DaemonActivity::NoSource => f.write_str("; no source and no usable inbox")?,
         }
         match self.error {
             Some(error) => write!(f, "; last error: {error}"),

@@ -30,7 +30,7 @@ pub enum CommandError<'a> {
     OtherConfiguration,
     /// The label of an import is invalid, for this reason.
     Label(&'static str),
-    /// The command needs a task, and cannot be executed at once as it was expected.
+    /// A command that needs a task reached the code for immediate commands: a bug.
     NotAtOnce,
 }
 
@@ -54,8 +54,8 @@ pub(super) struct MainLoopView<'a> {
     pub(super) is_check_due: bool,
     /// The number of syncs in a row that failed.
     pub(super) failures: u32,
-    /// Whether versions can arrive through an inbox.
-    pub(super) has_inbox: bool,
+    /// Whether an inbox is configured and could be opened.
+    pub(super) is_inbox_open: bool,
     /// The state of the inbox, if one is configured.
     pub(super) inbox: Option<InboxState>,
     /// The mistakes of the last configuration, if it was refused.
@@ -69,8 +69,9 @@ impl MainLoopView<'_> {
     fn activity(&self) -> DaemonActivity {
         match self.running.map(|(kind, _)| kind) {
             Some(TaskKind::Import) => DaemonActivity::Importing,
-            _ if !self.sync_settings.enabled => DaemonActivity::Nothing,
-            _ if !self.sync_settings.has_source() && !self.has_inbox => DaemonActivity::Nothing,
+            Some(TaskKind::Release) => DaemonActivity::DecidingActiveVersion,
+            _ if !self.sync_settings.enabled => DaemonActivity::Disabled,
+            _ if !self.sync_settings.has_source() && !self.is_inbox_open => DaemonActivity::NoSource,
             _ if !self.sync_settings.has_source() => DaemonActivity::Inbox,
             Some(_) => DaemonActivity::CheckingSource,
             None => match self.next_check {
@@ -262,7 +263,7 @@ mod tests {
             next_check: Some(SystemTime::UNIX_EPOCH),
             is_check_due: false,
             failures: 0,
-            has_inbox: false,
+            is_inbox_open: false,
             inbox: None,
             config_error: None,
             certificate_problem: None,
@@ -296,14 +297,17 @@ mod tests {
         let disabled = SyncSettings { enabled: false, ..with_source.clone() };
         assert_eq!(activity_text(&with_source, |_| {}), "next check at 1970-01-01T00:00:00Z");
         assert_eq!(activity_text(&with_source, |view| view.is_check_due = true), "checking the source");
-        assert_eq!(activity_text(&without_source, |_| {}), "no source to check");
-        assert_eq!(activity_text(&without_source, |view| view.has_inbox = true), "waiting for the inbox");
-        assert_eq!(activity_text(&disabled, |view| view.has_inbox = true), "no source to check");
+        assert_eq!(activity_text(&without_source, |_| {}), "no source and no usable inbox");
+        assert_eq!(activity_text(&without_source, |view| view.is_inbox_open = true), "waiting for the inbox");
+        for is_inbox_open in [false, true] {
+            let text = activity_text(&disabled, |view| view.is_inbox_open = is_inbox_open);
+            assert_eq!(text, "checks are disabled (staticExport.enabled)");
+        }
         for (kind, expected) in [
             (TaskKind::AutomaticSync, "checking the source"),
             (TaskKind::CommandedSync, "checking the source"),
             (TaskKind::Import, "importing"),
-            (TaskKind::Release, "checking the source"),
+            (TaskKind::Release, "deciding which version is active"),
         ] {
             assert_eq!(
                 activity_text(&with_source, |view| view.running = Some((kind, &progress))),
@@ -311,8 +315,15 @@ mod tests {
                 "{kind:?}"
             );
         }
-        let import = (TaskKind::Import, &progress);
-        assert_eq!(activity_text(&disabled, |view| view.running = Some(import)), "importing");
+        // Imports and releases do not depend on a source.
+        for (kind, expected) in
+            [(TaskKind::Import, "importing"), (TaskKind::Release, "deciding which version is active")]
+        {
+            for sync_settings in [&without_source, &disabled] {
+                let text = activity_text(sync_settings, |view| view.running = Some((kind, &progress)));
+                assert_eq!(text, expected, "{kind:?}");
+            }
+        }
     }
 
     #[test]
@@ -361,7 +372,7 @@ mod tests {
             (&disabled, None, None),
             (&without_source, None, None),
         ] {
-            reporter.update(&MainLoopView { running, failures: 3, has_inbox: true, ..idle_view(sync_settings) });
+            reporter.update(&MainLoopView { running, failures: 3, is_inbox_open: true, ..idle_view(sync_settings) });
             let snapshot = state.snapshot();
             assert_eq!(snapshot.next_check, expected, "{sync_settings:?}");
             assert_eq!((snapshot.progress.is_some(), snapshot.failures), (running.is_some(), 3));

@@ -43,8 +43,8 @@ pub(super) struct DamagedVersion {
     pub(super) why: String,
 }
 
-/// The part of the schedule that the store does not record: a damaged version has its turn as well, and a version that
-/// cannot be read at the moment does not delay the others.
+/// The part of the schedule that the store does not record: versions to verify at once, and versions that must not be
+/// read again yet.
 #[derive(Debug, Default)]
 struct ScrubSchedule {
     /// Versions that are due at once.
@@ -95,7 +95,7 @@ pub(super) async fn verify_versions(
             }
         };
         schedule.due_at_once.remove(&id);
-        let was_known = writer.store().is_known_damaged(id);
+        let was_known = writer.store().has_read_as_damaged(id);
         let pause = match verify_version(&writer, id).await {
             Ok(ScrubResult::Damaged(why)) => {
                 if !was_known && faults.send(VersionFault::Damaged(DamagedVersion { id, why })).await.is_err() {

@@ -109,7 +109,7 @@ impl ServedVersion {
     pub(super) async fn serve_active(&mut self, seal_options: SealOptions) {
         let Some(id) = self.active().filter(|&id| self.undamaged() != Some(id)) else { return };
         // This process has found it damaged before, and its file has not changed since.
-        if self.writer.store().is_known_damaged(id) {
+        if self.writer.store().has_read_as_damaged(id) {
             return;
         }
         let writer = Arc::clone(&self.writer);

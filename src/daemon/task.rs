@@ -208,7 +208,7 @@ fn run_task(
         }
     };
     let active = writer.store().record().ok().and_then(|record| record.active);
-    let to_open = active.filter(|&id| result.is_ok() && served != Some(id) && !writer.store().is_known_damaged(id));
+    let to_open = active.filter(|&id| result.is_ok() && served != Some(id) && !writer.store().has_read_as_damaged(id));
     let opened = to_open.map(|id| (id, open::open_checked(writer, id, &sync_settings.seal_options)));
     (result, opened)
 }

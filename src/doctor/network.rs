@@ -176,7 +176,7 @@ impl NetworkResults {
                 return self.record_error(
                     name,
                     &url,
-                    &RequestError::new(RequestErrorCause::NoResponse, "no response in time"),
+                    &RequestError::new(RequestErrorCause::NoUsableResponse, "no response in time"),
                 );
             }
         };

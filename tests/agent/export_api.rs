@@ -953,7 +953,7 @@ fn export_download_names_the_file_after_the_link_unless_hidden_or_invalid() {
     for (segment, expected) in names {
         let upstream = upstream();
         let object_store = upstream.object_store_origin();
-        let link = format!("{object_store}/exports/{segment}?signature=geheim");
+        let link = format!("{object_store}/exports/{segment}?signature=secret-value");
         upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
         upstream.on(UpstreamCall::Download).respond_with(raw_reply("application/zip", bundle("one")));
         upstream.add_finished_job("se_done");
@@ -969,7 +969,7 @@ fn export_download_names_the_file_after_the_link_unless_hidden_or_invalid() {
 #[test]
 fn export_download_replaces_a_file_only_if_output_names_it() {
     let upstream = upstream();
-    let link = format!("{}/exports/docs.zip?signature=geheim", upstream.object_store_origin());
+    let link = format!("{}/exports/docs.zip?signature=secret-value", upstream.object_store_origin());
     upstream.on(UpstreamCall::Link).respond_with(json_response(&json!({"bundleUrl": link})));
     upstream.on(UpstreamCall::Download).respond_with(raw_reply("application/zip", bundle("one")));
     upstream.add_finished_job("se_done");

@@ -820,9 +820,9 @@ fn the_body_of_a_response_with_the_known_etag_and_length_is_not_read() {
 #[test]
 fn secrets_in_a_redirect_target_are_not_printed_logged_or_shown_in_status() {
     let upstream = Upstream::new(bundle("one"));
-    let target = format!("{}/exports/other?X-Amz-Signature=geheim0123456789", upstream.object_store_origin());
+    let target = format!("{}/exports/other?X-Amz-Signature=secret-value-0123456789", upstream.object_store_origin());
     upstream.on(UpstreamCall::Download).times(1).respond_with(redirect_reply(302, &target));
-    let message = "the signature geheim0123456789 does not match";
+    let message = "the signature secret-value-0123456789 does not match";
     // A final response: it does not cause a request for a new link.
     upstream.on(UpstreamCall::Download).respond_with(storage_error(400, "InvalidRequest", message));
     let host = Host::new(&upstream);
@@ -830,7 +830,7 @@ fn secrets_in_a_redirect_target_are_not_printed_logged_or_shown_in_status() {
     assert_eq!(upstream.count(UpstreamCall::Download), 2, "{}", upstream.request_history());
     assert!(ended.code != Some(0) && ended.stderr.contains("does not match"), "{ended:?}");
     for text in [&ended.stdout, &ended.stderr, &host.ok(&["status", "--json"]).stdout] {
-        assert!(!text.contains("geheim0123456789"), "{text}");
+        assert!(!text.contains("secret-value-0123456789"), "{text}");
     }
 }
 

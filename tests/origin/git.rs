@@ -570,9 +570,9 @@ fn sandboxed_build_cannot_read_or_write_outside_its_checkout() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
     let (secret, open) = (fixture.dir.path().join("secret"), fixture.dir.path().join("open"));
     let (written, dropped) = (fixture.dir.path().join("written"), fixture.dir.path().join("open-folder/dropped"));
-    fs::write(&secret, "geheim").unwrap();
+    fs::write(&secret, "secret-value").unwrap();
     fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
-    fs::write(&open, "offen").unwrap();
+    fs::write(&open, "public-text").unwrap();
     fs::set_permissions(&open, fs::Permissions::from_mode(0o644)).unwrap();
     fs::create_dir(dropped.parent().unwrap()).unwrap();
     fs::set_permissions(dropped.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -590,13 +590,13 @@ fn sandboxed_build_cannot_read_or_write_outside_its_checkout() {
         let output = String::from_utf8_lossy(&fs::read(site.join("got")).unwrap()).into_owned();
         let is_isolated = sandbox != Sandbox::None;
         // Without a sandbox all of it is possible, which shows that the script tests the right accesses.
-        assert_eq!(output.contains("geheim"), !is_isolated, "{sandbox}: {output}");
+        assert_eq!(output.contains("secret-value"), !is_isolated, "{sandbox}: {output}");
         assert_eq!(written.exists(), !is_isolated, "{sandbox}: {output}");
         assert_eq!(output.contains("CARGO_MANIFEST_DIR"), !is_isolated, "{sandbox}: {output}");
         // Namespaces hide only world-writable folders, such as the one for temporary files.
         let is_hidden = sandbox == Sandbox::Namespaces && fixture.dir.path().starts_with("/tmp");
         let hides_other_files = sandbox == Sandbox::Bubblewrap || is_hidden;
-        assert_eq!(output.contains("offen"), !hides_other_files, "{sandbox}: {output}");
+        assert_eq!(output.contains("public-text"), !hides_other_files, "{sandbox}: {output}");
         assert_eq!(dropped.exists(), !hides_other_files, "{sandbox}: {output}");
         let _ = (fs::remove_file(&written), fs::remove_file(&dropped));
     }
@@ -667,7 +667,7 @@ fn build_without_a_sandbox_is_refused_unless_configured() {
 #[test]
 fn symlinks_that_lead_out_of_the_site_are_left_out() {
     let fixture = RepositoryFixture::with(&[("index.html", "x"), ("docs/index.html", "y")]);
-    fs::write(fixture.dir.path().join("secret"), "geheim").unwrap();
+    fs::write(fixture.dir.path().join("secret"), "secret-value").unwrap();
     for (target, link) in [
         ("/etc/passwd", "passwd"),
         ("/etc", "etc"),

@@ -30,6 +30,15 @@ pub(crate) enum Task {
     Release,
 }
 
+/// The task in progress, as far as commands cancel it. Both fields are false for a task that has ended.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct RunningTask {
+    /// Whether each command that needs a task cancels it: it is an automatic sync.
+    pub(crate) is_cancelled_by_commands: bool,
+    /// Whether it is a sync: a release cancels even one that a command has requested.
+    pub(crate) is_sync: bool,
+}
+
 /// The result of a task that the daemon has not handled yet.
 pub(crate) struct TaskResult {
     task: Task,
@@ -48,8 +57,8 @@ pub(crate) struct Daemon {
     pub(crate) force: bool,
     pub(crate) imports: VecDeque<(PathBuf, Option<VersionLabel>, bool)>,
     pub(crate) releases: u32,
-    /// The running task: whether a command cancels it, and whether it is a sync.
-    pub(crate) running: Option<(bool, bool)>,
+    /// The running task, or one whose result has not been handled yet.
+    pub(crate) running: Option<RunningTask>,
     /// The result of a task that ended during a command.
     finished: Option<TaskResult>,
     /// The served version.
@@ -199,13 +208,15 @@ impl Sim {
     }
 
     fn run_task(&self, task: Task) -> TaskResult {
-        let (force, can_be_cancelled, is_sync) = match &task {
-            Task::Sync(trigger, force) => (*force, *trigger < SyncTrigger::Command, true),
-            Task::Import(.., force) => (*force, false, false),
-            Task::Release => (false, false, false),
+        let (force, running) = match &task {
+            Task::Sync(trigger, force) => {
+                (*force, RunningTask { is_cancelled_by_commands: *trigger < SyncTrigger::Command, is_sync: true })
+            }
+            Task::Import(.., force) => (*force, RunningTask::default()),
+            Task::Release => (false, RunningTask::default()),
         };
         let (sync_settings, start) = self.with(|s| {
-            s.daemon.running = Some((can_be_cancelled, is_sync));
+            s.daemon.running = Some(running);
             (s.rules.record_write_failed, s.rules.ingested) = (false, None);
             s.sync_settings = s.daemon.config.clone();
             (s.sync_settings.clone(), s.elapsed)
@@ -248,7 +259,7 @@ impl Sim {
         self.check_newest(result.is_ok());
         let now = self.clock_reading();
         self.with(|s| {
-            s.daemon.running = Some((false, false));
+            s.daemon.running = Some(RunningTask::default());
             if let Task::Sync(..) = task {
                 let shortest_wait = s.daemon.shortest_wait(now);
                 s.rules.record_sync_result(&result, s.elapsed, shortest_wait);

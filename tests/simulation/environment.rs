@@ -59,7 +59,7 @@ impl SimulatedEnvironment<'_> {
         self.sim.check_call(host);
         let error = self.sim.call_error(host);
         let delay = match &error {
-            Some(error) if error.cause == RequestErrorCause::NoResponse => 30_000,
+            Some(error) if error.cause == RequestErrorCause::NoUsableResponse => 30_000,
             _ if self.sim.happens(0.02) => 10_000,
             _ => 200,
         };
@@ -133,7 +133,9 @@ impl SimulatedEnvironment<'_> {
         if is_full {
             return Ok(Err(RequestError::new(RequestErrorCause::Disk, "no space left")));
         }
-        let Some(partial) = complete else { return Ok(Err(RequestError::new(RequestErrorCause::NoResponse, "cut"))) };
+        let Some(partial) = complete else {
+            return Ok(Err(RequestError::new(RequestErrorCause::NoUsableResponse, "cut")));
+        };
         let has_validator = content.has_validator();
         Ok(Ok(DownloadResult::Received(ReceivedBundle {
             path: PathBuf::from(DOWNLOAD_PATH),
@@ -246,9 +248,9 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
             })
         };
         // If the response is lost, the job may have been started; and a request may arrive twice.
-        let is_response_lost = error
-            .as_ref()
-            .is_some_and(|error| matches!(error.cause, RequestErrorCause::NoResponse | RequestErrorCause::Unreadable));
+        let is_response_lost = error.as_ref().is_some_and(|error| {
+            matches!(error.cause, RequestErrorCause::NoUsableResponse | RequestErrorCause::Unreadable)
+        });
         if (is_response_lost && sim.happens(0.5)) || sim.happens(sim.with(|s| s.faults.call * 0.2)) {
             start();
         }

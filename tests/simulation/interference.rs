@@ -31,8 +31,8 @@ pub(crate) struct Outage {
 const CAUSES: [RequestErrorCause; 13] = [
     RequestErrorCause::NotConnected,
     RequestErrorCause::NotConnected,
-    RequestErrorCause::NoResponse,
-    RequestErrorCause::NoResponse,
+    RequestErrorCause::NoUsableResponse,
+    RequestErrorCause::NoUsableResponse,
     RequestErrorCause::Unreadable,
     RequestErrorCause::Status(429),
     RequestErrorCause::Status(429),
@@ -83,7 +83,7 @@ impl Sim {
             34..=37 => self.fill_disk(),
             38..=39 => self.remove_job(),
             40..=46 => self.configure(None),
-            47..=50 => self.send_hook(),
+            47..=50 => self.send_sighup(),
             51..=53 => self.toggle_key(),
             54..=58 => self.request_sync(SyncTrigger::Command),
             59..=60 => self.request_sync(SyncTrigger::Refresh),
@@ -233,8 +233,8 @@ impl Sim {
         });
     }
 
-    fn send_hook(&self) {
-        self.log(|| "~~~ a hook".to_owned());
+    fn send_sighup(&self) {
+        self.log(|| "~~~ SIGHUP".to_owned());
         self.with(|s| {
             s.daemon.scheduler().request_check(SyncTrigger::Signal);
             s.rules.reset_waits();
@@ -247,9 +247,10 @@ impl Sim {
         self.configure(Some(config));
     }
 
-    fn cancel_task(&self, also_requested: bool) {
+    /// Cancels the running task if it is an automatic sync, or with `also_commanded_syncs` any sync.
+    fn cancel_task(&self, also_commanded_syncs: bool) {
         let running = self.with(|s| s.daemon.running);
-        if running.is_some_and(|(can_be_cancelled, is_sync)| can_be_cancelled || (also_requested && is_sync)) {
+        if running.is_some_and(|task| task.is_cancelled_by_commands || (also_commanded_syncs && task.is_sync)) {
             self.stop.store(true, Ordering::Relaxed);
         }
     }

@@ -68,7 +68,7 @@ fn ids(writer: &StoreWriter) -> Vec<VersionId> {
 }
 
 #[test]
-fn a_version_that_is_mapped_is_not_pruned() {
+fn a_version_that_is_open_is_not_pruned() {
     let dir = temporary_folder();
     let writer = open_writer(&dir.path().join("store"));
     let old = ingest(&writer, dir.path(), "old").id;
@@ -388,20 +388,20 @@ fn scrub_records_a_version_as_undamaged_repaired_damaged_or_removed() {
         std::fs::write(path, bytes).unwrap();
     };
     let cases: [(&str, Damage<'_>); 7] = [
-        ("whole", &|_, _| ()),
-        ("mended", &|version, _| replace(&version.join("index"), b"no index")),
-        ("mended", &|version, _| std::fs::remove_file(version.join("index")).unwrap()),
-        ("damaged", &|version, _| replace(&version.join("site.zip"), b"no image")),
+        ("Undamaged", &|_, _| ()),
+        ("IndexRebuilt", &|version, _| replace(&version.join("index"), b"no index")),
+        ("IndexRebuilt", &|version, _| std::fs::remove_file(version.join("index")).unwrap()),
+        ("Damaged", &|version, _| replace(&version.join("site.zip"), b"no image")),
         // A valid image, but of another version.
-        ("damaged", &|version, other| {
+        ("Damaged", &|version, other| {
             replace(&version.join("site.zip"), &std::fs::read(other.join("site.zip")).unwrap());
         }),
-        ("damaged", &|version, other| {
+        ("Damaged", &|version, other| {
             for name in ["site.zip", "index"] {
                 replace(&version.join(name), &std::fs::read(other.join(name)).unwrap());
             }
         }),
-        ("gone", &|version, _| std::fs::remove_dir_all(version).unwrap()),
+        ("Removed", &|version, _| std::fs::remove_dir_all(version).unwrap()),
     ];
     for (n, (expected, damage)) in cases.into_iter().enumerate() {
         let root = dir.path().join(n.to_string());
@@ -410,16 +410,16 @@ fn scrub_records_a_version_as_undamaged_repaired_damaged_or_removed() {
         // A version that is marked as damaged and turns out to be undamaged is not marked any more.
         writer.mark_damaged(id).unwrap();
         damage(&writer.store().version_dir(id), &writer.store().version_dir(other));
-        let verdict = match scrub(&writer, id).unwrap() {
-            ScrubResult::Undamaged => "whole",
-            ScrubResult::IndexRebuilt => "mended",
-            ScrubResult::Damaged(_) => "damaged",
-            ScrubResult::Removed => "gone",
+        let result = match scrub(&writer, id).unwrap() {
+            ScrubResult::Undamaged => "Undamaged",
+            ScrubResult::IndexRebuilt => "IndexRebuilt",
+            ScrubResult::Damaged(_) => "Damaged",
+            ScrubResult::Removed => "Removed",
         };
-        assert_eq!(verdict, expected, "case {n}");
-        assert_eq!(writer.store().is_marked_damaged(id), expected == "damaged", "case {n}");
+        assert_eq!(result, expected, "case {n}");
+        assert_eq!(writer.store().is_marked_damaged(id), expected == "Damaged", "case {n}");
         let verified = std::fs::read_to_string(root.join("scrub.json")).unwrap_or_default();
-        let is_good = matches!(expected, "whole" | "mended");
+        let is_good = matches!(expected, "Undamaged" | "IndexRebuilt");
         assert_eq!(verified.contains(&id.to_string()), is_good, "case {n}");
         assert_eq!(open(&writer, id, &seal_options(), true).is_ok(), is_good, "case {n}");
         assert_eq!(scrub(&writer, other).unwrap(), ScrubResult::Undamaged, "case {n}");

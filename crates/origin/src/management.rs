@@ -52,7 +52,7 @@ pub(super) fn run_get_operation(
     }
 }
 
-/// Refuses a request whatever its body contains: the rate limit is exceeded, or the project belongs to another
+/// Makes the checks that need no body: fails if the rate limit is exceeded or the project belongs to another
 /// organization.
 pub(super) fn check_before_body(
     origin: &OriginServer,

@@ -1,6 +1,7 @@
 //! Replaced versions whose assets are still served. A page that is open in a browser may request assets of its own
-//! version that the active version does not have. Assets whose name contains a hash of their content are served from
-//! replaced versions for `server.assetGrace`. Nothing else of these versions is reachable.
+//! version that the active version does not have. Files of the class [`CacheClass::Immutable`] (below `_next/static/`,
+//! or with a part of the name that looks like a hash) are served from replaced versions for `server.assetGrace`.
+//! Nothing else of these versions is reachable.
 //!
 //! At the start of the daemon, the replaced versions are opened while the active version is served already
 //! ([`super::OpeningGuard`]). A page that was open before the start may request an asset at once: until all replaced
@@ -77,7 +78,7 @@ impl RetainedVersions {
         self.opened.send_replace(());
     }
 
-    /// Sets whether versions are being opened, and notifies the requests that wait for one of them of the end.
+    /// Sets whether versions are being opened; at the end, wakes the requests that wait.
     pub(super) fn set_opening(&self, is_opening: bool) {
         self.is_opening.store(is_opening, Ordering::Release);
         if !is_opening {
@@ -121,7 +122,7 @@ impl RetainedVersions {
         self.versions.load().iter().map(|retained| retained.version.id).collect()
     }
 
-    /// Returns the file of a replaced version at exactly this decoded path, if its name contains a hash of its content.
+    /// Returns the file of a replaced version at exactly this decoded path, if its class is [`CacheClass::Immutable`].
     pub fn find(&self, path: &[u8]) -> Option<(Arc<SealedVersion>, usize)> {
         let versions = self.versions.load();
         if versions.is_empty() || cache_class(path) != CacheClass::Immutable {

@@ -25,7 +25,7 @@ pub(super) const RESPONSE_COST: usize = 2048;
 /// The fixed cost of a response that was not cached, in bytes handled. It makes the clock be read after each of them.
 pub(super) const UNCACHED_RESPONSE_COST: usize = CLOCK_CHECK_COST;
 
-/// The remaining time of a connection's turn.
+/// Measures whether a connection's turn is over.
 #[derive(Debug, Default)]
 pub(super) struct TurnBudget {
     /// Work since the clock was last read, in bytes handled.

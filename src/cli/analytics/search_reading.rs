@@ -219,7 +219,7 @@ mod tests {
         for cause in [
             RequestErrorCause::NotConnected,
             RequestErrorCause::Tls,
-            RequestErrorCause::NoResponse,
+            RequestErrorCause::NoUsableResponse,
             RequestErrorCause::Unreadable,
             RequestErrorCause::RefusedRedirect,
             RequestErrorCause::TooLarge,

@@ -206,7 +206,7 @@ fn each_mistake_of_a_project_is_one_line_that_names_the_project_and_the_key() {
         ),
         ("git = \"a\"\nbranch = \"-b\"\n", "9:1: project \"docs\": branch: \"-b\" cannot be a branch".to_owned()),
         (
-            "crawl = \"http://ada:geheim@127.0.0.1/\"\n",
+            "crawl = \"http://ada:secret-value@127.0.0.1/\"\n",
             "8:1: project \"docs\": crawl: it has no user name and no password".to_owned(),
         ),
         ("crawl = \"ftp://127.0.0.1/\"\n", "8:1: project \"docs\": crawl: ftp is not http or https".to_owned()),

@@ -64,7 +64,7 @@ impl ApiCall {
             RequestErrorCause::Unreadable => {
                 "the server at api.baseUrl did not return a response of the management API"
             }
-            RequestErrorCause::NoResponse | RequestErrorCause::Status(500..) => {
+            RequestErrorCause::NoUsableResponse | RequestErrorCause::Status(500..) => {
                 "the upstream has trouble; try again later"
             }
             RequestErrorCause::Tls
@@ -215,7 +215,7 @@ mod tests {
         for (cause, part) in [
             (RequestErrorCause::NotConnected, "proxies"),
             (RequestErrorCause::Unreadable, "did not return a response"),
-            (RequestErrorCause::NoResponse, "has trouble"),
+            (RequestErrorCause::NoUsableResponse, "has trouble"),
             (RequestErrorCause::Tls, ""),
             (RequestErrorCause::RefusedRedirect, ""),
             (RequestErrorCause::TooLarge, ""),

@@ -148,7 +148,7 @@ impl ApiClient {
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let timeout_error = |_| {
             Err(RequestError::new(
-                RequestErrorCause::NoResponse,
+                RequestErrorCause::NoUsableResponse,
                 format!("no response within {}", docwharf_base::net::format_seconds(self.call_timeout)),
             ))
         };
@@ -238,7 +238,7 @@ impl ApiClient {
             tokio::time::timeout(self.call_timeout, self.send_following_redirects(method, url, body, max_bytes)).await;
         let result = result.unwrap_or_else(|_| {
             Err(RequestError::new(
-                RequestErrorCause::NoResponse,
+                RequestErrorCause::NoUsableResponse,
                 format!("no response within {}", docwharf_base::net::format_seconds(self.call_timeout)),
             ))
         });
@@ -360,7 +360,7 @@ async fn read_error_response(
     let error = RequestError::from_response(status, &headers, &body, redactor);
     // Only a complete response means that the server has started no job.
     match incomplete {
-        Some(reason) if status >= 500 => error.into_no_response(&reason),
+        Some(reason) if status >= 500 => error.into_no_usable_response(&reason),
         _ => error,
     }
 }
@@ -404,10 +404,10 @@ mod tests {
             let error = describe_follow_error(FollowRedirectsError::Refused { status: 302, why });
             assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::RefusedRedirect, message));
         }
-        let no_response = RequestError::new(RequestErrorCause::NoResponse, "x");
+        let no_response = RequestError::new(RequestErrorCause::NoUsableResponse, "x");
         assert_eq!(
             describe_follow_error(FollowRedirectsError::Request(no_response)).cause,
-            RequestErrorCause::NoResponse
+            RequestErrorCause::NoUsableResponse
         );
     }
 

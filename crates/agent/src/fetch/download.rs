@@ -187,7 +187,7 @@ impl Download {
                 .await
                 .map_err(|_| {
                     RequestError::new(
-                        RequestErrorCause::NoResponse,
+                        RequestErrorCause::NoUsableResponse,
                         format!("no response within {}", format_seconds(idle_timeout)),
                     )
                 })?
@@ -251,14 +251,17 @@ impl Download {
                 _ => {
                     self.received_part.discard();
                     Err(RequestError::new(
-                        RequestErrorCause::NoResponse,
+                        RequestErrorCause::NoUsableResponse,
                         "the server sent another range than requested",
                     ))
                 }
             },
             416 if self.received_part.len() > 0 => {
                 self.received_part.discard();
-                Err(RequestError::new(RequestErrorCause::NoResponse, "the server no longer has the requested range"))
+                Err(RequestError::new(
+                    RequestErrorCause::NoUsableResponse,
+                    "the server no longer has the requested range",
+                ))
             }
             200..300 => {
                 let length = content_length(headers);
@@ -329,7 +332,7 @@ impl Download {
             self.progress.received.store(self.received_part.len(), Ordering::Relaxed);
             let chunk = tokio::time::timeout(idle_timeout, response.chunk()).await.map_err(|_| {
                 RequestError::new(
-                    RequestErrorCause::NoResponse,
+                    RequestErrorCause::NoUsableResponse,
                     format!("no data received for {}", format_seconds(idle_timeout)),
                 )
             })?;
@@ -355,7 +358,7 @@ impl Download {
                 self.received_part.discard();
             }
             return Err(RequestError::new(
-                RequestErrorCause::NoResponse,
+                RequestErrorCause::NoUsableResponse,
                 format!("the response was cut off at {} of {total} bytes", self.received_part.len()),
             ));
         }

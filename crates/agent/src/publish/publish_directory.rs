@@ -29,15 +29,15 @@ const NEW_TREE: &str = "tree";
 const REPLACED_TREE: &str = "old";
 /// Name of the link before it is renamed.
 const NEW_LINK: &str = ".current.new";
-/// Name of the record before it is renamed.
+/// The temporary name that `Directory::replace` gives the record (`.<name>.new`).
 const NEW_RECORD: &str = "..docwharf.json.new";
 /// Upper bound of the size of the record in bytes; it has a few hundred bytes for each directory.
 const MAX_RECORD_BYTES: u64 = 1 << 20;
 /// Upper bound of the wait for another process that publishes; a large site is written in a few seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The locked directory to publish into. The other server may be able to write to it, so it is opened once, and no file
-/// in it is opened by path.
+/// The locked directory to publish into. The web server that reads the folder (such as nginx) may be able to write to
+/// it, so it is opened once, and no file in it is opened by path.
 pub(super) struct PublishDirectory {
     directory: Directory,
     modes: FileModes,

@@ -71,9 +71,9 @@ impl VersionStore {
         self.damaged_versions().contains(&id)
     }
 
-    /// Whether this process has read the file that is stored now and found it damaged: reading it again would give no
-    /// new result.
-    pub fn is_known_damaged(&self, id: VersionId) -> bool {
+    /// Whether this process has read the file that is stored now and found it damaged, so that reading it again would
+    /// give no new result. False for a mark of an earlier process, and once another file has replaced the damaged one.
+    pub fn has_read_as_damaged(&self, id: VersionId) -> bool {
         let marked = self.damage_marks.lock().get(&id).copied().flatten();
         marked.is_some() && marked == self.image_file_id(id)
     }
@@ -327,15 +327,18 @@ mod tests {
         assert_eq!(damaged_versions(&writer), [sorted_ids(&[1]), sorted_ids(&[])]);
         fs::remove_dir(dir.path().join(SUSPECT)).unwrap();
         writer.mark_damaged(id(2)).unwrap();
-        let known_damaged = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().is_known_damaged(id(n)));
-        assert_eq!(known_damaged(&writer), [true, true, false]);
-        assert!(!writer.store().is_known_damaged(id(9)), "a missing version was not read");
+        let read_as_damaged = |writer: &StoreWriter| [1, 2, 3].map(|n| writer.store().has_read_as_damaged(id(n)));
+        assert_eq!(read_as_damaged(&writer), [true, true, false]);
+        assert!(!writer.store().has_read_as_damaged(id(9)), "a missing version was not read");
         write_image(&writer, id(2));
-        assert_eq!(known_damaged(&writer), [true, false, false], "another file has replaced it");
+        assert_eq!(read_as_damaged(&writer), [true, false, false], "another file has replaced it");
         assert!(writer.store().is_marked_damaged(id(2)), "the new file has not been verified yet");
         writer.mark_damaged(id(2)).unwrap();
-        assert_eq!(known_damaged(&writer), [true, true, false], "the new file was read and is damaged, too");
-        assert!(!VersionStore::at(dir.path()).is_known_damaged(id(1)), "another process has to verify the file again");
+        assert_eq!(read_as_damaged(&writer), [true, true, false], "the new file was read and is damaged, too");
+        assert!(
+            !VersionStore::at(dir.path()).has_read_as_damaged(id(1)),
+            "another process has to verify the file again"
+        );
     }
 
     #[test]

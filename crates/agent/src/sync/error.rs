@@ -326,7 +326,7 @@ mod tests {
         }
         for cause in [
             RequestErrorCause::NotConnected,
-            RequestErrorCause::NoResponse,
+            RequestErrorCause::NoUsableResponse,
             RequestErrorCause::TooLarge,
             RequestErrorCause::Disk,
             RequestErrorCause::Unreadable,
@@ -349,7 +349,7 @@ mod tests {
             (response(410, ""), [check, check, fresh, fresh]),
             (response(403, ""), ["denies access", expired, fresh, fresh]),
             (response(401, ""), ["denies access", expired, fresh, fresh]),
-            (request_error(RequestErrorCause::NoResponse), [""; 4]),
+            (request_error(RequestErrorCause::NoUsableResponse), [""; 4]),
             (response(500, ""), [""; 4]),
         ];
         for (request_error, advice_texts) in cases {

@@ -1,5 +1,5 @@
-//! Syncing: brings the store to the state that configuration and record describe. It is level-triggered: every trigger
-//! starts the same steps.
+//! Syncing: brings the store to the state that configuration and record describe. Every trigger starts the same steps;
+//! configuration, record and the kind of trigger ([`plan::SyncTrigger`]) decide which of them are necessary.
 //!
 //! - [`plan`] decides without I/O or clock. [`run`] carries out one sync, through the trait in [`environment`], which
 //!   [`system`] implements for the real system. `export_job`, which continues an unfinished export job after a restart,

@@ -294,7 +294,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
             let request = read_probe(&http, url, previous, redirects);
             let timeout_error = || {
                 RequestError::new(
-                    RequestErrorCause::NoResponse,
+                    RequestErrorCause::NoUsableResponse,
                     format!("no response within {}", docwharf_base::net::format_seconds(timeout)),
                 )
             };

@@ -1,5 +1,5 @@
 //! Encoders for the content codings that compress better than gzip and take longer: Brotli (RFC 7932) and Zstandard
-//! (RFC 8878). docwharf never decodes these codings.
+//! (RFC 8878). The server never decodes them. (Bundles may be zstd archives; `bundle::archive_stream` reads those.)
 
 use std::io::{self, Write};
 
@@ -41,8 +41,8 @@ pub struct EncoderLevel(i32);
 /// and Rust documentation, on one core, compared with gzip at level 6: the output of quality 11 has 76 % of the size
 /// of gzip's output, at 0.8 MB/s; that of quality 10 has 78 %, at 2.7 MB/s; that of quality 5 has 87 %, at 40 MB/s.
 /// Qualities between 5 and 10 are as slow as 10, because their tables are cleared for each page. A version therefore
-/// costs at most about a minute of one core, however large it is: 40 s for 32 MiB, 50 s for 128 MiB, and 13 s for the
-/// 511 MB of the Rust documentation.
+/// costs at most about a minute of one core up to 2.4 GB of content; above that, one second per 40 MB. Examples: 40 s
+/// for 32 MiB, 50 s for 128 MiB, and 13 s for the 511 MB of the Rust documentation.
 const BROTLI_QUALITIES: [(u64, i32); 2] = [(32 << 20, 11), (128 << 20, 10)];
 /// The Brotli quality for larger sites.
 const FAST_BROTLI_QUALITY: i32 = 5;

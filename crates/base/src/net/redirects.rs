@@ -373,7 +373,7 @@ mod tests {
             let authorization = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             sent.push((request.url().to_string(), authorization));
             let Some((status, location)) = responses.next() else {
-                return Err(RequestError::new(RequestErrorCause::NoResponse, "no more responses"));
+                return Err(RequestError::new(RequestErrorCause::NoUsableResponse, "no more responses"));
             };
             let response = http::Response::builder().status(*status).header(LOCATION, *location);
             Ok(response.body(String::new()).unwrap().into())
@@ -410,6 +410,9 @@ mod tests {
         let (sent, last) = requests(&any_origin(9), &[(307, "/1")]);
         assert_eq!(sent.len(), 2, "{sent:?}");
         let error = RequestError::from(last.unwrap_err());
-        assert_eq!((error.cause, error.to_string().as_str()), (RequestErrorCause::NoResponse, "no more responses"));
+        assert_eq!(
+            (error.cause, error.to_string().as_str()),
+            (RequestErrorCause::NoUsableResponse, "no more responses")
+        );
     }
 }

@@ -24,7 +24,7 @@ pub enum RequestErrorCause {
     /// The TLS handshake failed; a retry does not help.
     Tls,
     /// There was no usable response: none was received, it was cut off, or it does not fit the request (another range).
-    NoResponse,
+    NoUsableResponse,
     /// The response is complete, but its content cannot be parsed.
     Unreadable,
     /// A complete response with this status.
@@ -109,8 +109,8 @@ impl RequestError {
             (_, true, false) => {
                 RequestError::new(RequestErrorCause::NotConnected, format!("cannot connect to {host}: {reason}"))
             }
-            (_, false, true) => RequestError::new(RequestErrorCause::NoResponse, "no response in time"),
-            _ => RequestError::new(RequestErrorCause::NoResponse, format!("the response was cut off: {reason}")),
+            (_, false, true) => RequestError::new(RequestErrorCause::NoUsableResponse, "no response in time"),
+            _ => RequestError::new(RequestErrorCause::NoUsableResponse, format!("the response was cut off: {reason}")),
         }
     }
 
@@ -133,8 +133,8 @@ impl RequestError {
 
     /// Converts the failure of an error response into that of an incomplete one. `Retry-After` stays in force.
     #[must_use]
-    pub fn into_no_response(mut self, reason: &str) -> RequestError {
-        self.cause = RequestErrorCause::NoResponse;
+    pub fn into_no_usable_response(mut self, reason: &str) -> RequestError {
+        self.cause = RequestErrorCause::NoUsableResponse;
         self.text.message = format!("{}, and {reason}", self.text.message);
         self
     }
@@ -154,7 +154,7 @@ impl fmt::Display for RequestError {
             write!(f, "; {skew}")?;
         }
         if let Some(wait) = self.retry_after {
-            write!(f, "; it asks to wait {} s before the next request", wait.as_secs())?;
+            write!(f, "; the server asks to wait {} s before the next request", wait.as_secs())?;
         }
         Ok(())
     }
@@ -288,21 +288,26 @@ mod tests {
         }
     }
 
-    // Regression: a date in `Retry-After` was compared with the local clock instead of the server's.
     // Regression: a server that stalled in the body of a 503 was asked again before the time of its Retry-After.
     #[test]
     fn an_incomplete_error_response_keeps_its_retry_after_and_its_text() {
         let headers = HeaderMap::from_iter([(RETRY_AFTER, http::HeaderValue::from_static("90"))]);
         let complete = RequestError::from_response(503, &headers, b"busy", &SecretRedactor::default());
-        let error = complete.into_no_response("the response was cut off");
-        assert_eq!((error.cause, error.retry_after), (RequestErrorCause::NoResponse, Some(Duration::from_secs(90))));
+        let error = complete.into_no_usable_response("the response was cut off");
+        assert_eq!(
+            (error.cause, error.retry_after),
+            (RequestErrorCause::NoUsableResponse, Some(Duration::from_secs(90)))
+        );
         let text = error.to_string();
         assert!(
-            text.starts_with("503 Service Unavailable: busy, and the response was cut off; it asks to wait 90 s"),
+            text.starts_with(
+                "503 Service Unavailable: busy, and the response was cut off; the server asks to wait 90 s"
+            ),
             "{text}"
         );
     }
 
+    // Regression: a date in `Retry-After` was compared with the local clock instead of the server's.
     #[test]
     fn retry_after_date_is_relative_to_the_date_of_the_server() {
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
@@ -341,7 +346,7 @@ mod tests {
             );
             let message = error.to_string();
             assert_eq!(message.contains("this machine's clock is"), is_shown, "{message}");
-            assert!(message.ends_with("; it asks to wait 9 s before the next request"), "{message}");
+            assert!(message.ends_with("; the server asks to wait 9 s before the next request"), "{message}");
         }
         let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
         let skew = |date| {

@@ -50,7 +50,7 @@ impl CallAttempts {
         let may_retry = match error.cause {
             RequestErrorCause::NotConnected | RequestErrorCause::Status(408 | 429 | 500..=599) => true,
             RequestErrorCause::Status(409) => call == CallKind::Link,
-            RequestErrorCause::NoResponse | RequestErrorCause::Unreadable => {
+            RequestErrorCause::NoUsableResponse | RequestErrorCause::Unreadable => {
                 self.lost += 1;
                 call != CallKind::Start || self.lost <= MAX_BLIND_REPEATS
             }
@@ -86,13 +86,13 @@ mod tests {
     #[test]
     fn retryable_error_gets_five_attempts_with_doubling_pauses() {
         assert_eq!(pauses(CallKind::Read, RequestErrorCause::Status(503), 1.0), [1000, 2000, 4000, 8000]);
-        assert_eq!(pauses(CallKind::Link, RequestErrorCause::NoResponse, 0.0), [500, 1000, 2000, 4000]);
+        assert_eq!(pauses(CallKind::Link, RequestErrorCause::NoUsableResponse, 0.0), [500, 1000, 2000, 4000]);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::NotConnected, 1.0).len(), 4);
     }
 
     #[test]
     fn post_without_a_response_is_retried_at_most_twice() {
-        assert_eq!(pauses(CallKind::Start, RequestErrorCause::NoResponse, 1.0).len(), 2);
+        assert_eq!(pauses(CallKind::Start, RequestErrorCause::NoUsableResponse, 1.0).len(), 2);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::Unreadable, 1.0).len(), 2);
         assert_eq!(pauses(CallKind::Start, RequestErrorCause::Status(500), 1.0).len(), 4);
     }
@@ -131,7 +131,7 @@ mod tests {
         }
         for (cause, start, others) in [
             (RequestErrorCause::NotConnected, 4, 4),
-            (RequestErrorCause::NoResponse, 2, 4),
+            (RequestErrorCause::NoUsableResponse, 2, 4),
             (RequestErrorCause::Unreadable, 2, 4),
             (RequestErrorCause::RefusedRedirect, 0, 0),
             (RequestErrorCause::Tls, 0, 0),
@@ -154,7 +154,7 @@ mod tests {
             )
         };
         assert_eq!(next(RequestErrorCause::Status(503)), (true, false));
-        assert_eq!(next(RequestErrorCause::NoResponse), (true, true));
+        assert_eq!(next(RequestErrorCause::NoUsableResponse), (true, true));
         assert_eq!(next(RequestErrorCause::Status(503)), (true, true));
         assert_eq!(next(RequestErrorCause::Unreadable), (true, true));
         assert_eq!(next(RequestErrorCause::NotConnected), (false, true), "the fifth attempt is the last");
@@ -162,7 +162,8 @@ mod tests {
         assert!(!attempts.may_have_been_processed());
         let next = |cause| attempts.next_pause(CallKind::Start, &request_error(cause), 1.0).map(|wait| wait.as_secs());
         let lost =
-            [RequestErrorCause::NoResponse, RequestErrorCause::Unreadable, RequestErrorCause::NoResponse].map(next);
+            [RequestErrorCause::NoUsableResponse, RequestErrorCause::Unreadable, RequestErrorCause::NoUsableResponse]
+                .map(next);
         assert_eq!(lost, [Some(1), Some(2), None]);
     }
 

@@ -9,8 +9,8 @@ pub(crate) enum HeadFormat {
     Block,
 }
 
-/// A cache key: everything in a request that the response depends on where every client may read the site. The handler
-/// reads no other field of such a request.
+/// A cache key: everything in a request that the response depends on where every client may read the site. Requests
+/// with another field that affects the response (such as `Range`) get no key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheKey<'a> {
     /// Whether the method is HEAD; otherwise it is GET.

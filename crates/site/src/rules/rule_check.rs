@@ -35,13 +35,13 @@ const MAX_LOOP_STEPS: usize = 6;
 pub enum RuleProblemKind {
     /// The rule is invalid and is ignored.
     Invalid,
-    /// The rule leads back to its own address, or its redirects never end.
+    /// A chain of redirects returns to an address that it has passed, or grows without end.
     Loop,
     /// The rule leads to a 404.
     LeadsTo404,
     /// The rule never applies, because earlier rules or a file of the site apply first.
     Shadowed,
-    /// The rule never applies, because it leads to its own address.
+    /// The rule redirects an address to itself, so it is skipped.
     LeadsToItself,
 }
 
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_check_reports_each_problem_for_the_rule_that_causes_it() {
+    fn rule_check_reports_each_problem_for_the_affected_rule() {
         let cases: [(&str, &str, &[&str]); 36] = [
             ("", "/old /guides/start\n", &[]),
             ("", "/old /guides/start/\n/older /guides/start.html\n", &[]),
@@ -331,7 +331,7 @@ mod tests {
             ("", "/x/y /a.css\n/x/* /guides/start\n", &[]),
             ("", "/x/:y /a.css\n/x/* /guides/start\n", &[]),
             ("", "/x/* /a.css\n/x/*/y /guides/start\n", &["_redirects:2 shadowed"]),
-            // A rule without a target shadows no other rule.
+            // A rewrite to a missing page shadows no other rule.
             ("", "/old /none.html 200\n/old /guides/start\n", &["_redirects:1 dead"]),
             ("/old /a.css\n", "/old /guides/start\n", &["_redirects:1 shadowed"]),
             ("/old /two\n", "/two /old\n", &["own:1 loop", "_redirects:1 loop"]),

@@ -127,7 +127,7 @@ fn if_none_match_lists_known_etags_and_a_304_identifies_one_bundle() {
 #[test]
 fn response_head_decides_whether_the_part_is_continued_restarted_or_unchanged() {
     let rest = (CONTENT_RANGE, "bytes 5-9/10");
-    let lost = Err(RequestErrorCause::NoResponse);
+    let lost = Err(RequestErrorCause::NoUsableResponse);
     // With five of ten bytes received: the result, and the bytes received afterwards.
     let cases: [(u16, Fields<'_>, Result<(), RequestErrorCause>, u64); 19] = [
         (206, &[rest.clone(), (ETAG, "\"v\"")], Ok(()), 5),
@@ -158,7 +158,7 @@ fn response_head_decides_whether_the_part_is_continued_restarted_or_unchanged() 
     // With nothing received.
     for (status, fields) in [(206, &[(CONTENT_RANGE, "bytes 0-9/10")][..]), (416, &[])] {
         let (_dir, mut download) = download(20, 0, Vec::new());
-        let expected = if status == 206 { RequestErrorCause::NoResponse } else { RequestErrorCause::Status(416) };
+        let expected = if status == 206 { RequestErrorCause::NoUsableResponse } else { RequestErrorCause::Status(416) };
         assert_eq!(check_response(&mut download, response(status, fields, b"")), Err(expected));
     }
 }
@@ -224,13 +224,13 @@ fn body_is_received_up_to_its_content_length_and_not_beyond_the_limit() {
     let cases: [BodyCase<'_>; 9] = [
         ("complete", &[length.clone(), tag.clone()], 10, 10, Ok(10), 10, &[(10, 10)]),
         ("over the limit", std::slice::from_ref(&length), 10, 9, Err(RequestErrorCause::TooLarge), 0, &[]),
-        ("truncated", &[length.clone(), tag], 6, 20, Err(RequestErrorCause::NoResponse), 6, &[(10, 10)]),
+        ("truncated", &[length.clone(), tag], 6, 20, Err(RequestErrorCause::NoUsableResponse), 6, &[(10, 10)]),
         (
             "truncated before the first byte",
             std::slice::from_ref(&length),
             0,
             20,
-            Err(RequestErrorCause::NoResponse),
+            Err(RequestErrorCause::NoUsableResponse),
             0,
             &[(10, 10)],
         ),
@@ -239,7 +239,7 @@ fn body_is_received_up_to_its_content_length_and_not_beyond_the_limit() {
             std::slice::from_ref(&length),
             11,
             20,
-            Err(RequestErrorCause::NoResponse),
+            Err(RequestErrorCause::NoUsableResponse),
             0,
             &[(10, 10)],
         ),

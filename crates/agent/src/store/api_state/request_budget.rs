@@ -1,4 +1,5 @@
-//! The budgets of requests: the times at which requests were sent, checked against a rate limit.
+//! The budgets of requests, with which this client observes the API's rate limits: the times at which requests were
+//! sent, checked against a rate limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,7 +28,7 @@ pub enum BudgetWait {
     Closed(Duration),
 }
 
-/// The times at which requests were sent, in milliseconds since 1970.
+/// The budget of one rate limit: the times at which requests were sent, in milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RequestTimes {

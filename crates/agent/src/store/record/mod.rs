@@ -1,5 +1,6 @@
-//! `state.json`: the record of a store. It is replaced by rename. It never contains a link or the configured pin.
-//! `types` has its fields, `encoding` its text; the rules by which it changes are here.
+//! `state.json`: the record of a store. It is replaced by rename. It never contains a link. The pin in force is read
+//! from the configuration; the record only notes the pin of past checks and jobs. `types` has its fields, `encoding`
+//! its text; the rules by which it changes are here.
 
 mod encoding;
 mod types;
@@ -22,8 +23,8 @@ impl StoreRecord {
         }
     }
 
-    /// The version that should be active: under a hold the active one, else the pinned one (if the label exists), else
-    /// the newest.
+    /// The version that should be active. Under a hold the active version. With a pin the version with that label;
+    /// while no version has it, the active one. Without a pin the newest, or the active one if there is no newest.
     pub fn target_version(&self, pin: Option<&str>) -> Option<VersionId> {
         if self.hold.is_some() {
             return self.active;

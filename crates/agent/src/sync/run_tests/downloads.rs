@@ -60,7 +60,7 @@ fn an_expired_link_is_renewed_three_times_and_after_the_first_time_with_a_pause(
 
 #[test]
 fn links_and_attempts_are_counted_from_zero_after_progress() {
-    let cut = || Ok(Err(request_error(RequestErrorCause::NoResponse)));
+    let cut = || Ok(Err(request_error(RequestErrorCause::NoUsableResponse)));
     let mut environment = environment_with_links(5);
     environment.downloads.extend([
         Ok(Err(expired())),
@@ -88,7 +88,7 @@ fn links_and_attempts_are_counted_from_zero_after_progress() {
 #[test]
 fn a_part_stays_for_the_next_sync_unless_it_fits_nowhere() {
     for (cause, attempts, is_discarded) in [
-        (RequestErrorCause::NoResponse, 5, false),
+        (RequestErrorCause::NoUsableResponse, 5, false),
         (RequestErrorCause::NotConnected, 5, false),
         (RequestErrorCause::Status(402), 1, false),
         (RequestErrorCause::Status(403), 1, false),

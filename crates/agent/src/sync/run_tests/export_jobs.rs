@@ -50,7 +50,7 @@ fn script_bundle(environment: &mut ScriptedEnvironment, result: Result<IngestedB
 
 #[test]
 fn a_start_that_was_refused_delays_no_other_and_one_that_may_have_been_heard_does() {
-    let lost = || Ok(Err(request_error(RequestErrorCause::NoResponse)));
+    let lost = || Ok(Err(request_error(RequestErrorCause::NoUsableResponse)));
     let not_connected = || Ok(Err(request_error(RequestErrorCause::NotConnected)));
     let cases: [(&str, Vec<CallResult<String>>, bool); 3] = [
         ("refused", vec![Ok(Err(status_error(401)))], false),

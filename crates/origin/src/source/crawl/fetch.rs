@@ -88,7 +88,7 @@ impl Fetcher {
     async fn send_once(&self, url: &Url, is_payload: bool) -> Result<CrawlResponse, RequestError> {
         let safe_url = SafeUrl::parse(url.as_str())
             .map_err(|reason| RequestError::new(RequestErrorCause::RefusedRedirect, reason))?;
-        let timeout_error = |_| RequestError::new(RequestErrorCause::NoResponse, "no response in time");
+        let timeout_error = |_| RequestError::new(RequestErrorCause::NoUsableResponse, "no response in time");
         let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
         if is_payload {
             request = request.header("RSC", "1");
@@ -169,7 +169,10 @@ async fn read_chunk(
 ) -> Result<Option<bytes::Bytes>, RequestError> {
     let chunk = timeout(idle, response.chunk()).await;
     let chunk = chunk.map_err(|_| {
-        RequestError::new(RequestErrorCause::NoResponse, "the response stopped before its end, or was sent too slowly")
+        RequestError::new(
+            RequestErrorCause::NoUsableResponse,
+            "the response stopped before its end, or was sent too slowly",
+        )
     })?;
     chunk.map_err(|error| RequestError::from_client(error, safe_url))
 }
@@ -202,12 +205,14 @@ fn decode_body(headers: &HeaderMap, body: Vec<u8>) -> Result<Vec<u8>, RequestErr
             "gzip" | "x-gzip" => MultiGzDecoder::new(&body[..]).take(max_bytes).read_to_end(&mut out),
             "deflate" => ZlibDecoder::new(&body[..]).take(max_bytes).read_to_end(&mut out),
             other => {
+                // No cause describes this. `TooLarge` is used because it is not retried, unlike `Unreadable`: the
+                // server would apply the same coding again.
                 let message = format!("it is encoded as {other:?}, which was not requested");
                 return Err(RequestError::new(RequestErrorCause::TooLarge, message));
             }
         };
         result.map_err(|error| {
-            RequestError::new(RequestErrorCause::NoResponse, format!("its {coding} coding is damaged: {error}"))
+            RequestError::new(RequestErrorCause::Unreadable, format!("its {coding} coding is damaged: {error}"))
         })?;
         if out.len() > MAX_BODY_BYTES { Err(too_large()) } else { Ok(out) }
     })
