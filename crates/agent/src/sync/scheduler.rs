@@ -49,7 +49,8 @@ pub struct SyncScheduler {
     pub failures: u32,
     /// The trigger of the sync that starts as soon as no other task runs.
     pub pending: Option<SyncTrigger>,
-    /// The time and the trigger of the next check.
+    /// The time at which the timer fires, and the trigger of the next check. With `scheduled_at`, the timer may only
+    /// read the clock again.
     pub next_check: (Instant, SyncTrigger),
     /// The wall-clock time of the next check, if a schedule sets it: it is valid even if the clock is set meanwhile.
     pub scheduled_at: Option<SystemTime>,
@@ -86,8 +87,8 @@ impl SyncScheduler {
     /// Handles the timer of `next_check`.
     pub fn handle_timer(&mut self, now: ClockReading) {
         match self.scheduled_at.and_then(|time| time.duration_since(now.wall).ok()) {
-            // The machine was suspended, or its clock was set. The clock is read again within a minute: it may be set
-            // again.
+            // The scheduled time has not come yet. The clock is read again within a minute, because it may be set, or
+            // the machine may be suspended.
             Some(remaining) if !remaining.is_zero() => {
                 self.next_check.0 = now.monotonic + remaining.min(Duration::from_mins(1));
             }
@@ -119,17 +120,26 @@ impl SyncScheduler {
         self.next_check = (now.monotonic + wait, SyncTrigger::RegularCheck);
     }
 
-    /// Applies another interval or schedule: a shorter one counts from now, a longer one does not postpone the next
-    /// check.
+    /// Applies another interval or schedule: if its next check is earlier, that counts; if it is later, the next check
+    /// is not postponed.
     pub fn change_timing(&mut self, timing: CheckTiming<'_>, now: ClockReading, random: impl FnMut() -> f64) {
-        let before = (self.next_check, self.scheduled_at);
+        let before = self.clone();
         self.schedule_next_check(None, timing, now, random);
-        if before.0.0 < self.next_check.0 {
-            (self.next_check, self.scheduled_at) = before;
+        if before.time_to_next_check(now) < self.time_to_next_check(now) {
+            *self = before;
         }
     }
 
-    /// Handles a change of the configuration, the key or a certificate that could be read.
+    /// Returns the time until the next check. The timer may fire before, to read the clock.
+    fn time_to_next_check(&self, now: ClockReading) -> Duration {
+        match self.scheduled_at {
+            Some(time) => time.duration_since(now.wall).unwrap_or_default(),
+            None => self.next_check.0.saturating_duration_since(now.monotonic),
+        }
+    }
+
+    /// Handles a change of the configuration, the API key, a CA certificate or the redirects file, after they could be
+    /// read.
     pub fn handle_changed_settings(&mut self) {
         // After a failure the change is probably meant to correct it, so the source is checked, and a refused bundle
         // is judged again.
@@ -180,7 +190,7 @@ impl SyncScheduler {
             Err(error) => {
                 self.failures = self.failures.saturating_add(1);
                 self.schedule_next_check(None, timing, now, &mut random);
-                let next_wait = self.next_check.0.saturating_duration_since(now.monotonic);
+                let next_wait = self.time_to_next_check(now);
                 let wait = wait_after(error, self.failures, next_wait, &mut random);
                 if wait != next_wait {
                     self.schedule_next_check(Some(wait), timing, now, random);
@@ -330,11 +340,12 @@ mod tests {
         }
     }
 
+    // Regression: where a schedule was involved, the next readings of the clock were compared, not the next checks.
     #[test]
     fn shorter_interval_counts_from_now_and_a_longer_one_delays_no_check() {
         let now = noon();
         for (interval, wait, trigger) in [(50, 50, SyncTrigger::RegularCheck), (200, 100, SyncTrigger::Start)] {
-            let scheduled = Some(now.wall);
+            let scheduled = Some(now.wall + seconds(100));
             let mut scheduler = SyncScheduler {
                 next_check: (now.monotonic + seconds(100), SyncTrigger::Start),
                 scheduled_at: scheduled,
@@ -343,6 +354,20 @@ mod tests {
             scheduler.change_timing(every(interval), now, || 0.5);
             assert_eq!(scheduler.next_check, (now.monotonic + seconds(wait), trigger), "{interval}");
             assert_eq!(scheduler.scheduled_at, scheduled.filter(|_| trigger == SyncTrigger::Start), "{interval}");
+        }
+        // From one timing to another, in seconds until the next check; `None` is an interval of 300 s.
+        let schedules = [("* * * * *", 60), ("*/10 * * * *", 600), ("0 * * * *", 3600)];
+        let schedules = schedules.map(|(text, wait)| (Some(Schedule::parse(text).unwrap()), seconds(wait)));
+        let timings: Vec<_> = schedules.into_iter().chain([(None, seconds(300))]).collect();
+        let timing = |n: usize| CheckTiming { schedule: timings[n].0.as_ref(), ..every(300) };
+        for from in 0..timings.len() {
+            for to in 0..timings.len() {
+                let mut scheduler = SyncScheduler::new(now.monotonic);
+                scheduler.schedule_next_check(None, timing(from), now, || 0.5);
+                scheduler.change_timing(timing(to), now, || 0.5);
+                let expected = timings[from].1.min(timings[to].1);
+                assert_eq!(scheduler.time_to_next_check(now), expected, "{:?} to {:?}", timings[from], timings[to]);
+            }
         }
         for (failures, trigger) in [(0, SyncTrigger::Changed), (1, SyncTrigger::Corrected)] {
             let mut scheduler = SyncScheduler { failures, ..SyncScheduler::new(now.monotonic) };
@@ -391,6 +416,14 @@ mod tests {
             assert_eq!((scheduler.failures, scheduler.pending), (failures, pending), "case {n}");
             assert_eq!(scheduler.next_check.0, now.monotonic + wait, "case {n}");
         }
+        // Regression: after a refusal the wait until the next reading of the clock was reported, not the wait until the
+        // check.
+        let hourly = Schedule::parse("0 * * * *").unwrap();
+        let timing = CheckTiming { schedule: Some(&hourly), ..every(60) };
+        let refused = Err(SyncError::StillRefused(String::new()));
+        let mut scheduler = SyncScheduler::new(now.monotonic);
+        assert_eq!(scheduler.after_sync(regular, &refused, timing, now, || 0.0), Some(seconds(3600)));
+        assert_eq!(scheduler.scheduled_at, Some(now.wall + seconds(3600)));
         let mut scheduler = SyncScheduler { failures: u32::MAX, ..SyncScheduler::new(now.monotonic) };
         scheduler.after_sync(regular, &Err(SyncError::Bug(String::new())), every(60), now, || 0.0);
         assert_eq!(scheduler.failures, u32::MAX);
