@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::bundle::bundle_reader::{BundleKind, BundleReader};
+use crate::bundle::bundle_reader::{BundleKind, BundleReadError, BundleReader};
 use crate::bundle::folder::FolderReader;
 use docwharf_base::error_chain::QuotedName;
 use docwharf_base::model::site_path::SitePath;
@@ -123,7 +123,10 @@ fn pack_in_passes(
     } else {
         let reader =
             FolderReader::open(folder, &options.limits).map_err(|e| SealError::from_read(e, folder, parent))?;
-        write_tar(reader, kind, output.as_file_mut(), writing).map_err(write_error)?;
+        write_tar(reader, kind, output.as_file_mut(), writing).map_err(|error| match error {
+            BundleReadError::Sink(source) => write_error(source),
+            error => SealError::from_read(error, folder, parent).into(),
+        })?;
     }
     output.as_file().sync_all().map_err(write_error)?;
     let verified = verify(output.path(), options, verifying)?;
@@ -135,28 +138,31 @@ fn pack_in_passes(
     Ok(VerifiedBundle { warnings: folder_content.warnings, ..verified })
 }
 
-fn write_tar(mut folder: FolderReader, kind: BundleKind, file: &mut File, progress: &SealProgress) -> io::Result<()> {
+/// Writes the files of a folder as a tar of this kind. An error of writing is [`BundleReadError::Sink`].
+fn write_tar(
+    mut folder: FolderReader,
+    kind: BundleKind,
+    file: &mut File,
+    progress: &SealProgress,
+) -> Result<(), BundleReadError> {
     let mut output: Box<dyn FinishWriter> = match kind {
         BundleKind::TarGz => {
             Box::new(flate2::write::GzEncoder::new(BufWriter::new(file), flate2::Compression::new(GZIP_LEVEL)))
         }
-        BundleKind::TarZst => Box::new(zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL)?),
+        BundleKind::TarZst => Box::new(
+            zstd::stream::write::Encoder::new(BufWriter::new(file), ZSTD_LEVEL).map_err(BundleReadError::Sink)?,
+        ),
         _ => Box::new(BufWriter::new(file)),
     };
-    while let Some(entry) = folder.next_entry().map_err(io::Error::other)? {
+    while let Some(entry) = folder.next_entry()? {
         let Some(path) = entry.path else { continue };
-        write_header(&mut *output, &path, entry.size)?;
-        folder
-            .read_content(&mut |bytes| {
-                output.write_all(bytes).map_err(crate::bundle::bundle_reader::BundleReadError::Sink)
-            })
-            .map_err(io::Error::other)?;
+        write_header(&mut *output, &path, entry.size).map_err(BundleReadError::Sink)?;
+        folder.read_content(&mut |bytes| output.write_all(bytes).map_err(BundleReadError::Sink))?;
         let padding = entry.size.next_multiple_of(TAR_BLOCK_BYTES as u64) - entry.size;
-        output.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize])?;
+        output.write_all(&[0; TAR_BLOCK_BYTES][..padding as usize]).map_err(BundleReadError::Sink)?;
         progress.add(entry.size);
     }
-    output.write_all(&[0; 2 * TAR_BLOCK_BYTES])?;
-    output.finish()
+    output.write_all(&[0; 2 * TAR_BLOCK_BYTES]).and_then(|()| output.finish()).map_err(BundleReadError::Sink)
 }
 
 /// A writer that must be finished to be complete.
@@ -232,4 +238,27 @@ fn ustar_header(name: &[u8], size: u64, kind: u8) -> [u8; TAR_BLOCK_BYTES] {
     let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();
     block[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     block
+}
+
+#[cfg(test)]
+mod tests {
+    use docwharf_base::model::limits::BundleLimits;
+
+    use super::*;
+
+    // Regression: a file that could not be read was reported as "cannot write", with the name of the bundle.
+    #[test]
+    fn file_that_cannot_be_read_during_packing_is_named_as_the_file_that_cannot_be_read() {
+        for kind in [BundleKind::Tar, BundleKind::TarGz, BundleKind::TarZst] {
+            let dir = tempfile::tempdir().unwrap();
+            let page = dir.path().join("index.html");
+            std::fs::write(&page, "<p>home").unwrap();
+            let reader = FolderReader::open(dir.path(), &BundleLimits::default()).unwrap();
+            std::fs::remove_file(&page).unwrap();
+            let mut output = tempfile::tempfile().unwrap();
+            let result = write_tar(reader, kind, &mut output, &SealProgress::default());
+            let Err(BundleReadError::Io { path, .. }) = result else { panic!("{kind:?}: {result:?}") };
+            assert_eq!(path, page.canonicalize().unwrap_or(page), "{kind:?}");
+        }
+    }
 }
