@@ -354,13 +354,14 @@ impl Download {
         if let Some(total) = self.received_part.total()
             && total != self.received_part.len()
         {
-            if self.received_part.len() > total {
+            let len = self.received_part.len();
+            let reason = if len > total {
                 self.received_part.discard();
-            }
-            return Err(RequestError::new(
-                RequestErrorCause::NoUsableResponse,
-                format!("the response was cut off at {} of {total} bytes", self.received_part.len()),
-            ));
+                format!("the response has more than the {total} bytes that it announced")
+            } else {
+                format!("the response was cut off at {len} of {total} bytes")
+            };
+            return Err(RequestError::new(RequestErrorCause::NoUsableResponse, reason));
         }
         Ok(DownloadResult::Received(self.received_part.finish()))
     }

@@ -111,7 +111,8 @@ impl StoreOperations for StoreWriter {
         let copy = self.store().root().join(DAMAGED_RECORD);
         // No link is followed: the copy gets the owner of the store, who may not be allowed to read the target.
         let root = self.store().directory().map_err(StoreError::io("open", self.store().root()))?;
-        let bytes = root.read(RECORD, MAX_RECORD_BYTES).map_err(StoreError::io("read", self.store().root()))?;
+        let record = self.store().root().join(RECORD);
+        let bytes = root.read(RECORD, MAX_RECORD_BYTES).map_err(StoreError::io("read", &record))?;
         root.replace(DAMAGED_RECORD, 0o644, &bytes).map_err(StoreError::io("write", &copy))?;
         tracing::warn!(
             "{}; it was copied to {}: to repeat a change made by hand, omit the last line (\"sum\")",

@@ -262,6 +262,27 @@ fn body_is_received_up_to_its_content_length_and_not_beyond_the_limit() {
     assert_eq!((download.received(), download.received_part.path().exists()), (0, false));
 }
 
+// Regression: a response that was too long was reported as cut off at 0 bytes.
+#[test]
+fn a_body_of_another_length_is_reported_as_cut_off_or_as_longer_than_announced() {
+    for (bytes, reason) in [
+        (6, "the response was cut off at 6 of 10 bytes"),
+        (11, "the response has more than the 10 bytes that it announced"),
+    ] {
+        let (_dir, mut download) = download(20, 0, Vec::new());
+        let url = SafeUrl::parse("https://bucket.example/").unwrap();
+        let response = response(200, &[(CONTENT_LENGTH, "10")], &vec![b'x'; bytes]);
+        let result = block_on(async {
+            match download.check_response(response, &SecretRedactor::default()).await? {
+                DownloadResponse::Body(response) => download.receive_body(response, &url, &|_| Ok(())).await,
+                DownloadResponse::Unchanged(known) => panic!("{known:?}"),
+            }
+        });
+        let Err(error) = result else { panic!("a body of {bytes} bytes was accepted") };
+        assert_eq!(error.to_string(), reason);
+    }
+}
+
 #[test]
 fn full_disk_stops_a_download_and_preserves_a_resumable_part() {
     let disk = Err(RequestErrorCause::Disk);
