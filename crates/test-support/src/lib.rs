@@ -80,6 +80,8 @@ pub fn docwharf() -> Command {
     }
     // Commands that run as root would otherwise read the systemd units of this machine.
     command.env("SYSTEMD_UNIT_PATH", "/nonexistent");
+    // Each client would otherwise parse all root certificates of this machine: a fifteenth of the agent's tests.
+    command.env("SSL_CERT_FILE", concat!(env!("CARGO_MANIFEST_DIR"), "/no-root-certificates.pem"));
     command.stdin(Stdio::null());
     command
 }
@@ -184,8 +186,8 @@ pub fn send_signal(child: &Child, name: &str) {
     kill_process(Pid::from_child(child), signal).expect("a child that was not waited for gets a signal");
 }
 
-/// The longest time between a stop and a request that must still be answered. docwharf waits 500 ms for such a request; on
-/// a busy machine, it may accept a later one too late.
+/// The longest time between a stop and a request that must still be answered. docwharf waits 500 ms for such a request;
+/// on a busy machine, it may accept a later one too late.
 const MAX_REQUEST_DELAY: Duration = Duration::from_millis(300);
 
 /// Stops a daemon and sends it a request, again until the request was in time or answered, and returns the response.

@@ -28,7 +28,7 @@ pub enum BundleCoding {
 pub struct UpstreamState {
     /// The key that the API accepts.
     pub key: String,
-    /// The bundle of the next job.
+    /// The bundle that every link leads to, also a link of an earlier job.
     pub bundle: Vec<u8>,
     /// The entity tag of the bundle; `None` for one that is computed from its content.
     pub etag: Option<String>,
