@@ -101,7 +101,7 @@ fn measure(options: &Options, site: &Site, is_pinned: bool) -> Result<(), String
     Ok(())
 }
 
-/// Prints the medians of all results, in the order of the rows.
+/// Prints the medians of the rows, and the ratios to the best peer.
 fn print(results: &Value) {
     for &row in rows::Row::ALL {
         let best_peer = report::best_peer(results, row).unwrap_or_default();
@@ -109,8 +109,8 @@ fn print(results: &Value) {
         println!("\n{}", row.title());
         for (name, _) in results["rows"][row.name()].as_object().into_iter().flatten() {
             let cell = report::Cell::of_server(results, row, name);
-            let ratio = |figure: &str| stats::median(&cell.values(figure));
-            let [cpu, rate, p50, p99] = ["cpu_us", "rate", "p50_us", "p99_us"].map(ratio);
+            let median = |figure: &str| stats::median(&cell.values(figure));
+            let [cpu, rate, p50, p99] = ["cpu_us", "rate", "p50_us", "p99_us"].map(median);
             print!("  {name:18} {cpu:7.2} us {rate:8.0}/s  p50 {p50:6.0} us  p99 {p99:6.0} us");
             match stats::ratio(&cell.values("cpu_us"), &best_peer) {
                 Some(ratio) => {

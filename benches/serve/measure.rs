@@ -39,7 +39,7 @@ fn row_request(row: Row, site: &Site, contender: &Contender) -> Result<RowReques
         .map_err(|reason| format!("{}, {}: {reason}", contender.name, row.title()))
 }
 
-/// Checks the responses of a row. Returns the mean length of bodies.
+/// Checks the responses of a row. Returns the mean length of bodies; 0 for HTTP/2, where the load does not check it.
 fn check_row(row: Row, site: &Site, request: &RowRequest, name: &str) -> Result<f64, String> {
     let result = if row == Row::H2 { check_h2(site, request).map(|()| 0.0) } else { check(site, request) };
     result.map_err(|error| format!("{name}, {}: {error}", row.title()))

@@ -73,9 +73,9 @@ pub struct PrecompressedState {
     pub version: VersionId,
     /// Whether all configured codings are available.
     pub ready: bool,
-    /// The statistics of the `br` form, once it is available.
+    /// The statistics of the `br` coding file, once it is available.
     pub brotli: Option<CodingStatistics>,
-    /// The statistics of the `zstd` form, once it is available.
+    /// The statistics of the `zstd` coding file, once it is available.
     pub zstd: Option<CodingStatistics>,
     /// The reason why forms cannot be made, if there is one.
     pub error: Option<String>,

@@ -111,20 +111,23 @@ impl DaemonMetrics {
         let help = "Duration of checks of the source, whatever their result";
         r.register_with_unit("sync_duration", help, Unit::Seconds, metrics.duration.clone());
         r.register("http_requests", "Requests for the site, by class of their status", metrics.requests.clone());
-        r.register("active_version_info", "The version being served", metrics.active.clone());
+        let help = "The served version (not the active one, if that cannot be served)";
+        r.register("active_version_info", help, metrics.active.clone());
         for (name, help, gauge) in [
             ("active_since_timestamp", "When the active version became active", &metrics.active_since),
             ("last_attempt_timestamp", "When the source was last checked", &metrics.last_attempt),
             ("last_success_timestamp", "When the source was last checked without an error", &metrics.last_success),
+            // The wire name is older than the term "check"; it must not change.
             ("next_look_timestamp", "When the source is checked next", &metrics.next_check),
             ("active_verified_timestamp", "When the active version was last verified", &metrics.active_verified),
         ] {
             r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
+        let gate_help = "Whether a version waits because the gate refuses it; 0 during a hold and in manual mode";
         for (name, help, gauge) in [
             ("consecutive_failures", "Checks of the source in a row that failed", &metrics.failures),
             ("held", "Whether automatic activation is stopped", &metrics.hold_active),
-            ("gate_refused", "Whether the gate refuses a version", &metrics.gate_refused),
+            ("gate_refused", gate_help, &metrics.gate_refused),
             ("published", "Whether the served version is published as files", &metrics.published),
             ("pinned", "Whether a version is pinned by the configuration", &metrics.pinned),
             ("ready", "Whether a version is served", &metrics.ready),

@@ -91,7 +91,7 @@ pub struct StoreStatus {
 pub struct WaitingStatus {
     /// The version's id.
     pub version: VersionId,
-    /// The reason why it waits: `manual`, `gate`, `hold` or `look`.
+    /// The reason why it waits: `manual`, `gate`, `hold` or `look` (the next check decides).
     pub waits: String,
     /// Advice on how it can become active.
     #[serde(rename = "next")]
@@ -147,7 +147,8 @@ pub struct DaemonStatus {
     /// The URLs of the version that waits to become active (`activate.listen`).
     #[serde(default, rename = "staged")]
     pub waiting_urls: Vec<String>,
-    /// The served version; it differs from `active` only if the active one is damaged.
+    /// The served version; it differs from `active` if the active one cannot be served: damaged, missing, or not
+    /// readable.
     pub served: Option<VersionId>,
     /// The current step of the task in progress.
     pub doing: Option<String>,

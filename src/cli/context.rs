@@ -136,7 +136,8 @@ impl CommandContext {
             .map_or_else(AddressSettings::default, |config| config.sync_settings.gate.address_settings))
     }
 
-    /// Returns the limits and threads for opening a stored version; the defaults if the configuration has mistakes.
+    /// Returns the configured limits for opening a stored version; the defaults if the configuration has mistakes. The
+    /// number of threads is that of all processors, whatever `sync.threads` says.
     pub(super) fn seal_options(&self) -> SealOptions {
         self.config()
             .map_or_else(|_| SealOptions::new(BundleLimits::default()), |config| config.sync_settings.seal_options)

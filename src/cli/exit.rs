@@ -118,7 +118,8 @@ fn sync_exit_code(error: &SyncError) -> u8 {
         SyncError::Download { signed, request_error, renewable, .. } => match request_error.cause {
             RequestErrorCause::Disk => 8,
             RequestErrorCause::TooLarge => 5,
-            // A refused signed link has expired; a refused plain link means that access is denied.
+            // 401 and 403 mean that access is denied only for a plain link that cannot be renewed and whose response
+            // has no storage error code. Any other link counts as expired.
             RequestErrorCause::Status(401 | 403) if !*renewable && !*signed && request_error.code().is_none() => 3,
             _ => 4,
         },
@@ -155,8 +156,8 @@ pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
     match error {
         CommandError::Failed(error) => (sync_exit_code(error), format!("{}{}", ErrorChain(*error), advice_for(*error))),
         CommandError::OtherConfiguration => {
-            let message = "this daemon has another configuration than the one that was named: leave --config out to \
-                           use the daemon's, or stop the daemon";
+            let message = "the daemon on this store has another source, pin, SHA-256 or `enabled` than the \
+                           configuration of --config: leave --config out to use the daemon's, or stop the daemon";
             (8, message.to_owned())
         }
         CommandError::Label(why) => (2, format!("--label: {why}")),
@@ -283,7 +284,7 @@ mod tests {
     #[test]
     fn command_that_the_daemon_refuses_has_an_exit_code_and_a_message() {
         for (error, code, message) in [
-            (CommandError::OtherConfiguration, 8, "this daemon has another configuration than the one that was named"),
+            (CommandError::OtherConfiguration, 8, "the daemon on this store has another source, pin, SHA-256"),
             (CommandError::Label("x"), 2, "--label: x"),
             (CommandError::NotAtOnce, 1, "internal error: this command was not given a task"),
         ] {
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn rejected_download_link_is_expired_unless_it_is_unsigned_and_not_renewable() {
+    fn rejected_download_link_is_expired_unless_plain_not_renewable_and_without_storage_code() {
         let plain = |cause| RequestError::new(cause, "x");
         let storage = |status| {
             let body = b"<Error><Code>AccessDenied</Code></Error>";

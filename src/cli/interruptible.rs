@@ -71,7 +71,8 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     }
     stop.send_replace(true);
     if outcome.is_err() {
-        // The thread may still be sealing. It has changed nothing yet, and ends with the process.
+        // The thread may still be working, and may have changed the store already. It ends with the process, as in a
+        // crash, which the store survives.
         runtime.shutdown_background();
         return outcome;
     }

@@ -1,5 +1,6 @@
-//! `docwharf serve PATH`: serves one archive or folder without a store. From a named configuration it uses the
-//! limits, the rules, the memory for serving, the access rules and the access log.
+//! `docwharf serve PATH`: serves one archive or folder without a store. From a named configuration it uses `[limits]`,
+//! `[access]`, the rules and all of `SiteSettings` except base path, slashes and security headers, which are options
+//! here.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -86,7 +86,7 @@ impl StageCommand {
 fn waits_for(waiting: &WaitingVersion) -> &'static str {
     match waiting.reason {
         WaitingReason::ManualMode => "for a person",
-        WaitingReason::Gate(_) => "because the gate refuses it",
+        WaitingReason::Gate(_) => "because the gate refused it at the last check",
         WaitingReason::Hold => "because of a hold",
         WaitingReason::NextCheck => "for the next check",
     }

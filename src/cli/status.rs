@@ -109,7 +109,8 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
             }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
-                line("served", format!("{served}, because the active version is damaged or missing"));
+                let why = "the active version cannot be served; the log has the reason";
+                line("served", format!("{served}, because {why}"));
             }
         }
     }
@@ -120,7 +121,7 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
     if let Some(waiting) = waiting {
         let id = waiting.version;
         let refused = status.gate.as_ref().filter(|gate| gate.version == id).and_then(|gate| gate.refused.as_ref());
-        let refused = refused.map_or_else(String::new, |why| format!(", the gate refuses it: {why}"));
+        let refused = refused.map_or_else(String::new, |why| format!(", the gate refused it at the last check: {why}"));
         line("staged", format!("{}{refused}; {}", id.short(), waiting.advice));
     }
     let waiting_id = waiting.map(|waiting| waiting.version);
@@ -334,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn status_output_shows_only_what_the_store_record_contains() {
+    fn status_output_has_a_line_for_each_field_that_is_set() {
         let (one, two) = ("1".repeat(64), "2".repeat(64));
         let waits = |how: &str| json!({ "version": two, "waits": how, "next": "N" });
         let gate = |version: &str| json!({ "version": version, "time": "T", "passed": false, "refused": "R" });
@@ -355,7 +356,7 @@ mod tests {
             ),
             (
                 json!({ "staged": waits("gate"), "gate": gate(&two) }),
-                &["staged     222222222222, the gate refuses it: R; N"],
+                &["staged     222222222222, the gate refused it at the last check: R; N"],
             ),
             (json!({ "staged": waits("gate"), "gate": gate(&one) }), &["staged     222222222222; N"]),
             (json!({ "newest": two, "staged": waits("hold") }), &["newest     222222222222, not active"]),
@@ -442,8 +443,14 @@ mod tests {
             ),
             (json!({ "codings": forms(false, &[], None) }), &["codings    the forms of 111111111111 are being made"]),
             (json!({ "codings": forms(false, &[], Some("E")) }), &["codings    not made: E"]),
-            (json!({ "served": null }), &["served     nothing, because the active version is damaged or missing"]),
-            (json!({ "served": two }), &["served     222222222222, because the active version is damaged or missing"]),
+            (
+                json!({ "served": null }),
+                &["served     nothing, because the active version cannot be served; the log has the reason"],
+            ),
+            (
+                json!({ "served": two }),
+                &["served     222222222222, because the active version cannot be served; the log has the reason"],
+            ),
             (json!({ "doing": "D" }), &["doing      D"]),
             (json!({ "doing": "D", "doingError": "E" }), &["doing      D; E"]),
         ];

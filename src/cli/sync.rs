@@ -18,7 +18,7 @@ use super::write_command::{self, StoreAccess, execute_on_daemon, open_store_or_d
 
 #[derive(Debug, Args)]
 pub(super) struct SyncCommand {
-    /// Check the source even if the pinned label is already in the store
+    /// Check the source although the pinned label is stored, and prefer its version to a newer import
     #[arg(long)]
     refresh: bool,
     /// Activate the new version even if the gate refuses it; a hold stays

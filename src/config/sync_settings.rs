@@ -1,4 +1,6 @@
-//! The part of the configuration that a sync needs: `[staticExport]`, `[api]`, `[sync]`, `[network]` and `[limits]`.
+//! The part of the configuration that a sync needs: `[staticExport]`, `[api]`, `[sync]`, `[network]`, `[limits]`,
+//! `[gate]`, `activate.mode`, and the space limits of `[store]`. `sync.schedule`, `sync.inbox` and `sync.threads` are
+//! read elsewhere ([`checked`](super::checked)).
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -240,7 +240,7 @@ impl MainLoop {
 
     fn handle_file_changes(&mut self, kinds: &BTreeSet<WatchedKind>) {
         if kinds.contains(&WatchedKind::Settings) {
-            tracing::info!("the configuration, the key or a certificate has changed");
+            tracing::info!("the configuration, the API key, a CA certificate or the redirects file has changed");
             if self.reload().is_some() {
                 self.cancel_task();
                 self.pending.handle_changed_settings();

@@ -31,8 +31,9 @@ pub(super) enum TaskCommand {
 }
 
 impl TaskCommand {
-    /// Returns whether this command cancels a task in progress. Only a sync is ever cancelled, because nothing of it is
-    /// lost; a release cancels even a sync for which a client waits.
+    /// Returns whether this command cancels a task in progress. A command cancels only syncs, because nothing of a sync
+    /// is lost; a release cancels even a sync for which a client waits. (A changed configuration also cancels the
+    /// decision after a release.)
     pub(super) fn cancels(self, running: TaskKind) -> bool {
         match running {
             TaskKind::AutomaticSync => true,
@@ -129,7 +130,8 @@ impl<W> PendingTasks<W> {
         self.scheduler.wake(trigger);
     }
 
-    /// Handles a change of the configuration, the key or a certificate that could be read.
+    /// Handles a change of the configuration, the API key, a CA certificate or the redirects file, after they could be
+    /// read.
     pub(super) fn handle_changed_settings(&mut self) {
         self.scheduler.handle_changed_settings();
     }

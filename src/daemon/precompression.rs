@@ -51,7 +51,7 @@ const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const NO_SPACE_RETRY_DELAY: Duration = Duration::from_mins(10);
 /// Number of failures in a row after which no further attempt is made for a version.
 const MAX_FAILURES: u32 = 3;
-/// Number of bytes of a stored form that are read at a time.
+/// Number of bytes of a coding file that are read at a time.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
 /// State shared by the encoding thread and the store, which may need the disk space of the forms.
@@ -300,8 +300,8 @@ impl EncodingJob {
         self.daemon_state.update(|snapshot| snapshot.codings = Some(state));
     }
 
-    /// Opens the stored form in a coding, which was made when the version was served before. A file that cannot be used
-    /// is discarded.
+    /// Opens the stored coding file, which was made when the version was served before. A file that cannot be used is
+    /// discarded.
     fn load_stored(&self, coding: ContentCoding) -> Result<Option<PrecompressedFiles>, EncodingResult> {
         let id = self.version.id;
         let Some(file) = self.writer.store().open_derived(id, derived_kind(coding)) else { return Ok(None) };
@@ -319,7 +319,7 @@ impl EncodingJob {
         }
     }
 
-    /// Reads a stored form to its end, verifies its checksums and maps it. Data that the disk has lost is an error
+    /// Reads a coding file to its end, verifies its checksums and maps it. Data that the disk has lost is an error
     /// here, not a SIGBUS later. The bodies are not read through the mapping, so that they take no memory of this
     /// process before a client requests them.
     fn verify_and_map(&self, coding: ContentCoding, file: &SealedFile) -> io::Result<PrecompressedFiles> {

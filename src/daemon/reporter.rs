@@ -26,7 +26,7 @@ use super::task::TaskKind;
 pub enum CommandError<'a> {
     /// The task failed.
     Failed(&'a SyncError),
-    /// The command names another configuration than the daemon's.
+    /// The command names a configuration whose source, pin, SHA-256 or `enabled` differs from the daemon's.
     OtherConfiguration,
     /// The label of an import is invalid, for this reason.
     Label(&'static str),

@@ -1,7 +1,8 @@
 //! The version that the site serves, and how damage of it is handled.
 //!
-//! The record in the store says which version is active. This state follows it, except while the active version is
-//! damaged: then the best of the other versions is served until the active one is repaired.
+//! The record in the store says which version is active. This state follows it, except while the active version cannot
+//! be opened or is damaged. If it cannot be opened, the version that was served before stays. If it is damaged, the
+//! best of the other versions is served until it is repaired.
 
 use std::sync::Arc;
 

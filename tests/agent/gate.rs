@@ -602,7 +602,7 @@ fn a_running_daemon_applies_force_and_activate_and_serves_the_result() {
     host.put_bundle(&site_of_pages(6, "two"));
     until("the gate keeps the version back", || events_of_kind(&host, "kept back").len() == 1);
     let text = host.expect_exit_one_line(0, &["status"]).stdout;
-    assert!(text.contains("the gate refuses it: maxShrink: 6 pages instead of 10"), "{text}");
+    assert!(text.contains("the gate refused it at the last check: maxShrink: 6 pages instead of 10"), "{text}");
     assert!(metrics(&host).contains("\ndocwharf_gate_refused 1\n"));
     let refused = host.expect_exit_one_line(7, &["sync"]);
     assert!(refused.stderr.contains("refused by the gate: maxShrink: "), "{}", refused.stderr);

@@ -284,9 +284,9 @@ fn download_gives_up_if_a_server_without_ranges_always_cuts_at_the_same_offset()
     assert_eq!(upstream.count(UpstreamCall::Start), 1);
 }
 
-// Regression: the inner file of a second gzip layer stayed in `downloads/`.
+// Regression: the archive inside an outer gzip layer stayed in `downloads/`.
 #[test]
-fn bundle_with_a_second_gzip_layer_leaves_no_temporary_file() {
+fn bundle_with_an_outer_gzip_layer_leaves_no_temporary_file() {
     let tar = tar::tar(&[tar::file("index.html", "<title>tar</title>")]);
     let cases = [(bundle("zip"), 0), (tar::gzip(&tar), 0), (tar, 0), (b"<html>no bundle</html>".to_vec(), 5)];
     run_concurrently(&cases, |(bytes, code)| {
@@ -371,7 +371,7 @@ fn signal_is_kept_when_a_changed_key_cancels_its_sync() {
         log_text(&host).contains(&format!("waiting for the export job {FIRST_JOB}"))
     });
     host.put("key", format!("{KEY}\n"));
-    until("the change of the key", || log_text(&host).contains("the key or a certificate has changed"));
+    until("the change of the key", || log_text(&host).contains("the redirects file has changed"));
     let polls = upstream.count(UpstreamCall::Poll);
     until("polls after it", || upstream.count(UpstreamCall::Poll) > polls + 2);
     upstream.publish(bundle("two"));
@@ -532,7 +532,7 @@ fn run_serves_a_refused_bundle_after_the_exceeded_limit_is_raised() {
 
 /// How many times the daemon has logged a changed file of its configuration.
 fn noticed_changes(host: &Host) -> usize {
-    log_text(host).matches("the configuration, the key or a certificate has changed").count()
+    log_text(host).matches("the configuration, the API key, a CA certificate or the redirects file has changed").count()
 }
 
 /// Changes an irrelevant key of the configuration until the daemon has noticed more than `times` changes.

@@ -362,7 +362,7 @@ impl SyncEnvironment for SimulatedEnvironment<'_> {
         self.sim.with(|s| s.disk.partial = None);
     }
 
-    fn remove_second_gzip_layer(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
+    fn remove_outer_gzip_layer(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         Ok(None)
     }
 

@@ -59,8 +59,8 @@ pub(crate) struct Rules {
     pub(crate) record_write_failed: bool,
     /// Whether the result of a sync could not be written, and no sync has succeeded since.
     pub(crate) unrecorded: bool,
-    /// Whether the current record has not been synced, and the error was reported.
-    pub(crate) unsynced: bool,
+    /// Whether the fsync of the current record failed and the failure was reported.
+    pub(crate) record_not_fsynced: bool,
     /// Whether a line of history could not be written.
     pub(crate) history_incomplete: bool,
     /// Whether the process ended during a command.
@@ -403,24 +403,24 @@ impl Sim {
 
     /// Checks the state after a crash.
     pub(crate) fn check_after_crash(&self) {
-        let (is_open, hold_state) = self.with(|s| {
+        let (is_outcome_open, hold_state) = self.with(|s| {
             if s.rules.is_clock_forward {
                 s.rules.reset_waits();
             }
             s.rules.command_interrupted |= s.rules.command_running;
-            // A write that could not be synced was reported as failed: it may be lost in a power cut.
-            let is_unsynced = std::mem::take(&mut s.rules.unsynced);
-            if is_unsynced {
+            // A write whose fsync failed was reported as failed: it may be lost in a power cut.
+            let record_not_fsynced = std::mem::take(&mut s.rules.record_not_fsynced);
+            if record_not_fsynced {
                 s.rules.arrivals.reset_to(s.disk.record.as_ref());
             }
-            let is_open = std::mem::take(&mut s.rules.command_running) || is_unsynced;
-            (is_open, s.rules.hold_state)
+            let is_outcome_open = std::mem::take(&mut s.rules.command_running) || record_not_fsynced;
+            (is_outcome_open, s.rules.hold_state)
         });
         self.check_newest(false);
         // The command during which the process ended has taken effect or not.
         let now = self.with(|s| s.hold_state());
         let allowed = [hold_state, now];
-        self.check_hold(if is_open { &allowed } else { &allowed[..1] });
+        self.check_hold(if is_outcome_open { &allowed } else { &allowed[..1] });
     }
 
     /// Whether this content is active.

@@ -89,8 +89,9 @@ pub(crate) struct State {
     pub(crate) actor: Actor,
     /// The sync settings of the current task.
     pub(crate) sync_settings: SyncSettings,
-    /// Nesting of commands and tasks. There is no interference while the record is locked.
+    /// Nesting of commands and tasks.
     pub(crate) depth: u32,
+    /// Whether the record is locked. There is no interference while it is.
     pub(crate) is_record_locked: bool,
     trace: VecDeque<String>,
 }

@@ -155,12 +155,12 @@ impl StoreOperations for Sim {
             self.crash();
         }
         if self.happens(self.with(|s| s.faults.disk)) {
-            self.with(|s| (s.rules.record_write_failed, s.rules.unsynced) = (true, true));
+            self.with(|s| (s.rules.record_write_failed, s.rules.record_not_fsynced) = (true, true));
             // The record is in place, but may not survive a power cut.
             return Err(self.store_error("sync the record", io::Error::other("EIO")));
         }
         self.with(|s| {
-            s.rules.unsynced = false;
+            s.rules.record_not_fsynced = false;
             s.disk.sync_record();
         });
         Ok(())

@@ -45,7 +45,7 @@ fn import_command(dir: &Path, n: u32) -> Command {
     command
 }
 
-/// Starts `run` and returns the version that it serves, of which it has to serve all.
+/// Starts `run` and returns the version that it serves. The front page and the last page must be of the same version.
 fn served_version(dir: &Path) -> String {
     let daemon = Daemon::start(docwharf().arg("run").arg("--config").arg(dir.join("c.toml")));
     let front_page_version = || {

@@ -99,7 +99,7 @@ impl SharedResource {
         self.spec().unit
     }
 
-    /// Returns the amount that must stay free for organizations that hold nothing; one use takes at most this amount.
+    /// Returns the amount that must stay free for organizations that hold nothing.
     pub fn reserve(self) -> u64 {
         self.spec().reserve
     }

@@ -77,7 +77,8 @@ impl RateLimiter {
     }
 
     /// Uses one unit of the limit of `organization`. The error is the time until a unit is available. A unit becomes
-    /// available again exactly one window after its use.
+    /// available again one window after its use, or up to 1/1024 of a window later once entries are combined
+    /// (`WINDOW_PARTS`).
     pub fn use_one(&self, organization: &str, now: Instant) -> Result<(), Duration> {
         self.use_amount(organization, 1, now).map_err(|exceeded| exceeded.wait_time)
     }

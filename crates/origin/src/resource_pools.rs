@@ -255,10 +255,11 @@ impl ResourcePools {
     /// Creates pools for this number of organizations. A single organization leaves no reserve for others.
     pub fn new(limits: OriginLimits, organizations: usize) -> Arc<ResourcePools> {
         let pools = SharedResource::ALL.map(|resource| {
-            let (own_held, total) = (limits.organization[resource], limits.total[resource]);
-            // With only one unit in total, a reserve would leave nothing for any organization.
-            let reserve = if organizations > 1 && total > resource.reserve() { resource.reserve() } else { 0 };
-            ResourcePool::new(own_held, total, reserve)
+            let (organization_limit, total_limit) = (limits.organization[resource], limits.total[resource]);
+            // If the reserve were the whole total or more, an organization that holds something could never get more,
+            // and no bundle could be retained (`BundleRetention`).
+            let reserve = if organizations > 1 && total_limit > resource.reserve() { resource.reserve() } else { 0 };
+            ResourcePool::new(organization_limit, total_limit, reserve)
         });
         Arc::new(ResourcePools { limits, pools })
     }

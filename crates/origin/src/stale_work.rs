@@ -9,10 +9,10 @@ use docwharf_base::directory::Directory;
 
 use super::source::git;
 
-/// Renames the work folder `name` and removes it, together with those that could not be removed before. A build that
-/// outlives the previous process may still write into it. A failure is therefore only logged, does not prevent the
-/// start, and is retried at the next start.
-pub(super) fn remove_work_folder(folder: &Directory, name: &str) {
+/// Kills the builds that remain below the work folder `name`, renames it and removes it, together with those that could
+/// not be removed before. A build that has not ended yet may still write into it. A failure is therefore only logged,
+/// does not prevent the start, and is retried at the next start.
+pub(super) fn end_builds_and_remove_work_folder(folder: &Directory, name: &str) {
     git::kill_leftover_builds(&folder.path().join(name));
     let renamed_prefix = format!("{name}.of-");
     match folder.rename(name, folder, format!("{renamed_prefix}{}", now_unix_millis())) {
@@ -49,10 +49,10 @@ mod tests {
         for name in ["work/a", "work.of-17/b", "workshop", "other.of-1"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
         }
-        remove_work_folder(&folder, "work");
+        end_builds_and_remove_work_folder(&folder, "work");
         let mut remaining = names();
         remaining.sort();
         assert_eq!(remaining, ["other.of-1", "workshop"]);
-        remove_work_folder(&folder, "work");
+        end_builds_and_remove_work_folder(&folder, "work");
     }
 }

@@ -19,7 +19,8 @@ use docwharf_base::locks::Mutex;
 
 use super::access_log_line::{AccessLogFormat, LoggedAddress};
 
-/// The largest number of lines in the queue: the requests of about one second on one machine under full load.
+/// The largest number of lines in the queue: those of about 0.15 s of requests for a hot page to one worker
+/// (BENCHMARKS.md).
 const MAX_QUEUED_LINES: usize = 16_384;
 /// The largest memory that the lines in the queue take, in bytes.
 const MAX_QUEUED_LINE_BYTES: usize = 4 << 20;

@@ -166,9 +166,9 @@ impl AccessLogLine {
         }
     }
 
-    /// Returns the path of the target, or another form of target that has none.
+    /// Returns the path of the target (`*` for `OPTIONS *`), or the authority of one that has no path.
     fn logged_target(&self) -> &[u8] {
-        // The target of `OPTIONS *`, and one in authority form, have no path.
+        // A target in authority form has no path.
         match self.target.path() {
             "" => self.target.authority().map_or(&b"-"[..], |authority| authority.as_str().as_bytes()),
             path => path.as_bytes(),

@@ -73,8 +73,8 @@ type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
 type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
 
 enum Protocol<S, V: HttpService<Incoming>> {
-    /// Only plain HTTP/1.1 requests were received so far. The stream and the service are passed to hyper at the first
-    /// other request.
+    /// Only plain HTTP/1.1 requests were received so far. At the first other request, the stream, the service and the
+    /// unanswered bytes become [`Protocol::Unknown`].
     Http1(Option<(S, V)>, Box<Http1Connection>, ExpectedProtocol),
     /// The protocol is not detected yet: the stream and the service that will answer, the bytes read so far, the
     /// protocol that ALPN selected, and the deadline for the detection.
@@ -192,7 +192,7 @@ where
             let Some((stream, _)) = parts else { return Poll::Ready(()) };
             match ready!(connection.poll(stream, context)) {
                 Http1Outcome::Ended => return Poll::Ready(()),
-                Http1Outcome::PassToHyper(unhandled) => {
+                Http1Outcome::NotPlain(unhandled) => {
                     // Only the first bytes of a connection can select HTTP/2 (RFC 9113, section 3.3).
                     let expected_protocol = if self.request_received.load(Ordering::Relaxed) {
                         ExpectedProtocol::Http1

@@ -177,9 +177,9 @@ pub(super) const SYNC: Section = Section {
             value_type: ValueType::Number { min: 1, max: 256 },
             default_note: "half the cores",
             example: "2",
-            help: "processors for sealing in `run`",
-            comment: "Processors for verifying and compressing. Default: half of them in `run`, all of \
-                      them in other commands.",
+            help: "processors for verifying and compressing in `run`, `sync` and `import`",
+            comment: "Processors for verifying and compressing. Default: half of them in `run`, all in \
+                      `sync` and `import`. Other commands use all.",
             ..KEY
         },
     ],

@@ -23,8 +23,8 @@ pub(super) const STORE: Section = Section {
             help: "space that all versions may take",
             comment: "The space that all versions together may take. Unprotected versions are removed, \
                       the oldest first, even if keep would keep them. Active, previous, newest and \
-                      labelled versions are protected. A bundle that cannot fit is rejected before the \
-                      download. No default.",
+                      labelled versions are protected. If a bundle cannot fit, the sync fails (exit code \
+                      8), before the download if the size is known. No default.",
             ..KEY
         },
         ConfigKey {
@@ -92,7 +92,7 @@ pub(super) const GATE: Section = Section {
             help: "the largest number of additional broken links",
             comment: "The largest number of broken links and assets that the version may have more than \
                       the active one. For each page, the distinct addresses of this site that it refers \
-                      to and that are a 404 count. Without an active version, it is the number itself.",
+                      to and that are a 404 count. Without an active version, all broken links count.",
             ..KEY
         },
     ],

@@ -11,10 +11,10 @@
 mod bundle;
 mod content_range;
 mod download;
+mod outer_gzip_layer;
 mod partial_bundle;
 mod response_headers;
-mod second_gzip_layer;
 
 pub use bundle::{BundleValidator, DownloadResult, ExpectedBundle, ReceivedBundle, SpaceCallback};
 pub use download::{Download, DownloadProgress};
-pub use second_gzip_layer::remove_second_gzip_layer;
+pub use outer_gzip_layer::remove_outer_gzip_layer;

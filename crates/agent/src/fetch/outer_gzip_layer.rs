@@ -1,5 +1,5 @@
 //! Removal of an unrequested content coding. Often the header field is only a wrong label of a `.tar.gz`; sometimes
-//! there is a second layer of gzip around the archive (`docs/design/agent.md`, rule 7). The bytes decide.
+//! there is gzip around a complete archive (`docs/design/agent.md`, rule 7). The bytes decide.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -11,18 +11,19 @@ use docwharf_base::directory::{Directory, FileAccess, FileRequirements};
 
 use super::partial_bundle::{FILE_MODE, INNER_FILE, PART_FILE};
 
-/// First bytes of the archives that may be inside a layer of gzip: gzip, ZIP, Zstandard.
+/// First bytes of the archives that may be inside the outer layer of gzip: gzip, ZIP, Zstandard.
 const INNER_ARCHIVE_SIGNATURES: [&[u8]; 4] = [&[0x1f, 0x8b], b"PK\x03\x04", b"PK\x05\x06", &[0x28, 0xb5, 0x2f, 0xfd]];
 
-/// Writes the inner archive to a file beside the received one and returns its path, if the received file in `downloads`
-/// is gzip around another archive. It writes at most `limit` bytes plus one, which shows that the limit is exceeded.
-pub fn remove_second_gzip_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
+/// Removes gzip that is around a complete archive (ZIP, gzip, Zstandard): writes the inner archive to a file beside the
+/// received one in `downloads` and returns its path; `None` if the received file is not such gzip. It writes at most
+/// `limit` bytes plus one, which shows that the limit is exceeded.
+pub fn remove_outer_gzip_layer(downloads: &Directory, limit: u64) -> io::Result<Option<PathBuf>> {
     let open_layer = || -> io::Result<_> {
         let part = downloads.open_file(PART_FILE, FileAccess::Read, FileRequirements::SINGLE_NAME)?;
         Ok(MultiGzDecoder::new(BufReader::with_capacity(256 * 1024, part)))
     };
     let mut head = Vec::new();
-    // A file that cannot be inflated has no second layer; verifying it will report the damage.
+    // A file that cannot be inflated has no outer layer; verifying it will report the damage.
     if open_layer()?.take(4).read_to_end(&mut head).is_err()
         || !INNER_ARCHIVE_SIGNATURES.iter().any(|signature| head.starts_with(signature))
     {
@@ -71,7 +72,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bundle.part");
         std::fs::write(&path, bytes).unwrap();
-        remove_second_gzip_layer(&Directory::open(dir.path()).unwrap(), 1 << 20)
+        remove_outer_gzip_layer(&Directory::open(dir.path()).unwrap(), 1 << 20)
             .unwrap()
             .map(|path| std::fs::read(path).unwrap())
     }
@@ -88,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn single_gzip_layer_is_unchanged_and_a_second_layer_is_removed() {
+    fn gzip_is_removed_around_an_archive_but_not_around_other_content() {
         let tar_gz = gzip(b"any content");
         assert_eq!(inner_archive_of(&tar_gz), None);
         assert_eq!(inner_archive_of(b"PK\x03\x04 zip"), None);
@@ -125,23 +126,23 @@ mod tests {
     }
 
     #[test]
-    fn old_inner_archive_is_replaced_and_a_damaged_second_layer_leaves_no_file() {
+    fn old_inner_archive_is_replaced_and_a_damaged_outer_layer_leaves_no_file() {
         let dir = tempfile::tempdir().unwrap();
         let (part, inner) = (dir.path().join(PART_FILE), dir.path().join(INNER_FILE));
         let directory = Directory::open(dir.path()).unwrap();
         std::fs::write(&part, gzip(b"PK\x03\x04 new")).unwrap();
         std::fs::write(&inner, "the inner archive of another bundle").unwrap();
-        assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
+        assert_eq!(remove_outer_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()));
         assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new");
         let mut damaged = gzip(&gzip(&[7; 5000]));
         let crc = damaged.len() - 8;
         damaged[crc] ^= 1;
         std::fs::write(&part, damaged).unwrap();
-        assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), None);
+        assert_eq!(remove_outer_gzip_layer(&directory, 1 << 20).unwrap(), None);
         assert!(!inner.exists());
         std::fs::hard_link(&part, dir.path().join("second")).unwrap();
         assert!(
-            remove_second_gzip_layer(&directory, 1 << 20).is_err(),
+            remove_outer_gzip_layer(&directory, 1 << 20).is_err(),
             "a file with a second name may belong to another user"
         );
     }
@@ -168,7 +169,7 @@ mod tests {
         ];
         for (case, create_link) in links {
             create_link();
-            assert_eq!(remove_second_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()), "{case}");
+            assert_eq!(remove_outer_gzip_layer(&directory, 1 << 20).unwrap(), Some(inner.clone()), "{case}");
             let metadata = inner.symlink_metadata().unwrap();
             assert!(metadata.is_file() && metadata.nlink() == 1, "{case}");
             assert_eq!(std::fs::read(&inner).unwrap(), b"PK\x03\x04 new", "{case}");
@@ -184,7 +185,7 @@ mod tests {
                 }
             });
             for _ in 0..500 {
-                let _ = remove_second_gzip_layer(&directory, 1 << 20);
+                let _ = remove_outer_gzip_layer(&directory, 1 << 20);
             }
             is_done.store(true, Ordering::Relaxed);
         });
@@ -193,7 +194,7 @@ mod tests {
         let _ = std::fs::remove_file(&inner);
         std::fs::rename(&downloads, dir.path().join("moved")).unwrap();
         symlink(&elsewhere, &downloads).unwrap();
-        remove_second_gzip_layer(&directory, 1 << 20).unwrap();
+        remove_outer_gzip_layer(&directory, 1 << 20).unwrap();
         assert!(dir.path().join("moved").join(INNER_FILE).is_file());
         assert_untouched("a directory that is a link");
     }

@@ -17,7 +17,7 @@ use super::bundle::{BundleValidator, ReceivedBundle};
 
 /// Name of the file with the received bytes.
 pub(super) const PART_FILE: &str = "bundle.part";
-/// Name of the file with the inner archive, if a second layer of gzip was removed.
+/// Name of the file with the inner archive, if gzip around it was removed.
 pub(super) const INNER_FILE: &str = "bundle.inner";
 /// Name of the file with the source and the validator of the received bytes.
 const METADATA_FILE: &str = "bundle.json";

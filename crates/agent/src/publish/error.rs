@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of a publication; `current` was not changed.
+/// An error of a publication; `current` was not changed, unless only the final sync of the directory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PublishError {
     /// The directory is the store or is in it; publication must not damage the store.

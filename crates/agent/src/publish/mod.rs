@@ -51,7 +51,8 @@ pub enum PublishCheck {
 }
 
 /// Publishes `version`: `current` then links to a complete copy of it. Directories that are no longer needed are
-/// removed. After an error `current` links to the same directory as before.
+/// removed. After an error `current` links to the same directory as before, unless only the final sync of the directory
+/// failed.
 pub fn publish_version(
     settings: &PublishSettings,
     version: &SealedVersion,

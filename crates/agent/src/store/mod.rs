@@ -342,8 +342,8 @@ impl VersionStore {
         self.root.join("downloads")
     }
 
-    /// Reads a version's receipts, oldest first. An unreadable receipt is omitted: receipts explain, they do not
-    /// decide.
+    /// Reads a version's receipts, oldest first. An unreadable receipt is omitted: its version then counts as an older
+    /// arrival, and its bundle may be downloaded again.
     pub fn receipts(&self, id: VersionId) -> Vec<Receipt> {
         self.receipts_with_names(id).into_iter().map(|(_, receipt)| receipt).collect()
     }

@@ -14,7 +14,7 @@ use super::{HistoryEvent, Receipt, StoreError, StoredVersion};
 /// An event for the history: its name, version and note; see [`HistoryEvent`].
 pub type HistoryNote = (&'static str, Option<VersionId>, Option<String>);
 
-/// The effects on a store, each of which succeeds completely or changes nothing, and the operations built on them.
+/// The effects on a store and the operations built on them. A write that fails may be in place without being durable.
 pub trait StoreOperations {
     /// The current time in seconds since 1970.
     fn now(&self) -> i64;

@@ -25,7 +25,8 @@ pub struct SyncReport {
     pub unreadable_probes: Option<String>,
     /// A short description of what the check of the source found.
     pub check_summary: Option<String>,
-    /// Whether the gate has refused a version, and has not refused it before.
+    /// Whether the gate has just refused a version, and its previous verdict, if any, was about another version or had
+    /// another result.
     pub is_new_refusal: bool,
 }
 
@@ -118,8 +119,9 @@ fn prune<S: StoreOperations>(store: &S, record: &StoreRecord, sync_settings: &Sy
     }
 }
 
-/// Returns the version to serve, followed by those to fall back to. A version that was never active because it waits
-/// for a person or was refused by the gate is omitted.
+/// Returns the version to serve, followed by those to fall back to. With a gate or in manual mode, only the active and
+/// the previous version are returned, because any other may have been refused or may wait; none, if no version is
+/// active although there is a newest.
 pub fn candidates(
     record: &StoreRecord,
     sync_settings: &SyncSettings,

@@ -13,7 +13,7 @@ use super::{ActivationMode, SyncError, SyncOutcome, SyncSettings};
 /// The decision about the target version.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ActivationDecision {
-    /// The version is active already, or there is none.
+    /// The version is active already, there is none, or the store has no undamaged copy of it.
     Unchanged,
     /// The version has become active. The text is the reason of the gate's refusal, if that was overridden.
     Activated(VersionId, Option<String>),

@@ -138,7 +138,7 @@ impl<E: SyncEnvironment> SyncRun<'_, E> {
         received: &ReceivedBundle,
     ) -> Result<FoundVersion, SyncError> {
         let inner: Option<PathBuf> =
-            if received.encoded { self.environment.remove_second_gzip_layer(received)? } else { None };
+            if received.encoded { self.environment.remove_outer_gzip_layer(received)? } else { None };
         let path = inner.as_deref().unwrap_or(&received.path);
         let ingested = self.ingest(path, source, job, received.validator.as_ref(), true);
         if ingested.as_ref().err().is_none_or(SyncError::is_refusal) {

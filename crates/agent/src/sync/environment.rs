@@ -78,8 +78,8 @@ pub trait SyncEnvironment {
     fn has_received_another_mebibyte(&mut self) -> bool;
     /// Discards the downloaded bytes.
     fn discard_download(&mut self);
-    /// Removes a second layer of gzip, if there is one. Returns the path of the inner archive.
-    fn remove_second_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError>;
+    /// Removes gzip that is around a complete archive. Returns the path of the inner archive; `None` if there is none.
+    fn remove_outer_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError>;
 
     /// Verifies, seals and commits a bundle; `may_move` allows moving the file.
     fn ingest(

@@ -29,7 +29,7 @@ const MAX_COMPARED_FILE_BYTES: u64 = 1024 * 1024;
 /// The kind of a watched file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WatchedKind {
-    /// Configuration, API key or CA certificates: they are read again.
+    /// Configuration, API key, CA certificates or redirects file: they are read again.
     Settings,
     /// The TLS certificate of the server or its key: it replaces the previous one.
     Certificate,

@@ -70,9 +70,10 @@ impl GateConditions {
         self.max_shrink.is_some() || self.max_broken_links.is_some()
     }
 
-    /// Evaluates `version` against the active one. Broken links of a version are counted once: `previous`, the
-    /// last verdict, may contain the number. `is_cancelled` is called at each page and link; once it returns true, the
-    /// result is `None`.
+    /// Evaluates `version` against the active one. Broken links are counted only if all other conditions are met. The
+    /// active version's are not counted again if `previous`, the last verdict, has their number for the same address
+    /// settings; those of `version` always are. `is_cancelled` is called at each page and link; once it returns true,
+    /// the result is `None`.
     pub fn evaluate(
         &self,
         version: &SealedVersion,

@@ -11,19 +11,21 @@ use docwharf_base::net::request_error::MAX_RETRY_AFTER;
 /// The trigger of a sync. The variants are ordered: a later one is stronger than an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SyncTrigger {
-    /// The configuration, the key or a certificate has changed, or a hold has ended.
+    /// The configuration, the API key, a CA certificate or the redirects file has changed, or a hold has ended.
     Changed,
     /// The daemon has started.
     Start,
     /// A regular check is due, the watched bundle has changed, a failure is retried, or a stored version is damaged.
     RegularCheck,
-    /// The configuration, the key or a CA certificate has changed after a failure, whose cause it may correct.
+    /// The configuration, the API key, a CA certificate or the redirects file has changed after a failure, whose cause
+    /// this may correct.
     Corrected,
     /// The daemon has received SIGHUP.
     Signal,
     /// `docwharf sync`.
     Command,
-    /// `docwharf sync --refresh`: the source is checked even if the pinned label is stored.
+    /// `docwharf sync --refresh`: the source is checked even if the pinned label is stored, and its version becomes the
+    /// newest even if an import is newer.
     Refresh,
 }
 

@@ -108,7 +108,7 @@ pub(super) struct SyncRun<'a, E> {
     pub(super) trigger: SyncTrigger,
 }
 
-/// The version of a source; with its ingested bundle, if it was not stored already.
+/// The version that the source has, and its bundle if it had to be ingested.
 pub(super) type FoundVersion = (VersionId, Option<IngestedBundle>);
 
 impl<E: SyncEnvironment> SyncRun<'_, E> {

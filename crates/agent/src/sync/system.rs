@@ -389,10 +389,10 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         }
     }
 
-    fn remove_second_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
+    fn remove_outer_gzip_layer(&mut self, received: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         let limit = self.sync_settings.seal_options.limits.archive;
         let downloads = self.writer.store().downloads_directory()?;
-        Ok(fetch::remove_second_gzip_layer(&downloads, limit).map_err(StoreError::io("unwrap", &received.path))?)
+        Ok(fetch::remove_outer_gzip_layer(&downloads, limit).map_err(StoreError::io("unwrap", &received.path))?)
     }
 
     fn ingest(

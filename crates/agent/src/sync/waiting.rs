@@ -68,7 +68,7 @@ pub fn activation_advice(waiting: &WaitingVersion) -> String {
             format!("`docwharf activate {id}` activates it, or use --force with sync or import")
         }
         WaitingReason::Hold => "`docwharf release` ends the hold".to_owned(),
-        WaitingReason::NextCheck => "the next check of the source activates it".to_owned(),
+        WaitingReason::NextCheck => "the next check of the source decides whether it becomes active".to_owned(),
     }
 }
 

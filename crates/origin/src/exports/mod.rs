@@ -36,7 +36,7 @@ use super::random_bytes::random_bytes;
 use super::resource_pools::{LimitReached, ResourcePools, ResourceShare};
 use super::settings::OriginProject;
 use super::source::JobContext;
-use super::stale_work::remove_work_folder;
+use super::stale_work::end_builds_and_remove_work_folder;
 
 use progress::JobProgress;
 pub(super) use retention::BundleRetention;
@@ -141,7 +141,7 @@ impl ExportJobs {
         let (bundles, work_folder) = (state_folder.join("bundles"), state_folder.join(WORK_FOLDER));
         let system_error = |doing| move |source| OriginError::System { doing, source };
         let state_directory = Directory::open(state_folder).map_err(system_error("open the folder store.path"))?;
-        remove_work_folder(&state_directory, WORK_FOLDER);
+        end_builds_and_remove_work_folder(&state_directory, WORK_FOLDER);
         // Builds that run as another user traverse `work_folder`; `bundles` is for this process's user only.
         for (folder, mode) in [(&bundles, 0o700), (&work_folder, 0o711)] {
             let result = DirBuilder::new().recursive(true).mode(mode).create(folder);

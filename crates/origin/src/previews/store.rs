@@ -31,10 +31,10 @@ use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::{self, SealError, SealOptions, SealedBundle, VerifiedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::super::stale_work::remove_work_folder;
+use super::super::stale_work::end_builds_and_remove_work_folder;
 
-/// Time that an earlier origin may take to end and release the locks of its folders. A process that it was starting when
-/// it was killed holds them until it runs its program.
+/// Time that an earlier origin may take to end and release the locks of its folders. A process that it was starting
+/// when it was killed holds them until it runs its program.
 pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folder for deployments that are being built.
 const WORK_FOLDER: &str = "work";
@@ -135,7 +135,7 @@ impl PreviewStore {
     /// Removes leftovers of an earlier process: all work folders, and all versions except those of the deployments in
     /// `served`. An entry that cannot be removed does not prevent the rest from being served.
     pub(super) fn remove_unused(&self, served: &BTreeSet<&str>) -> Result<(), PreviewStoreError> {
-        remove_work_folder(&self.directory, WORK_FOLDER);
+        end_builds_and_remove_work_folder(&self.directory, WORK_FOLDER);
         let is_work_folder = |name: &str| name.split_once('.').is_some_and(|(first, _)| first == WORK_FOLDER);
         for entry in self.directory.entries().map_err(io_error("read", &self.folder))? {
             let DirectoryEntry { name, kind } = entry.map_err(io_error("read", &self.folder))?;

@@ -1,5 +1,6 @@
 //! HTTP/1.1 without hyper for plain requests (see [`request_head`]), which are most of what a site receives. The first
-//! request on a connection that is not plain is passed to hyper with all its bytes, and so is everything after it.
+//! request on a connection that is not plain is returned to `connection` with all its bytes, and so is everything after
+//! it: `connection` detects HTTP/2, and hyper serves everything else.
 //!
 //! In a turn the connection reads received bytes into a buffer of the thread and parses each request head. It gets the
 //! response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write. Short
@@ -47,8 +48,9 @@ thread_local! {
 pub enum Http1Outcome {
     /// The connection has ended.
     Ended,
-    /// hyper has to serve the rest of the connection, from these bytes on.
-    PassToHyper(Vec<u8>),
+    /// The rest of the connection, from these bytes on, is not served here: `connection` detects HTTP/2, and hyper
+    /// serves everything else.
+    NotPlain(Vec<u8>),
 }
 
 /// A connection on which only plain requests were received so far.
@@ -100,7 +102,8 @@ impl Http1Connection {
         self.is_closing = true;
     }
 
-    /// Serves requests until the connection has to wait; ready when the connection has ended or hyper has to take over.
+    /// Serves requests until the connection has to wait; ready when the connection has ended, or its rest is not served
+    /// here.
     pub fn poll<S: AsyncRead + SendFile + Unpin>(
         &mut self,
         stream: &mut S,
@@ -156,7 +159,7 @@ impl Http1Connection {
                 {
                     self.unanswered = bytes[len..].to_vec();
                 }
-                Poll::Ready(if handled.is_none() { Some(Http1Outcome::PassToHyper(bytes.to_vec())) } else { None })
+                Poll::Ready(if handled.is_none() { Some(Http1Outcome::NotPlain(bytes.to_vec())) } else { None })
             }
             Poll::Ready(Ok(())) => {
                 self.unanswered.extend_from_slice(&buffer[..filled]);
@@ -172,14 +175,14 @@ impl Http1Connection {
         if self.unanswered.is_empty() {
             Http1Outcome::Ended
         } else {
-            Http1Outcome::PassToHyper(std::mem::take(&mut self.unanswered))
+            Http1Outcome::NotPlain(std::mem::take(&mut self.unanswered))
         }
     }
 
     /// Answers the requests in `unanswered`, and stores the bytes after them.
     fn respond_to_unanswered(&mut self) -> Option<Http1Outcome> {
         let mut bytes = std::mem::take(&mut self.unanswered);
-        let Some(len) = self.respond_to_all(&bytes) else { return Some(Http1Outcome::PassToHyper(bytes)) };
+        let Some(len) = self.respond_to_all(&bytes) else { return Some(Http1Outcome::NotPlain(bytes)) };
         if len < bytes.len() {
             bytes.drain(..len);
             bytes.shrink_to_fit();
@@ -189,7 +192,7 @@ impl Http1Connection {
     }
 
     /// Answers the requests at the start of `bytes` for as long as their responses can be written together. Returns the
-    /// length of those requests; `None` if the first is not plain.
+    /// length of those requests; `None` if the first is not answered here, see [`Http1Connection::respond_to_first`].
     fn respond_to_all(&mut self, bytes: &[u8]) -> Option<usize> {
         let mut handled = 0;
         loop {
@@ -207,7 +210,8 @@ impl Http1Connection {
         }
     }
 
-    /// Answers the first request and returns its length: 0 if it is not complete, `None` if it is not plain.
+    /// Answers the first request and returns its length: 0 if it is not complete, `None` if it is not answered here: it
+    /// is not plain, does not parse, or may have to wait for a version that is being opened.
     fn respond_to_first(&mut self, bytes: &[u8]) -> Option<usize> {
         let head = match parse_head(bytes) {
             HeadOutcome::Partial => return Some(0),
@@ -221,7 +225,7 @@ impl Http1Connection {
         self.deadline = None;
         self.send_buffer.obtain_buffer();
         let lookup = head.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Lines));
-        let cached = lookup.and_then(|lookup| respond_from_cache(&self.site, &lookup, &mut self.send_buffer.head));
+        let cached = lookup.and_then(|lookup| respond_from_cache(&self.site, &lookup, &mut self.send_buffer.buffer));
         if let Some(body) = cached {
             self.end_response(head.closes, Some(body.into()), None);
             self.cost += RESPONSE_COST;
@@ -236,7 +240,7 @@ impl Http1Connection {
     fn respond(&mut self, head: &PlainRequestHead<'_>, lookup: Option<CacheLookup<'_>>, request: Request<()>) {
         let (parts, body) = respond_now(&self.site, request, self.peer).into_parts();
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
-        let out = &mut self.send_buffer.head;
+        let out = &mut self.send_buffer.buffer;
         let head_start = out.len();
         response_head::write_head(parts.status, &parts.headers, body.len(), out);
         if let (Some(lookup), Some(location), false) = (lookup, body.location(), closes) {
@@ -249,7 +253,7 @@ impl Http1Connection {
     /// Writes the last fields of a head, and sets the body that follows it.
     fn end_response(&mut self, closes: bool, chunk: Option<LoggedChunk>, body: Option<LoggedBody>) {
         self.is_closing |= closes;
-        response_head::write_end(self.is_closing, &mut self.send_buffer.head);
+        response_head::write_end(self.is_closing, &mut self.send_buffer.buffer);
         self.send_buffer.set_body(chunk, body);
     }
 }
@@ -366,7 +370,7 @@ mod tests {
                 break outcome;
             }
         };
-        assert!(matches!(outcome, Http1Outcome::PassToHyper(bytes) if bytes == other_request.as_bytes()));
+        assert!(matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == other_request.as_bytes()));
         let written = stream.writes.concat();
         assert_eq!(written.split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"HTTP/1.1 ")).count(), 1000);
         assert!(written.ends_with(b"\r\n\r\n"));
@@ -438,7 +442,7 @@ mod tests {
         ] {
             let (text, outcome) = respond_on_new_connection(&site, &format!("{}{rest}", plain.repeat(before)), false);
             assert_eq!(text.matches("HTTP/1.1 503 ").count(), before, "{rest}");
-            assert!(matches!(outcome, Http1Outcome::PassToHyper(bytes) if bytes == rest.as_bytes()), "{rest}");
+            assert!(matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == rest.as_bytes()), "{rest}");
         }
         assert!(matches!(respond_on_new_connection(&site, "", false).1, Http1Outcome::Ended));
     }
@@ -474,7 +478,7 @@ mod tests {
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let opening = OpeningGuard::start(&site);
         let (text, outcome) = respond_on_new_connection(&site, plain, false);
-        assert!(text.is_empty() && matches!(outcome, Http1Outcome::PassToHyper(bytes) if bytes == plain.as_bytes()));
+        assert!(text.is_empty() && matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == plain.as_bytes()));
         drop(opening);
         assert!(respond_on_new_connection(&site, plain, false).0.starts_with("HTTP/1.1 503 "));
     }

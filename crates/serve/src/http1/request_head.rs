@@ -2,7 +2,8 @@
 //! depends on. Pure.
 //!
 //! A plain request is a complete GET or HEAD of HTTP/1.1 in origin form, without a body, an upgrade or an expectation.
-//! Any other request, and one that does not parse, is passed to hyper with every byte of it. Both use the same parser.
+//! Any other request, and one that does not parse, is served elsewhere from its first byte on; see
+//! [`Http1Outcome`](super::Http1Outcome). hyper uses the same parser.
 
 use std::mem::MaybeUninit;
 

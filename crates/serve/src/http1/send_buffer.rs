@@ -18,19 +18,22 @@ const MAX_COPIED_BODY_BYTES: usize = 2048;
 /// The size in bytes up to which pipelined responses are gathered into one write. A pipelining client then costs one
 /// system call for about twelve short responses, and a connection needs little more memory.
 pub(super) const GATHER_BYTES: usize = 4096;
+/// The size of the buffer in bytes above which no more of a body is copied into it. It bounds the memory for a body of
+/// many short chunks.
+const MAX_BUFFER_BYTES: usize = 16 * 1024;
 
 thread_local! {
     /// A free buffer for heads. A connection that does not have to wait returns its buffer to the thread.
     static FREE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The bytes that the peer has not accepted yet.
+/// The bytes that the stream has not accepted yet.
 #[derive(Default)]
 pub(super) struct Http1SendBuffer {
     /// Response heads with short bodies. Call [`Http1SendBuffer::obtain_buffer`] before a response is added.
-    pub(super) head: Vec<u8>,
-    /// The number of bytes of `head` that the peer has accepted.
-    head_sent: usize,
+    pub(super) buffer: Vec<u8>,
+    /// The number of bytes of `buffer` that the stream has accepted.
+    written: usize,
     /// The part of the body that is sent next.
     chunk: Option<LoggedChunk>,
     body: Option<LoggedBody>,
@@ -57,9 +60,9 @@ fn is_unsupported(error: &io::Error) -> bool {
 impl Http1SendBuffer {
     /// Obtains a buffer for heads if there is none.
     pub(super) fn obtain_buffer(&mut self) {
-        if self.head.capacity() == 0 {
-            self.head = FREE_BUFFER.take();
-            self.head.clear();
+        if self.buffer.capacity() == 0 {
+            self.buffer = FREE_BUFFER.take();
+            self.buffer.clear();
         }
     }
 
@@ -71,19 +74,19 @@ impl Http1SendBuffer {
 
     /// Returns whether another response may be added.
     pub(super) fn can_add_response(&self) -> bool {
-        self.chunk.is_none() && self.body.is_none() && self.head.len() < GATHER_BYTES
+        self.chunk.is_none() && self.body.is_none() && self.buffer.len() < GATHER_BYTES
     }
 
-    /// Copies a short chunk of the body after its head; returns whether there was one.
+    /// Copies a short chunk of the body after its head; returns whether it was copied.
     fn copy_short_body(&mut self) -> bool {
         let is_short = |chunk: &mut LoggedChunk| chunk.remaining() <= MAX_COPIED_BODY_BYTES;
-        if self.head_sent == self.head.len() || self.head.len() > super::READ_BUFFER_BYTES {
+        if self.written == self.buffer.len() || self.buffer.len() > MAX_BUFFER_BYTES {
             return false;
         }
         let Some(mut chunk) = self.chunk.take_if(is_short) else { return false };
         while chunk.has_remaining() {
             let bytes = chunk.chunk();
-            self.head.extend_from_slice(bytes);
+            self.buffer.extend_from_slice(bytes);
             let len = bytes.len();
             chunk.advance(len);
         }
@@ -113,17 +116,17 @@ impl Http1SendBuffer {
                 // Another frame may end the body before the head is sent.
                 continue;
             }
-            if self.head_sent == self.head.len() && self.chunk.is_none() && self.body.is_none() {
-                if self.head_sent > 0 {
+            if self.written == self.buffer.len() && self.chunk.is_none() && self.body.is_none() {
+                if self.written > 0 {
                     // A TLS stream may have accepted bytes without sending them.
                     ready!(Pin::new(&mut *stream).poll_flush(context))?;
                 }
                 self.return_buffer();
                 return Poll::Ready(Ok(()));
             }
-            let written = ready!(self.write(stream, context))?;
+            let len = ready!(self.write(stream, context))?;
             // A client that reads as fast as this server writes would occupy the thread.
-            if budget.spend(written) && !self.is_sent() {
+            if budget.spend(len) && !self.is_sent() {
                 end_turn(context);
                 return Poll::Pending;
             }
@@ -132,7 +135,7 @@ impl Http1SendBuffer {
 
     /// Returns whether everything has been written.
     fn is_sent(&self) -> bool {
-        self.head_sent == self.head.len()
+        self.written == self.buffer.len()
             && self.chunk.is_none()
             && self.body.as_ref().is_none_or(|body| body.len() == 0)
     }
@@ -140,11 +143,11 @@ impl Http1SendBuffer {
     /// Writes once and returns the number of bytes written.
     fn write<S: SendFile + Unpin>(&mut self, stream: &mut S, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut stream = Pin::new(stream);
-        let head = &self.head[self.head_sent..];
+        let unwritten = &self.buffer[self.written..];
         let n = match &mut self.chunk {
-            None => ready!(stream.poll_write(context, head))?,
+            None => ready!(stream.poll_write(context, unwritten))?,
             Some(chunk) if stream.can_send_files() && chunk.memfd_range().is_some() => {
-                match ready!(send_from_memfd(stream.as_mut(), context, head, chunk)) {
+                match ready!(send_from_memfd(stream.as_mut(), context, unwritten, chunk)) {
                     Err(error) if is_unsupported(&error) => {
                         chunk.clear_memfd_range();
                         return Poll::Ready(Ok(0));
@@ -155,8 +158,8 @@ impl Http1SendBuffer {
             Some(chunk) => {
                 let mut slices = [IoSlice::new(&[]); 4];
                 let mut count = 0;
-                if !head.is_empty() {
-                    slices[0] = IoSlice::new(head);
+                if !unwritten.is_empty() {
+                    slices[0] = IoSlice::new(unwritten);
                     count = 1;
                 }
                 count += chunk.chunks_vectored(&mut slices[count..]);
@@ -166,10 +169,10 @@ impl Http1SendBuffer {
         if n == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
-        let head_written = n.min(head.len());
-        self.head_sent += head_written;
+        let from_buffer = n.min(unwritten.len());
+        self.written += from_buffer;
         if let Some(chunk) = &mut self.chunk {
-            chunk.advance(n - head_written);
+            chunk.advance(n - from_buffer);
             if !chunk.has_remaining() {
                 self.chunk = None;
             }
@@ -178,10 +181,10 @@ impl Http1SendBuffer {
     }
 
     fn return_buffer(&mut self) {
-        let head = std::mem::take(&mut self.head);
-        self.head_sent = 0;
-        if head.capacity() > 0 {
-            FREE_BUFFER.set(head);
+        let buffer = std::mem::take(&mut self.buffer);
+        self.written = 0;
+        if buffer.capacity() > 0 {
+            FREE_BUFFER.set(buffer);
         }
     }
 }
@@ -265,7 +268,7 @@ mod tests {
             let (bytes, range) = arena.store(&content).unwrap();
             let mut buffer = Http1SendBuffer::default();
             buffer.obtain_buffer();
-            buffer.head.extend_from_slice(b"head\r\n\r\n");
+            buffer.buffer.extend_from_slice(b"head\r\n\r\n");
             buffer.set_body(Some(BodyChunk::with_memfd_range(bytes, Some(range)).into()), None);
             send_with(&mut buffer, PartlyFileStream { file_bytes, refusal, received: Vec::new(), is_flushed: true })
         };
@@ -313,16 +316,16 @@ mod tests {
         ] {
             let mut buffer = Http1SendBuffer::default();
             buffer.obtain_buffer();
-            buffer.head.resize(head, b'h');
+            buffer.buffer.resize(head, b'h');
             buffer.set_body(Some(BodyChunk::from(Bytes::from(vec![b'b'; body])).into()), None);
             assert_eq!(
-                (buffer.can_add_response(), buffer.head.len()),
+                (buffer.can_add_response(), buffer.buffer.len()),
                 (can_add_response, head + copied),
                 "{head} and {body}"
             );
             let expected = [vec![b'h'; head], vec![b'b'; body]].concat();
             assert!(matches!(send_all(&mut buffer, 0), (Ok(()), all) if all == expected), "{head} and {body}");
-            assert!(buffer.can_add_response() && buffer.head.is_empty(), "everything was sent");
+            assert!(buffer.can_add_response() && buffer.buffer.is_empty(), "everything was sent");
         }
     }
 
@@ -338,7 +341,7 @@ mod tests {
             );
             let mut buffer = Http1SendBuffer::default();
             buffer.obtain_buffer();
-            buffer.head.extend_from_slice(b"head\r\n\r\n");
+            buffer.buffer.extend_from_slice(b"head\r\n\r\n");
             buffer.set_body(None, Some(body.into()));
             assert!(!buffer.can_add_response(), "its body has to be sent first");
             let (end, all) = send_all(&mut buffer, 0);

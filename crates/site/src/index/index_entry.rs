@@ -34,7 +34,8 @@ pub struct IndexEntry {
     pub last_block_bit: u64,
     /// The number of bits of the last compressed byte that do not belong to the stream.
     pub spare_bits: u8,
-    /// The time at which this path first had this content, in seconds since 1970.
+    /// Last-Modified of the file, in seconds since 1970. Until the version is dated (by the agent's `sync::file_dates`,
+    /// or by the origin for a preview), it is the modification time in a folder, and 0 in an archive.
     pub modified: i64,
 }
 

@@ -2,9 +2,10 @@
 //! server does.
 //!
 //! **The count** is, summed over the pages, the number of distinct addresses of this site that a page links to and that
-//! are answered with 404. A broken link that occurs twice on a page counts once; on two pages it counts twice. Query
-//! and fragment are ignored. Not checked are links to other origins (also to the site's own origin, written with a
-//! host), `mailto:` and other schemes, and the targets of forms.
+//! lead to no page or file: to a 404, to a redirect loop, or to an address that the server refuses. At most
+//! `MAX_BROKEN_ADDRESSES` of a page count. A broken link that occurs twice on a page counts once; on two pages it
+//! counts twice. Query and fragment are ignored. Not checked are links to other origins (also to the site's own origin,
+//! written with a host), `mailto:` and other schemes, and the targets of forms.
 
 mod page_links;
 
@@ -175,8 +176,8 @@ impl LinkChecker<'_> {
         self.budget.is_spent() || (self.stop)()
     }
 
-    /// Whether an address is answered with another status than 404. After the check has stopped, every address counts
-    /// as answered.
+    /// Whether an address leads to a page or file, or to another host. After the check has stopped, every address
+    /// counts as answered.
     fn is_answered(&self, address: &[u8]) -> bool {
         if self.has_stopped() {
             return true;

@@ -10,8 +10,9 @@ use docwharf_base::model::digest::Digest;
 
 /// The size of the addresses of one page that are collected before they are checked, in bytes.
 const MAX_PENDING_BYTES: usize = 1 << 20;
-/// The maximum length of an address or a base URL, in bytes. A longer one is ignored: no legal path is longer. The
-/// limit also bounds each URL that is resolved from the two.
+/// The maximum length of an address or a base URL, in bytes. A longer one is ignored, to bound memory; only the
+/// percent-encoded address of a path near the limit for paths can be longer. The limit also bounds each URL that is
+/// resolved from the two.
 const MAX_ADDRESS_BYTES: usize = 4096;
 /// The maximum number of broken addresses that are counted on one page.
 const MAX_BROKEN_ADDRESSES: usize = 65_536;
@@ -34,7 +35,7 @@ pub(super) struct PageLinks {
     broken: BrokenAddresses,
 }
 
-/// Addresses that are answered with 404, each once.
+/// Addresses that lead to no page or file, each once.
 #[derive(Default)]
 pub(super) struct BrokenAddresses {
     /// The digests of the addresses; the addresses themselves may be long.

@@ -21,9 +21,10 @@ use super::verified_bundle::GatheredEntries;
 /// The size up to which a stored text does not count against adoption, in bytes.
 const MAX_STORED_TEXT_BYTES: u64 = 1024;
 
-/// Whether a ZIP can become the image as it is: no entry has the extra field of docwharf's own images, and stored text
-/// over 1 KiB makes up less than 5 % of the entries' bytes.
-pub(super) fn can_adopt(zip: &ZipArchive) -> bool {
+/// Whether the directory of a ZIP permits it to become the image: no entry has the extra field of docwharf's own
+/// images, and stored text over 1 KiB makes up less than 5 % of the entries' bytes. After verification, every DEFLATE
+/// stream must also end at its declared length ([`VerifiedZip::all_end_at_declared_len`]).
+pub(super) fn may_adopt(zip: &ZipArchive) -> bool {
     // The reader of images obeys this extra field, which the reader of received ZIPs ignores. As an image, this ZIP
     // would have other names.
     if zip.entries.iter().any(|m| m.has_raw_name) {

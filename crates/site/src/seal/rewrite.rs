@@ -2,9 +2,10 @@
 //! order of the entries.
 //!
 //! Small files are collected in batches, and each batch has a sequence number. A worker that has finished a batch
-//! stores it with the other finished ones and appends those whose number is next, so no worker waits for a slower one,
-//! and the image is the same however the threads are scheduled. A large file is written in pieces by the reading thread
-//! when its number is next. Memory is bounded by the number of unfinished batches, whose buffers are reused.
+//! stores it with the other finished ones and appends those whose number is next, so a worker waits for a slower one
+//! only while too many finished batches are stored, and the image is the same however the threads are scheduled. A
+//! large file is written in pieces by the reading thread when its number is next. Memory is bounded by the numbers of
+//! waiting, current and finished batches, whose buffers are reused.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -25,7 +26,8 @@ use docwharf_base::model::site_path::SitePath;
 use super::seal_options::{SealOptions, SealProgress};
 use super::verified_bundle::GatheredEntries;
 
-/// The maximum content of a batch, in bytes.
+/// The maximum content of a batch of several files, in bytes. A batch of a single file has up to
+/// [`LARGE_FILE_BYTES`].
 const BATCH_BYTES: usize = 512 * 1024;
 /// The size above which a file is written in pieces, in bytes.
 const LARGE_FILE_BYTES: u64 = 2 * 1024 * 1024;

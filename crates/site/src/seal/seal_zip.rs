@@ -49,7 +49,7 @@ pub(super) fn seal_zip(
     // directory is copied first; the entries are verified while they are being copied.
     growing_copy::copy_range(received, &image, directory_offset, archive_len).map_err(write_error)?;
     let zip = ZipArchive::open(image.try_clone().map_err(write_error)?, path, &options.limits).map_err(seal_error)?;
-    let (archive, zip) = if adopt::can_adopt(&zip) {
+    let (archive, zip) = if adopt::may_adopt(&zip) {
         let received = adopt::ReceivedZip { from: received, to: &image, end: directory_offset };
         let verified_zip = adopt::verify_entries(&zip, options, progress, Some(&received)).map_err(seal_error)?;
         if verified_zip.all_end_at_declared_len {
@@ -93,7 +93,7 @@ fn seal_moved_zip(
     let write_error = |source| SealError::Write { path: target.path().to_owned(), source };
     let zip = ZipArchive::open(image.try_clone().map_err(write_error)?, path, &options.limits).map_err(seal_error)?;
     let mut archive = None;
-    if adopt::can_adopt(&zip) {
+    if adopt::may_adopt(&zip) {
         let verified_zip = adopt::verify_entries(&zip, options, progress, None).map_err(seal_error)?;
         if verified_zip.all_end_at_declared_len {
             if options.durable {

@@ -182,7 +182,7 @@ impl SyncEnvironment for ScriptedEnvironment {
         self.effects.push("discard".to_owned());
     }
 
-    fn remove_second_gzip_layer(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
+    fn remove_outer_gzip_layer(&mut self, _: &ReceivedBundle) -> Result<Option<PathBuf>, SyncError> {
         Ok(None)
     }
 
