@@ -78,6 +78,7 @@ mod sitemap;
 mod sitemap_cache;
 pub mod source;
 mod stale_work;
+mod state_folder;
 
 pub use admin::OriginAdmin;
 pub use body::{ApiBody, OriginBody};

@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
 use docwharf_base::clock::now_unix_millis;
+use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_site::seal::SealOptions;
@@ -36,6 +37,7 @@ use super::settings::{
 use super::signed_links::OriginSecret;
 use super::sitemap_cache::{CachedBranchHead, SharedFolderSitemap};
 use super::source::ProjectSource;
+use super::state_folder::{self, LOCK_TIMEOUT};
 
 /// The name of the database file in the state folder of an origin.
 pub const DATABASE_FILE_NAME: &str = "origin.db";
@@ -110,7 +112,7 @@ pub struct OriginServer {
     /// Stops the thread that removes expired data.
     pub(super) stop_cleanup: std::sync::mpsc::Sender<()>,
     /// The state folder if it is temporary; and the lock of the state folder.
-    pub(super) state_folder_guard: Mutex<(Option<TempDir>, Option<docwharf_base::durable::FileLock>)>,
+    pub(super) state_folder_guard: Mutex<(Option<TempDir>, Option<FileLock>)>,
 }
 
 impl OriginServer {
@@ -148,7 +150,7 @@ impl OriginServer {
                 (folder.path().to_owned(), Some(folder))
             }
         };
-        let lock = lock_folder(&folder, previews::LOCK_TIMEOUT)?;
+        let lock = state_folder::lock(&folder, LOCK_TIMEOUT)?;
         let db = Arc::new(Database::open(&folder.join(DATABASE_FILE_NAME))?);
         let pools = ResourcePools::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
@@ -285,19 +287,6 @@ impl fmt::Debug for OriginServer {
     }
 }
 
-/// Creates the state folder if necessary, and locks it, so that only one origin uses it at a time. Waits up to `timeout`
-/// for another process to release the lock. The content is private, but a build that runs as another user must be able
-/// to pass through the folder; hence mode 0711.
-fn lock_folder(folder: &Path, timeout: Duration) -> Result<docwharf_base::durable::FileLock, OriginError> {
-    use std::os::unix::fs::DirBuilderExt;
-    let system_error = |doing| move |source| OriginError::System { doing, source };
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o711).create(folder).map_err(system_error("create the folder store.path"))?;
-    docwharf_base::durable::FileLock::acquire(&folder.join("lock"), timeout)
-        .map_err(system_error("lock the folder store.path"))?
-        .ok_or_else(|| OriginError::Locked(folder.to_owned()))
-}
-
 /// Returns the secret of this name, which is created once and then read from the database.
 fn stored_secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
     let random: [u8; N] =
@@ -389,8 +378,6 @@ fn check_readable(path: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use http::Request;
     use http::header::HOST;
 
@@ -477,18 +464,6 @@ mod tests {
             let counted = counted_hours * 3_600_000;
             assert!((before - counted..=now_unix_millis() - counted).contains(&oldest), "{retention_hours} h");
         }
-    }
-
-    #[test]
-    fn the_state_folder_of_an_origin_has_mode_0711_and_an_exclusive_lock() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("state");
-        let lock = lock_folder(&folder, Duration::ZERO).unwrap();
-        assert_eq!(std::fs::metadata(&folder).unwrap().permissions().mode() & 0o7777, 0o711);
-        let second = lock_folder(&folder, Duration::ZERO).map(drop);
-        assert!(matches!(second, Err(OriginError::Locked(locked)) if locked == folder));
-        drop(lock);
-        assert!(lock_folder(&folder, Duration::ZERO).is_ok());
     }
 
     #[test]

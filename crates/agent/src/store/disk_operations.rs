@@ -143,7 +143,9 @@ mod tests {
         let writer = StoreWriter::open(&root, Duration::ZERO).unwrap();
         symlink(&secret, root.join(RECORD)).unwrap();
         let damage = writer.record().unwrap_err();
-        assert!(writer.copy_damaged_record(&damage).is_err() && !root.join(DAMAGED_RECORD).exists());
+        let error = writer.copy_damaged_record(&damage).unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot read {}", root.join(RECORD).display()));
+        assert!(!root.join(DAMAGED_RECORD).exists());
         symlink(&secret, root.join("versions/x")).unwrap();
         symlink(dir.path(), root.join("receipts/x")).unwrap();
         drop(writer);

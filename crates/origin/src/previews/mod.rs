@@ -55,7 +55,6 @@ use super::source::JobContext;
 use super::source::git::{self, GitSource};
 use queue::{DeploymentQueue, EnqueueResult};
 use rows::DeploymentRequest;
-pub(super) use store::LOCK_TIMEOUT;
 use store::PreviewStore;
 
 pub use deployment::{ApiAuthor, ApiCommit, Deployment, DeploymentSource, DeploymentStatus, FilesChanged};

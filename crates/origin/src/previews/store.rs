@@ -18,7 +18,6 @@ use std::fs::{DirBuilder, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use docwharf_agent::store::{IMAGE, INDEX};
 use docwharf_base::clock::unix_seconds;
@@ -32,10 +31,8 @@ use docwharf_site::seal::{self, SealError, SealOptions, SealedBundle, VerifiedBu
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::super::stale_work::end_builds_and_remove_work_folder;
+use super::super::state_folder::LOCK_TIMEOUT;
 
-/// Time that an earlier origin may take to end and release the locks of its folders. A process that it was starting
-/// when it was killed holds them until it runs its program.
-pub(crate) const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Folder for deployments that are being built.
 const WORK_FOLDER: &str = "work";
 /// Subfolder of a deployment's work folder: the checkout and its build.
