@@ -1,13 +1,12 @@
 //! The admin routes. Those that only report are served on the control socket and on `admin.listen`. Commands are
 //! accepted on the control socket only, where the user of the client is known.
 
-use std::future::Future;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
@@ -16,8 +15,9 @@ use docwharf_agent::store::VersionStore;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::metrics_format::MetricsFormat;
 use docwharf_serve::Site;
+use docwharf_serve::body::ResponseBody;
 use docwharf_serve::peer::Peer;
-use docwharf_serve::service::RequestService;
+use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 use docwharf_serve::watchdog::Watchdog;
 
 use super::control_messages::{COMMANDS_PATH, CommandReply, DaemonCommand};
@@ -30,9 +30,6 @@ const MAX_COMMAND_BYTES: usize = 64 * 1024;
 
 const TEXT_TYPE: &str = "text/plain; charset=utf-8";
 const JSON_TYPE: &str = "application/json";
-
-/// The body of an admin response.
-type AdminBody = Full<Bytes>;
 
 /// The transport on which a request arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,15 +67,8 @@ pub struct AdminService {
 }
 
 impl RequestService for AdminService {
-    type Body = AdminBody;
-
-    fn respond(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        _peer: Peer,
-    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
-        let admin = Arc::clone(self);
-        async move { admin.reply(request, AdminTransport::Network).await }
+    fn respond(self: Arc<Self>, request: Request<Incoming>, _peer: Peer) -> ServiceResponse {
+        Box::pin(async move { box_body(self.reply(request, AdminTransport::Network).await) })
     }
 }
 
@@ -87,7 +77,7 @@ impl AdminService {
         self: Arc<Self>,
         request: Request<Incoming>,
         transport: AdminTransport,
-    ) -> Response<AdminBody> {
+    ) -> Response<ResponseBody> {
         let path = request.uri().path();
         if path == COMMANDS_PATH && transport == AdminTransport::Socket {
             return match *request.method() {
@@ -144,7 +134,7 @@ impl AdminService {
         publish.is_none_or(|settings| published_version(&settings).is_some())
     }
 
-    fn status(&self) -> Response<AdminBody> {
+    fn status(&self) -> Response<ResponseBody> {
         let now = self.daemon_state.snapshot();
         let status = StoreStatus::read(&self.store, now.sync_settings.as_ref(), None, Some(&self.daemon_state));
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
@@ -156,7 +146,7 @@ impl AdminService {
         }
     }
 
-    fn metrics(&self, format: MetricsFormat) -> Response<AdminBody> {
+    fn metrics(&self, format: MetricsFormat) -> Response<ResponseBody> {
         match self.metrics.encode(&self.store, &self.daemon_state, &self.site) {
             Ok(text) => {
                 let mut response = admin_response(StatusCode::OK, format.content_type(), format.render(text));
@@ -167,7 +157,7 @@ impl AdminService {
         }
     }
 
-    async fn accept_command(&self, body: Incoming) -> Response<AdminBody> {
+    async fn accept_command(&self, body: Incoming) -> Response<ResponseBody> {
         let command = match Limited::new(body, MAX_COMMAND_BYTES).collect().await {
             Ok(body) => serde_json::from_slice::<DaemonCommand>(&body.to_bytes()).map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
@@ -192,8 +182,8 @@ impl AdminService {
     }
 }
 
-fn admin_response(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<AdminBody> {
-    let mut response = Response::new(Full::new(text.into()));
+fn admin_response(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::full(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -203,13 +193,13 @@ fn admin_response(status: StatusCode, media_type: &'static str, text: impl Into<
 }
 
 /// Responds with 421 to a request that names another host (RFC 9110, section 15.5.20).
-fn respond_misdirected() -> Response<AdminBody> {
+fn respond_misdirected() -> Response<ResponseBody> {
     let text = "421 Misdirected Request: the Host field does not name this listener; use an IP address, localhost or the \
                 machine's name, or add the name to admin.hosts\n";
     admin_response(StatusCode::MISDIRECTED_REQUEST, TEXT_TYPE, text)
 }
 
-fn respond_not_allowed(allowed: &'static str) -> Response<AdminBody> {
+fn respond_not_allowed(allowed: &'static str) -> Response<ResponseBody> {
     let mut response = admin_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_TYPE, "405: method not allowed\n");
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
     response

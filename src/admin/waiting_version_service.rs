@@ -1,47 +1,37 @@
 //! Serves the version that waits to become active, on a separate listener (`activate.listen`). Its scripts are not
 //! approved yet, so they must not run under the origin (scheme, host, port) of the admin routes or of the site.
 
-use std::future::Future;
+use std::future::ready;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Request, Response, StatusCode};
-use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 
 use docwharf_serve::Site;
 use docwharf_serve::body::ResponseBody;
-use docwharf_serve::body_chunk::BodyChunk;
 use docwharf_serve::handler::handle;
 use docwharf_serve::peer::Peer;
-use docwharf_serve::service::RequestService;
+use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 
 /// The HTTP service of the waiting version, under the paths that it will have once it is active.
 #[derive(Debug)]
 pub struct WaitingVersionService(pub Arc<Site>);
 
 impl RequestService for WaitingVersionService {
-    type Body = Either<Full<BodyChunk>, ResponseBody>;
-
-    fn respond(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        peer: Peer,
-    ) -> impl Future<Output = Response<Self::Body>> + Send + 'static + use<> {
-        let site = Arc::clone(&self.0);
-        async move {
-            match site.served_version() {
-                Some(_) => handle(&site, &request, Some(peer)).map(Either::Right),
-                None => respond_none_waiting(),
-            }
-        }
+    fn respond(self: Arc<Self>, request: Request<Incoming>, peer: Peer) -> ServiceResponse {
+        let response = match self.0.served_version() {
+            Some(_) => handle(&self.0, &request, Some(peer)),
+            None => respond_none_waiting(),
+        };
+        Box::pin(ready(box_body(response)))
     }
 }
 
-fn respond_none_waiting() -> Response<Either<Full<BodyChunk>, ResponseBody>> {
+fn respond_none_waiting() -> Response<ResponseBody> {
     let text = Bytes::from_static(b"404: no version waits to become active\n");
-    let mut response = Response::new(Either::Left(Full::new(text.into())));
+    let mut response = Response::new(ResponseBody::full(text));
     *response.status_mut() = StatusCode::NOT_FOUND;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -26,6 +26,20 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     context: &CommandContext,
     task: impl FnOnce(&TaskContext) -> T + Send + 'static,
 ) -> Result<T, CommandFailure> {
+    let (send, result) = std::sync::mpsc::channel();
+    run_on_thread(
+        context,
+        Box::new(move |task_context| {
+            let _ = send.send(task(task_context));
+        }),
+    )?;
+    result.try_recv().map_err(|_| CommandFailure::Bug(ENDED_UNEXPECTEDLY.to_owned()))
+}
+
+const ENDED_UNEXPECTEDLY: &str = "the task ended unexpectedly";
+
+/// Implements [`run_interruptible`] without its type parameters, so that this is compiled once.
+fn run_on_thread(context: &CommandContext, task: Box<dyn FnOnce(&TaskContext) + Send>) -> Result<(), CommandFailure> {
     let start = CommandFailure::local("cannot start");
     let runtime =
         runtime::build_runtime(tokio::runtime::Builder::new_multi_thread().worker_threads(1)).map_err(start)?;
@@ -44,7 +58,8 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("docwharf-work".to_owned());
     thread
         .spawn(move || {
-            let _ = send.send(task(&task_context));
+            task(&task_context);
+            let _ = send.send(());
         })
         .map_err(CommandFailure::local("cannot start a thread"))?;
     let bar = context.shows_progress().then(create_bar);
@@ -58,7 +73,7 @@ pub(super) fn run_interruptible<T: Send + 'static>(
         loop {
             tokio::select! {
                 outcome = &mut done => {
-                    return outcome.map_err(|_| CommandFailure::Bug("the task ended unexpectedly".to_owned()));
+                    return outcome.map_err(|_| CommandFailure::Bug(ENDED_UNEXPECTEDLY.to_owned()));
                 }
                 _ = interrupt.recv() => return Err(CommandFailure::Signal(SIGINT_NUMBER)),
                 _ = terminate.recv() => return Err(CommandFailure::Signal(SIGTERM_NUMBER)),

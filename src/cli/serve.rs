@@ -112,7 +112,7 @@ impl ServeCommand {
                 }
             });
         }
-        let result = daemon::serve(site, listeners);
+        let result = daemon::serve(site.into(), listeners);
         if let Some(log) = log {
             log.finish();
         }

@@ -47,8 +47,12 @@ pub fn origin(
     }
     let runtime = build_runtime()?;
     let (stop, stopped) = watch::channel(false);
-    let admin_server =
-        listener::serve_limited(admin, Arc::new(OriginAdmin(Arc::clone(origin))), stopped, MAX_ADMIN_CONNECTIONS);
+    let admin_server = listener::serve_limited(
+        admin,
+        Arc::new(OriginAdmin(Arc::clone(origin))).into(),
+        stopped,
+        MAX_ADMIN_CONNECTIONS,
+    );
     runtime.spawn(async move {
         if let Err(error) = admin_server.await {
             tracing::error!("the listener of health and metrics stopped: {error}");
@@ -71,7 +75,7 @@ pub fn origin(
             }
         });
     }
-    let result = serve_in(&runtime, Arc::clone(origin), listeners, hangup == OriginHangup::Stop);
+    let result = serve_in(&runtime, Arc::clone(origin).into(), listeners, hangup == OriginHangup::Stop);
     tracing::info!("stopping; tasks in progress are abandoned");
     stop.send_replace(true);
     origin.close();

@@ -1,13 +1,12 @@
 //! The runtime of a server, and how a signal stops it.
 
 use std::io;
-use std::sync::Arc;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 
 use docwharf_serve::listener::{self, HttpListener, RESERVED_DESCRIPTORS};
-use docwharf_serve::service::RequestService;
+use docwharf_serve::service::ListenerService;
 
 use super::error::DaemonError;
 use super::listeners::{announce, urls};
@@ -59,7 +58,7 @@ async fn wait_for_hangup(signal: Option<&mut Signal>) {
 }
 
 /// Implements the command `serve`: answers requests with `service` until a stop signal arrives.
-pub fn serve<A: RequestService>(service: Arc<A>, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
+pub fn serve(service: ListenerService, listeners: Vec<HttpListener>) -> Result<(), DaemonError> {
     let runtime = build_runtime()?;
     let result = serve_in(&runtime, service, listeners, true);
     runtime.shutdown_background();
@@ -67,9 +66,9 @@ pub fn serve<A: RequestService>(service: Arc<A>, listeners: Vec<HttpListener>) -
 }
 
 /// Answers requests on this runtime until a stop signal arrives.
-pub(super) fn serve_in<A: RequestService>(
+pub(super) fn serve_in(
     runtime: &tokio::runtime::Runtime,
-    service: Arc<A>,
+    service: ListenerService,
     listeners: Vec<HttpListener>,
     hangup: bool,
 ) -> Result<(), DaemonError> {

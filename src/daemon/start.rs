@@ -192,7 +192,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let (idle_sender, idle) = oneshot::channel();
     let mut server = tokio::spawn({
         let (site, stopped, watchdog) = (Arc::clone(&site), stopped.clone(), Arc::clone(&watchdog));
-        async move { listener::serve_watched(listeners, site, stopped, &watchdog, Some(idle_sender)).await }
+        async move { listener::serve_watched(listeners, site.into(), stopped, &watchdog, Some(idle_sender)).await }
     });
     // On a machine with one core, the remaining steps would delay the first requests.
     let _ = idle.await;
@@ -304,7 +304,8 @@ fn serve_admin(
         for url in &admin.daemon_state.admin_urls {
             tracing::info!("health, status and metrics are at {url}");
         }
-        let server = listener::serve_limited(listeners, Arc::clone(admin), stopped.clone(), MAX_ADMIN_CONNECTIONS);
+        let server =
+            listener::serve_limited(listeners, Arc::clone(admin).into(), stopped.clone(), MAX_ADMIN_CONNECTIONS);
         tasks.spawn(async move {
             if let Err(error) = server.await {
                 tracing::error!("the admin listener stopped: {error}");
@@ -328,7 +329,7 @@ fn serve_waiting_version(
     for url in &daemon_state.waiting_urls {
         tracing::info!("a version that waits to become active is served at {url}");
     }
-    let service = Arc::new(WaitingVersionService(Arc::clone(site)));
+    let service = Arc::new(WaitingVersionService(Arc::clone(site))).into();
     let server = listener::serve_limited(listeners, service, stopped.clone(), MAX_WAITING_VERSION_CONNECTIONS);
     tasks.spawn(async move {
         if let Err(error) = server.await {

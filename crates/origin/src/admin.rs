@@ -1,7 +1,6 @@
 //! Health checks and metrics of an origin, for its operator. They are on a separate listener (`admin.listen`).
 //! `/livez` and `/readyz` are on the public listener as well.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,7 +12,7 @@ use prometheus_client::encoding::text::encode;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::metrics_format::MetricsFormat;
 use docwharf_serve::peer::Peer;
-use docwharf_serve::service::RequestService;
+use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 
 use super::analytics::DatabaseUsage;
 use super::body::ApiBody;
@@ -97,20 +96,14 @@ impl OriginServer {
 pub struct OriginAdmin(pub Arc<OriginServer>);
 
 impl RequestService for OriginAdmin {
-    type Body = ApiBody;
-
-    fn respond(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        _peer: Peer,
-    ) -> impl Future<Output = Response<ApiBody>> + Send + 'static + use<> {
+    fn respond(self: Arc<Self>, request: Request<Incoming>, _peer: Peer) -> ServiceResponse {
         let origin = Arc::clone(&self.0);
         let path = request.uri().path().to_owned();
         let format = MetricsFormat::negotiate(request.headers());
         let is_get = matches!(*request.method(), Method::GET | Method::HEAD);
-        async move {
+        Box::pin(async move {
             if !is_get {
-                return method_not_allowed(&["GET", "HEAD"]);
+                return box_body(method_not_allowed(&["GET", "HEAD"]));
             }
             let task = tokio::task::spawn_blocking(move || match path.as_str() {
                 "/livez" => text(StatusCode::OK, PLAIN_TEXT, "ok\n".to_owned()),
@@ -118,7 +111,7 @@ impl RequestService for OriginAdmin {
                 "/metrics" => origin.metrics(format),
                 _ => not_found(),
             });
-            task.await.unwrap_or_else(|_| not_found())
-        }
+            box_body(task.await.unwrap_or_else(|_| not_found()))
+        })
     }
 }

@@ -1,32 +1,24 @@
 //! The origin as an HTTP service: on connections of a listener, until it is stopped.
 
-use std::future::Future;
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::Request;
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
 use docwharf_serve::listener::{self, HttpListener};
 use docwharf_serve::peer::Peer;
-use docwharf_serve::service::RequestService;
+use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 
-use super::body::OriginBody;
 use super::routes;
 use super::server::OriginServer;
 
 impl RequestService for OriginServer {
-    type Body = OriginBody;
-
-    fn respond(
-        self: &Arc<Self>,
-        mut request: Request<Incoming>,
-        peer: Peer,
-    ) -> impl Future<Output = Response<OriginBody>> + Send + 'static + use<> {
+    fn respond(self: Arc<Self>, mut request: Request<Incoming>, peer: Peer) -> ServiceResponse {
         request.extensions_mut().insert(peer);
-        routes::respond(Arc::clone(self), request)
+        Box::pin(async move { box_body(routes::respond(self, request).await) })
     }
 }
 
@@ -38,7 +30,8 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let result =
-        listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin), stop).await;
+        listener::serve(listeners.into_iter().map(HttpListener::from).collect(), Arc::clone(&origin).into(), stop)
+            .await;
     origin.close();
     result
 }

@@ -3,7 +3,6 @@
 //! [`Connection`] is a hand-written future because it is polled for every request. It registers once for the shutdown
 //! and once for its deadlines, and checks them again only after they have fired.
 
-use std::error::Error;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -12,10 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-use bytes::Buf;
-use hyper::body::{Body, Incoming};
 use hyper::server::conn::{http1, http2};
-use hyper::service::HttpService;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::futures::OwnedNotified;
@@ -29,6 +25,7 @@ use super::http2::{CLIENT_PREFACE, Http2Connection};
 use super::lazy_stream::SendFile;
 use super::peer::Peer;
 use super::replay_stream::ReplayStream;
+use super::service::{HyperService, ListenerService};
 use super::site::Site;
 use super::site_settings::Http2Server;
 
@@ -49,8 +46,8 @@ pub(super) enum ExpectedProtocol {
 }
 
 /// An accepted connection, as a future that ends when the connection does.
-pub(super) struct Connection<S, V: HttpService<Incoming>> {
-    protocol: Protocol<S, V>,
+pub(super) struct Connection<S> {
+    protocol: Protocol<S>,
     tracker: Arc<ConnectionTracker>,
     /// The shutdown phase that the connection has acted on.
     phase: u8,
@@ -69,47 +66,42 @@ pub(super) struct Connection<S, V: HttpService<Incoming>> {
     _guard: OpenConnectionGuard,
 }
 
-type HyperHttp1<S, V> = http1::Connection<ReplayStream<S>, V>;
-type HyperHttp2<S, V> = http2::Connection<ReplayStream<S>, V, TokioExecutor>;
+type HyperHttp1<S> = http1::Connection<ReplayStream<S>, HyperService>;
+type HyperHttp2<S> = http2::Connection<ReplayStream<S>, HyperService, TokioExecutor>;
 
-enum Protocol<S, V: HttpService<Incoming>> {
+enum Protocol<S> {
     /// Only plain HTTP/1.1 requests were received so far. At the first other request, the stream, the service and the
     /// unanswered bytes become [`Protocol::Unknown`].
-    Http1(Option<(S, V)>, Box<Http1Connection>, ExpectedProtocol),
+    Http1(Option<(S, HyperService)>, Box<Http1Connection>, ExpectedProtocol),
     /// The protocol is not detected yet: the stream and the service that will answer, the bytes read so far, the
     /// protocol that ALPN selected, and the deadline for the detection.
-    Unknown(Option<(S, V)>, Vec<u8>, ExpectedProtocol, Instant),
+    Unknown(Option<(S, HyperService)>, Vec<u8>, ExpectedProtocol, Instant),
     /// HTTP/1 served by hyper, with the deadlines of its request heads.
-    HyperHttp1(Box<HyperHttp1<S, V>>, HeadTimer),
+    HyperHttp1(Box<HyperHttp1<S>>, HeadTimer),
     /// HTTP/2 to a site, served by [`super::http2`].
     Http2(S, Box<Http2Connection>),
     /// HTTP/2 served by hyper: to a service that is not a site, or to a site with [`Http2Server::Hyper`].
-    HyperHttp2(Pin<Box<HyperHttp2<S, V>>>),
+    HyperHttp2(Pin<Box<HyperHttp2<S>>>),
 }
 
 /// The site that a connection's requests are for, and the peer that sends them. A site is served without hyper where
 /// possible.
 pub(super) type SiteAndPeer = Option<(Arc<Site>, Peer)>;
 
-impl<S, V> Connection<S, V>
-where
-    S: AsyncRead + SendFile + Unpin + Send + 'static,
-    V: HttpService<Incoming> + Unpin,
-    V::Future: Send + 'static,
-    V::Error: Into<Box<dyn Error + Send + Sync>>,
-    V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
-{
-    /// Creates a connection that serves `site` on `stream`, and uses `service` for requests that need hyper. `service`
-    /// sets `request_received` when it receives a request. `accepted_at` is when the connection was accepted.
+impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Connection<S> {
+    /// Creates a connection whose requests from `peer` are answered by `service`. `accepted_at` is when the connection
+    /// was accepted.
     pub(super) fn new(
         stream: S,
         expected_protocol: ExpectedProtocol,
-        service: V,
-        site: SiteAndPeer,
-        request_received: Arc<AtomicBool>,
+        service: ListenerService,
+        peer: Peer,
         accepted_at: Instant,
         guard: OpenConnectionGuard,
     ) -> Self {
+        let request_received = Arc::new(AtomicBool::new(false));
+        let site = service.site().map(|site| (Arc::clone(site), peer));
+        let service = HyperService { service, peer, request_received: Arc::clone(&request_received) };
         let has_http2 = site.as_ref().is_none_or(|(site, _)| site.settings.http2 != Http2Server::Off);
         let expected_protocol = if has_http2 { expected_protocol } else { ExpectedProtocol::Http1 };
         let protocol = match &site {
@@ -352,14 +344,7 @@ where
     }
 }
 
-impl<S, V> Future for Connection<S, V>
-where
-    S: AsyncRead + SendFile + Unpin + Send + 'static,
-    V: HttpService<Incoming> + Unpin,
-    V::Future: Send + 'static,
-    V::Error: Into<Box<dyn Error + Send + Sync>>,
-    V::ResBody: Body<Error: Into<Box<dyn Error + Send + Sync>>, Data: Buf + Send> + Send + 'static,
-{
+impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Future for Connection<S> {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {

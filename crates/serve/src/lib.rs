@@ -34,7 +34,7 @@
 //!     site.set_version(version);
 //!     let socket = listener::bind(([127, 0, 0, 1], 8080).into())?;
 //!     let (_stop, stopped) = tokio::sync::watch::channel(false);
-//!     listener::serve(vec![HttpListener::from(socket)], site, stopped).await
+//!     listener::serve(vec![HttpListener::from(socket)], site.into(), stopped).await
 //! }
 //! ```
 

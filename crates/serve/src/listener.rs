@@ -1,6 +1,6 @@
 //! Listening sockets: accepts connections, limits their number and ends them, with or without TLS.
 //!
-//! The protocols are in [`super::connection`], and the responses come from an implementation of [`RequestService`].
+//! The protocols are in [`super::connection`], and the responses come from a [`ListenerService`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -10,15 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use http::Request;
-use hyper::body::Incoming;
-use hyper::service::{HttpService, service_fn};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, SockRef, Socket, Type};
-use tokio::io::{AsyncRead, Interest};
+use tokio::io::Interest;
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot, watch};
@@ -30,9 +26,8 @@ use docwharf_base::tcp_options;
 use super::connection::{Connection, ExpectedProtocol};
 use super::connection_deadlines::LAST_REQUEST_TIMEOUT;
 use super::connection_tracker::{ConnectionTracker, OpenConnectionGuard};
-use super::lazy_stream::SendFile;
 use super::peer::Peer;
-use super::service::RequestService;
+use super::service::ListenerService;
 use super::serving_threads::ServingThreads;
 use super::stall_timeout::StallTimeoutStream;
 use super::tls::ServerTls;
@@ -126,9 +121,9 @@ fn max_connections() -> usize {
 
 /// Accepts and serves connections until `stop` becomes true, then lets them finish for at most [`DRAIN_TIMEOUT`].
 /// Without a listener it only waits for the stop.
-pub async fn serve<A: RequestService>(
+pub async fn serve(
     listeners: Vec<HttpListener>,
-    service: Arc<A>,
+    service: ListenerService,
     stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     serve_watched(listeners, service, stop, &Watchdog::new(HEARTBEAT_INTERVAL, || {}), None).await
@@ -136,9 +131,9 @@ pub async fn serve<A: RequestService>(
 
 /// Does what [`serve`] does, for at most `max_connections` connections at a time and on the caller's runtime. These
 /// connections do not count towards the limit of the site's listeners.
-pub async fn serve_limited<A: RequestService>(
+pub async fn serve_limited(
     listeners: Vec<std::net::TcpListener>,
-    service: Arc<A>,
+    service: ListenerService,
     stop: watch::Receiver<bool>,
     max_connections: usize,
 ) -> io::Result<()> {
@@ -157,9 +152,9 @@ pub async fn serve_limited<A: RequestService>(
 
 /// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread.
 /// `backlog_accepted` is dropped when the connections that arrived before the start are accepted.
-pub async fn serve_watched<A: RequestService>(
+pub async fn serve_watched(
     listeners: Vec<HttpListener>,
-    service: Arc<A>,
+    service: ListenerService,
     stop: watch::Receiver<bool>,
     watchdog: &Arc<Watchdog>,
     backlog_accepted: Option<oneshot::Sender<Infallible>>,
@@ -185,9 +180,9 @@ pub async fn serve_watched<A: RequestService>(
 }
 
 /// Runs the accept loops of all listeners until they end.
-async fn run_accept_loops<A: RequestService>(
+async fn run_accept_loops(
     listeners: Vec<HttpListener>,
-    service: Arc<A>,
+    service: ListenerService,
     stop: watch::Receiver<bool>,
     watchdog: Arc<Watchdog>,
     max_connections: usize,
@@ -201,7 +196,7 @@ async fn run_accept_loops<A: RequestService>(
         // A socket from the service manager does not have these options yet.
         set_inherited_options(&socket);
         let socket = into_waitable(socket)?;
-        let (service, permits, serving_threads) = (Arc::clone(&service), Arc::clone(&permits), serving_threads.clone());
+        let (service, permits, serving_threads) = (service.clone(), Arc::clone(&permits), serving_threads.clone());
         accept_loops.spawn(run_accept_loop(
             socket,
             tls,
@@ -222,10 +217,10 @@ async fn run_accept_loops<A: RequestService>(
 }
 
 /// Accepts the connections of one listener until the stop, then waits for the end of the open ones.
-async fn run_accept_loop<A: RequestService>(
+async fn run_accept_loop(
     listener: TcpStream,
     tls: Option<Arc<ServerTls>>,
-    service: Arc<A>,
+    service: ListenerService,
     permits: Arc<Semaphore>,
     serving_threads: ServingThreads,
     mut stop: watch::Receiver<bool>,
@@ -344,15 +339,15 @@ fn accept_next(listener: &TcpStream) -> io::Result<Option<(std::net::TcpStream, 
 
 /// Serves a new connection: on `thread` if there is one, otherwise on this thread, with a task only if the connection
 /// does not end in its first turn.
-fn serve_accepted<A: RequestService>(
+fn serve_accepted(
     socket: std::net::TcpStream,
     tls: Option<&Arc<ServerTls>>,
     peer: Peer,
-    service: &Arc<A>,
+    service: &ListenerService,
     guard: OpenConnectionGuard,
     thread: Option<&Handle>,
 ) {
-    let (accepted_at, service) = (Instant::now(), Arc::clone(service));
+    let (accepted_at, service) = (Instant::now(), service.clone());
     let spawn = |connection: Pin<Box<dyn Future<Output = ()> + Send>>| match thread {
         Some(thread) => thread.spawn(connection),
         None => tokio::spawn(connection),
@@ -361,8 +356,9 @@ fn serve_accepted<A: RequestService>(
         spawn(Box::pin(serve_encrypted(socket, Arc::clone(tls), accepted_at, peer, service, guard)));
         return;
     }
-    let stream = StallTimeoutStream::new(socket.into(), service.site());
-    let mut connection = Box::pin(new_connection(stream, ExpectedProtocol::Unknown, accepted_at, peer, service, guard));
+    let stream = StallTimeoutStream::new(socket.into(), service.site().cloned());
+    let mut connection =
+        Box::pin(Connection::new(stream, ExpectedProtocol::Unknown, service, peer, accepted_at, guard));
     // The first turn runs inside the accept loop: a panic must end only this connection, as it would in a task.
     if thread.is_some()
         || catch_unwind(AssertUnwindSafe(|| connection.poll_first())).is_ok_and(|turn| turn.is_pending())
@@ -373,12 +369,12 @@ fn serve_accepted<A: RequestService>(
 
 /// Serves a connection that starts with a TLS handshake. Until that is complete it has the deadlines of a connection
 /// without a request.
-async fn serve_encrypted<A: RequestService>(
+async fn serve_encrypted(
     socket: std::net::TcpStream,
     tls: Arc<ServerTls>,
     accepted_at: Instant,
     peer: Peer,
-    service: Arc<A>,
+    service: ListenerService,
     guard: OpenConnectionGuard,
 ) {
     let Ok(stream) = TcpStream::from_std(socket) else { return };
@@ -387,7 +383,7 @@ async fn serve_encrypted<A: RequestService>(
         sleep(LAST_REQUEST_TIMEOUT).await;
     };
     let handshake = tokio::select! {
-        result = timeout(HANDSHAKE_TIMEOUT, tls.handshake(stream, service.site())) => result.ok().flatten(),
+        result = timeout(HANDSHAKE_TIMEOUT, tls.handshake(stream, service.site().cloned())) => result.ok().flatten(),
         () = stopped => None,
     };
     let Some(stream) = handshake else { return };
@@ -396,27 +392,7 @@ async fn serve_encrypted<A: RequestService>(
         Some(_) => ExpectedProtocol::Http1,
         None => ExpectedProtocol::Unknown,
     };
-    new_connection(stream, expected_protocol, accepted_at, peer, service, guard).await;
-}
-
-/// Creates a connection whose requests are answered by `service`.
-fn new_connection<A: RequestService, S: AsyncRead + SendFile + Send + Unpin + 'static>(
-    stream: S,
-    expected_protocol: ExpectedProtocol,
-    accepted_at: Instant,
-    peer: Peer,
-    service: Arc<A>,
-    guard: OpenConnectionGuard,
-) -> Connection<S, impl HttpService<Incoming, ResBody = A::Body, Future: Send + 'static, Error = Infallible> + Unpin> {
-    let request_received = Arc::new(AtomicBool::new(false));
-    let received = Arc::clone(&request_received);
-    let site = service.site().map(|site| (site, peer));
-    let hyper_service = service_fn(move |request: Request<Incoming>| {
-        received.store(true, Ordering::Relaxed);
-        let response = service.respond(request, peer);
-        async move { Ok::<_, Infallible>(response.await) }
-    });
-    Connection::new(stream, expected_protocol, hyper_service, site, request_received, accepted_at, guard)
+    Connection::new(stream, expected_protocol, service, peer, accepted_at, guard).await;
 }
 
 #[cfg(test)]

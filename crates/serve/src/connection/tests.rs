@@ -1,15 +1,11 @@
-use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use http::{Request, Response};
-use hyper::service::service_fn;
 use tokio::sync::Semaphore;
 
 use super::*;
 use crate::SiteSettings;
-use crate::body::ResponseBody;
 use crate::serving_threads::ServingThreads;
 use crate::stall_timeout::StallTimeoutStream;
 
@@ -98,7 +94,6 @@ fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_fra
 
     let peer = Peer { address, is_encrypted: false };
     let site = Site::new(SiteSettings::default());
-    let unused = service_fn(|_: Request<Incoming>| async { Ok::<_, Infallible>(Response::new(ResponseBody::empty())) });
     let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
     let guard = OpenConnectionGuard::new(
         &Arc::new(ConnectionTracker::default()),
@@ -108,9 +103,8 @@ fn an_idle_http2_connection_sends_queued_data_and_ends_with_no_error_despite_fra
     let mut connection = Connection::new(
         StallTimeoutStream::new(socket.into(), None),
         ExpectedProtocol::Http2,
-        unused,
-        Some((site, peer)),
-        Arc::default(),
+        site.into(),
+        peer,
         Instant::now(),
         guard,
     );

@@ -1,23 +1,20 @@
 use std::io::{Read, Write};
+use std::sync::atomic::Ordering;
 
-use http::Response;
+use http::{Request, Response};
+use hyper::body::Incoming;
 
 use super::*;
 use crate::body::ResponseBody;
+use crate::service::{RequestService, ServiceResponse, box_body};
 
 /// A service that panics at a request for `/panic`.
 struct PanickingService;
 
 impl RequestService for PanickingService {
-    type Body = ResponseBody;
-
-    fn respond(
-        self: &Arc<Self>,
-        request: Request<Incoming>,
-        _peer: Peer,
-    ) -> impl Future<Output = Response<ResponseBody>> + Send + 'static + use<> {
+    fn respond(self: Arc<Self>, request: Request<Incoming>, _peer: Peer) -> ServiceResponse {
         assert!(request.uri().path() != "/panic", "the panic that the test wants");
-        std::future::ready(Response::new(ResponseBody::full("whole")))
+        Box::pin(std::future::ready(box_body(Response::new(ResponseBody::full("whole")))))
     }
 }
 
@@ -45,7 +42,7 @@ fn a_panic_in_the_first_poll_of_a_connection_does_not_stop_the_accept_loop() {
     let socket = bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = socket.local_addr().unwrap();
     let (stop, stopped) = watch::channel(false);
-    let server = runtime.spawn(serve_limited(vec![socket], Arc::new(PanickingService), stopped, 16));
+    let server = runtime.spawn(serve_limited(vec![socket], Arc::new(PanickingService).into(), stopped, 16));
     for _ in 0..3 {
         assert_eq!(request(address, "/panic"), "");
         assert!(request(address, "/").ends_with("whole"));
@@ -97,7 +94,8 @@ fn an_accept_loop_reports_to_the_watchdog_while_no_further_connection_may_be_ope
     let server = runtime.spawn(async move {
         let serving_threads = ServingThreads::on_current_runtime();
         let listeners = vec![HttpListener::from(socket)];
-        run_accept_loops(listeners, Arc::new(PanickingService), stopped, watchdog, 1, serving_threads, None).await
+        run_accept_loops(listeners, Arc::new(PanickingService).into(), stopped, watchdog, 1, serving_threads, None)
+            .await
     });
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -120,7 +118,7 @@ fn at_the_limit_a_connection_waits_until_another_ends() {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (options, address) = (socket.try_clone().unwrap(), socket.local_addr().unwrap());
     let (stop, stopped) = watch::channel(false);
-    let server = runtime.spawn(serve_limited(vec![socket], Arc::new(PanickingService), stopped, 2));
+    let server = runtime.spawn(serve_limited(vec![socket], Arc::new(PanickingService).into(), stopped, 2));
     let mut streams = [0, 1, 2].map(|_| std::net::TcpStream::connect(address).unwrap());
     for stream in &mut streams {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
