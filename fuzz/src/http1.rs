@@ -320,7 +320,7 @@ fn check_connection(site: &Arc<Site>, text: &[u8], piece_len: usize, max_write: 
         Http1Outcome::Ended => {
             assert!(is_last || plain_end == text.len(), "the connection ends before {}", escaped(&text[plain_end..]));
         }
-        Http1Outcome::NotPlain(mut rest) => {
+        Http1Outcome::NotServedHere(mut rest) => {
             assert!(!is_last, "bytes after the last response are passed on");
             rest.extend(&pipe.input);
             rest.extend_from_slice(&text[sent..]);

@@ -10,7 +10,7 @@ use crate::config::checked::Config;
 use docwharf_agent::api::ApiClient;
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::store::StoreError;
-use docwharf_agent::store::api_state::{ApiStateDirectory, BudgetWait, RateLimit, RequestTimes};
+use docwharf_agent::store::api_state::{ApiStateDirectory, BudgetWait, RateLimit, RequestBudget};
 use docwharf_agent::sync::system::TaskContext;
 use docwharf_agent::sync::{ApiSource, SyncError};
 use docwharf_base::backoff;
@@ -24,9 +24,9 @@ use docwharf_base::net::retry::{CallAttempts, MAX_SYNC_RETRY_AFTER};
 use super::failure::CommandFailure;
 
 /// The API's limit for previews: "5 requests per minute per organization".
-const PREVIEW_RATE_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
+const API_PREVIEW_LIMIT: RateLimit = RateLimit { requests: 5, window: Duration::from_mins(1) };
 /// The API's limit for analytics: "100 requests per organization per hour, shared across all analytics endpoints".
-pub(super) const ANALYTICS_RATE_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
+pub(super) const API_ANALYTICS_LIMIT: RateLimit = RateLimit { requests: 100, window: Duration::from_hours(1) };
 
 /// Tolerance of the longest wait: a one-minute budget can be closed for 60.5 s (`WINDOW_MARGIN_MS`), which must still
 /// count as within [`MAX_SYNC_RETRY_AFTER`].
@@ -48,7 +48,7 @@ pub(super) struct ApiCaller<'a> {
 struct RequestBudgets {
     /// The budgets in the store; `None` if it cannot be written to. Then `local` counts.
     stored: Option<ApiStateDirectory>,
-    local: RefCell<RequestTimes>,
+    local: RefCell<RequestBudget>,
     /// Whether a write to the store has failed after `stored` was opened. Then `local` counts.
     has_store_failed: Cell<bool>,
     /// Whether to wait until a request is free, instead of failing.
@@ -176,7 +176,7 @@ impl<'a> ApiCaller<'a> {
         let mut is_reported = false;
         loop {
             let now = now_unix_millis();
-            let (wait, line, is_closed) = match self.change_budget(name, |times| times.take_request(limit, now)) {
+            let (wait, line, is_closed) = match self.change_budget(name, |budget| budget.take_request(limit, now)) {
                 Ok(()) => return Ok(Some(now)),
                 Err(BudgetWait::UsedUp(wait)) => {
                     let (requests, window) = (limit.requests, format_duration(limit.window));
@@ -214,10 +214,10 @@ impl<'a> ApiCaller<'a> {
     fn record_failure(&self, api_call: ApiCall, taken_at: Option<i64>, request_error: &RequestError) {
         let (Some(time), Some((_, name))) = (taken_at, budget_of(api_call)) else { return };
         match (request_error.cause, request_error.retry_after) {
-            (RequestErrorCause::NotConnected, _) => self.change_budget(name, |times| times.return_request(time)),
+            (RequestErrorCause::NotConnected, _) => self.change_budget(name, |budget| budget.return_request(time)),
             (RequestErrorCause::Status(429), Some(wait)) => {
                 let until = now_unix_millis().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
-                self.change_budget(name, |times| times.close(until));
+                self.change_budget(name, |budget| budget.close(until));
             }
             _ => {}
         }
@@ -225,8 +225,8 @@ impl<'a> ApiCaller<'a> {
 
     /// Changes a budget. If the store cannot be written to any more, as on a full disk, this command counts its own
     /// requests.
-    fn change_budget<T>(&self, name: &str, change: impl Fn(&mut RequestTimes) -> T) -> T {
-        let Some(budgets) = &self.budgets else { return change(&mut RequestTimes::default()) };
+    fn change_budget<T>(&self, name: &str, change: impl Fn(&mut RequestBudget) -> T) -> T {
+        let Some(budgets) = &self.budgets else { return change(&mut RequestBudget::default()) };
         let mut local = budgets.local.borrow_mut();
         if let (Some(stored), false) = (&budgets.stored, budgets.has_store_failed.get()) {
             // One store may be used with several APIs.
@@ -270,8 +270,8 @@ const COUNTED_ALONE_NOTE: &str = "requests are counted for this command alone";
 /// Returns the budget that a call takes from, and its name; none for calls without a budget.
 fn budget_of(api_call: ApiCall) -> Option<(RateLimit, &'static str)> {
     match api_call {
-        ApiCall::Preview => Some((PREVIEW_RATE_LIMIT, "previews")),
-        ApiCall::Searches => Some((ANALYTICS_RATE_LIMIT, "analytics")),
+        ApiCall::Preview => Some((API_PREVIEW_LIMIT, "previews")),
+        ApiCall::Searches => Some((API_ANALYTICS_LIMIT, "analytics")),
         ApiCall::StartExport | ApiCall::PollExport | ApiCall::RequestExportLink | ApiCall::Deployment => None,
     }
 }

@@ -26,7 +26,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ),
     (
         "2",
-        "usage or configuration; also 400 and 422 from the API, and 404 for preview and analytics (wrong api.projectId)",
+        "usage or configuration; also 400 and 422 from the API, and 404 for preview create and analytics (wrong api.projectId)",
     ),
     ("3", "refused by the upstream: 401 to 403"),
     (

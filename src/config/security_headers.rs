@@ -8,8 +8,9 @@ use super::checker::ValueChecker;
 use super::key_table::size_range;
 use super::written_value::ConfigValue;
 
-/// The default of `server.cspSize`: the maximum length of a policy in bytes. By default, a reverse proxy accepts 4 KiB
-/// for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a part of them.
+/// The default of `server.cspSize`: the length in bytes above which a policy omits hash sources. By default, a reverse
+/// proxy accepts 4 KiB for all header fields of a response (nginx's `proxy_buffer_size`), and the other fields need a
+/// part of them.
 pub const DEFAULT_CSP_BYTES: usize = 3 << 10;
 
 /// The values of `Referrer-Policy` (W3C Referrer Policy, section 3).

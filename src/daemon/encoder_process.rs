@@ -4,8 +4,8 @@
 //! It is a process and not a thread for three reasons. The encoder needs tens of megabytes, and an allocator would
 //! not return all of them to the system. A process can be suspended in the middle of a page while the site is under
 //! load. And if memory runs out, the kernel ends this process first. Whatever happens to this process, the site is
-//! served. It inherits two open files and nothing else: no configuration, no environment, no key. It ends with the
-//! thread that started it.
+//! served. It gets two open files, a pipe for errors and the path of the index; no configuration, no environment, no
+//! key. It ends with the thread that started it.
 
 use std::fs::File;
 use std::io::{self, Read};

@@ -327,7 +327,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
             ("crates/serve/src/peer_progress.rs", "FIRST_CHECK_DELAY"),
         ],
     ),
-    ("bytes in the kernel's send buffer", &[("crates/serve/src/listener.rs", "MAX_UNSENT_BYTES")]),
+    ("unsent bytes in the kernel's send buffer", &[("crates/serve/src/listener.rs", "MAX_UNSENT_BYTES")]),
     (
         "time of a connection on its thread",
         &[("crates/serve/src/turn.rs", "MAX_TURN"), ("crates/serve/src/inflating_body.rs", "MAX_PIECE_BYTES")],

@@ -625,6 +625,30 @@ fn build_has_network_access_only_when_it_is_allowed() {
     }
 }
 
+// Regression: only the log of the job said so, which is shown for previews only.
+#[test]
+fn origin_log_warns_of_a_build_that_can_use_the_network_without_permission() {
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let log_path = fixture.dir.path().join("log");
+    // With a single dispatcher, tracing asks the thread that logs a line first whether the line is needed. That may be
+    // the thread of another test, which needs none. With a second dispatcher, it asks both of them.
+    let _second = tracing::Dispatch::new(tracing_subscriber::fmt().with_writer(std::io::sink).finish());
+    for sandbox in usable_sandboxes() {
+        for allows_network in [true, false] {
+            let git = GitSource { allows_network, ..fixture.source("mkdir out") };
+            let file = fs::File::create(&log_path).unwrap();
+            let subscriber = tracing_subscriber::fmt().with_writer(file).with_ansi(false).finish();
+            let (result, log) = tracing::subscriber::with_default(subscriber, || build_in(&fixture, &git, sandbox));
+            result.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error)));
+            let can_isolate_network = matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces);
+            let logged = fs::read_to_string(&log_path).unwrap();
+            let is_warned = logged.contains(&format!("a build of {} has no sandbox", git.repository))
+                && logged.contains("with the network, which this sandbox cannot prevent; install bubblewrap");
+            assert_eq!(is_warned, !allows_network && !can_isolate_network, "{sandbox}: {logged}");
+        }
+    }
+}
+
 #[test]
 fn build_finds_tools_in_the_configured_tools_folders() {
     let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);

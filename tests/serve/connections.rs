@@ -974,9 +974,10 @@ fn a_shutdown_with_open_connections_exits_with_0_and_cuts_only_stalled_ones() {
             // The connection of the stalled reader is closed after a few seconds.
             assert_eq!(daemon.wait(Duration::from_secs(20)), Some(0), "{signal}");
             let log = std::fs::read_to_string(dir.path().join(signal)).expect("the log");
-            let lines: Vec<&str> = log.lines().filter(|line| line.contains("after the stop")).collect();
-            let is_expected =
-                |line: &&str| cut.is_some_and(|cut| line.ends_with(&format!(" {cut} cut 8s after the stop")));
+            let lines: Vec<&str> = log.lines().filter(|line| line.contains("after the listener closed")).collect();
+            let is_expected = |line: &&str| {
+                cut.is_some_and(|cut| line.ends_with(&format!(" {cut} cut 8s after the listener closed")))
+            };
             assert!(lines.len() == usize::from(cut.is_some()) && lines.iter().all(is_expected), "{signal}: {lines:?}");
             (delay, response)
         };

@@ -177,8 +177,8 @@ impl SecretRedactor {
         self.add_hidden(secret.expose());
     }
 
-    /// Adds a URL's query, each of its values, its user name and its password to the texts to hide, each also decoded,
-    /// and the two as they are sent in an Authorization header.
+    /// Adds these parts of a URL to the texts to hide: its query as written; each value of the query, its user name and
+    /// its password, as written and decoded; and user name and password as an Authorization header has them (Base64).
     pub fn hide_url(&mut self, url: &SafeUrl) {
         let url = url.expose();
         if let Some(query) = url.query() {

@@ -24,7 +24,7 @@ pub enum SharedResource {
     Workers,
     /// Export jobs that wait for a worker. Previews wait in a separate queue, with the same limits.
     WaitingJobs,
-    /// The time that crawls under way may take, each from its start to its end, in milliseconds.
+    /// The time that crawls under way have taken so far, each since its start, in milliseconds.
     CrawlTime,
     /// The addresses that crawls under way know, whether or not they are fetched.
     CrawlAddresses,

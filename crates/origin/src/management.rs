@@ -203,7 +203,7 @@ fn start_preview(
     }
     let branch = requests::parse_preview_request(body).map_err(|reason| refusal(StatusCode::BAD_REQUEST, &reason))?;
     let base_url = link_base_url(origin, head)?;
-    let started = origin.preview_service.deploy(id, &branch).map_err(|reason| {
+    let accepted = origin.preview_service.deploy(id, &branch).map_err(|reason| {
         Box::new(match reason {
             DeployError::Full => {
                 try_later(StatusCode::TOO_MANY_REQUESTS, "too many previews are waiting; try again later")
@@ -214,8 +214,8 @@ fn start_preview(
             reason => unavailable("deploy a preview", &ErrorChain(&reason)),
         })
     })?;
-    let preview_url = origin.preview_url(&base_url, id, &started);
-    Ok(json(StatusCode::ACCEPTED, &PreviewStarted { status_id: started.status_id, preview_url }))
+    let preview_url = origin.preview_url(&base_url, id, &accepted);
+    Ok(json(StatusCode::ACCEPTED, &PreviewStarted { status_id: accepted.status_id, preview_url }))
 }
 
 fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &AuthenticatedClient) -> Response<ApiBody> {

@@ -19,7 +19,7 @@ use super::body::{ApiBody, OriginBody};
 use super::key_file::OrganizationApiKeyFile;
 use super::limits::SharedResource;
 use super::operations::{Operation, RouteMatch, find_route};
-use super::previews::{self, StartedDeployment};
+use super::previews::{self, AcceptedDeployment};
 use super::responses::{error, method_not_allowed, not_found, set_field, text, try_later, unavailable, with_details};
 use super::server::OriginServer;
 use super::settings::PREVIEW_PATH_PREFIX;
@@ -309,16 +309,16 @@ impl OriginServer {
     }
 
     /// Returns the URL of a preview.
-    pub(super) fn preview_url(&self, base_url: &str, project: &str, started: &StartedDeployment) -> String {
+    pub(super) fn preview_url(&self, base_url: &str, project: &str, accepted: &AcceptedDeployment) -> String {
         let Some(host) = &self.preview_host else {
-            return format!("{base_url}{PREVIEW_PATH_PREFIX}{project}/{}/", started.slug);
+            return format!("{base_url}{PREVIEW_PATH_PREFIX}{project}/{}/", accepted.slug);
         };
         // A preview has the scheme and port under which the client has reached this origin.
         let (scheme, rest) = base_url.split_once("://").unwrap_or(("http", base_url));
         let authority = rest.split('/').next().unwrap_or_default();
         let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| port.parse::<u16>().is_ok());
         let port = port.map_or_else(String::new, |port| format!(":{port}"));
-        format!("{scheme}://{}.{host}{port}/", started.slug)
+        format!("{scheme}://{}.{host}{port}/", accepted.slug)
     }
 }
 

@@ -43,8 +43,9 @@ use super::state_folder::{self, LOCK_TIMEOUT};
 pub const DATABASE_FILE_NAME: &str = "origin.db";
 /// The number of sitemaps that are made at the same time. A sitemap needs no key, and each one reads a whole folder.
 const MAX_CONCURRENT_SITEMAPS: usize = 4;
-/// The rate limit of preview requests of one organization. This and the two below are also in the texts of
-/// `management.rs` and `openapi.rs`.
+/// The rate limit of preview requests of one organization. Other texts name this one and the two below: `management.rs`
+/// and `openapi.rs`, the agent (`api/calls.rs`, `src/cli/preview/`, `src/cli/analytics/`), SECURITY.md,
+/// docs/analytics.md, docs/origin.md and docs/previews.md.
 const PREVIEW_RATE_LIMIT: (u32, Duration) = (5, Duration::from_mins(1));
 /// The rate limit of analytics queries of one organization.
 const QUERY_RATE_LIMIT: (u32, Duration) = (100, Duration::from_hours(1));
@@ -289,8 +290,8 @@ impl fmt::Debug for OriginServer {
 
 /// Returns the secret of this name, which is created once and then read from the database.
 fn stored_secret<const N: usize>(db: &Database, name: &'static str) -> Result<[u8; N], OriginError> {
-    let random: [u8; N] =
-        random_bytes().map_err(|source| OriginError::System { doing: "create a secret for links", source })?;
+    let random: [u8; N] = random_bytes()
+        .map_err(|source| OriginError::System { doing: "create a secret for links or cursors", source })?;
     Ok(db.write(move |transaction| {
         transaction.execute("INSERT OR IGNORE INTO secrets (name, value) VALUES (?, ?)", (name, random.as_slice()))?;
         transaction.query_row("SELECT value FROM secrets WHERE name = ?", [name], |row| row.get(0))
@@ -385,7 +386,7 @@ mod tests {
     use docwharf_serve::peer::Peer;
 
     use super::*;
-    use crate::previews::StartedDeployment;
+    use crate::previews::AcceptedDeployment;
     use crate::resource_pools::LimitReached;
 
     /// Opens an origin with a temporary state folder and without organizations.
@@ -428,7 +429,7 @@ mod tests {
 
     #[test]
     fn a_preview_url_keeps_the_scheme_and_port_of_the_request_on_the_preview_host() {
-        let started = StartedDeployment { status_id: "x".to_owned(), slug: "b".to_owned() };
+        let accepted = AcceptedDeployment { status_id: "x".to_owned(), slug: "b".to_owned() };
         let on_host = server(|settings| settings.preview_settings.host = Domain::parse("preview.example").ok());
         let below_path = server(|_| {});
         for (base, host_url, path_url) in [
@@ -437,8 +438,8 @@ mod tests {
             ("https://[::1]", "https://b.preview.example/", "https://[::1]/preview/p/b/"),
             ("https://[::1]:8443", "https://b.preview.example:8443/", "https://[::1]:8443/preview/p/b/"),
         ] {
-            assert_eq!(on_host.preview_url(base, "p", &started), host_url);
-            assert_eq!(below_path.preview_url(base, "p", &started), path_url);
+            assert_eq!(on_host.preview_url(base, "p", &accepted), host_url);
+            assert_eq!(below_path.preview_url(base, "p", &accepted), path_url);
         }
     }
 

@@ -41,7 +41,8 @@ pub(super) enum BodyLocation {
     Empty,
     /// The body is a text of the program.
     StaticText(&'static [u8]),
-    /// The body is a file of the served version, in a form that the image contains.
+    /// The body is a file of the served version in the form gzip or identity, from the image or the cache of inflated
+    /// files.
     File(usize, ResponseForm),
     /// The body is a precompressed file of the served version. The CRC-32 is that of the coded bytes, because a coding
     /// may be replaced while its version stays.

@@ -34,7 +34,7 @@ use super::site_settings::Http2Server;
 const MAX_HEAD_BYTES: usize = 128 * 1024;
 /// The largest header list in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE`) on the HTTP/2 connections that hyper serves.
 const MAX_HEADER_LIST_BYTES: u32 = 64 * 1024;
-/// The buffer of the first read in bytes; most request heads are smaller.
+/// The buffer of a read that detects the protocol, in bytes; most request heads are smaller.
 const FIRST_READ_BYTES: usize = 2048;
 
 /// The protocol of a connection as far as it is known: selected by TLS ALPN, or fixed by an earlier request.
@@ -140,7 +140,8 @@ impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Connection<S> {
         self.request_received.load(Ordering::Relaxed)
     }
 
-    /// Reads until the protocol is detected; `None` if the peer closed the connection before it sent anything.
+    /// Reads until the protocol is detected; `None` if the peer closed the connection before it sent anything, or the
+    /// read failed.
     fn detect_protocol(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
         let Protocol::Unknown(parts, initial_bytes, expected_protocol, _) = &mut self.protocol else {
             return Poll::Ready(Some(()));
@@ -184,7 +185,7 @@ impl<S: AsyncRead + SendFile + Unpin + Send + 'static> Connection<S> {
             let Some((stream, _)) = parts else { return Poll::Ready(()) };
             match ready!(connection.poll(stream, context)) {
                 Http1Outcome::Ended => return Poll::Ready(()),
-                Http1Outcome::NotPlain(unhandled) => {
+                Http1Outcome::NotServedHere(unhandled) => {
                     // Only the first bytes of a connection can select HTTP/2 (RFC 9113, section 3.3).
                     let expected_protocol = if self.request_received.load(Ordering::Relaxed) {
                         ExpectedProtocol::Http1

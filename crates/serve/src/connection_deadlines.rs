@@ -1,8 +1,10 @@
-//! The events that a connection waits for, and the time limit of each. They are equal for every version of HTTP.
+//! The events that a connection waits for, and the time limits that all versions of HTTP share. HTTP/2 has further
+//! ones in `http2::deadlines`, among them another idle time.
 
 use std::time::{Duration, Instant};
 
-/// The time within which a request head must be complete; a kept-alive connection that is idle for as long is closed.
+/// The time within which a request head, or a frame of HTTP/2, must be complete. A kept-alive HTTP/1.1 connection that
+/// is idle for as long is closed; an HTTP/2 connection without input for as long gets a PING.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time within which a connection must send its first request, whatever version of HTTP it uses; otherwise it is
 /// closed.

@@ -1,8 +1,9 @@
 //! A pool of decoders for bodies that are inflated while they are sent.
 //!
-//! Each decoder takes 76 KiB, and all of them together at most half of `server.heldBytes`. Beyond that, the body whose
-//! client has not read for the longest time loses its decoder to another body, and starts again from its beginning when
-//! its client reads again. Slow clients therefore cost time, not memory.
+//! Each decoder takes 76 KiB. A new one is allowed while all held bytes, with it, stay within half of
+//! `server.heldBytes`. Beyond that, the body whose client has not read for the longest time loses its decoder to
+//! another body, and starts again from its beginning when its client reads again. Slow clients therefore cost time, not
+//! memory.
 //!
 //! A body that starts again sends a piece before it can lose its decoder once more ([`DecoderSlot::can_be_taken`]).
 //! Otherwise more bodies than there are decoders would take them from each other forever.
@@ -17,14 +18,14 @@ use docwharf_base::locks::{Mutex, MutexGuard};
 
 use super::held_bytes::{HELD, HeldBytes, HeldBytesGuard};
 
-/// Decoders may hold `server.heldBytes` divided by this number.
+/// A new decoder is allowed while all held bytes, with it, stay within `server.heldBytes` divided by this number.
 const HELD_LIMIT_DIVISOR: u64 = 2;
 /// The number of decoders that are always allowed, even if responses hold more memory than the limit.
 const MIN_DECODERS: usize = 8;
 /// The time after which a body that has not used its decoder may lose it, whether it has sent something or not.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The decoders that bodies use, up to the limit in held bytes.
+/// The decoders that bodies use.
 #[derive(Debug)]
 pub(super) struct DecoderPool {
     held: &'static HeldBytes,

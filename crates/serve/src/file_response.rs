@@ -35,9 +35,9 @@ use super::negotiate::{self, AcceptedCodings, ResponseForm};
 use super::request_context::RequestContext;
 use super::site::Site;
 
-/// The largest size, in bytes, of a compressed file of which identity ranges are served. A larger file that is not in
-/// the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the largest gzip or precompressed
-/// form in which several ranges are served.
+/// The largest inflated size, in bytes, of a file that is stored compressed and of which identity ranges are served. A
+/// larger file that is not in the cache of inflated files is sent as a whole (docs/design/http.md, rule 8). Also the
+/// largest gzip or precompressed form in which several ranges are served.
 const MAX_RANGE_SOURCE_BYTES: u64 = 16 << 20;
 
 /// The response to a request for a file.
@@ -237,7 +237,11 @@ impl<'a> FileResponse<'a> {
             BodySource::Inflated | BodySource::TooLargeForRanges => {
                 let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
                 // The cache may have the file at the next request.
-                if self.site.inflated_file_cache.accepts_len(self.entry.len) { self.with_location(body) } else { body }
+                if self.site.inflated_file_cache.is_within_file_limit(self.entry.len) {
+                    self.with_location(body)
+                } else {
+                    body
+                }
             }
         };
         let mut response = self.response(status, body);
@@ -309,7 +313,7 @@ impl<'a> FileResponse<'a> {
         ResponseBody::from_file(file_source, self.version.compressed_bytes(&self.entry), segments)
     }
 
-    /// Returns a response without a body that has the fields of the 200 response.
+    /// Returns a response without a body that has the fields that all responses about a file share.
     fn respond_without_body(&self, status: StatusCode) -> Response<ResponseBody> {
         let mut response = self.response(status, ResponseBody::empty());
         if status == StatusCode::PRECONDITION_FAILED {

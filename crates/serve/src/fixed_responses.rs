@@ -50,7 +50,7 @@ pub fn file_not_found(is_head: bool) -> Response<ResponseBody> {
     text_response(StatusCode::NOT_FOUND, PLAIN_TEXT_TYPE, NOT_FOUND_CACHE, "404: no such file\n", is_head)
 }
 
-/// Returns the 503 response that is sent before the first version is active.
+/// Returns the 503 response that is sent while no version is served.
 pub fn no_version(is_head: bool) -> Response<ResponseBody> {
     let page = include_str!("pages/503.html");
     let mut response = text_response(StatusCode::SERVICE_UNAVAILABLE, HTML_TYPE, "no-store", page, is_head);

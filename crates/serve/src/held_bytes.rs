@@ -2,8 +2,8 @@
 //! files that are no longer in a cache, pieces of bodies that are being sent, and decoders of bodies that are inflated
 //! while they are sent.
 //!
-//! Bytes of a mapped image are not counted. Beyond the limit, bodies are inflated in smaller pieces, as the client
-//! reads them. Many slow clients together therefore cannot exhaust the memory of the machine.
+//! Bytes of a mapped image are not counted. When at most half of the limit is left, bodies are inflated in smaller
+//! pieces, as the client reads them. Many slow clients together therefore cannot exhaust the memory of the machine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

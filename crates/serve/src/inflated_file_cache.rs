@@ -196,14 +196,15 @@ impl InflatedFileCache {
         }
     }
 
-    /// Returns whether files of this length are cached. Larger files are always inflated as they are sent.
-    pub(crate) fn accepts_len(&self, len: u64) -> bool {
+    /// Returns whether this length is within the limit of a single file, also if the capacity of the cache is smaller.
+    /// Larger files are always inflated as they are sent.
+    pub(crate) fn is_within_file_limit(&self, len: u64) -> bool {
         len <= MAX_FILE_BYTES.max((self.cache.capacity() / LARGE_CACHE_FILES).min(MAX_FILE_BYTES_IN_LARGE_CACHE))
     }
 
     /// Returns whether a file of this length can be stored in the cache.
     fn can_cache(&self, len: u64) -> bool {
-        self.accepts_len(len) && len + FILE_OVERHEAD_BYTES <= self.cache.capacity()
+        self.is_within_file_limit(len) && len + FILE_OVERHEAD_BYTES <= self.cache.capacity()
     }
 
     /// Returns a file from the cache.

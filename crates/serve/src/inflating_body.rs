@@ -42,7 +42,7 @@ pub(super) struct InflatingBody {
     has_started: bool,
     /// The whole inflated file.
     file: Option<InflatedFile>,
-    /// The CRC-32 and the number of the bytes decoded so far.
+    /// The CRC-32 and the number of the bytes up to the furthest offset that was decoded so far.
     checksum: (crc32fast::Hasher, u64),
 }
 

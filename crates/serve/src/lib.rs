@@ -3,7 +3,7 @@
 //!
 //! A [`Site`] holds the version that is served and all other state that responses depend on: rules, access control,
 //! policies, precompressed files. Each of them can be replaced while the server runs; a request uses the version that
-//! was active when it began. [`listener`] accepts connections and passes their requests to the site. No request reaches
+//! was served when it began. [`listener`] accepts connections and passes their requests to the site. No request reaches
 //! the file system: the body of a file comes from a memory-mapped sealed file, or from the cache of inflated files.
 //!
 //! # Path of a request

@@ -35,7 +35,8 @@ use super::watchdog::{HEARTBEAT_INTERVAL, Heartbeat, Watchdog};
 
 /// The time that a TLS handshake may take, which is a few packets. It counts towards the time for the first request.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time after a stop within which connections may finish; those that are still busy then are cut.
+/// The time within which connections may finish after the listener has closed, which is a moment after a stop; those
+/// that are still busy then are cut.
 pub const DRAIN_TIMEOUT: Duration = Duration::from_secs(8);
 /// The bytes that the kernel accepts for a connection beyond those in flight (`TCP_NOTSENT_LOWAT`); connections inherit
 /// it from the listening socket. Without it every client that stalls would cost megabytes of kernel memory (Linux:
@@ -114,12 +115,14 @@ pub fn raise_open_file_limit() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Returns the connection limit: the number of file descriptors that are left for connections, at most 60,000.
+/// Returns the connection limit: the number of file descriptors that are left for connections, at least 16 and at most
+/// 60,000.
 fn max_connections() -> usize {
     raise_open_file_limit().saturating_sub(RESERVED_DESCRIPTORS).clamp(16, 60_000) as usize
 }
 
-/// Accepts and serves connections until `stop` becomes true, then lets them finish for at most [`DRAIN_TIMEOUT`].
+/// Accepts and serves connections until a moment after `stop` becomes true, then lets them finish for at most
+/// [`DRAIN_TIMEOUT`].
 /// Without a listener it only waits for the stop.
 pub async fn serve(
     listeners: Vec<HttpListener>,
@@ -151,7 +154,8 @@ pub async fn serve_limited(
 }
 
 /// Does what [`serve`] does, and reports to the watchdog from each accept loop and each serving thread.
-/// `backlog_accepted` is dropped when the connections that arrived before the start are accepted.
+/// `backlog_accepted` is dropped when each accept loop has accepted its first batch of the connections that arrived
+/// before the start.
 pub async fn serve_watched(
     listeners: Vec<HttpListener>,
     service: ListenerService,
@@ -294,7 +298,7 @@ async fn run_accept_loop(
     drop((listener, heartbeat));
     if timeout(DRAIN_TIMEOUT, tracker.wait_empty()).await.is_err() {
         tracing::warn!(
-            "{} cut {DRAIN_TIMEOUT:?} after the stop",
+            "{} cut {DRAIN_TIMEOUT:?} after the listener closed",
             docwharf_base::model::units::format_count(tracker.open_connections() as u64, "connection")
         );
         tracker.close_now();

@@ -2,7 +2,7 @@
 //! nothing is counted.
 //!
 //! Bytes that a body has passed to the connection may still be lost, so each chunk counts the bytes that the connection
-//! has sent of it. The line is written when the body and its last chunk have been dropped, sent or not.
+//! has queued or sent of it. The line is written when the body and its last chunk have been dropped, sent or not.
 
 use std::convert::Infallible;
 use std::io::IoSlice;
@@ -64,7 +64,7 @@ impl From<ResponseBody> for LoggedBody {
 
 impl LoggedBody {
     /// Attaches a log entry to the response to a request that arrived at `arrived_at`. The line is written when the
-    /// response has been sent.
+    /// body and its chunks are dropped.
     pub(super) fn with_log_line(
         context: &RequestContext<'_>,
         log: &Arc<AccessLog>,

@@ -14,8 +14,9 @@ use docwharf_base::tcp_options;
 /// The time that a write has to be pending before the peer's progress is first checked. Nearly all writes complete
 /// earlier and cost no check.
 const FIRST_CHECK_DELAY: Duration = Duration::from_secs(3);
-/// The time without an acknowledged byte after which a peer counts as stopped. It is more than a minute: over loopback,
-/// where packets have 64 KiB, the kernel of a client that reads 1 KB/s acknowledges only every 64 seconds.
+/// The time between two checks. A peer that acknowledged no byte between them has stopped. It is more than a minute:
+/// over loopback, where packets have 64 KiB, the kernel of a client that reads 1 KB/s acknowledges only every 64
+/// seconds.
 pub(super) const STALL_TIMEOUT: Duration = Duration::from_secs(67);
 
 /// The progress of a peer since a write began to be pending.
@@ -39,7 +40,8 @@ pub(super) enum ProgressCheck {
 }
 
 impl PeerProgress {
-    /// Starts when a write begins to be pending. A peer that acknowledges nothing within `stall_timeout` has stopped.
+    /// Starts when a write begins to be pending. A peer that acknowledges nothing between two checks, which are
+    /// `stall_timeout` apart, has stopped.
     pub(super) fn start(now: Instant, stall_timeout: Duration) -> PeerProgress {
         let next_check = now + FIRST_CHECK_DELAY.min(stall_timeout);
         PeerProgress { stall_timeout, acknowledged: None, next_check, was_checked: false }

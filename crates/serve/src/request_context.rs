@@ -1,5 +1,5 @@
-//! A request and everything that is derived from it: method class, decoded path, client. Each part is derived at most
-//! once, when it is first needed: a response from the cache needs none of them.
+//! A request and everything that is derived from it: method class, decoded path, client. Path and client are derived at
+//! most once, when they are first needed: a response from the cache needs neither.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -76,7 +76,7 @@ impl<'r> RequestContext<'r> {
         self.site
     }
 
-    /// Returns the version that is served; `None` before the first one.
+    /// Returns the version that is served, if there is one.
     pub(super) fn version(&self) -> Option<&SealedVersion> {
         self.version.as_deref()
     }

@@ -20,7 +20,7 @@ use super::header_pool;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
 use super::request_context::RequestContext;
-use super::response_cache::CacheLookup;
+use super::response_cache::CacheAddress;
 use super::site::Site;
 
 /// A response of a site. It is available at once, except while the versions that were replaced before a start are being
@@ -48,8 +48,8 @@ impl Future for SiteResponse {
 /// Answers a request from the response cache: appends the head of the response to `out`, counts the response and
 /// returns its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
 #[inline]
-pub(super) fn respond_from_cache(site: &Site, lookup: &CacheLookup<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
-    let (status, body) = lookup.find(site, out)?;
+pub(super) fn respond_from_cache(site: &Site, address: &CacheAddress<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
+    let (status, body) = address.find(site, out)?;
     site.count_response(status);
     Some(body)
 }
@@ -130,13 +130,13 @@ mod tests {
     fn each_response_from_the_cache_is_counted() {
         let site = Site::new(SiteSettings::default());
         let key = CacheKey { target: "/a", ..CacheKey::default() };
-        let lookup = CacheLookup::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");
+        let address = CacheAddress::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");
         let mut out = Vec::new();
-        assert!(respond_from_cache(&site, &lookup, &mut out).is_none());
+        assert!(respond_from_cache(&site, &address, &mut out).is_none());
         assert_eq!(site.request_counts(), [0; 4]);
-        lookup.store(StatusCode::NOT_FOUND, b"head", BodyLocation::Empty);
+        address.store(StatusCode::NOT_FOUND, b"head", BodyLocation::Empty);
         for count in 1..=2 {
-            assert!(respond_from_cache(&site, &lookup, &mut out).is_some());
+            assert!(respond_from_cache(&site, &address, &mut out).is_some());
             assert_eq!(site.request_counts(), [0, 0, count, 0]);
         }
         assert_eq!(out, b"headhead");

@@ -30,8 +30,9 @@ const ENTRIES_PER_SET: usize = 16;
 const INITIAL_SETS: usize = 4;
 /// The largest number of sets of a cache; a power of two.
 const MAX_SETS: usize = 256;
-/// The largest total size, in bytes, of all keys and heads of a thread. One key and head together take about half a
-/// KiB.
+/// The total size, in bytes, of all keys and heads of a thread from which a new head only replaces another one. The
+/// replacement may be larger; only [`MAX_SETS`], [`MAX_KEY_BYTES`] and [`MAX_CACHED_HEAD_BYTES`] bound the total. One
+/// key and head together take about half a KiB.
 const MAX_CACHE_BYTES: usize = 3 << 20;
 /// In a full cache, one of this many new entries replaces an old one. A site with more pages than the cache holds
 /// therefore keeps most of its entries, and a page that is requested often is soon stored.
@@ -191,7 +192,8 @@ impl SiteState {
         (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, version_instance })
     }
 
-    /// Returns the body of a cached response; `None` if it has to be inflated, or if another version is served now.
+    /// Returns the body of a cached response; `None` if it has to be inflated, if its precompressed form was replaced,
+    /// or if another version is served now.
     fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
         let version = site.load_served_version();
         let same_version = || version.as_ref().filter(|version| Some(version.instance_id) == self.version_instance);
@@ -206,20 +208,21 @@ impl SiteState {
     }
 }
 
-/// The position in the cache of the response to one request.
+/// The key, the format and the state of the site under which the response to a request is cached.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct CacheLookup<'k> {
+pub(super) struct CacheAddress<'k> {
     key: &'k CacheKey<'k>,
     format: HeadFormat,
     state: SiteState,
 }
 
-impl<'k> CacheLookup<'k> {
+impl<'k> CacheAddress<'k> {
     /// Describes the request with this key, for a head in this format; `None` if responses of the site may depend on
-    /// more. Must be called before the response is built, because a change in between makes the response invalid.
+    /// the client as well. Must be called before the response is built, because a change in between makes the response
+    /// invalid.
     #[inline]
-    pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheLookup<'k>> {
-        Some(CacheLookup { key, format, state: SiteState::current(site)? })
+    pub(super) fn new(site: &Site, key: &'k CacheKey<'k>, format: HeadFormat) -> Option<CacheAddress<'k>> {
+        Some(CacheAddress { key, format, state: SiteState::current(site)? })
     }
 
     /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,

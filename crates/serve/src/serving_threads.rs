@@ -120,8 +120,8 @@ impl ServingThreads {
         self.0.iter().map(|thread| thread.load.load(Ordering::Relaxed)).sum()
     }
 
-    /// Returns the largest number of connections on all threads since the last call; at most the sum of the threads'
-    /// peaks, which were perhaps not at the same time.
+    /// Returns the sum of the threads' peaks since the last call: an upper bound of the largest number of connections
+    /// on all threads, because the peaks were perhaps not at the same time.
     fn take_peak_connections(&self) -> usize {
         let take_peak =
             |thread: &ServingThread| thread.peak.swap(thread.load.load(Ordering::Relaxed), Ordering::Relaxed);

@@ -31,8 +31,9 @@ use super::retained_versions::RetainedVersions;
 use super::security_headers::SecurityHeaders;
 use super::site_settings::SiteSettings;
 
-/// A site: the version that is served, and all other state that its responses depend on. Each part can be replaced at
-/// any time; a request keeps the version that was served when it began.
+/// A site: the version that is served, and all other state that its responses depend on. Version, rules, access
+/// control, policies and codings can be replaced at any time; a request keeps the version that was served when it
+/// began.
 #[derive(Debug)]
 pub struct Site {
     pub(super) settings: SiteSettings,

@@ -1,4 +1,5 @@
-//! Writes a site as plain files. This is the only module that creates a file at a checked path ([`SitePath`]).
+//! Writes a site as plain files. This is the only module of this crate that creates a file at a checked path
+//! ([`SitePath`]).
 //!
 //! Folders are opened one component at a time: a legal path may be longer than the kernel accepts in one call, and no
 //! symbolic link is followed.

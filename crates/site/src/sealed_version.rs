@@ -30,7 +30,7 @@ pub struct SealedVersion {
     pub instance_id: u64,
     image: MappedImage,
     index: ImageIndex,
-    /// The index number of the site's `404.html`.
+    /// The index number of the site's `404.html`, or else of its `404/index.html`.
     pub not_found: Option<usize>,
     /// The meaning of `slashes = "auto"` for this site.
     pub auto_slashes: Slashes,

@@ -16,7 +16,7 @@ use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParam
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
-use super::super::api_caller::{ANALYTICS_RATE_LIMIT, ApiCaller};
+use super::super::api_caller::{API_ANALYTICS_LIMIT, ApiCaller};
 use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
@@ -30,7 +30,7 @@ const DAY: Duration = Duration::from_hours(24);
 /// The default period of a report.
 const DEFAULT_REPORT_PERIOD: Duration = Duration::from_hours(30 * 24);
 /// The number of requests that the API answers in an hour.
-const REQUESTS_PER_HOUR: u64 = ANALYTICS_RATE_LIMIT.requests as u64;
+const REQUESTS_PER_HOUR: u64 = API_ANALYTICS_LIMIT.requests as u64;
 
 #[derive(Debug, Args)]
 #[command(

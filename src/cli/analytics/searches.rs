@@ -9,7 +9,7 @@ use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPage, SearchPageReade
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::format_count;
 
-use super::super::api_caller::{ANALYTICS_RATE_LIMIT, ApiCaller};
+use super::super::api_caller::{API_ANALYTICS_LIMIT, ApiCaller};
 use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
@@ -19,7 +19,7 @@ use super::period_args::PeriodArgs;
 use super::search_reading::{read_all, read_pages};
 
 /// The number of requests that the API answers in an hour.
-const REQUESTS_PER_HOUR: u64 = ANALYTICS_RATE_LIMIT.requests as u64;
+const REQUESTS_PER_HOUR: u64 = API_ANALYTICS_LIMIT.requests as u64;
 
 /// The default of `--limit`.
 const DEFAULT_TERMS: u64 = 50;

@@ -78,7 +78,7 @@ pub(super) const SERVER: Section = Section {
             name: "server.cspSize",
             value_type: ValueType::Size { min: 1 << 10, max: 64 << 10 },
             default: "\"3KiB\"",
-            help: "the largest size of a policy",
+            help: "the size above which a policy allows inline code instead of listing hashes",
             comment: "A page whose policy would be longer allows all inline scripts. Servers in front may \
                       refuse longer header fields: nginx accepts 4 KiB for all fields unless \
                       proxy_buffer_size is larger.",

@@ -175,7 +175,7 @@ pub(super) const SYNC: Section = Section {
         ConfigKey {
             name: "sync.threads",
             value_type: ValueType::Number { min: 1, max: 256 },
-            default_note: "half the cores",
+            default_note: "half the cores in `run`, all in `sync` and `import`",
             example: "2",
             help: "processors for verifying and compressing in `run`, `sync` and `import`",
             comment: "Processors for verifying and compressing. Default: half of them in `run`, all in \

@@ -55,5 +55,6 @@ pub struct ExpectedBundle<'a> {
     pub write_progress: &'a Arc<WriteProgress>,
 }
 
-/// Frees disk space for a bundle that is about to be received, or fails.
-pub type SpaceCallback<'a> = &'a dyn Fn(&ExpectedBundle<'_>) -> Result<(), RequestError>;
+/// Prepares for a bundle that is about to be received: frees disk space for it, and may start to seal it while it
+/// arrives; or fails. It is called again during the download of a bundle whose size is unknown.
+pub type BeforeReceiving<'a> = &'a dyn Fn(&ExpectedBundle<'_>) -> Result<(), RequestError>;

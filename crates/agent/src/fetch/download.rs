@@ -14,7 +14,7 @@ use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::{NetworkSettings, format_seconds};
 use docwharf_base::secret::{SafeUrl, SecretRedactor};
 
-use super::bundle::{BundleValidator, DownloadResult, ExpectedBundle, SpaceCallback};
+use super::bundle::{BeforeReceiving, BundleValidator, DownloadResult, ExpectedBundle};
 use super::content_range::ContentRange;
 use super::partial_bundle::PartialBundle;
 use super::response_headers::{content_length, strong_validator, text, validator};
@@ -118,18 +118,18 @@ impl Download {
         self.received_part.len()
     }
 
-    /// Requests `url` once and receives the body, as far as `reserve_space` provides disk space for it.
+    /// Requests `url` and receives the body, as far as `before_receiving` allows it.
     pub async fn attempt(
         &mut self,
         url: &SafeUrl,
-        reserve_space: SpaceCallback<'_>,
+        before_receiving: BeforeReceiving<'_>,
     ) -> Result<DownloadResult, RequestError> {
         let mut redactor = SecretRedactor::default();
         redactor.hide_url(url);
         let start = std::time::Instant::now();
         let result = match self.send_request(url, &mut redactor).await {
             Ok(DownloadResponse::Unchanged(known)) => Ok(DownloadResult::Unchanged(known)),
-            Ok(DownloadResponse::Body(response)) => self.receive_body(response, url, reserve_space).await,
+            Ok(DownloadResponse::Body(response)) => self.receive_body(response, url, before_receiving).await,
             Err(request_error) => Err(request_error),
         };
         let duration_ms = start.elapsed().as_millis();
@@ -170,7 +170,8 @@ impl Download {
         self.check_response(response, redactor).await
     }
 
-    /// Sends one request: for the rest of the bundle, conditional, or for all of it.
+    /// Sends one request: for the rest of the bundle, conditional, or for all of it. After an ambiguous 304 it sends a
+    /// second one without a condition.
     async fn send_hop(&mut self, hop: &RedirectHop<'_>) -> Result<reqwest::Response, RequestError> {
         loop {
             let mut request = hop.request().header(ACCEPT_ENCODING, "identity");
@@ -252,7 +253,7 @@ impl Download {
                     self.received_part.discard();
                     Err(RequestError::new(
                         RequestErrorCause::NoUsableResponse,
-                        "the server sent another range than requested",
+                        "the server's 206 response does not continue the received part",
                     ))
                 }
             },
@@ -313,11 +314,11 @@ impl Download {
         &mut self,
         mut response: reqwest::Response,
         url: &SafeUrl,
-        reserve_space: SpaceCallback<'_>,
+        before_receiving: BeforeReceiving<'_>,
     ) -> Result<DownloadResult, RequestError> {
         if let Some(total) = self.received_part.total()
             && let Err(request_error) =
-                reserve_space(&self.expected_bundle(total, total.saturating_sub(self.received_part.len())))
+                before_receiving(&self.expected_bundle(total, total.saturating_sub(self.received_part.len())))
         {
             if self.received_part.resume_validator().is_none() {
                 self.received_part.discard();
@@ -347,7 +348,7 @@ impl Download {
             self.received_part.add_received(chunk.len() as u64);
             if self.received_part.total().is_none() && self.received_part.len() - checked_len >= SPACE_CHECK_BYTES {
                 checked_len = self.received_part.len();
-                reserve_space(&self.expected_bundle(checked_len, 0))?;
+                before_receiving(&self.expected_bundle(checked_len, 0))?;
             }
             self.max_len = self.max_len.max(self.received_part.len());
         }

@@ -21,7 +21,7 @@ pub(super) const PART_FILE: &str = "bundle.part";
 pub(super) const INNER_FILE: &str = "bundle.inner";
 /// Name of the file with the source and the validator of the received bytes.
 const METADATA_FILE: &str = "bundle.json";
-/// Upper bound of the size of the metadata in bytes; it contains a link and a validator.
+/// Upper bound of the size of the metadata in bytes; it contains the source's name and a validator.
 const MAX_METADATA_BYTES: u64 = 1 << 20;
 /// Permissions of the files: no other user needs a bundle that is not yet verified.
 pub(super) const FILE_MODE: u32 = 0o600;

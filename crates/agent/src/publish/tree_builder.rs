@@ -27,8 +27,8 @@ pub struct PublishOutcome {
     pub linked: u64,
 }
 
-/// The served files of a version, in the order of their paths.
-fn served_files(version: &SealedVersion) -> impl Iterator<Item = (Option<SitePath>, IndexEntry)> {
+/// The files of a version that are not hidden, in the order of their paths.
+fn visible_files(version: &SealedVersion) -> impl Iterator<Item = (Option<SitePath>, IndexEntry)> {
     let index = version.index();
     let files = (0..index.len()).filter(|&file| !is_hidden(index.path(file)));
     // The paths were checked when the version was sealed. They are checked again before they are joined to a directory.
@@ -57,7 +57,7 @@ pub(super) fn build_tree(
         buffer: vec![0; 1 << 17],
     };
     let mut outcome = PublishOutcome { changed: true, ..PublishOutcome::default() };
-    for (path, entry) in served_files(version) {
+    for (path, entry) in visible_files(version) {
         let path = path.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the index contains an invalid path"));
         let path = path.map_err(PublishError::io("write", dir))?;
         if builder.link(&path, &entry) {
@@ -120,7 +120,7 @@ pub(super) fn is_complete(directory: &Directory, version: &SealedVersion, modes:
     let is_folder = fstat(&root).is_ok_and(|stat| stat.st_mode & 0o777 == modes.folder);
     let mut tree = FileTree::new(root, None);
     is_folder
-        && served_files(version).all(|(path, entry)| {
+        && visible_files(version).all(|(path, entry)| {
             path.is_some_and(|path| tree.stat(&path).is_ok_and(|stat| has_published_metadata(&stat, &entry, modes)))
         })
 }

@@ -1,6 +1,6 @@
-//! Removal of versions. The active, previous, newest and labelled versions stay, and so does a version that is open
-//! (leased). A response that waits for its client has the file mapped without a lease: its version is removed, and the
-//! bytes count as used until the response has been sent.
+//! Removal of versions. `StoreOperations` selects them and keeps the active, previous, newest and labelled ones. When
+//! space is freed, a version that is open (leased) stays. A response that waits for its client has the file mapped
+//! without a lease: its version is removed, and the bytes count as used until the response has been sent.
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;

@@ -13,7 +13,8 @@ use super::{StoreError, StoredVersion, VersionStore};
 /// Limits of the store's disk space.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpaceLimits {
-    /// Number of unprotected versions to keep, as long as the two other limits allow it.
+    /// Number of unprotected versions to keep besides the one that the source offers, as long as the two other limits
+    /// allow it.
     pub keep: usize,
     /// Upper bound of the bytes of all versions together (`store.maxBytes`); none if it is not set.
     pub max_bytes: Option<u64>,

@@ -91,11 +91,12 @@ pub trait SyncEnvironment {
     /// Records that a check of `source` has found a version that is stored.
     fn note_offered_again(&mut self, record: &mut StoreRecord, source: &str, id: VersionId) -> Result<(), SyncError>;
     /// Activates the target version ([`StoreRecord::target_version`]) if the gate and the activation mode allow it, and
-    /// prunes. `found` is the version that the check has found, `ingested` the bundle that was ingested for it, if any.
+    /// prunes. `reported` is the version that the source has, or one that was imported since; `ingested` is the bundle
+    /// that was ingested for the source's version, if any.
     fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,
-        found: Option<VersionId>,
+        reported: Option<VersionId>,
         ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError>;
 }

@@ -141,7 +141,7 @@ pub enum SyncError {
     /// No thread could be started for the sync.
     #[error("cannot start a thread for the sync")]
     Thread(#[source] std::io::Error),
-    /// The sync was cancelled: the program ends, or the configuration has changed.
+    /// The sync was cancelled: the program ends, the configuration has changed, or a command takes precedence.
     #[error("the sync was cancelled")]
     Cancelled,
 }

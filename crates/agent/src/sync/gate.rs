@@ -1,9 +1,9 @@
 //! The gate (`[gate]`): conditions that a version must meet before it becomes active automatically.
 //!
 //! A version is verified before it is stored; the gate checks whether it is plausible: an export that lost half of its
-//! pages is undamaged, too. The gate is evaluated for each version that would become active without a command that
-//! names it. Its verdict is stored in the record, so that pages are not read again at each check of the source. Another
-//! configuration or another active version needs a new verdict.
+//! pages is undamaged, too. The gate is evaluated for each target version that is not active yet; in manual mode the
+//! verdict is only reported. It is stored in the record, so that pages are not read again at each check of the source.
+//! Another configuration or another active version needs a new verdict.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ pub struct GateConditions {
     pub require: Vec<String>,
     /// Smallest number of pages.
     pub min_pages: Option<u64>,
-    /// Percentage of the active version's pages that may be missing.
+    /// Percentage by which the number of pages may be smaller than that of the active version.
     pub max_shrink: Option<u8>,
     /// Number of broken links that the version may have more than the active one (see `site::link_check`).
     pub max_broken_links: Option<u64>,

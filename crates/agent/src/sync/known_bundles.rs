@@ -1,5 +1,5 @@
-//! Bundles that need not be downloaded again: those of stored versions, by their receipts, and the one that was refused
-//! last.
+//! Bundles that need not be downloaded again: those of the active, the newest and the offered version, by their
+//! receipts, and the one that was refused last.
 
 use crate::fetch::BundleValidator;
 use crate::store::operations::StoreOperations;

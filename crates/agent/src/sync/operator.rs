@@ -87,8 +87,8 @@ pub fn hold<S: StoreOperations>(store: &S, author: &str, why: &str) -> Result<Op
     Ok(store.change_record_and_note(author, hold, |&active| Some(("held", active, Some(why.to_owned()))))?)
 }
 
-/// Ends a hold, and activates the pinned or newest version at once if the gate allows it. Returns `false` if there was
-/// no hold.
+/// Ends a hold, and activates the target version at once if the gate and the activation mode allow it. Returns `false`
+/// if there was no hold.
 pub fn release<W: SealOperations>(
     store: &W,
     sync_settings: &SyncSettings,

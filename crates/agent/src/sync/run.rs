@@ -84,8 +84,8 @@ pub fn run_sync<E: SyncEnvironment>(
 }
 
 /// Returns the back-off of `docwharf run` after a failure. It grows with each failure; where a retry is useless, it
-/// lasts for `interval`, until the next check of the source. It is never shorter than the upstream's Retry-After.
-/// `random` returns numbers from 0 to 1.
+/// lasts for `interval`, until the next check of the source. It is never shorter than the upstream's Retry-After, of
+/// which at most a day counts. `random` returns numbers from 0 to 1.
 pub fn wait_after(error: &SyncError, failures: u32, interval: Duration, mut random: impl FnMut() -> f64) -> Duration {
     let wait = match error {
         SyncError::StillRefused(_) => interval,

@@ -88,7 +88,7 @@ pub trait SealOperations: StoreOperations {
 pub struct LeasedIncomingVersion {
     incoming: IncomingVersion,
     bundle: SealedBundle,
-    /// Shared locks on the image, and on the version's stored image if it is known already.
+    /// The shared lock on the version's stored image, if it is known already; `bundle.image` has that on the new one.
     leases: Vec<SealedFile>,
 }
 

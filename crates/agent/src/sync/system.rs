@@ -351,7 +351,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
         // Cannot happen: `SyncRun::begin_download` is always called before `SyncRun::download`.
         let Some(download) = &mut self.download else { return Err(SyncError::Cancelled) };
         let (space_error, streaming_seal) = (Cell::new(None), Cell::new(self.streaming_seal.take()));
-        let reserve = |expected: &ExpectedBundle<'_>| {
+        let before_receiving = |expected: &ExpectedBundle<'_>| {
             streaming_seal.set(
                 streaming_seal
                     .take()
@@ -369,7 +369,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
                 .set(streaming_seal.take().or_else(|| StreamingSeal::start(self.writer, self.sync_settings, expected)));
             Ok(())
         };
-        let result = self.context.wait_for(download.attempt(url, &reserve))?;
+        let result = self.context.wait_for(download.attempt(url, &before_receiving))?;
         self.streaming_seal =
             streaming_seal.into_inner().filter(|_| !matches!(result, Ok(DownloadResult::Unchanged(_))));
         match space_error.into_inner() {
@@ -421,7 +421,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
     fn activate_target_version(
         &mut self,
         record: &mut StoreRecord,
-        found: Option<VersionId>,
+        reported: Option<VersionId>,
         ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError> {
         let is_cancelled = || self.context.is_cancelled();
@@ -432,7 +432,7 @@ impl SyncEnvironment for SystemEnvironment<'_> {
             is_cancelled: &is_cancelled,
             in_force: &in_force,
         };
-        activate_and_prune(self.writer, record, request, found, ingested)
+        activate_and_prune(self.writer, record, request, reported, ingested)
     }
 }
 

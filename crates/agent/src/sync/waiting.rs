@@ -41,8 +41,8 @@ impl WaitingReason {
     }
 }
 
-/// Returns the version that waits: the pinned one, else the newest, unless it is active. Without a readable
-/// configuration the record alone decides.
+/// Returns the version that waits: with a pin the version with that label, without a pin the newest; `None` if there is
+/// none or it is active. Without a readable configuration the record alone decides.
 pub fn find_waiting_version(record: &StoreRecord, sync_settings: Option<&SyncSettings>) -> Option<WaitingVersion> {
     let version = record.waiting_version(
         sync_settings.and_then(|sync_settings| sync_settings.pin.as_ref()).map(VersionLabel::as_str),

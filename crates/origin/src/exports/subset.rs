@@ -43,7 +43,7 @@ fn page_file_candidates(address: &str) -> [String; 3] {
 }
 
 /// Copies these pages, and everything that is not a page, from the site in `from` into the empty folder `to`. The 404
-/// page is always copied.
+/// page that the server uses is always copied: `404.html`, or else `404/index.html`.
 pub(super) fn copy_pages(from: &Path, to: &Path, pages: &[String], limits: &BundleLimits) -> Result<(), SubsetError> {
     let folder = FolderReader::open(from, limits)?;
     let site_layout = SiteLayout::detect(folder.files.iter().map(|item| &item.path)).ok();
@@ -53,8 +53,9 @@ pub(super) fn copy_pages(from: &Path, to: &Path, pages: &[String], limits: &Bund
             .and_then(|site_layout| site_layout.site_path(&item.path))
             .map(|path| path.as_bytes().to_vec())
     };
-    let mut selected: BTreeSet<Vec<u8>> = BTreeSet::from([b"404.html".to_vec()]);
     let all_paths: BTreeSet<Vec<u8>> = folder.files.iter().filter_map(site_path).collect();
+    let not_found = [&b"404.html"[..], b"404/index.html"].into_iter().find(|path| all_paths.contains(*path));
+    let mut selected: BTreeSet<Vec<u8>> = not_found.map(<[u8]>::to_vec).into_iter().collect();
     for page in pages {
         let path = page_file_candidates(page)
             .into_iter()
@@ -105,9 +106,15 @@ mod tests {
 
     /// Copies these pages of a small site, and returns the names of the copied files.
     fn copy(pages: &[&str]) -> Result<Vec<String>, String> {
+        let files = ["404.html", "a.css", "guides.html", "guides/index.html", "guides/start.html", "index.html"];
+        copy_of(&files, pages)
+    }
+
+    /// Copies these pages of a site with these files, and returns the names of the copied files.
+    fn copy_of(files: &[&str], pages: &[&str]) -> Result<Vec<String>, String> {
         let dir = tempfile::tempdir().unwrap();
         let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-        for name in ["404.html", "a.css", "guides.html", "guides/index.html", "guides/start.html", "index.html"] {
+        for name in files {
             let path = from.join(name);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, name).unwrap();
@@ -137,6 +144,19 @@ mod tests {
         for absent in ["/a.css", "/nowhere", "/guides/start/more"] {
             let message = format!("{absent}: there is no such page; remove it from paths, or publish it");
             assert_eq!(copy(&["/", absent]), Err(message));
+        }
+    }
+
+    // Regression: a 404 page at `404/index.html` was not copied, although the server would use it.
+    #[test]
+    fn a_subset_export_contains_the_404_page_that_the_server_uses() {
+        for (files, expected) in [
+            (&["404/index.html", "index.html", "other.html"][..], &["404/index.html", "index.html"][..]),
+            (&["404.html", "404/index.html", "index.html"], &["404.html", "index.html"]),
+            (&["site/404/index.html", "site/index.html", "site/b.html"], &["site/404/index.html", "site/index.html"]),
+            (&["index.html", "other.html"], &["index.html"]),
+        ] {
+            assert_eq!(copy_of(files, &["/"]).unwrap(), expected, "{files:?}");
         }
     }
 }

@@ -16,7 +16,8 @@ pub enum DeploymentStatus {
     InProgress,
     /// The preview serves the deployment.
     Success,
-    /// The deployment has failed; the preview still serves the previous deployment.
+    /// The deployment has failed; the preview still serves the previous deployment. If the branch no longer exists, the
+    /// preview is removed.
     Failure,
 }
 

@@ -158,9 +158,9 @@ pub enum DeployError {
     NoId(#[source] io::Error),
 }
 
-/// A deployment that was accepted.
+/// A deployment that was accepted and waits in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StartedDeployment {
+pub struct AcceptedDeployment {
     /// Id with which its status is requested.
     pub status_id: String,
     /// Part of the preview's address that names the branch.
@@ -258,7 +258,7 @@ impl PreviewService {
     }
 
     /// Queues the deployment of a branch; it is on disk when this returns. Blocks on the disk.
-    pub fn deploy(&self, project: &str, branch: &str) -> Result<StartedDeployment, DeployError> {
+    pub fn deploy(&self, project: &str, branch: &str) -> Result<AcceptedDeployment, DeployError> {
         let state = &self.state;
         let project = state.projects.get(project).ok_or(DeployError::NoProject)?;
         if branch.len() > MAX_BRANCH_BYTES {
@@ -282,7 +282,9 @@ impl PreviewService {
             Ok(DeploymentRequest { slug, ..deployment })
         });
         match result {
-            EnqueueResult::Waiting(DeploymentRequest { id, slug, .. }) => Ok(StartedDeployment { status_id: id, slug }),
+            EnqueueResult::Waiting(DeploymentRequest { id, slug, .. }) => {
+                Ok(AcceptedDeployment { status_id: id, slug })
+            }
             EnqueueResult::Full => Err(DeployError::Full),
             EnqueueResult::Closed => Err(DeployError::Closed),
             EnqueueResult::Failed(error) => Err(DeployError::Database(error)),

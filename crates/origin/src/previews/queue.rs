@@ -135,8 +135,8 @@ impl DeploymentQueue {
     }
 
     /// Waits for a deployment that can start; `None` once the queue is closed. Organizations take turns: the many
-    /// branches of one delay the single branch of another by at most one build. An organization that is building
-    /// already does not get the last free build.
+    /// branches of one delay the single branch of another by at most one build. Where there are several organizations,
+    /// one that is building already does not get the last free build.
     pub(super) fn next_deployment(&self) -> Option<(DeploymentRequest, Arc<JobContext>)> {
         let mut state = self.state();
         loop {

@@ -13,7 +13,7 @@ use super::super::source::git::{self, GitSource};
 use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 
 /// Size of the cache of inflated files of each preview, in bytes.
-const PAGE_CACHE_BYTES: u64 = 4 << 20;
+const INFLATED_CACHE_BYTES: u64 = 4 << 20;
 /// Time for which assets of a version stay available after its replacement, for pages that are still open.
 const ASSET_GRACE: Duration = Duration::from_mins(10);
 impl PreviewState {
@@ -45,7 +45,7 @@ impl PreviewState {
             let base_path = self.location.base_path(project, slug);
             let settings = SiteSettings {
                 base_path,
-                identity_cache: PAGE_CACHE_BYTES,
+                identity_cache: INFLATED_CACHE_BYTES,
                 asset_grace: ASSET_GRACE,
                 ..SiteSettings::default()
             };

@@ -4,8 +4,8 @@
 //!
 //! In a turn the connection reads received bytes into a buffer of the thread and parses each request head. It gets the
 //! response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write. Short
-//! responses to pipelined requests are written together. Between turns the connection stores only a partial request
-//! head, and bytes that the peer has not accepted yet.
+//! responses to pipelined requests are written together. Between turns the connection stores only requests that are not
+//! answered yet, the last of which may be partial, and bytes that the peer has not accepted yet.
 
 pub mod request_head;
 mod response_head;
@@ -28,7 +28,7 @@ use super::header_pool;
 use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
 use super::respond::{respond_from_cache, respond_now};
-use super::response_cache::{CacheLookup, HeadFormat};
+use super::response_cache::{CacheAddress, HeadFormat};
 use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
 
@@ -50,7 +50,7 @@ pub enum Http1Outcome {
     Ended,
     /// The rest of the connection, from these bytes on, is not served here: `connection` detects HTTP/2, and hyper
     /// serves everything else.
-    NotPlain(Vec<u8>),
+    NotServedHere(Vec<u8>),
 }
 
 /// A connection on which only plain requests were received so far.
@@ -159,7 +159,7 @@ impl Http1Connection {
                 {
                     self.unanswered = bytes[len..].to_vec();
                 }
-                Poll::Ready(if handled.is_none() { Some(Http1Outcome::NotPlain(bytes.to_vec())) } else { None })
+                Poll::Ready(if handled.is_none() { Some(Http1Outcome::NotServedHere(bytes.to_vec())) } else { None })
             }
             Poll::Ready(Ok(())) => {
                 self.unanswered.extend_from_slice(&buffer[..filled]);
@@ -175,14 +175,14 @@ impl Http1Connection {
         if self.unanswered.is_empty() {
             Http1Outcome::Ended
         } else {
-            Http1Outcome::NotPlain(std::mem::take(&mut self.unanswered))
+            Http1Outcome::NotServedHere(std::mem::take(&mut self.unanswered))
         }
     }
 
     /// Answers the requests in `unanswered`, and stores the bytes after them.
     fn respond_to_unanswered(&mut self) -> Option<Http1Outcome> {
         let mut bytes = std::mem::take(&mut self.unanswered);
-        let Some(len) = self.respond_to_all(&bytes) else { return Some(Http1Outcome::NotPlain(bytes)) };
+        let Some(len) = self.respond_to_all(&bytes) else { return Some(Http1Outcome::NotServedHere(bytes)) };
         if len < bytes.len() {
             bytes.drain(..len);
             bytes.shrink_to_fit();
@@ -224,27 +224,27 @@ impl Http1Connection {
         self.request_received.store(true, Ordering::Relaxed);
         self.deadline = None;
         self.send_buffer.obtain_buffer();
-        let lookup = head.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Lines));
-        let cached = lookup.and_then(|lookup| respond_from_cache(&self.site, &lookup, &mut self.send_buffer.buffer));
+        let address = head.cache_key.as_ref().and_then(|key| CacheAddress::new(&self.site, key, HeadFormat::Lines));
+        let cached = address.and_then(|address| respond_from_cache(&self.site, &address, &mut self.send_buffer.buffer));
         if let Some(body) = cached {
             self.end_response(head.closes, Some(body.into()), None);
             self.cost += RESPONSE_COST;
         } else {
-            self.respond(&head, lookup, build_request(&head)?);
+            self.respond(&head, address, build_request(&head)?);
             self.cost += UNCACHED_RESPONSE_COST;
         }
         Some(head.bytes.len())
     }
 
     /// Answers a request that is not cached, and caches the response if possible.
-    fn respond(&mut self, head: &PlainRequestHead<'_>, lookup: Option<CacheLookup<'_>>, request: Request<()>) {
+    fn respond(&mut self, head: &PlainRequestHead<'_>, address: Option<CacheAddress<'_>>, request: Request<()>) {
         let (parts, body) = respond_now(&self.site, request, self.peer).into_parts();
         let closes = parts.headers.get(CONNECTION).is_some_and(|value| value == "close");
         let out = &mut self.send_buffer.buffer;
         let head_start = out.len();
         response_head::write_head(parts.status, &parts.headers, body.len(), out);
-        if let (Some(lookup), Some(location), false) = (lookup, body.location(), closes) {
-            lookup.store(parts.status, &out[head_start..], location.clone());
+        if let (Some(address), Some(location), false) = (address, body.location(), closes) {
+            address.store(parts.status, &out[head_start..], location.clone());
         }
         header_pool::recycle_header_map(parts.headers);
         self.end_response(head.closes || closes, None, Some(body));
@@ -370,7 +370,7 @@ mod tests {
                 break outcome;
             }
         };
-        assert!(matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == other_request.as_bytes()));
+        assert!(matches!(outcome, Http1Outcome::NotServedHere(bytes) if bytes == other_request.as_bytes()));
         let written = stream.writes.concat();
         assert_eq!(written.split(|&byte| byte == b'\n').filter(|line| line.starts_with(b"HTTP/1.1 ")).count(), 1000);
         assert!(written.ends_with(b"\r\n\r\n"));
@@ -442,7 +442,7 @@ mod tests {
         ] {
             let (text, outcome) = respond_on_new_connection(&site, &format!("{}{rest}", plain.repeat(before)), false);
             assert_eq!(text.matches("HTTP/1.1 503 ").count(), before, "{rest}");
-            assert!(matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == rest.as_bytes()), "{rest}");
+            assert!(matches!(outcome, Http1Outcome::NotServedHere(bytes) if bytes == rest.as_bytes()), "{rest}");
         }
         assert!(matches!(respond_on_new_connection(&site, "", false).1, Http1Outcome::Ended));
     }
@@ -478,7 +478,7 @@ mod tests {
         let plain = "GET /a HTTP/1.1\r\nHost: x\r\n\r\n";
         let opening = OpeningGuard::start(&site);
         let (text, outcome) = respond_on_new_connection(&site, plain, false);
-        assert!(text.is_empty() && matches!(outcome, Http1Outcome::NotPlain(bytes) if bytes == plain.as_bytes()));
+        assert!(text.is_empty() && matches!(outcome, Http1Outcome::NotServedHere(bytes) if bytes == plain.as_bytes()));
         drop(opening);
         assert!(respond_on_new_connection(&site, plain, false).0.starts_with("HTTP/1.1 503 "));
     }

@@ -1,5 +1,5 @@
-//! Limits useless work that a peer can cause: a burst, a rate per second, and a further budget for each response that
-//! was queued.
+//! Limits useless work that a peer can cause: a burst, a rate per second, and a further budget for each response and
+//! for the DATA that was queued.
 //!
 //! A total for the lifetime of a connection would disconnect honest clients: those that leave pages before they are
 //! loaded, and those that measure the round trip with PING all the time. Pure: the time is passed in.
@@ -124,7 +124,7 @@ impl AbuseLimits {
         self.resets.take_token(now)
     }
 
-    /// Counts a frame that causes no response; false if there were too many.
+    /// Counts a control frame or a stream error; false if there were too many.
     pub(super) fn count_control_frame(&mut self, now: impl FnOnce() -> Instant) -> bool {
         self.control_frames.take_token(now)
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::connection_deadlines::HEAD_TIMEOUT;
 
 /// The time within which some DATA must be sent while a response waits for a flow-control window. Below HTTP,
-/// [`crate::peer_progress`] allows 67 s between acknowledged bytes.
+/// [`crate::peer_progress`] ends the connection of a peer that acknowledged nothing between two checks 67 s apart.
 const DATA_TIMEOUT: Duration = Duration::from_mins(1);
 /// The time after which a connection without a request and without a pending response ends. Browsers close idle
 /// connections after a similar time.
@@ -22,9 +22,9 @@ const SLOW_PING_TIMEOUT: Duration = Duration::from_mins(3);
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // the flags are independent of each other
 pub(super) struct WaitConditions {
-    /// A part of the preface, of a frame or of a field block was received.
+    /// The preface with its SETTINGS frame, another frame or a field block is incomplete.
     pub(super) is_partial: bool,
-    /// Pending responses wait for a flow-control window.
+    /// A response body is not queued completely. It usually waits for a flow-control window.
     pub(super) needs_window: bool,
     /// DATA is queued for the socket. [`crate::stall_timeout`] checks whether the peer reads it.
     pub(super) sends_data: bool,
@@ -49,7 +49,7 @@ pub(super) enum DeadlineAction {
     ShutDown,
     /// End the connection with a connection error, because the peer accepts no DATA.
     Fail,
-    /// Drop the connection at once, because the peer does not respond.
+    /// Drop the connection at once, because the peer does not respond or does not complete a frame.
     Drop,
 }
 

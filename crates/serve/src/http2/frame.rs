@@ -2,9 +2,10 @@
 
 /// The length of a frame header in bytes.
 pub(super) const HEADER_BYTES: usize = 9;
-/// The largest payload in bytes. It is the initial `SETTINGS_MAX_FRAME_SIZE`, which this server does not raise (RFC
-/// 9113, section 6.5.2).
-pub(super) const MAX_PAYLOAD_BYTES: usize = 16_384;
+/// The initial `SETTINGS_MAX_FRAME_SIZE` (RFC 9113, section 6.5.2): the largest payload, in bytes, of a received frame,
+/// because this server does not raise it; of a sent HEADERS or CONTINUATION frame; and of DATA until the peer raises
+/// it.
+pub(super) const INITIAL_MAX_FRAME_SIZE: usize = 16_384;
 
 // The frame types (RFC 9113, section 6).
 pub(super) const DATA: u8 = 0;
@@ -72,7 +73,7 @@ impl FrameHeader {
     pub(super) fn parse(bytes: &[u8]) -> Result<Option<(FrameHeader, &[u8])>, Http2Error> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
         let len = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-        if len > MAX_PAYLOAD_BYTES {
+        if len > INITIAL_MAX_FRAME_SIZE {
             return Err(Http2Error::Connection(ErrorCode::FrameSize));
         }
         let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]) & 0x7fff_ffff;
@@ -128,8 +129,8 @@ mod tests {
         bytes[5] |= 0x80;
         assert_eq!(FrameHeader::parse(&bytes).unwrap().unwrap().0.stream, 5, "the reserved bit is ignored");
         let long = Err(Http2Error::Connection(ErrorCode::FrameSize));
-        assert_eq!(FrameHeader::parse(&encode_header(MAX_PAYLOAD_BYTES + 1, DATA, 0, 1)), long);
-        assert_eq!(FrameHeader::parse(&encode_header(MAX_PAYLOAD_BYTES, DATA, 0, 1)), Ok(None));
+        assert_eq!(FrameHeader::parse(&encode_header(INITIAL_MAX_FRAME_SIZE + 1, DATA, 0, 1)), long);
+        assert_eq!(FrameHeader::parse(&encode_header(INITIAL_MAX_FRAME_SIZE, DATA, 0, 1)), Ok(None));
     }
 
     #[test]

@@ -8,12 +8,14 @@
 //! answered ([`respond`]) from the response cache or by the handler.
 //!
 //! Flow control (RFC 9113, section 5.2) for sending is in [`streams`], for receiving in [`receive_window`], and for
-//! deferred responses in [`receive`] (`handle_window_update`), until their bodies are in [`streams`].
+//! deferred responses in [`receive`] (`handle_window_update`, `handle_settings`), until their bodies are in
+//! [`streams`].
 //!
-//! The memory that a peer can make the connection hold is limited: one read of input; a partial field block; a dynamic
-//! table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for a few that are being
-//! inflated; and queued heads and replies, because no more input is handled while much is queued. Useless work is
-//! limited by [`abuse_limits`] and [`receive_window`], and the time for which a peer can make the connection wait by
+//! The memory that a peer can make the connection hold is limited: a partial frame and one read of input; a partial
+//! field block; a dynamic table of 4 KiB; [`MAX_STREAMS`] pending responses, which refer to the mapped image except for
+//! a few that are being inflated; the counters of 256 request bodies that are being discarded ([`receive_window`]); and
+//! queued heads and replies, because no more input is handled while much is queued. Useless work is limited by
+//! [`abuse_limits`] and [`receive_window`], and the time for which a peer can make the connection wait by
 //! [`deadlines`].
 
 mod abuse_limits;
@@ -288,7 +290,7 @@ impl Http2Connection {
     fn wait_conditions(&self) -> WaitConditions {
         let sending_responses = self.streams.len();
         WaitConditions {
-            // While received input is not handled, the peer has no deadline.
+            // While received input is not handled, it may hold the rest of the frame or field block.
             is_partial: !self.has_unhandled_frames
                 && (!self.unhandled_input.is_empty() || self.partial_block.is_some() || !self.has_settings),
             needs_window: sending_responses > 0,

@@ -152,7 +152,8 @@ impl Http2Connection {
         }
     }
 
-    /// Counts a frame that causes no response; a connection error if there were too many.
+    /// Counts a control frame or a stream error; a connection error if there were too many. Control frames are all but
+    /// HEADERS, CONTINUATION and DATA that has content or ends its stream.
     fn count_control_frame(&mut self) -> Result<(), Http2Error> {
         if self.abuse_limits.count_control_frame(Instant::now) {
             Ok(())

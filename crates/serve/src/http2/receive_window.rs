@@ -11,17 +11,18 @@ use super::frame::{ErrorCode, Http2Error};
 const WINDOW_BYTES: usize = 65_535;
 /// The number of received bytes after which a WINDOW_UPDATE is sent for the connection.
 const MIN_CONNECTION_INCREMENT: usize = 32 * 1024;
-/// The largest number of bodies that are tracked. A body is tracked after RST_STREAM as well, because DATA may still
-/// arrive.
-const MAX_TRACKED_STREAMS: usize = 256;
+/// The largest number of bodies that are tracked. A body is tracked after this server has sent RST_STREAM as well,
+/// because DATA may still arrive.
+const MAX_TRACKED_BODIES: usize = 256;
 /// The number of bytes that may be discarded on a connection before its first response. A peer that sends more ignores
 /// the responses and resets that stop it.
 const MAX_CONNECTION_DISCARD_BYTES: u64 = 16 << 20;
 /// The number of further bytes that may be discarded for each completed response.
 const DISCARDED_BYTES_PER_RESPONSE: u64 = 64 << 10;
 
-/// The number of bytes of a body that are read and discarded after its response. A client that is stopped by RST_STREAM
-/// may lose the response with it (curl before 8), so a short body is read to its end.
+/// The longest request body in bytes, counted from its first byte, that is read to its end after its response was
+/// queued. The stream of a longer one is reset. A client that is stopped by RST_STREAM may lose the response with it
+/// (curl before 8), so a short body is read to its end.
 const MAX_BODY_DISCARD_BYTES: u64 = 4 << 20;
 /// The smallest increment of a WINDOW_UPDATE for a stream.
 const MIN_STREAM_INCREMENT: u32 = MIN_CONNECTION_INCREMENT as u32;
@@ -40,8 +41,8 @@ pub(super) enum DiscardAction {
 /// The receive window of a connection, and those of the streams whose request bodies have not ended.
 #[derive(Debug, Default)]
 pub(super) struct ReceiveWindow {
-    streams: VecDeque<StreamReceiveWindow>,
-    /// The newest stream that was removed from the list although its body may still arrive.
+    bodies: VecDeque<DiscardedBody>,
+    /// The newest stream whose body was removed from the list although it may still arrive.
     newest_removed: u32,
     /// Bytes received since the last WINDOW_UPDATE of the connection.
     unacknowledged: usize,
@@ -49,9 +50,10 @@ pub(super) struct ReceiveWindow {
     discarded: u64,
 }
 
-/// The receive window of a stream, and what is known of the request body on it.
+/// A request body that is received and discarded, and the receive window of its stream.
 #[derive(Debug)]
-struct StreamReceiveWindow {
+struct DiscardedBody {
+    /// The stream.
     id: u32,
     /// Bytes of the body that were received.
     received: u64,
@@ -66,14 +68,14 @@ struct StreamReceiveWindow {
 }
 
 impl ReceiveWindow {
-    /// Adds a request whose body follows. `content_length` is its declared Content-Length.
+    /// Starts tracking the body of a request. `content_length` is its declared Content-Length.
     pub(super) fn add(&mut self, id: u32, content_length: Option<u64>) {
-        if self.streams.len() == MAX_TRACKED_STREAMS
-            && let Some(oldest) = self.streams.pop_front()
+        if self.bodies.len() == MAX_TRACKED_BODIES
+            && let Some(oldest) = self.bodies.pop_front()
         {
             self.newest_removed = oldest.id;
         }
-        self.streams.push_back(StreamReceiveWindow {
+        self.bodies.push_back(DiscardedBody {
             id,
             received: 0,
             window_used: 0,
@@ -83,16 +85,16 @@ impl ReceiveWindow {
         });
     }
 
-    /// Removes a request that has ended or was reset; returns whether it had not ended.
+    /// Stops tracking the body of a stream that the peer has reset; returns whether it was tracked.
     pub(super) fn end(&mut self, id: u32) -> bool {
-        let index = self.streams.iter().position(|body| body.id == id);
-        index.and_then(|index| self.streams.remove(index)).is_some()
+        let index = self.bodies.iter().position(|body| body.id == id);
+        index.and_then(|index| self.bodies.remove(index)).is_some()
     }
 
     /// Ends a request whose trailers were received. Returns whether its body has the declared length (RFC 9113, section
     /// 8.1.1).
     pub(super) fn end_by_trailers(&mut self, id: u32) -> Result<bool, Http2Error> {
-        match self.streams.iter().position(|body| body.id == id).and_then(|index| self.streams.remove(index)) {
+        match self.bodies.iter().position(|body| body.id == id).and_then(|index| self.bodies.remove(index)) {
             Some(body) => Ok(body.content_length.is_none_or(|length| length == body.received)),
             None if id <= self.newest_removed => Ok(true),
             None => Err(Http2Error::Connection(ErrorCode::StreamClosed)),
@@ -101,7 +103,7 @@ impl ReceiveWindow {
 
     /// Records that the response to a request has been queued completely before the request ended.
     pub(super) fn mark_response_queued(&mut self, id: u32) {
-        if let Some(body) = self.streams.iter_mut().find(|body| body.id == id) {
+        if let Some(body) = self.bodies.iter_mut().find(|body| body.id == id) {
             body.is_response_queued = true;
         }
     }
@@ -109,7 +111,7 @@ impl ReceiveWindow {
     /// Returns the next action for a body of which a part was received, or whose response was just queued completely.
     /// The window of a stream is not updated before its response is queued.
     pub(super) fn next_discard_action(&mut self, id: u32) -> DiscardAction {
-        let Some(body) = self.streams.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
+        let Some(body) = self.bodies.iter_mut().find(|body| body.id == id) else { return DiscardAction::None };
         if !body.is_response_queued || body.is_reset {
             return DiscardAction::None;
         }
@@ -127,7 +129,7 @@ impl ReceiveWindow {
 
     /// Checks that DATA is allowed on a stream; an error if its request has ended (RFC 9113, section 5.1).
     pub(super) fn check_open(&self, id: u32) -> Result<(), Http2Error> {
-        let is_open = id <= self.newest_removed || self.streams.iter().any(|body| body.id == id);
+        let is_open = id <= self.newest_removed || self.bodies.iter().any(|body| body.id == id);
         if is_open { Ok(()) } else { Err(Http2Error::Connection(ErrorCode::StreamClosed)) }
     }
 
@@ -150,8 +152,8 @@ impl ReceiveWindow {
         if self.discarded > MAX_CONNECTION_DISCARD_BYTES + responses.saturating_mul(DISCARDED_BYTES_PER_RESPONSE) {
             return Err(Http2Error::Connection(ErrorCode::EnhanceYourCalm));
         }
-        if let Some(index) = self.streams.iter().position(|body| body.id == id) {
-            let body = &mut self.streams[index];
+        if let Some(index) = self.bodies.iter().position(|body| body.id == id) {
+            let body = &mut self.bodies[index];
             body.received += content as u64;
             body.window_used += len as u32;
             if body.window_used as usize > WINDOW_BYTES {
@@ -159,7 +161,7 @@ impl ReceiveWindow {
             }
             let (received, declared) = (body.received, body.content_length);
             if ends_stream {
-                self.streams.remove(index);
+                self.bodies.remove(index);
             }
             if declared.is_some_and(|length| received > length || (ends_stream && received < length)) {
                 return Err(Http2Error::Stream(id, ErrorCode::Protocol));
@@ -269,7 +271,7 @@ mod tests {
             receive_window.receive_data(601, 1, 1, true, 0),
             Err(Http2Error::Connection(ErrorCode::StreamClosed))
         );
-        assert_eq!(receive_window.streams.len(), MAX_TRACKED_STREAMS - 1);
+        assert_eq!(receive_window.bodies.len(), MAX_TRACKED_BODIES - 1);
     }
 
     #[test]

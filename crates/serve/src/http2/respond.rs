@@ -10,7 +10,7 @@ use crate::fixed_responses;
 use crate::header_pool;
 use crate::logged_body::{LoggedBody, LoggedChunk};
 use crate::respond::{SiteResponse, respond, respond_from_cache, respond_refused};
-use crate::response_cache::{CacheLookup, HeadFormat};
+use crate::response_cache::{CacheAddress, HeadFormat};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
 
 use super::frame::{self, ErrorCode, Http2Error};
@@ -53,10 +53,10 @@ impl Http2Connection {
         if ends_stream && request_fields.content_length.is_some_and(|length| length > 0) {
             return Err(malformed);
         }
-        let lookup =
-            request_fields.cache_key.as_ref().and_then(|key| CacheLookup::new(&self.site, key, HeadFormat::Block));
-        if let Some(lookup) = &lookup
-            && self.answer_from_cache(id, ends_stream, lookup)
+        let address =
+            request_fields.cache_key.as_ref().and_then(|key| CacheAddress::new(&self.site, key, HeadFormat::Block));
+        if let Some(address) = &address
+            && self.answer_from_cache(id, ends_stream, address)
         {
             self.spend(RESPONSE_COST);
             return Ok(());
@@ -64,7 +64,7 @@ impl Http2Connection {
         self.spend(UNCACHED_RESPONSE_COST);
         let request = build_request(&request_fields, fields).ok_or(malformed)?;
         match respond(&self.site, request, self.peer) {
-            SiteResponse::Ready(response) => self.queue_response(id, !ends_stream, response.into_inner(), lookup),
+            SiteResponse::Ready(response) => self.queue_response(id, !ends_stream, response.into_inner(), address),
             SiteResponse::Deferred(response) => {
                 self.deferred.push(DeferredResponse {
                     stream: id,
@@ -84,7 +84,7 @@ impl Http2Connection {
     }
 
     /// Answers from the response cache; returns false if the response is not cached.
-    fn answer_from_cache(&mut self, id: u32, ends_stream: bool, lookup: &CacheLookup<'_>) -> bool {
+    fn answer_from_cache(&mut self, id: u32, ends_stream: bool, address: &CacheAddress<'_>) -> bool {
         let is_first_head = !self.has_sent_head;
         let site = &self.site;
         let cached = self.send_buffer.write(|queue| {
@@ -93,7 +93,7 @@ impl Http2Connection {
             if is_first_head {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
-            let Some(body) = respond_from_cache(site, lookup, queue) else {
+            let Some(body) = respond_from_cache(site, address, queue) else {
                 queue.truncate(start);
                 return None;
             };
@@ -111,20 +111,20 @@ impl Http2Connection {
         true
     }
 
-    /// Queues the head of a response and starts sending the body. With a `lookup`, which is the response's position in
-    /// the response cache, the head is also stored there if the body can be read again.
+    /// Queues the head of a response and starts sending the body. With an `address` in the response cache, the head is
+    /// also stored there if the body can be read again.
     pub(super) fn queue_response(
         &mut self,
         id: u32,
         is_request_open: bool,
         response: Response<LoggedBody>,
-        lookup: Option<CacheLookup<'_>>,
+        address: Option<CacheAddress<'_>>,
     ) {
         let (parts, body) = response.into_parts();
         let mut block = Vec::with_capacity(512);
         encode_head(parts.status, &parts.headers, body.len(), &mut block);
-        if let (Some(lookup), Some(location)) = (lookup, body.location()) {
-            lookup.store(parts.status, &block, location.clone());
+        if let (Some(address), Some(location)) = (address, body.location()) {
+            address.store(parts.status, &block, location.clone());
         }
         header_pool::recycle_header_map(parts.headers);
         append_date(&mut block);
@@ -135,7 +135,7 @@ impl Http2Connection {
         let body = Some(body).filter(|body| body.len() > 0);
         let mut flags = if body.is_none() { frame::END_STREAM } else { 0 };
         let mut kind = frame::HEADERS;
-        let mut parts = block.chunks(frame::MAX_PAYLOAD_BYTES).peekable();
+        let mut parts = block.chunks(frame::INITIAL_MAX_FRAME_SIZE).peekable();
         while let Some(part) = parts.next() {
             if parts.peek().is_none() {
                 flags |= frame::END_HEADERS;

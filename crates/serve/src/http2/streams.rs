@@ -1,5 +1,5 @@
-//! The streams with a pending response, and their flow-control windows (RFC 9113, section 5.2). The streams send one
-//! frame each, in rotation, so that a small response does not wait for a large one.
+//! The streams whose response bodies are being sent, and their flow-control windows (RFC 9113, section 5.2). The
+//! streams send one frame each, in rotation, so that a small response does not wait for a large one.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ pub(super) struct SendingStream {
     is_inflating: bool,
 }
 
-/// The pending responses of a connection.
+/// The response bodies that are being sent on a connection.
 #[derive(Debug)]
 pub(super) struct Streams {
     sending: VecDeque<SendingStream>,
@@ -63,7 +63,7 @@ impl Default for Streams {
             sending: VecDeque::new(),
             window: INITIAL_WINDOW_BYTES,
             initial_window: INITIAL_WINDOW_BYTES,
-            max_payload: frame::MAX_PAYLOAD_BYTES,
+            max_payload: frame::INITIAL_MAX_FRAME_SIZE,
             queued: QueuedTotals::default(),
             waits_for_inflater: false,
             unfinished_requests: Vec::new(),
@@ -89,7 +89,7 @@ impl Streams {
         self.sending.len()
     }
 
-    /// Drops all pending responses.
+    /// Drops all response bodies.
     pub(super) fn clear(&mut self) {
         self.sending.clear();
         self.waits_for_inflater = false;
@@ -121,7 +121,7 @@ impl Streams {
         }
     }
 
-    /// Drops the pending response of a stream; returns whether there was one.
+    /// Drops the response body of a stream; returns whether there was one.
     pub(super) fn remove(&mut self, id: u32) -> bool {
         let index = self.sending.iter().position(|stream| stream.id == id);
         index.and_then(|index| self.sending.remove(index)).is_some()

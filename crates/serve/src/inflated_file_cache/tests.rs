@@ -53,8 +53,10 @@ fn the_inflated_file_cache_never_exceeds_its_capacity() {
 
 #[test]
 fn the_inflated_file_cache_accepts_larger_files_if_its_capacity_is_larger() {
-    let max_len =
-        |bytes: u64| (0..8).map(|power| 1 << (20 + power)).filter(|&len| new_cache(bytes).accepts_len(len)).max();
+    let max_len = |bytes: u64| {
+        let cache = new_cache(bytes);
+        (0..8).map(|power| 1 << (20 + power)).filter(|&len| cache.is_within_file_limit(len)).max()
+    };
     assert_eq!(max_len(0), Some(1 << 20));
     assert_eq!(max_len(32 << 20), Some(2 << 20));
     assert_eq!(max_len(64 << 20), Some(4 << 20));
@@ -143,7 +145,10 @@ fn files_up_to_a_maximum_length_are_cached_and_large_ones_are_in_the_memfd() {
         (1 << 30, MAX_FILE_BYTES_IN_LARGE_CACHE),
     ] {
         let cache = new_cache(capacity);
-        assert!(cache.accepts_len(max_len) && !cache.accepts_len(max_len + 1), "capacity of {capacity}");
+        assert!(
+            cache.is_within_file_limit(max_len) && !cache.is_within_file_limit(max_len + 1),
+            "capacity of {capacity}"
+        );
         assert_eq!(cache.can_cache(max_len), capacity > max_len, "capacity of {capacity}");
         assert!(!cache.can_cache(max_len + 1), "capacity of {capacity}");
     }

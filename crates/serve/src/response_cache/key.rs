@@ -9,8 +9,8 @@ pub(crate) enum HeadFormat {
     Block,
 }
 
-/// A cache key: everything in a request that the response depends on where every client may read the site. Requests
-/// with another field that affects the response (such as `Range`) get no key.
+/// A cache key: everything in a request that the response depends on where no response depends on the client (see
+/// `Site::depends_on_client`). Requests with another field that affects the response (such as `Range`) get no key.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CacheKey<'a> {
     /// Whether the method is HEAD; otherwise it is GET.
@@ -59,7 +59,8 @@ pub(super) fn is_equal_slice(left: &[u8], right: &[u8]) -> bool {
         && left_rest.iter().zip(right_rest).all(|(left, right)| left == right)
 }
 
-/// Returns the hash of a key. A client that chooses keys with equal sets can only evict the entries of a few sets.
+/// Returns the hash of a key. A client that chooses keys that fall into the same sets can evict only the entries of
+/// these sets.
 pub(super) fn hash_key(parts: &[&[u8]; 5]) -> u32 {
     let mut hash = 0u64;
     for part in parts {
@@ -80,8 +81,9 @@ fn mix_bits(word: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Sets a part of a key to the value of a field. Returns false if the field occurs twice or is empty, because not all
-/// fields with several values are evaluated alike; such a request is not answered from the cache.
+/// Sets a part of a key to the value of a field. Returns false if the field occurs twice, because not all fields with
+/// several values are evaluated alike, or if it is empty, because the key could not be distinguished from that of a
+/// request without the field. Such a request is not answered from the cache.
 pub(crate) fn set_key_part<'a>(slot: &mut &'a [u8], value: &'a [u8]) -> bool {
     if !slot.is_empty() || value.is_empty() {
         return false;

@@ -2,8 +2,9 @@
 //!
 //! The rules come from the bundle (`_redirects`, `_headers`, the `redirects` of a `docs.json`) and from the operator's
 //! configuration. They are read once, when a version or the configuration is opened; a faulty rule of a bundle is left
-//! out and reported. A rule about one address is found in a hash table, the others are tried in their order. The limits
-//! on their number and length keep a hostile bundle from slowing the server down.
+//! out and reported. A redirect from one address is found in a hash table; other redirects and all rules of header
+//! fields are tried in their order. The limits on their number and length keep a hostile bundle from slowing the server
+//! down.
 
 pub mod destination;
 pub mod docs_json;

@@ -1,9 +1,9 @@
 //! The pattern of a rule: a source with `*` and `:name`.
 //!
-//! There are two dialects. In `_redirects` and `_headers` of hosting services, one `*` stands for everything that
-//! follows, slashes included. In a `docs.json`, `:name*` stands for everything that follows, and a `*` after the
-//! beginning of a segment stands for the rest of that segment. In both, a match takes one pass over the address,
-//! without backtracking.
+//! There are two dialects. In both, `:name` stands for one segment, and `:name*` and a `*` that is a whole segment
+//! stand for any number of segments; more text may follow. In `_redirects` and `_headers` of hosting services, a `*`
+//! within a segment also stands for any text, slashes included. In a `docs.json`, a `*` at the end of a segment stands
+//! for the rest of that segment. In both, a match takes one pass over the address, without backtracking.
 
 use percent_encoding::percent_decode_str;
 
@@ -15,9 +15,9 @@ pub const MAX_CAPTURES: usize = 8;
 /// The meaning of `*` in a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PatternDialect {
-    /// The meaning in `_redirects` and `_headers`.
+    /// The meaning in `_redirects`, `_headers` and `[[server.headers]]`.
     Netlify,
-    /// The meaning in a `docs.json` and in the configuration.
+    /// The meaning in a `docs.json` and in `[[server.redirects]]`.
     DocsJson,
 }
 

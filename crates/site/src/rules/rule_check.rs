@@ -37,11 +37,11 @@ pub enum RuleProblemKind {
     Invalid,
     /// A chain of redirects returns to an address that it has passed, or grows without end.
     Loop,
-    /// The rule leads to a 404.
+    /// The rule leads to a 404. Reports name it `dead`.
     LeadsTo404,
-    /// The rule never applies, because earlier rules or a file of the site apply first.
+    /// An earlier rule or a file of the site always applies first.
     Shadowed,
-    /// The rule redirects an address to itself, so it is skipped.
+    /// The rule redirects an address to itself, so it is skipped. Reports name it `never`.
     LeadsToItself,
 }
 

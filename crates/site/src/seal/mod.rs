@@ -1,9 +1,9 @@
 //! Verifies and seals bundles: a bundle becomes a sealed image and the records of its index, or is refused.
 //!
-//! A downloaded ZIP is moved into the store and verified there; any other ZIP is copied, and the copy is verified while
-//! it grows. All entries are verified in parallel. If the ZIP is suitable, that file becomes the image (`adopt`). Any
-//! other bundle is decoded by one thread and compressed by others into a new image (`rewrite`). In all cases the
-//! archive is read to its last byte before the result is visible to others.
+//! A downloaded ZIP is moved into the store; any other ZIP is copied. If its central directory permits adoption, its
+//! entries are verified in parallel, those of a copy while the copy grows; if they are suitable too, that file becomes
+//! the image (`adopt`). Any other bundle is decoded and verified by one thread and compressed by others into a new
+//! image (`rewrite`). In all cases the archive is read to its last byte before the result is visible to others.
 
 // Other users may write to these folders: by the time a path is opened, it may lead to another file. See
 // `crates/base/src/directory`.

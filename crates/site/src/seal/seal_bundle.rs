@@ -40,7 +40,8 @@ pub fn seal(
 }
 
 /// Verifies an archive that is open already and writes its sealed image in `target`. `path` is for messages. If
-/// `location` is on the file system of the image, the archive is moved from there rather than copied.
+/// `location` is on the file system of the image, a ZIP is moved from there rather than copied. A tar is not moved: it
+/// is read, and a new image is written.
 pub fn seal_opened(
     file: File,
     path: &Path,

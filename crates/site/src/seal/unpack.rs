@@ -1,4 +1,4 @@
-//! Unpacks a verified bundle as plain files: those that `serve` would serve, or every entry.
+//! Unpacks a verified bundle as plain files: the files of the site except hidden ones, or every entry.
 //!
 //! The files are written from the sealed image, after the whole bundle was verified. Modes, owners and times of the
 //! archive are not carried over.

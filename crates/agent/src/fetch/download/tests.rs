@@ -199,14 +199,14 @@ type ReceiveResult = (Result<u64, RequestErrorCause>, u64, Vec<(u64, u64)>);
 
 fn receive(download: &mut Download, response: reqwest::Response, has_space: bool) -> ReceiveResult {
     let calls = RefCell::new(Vec::new());
-    let reserve_space = |expected: &ExpectedBundle<'_>| {
+    let before_receiving = |expected: &ExpectedBundle<'_>| {
         calls.borrow_mut().push((expected.size, expected.remaining));
         if has_space { Ok(()) } else { Err(RequestError::new(RequestErrorCause::Disk, "full")) }
     };
     let url = SafeUrl::parse("https://bucket.example/").unwrap();
     let result = block_on(async {
         match download.check_response(response, &SecretRedactor::default()).await? {
-            DownloadResponse::Body(response) => download.receive_body(response, &url, &reserve_space).await,
+            DownloadResponse::Body(response) => download.receive_body(response, &url, &before_receiving).await,
             DownloadResponse::Unchanged(known) => Ok(DownloadResult::Unchanged(known)),
         }
     });

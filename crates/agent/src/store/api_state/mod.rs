@@ -25,7 +25,7 @@ use super::{StoreError, owner};
 
 pub use query_spool::{MAX_SPOOL_AGE, QuerySpool};
 use request_budget::BudgetFile;
-pub use request_budget::{BudgetWait, RateLimit, RequestTimes};
+pub use request_budget::{BudgetWait, RateLimit, RequestBudget};
 
 /// Name of the directory in the store.
 const DIRECTORY_NAME: &str = "api";
@@ -77,7 +77,7 @@ impl ApiStateDirectory {
     }
 
     /// Reads the stored budget with this name; returns an empty one if that fails.
-    pub fn read_budget(&self, name: &str) -> RequestTimes {
+    pub fn read_budget(&self, name: &str) -> RequestBudget {
         self.read_budget_file().ok().and_then(|mut file| file.budgets.remove(name)).unwrap_or_default()
     }
 
@@ -93,7 +93,7 @@ impl ApiStateDirectory {
     }
 
     /// Changes the budget with this name under the lock.
-    pub fn change_budget<T>(&self, name: &str, change: impl FnOnce(&mut RequestTimes) -> T) -> Result<T, StoreError> {
+    pub fn change_budget<T>(&self, name: &str, change: impl FnOnce(&mut RequestBudget) -> T) -> Result<T, StoreError> {
         let (lock_path, budget_path) = (self.folder.path().join("lock"), self.folder.path().join(BUDGET_FILE));
         let lock =
             FileLock::acquire_in(&self.folder, "lock", LOCK_TIMEOUT).map_err(StoreError::io("lock", &lock_path))?;
@@ -102,10 +102,10 @@ impl ApiStateDirectory {
             Err(error) if error.kind() == io::ErrorKind::NotFound => BudgetFile::default(),
             result => result.map_err(StoreError::io("read", &budget_path))?,
         };
-        let times = budgets.budgets.entry(name.to_owned()).or_default();
-        let before = times.clone();
-        let result = change(times);
-        if *times == before {
+        let budget = budgets.budgets.entry(name.to_owned()).or_default();
+        let before = budget.clone();
+        let result = change(budget);
+        if *budget == before {
             // Not written: a waiting process calls this each second.
             return Ok(result);
         }

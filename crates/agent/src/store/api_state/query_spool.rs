@@ -148,7 +148,7 @@ mod tests {
         let owner = |name: &str| std::fs::metadata(dir.path().join("api").join(name)).unwrap().uid();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
         chown(dir.path(), Some(4711), Some(4711)).unwrap();
-        api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
+        api_state.change_budget("x", |budget| budget.take_request(FIVE, 1_000)).unwrap().unwrap();
         assert_eq!(["", "lock", "budget.json"].map(owner), [4711; 3]);
         // While the command is still running: it may be killed.
         let _spool = api_state.open_spool("searches", &json!({}), &json!({})).unwrap();
@@ -217,7 +217,7 @@ mod tests {
         assert!(open().pages().is_empty());
         open().remove().unwrap();
         assert!(!file.exists());
-        api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
+        api_state.change_budget("x", |budget| budget.take_request(FIVE, 1_000)).unwrap().unwrap();
         drop(open());
         set_age(&file, young);
         set_age(&dir.path().join("api/budget.json"), MAX_SPOOL_AGE * 2);

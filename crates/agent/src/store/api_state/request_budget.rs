@@ -31,13 +31,13 @@ pub enum BudgetWait {
 /// The budget of one rate limit: the times at which requests were sent, in milliseconds since 1970.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct RequestTimes {
+pub struct RequestBudget {
     sent: Vec<i64>,
     /// End of the pause that the server has demanded.
     closed_until: Option<i64>,
 }
 
-impl RequestTimes {
+impl RequestBudget {
     /// Takes one request from the budget at `now`, or returns the time until one is free. That time is never longer
     /// than the window of the rate limit plus half a second, independent of the server and the clock.
     pub fn take_request(&mut self, rate_limit: RateLimit, now: i64) -> Result<(), BudgetWait> {
@@ -68,7 +68,8 @@ impl RequestTimes {
         }
     }
 
-    /// Closes the budget until `until`, as the server has demanded.
+    /// Closes the budget until `until`, in milliseconds since 1970, as the server has demanded.
+    /// [`RequestBudget::take_request`] shortens a longer pause to the window of the rate limit plus half a second.
     pub fn close(&mut self, until: i64) {
         self.closed_until = self.closed_until.max(Some(until));
     }
@@ -79,7 +80,7 @@ impl RequestTimes {
 #[serde(rename_all = "camelCase")]
 pub(super) struct BudgetFile {
     schema_version: u32,
-    pub(super) budgets: BTreeMap<String, RequestTimes>,
+    pub(super) budgets: BTreeMap<String, RequestBudget>,
 }
 
 impl Default for BudgetFile {
@@ -99,11 +100,11 @@ mod tests {
 
     #[test]
     fn no_span_of_a_minute_has_more_requests_than_allowed() {
-        let mut times = RequestTimes::default();
+        let mut budget = RequestBudget::default();
         let mut now = 1_000_000;
         let mut sent = Vec::new();
         for step in 0..500_i64 {
-            match times.take_request(FIVE, now) {
+            match budget.take_request(FIVE, now) {
                 Ok(()) => sent.push(now),
                 Err(BudgetWait::UsedUp(wait)) => {
                     assert!(wait > Duration::ZERO && wait <= Duration::from_millis(MINUTE as u64));
@@ -120,27 +121,27 @@ mod tests {
 
     #[test]
     fn reported_wait_ends_when_the_next_request_is_allowed() {
-        let mut times = RequestTimes::default();
+        let mut budget = RequestBudget::default();
         for second in 0..5 {
-            times.take_request(FIVE, second * 1000).unwrap();
+            budget.take_request(FIVE, second * 1000).unwrap();
         }
         assert_eq!(
-            times.take_request(FIVE, 10_000),
+            budget.take_request(FIVE, 10_000),
             Err(BudgetWait::UsedUp(Duration::from_millis((MINUTE - 10_000) as u64)))
         );
-        assert_eq!(times.take_request(FIVE, MINUTE), Ok(()));
-        assert_eq!(times.take_request(FIVE, MINUTE), Err(BudgetWait::UsedUp(Duration::from_secs(1))));
+        assert_eq!(budget.take_request(FIVE, MINUTE), Ok(()));
+        assert_eq!(budget.take_request(FIVE, MINUTE), Err(BudgetWait::UsedUp(Duration::from_secs(1))));
     }
 
     #[test]
     fn returned_request_does_not_count_and_the_longest_pause_of_the_server_applies() {
-        let mut times = RequestTimes::default();
+        let mut budget = RequestBudget::default();
         for _ in 0..5 {
-            times.take_request(FIVE, 7).unwrap();
+            budget.take_request(FIVE, 7).unwrap();
         }
-        times.return_request(7);
-        assert_eq!(times.take_request(FIVE, 8), Ok(()));
-        let mut closed = RequestTimes::default();
+        budget.return_request(7);
+        assert_eq!(budget.take_request(FIVE, 8), Ok(()));
+        let mut closed = RequestBudget::default();
         closed.close(50_000);
         closed.close(40_000);
         assert_eq!(closed.take_request(FIVE, 0), Err(BudgetWait::Closed(Duration::from_secs(50))));
@@ -150,12 +151,12 @@ mod tests {
     // Regression: a `Retry-After` of years closed the request budget of all processes for a week.
     #[test]
     fn a_clock_that_jumps_closes_no_budget_for_longer_than_its_window() {
-        let mut times = RequestTimes { sent: vec![i64::MAX; 5], closed_until: Some(i64::MAX) };
+        let mut budget = RequestBudget { sent: vec![i64::MAX; 5], closed_until: Some(i64::MAX) };
         let window = Duration::from_millis(MINUTE as u64);
-        assert_eq!(times.take_request(FIVE, 0), Err(BudgetWait::Closed(window)));
-        times.closed_until = None;
-        assert_eq!(times.take_request(FIVE, 0), Err(BudgetWait::UsedUp(window)));
-        assert_eq!(times.take_request(FIVE, MINUTE), Ok(()));
+        assert_eq!(budget.take_request(FIVE, 0), Err(BudgetWait::Closed(window)));
+        budget.closed_until = None;
+        assert_eq!(budget.take_request(FIVE, 0), Err(BudgetWait::UsedUp(window)));
+        assert_eq!(budget.take_request(FIVE, MINUTE), Ok(()));
     }
 
     #[test]
@@ -163,7 +164,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
         let take = || {
-            ApiStateDirectory::open(&root).unwrap().change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap()
+            ApiStateDirectory::open(&root)
+                .unwrap()
+                .change_budget("x", |budget| budget.take_request(FIVE, 1_000))
+                .unwrap()
         };
         for _ in 0..5 {
             assert_eq!(take(), Ok(()));
@@ -189,28 +193,28 @@ mod tests {
     fn read_budget_returns_the_last_stored_times_by_name() {
         let dir = tempfile::tempdir().unwrap();
         let api_state = ApiStateDirectory::open(dir.path()).unwrap();
-        assert_eq!(api_state.read_budget("x"), RequestTimes::default());
+        assert_eq!(api_state.read_budget("x"), RequestBudget::default());
         api_state.change_budget("x", |_| ()).unwrap();
         assert!(!dir.path().join("api/budget.json").exists(), "a process that waits writes nothing");
-        api_state.change_budget("x", |times| times.take_request(FIVE, 1_000)).unwrap().unwrap();
-        api_state.change_budget("y", |times| times.close(2_000)).unwrap();
-        assert_eq!(api_state.read_budget("x"), RequestTimes { sent: vec![1_000], closed_until: None });
-        assert_eq!(api_state.read_budget("y"), RequestTimes { sent: Vec::new(), closed_until: Some(2_000) });
-        assert_eq!(api_state.read_budget("z"), RequestTimes::default());
+        api_state.change_budget("x", |budget| budget.take_request(FIVE, 1_000)).unwrap().unwrap();
+        api_state.change_budget("y", |budget| budget.close(2_000)).unwrap();
+        assert_eq!(api_state.read_budget("x"), RequestBudget { sent: vec![1_000], closed_until: None });
+        assert_eq!(api_state.read_budget("y"), RequestBudget { sent: Vec::new(), closed_until: Some(2_000) });
+        assert_eq!(api_state.read_budget("z"), RequestBudget::default());
         std::fs::write(dir.path().join("api/budget.json"), "{").unwrap();
-        assert_eq!(api_state.read_budget("x"), RequestTimes::default());
+        assert_eq!(api_state.read_budget("x"), RequestBudget::default());
     }
 
     #[test]
     fn later_of_two_waits_is_reported_and_return_request_removes_one_time() {
         let minute = Duration::from_millis(MINUTE as u64);
-        let times = |closed_until| RequestTimes { sent: vec![0; 5], closed_until };
-        assert_eq!(times(Some(MINUTE)).take_request(FIVE, 0), Err(BudgetWait::Closed(minute)));
-        assert_eq!(times(Some(MINUTE - 1)).take_request(FIVE, 0), Err(BudgetWait::UsedUp(minute)));
-        assert_eq!(times(None).take_request(FIVE, MINUTE - 1), Err(BudgetWait::UsedUp(Duration::from_millis(1))));
-        let mut times = RequestTimes { sent: vec![1, 2, 2, 3], closed_until: None };
-        times.return_request(2);
-        times.return_request(7);
-        assert_eq!(times.sent, [1, 2, 3]);
+        let budget = |closed_until| RequestBudget { sent: vec![0; 5], closed_until };
+        assert_eq!(budget(Some(MINUTE)).take_request(FIVE, 0), Err(BudgetWait::Closed(minute)));
+        assert_eq!(budget(Some(MINUTE - 1)).take_request(FIVE, 0), Err(BudgetWait::UsedUp(minute)));
+        assert_eq!(budget(None).take_request(FIVE, MINUTE - 1), Err(BudgetWait::UsedUp(Duration::from_millis(1))));
+        let mut budget = RequestBudget { sent: vec![1, 2, 2, 3], closed_until: None };
+        budget.return_request(2);
+        budget.return_request(7);
+        assert_eq!(budget.sent, [1, 2, 3]);
     }
 }

@@ -36,7 +36,8 @@ impl StoreRecord {
     }
 
     /// The version that waits to become active, whether for the end of a hold, for the gate, for a person or for the
-    /// next check: the pinned one, else the newest; `None` if it is active.
+    /// next check: with a pin the version with that label, without a pin the newest; `None` if there is none or it is
+    /// active.
     pub fn waiting_version(&self, pin: Option<&str>) -> Option<VersionId> {
         let next = match pin {
             Some(label) => self.labels.get(label).map(|labelled| labelled.version),

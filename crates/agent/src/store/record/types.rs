@@ -16,7 +16,7 @@ pub const SCHEMA_VERSION: u32 = 2;
 pub struct StoreRecord {
     /// [`SCHEMA_VERSION`]; it is raised when a field gets another meaning.
     pub schema_version: u32,
-    /// The version that is served.
+    /// The active version, which the daemon serves as soon as it has opened it.
     #[serde(default)]
     pub active: Option<VersionId>,
     /// Since when `active` is active, RFC 3339.
@@ -168,7 +168,8 @@ pub struct BundleCheck {
     pub pin: Option<String>,
     /// The SHA-256 that was demanded of the archive.
     pub demanded: Option<String>,
-    /// Size of the archive in bytes.
+    /// Size in bytes: of the archive, or for a link of the file as it was sent; 0 if the server of a link sent no
+    /// validator.
     pub size: u64,
     /// Modification time of a file, in nanoseconds since 1970; 0 for a link.
     pub modified: i64,

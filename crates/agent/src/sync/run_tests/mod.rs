@@ -198,11 +198,11 @@ impl SyncEnvironment for ScriptedEnvironment {
     fn activate_target_version(
         &mut self,
         _: &mut StoreRecord,
-        found: Option<VersionId>,
+        reported: Option<VersionId>,
         ingested: Option<IngestedBundle>,
     ) -> Result<SyncReport, SyncError> {
         self.effects.push("activate".to_owned());
-        Ok(SyncReport { ingested, ..SyncReport::from_outcome(SyncOutcome::Current(found)) })
+        Ok(SyncReport { ingested, ..SyncReport::from_outcome(SyncOutcome::Current(reported)) })
     }
 }
 

@@ -15,6 +15,9 @@
 //! bubblewrap, and all others end with it. In the other two the signal reaches the first process alone, which may have
 //! disabled it.
 //!
+//! **The network.** The last two cannot prevent a build from using the network. If the configuration does not allow it,
+//! the origin logs a warning for each such build.
+//!
 //! **World-writable folders** (`/tmp` and the like) are private to the build in the first two. They lie below the
 //! work folder of the build, which is measured and removed. In the other two a build may leave files there, and what it
 //! writes there is not counted.
@@ -109,6 +112,11 @@ pub enum Sandbox {
 impl Sandbox {
     /// All sandboxes, the strongest first.
     pub const ALL: [Sandbox; 4] = [Sandbox::Bubblewrap, Sandbox::Namespaces, Sandbox::OtherUser, Sandbox::None];
+
+    /// Whether this sandbox can prevent a build from using the network.
+    fn can_isolate_network(self) -> bool {
+        matches!(self, Sandbox::Bubblewrap | Sandbox::Namespaces)
+    }
 }
 
 impl fmt::Display for Sandbox {
@@ -221,6 +229,14 @@ impl<'a> BuildEnvironment<'a> {
     /// `SOURCE_DATE_EPOCH`.
     pub(super) fn run_build(&self, sandbox: Sandbox, build: &str, committed_at: i64) -> Result<(), GitError> {
         let context = self.limits.context;
+        if !self.git.allows_network && !sandbox.can_isolate_network() {
+            // The log of a job is shown for previews only.
+            tracing::warn!(
+                "a build of {} has {}; install bubblewrap, or set network = true if the build may use the network",
+                OneLine(&redact(&self.git.repository)),
+                self.describe(sandbox)
+            );
+        }
         context.log_line(format!("the build has {}", self.describe(sandbox)));
         context.log_line(format!("$ {}", OneLine(&redact(build))));
         // The limit for one file is above the limit for all files together. So the measurement, and not the shell,
@@ -252,10 +268,10 @@ impl<'a> BuildEnvironment<'a> {
     /// Describes a sandbox for the log.
     fn describe(&self, sandbox: Sandbox) -> String {
         let user = if self.is_root { format!(" as user {UNPRIVILEGED_USER}") } else { String::new() };
-        let network = match (sandbox, self.git.allows_network) {
-            (_, true) => "with the network",
-            (Sandbox::Bubblewrap | Sandbox::Namespaces, false) => "without network",
-            (Sandbox::OtherUser | Sandbox::None, false) => "with the network, which this sandbox cannot prevent",
+        let network = match (self.git.allows_network, sandbox.can_isolate_network()) {
+            (true, _) => "with the network",
+            (false, true) => "without network",
+            (false, false) => "with the network, which this sandbox cannot prevent",
         };
         match sandbox {
             Sandbox::Bubblewrap => format!("the sandbox of bubblewrap{user}, {network}"),

@@ -15,9 +15,6 @@ pub struct HpackDecoder {
     table: DynamicTable,
 }
 
-/// The largest integer that is accepted: no valid block needs a larger one.
-const MAX_INTEGER: usize = 1 << 24;
-
 /// Decodes an integer whose prefix is the low `bits` of the first byte (RFC 7541, section 5.1).
 fn decode_integer(block: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
     let mask = (1usize << bits) - 1;
@@ -33,8 +30,9 @@ fn decode_integer(block: &mut &[u8], bits: u32) -> Result<usize, HpackError> {
             if byte & 0x80 == 0 {
                 break;
             }
-            // The limit on the shift also bounds padding with zeros.
-            if value > MAX_INTEGER || shift > 21 {
+            // At most four bytes follow the prefix: no valid block needs a larger integer. The limit also bounds
+            // padding with zeros.
+            if shift > 21 {
                 return Err(HpackError);
             }
         }

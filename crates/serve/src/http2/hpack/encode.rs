@@ -1,5 +1,6 @@
-//! The encoder of response heads: names by index in the static table, values as string literals, nothing added to the
-//! dynamic table (RFC 7541, section 6.2.2).
+//! The encoder of response heads: a `:status` in the static table by its index (RFC 7541, section 6.1); other fields as
+//! literals that are not added to the dynamic table (section 6.2.2), with the name by its index in the static table or
+//! as a string literal, and the value as a string literal.
 
 use http::StatusCode;
 

@@ -302,8 +302,8 @@ fn a_field_block_larger_than_128_kib_ends_the_connection() {
     {
         block.resize(len, 0);
         let mut connection = opened_connection();
-        let count = block.chunks(frame::MAX_PAYLOAD_BYTES).count();
-        for (n, part) in block.chunks(frame::MAX_PAYLOAD_BYTES).enumerate() {
+        let count = block.chunks(frame::INITIAL_MAX_FRAME_SIZE).count();
+        for (n, part) in block.chunks(frame::INITIAL_MAX_FRAME_SIZE).enumerate() {
             let kind = if n == 0 { frame::HEADERS } else { frame::CONTINUATION };
             let flags = if n + 1 == count { frame::END_HEADERS } else { 0 };
             receive_all(&mut connection, &frame(kind, flags, 1, part));

@@ -41,7 +41,7 @@ pub struct CspSettings {
     pub preset: CspPreset,
     /// The value of the `frame-ancestors` directive; `None` omits it.
     pub ancestors: Option<&'static str>,
-    /// The maximum length of a policy in bytes. A policy that would be longer omits hash sources.
+    /// The length in bytes above which a policy omits hash sources. The rest of a policy may be longer.
     pub max_bytes: usize,
 }
 

@@ -1,10 +1,11 @@
 //! Header fields for responses, by address.
 //!
 //! Several rules about one address are combined: the values that they set for one field are joined by commas, as
-//! hosting services for static sites do. The operator's values for a field replace the bundle's, and both replace
-//! docwharf's own. No rule changes fields that frame a response, identify its bytes or state its date. A bundle is
-//! untrusted data: it may not set fields that affect more than its own pages, that send clients or reports to other
-//! hosts, or that would override the operator's settings ([`OperatorRestrictions`]).
+//! hosting services for static sites do; cookies and content security policies are sent as separate fields. The
+//! operator's values for a field replace the bundle's, and both replace docwharf's own, except that values of `Vary`
+//! and `Link`, and a bundle's policies, are added. No rule changes fields that frame a response, identify its bytes or
+//! state its date. A bundle is untrusted data: it may not set fields that affect more than its own pages, that send
+//! clients or reports to other hosts, or that would override the operator's settings ([`OperatorRestrictions`]).
 
 mod field_names;
 mod merge_field;
