@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
 /// A small file system; unmounted when dropped.
 pub struct SmallDisk {
     holder: Child,
@@ -93,12 +95,17 @@ impl SmallDisk {
             if free() <= inodes {
                 return;
             }
-            File::create(self.path("fillers").join(n.to_string())).expect("free space can be filled");
+            // Not opened: a process that another test starts at this moment would inherit the file until it runs its
+            // program, and free the inode after it was counted.
+            let path = self.path("fillers").join(n.to_string());
+            mknodat(CWD, path, FileType::RegularFile, Mode::RUSR, 0).expect("free space can be filled");
         }
     }
 
     /// Removes the files that fill the file system.
     pub fn remove_fillers(&self) {
+        // Truncated first: a process that another test starts may have inherited the file.
+        let _ = File::options().write(true).truncate(true).open(self.path("filler"));
         let _ = std::fs::remove_file(self.path("filler"));
         let _ = std::fs::remove_dir_all(self.path("fillers"));
     }
