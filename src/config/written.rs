@@ -55,6 +55,7 @@ impl WrittenConfig {
     }
 
     /// Returns the place of a section, if the file has it.
+    #[cfg(feature = "origin")]
     pub(super) fn section(&self, name: &str) -> Option<&ConfigPlace> {
         self.sections.get(name)
     }
