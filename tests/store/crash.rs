@@ -68,6 +68,19 @@ fn served_version(dir: &Path) -> String {
 // Regression: a control socket that a crash left behind stayed in the store after the next writer had ended.
 #[test]
 fn an_import_killed_at_a_random_moment_leaves_the_old_or_the_new_site() {
+    let seed = std::env::var("DOCWHARF_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed_0002);
+    println!("seed {seed}");
+    // Most of a round is waiting for processes, so several stores are used at a time.
+    std::thread::scope(|scope| {
+        for n in 0..4 {
+            scope.spawn(move || kill_imports_at_random_moments(seed + n, 50));
+        }
+    });
+}
+
+/// Kills imports into a new store at random moments until `kills` of them have ended by that, and checks the store after
+/// each.
+fn kill_imports_at_random_moments(seed: u64, kills: u32) {
     const KINDS: u32 = 6;
     let dir = temporary_folder();
     let dir = dir.path();
@@ -84,12 +97,10 @@ fn an_import_killed_at_a_random_moment_leaves_the_old_or_the_new_site() {
     // The time range of the kills. It adapts to the machine, so that kills happen in all phases of an import.
     let mut kill_window = started.elapsed();
 
-    let seed = std::env::var("DOCWHARF_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5eed_0002);
-    println!("seed {seed}");
     let mut random = Random(seed);
     let (mut killed, mut round, mut old) = (0, 0u32, "0".to_owned());
-    while killed < 200 {
-        assert!(round < 4000, "only {killed} imports were killed before their end");
+    while killed < kills {
+        assert!(round < 20 * kills, "only {killed} imports were killed before their end");
         let n = 1 + round % (KINDS - 1);
         let mut child = import_command(dir, n).spawn().unwrap();
         std::thread::sleep(kill_window.mul_f64((random.next() % 1000) as f64 / 1000.0));
@@ -101,21 +112,22 @@ fn an_import_killed_at_a_random_moment_leaves_the_old_or_the_new_site() {
         } else {
             kill_window = kill_window.mul_f64(0.95).max(Duration::from_millis(5));
         }
+        let round_name = format!("seed {seed}, round {round}");
         // An import records its version as the newest before it activates it. If it is killed in between, the next start
         // activates that version.
         let [active, newest] = active_and_newest(dir);
-        assert!(active == old || active == n.to_string(), "round {round}: {active} is neither {old} nor {n}");
+        assert!(active == old || active == n.to_string(), "{round_name}: {active} is neither {old} nor {n}");
         old = active;
         if round % 4 == 0 {
             let served = served_version(dir);
-            assert!(served == old || served == newest, "round {round}: {served} is neither {old} nor {newest}");
+            assert!(served == old || served == newest, "{round_name}: {served} is neither {old} nor {newest}");
             // The start may have activated the newest version after it served the other one.
             let [active, _] = active_and_newest(dir);
-            assert!(active == served || active == newest, "round {round}: {active} is neither {served} nor {newest}");
+            assert!(active == served || active == newest, "{round_name}: {active} is neither {served} nor {newest}");
             old = active;
         }
         if round % 10 == 9 {
-            assert!(import_command(dir, n).status().unwrap().success(), "the import after round {round}");
+            assert!(import_command(dir, n).status().unwrap().success(), "the import after {round_name}");
             old = n.to_string();
             assert_eq!(served_version(dir), old);
         }
