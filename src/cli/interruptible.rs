@@ -19,6 +19,8 @@ use super::failure::CommandFailure;
 const SIGINT_NUMBER: u8 = 2;
 /// The number of SIGTERM, for the exit code.
 const SIGTERM_NUMBER: u8 = 15;
+/// What is reported if the thread of a task panics.
+const ENDED_UNEXPECTEDLY: &str = "the task ended unexpectedly";
 
 /// Runs `task` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
 /// action of a signal is to be ignored.
@@ -35,8 +37,6 @@ pub(super) fn run_interruptible<T: Send + 'static>(
     )?;
     result.try_recv().map_err(|_| CommandFailure::Bug(ENDED_UNEXPECTEDLY.to_owned()))
 }
-
-const ENDED_UNEXPECTEDLY: &str = "the task ended unexpectedly";
 
 /// Implements [`run_interruptible`] without its type parameters, so that this is compiled once.
 fn run_on_thread(context: &CommandContext, task: Box<dyn FnOnce(&TaskContext) + Send>) -> Result<(), CommandFailure> {

@@ -108,7 +108,7 @@ impl hyper::service::Service<Request<Incoming>> for HyperService {
 }
 
 /// A response that hyper will send.
-#[allow(clippy::large_enum_variant)] // a response of a site is ready at once, and a box would cost an allocation for each
+#[allow(clippy::large_enum_variant)] // those of a site are the large variant, and a box would cost an allocation
 pub(super) enum HyperResponse {
     Site(SiteResponse),
     Other(ServiceResponse),
