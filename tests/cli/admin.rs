@@ -162,7 +162,8 @@ fn status_and_metrics_report_an_unusable_inbox_and_its_recovery() {
     assert_eq!(value("docwharf_inbox_ready{}"), Some(0.0));
     assert!(value("docwharf_store_free_bytes ").is_some_and(|bytes| bytes > 0.0));
     std::fs::remove_file(host.path("inbox")).unwrap();
-    std::fs::create_dir(host.path("inbox")).unwrap();
+    // The daemon may have created it since.
+    std::fs::create_dir_all(host.path("inbox")).unwrap();
     until("it is used", || value("docwharf_inbox_ready{}") == Some(1.0));
     assert_eq!(host.status()["daemon"]["inbox"]["error"], Value::Null);
     assert_eq!(value("docwharf_inbox_rejected_total "), Some(0.0));
