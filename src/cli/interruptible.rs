@@ -19,7 +19,7 @@ use super::failure::CommandFailure;
 const SIGINT_NUMBER: u8 = 2;
 /// The number of SIGTERM, for the exit code.
 const SIGTERM_NUMBER: u8 = 15;
-/// What is reported if the thread of a task panics.
+/// The message about a task whose thread has panicked.
 const ENDED_UNEXPECTEDLY: &str = "the task ended unexpectedly";
 
 /// Runs `task` on a thread and draws its progress. SIGINT and SIGTERM end it, also in process 1, where the default
