@@ -15,9 +15,9 @@ ENV DOCWHARF_COMMIT=$REVISION
 # Each platform builds for itself (x86_64 or aarch64): other machines are emulated by the builder, not cross-compiled here.
 RUN target="$(uname -m)-unknown-linux-musl" \
     && rustup target add "$target" \
-    && cargo build --profile dist --locked --bin docwharf --target "$target" \
+    && cargo build --release --locked --bin docwharf --target "$target" \
     && install -d -m 1777 /out/data \
-    && cp "target/$target/dist/docwharf" /out/docwharf \
+    && cp "target/$target/release/docwharf" /out/docwharf \
     && /out/docwharf --version
 
 FROM scratch
