@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use http_body::Body;
+use http_body::{Body, Frame, SizeHint};
+use http_body_util::BodyExt;
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Either};
 use hyper::body::Incoming;
 
 use super::body_chunk::BodyChunk;
@@ -26,7 +26,7 @@ use super::site::Site;
 /// An error of a response body. It cuts the response off.
 pub type BodyError = Box<dyn Error + Send + Sync>;
 /// The body of a response of a [`RequestService`].
-pub type ServiceBody = UnsyncBoxBody<LoggedChunk, BodyError>;
+pub type ServiceBody = UnsyncBoxBody<BodyChunk, BodyError>;
 /// The future of a response of a [`RequestService`].
 pub type ServiceResponse = Pin<Box<dyn Future<Output = Response<ServiceBody>> + Send>>;
 
@@ -41,7 +41,7 @@ pub fn box_body<B>(response: Response<B>) -> Response<ServiceBody>
 where
     B: Body<Data = BodyChunk, Error: Into<BodyError>> + Send + 'static,
 {
-    response.map(|body| body.map_frame(|frame| frame.map_data(LoggedChunk::from)).map_err(Into::into).boxed_unsync())
+    response.map(|body| body.map_err(Into::into).boxed_unsync())
 }
 
 /// The code that answers the requests of a listener.
@@ -85,9 +85,6 @@ impl ListenerService {
     }
 }
 
-/// A response body that hyper sends: of a site, or of another service.
-type HyperBody = Either<LoggedBody, ServiceBody>;
-
 /// The service that hyper calls for the requests of one connection.
 pub(super) struct HyperService {
     pub(super) service: ListenerService,
@@ -123,11 +120,53 @@ impl Future for HyperResponse {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.get_mut() {
             HyperResponse::Site(response) => {
-                Pin::new(response).poll(context).map(|response| Ok(response.map(Either::Left)))
+                Pin::new(response).poll(context).map(|response| Ok(response.map(HyperBody::Site)))
             }
             HyperResponse::Other(response) => {
-                response.as_mut().poll(context).map(|response| Ok(response.map(Either::Right)))
+                response.as_mut().poll(context).map(|response| Ok(response.map(HyperBody::Other)))
             }
+        }
+    }
+}
+
+/// A response body that hyper sends.
+///
+/// It keeps the length of the body that it wraps: `Either` would need `BodyExt::map_frame`, which drops the size hint,
+/// so that responses of known length would be chunked.
+pub(super) enum HyperBody {
+    Site(LoggedBody),
+    Other(ServiceBody),
+}
+
+impl Body for HyperBody {
+    type Data = LoggedChunk;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<LoggedChunk>, BodyError>>> {
+        match self.get_mut() {
+            HyperBody::Site(body) => {
+                Pin::new(body).poll_frame(context).map(|frame| frame.map(|frame| frame.map_err(Into::into)))
+            }
+            HyperBody::Other(body) => Pin::new(body)
+                .poll_frame(context)
+                .map(|frame| frame.map(|frame| frame.map(|frame| frame.map_data(LoggedChunk::from)))),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            HyperBody::Site(body) => body.is_end_stream(),
+            HyperBody::Other(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            HyperBody::Site(body) => body.size_hint(),
+            HyperBody::Other(body) => body.size_hint(),
         }
     }
 }
