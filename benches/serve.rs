@@ -119,10 +119,12 @@ fn print(results: &Value) {
                 None => println!(),
             }
         }
-        let [now, before] = [docwharf::NAME, docwharf::EARLIER]
-            .map(|name| report::Cell::of_server(results, row, name).values("cpu_us"));
-        if let Some(ratio) = stats::ratio(&now, &before) {
-            println!("  {:.3} of {} ({:.3} to {:.3})", ratio.median, docwharf::EARLIER, ratio.least, ratio.greatest);
+        for pair in [[docwharf::NAME, docwharf::EARLIER], [docwharf::WITH_TAG, docwharf::NAME]] {
+            let [one, other] = pair.map(|name| report::Cell::of_server(results, row, name).values("cpu_us"));
+            if let Some(ratio) = stats::ratio(&one, &other) {
+                let [name, to] = pair;
+                println!("  {name}: {:.3} of {to} ({:.3} to {:.3})", ratio.median, ratio.least, ratio.greatest);
+            }
         }
     }
 }

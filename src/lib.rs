@@ -10,6 +10,7 @@
 //! - [`bundle`] (2) reads a received bundle and refuses a hostile one. [`site`] (2) knows the sealed image, its index,
 //!   and the file or rule that a path leads to. [`store`] (2) keeps versions and the record of which one is active.
 //!   [`api`] (2) is a client of the management API, [`fetch`] (2) downloads bundles and never holds the API key.
+//! - [`search`] (2) builds the search index of a version, and answers queries from it.
 //! - [`seal`] (3) converts a bundle into a sealed image. [`serve`] (3) answers HTTP requests from an image, [`publish`]
 //!   (3) writes it as files for another server. [`analytics`] (3) reports what readers searched for.
 //! - [`sync`] (4) brings the store into the state that the configuration asks for. `origin` (4) implements the
@@ -30,5 +31,6 @@ pub use docwharf_agent::{analytics, api, fetch, publish, store, sync};
 pub use docwharf_base::{self as base, codec, model, net};
 #[cfg(feature = "origin")]
 pub use docwharf_origin as origin;
+pub use docwharf_search as search;
 pub use docwharf_serve as serve;
 pub use docwharf_site::{self as site, bundle, seal};

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::attack::{Attack, AttackConnection, Listener};
-use crate::site::{LARGE, SMALL, big_page, page};
+use crate::site::{LARGE, SMALL, big_page, page, word};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -42,6 +42,9 @@ pub(crate) const ATTACKS: &[Attack] = &[
         1,
         |s| Box::pin(pipelined_pages(s)),
     ),
+    Attack::unlimited(Listener::Clear, "searches", "searches for 17 words, one of them misspelt", 64, |s| {
+        Box::pin(searches(s))
+    }),
     Attack::half_core(Listener::Clear, "many-ranges", "requests for 1,000 ranges", 64, |s| Box::pin(many_ranges(s))),
     Attack::half_core(Listener::Clear, "overlapping-ranges", "requests for 1,000 overlapping ranges", 64, |s| {
         Box::pin(overlapping_ranges(s))
@@ -111,6 +114,22 @@ async fn pipelined_pages(connection: AttackConnection) -> io::Result<()> {
                 n += 1;
             }
             64
+        })
+        .await
+}
+
+/// Searches that no cache has an answer to: words of most pages, one that is in none and has to be corrected, and one
+/// that may be incomplete, in nearly as many characters as a question may have. Other servers answer them with 404.
+async fn searches(connection: AttackConnection) -> io::Result<()> {
+    const WORDS: usize = 16;
+    let mut n = connection.number;
+    connection
+        .flood(|buffer| {
+            n += 64;
+            let words: Vec<String> = (0..WORDS).map(|k| word((n * WORDS + k) as u64)).collect();
+            let target = format!("/_docwharf/search?q={}q+{}&limit=50", word(n as u64), words.join("+"));
+            buffer.extend_from_slice(format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n").as_bytes());
+            1
         })
         .await
 }

@@ -34,6 +34,7 @@ const PAGES_REASON: &str =
 const NOT_COMPARABLE: &[(&str, &str)] = &[
     ("pipelined-pages", PAGES_REASON),
     ("h2-pages", PAGES_REASON),
+    ("searches", "the peers have no search, and answer with 404"),
     (
         "huge-heads",
         "docwharf refuses a head after 100 fields (7 KB), nginx after 32 KB, h2o after 400 KB: the cost is that of connections",

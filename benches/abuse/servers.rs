@@ -10,7 +10,7 @@ use crate::attack::Listener;
 use crate::common::http;
 use crate::common::process::{Server, StartMode, raise_file_limit, spawn};
 use crate::common::server_setup::{ServerSetup, free_port, line_if_root, local, version_of};
-use crate::site::{BIG_PAGES, PAGES, SMALL, Site, big_page, page};
+use crate::site::{BIG_PAGES, PAGES, SMALL, Site, big_page, page, word};
 use support::tls::CertificateAuthority;
 
 /// Whether a process has not ended. A zombie process has no `exe`.
@@ -59,6 +59,8 @@ pub(crate) struct Target {
 
 /// Enough for opening a store on a busy disk.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
+/// Enough for building the index of the site at the lowest priority.
+const INDEX_TIMEOUT: Duration = Duration::from_mins(3);
 
 impl Target {
     pub(crate) fn address(&self, listener: Listener) -> SocketAddr {
@@ -82,7 +84,24 @@ impl Target {
             std::thread::sleep(Duration::from_millis(10));
         }
         self.fetch_all_pages().map_err(|error| format!("{}: cannot fetch all pages: {error}", self.name))?;
+        if self.admin.is_some() {
+            self.wait_for_index()?;
+        }
         Ok(server)
+    }
+
+    /// Waits until docwharf answers searches: building the index would count as cost of the attack.
+    fn wait_for_index(&self) -> Result<(), String> {
+        let started = Instant::now();
+        let search = format!("/_docwharf/search?q={}", word(0));
+        while !http::get_once(self.address(Listener::Clear), &search, &[]).is_ok_and(|response| response.status == 200)
+        {
+            if started.elapsed() > INDEX_TIMEOUT {
+                return Err(format!("{} has no search index; its output: {}", self.name, self.log().trim()));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
     }
 
     /// The server's output.
@@ -109,7 +128,8 @@ impl Target {
     }
 }
 
-/// docwharf's `run`, without Brotli and Zstandard forms, whose encoding would count as cost of the attack.
+/// docwharf's `run`, without Brotli and Zstandard forms, whose encoding would count as cost of the attack. Its pages
+/// have the same bytes as those of the other servers, without the search box; they can be searched.
 pub(crate) fn docwharf(
     program: &Path,
     scratch: &Path,
@@ -121,7 +141,7 @@ pub(crate) fn docwharf(
     let text = format!(
         "[store]\npath = 'store'\n{source}\n[server]\nlisten = \"127.0.0.1:{}\"\ncodings = []\n\
          [tls]\ncertFile = '{}'\nkeyFile = '{}'\nlisten = \"127.0.0.1:{tls_port}\"\n\
-         [admin]\nlisten = \"127.0.0.1:{admin}\"\n",
+         [admin]\nlisten = \"127.0.0.1:{admin}\"\n[search]\ninject = \"never\"\n",
         setup.port,
         certificate_files.certificate.display(),
         certificate_files.key.display(),

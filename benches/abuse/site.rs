@@ -51,18 +51,24 @@ impl RandomNumbers {
     }
 }
 
+/// One of the 4,096 words of the pages, which have two to nine letters.
+pub(crate) fn word(number: u64) -> String {
+    let mut rest = (number & 0xfff).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let letters = 2 + (rest >> 60) % 8;
+    let next_letter = |_| {
+        let letter = char::from(b'a' + (rest % 26) as u8);
+        rest /= 26;
+        letter
+    };
+    (0..letters).map(next_letter).collect()
+}
+
 /// A page of random words, which compresses about as well as prose.
 fn random_words(length: usize, seed: u64) -> Vec<u8> {
     let mut numbers = RandomNumbers(seed * 2 + 1);
     let mut text = format!("<!doctype html><title>Page {seed}</title><p>").into_bytes();
     while text.len() < length {
-        let number = numbers.next();
-        // One of 4,096 words of two to nine letters.
-        let mut word = (number & 0xfff).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        for _ in 0..2 + (word >> 60) % 8 {
-            text.push(b'a' + (word % 26) as u8);
-            word /= 26;
-        }
+        text.extend_from_slice(word(numbers.next()).as_bytes());
         text.push(b' ');
     }
     text.truncate(length);

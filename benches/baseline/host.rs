@@ -75,10 +75,12 @@ impl Host {
         std::fs::create_dir_all(host.path("site/releases")).expect("a folder");
         std::fs::write(host.path("key"), KEY).expect("a key");
         rustix::fs::chmod(host.path("key"), 0o600.into()).expect("the key is ours");
-        // Without probes each check is an export, as in the loop. The scenarios start each check.
+        // Without probes each check is an export, as in the loop. The scenarios start each check. The loop has no
+        // search.
         let config = format!(
             "[api]\nbaseUrl = \"{api}\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n[store]\npath = \"store\"\n\
-             [server]\nlisten = \"127.0.0.1:0\"\n[sync]\nprobe = []\ninterval = \"12h\"\n"
+             [server]\nlisten = \"127.0.0.1:0\"\n[sync]\nprobe = []\ninterval = \"12h\"\n\
+             [search]\nenabled = false\n"
         );
         std::fs::write(host.path("docwharf.toml"), config).expect("a configuration");
         host

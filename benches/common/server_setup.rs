@@ -51,6 +51,13 @@ pub(crate) fn version_of(program: &Path, arguments: &[&str]) -> Option<String> {
     Some(format!("{} {version}", program.file_name()?.to_str()?))
 }
 
+/// The configuration of a docwharf without a search, whose responses have the bytes of the files, as those of other
+/// servers; empty for an earlier docwharf, which has no such section.
+pub(crate) fn section_without_search(program: &Path) -> &'static str {
+    let help = Command::new(program).args(["search", "--help"]).output();
+    if help.is_ok_and(|output| output.status.success()) { "[search]\nenabled = false\n" } else { "" }
+}
+
 /// The configuration line that keeps a server running as root, if root starts it: another user may have no access to
 /// the site.
 pub(crate) fn line_if_root(line: &str) -> &str {

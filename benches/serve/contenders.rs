@@ -48,7 +48,7 @@ impl Contender {
         let started = Instant::now();
         loop {
             match http::get_once(local(self.setup.port), "/", &[]) {
-                Ok(response) if response.status == 200 && response.body == site.body("/") => return Ok(()),
+                Ok(response) if response.status == 200 && site.has_body("/", &response.body) => return Ok(()),
                 Ok(response) if response.status != 503 => {
                     return Err(self.error_with_output(&format!("answers {}", response.status)));
                 }
@@ -82,7 +82,7 @@ pub(crate) fn docwharf_contender(
     let version = version_of(program, &["--version"]);
     let version = version.ok_or_else(|| format!("cannot start {}", program.display()))?;
     let setup = ServerSetup::new(scratch.join(format!("{name}-{}", archives.len())), &site.copy)?;
-    let docwharf = DocwharfSetup::set_up(program, &setup)?;
+    let docwharf = DocwharfSetup::set_up(program, &setup, name == docwharf::WITH_TAG)?;
     for (archive, label) in archives {
         docwharf.run_command(&["import", &archive.display().to_string(), "--label", label])?;
     }
@@ -112,15 +112,35 @@ fn make_codings(docwharf: &Contender, site: &Site) -> Result<(), String> {
     Ok(())
 }
 
-/// Sets up docwharf, then an earlier docwharf if `--before` is given, then the peers.
+/// Checks that the hot page ends with the tag, which the checks of responses only allow.
+fn check_tag(tagged: &Contender, site: &Site) -> Result<(), String> {
+    let _server = tagged.start(site)?;
+    let response = http::get_once(local(tagged.setup.port), &site.hot.path, &[]);
+    let response = response.map_err(|error| format!("{}: {error}", tagged.name))?;
+    if response.body.ends_with(docwharf::TAG) { Ok(()) } else { Err(format!("{}: no tag", tagged.name)) }
+}
+
+/// Sets up docwharf, then an earlier docwharf if `--before` is given, and docwharf with the tag of the search box if
+/// `--tag` is, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
     let mut contenders =
         vec![docwharf_contender((docwharf::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];
     if let Some(earlier) = &options.before {
         contenders.push(docwharf_contender((docwharf::EARLIER, earlier), site, scratch, &[(&site.zip, "one")])?);
     }
+    if options.tag {
+        contenders.push(docwharf_contender(
+            (docwharf::WITH_TAG, &options.program),
+            site,
+            scratch,
+            &[(&site.zip, "one")],
+        )?);
+    }
     for docwharf in &contenders {
         make_codings(docwharf, site)?;
+    }
+    for tagged in contenders.iter().filter(|contender| contender.name == docwharf::WITH_TAG) {
+        check_tag(tagged, site)?;
     }
     for peer in PEERS.iter().filter(|peer| options.peers.iter().any(|name| name == peer.name)) {
         contenders.push(peer_contender(peer, site, scratch)?);

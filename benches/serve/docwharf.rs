@@ -4,13 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::http::get_once;
-use crate::common::server_setup::{ServerSetup, free_port, local};
+use crate::common::server_setup::{ServerSetup, free_port, local, section_without_search};
 use crate::peers::LaunchCommand;
 use crate::site::run;
 
 pub(crate) const NAME: &str = "docwharf";
 /// An earlier docwharf, which is measured as a peer (`--before`).
 pub(crate) const EARLIER: &str = "docwharf-before";
+
+/// docwharf with the tag of the search box behind each page (`--tag`).
+pub(crate) const WITH_TAG: &str = "docwharf-tag";
+/// The bytes that it appends to each page.
+pub(crate) const TAG: &[u8] = b"<script src=\"/_docwharf/search.js\" defer></script>";
 
 /// A docwharf program with its configuration and store.
 #[derive(Debug, Clone)]
@@ -21,17 +26,18 @@ pub(crate) struct DocwharfSetup {
 }
 
 impl DocwharfSetup {
-    /// Makes a store in the folder, and a configuration without a source.
-    pub(crate) fn set_up(program: &Path, setup: &ServerSetup) -> Result<Self, String> {
+    /// Makes a store in the folder, and a configuration without a source. Without the tag, there is no search.
+    pub(crate) fn set_up(program: &Path, setup: &ServerSetup, has_tag: bool) -> Result<Self, String> {
         let (store, inbox) = (setup.folder.join("store"), setup.folder.join("inbox"));
         std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
         let admin = free_port()?;
         let text = format!(
             "[store]\npath = '{}'\n[sync]\ninbox = '{}'\n[server]\nlisten = \"127.0.0.1:{}\"\n\
-             [admin]\nlisten = \"127.0.0.1:{admin}\"\n[access]\nlog = \"off\"\n",
+             [admin]\nlisten = \"127.0.0.1:{admin}\"\n[access]\nlog = \"off\"\n{}",
             store.display(),
             inbox.display(),
             setup.port,
+            if has_tag { "[search]\ninject = \"always\"\n" } else { section_without_search(program) },
         );
         let config = PathBuf::from(setup.write("docwharf.toml", &text)?);
         Ok(Self { program: program.to_path_buf(), config, admin })

@@ -14,6 +14,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPT
   --seconds S         of load in each round, at least 1 (3)
   --quick             2 rounds of 1 second, and fewer runs of all other parts: for a first impression, not for a report
   --program FILE      a docwharf to measure instead of the one built with this benchmark
+  --tag               docwharf with the tag of the search box behind each page, in the same rounds; the ratio of both is
+                      printed for each row
   --before FILE       an earlier docwharf, measured in the same rounds; the ratio to it is printed for each row
   --out FOLDER        the folder of results (target/bench); rows that are not measured again stay
   --report            write the tables of BENCHMARKS.md and plots in docs/benchmarks; without a SITE only this";
@@ -31,6 +33,7 @@ pub(crate) struct Options {
     pub seconds: u64,
     pub quick: bool,
     pub program: PathBuf,
+    pub tag: bool,
     pub before: Option<PathBuf>,
     pub out: PathBuf,
     pub report: bool,
@@ -57,6 +60,7 @@ impl Options {
             seconds: 3,
             quick: false,
             program: PathBuf::from(env!("CARGO_BIN_EXE_docwharf")),
+            tag: false,
             before: None,
             out: PathBuf::from("target/bench"),
             report: false,
@@ -77,6 +81,7 @@ impl Options {
                 "--seconds" => seconds = Some(number("--seconds", &value()?)?),
                 "--quick" => options.quick = true,
                 "--program" => options.program = PathBuf::from(value()?),
+                "--tag" => options.tag = true,
                 "--before" => options.before = Some(PathBuf::from(value()?)),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::common::stats::shuffle;
+use crate::docwharf::TAG;
 
 /// The hot page is small, like most pages. The asset is as large as in earlier measurements, so that results can be
 /// compared.
@@ -127,6 +128,12 @@ impl Site {
     /// The file on disk of a requested address.
     pub(crate) fn body(&self, path: &str) -> &[u8] {
         self.bodies.get(path).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a body is the file of a requested address, with or without the tag of the search box.
+    pub(crate) fn has_body(&self, path: &str, body: &[u8]) -> bool {
+        let file = self.body(path);
+        body == file || body.strip_suffix(TAG) == Some(file)
     }
 
     pub(crate) fn mean_of_random(&self) -> f64 {

@@ -26,6 +26,7 @@ mod pipe;
 mod rfc7541;
 mod robots;
 mod rules;
+mod search_extract;
 mod sitemap;
 mod tar;
 mod zip;
@@ -61,6 +62,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("robots", robots::robots),
     ("cursor", cursor::cursor),
     ("retry_after", headers::retry_after),
+    ("search_extract", search_extract::search_extract),
 ];
 
 /// Runs all checks from now on, including the slow ones.

@@ -13,6 +13,7 @@ use docwharf_agent::sync::system::TaskProgress;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::version::VersionId;
+use docwharf_serve::search::InjectMode;
 use docwharf_serve::tls::ServerTls;
 use docwharf_site::coding_file::CodingStatistics;
 use docwharf_site::external::csp::CspStatistics;
@@ -40,6 +41,8 @@ pub struct DaemonSnapshot {
     pub policy: Option<PolicyState>,
     /// The state of the Brotli and Zstandard forms, if any are made.
     pub codings: Option<PrecompressedState>,
+    /// The state of the search, if the site can be searched.
+    pub search: Option<SearchState>,
     /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
     /// The reason why the current certificate files are not in force, if they are not.
@@ -97,6 +100,65 @@ impl PrecompressedState {
         [(ContentCoding::Brotli, self.brotli), (ContentCoding::Zstd, self.zstd)]
             .into_iter()
             .filter_map(|(coding, statistics)| Some((coding, statistics?)))
+    }
+}
+
+/// The state of the search of the site (`[search]`).
+#[derive(Debug, Clone)]
+pub struct SearchState {
+    /// The served version.
+    pub version: VersionId,
+    /// The state of its index.
+    pub phase: SearchPhase,
+    /// Which pages get the script of the search box.
+    pub inject: InjectMode,
+    /// The parts of the version that concern the search box, once they have been read.
+    pub facts: Option<SearchFacts>,
+}
+
+/// The state of a search index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SearchPhase {
+    /// The index is being opened or built, or waits for that.
+    Building,
+    /// Queries are answered from the index.
+    Ready(IndexStatistics),
+    /// The index cannot be built, for this reason.
+    Failed(String),
+}
+
+/// The size of a search index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IndexStatistics {
+    /// The number of pages.
+    pub pages: u64,
+    /// The number of sections.
+    pub sections: u64,
+    /// The size in bytes.
+    pub bytes: u64,
+}
+
+/// The parts of a version that concern the search box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SearchFacts {
+    /// The search index that the site brings, if it brings one: the name of the tool that has made it.
+    pub own_search: Option<String>,
+    /// The policy that forbids the script of the box, if there is one.
+    pub barrier: Option<String>,
+}
+
+impl SearchState {
+    /// Returns whether pages get the script of the search box, and why. `None` before it is known.
+    pub fn insertion(&self) -> Option<(bool, String)> {
+        let own_search = self.facts.as_ref().map(|facts| facts.own_search.as_deref());
+        match self.inject {
+            InjectMode::Always => Some((true, "search.inject is \"always\"".to_owned())),
+            InjectMode::Never => Some((false, "search.inject is \"never\"".to_owned())),
+            InjectMode::Auto => own_search.map(|own_search| match own_search {
+                Some(name) => (false, format!("the site brings a search of its own: {name}")),
+                None => (true, "the site brings no search index of its own".to_owned()),
+            }),
+        }
     }
 }
 

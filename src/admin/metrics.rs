@@ -2,10 +2,13 @@
 //! contains a path, a URL or any other value without a bound.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, SystemTime};
 
 use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -19,14 +22,36 @@ use docwharf_agent::sync::waiting::{WaitingReason, find_waiting_version};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::parse_time;
+use docwharf_serve::search::{QUERY_DURATION_BOUNDS, QueryOutcome, QueryStatistics};
 use docwharf_serve::{STATUS_CLASSES, Site};
 
-use super::daemon_state::{DaemonState, PrecompressedState};
+use super::daemon_state::{DaemonState, PrecompressedState, SearchPhase};
 
 type NoMetricLabel = [(&'static str, String); 0];
 /// The labels of a metric that has one label.
 type MetricLabel = [(&'static str, String); 1];
 type SecondsGauge = Gauge<f64, AtomicU64>;
+
+/// The results of building a search index.
+const SEARCH_BUILD_RESULTS: [&str; 3] = ["built", "failed", "no_space"];
+
+/// The durations of queries, which the site counts, as a histogram.
+#[derive(Debug, Clone, Default)]
+struct QueryDurations(Arc<Mutex<QueryStatistics>>);
+
+impl EncodeMetric for QueryDurations {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), fmt::Error> {
+        let statistics = self.0.lock();
+        let bounds = QUERY_DURATION_BOUNDS.into_iter().chain([f64::INFINITY]);
+        let buckets: Vec<(f64, u64)> = bounds.zip(statistics.durations).collect();
+        let count = statistics.durations.iter().sum();
+        encoder.encode_histogram::<NoMetricLabel>(statistics.total_seconds, count, &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        MetricType::Histogram
+    }
+}
 
 /// All metrics of the daemon, and the registry that encodes them.
 #[derive(Debug)]
@@ -64,6 +89,12 @@ pub struct DaemonMetrics {
     coded_bytes: Family<MetricLabel, Gauge>,
     coded_seconds: Family<MetricLabel, SecondsGauge>,
     log_dropped: Counter,
+    queries: Family<MetricLabel, Counter>,
+    query_durations: QueryDurations,
+    search_builds: Family<MetricLabel, Counter>,
+    search_build_seconds: SecondsGauge,
+    search_index_bytes: Gauge,
+    search_ready: Gauge,
 }
 
 impl DaemonMetrics {
@@ -103,6 +134,12 @@ impl DaemonMetrics {
             coded_bytes: Family::default(),
             coded_seconds: Family::default(),
             log_dropped: Counter::default(),
+            queries: Family::default(),
+            query_durations: QueryDurations::default(),
+            search_builds: Family::default(),
+            search_build_seconds: SecondsGauge::default(),
+            search_index_bytes: Gauge::default(),
+            search_ready: Gauge::default(),
         };
         let r = &mut registry;
         r.register("build", "The version of the program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -167,12 +204,45 @@ impl DaemonMetrics {
         // The registry adds prefix and unit: `docwharf_answers_held_bytes`. The wire name is older than the term
         // "response"; it must not change.
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
+        metrics.register_search(&mut registry);
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
             metrics.imports.get_or_create_owned(&[("result", result.to_owned())]);
         }
         DaemonMetrics { registry: Mutex::new(registry), ..metrics }
+    }
+
+    /// Registers the metrics of the search of the site.
+    fn register_search(&self, registry: &mut Registry) {
+        let help = "Requests to the search of the site, by outcome";
+        registry.register("search_queries", help, self.queries.clone());
+        let help = "Duration of the queries that ran";
+        registry.register_with_unit("search_query", help, Unit::Seconds, self.query_durations.clone());
+        registry.register("search_builds", "Search indexes that were built, by result", self.search_builds.clone());
+        let help = "Duration of the last build of a search index by this process";
+        registry.register_with_unit("search_build", help, Unit::Seconds, self.search_build_seconds.clone());
+        let help = "Size of the search index of the served version";
+        registry.register_with_unit("search_index", help, Unit::Bytes, self.search_index_bytes.clone());
+        let help = "Whether searches are answered from the index of the served version";
+        registry.register("search_ready", help, self.search_ready.clone());
+        for outcome in QueryOutcome::ALL {
+            self.queries.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
+        }
+        for result in SEARCH_BUILD_RESULTS {
+            self.search_builds.get_or_create_owned(&[("result", result.to_owned())]);
+        }
+    }
+
+    /// Counts the end of building a search index; `result` is `built`, `failed` or `no_space`.
+    pub fn count_search_build(&self, result: &str) {
+        debug_assert!(SEARCH_BUILD_RESULTS.contains(&result));
+        self.search_builds.get_or_create(&[("result", result.to_owned())]).inc();
+    }
+
+    /// Sets the duration of the last build of a search index.
+    pub fn set_search_build_seconds(&self, took: Duration) {
+        self.search_build_seconds.set(took.as_secs_f64());
     }
 
     /// Counts a sync that has ended.
@@ -204,6 +274,12 @@ impl DaemonMetrics {
         self.response_bytes.set(site.held_bytes().cast_signed());
         let dropped = site.access_log().map_or(0, |log| log.dropped());
         self.log_dropped.inc_by(dropped.saturating_sub(self.log_dropped.get()));
+        let searches = site.search_statistics();
+        for outcome in QueryOutcome::ALL {
+            let counter = self.queries.get_or_create_owned(&[("outcome", outcome.name().to_owned())]);
+            counter.inc_by(searches.count(outcome).saturating_sub(counter.get()));
+        }
+        *self.query_durations.0.lock() = searches;
         if let Some(tls) = &daemon_state.tls {
             self.certificate_end.set(seconds(tls.key_pair().not_after));
         }
@@ -230,6 +306,12 @@ impl DaemonMetrics {
         if let Some(inbox) = &snapshot.inbox {
             self.inbox_ready.get_or_create(&[]).set(i64::from(inbox.error.is_none()));
         }
+        let index = snapshot.search.as_ref().and_then(|search| match search.phase {
+            SearchPhase::Ready(statistics) => Some(statistics),
+            SearchPhase::Building | SearchPhase::Failed(_) => None,
+        });
+        self.search_ready.set(i64::from(index.is_some()));
+        self.search_index_bytes.set(index.map_or(0, |index| index.bytes.cast_signed()));
         let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);
         files.clear();
         bytes.clear();

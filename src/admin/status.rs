@@ -18,7 +18,7 @@ use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
-use super::daemon_state::{self, DaemonState, PolicyState};
+use super::daemon_state::{self, DaemonState, PolicyState, SearchPhase, SearchState};
 
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -171,6 +171,9 @@ pub struct DaemonStatus {
     /// The Brotli and Zstandard forms, if any are made (`server.codings`).
     #[serde(default)]
     pub codings: Option<PrecompressedStatus>,
+    /// The search, if readers can search the site (`search.enabled`).
+    #[serde(default)]
+    pub search: Option<SearchStatus>,
     /// The TLS certificate in force, if connections are encrypted.
     #[serde(default)]
     pub tls: Option<CertificateStatus>,
@@ -260,6 +263,53 @@ impl From<daemon_state::PrecompressedState> for PrecompressedStatus {
     }
 }
 
+/// The search of the site.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SearchStatus {
+    /// The version that the index belongs to.
+    pub version: VersionId,
+    /// Whether queries are answered from this index; if not, it is being built, unless there is an error.
+    pub ready: bool,
+    /// The number of pages in the index.
+    pub pages: Option<u64>,
+    /// The number of sections in the index.
+    pub sections: Option<u64>,
+    /// The size of the index in bytes.
+    pub bytes: Option<u64>,
+    /// The reason why the index cannot be built.
+    pub error: Option<String>,
+    /// Whether pages get the script of the search box; `None` before it is known.
+    #[serde(rename = "box")]
+    pub has_box: Option<bool>,
+    /// The reason for that.
+    pub box_why: Option<String>,
+    /// The policy of the site that forbids the script, if there is one.
+    pub box_forbidden: Option<String>,
+}
+
+impl From<SearchState> for SearchStatus {
+    fn from(state: SearchState) -> SearchStatus {
+        let (has_box, box_why) = state.insertion().unzip();
+        let (statistics, error) = match state.phase {
+            SearchPhase::Ready(statistics) => (Some(statistics), None),
+            SearchPhase::Building => (None, None),
+            SearchPhase::Failed(why) => (None, Some(why)),
+        };
+        SearchStatus {
+            version: state.version,
+            ready: statistics.is_some(),
+            pages: statistics.map(|statistics| statistics.pages),
+            sections: statistics.map(|statistics| statistics.sections),
+            bytes: statistics.map(|statistics| statistics.bytes),
+            error,
+            has_box,
+            box_why,
+            box_forbidden: state.facts.and_then(|facts| facts.barrier).filter(|_| has_box != Some(false)),
+        }
+    }
+}
+
 /// The TLS certificate in force.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -327,6 +377,7 @@ impl StoreStatus {
             inbox: snapshot.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
             csp: snapshot.policy.map(CspStatus::from),
             codings: snapshot.codings.clone().map(PrecompressedStatus::from),
+            search: snapshot.search.clone().map(SearchStatus::from),
             tls: daemon_state.tls.as_ref().map(|tls| {
                 let pair = tls.key_pair();
                 let error = snapshot.tls_error.clone().or_else(|| pair.date_problem(SystemTime::now()));

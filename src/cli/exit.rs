@@ -58,7 +58,7 @@ impl CommandFailure {
             CommandFailure::Local { .. }
             | CommandFailure::Output(_)
             | CommandFailure::Damage(_)
-            | CommandFailure::Encoder(_)
+            | CommandFailure::InternalProcess(_)
             | CommandFailure::Publish(_) => 8,
         }
     }
@@ -216,7 +216,7 @@ mod tests {
             (8, CommandFailure::Local { doing: text(), source: io(NotFound) }),
             (8, CommandFailure::Output(io(NotFound))),
             (8, CommandFailure::Damage(text())),
-            (8, CommandFailure::Encoder(text())),
+            (8, CommandFailure::InternalProcess(text())),
             (8, CommandFailure::Publish(PublishError::InStore(path()))),
             (130, CommandFailure::Signal(2)),
             (143, CommandFailure::Signal(15)),

@@ -44,8 +44,8 @@ pub enum CommandFailure {
         /// The message.
         message: String,
     },
-    /// The encoder process of the daemon failed.
-    Encoder(String),
+    /// A process that docwharf has started for itself failed.
+    InternalProcess(String),
     /// The daemon is not alive, or has nothing to serve.
     Unhealthy(String),
     /// A stored version is damaged or missing.
@@ -103,7 +103,7 @@ impl fmt::Display for CommandFailure {
             | CommandFailure::Unavailable(what)
             | CommandFailure::EndlessPages(what)
             | CommandFailure::Preview(what)
-            | CommandFailure::Encoder(what)
+            | CommandFailure::InternalProcess(what)
             | CommandFailure::DaemonReported { message: what, .. } => {
                 write!(f, "docwharf: {}", OneLine(what))
             }

@@ -33,7 +33,7 @@ impl MakeCodingCommand {
         daemon::run_encoder(&daemon::EncoderTask { coding, id, index }, parent).map_err(|error| {
             let message =
                 format!("cannot make the {} form of version {}: {}", coding.token(), id.short(), ErrorChain(&error));
-            CommandFailure::Encoder(message)
+            CommandFailure::InternalProcess(message)
         })
     }
 }

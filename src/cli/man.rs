@@ -22,7 +22,7 @@ const EXIT_CODES: &[(&str, &str)] = &[
     ("0", "done, already current, staged as configured, or disabled"),
     (
         "1",
-        "other; diff: something differs; doctor: there is an error; redirects check: something is wrong; bundle audit: something is needed from elsewhere",
+        "other; diff: something differs; doctor: there is an error; redirects check: something is wrong; bundle audit: something is needed from elsewhere; search: nothing was found",
     ),
     (
         "2",

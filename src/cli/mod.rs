@@ -22,6 +22,7 @@ mod health;
 mod import;
 mod interruptible;
 mod make_coding;
+mod make_search_index;
 mod man;
 mod operator_commands;
 #[cfg(feature = "origin")]
@@ -34,6 +35,8 @@ mod redirects;
 mod run;
 #[cfg(test)]
 mod sample_errors;
+mod search;
+mod search_output;
 mod serve;
 mod stage;
 mod status;
@@ -92,6 +95,8 @@ enum Command {
     Stage(stage::StageCommand),
     /// Show the differences between two versions; exit code 1 if there are any
     Diff(diff::DiffCommand),
+    /// Search a version, an archive or a folder; exit code 1 without results
+    Search(search::SearchCommand),
     /// Activate this version and hold it
     Activate(operator_commands::ActivateCommand),
     /// Activate the previous version and hold it
@@ -142,6 +147,9 @@ enum Command {
     /// Compress a version; started by docwharf itself
     #[command(name = crate::daemon::ENCODER_COMMAND, hide = true)]
     MakeCoding(make_coding::MakeCodingCommand),
+    /// Build a search index; started by docwharf itself
+    #[command(name = crate::daemon::INDEX_COMMAND, hide = true)]
+    MakeSearchIndex(make_search_index::MakeSearchIndexCommand),
 }
 
 impl Command {
@@ -185,6 +193,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::History(command) => command.run(&context),
         Command::Stage(command) => command.run(&context),
         Command::Diff(command) => command.run(&context),
+        Command::Search(command) => command.run(&context),
         Command::Activate(command) => command.run(&context),
         Command::Rollback(command) => command.run(&context),
         Command::Hold(command) => command.run(&context),
@@ -207,6 +216,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Man(command) => command.run(Cli::command()),
         Command::Version(command) => command.run(&context),
         Command::MakeCoding(command) => command.run(),
+        Command::MakeSearchIndex(command) => command.run(),
     }
 }
 

@@ -1,7 +1,8 @@
 //! `docwharf serve PATH`: serves one archive or folder without a store. From a named configuration it uses `[limits]`,
-//! `[access]`, the rules and all of `SiteSettings` except base path, slashes and security headers, which are options
-//! here.
+//! `[access]`, `[search]`, the rules and all of `SiteSettings` except base path, slashes and security headers, which
+//! are options here.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,9 +11,10 @@ use clap::Args;
 
 use crate::config::access::exposure_warning;
 use crate::config::checked::DEFAULT_LISTEN;
+use crate::config::search::{SearchConfig, parse_inject_mode};
 use crate::config::security_headers::{DEFAULT_CSP_BYTES, parse_csp, security_header_settings};
 use crate::config::value_parsers::{parse_base_path, parse_listen, parse_slashes};
-use crate::daemon::{self, serve_policies_without_store};
+use crate::daemon::{self, IndexSettings, OnDemandIndex, serve_policies_without_store};
 use docwharf_base::clock::unix_seconds;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::{format_count, format_size};
@@ -20,6 +22,7 @@ use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_serve::{Site, SiteSettings};
 use docwharf_site::bundle::folder::FolderReader;
 use docwharf_site::index::ImageIndex;
+use docwharf_site::lookup::AddressSettings;
 use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
@@ -44,6 +47,9 @@ pub(super) struct ServeCommand {
     /// The content security policy: off, report, connected or airgap
     #[arg(long, value_name = "PRESET", default_value = "off")]
     csp: String,
+    /// Whether pages get the search box: auto (unless the site brings a search index), always or never
+    #[arg(long, value_name = "HOW")]
+    search_box: Option<String>,
     /// Serve over TLS with this certificate, followed by its intermediate certificates (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -75,6 +81,7 @@ impl ServeCommand {
             ),
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
+        let search = self.search_config(config.as_ref().map(|config| &config.search))?;
         // Loaded before the bundle is read: this takes no time, and its files may be wrong, too.
         let key_pair_files =
             self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
@@ -85,8 +92,8 @@ impl ServeCommand {
             config.as_ref().map_or_else(BundleLimits::default, |config| config.sync_settings.seal_options.limits);
         let seal_options = SealOptions::new(limits);
         let snapshot = BundleSnapshot::read(&self.path);
-        let (version, warnings) = progress::run_with_progress(context, "verifying", |progress| {
-            seal_unlinked(&self.path, &seal_options, progress)
+        let (version, image, warnings) = progress::run_with_progress(context, "verifying", |progress| {
+            seal_unlinked_with_image(&self.path, &seal_options, progress)
         })?;
         context.print_warnings(&self.path.display().to_string(), &warnings);
         if let Some(rule_warning) = version.describe_rule_faults() {
@@ -97,26 +104,46 @@ impl ServeCommand {
         if let Some(warning) = exposure_warning(&settings.access_control.rules, reachable) {
             context.print_note(&format!("docwharf: warning: {warning} in a configuration, and name it with --config"));
         }
+        let rules = config.map(|config| config.rules).unwrap_or_default();
+        let addresses = AddressSettings {
+            base_path: settings.base_path.clone(),
+            slashes: settings.slashes,
+            rules: Arc::clone(&rules),
+        };
         let site = Site::with_access_log(settings, log.clone());
-        if let Some(config) = config {
-            site.set_rules(config.rules);
-        }
+        site.set_rules(rules);
+        site.set_search_settings(Arc::new(search.to_site_settings()));
+        let search_index = OnDemandIndex::new(&site, IndexSettings::new(addresses, search.exclude));
+        let id = version.id;
         site.set_version(version);
+        search_index.update_version(id, image);
         if self.watch || site.csp_settings().is_some() {
-            let (path, site, is_watched) = (self.path, Arc::clone(&site), self.watch);
+            let (path, is_watched) = (self.path, self.watch);
+            let (site, search_index) = (Arc::clone(&site), search_index.clone());
             // The thread lives as long as the process; it owns nothing that must be released.
             std::thread::spawn(move || {
                 serve_policies_without_store(&site, seal_options.threads);
                 if is_watched {
-                    watch(&path, &seal_options, &site, snapshot);
+                    watch(&path, &seal_options, &site, &search_index, snapshot);
                 }
             });
         }
         let result = daemon::serve(site.into(), listeners);
+        search_index.stop();
         if let Some(log) = log {
             log.finish();
         }
         Ok(result?)
+    }
+
+    /// Returns the settings of the search: those of the configuration, with the option in place of `search.inject`.
+    fn search_config(&self, configured: Option<&SearchConfig>) -> Result<SearchConfig, CommandFailure> {
+        let mut search = configured.cloned().unwrap_or_default();
+        if let Some(text) = &self.search_box {
+            search.inject =
+                parse_inject_mode(text).map_err(|why| CommandFailure::Usage(format!("--search-box: {why}")))?;
+        }
+        Ok(search)
     }
 }
 
@@ -146,7 +173,13 @@ impl BundleSnapshot {
 
 /// Seals a changed bundle again, once it has not changed for one interval. If that fails, the error is logged once, and
 /// the previous version stays.
-fn watch(path: &Path, seal_options: &SealOptions, site: &Site, mut sealed: BundleSnapshot) {
+fn watch(
+    path: &Path,
+    seal_options: &SealOptions,
+    site: &Site,
+    search_index: &OnDemandIndex,
+    mut sealed: BundleSnapshot,
+) {
     let mut latest = BundleSnapshot::read(path);
     loop {
         std::thread::sleep(BUNDLE_WATCH_INTERVAL);
@@ -157,13 +190,15 @@ fn watch(path: &Path, seal_options: &SealOptions, site: &Site, mut sealed: Bundl
         if !is_unchanged || latest == sealed {
             continue;
         }
-        match seal_unlinked(path, seal_options, &SealProgress::default()) {
-            Ok((version, warnings)) => {
+        match seal_unlinked_with_image(path, seal_options, &SealProgress::default()) {
+            Ok((version, image, warnings)) => {
                 for warning in warnings.into_iter().chain(version.describe_rule_faults()) {
                     tracing::warn!("{warning}");
                 }
                 tracing::info!("{} has changed: version {}", path.display(), version.id.short());
+                let id = version.id;
                 site.set_version(version);
+                search_index.update_version(id, image);
                 serve_policies_without_store(site, seal_options.threads);
             }
             Err(error) => tracing::error!("{error}; the previous version stays in service"),
@@ -178,6 +213,16 @@ pub(super) fn seal_unlinked(
     seal_options: &SealOptions,
     progress: &SealProgress,
 ) -> Result<(SealedVersion, Vec<String>), CommandFailure> {
+    let (version, _, warnings) = seal_unlinked_with_image(path, seal_options, progress)?;
+    Ok((version, warnings))
+}
+
+/// Seals a bundle like [`seal_unlinked`], and returns the open image as well, for other processes to read.
+pub(super) fn seal_unlinked_with_image(
+    path: &Path,
+    seal_options: &SealOptions,
+    progress: &SealProgress,
+) -> Result<(SealedVersion, File, Vec<String>), CommandFailure> {
     let bundle = seal::seal(path, &ImageTarget::Unlinked(std::env::temp_dir()), seal_options, progress)?;
     let SealedBundle { mut verified, image, image_len, .. } = bundle;
     if verified.archive.is_some() {
@@ -191,6 +236,7 @@ pub(super) fn seal_unlinked(
     let map_error = || CommandFailure::local("cannot map the sealed site");
     let index = ImageIndex::decode(verified.encode_index(image_len), image_len, verified.id);
     let index = index.map_err(|error| map_error()(std::io::Error::other(error)))?;
+    let image_file = image.try_clone().map_err(map_error())?;
     let image = mapping::map_image(image).map_err(map_error())?;
     tracing::debug!(
         "version {}: {}, {}",
@@ -198,5 +244,5 @@ pub(super) fn seal_unlinked(
         format_count(verified.site_layout.pages, "page"),
         format_size(verified.content_len())
     );
-    Ok((SealedVersion::new(verified.id, image, index), verified.warnings))
+    Ok((SealedVersion::new(verified.id, image, index), image_file, verified.warnings))
 }

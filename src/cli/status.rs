@@ -107,6 +107,12 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
             if let Some(codings) = &daemon.codings {
                 line("codings", describe_codings(codings));
             }
+            if let Some(search) = &daemon.search {
+                line("search", describe_search(search));
+                if let Some(barrier) = &search.box_forbidden {
+                    line("search box", format!("browsers refuse its script: {barrier}"));
+                }
+            }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
                 let why = "the active version cannot be served; the log has the reason";
@@ -178,6 +184,23 @@ fn describe_codings(codings: &status::PrecompressedStatus) -> String {
         None => {}
     }
     all.join("; ")
+}
+
+/// Describes the search of the site in words.
+fn describe_search(search: &status::SearchStatus) -> String {
+    let index = match (&search.error, search.pages, search.sections, search.bytes) {
+        (Some(error), ..) => format!("the index is not built: {error}"),
+        (None, Some(pages), Some(sections), Some(bytes)) => {
+            let [pages, sections] = [(pages, "page"), (sections, "section")].map(|(n, noun)| format_count(n, noun));
+            format!("{pages}, {sections} ({})", format_size(bytes))
+        }
+        _ => format!("the index of {} is being built", search.version.short()),
+    };
+    match (search.has_box, &search.box_why) {
+        (Some(true), Some(why)) => format!("{index}; pages get the search box: {why}"),
+        (Some(false), Some(why)) => format!("{index}; pages get no search box: {why}"),
+        _ => index,
+    }
 }
 
 /// Adds the lines about the source: the last attempt to sync, advice if it failed, and the job in progress.
@@ -415,7 +438,8 @@ mod tests {
             let made: Vec<serde_json::Value> = files.iter().map(made).collect();
             json!({ "version": one, "ready": ready, "made": made, "error": error })
         };
-        let cases: [(serde_json::Value, &[&str]); 19] = [
+        let search = |more: serde_json::Value| join_objects(json!({ "version": one, "ready": false }), &more);
+        let cases: [(serde_json::Value, &[&str]); 23] = [
             (json!({}), &[]),
             (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
             (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
@@ -443,6 +467,19 @@ mod tests {
             ),
             (json!({ "codings": forms(false, &[], None) }), &["codings    the forms of 111111111111 are being made"]),
             (json!({ "codings": forms(false, &[], Some("E")) }), &["codings    not made: E"]),
+            (json!({ "search": search(json!({})) }), &["search     the index of 111111111111 is being built"]),
+            (
+                json!({ "search": search(json!({ "pages": 1, "sections": 2, "bytes": 5, "box": true, "boxWhy": "W" })) }),
+                &["search     1 page, 2 sections (5 B); pages get the search box: W"],
+            ),
+            (
+                json!({ "search": search(json!({ "error": "E", "box": false, "boxWhy": "W" })) }),
+                &["search     the index is not built: E; pages get no search box: W"],
+            ),
+            (
+                json!({ "search": search(json!({ "boxForbidden": "P" })) }),
+                &["search     the index of 111111111111 is being built", "search box browsers refuse its script: P"],
+            ),
             (
                 json!({ "served": null }),
                 &["served     nothing, because the active version cannot be served; the log has the reason"],

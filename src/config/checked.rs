@@ -21,6 +21,7 @@ use super::listen::check_listen;
 use super::problem::ConfigProblem;
 use super::publish::check_publish;
 use super::rules::{check_rules, redirects_file};
+use super::search::{SearchConfig, check_search};
 use super::serving::{check_codings, check_hosts, check_settings};
 use super::store_path::{outside_store, store_path};
 use super::store_space;
@@ -56,6 +57,8 @@ pub struct Config {
     pub rules: Arc<RuleSet>,
     /// The file from which some of the rules come.
     pub rules_file: Option<PathBuf>,
+    /// The settings of the full-text search.
+    pub search: SearchConfig,
     /// The TLS addresses of the site, and its certificate.
     pub tls: Option<TlsSettings>,
     /// The settings of the access log.
@@ -109,6 +112,7 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let codings = check_codings(&mut checker);
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
+    let search = check_search(&mut checker, &base_of);
     let address_settings =
         AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
     let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings);
@@ -145,6 +149,7 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
         codings,
         rules,
         rules_file,
+        search,
         tls,
         log,
         admin,

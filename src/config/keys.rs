@@ -2,19 +2,36 @@
 //! docs/configuration.md all read them from this table.
 
 mod rules;
+mod search;
 mod serving;
 mod source;
 mod versions;
 
 use super::key_table::{ConfigKey, KeyTable};
 use rules::{HEADERS, REDIRECTS};
+use search::SEARCH;
 use serving::{ACCESS, ADMIN, SERVER, TLS};
 use source::{API, NETWORK, STATIC_EXPORT, SYNC};
 use versions::{ACTIVATE, GATE, LIMITS, PUBLISH, STORE};
 
 /// The table. `config show` and `config init` print the sections in this order.
 pub static AGENT_KEYS: KeyTable = KeyTable {
-    sections: &[STATIC_EXPORT, API, SYNC, NETWORK, STORE, SERVER, TLS, ACCESS, ADMIN, GATE, ACTIVATE, PUBLISH, LIMITS],
+    sections: &[
+        STATIC_EXPORT,
+        API,
+        SYNC,
+        NETWORK,
+        STORE,
+        SERVER,
+        TLS,
+        ACCESS,
+        SEARCH,
+        ADMIN,
+        GATE,
+        ACTIVATE,
+        PUBLISH,
+        LIMITS,
+    ],
     lists: &[REDIRECTS, HEADERS],
 };
 

@@ -17,6 +17,7 @@ pub mod problem;
 mod publish;
 mod rules;
 pub mod schema;
+pub mod search;
 pub mod security_headers;
 mod serving;
 pub mod show;

@@ -42,6 +42,8 @@ pub struct OriginConfig {
     pub tls: Option<(Vec<SocketAddr>, KeyPairFiles)>,
     /// The addresses on which health and metrics are served.
     pub admin: Vec<SocketAddr>,
+    /// Whether readers can search previews.
+    pub searches_previews: bool,
 }
 
 /// Reads and checks the configuration file of an origin.
@@ -94,10 +96,11 @@ fn check(checker: &mut ValueChecker<'_>, base: &Path, limits: BundleLimits) -> O
         checker.parsed("exports.linkLifetime", parse_link_lifetime).unwrap_or(settings.link_lifetime);
     settings.public_url = checker.parsed("server.publicUrl", |text| PublicUrl::parse(text).map_err(str::to_owned));
     settings.preview_settings = check_previews(checker);
+    let searches_previews = checker.flag("previews.search").unwrap_or(true);
     settings.search_retention = checker.duration("analytics.keep").unwrap_or(settings.search_retention);
     let shared = settings.limits;
     settings.organizations = check_organizations(checker, base, &shared);
-    OriginConfig { settings, listen, tls, admin }
+    OriginConfig { settings, listen, tls, admin, searches_previews }
 }
 
 fn check_tls(checker: &mut ValueChecker<'_>, base: &Path) -> Option<(Vec<SocketAddr>, KeyPairFiles)> {
@@ -119,6 +122,8 @@ fn check_previews(checker: &mut ValueChecker<'_>) -> PreviewSettings {
     PreviewSettings {
         host: checker.parsed("previews.host", |text| Domain::parse(text).map_err(str::to_owned)),
         check_interval: checker.duration("previews.sweep").unwrap_or(defaults.check_interval),
+        // The search needs a process, which the command starts.
+        search: None,
     }
 }
 

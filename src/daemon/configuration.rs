@@ -145,6 +145,7 @@ impl LiveConfiguration {
 
 /// The changes of a reload that need further steps.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // each is another step, in any combination
 pub(super) struct ConfigChange {
     /// Whether anything that is in force now has changed.
     pub(super) is_different: bool,
@@ -152,6 +153,8 @@ pub(super) struct ConfigChange {
     pub(super) access_control: bool,
     /// Whether the interval or the schedule of checks has changed.
     pub(super) check_timing: bool,
+    /// Whether `[search]` has changed.
+    pub(super) search: bool,
     /// Keys that have changed, but keep their value until a restart.
     restart_keys: Vec<&'static str>,
 }
@@ -200,6 +203,7 @@ impl ConfigChange {
             access_control: config.settings.access_control != old.settings.access_control,
             check_timing: (config.sync_settings.interval, &config.schedule)
                 != (old.sync_settings.interval, &old.schedule),
+            search: config.search != old.search,
             restart_keys,
         };
         (config, change)
@@ -276,6 +280,7 @@ fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedK
         files.push((WatchedKind::Bundle, path.clone()));
     }
     files.extend(config.rules_file.clone().map(|path| (WatchedKind::Settings, path)));
+    files.extend(config.search.synonyms.file.clone().map(|path| (WatchedKind::Settings, path)));
     files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
     files
 }
@@ -362,6 +367,11 @@ mod tests {
         let rules = rules.to_str().expect("a temporary folder has a plain name");
         let file = watched(&format!("[server]\nredirectsFile = \"{rules}\"\n"));
         assert_eq!(file, expected(&[(WatchedKind::Settings, rules)]));
+        let words = dir.path().join("words.toml");
+        std::fs::write(&words, "sets = []\n").unwrap();
+        let words = words.to_str().expect("a temporary folder has a plain name");
+        let file = watched(&format!("[search]\nsynonyms = \"{words}\"\n"));
+        assert_eq!(file, expected(&[(WatchedKind::Settings, words)]));
     }
 
     #[test]
@@ -419,8 +429,13 @@ mod tests {
 
     #[test]
     fn config_change_reports_access_control_and_check_timing() {
-        let none =
-            || ConfigChange { is_different: true, access_control: false, check_timing: false, restart_keys: vec![] };
+        let none = || ConfigChange {
+            is_different: true,
+            access_control: false,
+            check_timing: false,
+            search: false,
+            restart_keys: vec![],
+        };
         for (text, expected) in [
             ("", ConfigChange { is_different: false, ..none() }),
             ("[access]\nallow = [\"10.0.0.0/8\"]\n", ConfigChange { access_control: true, ..none() }),
@@ -431,6 +446,8 @@ mod tests {
                 "[server]\ntrustedProxies = \"::1\"\n[access]\nheader = \"X-User\"\n",
                 ConfigChange { access_control: true, ..none() },
             ),
+            ("[search]\nenabled = false\n", ConfigChange { search: true, ..none() }),
+            ("[search]\nexclude = \"/internal/:path*\"\n", ConfigChange { search: true, ..none() }),
             ("[publish]\ndirectory = \"/www\"\n", none()),
             ("[admin]\nhosts = \"a.example\"\n", none()),
             ("[sync]\ninbox = \"/inbox\"\n", none()),

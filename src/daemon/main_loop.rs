@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::Signal;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use crate::admin::daemon_state::DaemonState;
@@ -37,6 +37,7 @@ use docwharf_serve::tls::ServerTls;
 use super::configuration::{ConfigChange, LiveConfiguration};
 use super::error::DaemonError;
 use super::inbox::{ImportDecision, InboxImporter};
+use super::index_settings::SearchConfigInForce;
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
 use super::reporter::{DescribeError, MainLoopView, ReplySender, Reporter, log_report};
@@ -58,6 +59,8 @@ pub(super) struct MainLoop {
     inbox: InboxImporter,
     listeners: SiteListeners,
     pub(super) reporter: Reporter,
+    /// The settings of the search; `None` if the site is not served.
+    search_settings: Option<watch::Sender<Arc<SearchConfigInForce>>>,
 }
 
 /// The parameters of the main loop.
@@ -74,6 +77,7 @@ pub(super) struct MainLoopParameters {
     pub(super) notifier: Notifier,
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) socket_addresses: Vec<SocketAddr>,
+    pub(super) search_settings: Option<watch::Sender<Arc<SearchConfigInForce>>>,
 }
 
 /// The end of a task; an error means that its thread died.
@@ -94,6 +98,7 @@ impl MainLoop {
     pub(super) fn new(parameters: MainLoopParameters) -> MainLoop {
         let MainLoopParameters { writer, config_inputs, config, site, waiting_site, served, .. } = parameters;
         let MainLoopParameters { daemon_state, metrics, describe, notifier, tls, socket_addresses, .. } = parameters;
+        let MainLoopParameters { search_settings, .. } = parameters;
         // Opening the inbox may create folders; the files of the configuration are watched before that.
         let configuration = LiveConfiguration::new(config_inputs, config);
         let config = configuration.config();
@@ -107,6 +112,7 @@ impl MainLoop {
             inbox: InboxImporter::new(config.inbox.clone(), now),
             listeners: SiteListeners::new(tls, socket_addresses),
             reporter: Reporter::new(daemon_state, metrics, notifier, describe),
+            search_settings,
             writer,
             configuration,
         };
@@ -240,7 +246,9 @@ impl MainLoop {
 
     fn handle_file_changes(&mut self, kinds: &BTreeSet<WatchedKind>) {
         if kinds.contains(&WatchedKind::Settings) {
-            tracing::info!("the configuration, the API key, a CA certificate or the redirects file has changed");
+            tracing::info!(
+                "the synonyms, the configuration, the API key, a CA certificate or the redirects file has changed"
+            );
             if self.reload().is_some() {
                 self.cancel_task();
                 self.pending.handle_changed_settings();
@@ -283,6 +291,14 @@ impl MainLoop {
                 "access or server.trustedProxies has changed: the new value applies from the next request on"
             );
             self.listeners.warn_of_exposure(&access_control.rules);
+        }
+        if let Some(search_settings) = &self.search_settings {
+            if change.search {
+                self.served.set_search_settings(config.search.to_site_settings());
+            }
+            // The rules decide which pages the index has, too.
+            let addresses = config.sync_settings.gate.address_settings.clone();
+            search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses));
         }
         self.reporter.allow_hosts(&config.admin_hosts);
         self.served.configure_publishing(config.publish.clone());

@@ -4,39 +4,57 @@
 //! thread ([`task`]). Server and main loop end together: the one that ends first stops the other. [`start`] starts
 //! `run`, [`main_loop`] waits for events, and [`publisher`] publishes the served version as files.
 
+mod build_turn;
 mod commands;
 mod configuration;
+mod derived_space;
 mod encoder_process;
 mod error;
 mod inbox;
 mod index_check;
+mod index_limits;
+mod index_process;
+mod index_settings;
 mod listeners;
 mod main_loop;
 mod notify;
+mod open_index;
 #[cfg(feature = "origin")]
 mod origin;
 mod passed_sockets;
 mod pending_tasks;
 mod policies;
 mod precompression;
+#[cfg(feature = "origin")]
+mod preview_indexes;
 mod publisher;
 mod replaced_versions;
 mod reporter;
 mod scrub;
+mod search_index;
+mod search_on_demand;
 mod served_version;
 mod server;
 mod site_listeners;
 mod start;
 mod task;
+mod temporary_folder;
 mod throttle;
 mod waiting_version_site;
 
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use error::DaemonError;
+pub use index_process::{INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder};
+pub use index_settings::{IndexSettings, has_settings};
 pub use listeners::{bind, listeners, load_tls, open_log};
+pub use open_index::{StoredIndexError, open_index};
 #[cfg(feature = "origin")]
 pub use origin::{OriginHangup, origin};
 pub use policies::serve_policies_without_store;
+#[cfg(feature = "origin")]
+pub use preview_indexes::PreviewIndexes;
 pub use reporter::{CommandError, DescribeError};
+pub use search_on_demand::OnDemandIndex;
 pub use server::serve;
 pub use start::{RunHangup, RunParameters, run, run_on};
+pub use temporary_folder::TemporaryFolder;

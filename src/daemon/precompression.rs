@@ -7,9 +7,10 @@
 //!
 //! It is level-triggered, like the policies: whenever the served version lacks forms, they are read from the store or
 //! made, one coding after the other. A separate process encodes them ([`encoder_process`](super::encoder_process));
-//! this module decides when that process may run. The task is cancelled when another version is served, the daemon
-//! stops, or the disk space is needed; half-made files are removed then. Complete files stay with their version, so
-//! that a restart or a rollback finds them.
+//! this module decides when that process may run. It takes turns with the process that builds the search index
+//! ([`build_turn`](super::build_turn)). The task is cancelled when another version is served, the daemon stops, the
+//! index must be built, or the disk space is needed; half-made files are removed then. Complete files stay with their
+//! version, so that a restart or a rollback finds them.
 
 use std::fs::File;
 use std::io;
@@ -24,7 +25,6 @@ use tokio::time::sleep;
 
 use crate::admin::daemon_state::{self, DaemonState};
 use docwharf_agent::store::derived::{BROTLI, ZSTD};
-use docwharf_agent::store::space::{SpaceLimits, free_bytes, is_over};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{IMAGE, INDEX, StoreError};
 use docwharf_base::backoff;
@@ -39,6 +39,8 @@ use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::coding_writer;
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::build_turn::{BuildTurn, TurnGuard};
+use super::derived_space::find_space_problem;
 use super::encoder_process::{EncoderProcess, EncoderTask};
 use super::task::lower_priority_to_background;
 use super::throttle::Throttle;
@@ -102,7 +104,8 @@ impl EncodingControl {
 #[derive(Debug)]
 enum EncodingResult {
     Done,
-    /// Cancelled: another version is served, the daemon stops, or the disk space is needed.
+    /// Cancelled: another version is served, the daemon stops, the search index must be built, or the disk space is
+    /// needed.
     Cancelled,
     /// There is too little disk space, for this reason.
     NoSpace(String),
@@ -115,6 +118,7 @@ pub(super) async fn maintain_codings(
     writer: Arc<StoreWriter>,
     codings: Vec<ContentCoding>,
     daemon_state: Arc<DaemonState>,
+    turn: Arc<BuildTurn>,
     mut stopped: watch::Receiver<bool>,
 ) {
     if codings.is_empty() {
@@ -131,15 +135,17 @@ pub(super) async fn maintain_codings(
         if let Some(version) = site.served_version().filter(|version| handled != Some(version.id)) {
             let id = version.id;
             let (stop, stop_channel) = channel();
-            let job = EncodingJob::new(&site, version, &writer, &control, &daemon_state, stop_channel);
+            let job = EncodingJob::new(&site, version, &writer, &control, &daemon_state, &turn, stop_channel);
             let Some(end) = run_job(job, codings.clone(), stop, &mut stopped).await else { return };
             handled = Some(id);
             match end {
                 EncodingResult::Done => failures = 0,
-                EncodingResult::Cancelled if site.served_version().is_some_and(|now| now.id == id) => {
-                    wait = Some(NO_SPACE_RETRY_DELAY);
+                EncodingResult::Cancelled if control.state().is_space_needed => wait = Some(NO_SPACE_RETRY_DELAY),
+                // The next attempt is for another version, or waits until the search index is there.
+                EncodingResult::Cancelled => {
+                    handled = None;
+                    continue;
                 }
-                EncodingResult::Cancelled => continue,
                 EncodingResult::NoSpace(why) => {
                     tracing::info!(
                         "the Brotli and Zstandard forms of version {} are not made: {why}; gzip is served",
@@ -225,6 +231,7 @@ struct EncodingJob {
     writer: Arc<StoreWriter>,
     control: Arc<EncodingControl>,
     daemon_state: Arc<DaemonState>,
+    turn: Arc<BuildTurn>,
     /// Carries no message; it is closed when the daemon stops.
     stop_channel: Receiver<()>,
     throttle: Throttle,
@@ -243,12 +250,14 @@ impl EncodingJob {
         writer: &Arc<StoreWriter>,
         control: &Arc<EncodingControl>,
         daemon_state: &Arc<DaemonState>,
+        turn: &Arc<BuildTurn>,
         stop_channel: Receiver<()>,
     ) -> EncodingJob {
         *control.state() = EncodingState { is_running: true, is_space_needed: false };
         let throttle = Throttle::new(Instant::now(), answered_requests(site));
         let (site, writer, control) = (Arc::clone(site), Arc::clone(writer), Arc::clone(control));
-        EncodingJob { site, version, writer, control, daemon_state: Arc::clone(daemon_state), stop_channel, throttle }
+        let (daemon_state, turn) = (Arc::clone(daemon_state), Arc::clone(turn));
+        EncodingJob { site, version, writer, control, daemon_state, turn, stop_channel, throttle }
     }
 
     fn make_all(&mut self, requested: &[ContentCoding]) -> EncodingResult {
@@ -256,11 +265,7 @@ impl EncodingJob {
         let mut codings = PrecompressedCodings::empty(id);
         self.update_daemon_state(&codings, false);
         for &coding in requested {
-            while !self.may_work() {
-                if !self.wait_poll_interval() {
-                    return EncodingResult::Cancelled;
-                }
-            }
+            let Some(_turn) = self.wait_for_turn() else { return EncodingResult::Cancelled };
             let files = match self.load_stored(coding) {
                 Ok(None) => self.make_and_verify(coding),
                 Ok(Some(files)) => Ok(files),
@@ -275,6 +280,20 @@ impl EncodingJob {
         }
         self.update_daemon_state(&codings, true);
         EncodingResult::Done
+    }
+
+    /// Waits until there is no load and no other process works on the version. Returns `None` if the task is cancelled.
+    fn wait_for_turn(&mut self) -> Option<TurnGuard> {
+        loop {
+            if self.may_work()
+                && let Some(turn) = self.turn.take_for_forms(self.version.id)
+            {
+                return Some(turn);
+            }
+            if !self.wait_poll_interval() {
+                return None;
+            }
+        }
     }
 
     /// Waits for [`POLL_INTERVAL`], or until the daemon stops. Returns whether the task is still needed.
@@ -346,7 +365,9 @@ impl EncodingJob {
         let (id, writer) = (self.version.id, Arc::clone(&self.writer));
         let failed = |error: &(dyn std::error::Error + 'static)| EncodingResult::Failed(ErrorChain(error).to_string());
         let max_bytes = coding_writer::max_coding_len(self.version.index());
-        if let Some(why) = self.space_problem(max_bytes, self.next_bundle_bytes()).map_err(|error| failed(&error))? {
+        if let Some(why) =
+            self.find_space_problem(max_bytes, self.next_bundle_bytes()).map_err(|error| failed(&error))?
+        {
             return Err(EncodingResult::NoSpace(why));
         }
         let started = Instant::now();
@@ -391,12 +412,12 @@ impl EncodingJob {
         let mut encoder = EncoderProcess::start(&task, &dir, out)?;
         let mut last_space_check = Instant::now();
         while !encoder.is_done()? {
-            if !self.wait_poll_interval() {
+            if !self.wait_poll_interval() || self.turn.is_index_waiting() {
                 return Err(cancelled_error());
             }
             if last_space_check.elapsed() >= SPACE_CHECK_INTERVAL {
                 last_space_check = Instant::now();
-                if let Some(why) = self.space_problem(0, 0).map_err(io::Error::other)? {
+                if let Some(why) = self.find_space_problem(0, 0).map_err(io::Error::other)? {
                     return Err(io::Error::new(io::ErrorKind::StorageFull, why));
                 }
             }
@@ -415,31 +436,8 @@ impl EncodingJob {
     }
 
     /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
-    fn space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
-        let store = self.writer.store();
-        let space_limits = self
-            .daemon_state
-            .snapshot()
-            .sync_settings
-            .map(|sync_settings| sync_settings.space_limits)
-            .unwrap_or_default();
-        let SpaceLimits { min_free, max_bytes, .. } = space_limits;
-        let min_free = min_free.unwrap_or(0);
-        let free = free_bytes(store.root()).map_err(StoreError::io("read the free space of", store.root()))?;
-        if let Some(free) = free.filter(|free| *free < more.saturating_add(spare).saturating_add(min_free)) {
-            let [more, spare, free, kept] = [more, spare, free, min_free].map(format_size);
-            return Ok(Some(format!(
-                "up to {more} are needed, and {spare} for the next bundle; {free} are free, of which {kept} must stay free \
-                 (store.minFree)"
-            )));
-        }
-        if let Some(limit) = max_bytes
-            && is_over(&space_limits, &store.sizes()?, more)
-        {
-            let (more, limit) = (format_size(more), format_size(limit));
-            return Ok(Some(format!("up to {more} more would be over store.maxBytes ({limit})")));
-        }
-        Ok(None)
+    fn find_space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
+        find_space_problem(self.writer.store(), &self.daemon_state, more, spare)
     }
 }
 

@@ -18,6 +18,7 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
 use docwharf_serve::Site;
 use docwharf_serve::access::AccessControl;
+use docwharf_serve::search::SearchSettings;
 use docwharf_site::rules::RuleSet;
 use docwharf_site::seal::SealOptions;
 use docwharf_site::sealed_version::SealedVersion;
@@ -210,6 +211,11 @@ impl ServedVersion {
     /// Replaces access control, from the next request on.
     pub(super) fn set_access_control(&self, access_control: AccessControl) {
         self.site.set_access_control(access_control);
+    }
+
+    /// Replaces the settings of the search, from the next request on.
+    pub(super) fn set_search_settings(&self, settings: SearchSettings) {
+        self.site.set_search_settings(Arc::new(settings));
     }
 
     /// Replaces the settings of publishing.

@@ -33,11 +33,14 @@ use docwharf_serve::watchdog::{HEARTBEAT_INTERVAL, Watchdog};
 use docwharf_serve::{OpeningGuard, Site, SiteSettings};
 use docwharf_site::mapping;
 
+use super::build_turn::BuildTurn;
 use super::error::DaemonError;
+use super::index_settings::SearchConfigInForce;
 use super::listeners::{announce, bind, listeners, open_log, urls};
 use super::main_loop::{MainLoop, MainLoopParameters};
 use super::notify::{self, Notifier};
 use super::reporter::DescribeError;
+use super::search_index::{SearchParts, maintain_search_index};
 use super::served_version::warn_about_rules;
 use super::server::{StopSignals, build_runtime, server_result};
 use super::task::default_thread_count;
@@ -166,6 +169,10 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let hangup = signal(SignalKind::hangup()).map_err(DaemonError::Start)?;
     let site = Site::with_access_log(config.settings.clone(), log);
     site.set_rules(Arc::clone(&config.rules));
+    let is_served = !listeners.is_empty();
+    if is_served {
+        site.set_search_settings(Arc::new(config.search.to_site_settings()));
+    }
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, lock_timeout))
@@ -218,13 +225,27 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         config.threads.unwrap_or_else(default_thread_count),
         Arc::clone(&daemon_state),
     ));
+    let turn = BuildTurn::new(is_served);
     let codings = tokio::spawn(precompression::maintain_codings(
         Arc::clone(&site),
         Arc::clone(&writer),
         config.codings.clone(),
         Arc::clone(&daemon_state),
+        Arc::clone(&turn),
         stopped.clone(),
     ));
+    let addresses = config.sync_settings.gate.address_settings.clone();
+    let (search_settings, settings) = watch::channel(SearchConfigInForce::new(config.search.clone(), addresses));
+    let search_parts = SearchParts {
+        site: Arc::clone(&site),
+        writer: Arc::clone(&writer),
+        daemon_state: Arc::clone(&daemon_state),
+        metrics: Arc::clone(&metrics),
+        turn,
+        settings,
+    };
+    // Without a listener for the site there are no readers who could search.
+    let search_index = is_served.then(|| tokio::spawn(maintain_search_index(search_parts, stopped.clone())));
     let (fault_sender, faults) = mpsc::channel(1);
     index_check::verify_index(&site, fault_sender.clone());
     if let Some(every) = config.scrub {
@@ -247,6 +268,7 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         notifier: notifier.clone(),
         tls,
         socket_addresses,
+        search_settings: is_served.then_some(search_settings),
     });
     tokio::select! {
         result = &mut server => return server_result(result),
@@ -264,6 +286,9 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
     // start removes them.
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, codings).await;
+    if let Some(search_index) = search_index {
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, search_index).await;
+    }
     while admin_tasks.join_next().await.is_some() {}
     if let Err(error) = lock_holder.end_run() {
         tracing::warn!("{}; the stored versions are verified again at the next start", ErrorChain(&error));

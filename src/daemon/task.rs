@@ -1,6 +1,6 @@
 //! The thread on which `run` checks the source, downloads, verifies and seals. It requests a lower priority than that
-//! of the serving threads, and at most `sync.threads` processors. Where this is refused, as by the `SystemCallFilter`
-//! of the shipped unit, `sync.threads` only limits the number of threads.
+//! of the serving threads, and at most `sync.threads` processors. Where the latter is refused, as by the
+//! `SystemCallFilter` of the shipped unit, `sync.threads` only limits the number of threads.
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};

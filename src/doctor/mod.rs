@@ -16,6 +16,7 @@ mod permissions;
 mod ports;
 mod proxy;
 mod proxy_rules;
+mod search;
 mod store;
 
 use tokio::runtime::Handle;
@@ -56,6 +57,7 @@ pub fn run_checks(config_inputs: &ConfigInputs, offline: bool, runtime: &Handle)
     if let Some(config) = &config {
         checks.extend(permissions::check_inbox(config, &user));
         checks.extend(certificate::check(config));
+        checks.extend(search::check(config));
         checks.extend(ports::check(config, &user));
     }
     checks.push(host_limits::inotify());

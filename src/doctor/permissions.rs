@@ -90,6 +90,7 @@ fn paths(
     let pair = config.tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key]);
     // A missing file is reported by the check that reads it.
     paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
+    paths.extend(config.search.synonyms.file.iter().map(|path| (path.clone(), PathUse::Read)));
     if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
         let folder = file.parent().map(Path::to_owned);
         paths.extend(if file.exists() {

@@ -87,7 +87,8 @@ impl Chain {
         let config = format!(
             "[api]\nbaseUrl = \"http://{address}/v1\"\ndomain = \"{DOMAIN}\"\nkeyFile = \"key\"\n\
              [sync]\ninterval = \"200ms\"\nprobe = [\"http://{address}/sites/{DOMAIN}/sitemap.xml\"]\n\
-             [network]\npollFirst = \"20ms\"\n[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n"
+             [network]\npollFirst = \"20ms\"\n[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n\
+             [search]\nenabled = false\n"
         );
         std::fs::write(dir.path().join("docwharf.toml"), config).unwrap();
         Chain { dir, origin: Some(origin), proxy }

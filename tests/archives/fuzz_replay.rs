@@ -65,7 +65,7 @@ fn the_http2_fuzz_target_passes_with_random_input() {
 /// These targets derive valid input from any bytes, too.
 #[test]
 fn the_parser_fuzz_targets_pass_with_random_input() {
-    for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor"] {
+    for target in ["http1_head", "hpack", "zstd_frame", "index", "sitemap", "robots", "cursor", "search_extract"] {
         run_with_random_input(target, 200);
     }
 }

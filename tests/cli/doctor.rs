@@ -12,6 +12,7 @@ use support::host::{Host, bundle, large_bundle, run_with_timeout, toml_string};
 use support::proxy::ForwardProxy;
 use support::tls::CertificateAuthority;
 use support::upstream::{KEY, SIGNATURE, Upstream, UpstreamCall, error_reply, raw_reply};
+use support::zip::{Member, deflated, zip};
 use support::{CommandOutput, ReservedPort, docwharf, read_tree, run_to_end, temporary_folder, until};
 
 /// The checks whose result depends on the machine that runs the tests.
@@ -84,6 +85,7 @@ fn doctor_reports_a_healthy_host_starts_no_export_and_writes_nothing() {
         "disk",
         "store",
         "permissions",
+        "search",
         "ports",
         "inotify",
         "descriptors",
@@ -556,6 +558,52 @@ fn doctor_reports_every_configured_path_without_permission() {
         let lacks = format!("lacks {rights} on {}", path.display());
         assert!(found.len() == 1 && found[0].ends_with(&lacks), "{name}: {found:?}");
     }
+}
+
+#[test]
+fn doctor_warns_of_a_policy_of_the_site_that_forbids_the_search_box() {
+    let mut host = Host::bare().set("search.enabled", "true");
+    let import = |host: &Host, files: &[(&str, &str)]| {
+        let members: Vec<Member> = files.iter().map(|(name, text)| deflated(name, text)).collect();
+        host.put("bundle.zip", zip(&members));
+        host.ok(&["import", host.path("bundle.zip").to_str().unwrap()]);
+    };
+    import(&host, &[("index.html", "<p>one")]);
+    assert_check(&checks(&host, &["--offline"]), "search", "ok", &["no index yet", "pages get the search box"]);
+    host.ok(&["search", "one"]);
+    assert_check(&checks(&host, &["--offline"]), "search", "ok", &["an index of "]);
+    let headers = "/*\n  Content-Security-Policy: script-src 'none'\n";
+    for files in [
+        &[("index.html", "<p>two"), ("_headers", headers)][..],
+        &[("index.html", "<meta http-equiv=Content-Security-Policy content=\"default-src 'none'\"><p>three")],
+    ] {
+        import(&host, files);
+        let found = checks(&host, &["--offline"]);
+        assert_check(&found, "search", "warning", &["browsers refuse the script", "-src 'none'", "search.inject"]);
+        // Without the box, its script does not matter.
+        host.change("search.inject", toml_string("never"));
+        assert_check(&checks(&host, &["--offline"]), "search", "ok", &["pages get no search box"]);
+        host.remove("search.inject");
+    }
+    // A site with a search of its own gets no box.
+    import(&host, &[("index.html", "<p>four"), ("searchindex.js", "{}"), ("_headers", headers)]);
+    assert_check(&checks(&host, &["--offline"]), "search", "ok", &["pages get no search box"]);
+    host.change("search.inject", toml_string("always"));
+    assert_check(&checks(&host, &["--offline"]), "search", "warning", &["browsers refuse the script"]);
+    host.change("search.enabled", "false");
+    assert_check(&checks(&host, &["--offline"]), "search", "ok", &["search.enabled is false"]);
+}
+
+#[test]
+fn doctor_reports_a_file_of_synonyms_that_cannot_be_used() {
+    let host = Host::bare().set("search.synonyms", toml_string("words.toml"));
+    let report = |words: &[&str]| assert_check(&checks(&host, &["--offline"]), "configuration", "error", words);
+    report(&["search.synonyms", "words.toml"]);
+    host.put("words.toml", "sets = [[\"one\"]]");
+    report(&["search.synonyms", "words.toml", "at least two words"]);
+    host.put("words.toml", "sets = [[\"one\", \"two\"]]");
+    let found = checks(&host, &["--offline"]);
+    assert!(found.iter().all(|check| !check.to_string().contains("words.toml")), "{found:#?}");
 }
 
 /// Creates a folder of units in which the shipped `docwharf.service` runs the configuration of this host with the key

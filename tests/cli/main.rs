@@ -12,4 +12,5 @@ mod doctor;
 mod exit_codes;
 mod manuals;
 mod preview;
+mod search;
 mod verbs;

@@ -18,7 +18,7 @@ use support::upstream::{Upstream, UpstreamCall, error_reply};
 use support::{Daemon, ReservedPort, http, send_signal, until};
 
 /// Each command with its exit codes: with a daemon, without one, on a locked store, on a read-only store.
-const EXIT_CODES: [(&[&str], [i32; 4]); 17] = [
+const EXIT_CODES: [(&[&str], [i32; 4]); 18] = [
     (&["status"], [0, 0, 0, 0]),
     (&["status", "--json"], [0, 0, 0, 0]),
     (&["history"], [0, 0, 0, 0]),
@@ -26,6 +26,7 @@ const EXIT_CODES: [(&[&str], [i32; 4]); 17] = [
     (&["store", "verify"], [0, 0, 0, 0]),
     (&["store", "verify", "--active"], [0, 0, 0, 0]),
     (&["gc", "--dry-run"], [0, 0, 0, 0]),
+    (&["search", "second"], [0, 0, 0, 0]),
     (&["health"], [0, 1, 1, 1]),
     (&["doctor", "--offline"], [0, 0, 0, 1]),
     (&["activate", "first"], [0, 0, 8, 8]),

@@ -136,6 +136,11 @@ fn site_files_have_no_import_cycle() {
 }
 
 #[test]
+fn search_files_have_no_import_cycle() {
+    assert_no_cycle(read_imports("crates/search/src"));
+}
+
+#[test]
 fn serve_files_have_no_import_cycle() {
     assert_no_cycle(read_imports("crates/serve/src"));
 }

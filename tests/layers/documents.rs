@@ -393,6 +393,69 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     ),
     ("queued output", &[("crates/serve/src/http2/send_buffer.rs", "FULL_QUEUE_BYTES")]),
     ("requests in one read", &[]),
+    // The search.
+    ("queries that run", &[]),
+    (
+        "queries that wait",
+        &[
+            ("crates/serve/src/search/query_threads.rs", "MAX_WAITING_QUERIES"),
+            ("crates/serve/src/search/query_threads.rs", "MAX_QUERY_WAIT"),
+        ],
+    ),
+    (
+        "time of a search",
+        &[
+            ("crates/serve/src/search/state.rs", "MAX_QUERY_TIME"),
+            ("crates/serve/src/search/answer.rs", "MAX_LOOKUP_TIME"),
+        ],
+    ),
+    ("characters of a question", &[("crates/search/src/page/response.rs", "MAX_QUERY_CHARS")]),
+    (
+        "results of a question",
+        &[
+            ("crates/search/src/page/response.rs", "MAX_LIMIT"),
+            ("crates/search/src/page/response.rs", "MAX_OFFSET"),
+            ("crates/serve/src/search/parameters.rs", "MAX_SECTION_BYTES"),
+        ],
+    ),
+    (
+        "selectors and excluded addresses",
+        &[
+            ("src/config/search.rs", "MAX_SELECTORS"),
+            ("src/config/search.rs", "MAX_SELECTOR_CHARS"),
+            ("src/config/search.rs", "MAX_EXCLUDED_PATTERNS"),
+        ],
+    ),
+    (
+        "sets of synonyms",
+        &[
+            ("crates/search/src/analyze/synonym_file.rs", "MAX_SYNONYM_FILE_BYTES"),
+            ("crates/search/src/analyze/synonym_file.rs", "MAX_SYNONYM_SETS"),
+            ("crates/search/src/analyze/synonym_file.rs", "MAX_SYNONYM_WORDS"),
+        ],
+    ),
+    (
+        "text of a page",
+        &[
+            ("crates/search/src/extract/mod.rs", "MAX_TEXT_BYTES"),
+            ("crates/search/src/extract/mod.rs", "MAX_SECTIONS"),
+            ("crates/search/src/extract/mod.rs", "MAX_HEADING_CHARS"),
+            ("crates/search/src/index/build.rs", "MAX_PAGE_BYTES"),
+        ],
+    ),
+    ("time to read a page", &[("crates/search/src/extract/mod.rs", "MAX_EXTRACT_TIME")]),
+    ("memory of the process that builds", &[("src/daemon/index_limits.rs", "MAX_PROCESS_BYTES")]),
+    ("duration of a build", &[("src/daemon/index_limits.rs", "MAX_BUILD_TIME")]),
+    (
+        "disk space of a build",
+        &[("src/daemon/index_limits.rs", "MAX_BYTES_PER_HTML_BYTE"), ("src/daemon/index_limits.rs", "MIN_DISK_BYTES")],
+    ),
+    ("attempts to build an index", &[("src/daemon/search_index.rs", "MAX_FAILURES")]),
+    ("output of the process that builds", &[("src/daemon/index_process.rs", "MAX_LINE_BYTES")]),
+    (
+        "open indexes",
+        &[("src/daemon/search_on_demand.rs", "MAX_POOL_INDEXES"), ("src/daemon/search_on_demand.rs", "MAX_POOL_BYTES")],
+    ),
     // Organizations of an origin. Another test compares those with a key of `[limits]` with the defaults.
     ("request bodies", &[("crates/origin/src/requests.rs", "BODY_TIMEOUT")]),
     ("searches accepted", &[]),

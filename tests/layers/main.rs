@@ -25,8 +25,15 @@ fn default_layer(folder: &str) -> u32 {
 }
 
 /// The folders with the sources of the program.
-const SOURCE_FOLDERS: [&str; 6] =
-    ["crates/base/src", "crates/site/src", "crates/serve/src", "crates/agent/src", "crates/origin/src", "src"];
+const SOURCE_FOLDERS: [&str; 7] = [
+    "crates/base/src",
+    "crates/site/src",
+    "crates/search/src",
+    "crates/serve/src",
+    "crates/agent/src",
+    "crates/origin/src",
+    "src",
+];
 
 /// Reads the Rust files below a folder: the path from the root of the repository, and the text.
 fn read_sources(folder: &str) -> Vec<(String, String)> {
@@ -151,7 +158,8 @@ fn unsafe_code_is_only_in_two_memory_mappings_and_one_socket_option() {
     let mut found = BTreeSet::new();
     for (name, text) in read_all_sources() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-        let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
+        let count =
+            code.filter(|line| ["unsafe {", "unsafe fn", "unsafe impl"].iter().any(|part| line.contains(part))).count();
         let max_count = match name.as_str() {
             "crates/site/src/mapping.rs" => usize::MAX,
             "crates/site/src/memfd_arena.rs" | "crates/base/src/tcp_options.rs" => 1,

@@ -431,7 +431,9 @@ fn acknowledged_search_batches_survive_a_kill_and_are_counted_once() {
 // ---------------------------------------------------------------------------------------------------------------------
 // Previews
 
-const GIT_PROJECT: &str = "[previews]\nsweep = \"1s\"\n[[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
+/// Previews without the search, so that pages are sent as they are.
+const GIT_PROJECT: &str = "[previews]\nsearch = false\nsweep = \"1s\"\n\
+                   [[organization]]\nid = \"acme\"\n[[organization.project]]\nid = \"docs\"\n\
                    domain = \"docs.acme.example\"\ngit = \"repo\"\n";
 
 /// Starts a deployment. Returns its id and the URL of its preview.
@@ -505,6 +507,62 @@ fn preview_is_redeployed_at_the_same_url_and_removed_with_its_branch() {
     until_done_in_background("the preview is removed with its branch", || {
         get(origin.address(), "/preview/docs/feature-tide/").status == 404
     });
+}
+
+#[test]
+fn readers_can_search_a_preview_whose_index_is_built_at_the_first_search() {
+    let mut origin = TestOrigin::new(&GIT_PROJECT.replace("search = false\n", ""));
+    let repo = origin.path("repo");
+    repository(&repo, &[("index.html", "<title>Home</title><p>bowline"), ("a.html", "<title>A</title><p>a bowline")]);
+    origin.start();
+    let (id, _) = deploy(&origin, "main");
+    assert_eq!(wait_for_deployment(&origin, &id)["status"], "success");
+    let work = origin.path("state/previews/work");
+    let work_files = || std::fs::read_dir(&work).into_iter().flatten().flatten().count();
+    let page = get(origin.address(), "/preview/docs/main/");
+    let tag = "<script src=\"/preview/docs/main/_docwharf/search.js\" defer></script>";
+    assert!(page.text().ends_with(tag), "{}", page.text());
+    let search = |word: &str| {
+        let target = format!("/preview/docs/main/_docwharf/search?q={word}");
+        request(origin.address(), "GET", &target, &["Accept: application/json"])
+    };
+    let first = search("bowline");
+    assert_eq!((first.status, json_body(&first)), (503, json!({ "indexing": true })));
+    // An answer says itself how long it holds; every other response of a preview is revalidated.
+    assert_eq!((first.header("cache-control"), first.header("retry-after")), (Some("no-store"), Some("2")));
+    assert_eq!(page.header("cache-control"), Some("private, no-cache"));
+    until_done_in_background("the index is open", || search("bowline").status == 200);
+    let found = search("bowline");
+    // A busy machine may have ended the query before it had all results.
+    let cache = if json_body(&found)["partial"] == true { "no-store" } else { "private, max-age=60" };
+    assert_eq!((found.header("x-robots-tag"), found.header("cache-control")), (Some("noindex"), Some(cache)));
+    let results = json_body(&found)["results"].clone();
+    let mut urls: Vec<&str> =
+        results.as_array().unwrap().iter().map(|result| result["url"].as_str().unwrap()).collect();
+    urls.sort_unstable();
+    assert_eq!(urls, ["/preview/docs/main/", "/preview/docs/main/a.html"]);
+    until("the folder of the index is removed", || work_files() == 0);
+    // A deployment of a preview that was searched gets its index at once.
+    commit(&repo, &[("index.html", "<title>Home</title><p>sheepshank")], "another knot");
+    let (id, _) = deploy(&origin, "main");
+    wait_for_deployment(&origin, &id);
+    until_done_in_background("the new index is open", || json_body(&search("sheepshank"))["total"] == 1);
+    assert_eq!(json_body(&search("bowline"))["total"], 1);
+    until("the folder of the index is removed", || work_files() == 0);
+    assert_eq!(get(origin.address(), "/preview/docs/none/_docwharf/search?q=bowline").status, 404);
+    // Behind a proxy that decrypts, the description has the scheme by which readers know the origin.
+    origin.kill();
+    let server = "[server]\nlisten = [\"127.0.0.1:0\"]\npublicUrl = \"https://origin.example\"\n";
+    origin.write(server, &GIT_PROJECT.replace("search = false\n", ""));
+    origin.start();
+    let description = get(origin.address(), "/preview/docs/main/_docwharf/opensearch.xml").text();
+    assert!(description.contains("template=\"https://"), "{description}");
+    // Without the search, there is neither the tag nor its addresses.
+    origin.kill();
+    origin.write("[server]\nlisten = [\"127.0.0.1:0\"]\n", GIT_PROJECT);
+    origin.start();
+    assert_eq!(get(origin.address(), "/preview/docs/main/").text(), "<title>Home</title><p>sheepshank");
+    assert_eq!(get(origin.address(), "/preview/docs/main/_docwharf/search?q=bowline").status, 404);
 }
 
 #[test]

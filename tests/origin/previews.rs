@@ -151,6 +151,7 @@ impl PreviewFixture {
             seal_options: SealOptions { threads: 2, ..SealOptions::new(BundleLimits::default()) },
             pools: ResourcePools::new(limits, self.projects.len()),
             check_interval: self.check_interval,
+            search: None,
             location: self.location.clone(),
             production_finder: Arc::clone(&self.production_finder),
         };
@@ -201,10 +202,10 @@ fn deploy_and_wait(previews: &PreviewService, project: &str, branch: &str) -> (S
     (started.slug, deployment)
 }
 
-fn fetch(site: &Site, path: &str) -> (StatusCode, HeaderMap, String) {
+fn fetch(site: &Arc<Site>, path: &str) -> (StatusCode, HeaderMap, String) {
     let request = Request::get(path).header("Host", "x.preview.example").body(()).unwrap();
-    let (head, body) = respond_to_preview(site, &request).into_parts();
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (head, body) = runtime.block_on(respond_to_preview(site, request)).into_parts();
     let bytes = runtime.block_on(body.collect()).unwrap().to_bytes();
     (head.status, head.headers, String::from_utf8(bytes.into()).unwrap())
 }

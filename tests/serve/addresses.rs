@@ -577,7 +577,6 @@ fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
         "/a/.well-known/.secret",
         "/.well-known/.secret",
         "/.well-knownx/a.txt",
-        "/_docwharf/search.js",
         "/_docwharf/x.html",
         "/_docwharf/x",
         "/_docwharf/",
@@ -590,6 +589,9 @@ fn hidden_and_reserved_names_are_not_served_and_well_known_is() {
         assert_eq!(response.status, 404, "{target}");
         assert!(!response.text().contains("HIDDEN"), "{target}");
     }
+    // The script of the search box has this address, whatever the bundle has there.
+    let script = get(&daemon.address, "/_docwharf/search.js");
+    assert!(script.status == 200 && !script.text().contains("HIDDEN"), "{}", script.status);
     for (target, body) in [
         ("/.well-known/security.txt", "Contact: x"),
         ("/%2Ewell-known/security.txt", "Contact: x"),
@@ -650,7 +652,7 @@ fn symlinks_out_of_the_site_are_left_out_with_a_warning_and_others_are_followed(
     let log = File::create(&stderr).expect("a file can be made");
     let serve = |log: File| {
         let mut command = docwharf();
-        command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0"]).stderr(log);
+        command.arg("serve").arg(&root).args(["--listen", "127.0.0.1:0", "--search-box", "never"]).stderr(log);
         Daemon::start(&mut command)
     };
     let daemon = serve(log);

@@ -1096,8 +1096,8 @@ fn a_catch_all_rule_does_not_hide_assets_of_the_previous_version() {
         let config = dir.path().join("docwharf.toml");
         run_to_end(docwharf().args(["import", root.to_str().unwrap(), "--config", config.to_str().unwrap()])).expect(0);
     };
-    std::fs::write(dir.path().join("docwharf.toml"), "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n")
-        .unwrap();
+    let config = "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[search]\nenabled = false\n";
+    std::fs::write(dir.path().join("docwharf.toml"), config).unwrap();
     let asset = "assets/app.a1b2c3d4e5f6.js";
     import_folder("one", &[("index.html", "<title>one</title>"), (asset, "old()")]);
     let daemon = Daemon::start(docwharf().args(["run", "--config"]).arg(dir.path().join("docwharf.toml")));

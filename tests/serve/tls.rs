@@ -49,6 +49,7 @@ fn serve_with_tls_and_http2(
         docwharf()
             .current_dir(dir.path())
             .args(["serve", "site", "--config", "http2.toml", "--tls-cert", "cert.pem", "--tls-key", "key.pem"])
+            .args(["--search-box", "never"])
             .args(listen.iter().flat_map(|address| ["--listen", address])),
         listen.len(),
     );

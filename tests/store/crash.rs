@@ -86,7 +86,8 @@ fn kill_imports_at_random_moments(seed: u64, kills: u32) {
     let dir = dir.path();
     std::fs::write(
         dir.join("c.toml"),
-        "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\nkeep = 1\n",
+        "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n[sync]\nkeep = 1\n\
+         [search]\nenabled = false\n",
     )
     .unwrap();
     for n in 0..KINDS {

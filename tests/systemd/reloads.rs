@@ -60,6 +60,13 @@ const RELOADS: &[(&str, &str, &str)] = &[
     ("access.log", "\"combined\"", "access.log"),
     ("access.logFile", "\"other.log\"", "access.log"),
     ("access.logAddress", "\"full\"", "access.log"),
+    ("search.enabled", "true", ""),
+    ("search.inject", "\"always\"", ""),
+    ("search.selectors", "[\"#search\"]", ""),
+    ("search.button", "false", ""),
+    ("search.exclude", "[\"/internal/:path*\"]", ""),
+    ("search.synonyms", "\"synonyms.toml\"", ""),
+    ("search.parallel", "2", ""),
     ("admin.listen", "\"127.0.0.1:9\"", "admin.listen"),
     ("admin.hosts", "\"docs.internal\"", ""),
     ("publish.directory", "\"www\"", ""),
@@ -87,7 +94,12 @@ fn host() -> Host {
     for name in ["key.pem", "other-key.pem"] {
         host.put(name, &pair.key);
     }
-    for (name, content) in [("key", "dwk_1"), ("other-key", "dwk_2"), ("rules", "/old /new 301\n")] {
+    for (name, content) in [
+        ("key", "dwk_1"),
+        ("other-key", "dwk_2"),
+        ("rules", "/old /new 301\n"),
+        ("synonyms.toml", "sets = [[\"quay\", \"wharf\"]]\n"),
+    ] {
         host.put(name, content);
     }
     // Requests to an upstream are disabled, or fail at once.

@@ -33,13 +33,18 @@ const MAX_BATCH_BYTES: u64 = 8 << 20;
 const GET_AND_HEAD: [&str; 2] = ["GET", "HEAD"];
 
 /// Responds to any request. The response to HEAD is the response to GET without its body.
-pub(super) async fn respond(origin: Arc<OriginServer>, request: Request<Incoming>) -> Response<OriginBody> {
+pub(super) async fn respond(origin: Arc<OriginServer>, mut request: Request<Incoming>) -> Response<OriginBody> {
     let is_analytics = request.uri().path().starts_with("/v1/analytics/");
     if !has_valid_host(&request) {
         let refusal = error(StatusCode::BAD_REQUEST, "the request needs exactly one Host field with a valid host");
         return if is_analytics { with_details(refusal) } else { refusal }.map(Either::Left);
     }
-    if let Some(response) = origin.preview_response(&request) {
+    if let Some((project, slug)) = origin.addressed_preview(&request) {
+        origin.note_public_scheme(&mut request);
+        let response = match origin.preview_service.site(&project, &slug) {
+            Some(site) => previews::respond_to_preview(&site, request).await,
+            None => preview_not_found(),
+        };
         return response.map(Either::Right);
     }
     let is_head = request.method() == Method::HEAD;
@@ -286,10 +291,10 @@ fn unauthorized(reason: &str) -> Response<ApiBody> {
 // Previews
 
 impl OriginServer {
-    /// Responds to a request for a preview, which is addressed by its host or below its path; `None` if the request is
-    /// for the API.
-    fn preview_response(&self, request: &Request<Incoming>) -> Option<Response<docwharf_serve::body::ResponseBody>> {
-        let (project, slug) = if let Some(host) = &self.preview_host {
+    /// Returns the project and the slug of the preview for which a request is, by its host or below its path, whether
+    /// or not there is such a preview; `None` if the request is for the API.
+    fn addressed_preview(&self, request: &Request<Incoming>) -> Option<(String, String)> {
+        if let Some(host) = &self.preview_host {
             let authority = request.headers().get(HOST).and_then(|host| host.to_str().ok());
             let authority = authority.or_else(|| request.uri().authority().map(http::uri::Authority::as_str))?;
             let name = authority.rsplit_once(':').map_or(authority, |(name, _)| name).to_ascii_lowercase();
@@ -297,15 +302,21 @@ impl OriginServer {
             let name = name.strip_suffix('.').unwrap_or(&name);
             let label = name.strip_suffix(host.as_str())?.strip_suffix('.')?;
             // A request for a host below the preview host never reaches the API, whether or not the preview exists.
-            self.preview_service.find_by_host_label(label).unwrap_or_default()
+            Some(self.preview_service.find_by_host_label(label).unwrap_or_default())
         } else {
             let mut parts = request.uri().path().strip_prefix(PREVIEW_PATH_PREFIX)?.split('/');
-            (parts.next()?.to_owned(), parts.next()?.to_owned())
-        };
-        Some(match self.preview_service.site(&project, &slug) {
-            Some(site) => previews::respond_to_preview(&site, request),
-            None => preview_not_found(),
-        })
+            Some((parts.next()?.to_owned(), parts.next()?.to_owned()))
+        }
+    }
+
+    /// Marks a request as encrypted if the public URL is `https`: a proxy before this server decrypts it, and addresses
+    /// in a response must be those that the client uses.
+    fn note_public_scheme<B>(&self, request: &mut Request<B>) {
+        let scheme = self.public_url.as_ref().and_then(|url| url.as_str().split(':').next());
+        let is_encrypted = scheme.is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+        if let Some(peer) = request.extensions_mut().get_mut::<Peer>() {
+            peer.is_encrypted |= is_encrypted;
+        }
     }
 
     /// Returns the URL of a preview.

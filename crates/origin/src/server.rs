@@ -331,6 +331,7 @@ fn open_previews(
         seal_options,
         pools: Arc::clone(export_jobs.pools()),
         check_interval: settings.check_interval,
+        search: settings.search.clone(),
         location,
         production_finder: production_version::production_finder(
             Arc::clone(export_jobs),

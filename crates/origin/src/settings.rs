@@ -1,12 +1,14 @@
 //! The settings of an origin: organizations, projects, state folder and limits.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use docwharf_site::seal::SealOptions;
 
 use super::domain::{Domain, PublicUrl};
 use super::limits::OriginLimits;
+use super::previews::PreviewSearch;
 use super::source::ProjectSource;
 
 /// The path below which previews are served if there is no preview host.
@@ -57,11 +59,13 @@ pub struct PreviewSettings {
     pub host: Option<Domain>,
     /// The interval at which repositories are checked for deleted branches.
     pub check_interval: Duration,
+    /// The search of the previews; `None` if readers cannot search them.
+    pub search: Option<Arc<dyn PreviewSearch>>,
 }
 
 impl Default for PreviewSettings {
     fn default() -> Self {
-        PreviewSettings { host: None, check_interval: Duration::from_mins(1) }
+        PreviewSettings { host: None, check_interval: Duration::from_mins(1), search: None }
     }
 }
 

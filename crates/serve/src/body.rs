@@ -13,6 +13,7 @@ use docwharf_base::codec::content_coding::ContentCoding;
 use super::body_chunk::BodyChunk;
 use super::inflated_file_cache::InflatedFileSource;
 use super::inflating_body::{BodySegment, DecodingStep, InflatingBody};
+use super::insertion::TagDigest;
 use super::negotiate::ResponseForm;
 use super::turn::end_turn;
 
@@ -47,6 +48,19 @@ pub(super) enum BodyLocation {
     /// The body is a precompressed file of the served version. The CRC-32 is that of the coded bytes, because a coding
     /// may be replaced while its version stays.
     Precompressed(usize, ContentCoding, u32),
+    /// The body is a text of the program, followed by the tag with this digest. The tag may be replaced before a change
+    /// of the generation is seen.
+    TextWithTag(&'static [u8], TagDigest),
+    /// The body is a file of the served version, followed by a tag.
+    PageWithTag {
+        /// The number of the file.
+        file: usize,
+        form: ResponseForm,
+        /// The CRC-32 of a precompressed form without the tag; 0 for any other form.
+        coded_crc: u32,
+        /// The digest of the tag.
+        tag: TagDigest,
+    },
 }
 
 impl From<BodyChunk> for ResponseBody {

@@ -69,6 +69,26 @@ pub fn evaluate_preconditions(headers: &HeaderMap, tag: &str, dates: ContentDate
     PreconditionOutcome::Proceed
 }
 
+/// Evaluates the preconditions of a GET or HEAD request against a representation that has an entity tag and no date.
+/// Preconditions with a date are ignored (RFC 9110, 13.1.3 and 13.1.4).
+pub(super) fn evaluate_tag_preconditions(headers: &HeaderMap, tag: &str) -> PreconditionOutcome {
+    if headers.contains_key(IF_MATCH) && !matches_any(headers, &IF_MATCH, tag, false) {
+        return PreconditionOutcome::Failed;
+    }
+    if matches_none_match(headers, tag) { PreconditionOutcome::NotModified } else { PreconditionOutcome::Proceed }
+}
+
+/// Returns whether If-Match forbids a response whose entity tag is weak. It compares strongly (RFC 9110, 13.1.1), so
+/// only `*` matches such a response.
+pub(super) fn fails_match_of_weak_tag(headers: &HeaderMap) -> bool {
+    headers.contains_key(IF_MATCH) && !matches_any(headers, &IF_MATCH, "", false)
+}
+
+/// Returns whether If-None-Match names an entity tag, by the weak comparison. `tag` has quotes and no `W/`.
+pub(super) fn matches_none_match(headers: &HeaderMap, tag: &str) -> bool {
+    matches_any(headers, &IF_NONE_MATCH, tag, true)
+}
+
 /// Returns whether the Range field of a request applies (RFC 9110, 13.1.5): the request has no If-Range, or If-Range
 /// names exactly the representation that would be sent. All codings of a file share its date, so `dates` is `None` if
 /// the date does not identify the coding that would be sent. A date must also be a strong validator.
@@ -227,6 +247,27 @@ mod tests {
             evaluate(&[(IF_MATCH, "\"abc\""), (IF_UNMODIFIED_SINCE, "Sun, 09 Sep 2001 01:46:39 GMT")]),
             PreconditionOutcome::Proceed
         );
+    }
+
+    #[test]
+    fn conditions_with_a_date_are_ignored_for_a_representation_without_one() {
+        for (fields, expected) in [
+            (&[(IF_MODIFIED_SINCE, "Fri, 31 Dec 9999 23:59:59 GMT")][..], PreconditionOutcome::Proceed),
+            (&[(IF_UNMODIFIED_SINCE, "Thu, 01 Jan 1970 00:00:00 GMT")], PreconditionOutcome::Proceed),
+            (&[(IF_NONE_MATCH, "W/\"abc\"")], PreconditionOutcome::NotModified),
+            (&[(IF_NONE_MATCH, "\"x\", *")], PreconditionOutcome::Proceed),
+            (&[(IF_NONE_MATCH, "*")], PreconditionOutcome::NotModified),
+            (&[(IF_MATCH, "\"abc\"")], PreconditionOutcome::Proceed),
+            (&[(IF_MATCH, "W/\"abc\"")], PreconditionOutcome::Failed),
+            (&[(IF_MATCH, "\"x\""), (IF_NONE_MATCH, TAG)], PreconditionOutcome::Failed),
+            (&[], PreconditionOutcome::Proceed),
+        ] {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(name.clone(), value.parse().unwrap());
+            }
+            assert_eq!(evaluate_tag_preconditions(&headers, TAG), expected, "{fields:?}");
+        }
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use docwharf_base::model::digest::Digest;
 
-/// The longest tag in bytes: two quotes, 16 digits, a dash, a letter and 8 digits.
-const MAX_TAG_BYTES: usize = 2 + 16 + 2 + 8;
+use super::insertion::TagDigest;
 
-/// A strong entity tag: identifies the content, and the coded bytes if the content is coded.
+/// The longest tag in bytes: two quotes, 16 digits, and twice a dash, a letter and 8 digits.
+const MAX_TAG_BYTES: usize = 2 + 16 + 2 * (2 + 8);
+
+/// A strong entity tag: identifies the content, the tag that is inserted into a page, and the coded bytes if the
+/// content is coded.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EntityTag {
     text: [u8; MAX_TAG_BYTES],
@@ -13,11 +16,17 @@ pub(super) struct EntityTag {
 }
 
 impl EntityTag {
-    /// Creates the tag of this content. `coding` is the letter of a coding and the CRC-32 of the coded bytes.
-    pub(super) fn of_content(content: &Digest, coding: Option<(u8, u32)>) -> EntityTag {
+    /// Creates the tag of this content. `inserted` identifies the tag that follows a page; `coding` is the letter of a
+    /// coding and the CRC-32 of the coded bytes, without an inserted tag.
+    pub(super) fn of_content(content: &Digest, inserted: Option<TagDigest>, coding: Option<(u8, u32)>) -> EntityTag {
         let mut tag = EntityTag { text: [0; MAX_TAG_BYTES], len: 0 };
         tag.push(b'"');
         tag.push_hex(&content.0[..8]);
+        if let Some(TagDigest(digest)) = inserted {
+            tag.push(b'-');
+            tag.push(b'i');
+            tag.push_hex(&digest);
+        }
         if let Some((letter, crc)) = coding {
             tag.push(b'-');
             tag.push(letter);
@@ -53,10 +62,14 @@ mod tests {
     #[test]
     fn an_entity_tag_identifies_the_content_and_its_coding() {
         let content = Digest::compute(b"x");
-        assert_eq!(EntityTag::of_content(&content, None).as_str(), "\"2d711642b726b044\"");
-        assert_eq!(
-            EntityTag::of_content(&content, Some((b'g', 0x0102_abcd))).as_str(),
-            "\"2d711642b726b044-g0102abcd\""
-        );
+        let inserted = Some(TagDigest([0xa0, 1, 2, 0xff]));
+        for (inserted, coding, expected) in [
+            (None, None, "\"2d711642b726b044\""),
+            (None, Some((b'g', 0x0102_abcd)), "\"2d711642b726b044-g0102abcd\""),
+            (inserted, None, "\"2d711642b726b044-ia00102ff\""),
+            (inserted, Some((b'b', 0x0102_abcd)), "\"2d711642b726b044-ia00102ff-b0102abcd\""),
+        ] {
+            assert_eq!(EntityTag::of_content(&content, inserted, coding).as_str(), expected);
+        }
     }
 }

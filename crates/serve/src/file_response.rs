@@ -17,7 +17,7 @@ use docwharf_base::encode_sets;
 use docwharf_base::model::site_path::is_page;
 use docwharf_site::index::{EntryCompression, IndexEntry};
 use docwharf_site::lookup::SiteFiles;
-use docwharf_site::media_types::CacheClass;
+use docwharf_site::media_types::{CacheClass, is_html};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::{BodyLocation, ResponseBody};
@@ -26,10 +26,12 @@ use super::byte_range::{self, RequestedRange};
 use super::conditional::{self, PreconditionOutcome};
 use super::csp_header::ServedFile;
 use super::entity_tag::EntityTag;
-use super::file_body::{gzip_chunk, gzip_len};
+use super::file_body::{gzip_chunk, gzip_len, identity_chunk, precompressed_chunk};
 use super::header_pool;
+use super::header_rules::content_type_of_rules;
 use super::inflated_file_cache::{InflatedFileSource, MAX_SMALL_FILE_BYTES};
 use super::inflating_body::BodySegment;
+use super::insertion::{self, InsertedTag};
 use super::multipart::Multipart;
 use super::negotiate::{self, AcceptedCodings, ResponseForm};
 use super::request_context::RequestContext;
@@ -51,6 +53,10 @@ pub(super) struct FileResponse<'a> {
     precompressed: Bytes,
     /// The CRC-32 of `precompressed`.
     precompressed_crc: u32,
+    /// The Content-Type that rules set; `None` if none does.
+    type_of_rules: Option<String>,
+    /// The tag that follows the page; `None` if none does.
+    inserted_tag: Option<Arc<InsertedTag>>,
     entity_tag: EntityTag,
     headers: &'a HeaderMap,
     is_head: bool,
@@ -83,7 +89,26 @@ enum MarkdownRole {
 impl<'a> FileResponse<'a> {
     /// Creates the response to a request for this file.
     pub(super) fn new(context: &'a RequestContext<'_>, version: &'a SealedVersion, file: usize) -> FileResponse<'a> {
+        FileResponse::with_type_of_rules(context, version, file, content_type_of_rules(context))
+    }
+
+    /// Creates a response with the site's page for errors. Rules do not set its media type.
+    pub(super) fn error_page(
+        context: &'a RequestContext<'_>,
+        version: &'a SealedVersion,
+        file: usize,
+    ) -> FileResponse<'a> {
+        FileResponse::with_type_of_rules(context, version, file, None)
+    }
+
+    fn with_type_of_rules(
+        context: &'a RequestContext<'_>,
+        version: &'a SealedVersion,
+        file: usize,
+        type_of_rules: Option<String>,
+    ) -> FileResponse<'a> {
         let (site, headers) = (context.site(), context.headers());
+        let inserted_tag = tag_of_file(site, version, file, type_of_rules.as_deref());
         let entry = version.entry(file);
         let (form, precompressed, precompressed_crc) = match entry.compression {
             EntryCompression::Stored => (ResponseForm::Identity, Bytes::new(), 0),
@@ -91,21 +116,30 @@ impl<'a> FileResponse<'a> {
             // save the coded bytes under its name.
             EntryCompression::Deflate if version.is_archive(file) => (ResponseForm::Identity, Bytes::new(), 0),
             EntryCompression::Deflate => {
-                site.choose_form(version, file, gzip_len(&entry), AcceptedCodings::parse(headers))
+                let accepted = AcceptedCodings::parse(headers);
+                match site.choose_form(version, file, gzip_len(&entry), accepted) {
+                    // The tag cannot be added to this form. It can be added to every gzip form.
+                    (ResponseForm::Precompressed(coding), body, _)
+                        if inserted_tag.is_some()
+                            && !insertion::is_continuable_form(coding, version.index().path(file), &body) =>
+                    {
+                        (accepted.choose(gzip_len(&entry), |_| None), Bytes::new(), 0)
+                    }
+                    chosen => chosen,
+                }
             }
         };
         // A strong entity tag identifies the bytes that are sent, so the tag of a coded form includes a checksum of the
-        // coded bytes.
-        let entity_tag = match form {
-            ResponseForm::Identity => EntityTag::of_content(&entry.content, None),
-            ResponseForm::Gzip => EntityTag::of_content(&entry.content, Some((b'g', entry.compressed_crc))),
-            ResponseForm::Precompressed(ContentCoding::Brotli) => {
-                EntityTag::of_content(&entry.content, Some((b'b', precompressed_crc)))
-            }
-            ResponseForm::Precompressed(ContentCoding::Zstd) => {
-                EntityTag::of_content(&entry.content, Some((b'z', precompressed_crc)))
-            }
+        // coded bytes. It is that of the bytes without an inserted tag, which together with that tag determine those
+        // that are sent.
+        let coding = match form {
+            ResponseForm::Identity => None,
+            ResponseForm::Gzip => Some((b'g', entry.compressed_crc)),
+            ResponseForm::Precompressed(ContentCoding::Brotli) => Some((b'b', precompressed_crc)),
+            ResponseForm::Precompressed(ContentCoding::Zstd) => Some((b'z', precompressed_crc)),
         };
+        let tag_digest = inserted_tag.as_deref().map(InsertedTag::digest);
+        let entity_tag = EntityTag::of_content(&entry.content, tag_digest, coding);
         FileResponse {
             site,
             version,
@@ -114,6 +148,8 @@ impl<'a> FileResponse<'a> {
             form,
             precompressed,
             precompressed_crc,
+            type_of_rules,
+            inserted_tag,
             entity_tag,
             headers,
             is_head: context.is_head(),
@@ -150,11 +186,12 @@ impl<'a> FileResponse<'a> {
 
     /// Returns the length of the whole body in the chosen form, in bytes.
     fn len(&self) -> u64 {
-        match self.form {
+        let len = match self.form {
             ResponseForm::Identity => self.entry.len,
             ResponseForm::Gzip => gzip_len(&self.entry),
             ResponseForm::Precompressed(_) => self.precompressed.len() as u64,
-        }
+        };
+        len + self.inserted_tag.as_ref().map_or(0, |tag| tag.growth(self.form, &self.entry))
     }
 
     fn respond_with_range(&self) -> Response<ResponseBody> {
@@ -193,7 +230,10 @@ impl<'a> FileResponse<'a> {
 
     /// Returns a response with several ranges; `None` if the whole file is sent instead.
     fn respond_multipart(&self, slices: &[(u64, u64)], len: u64) -> Option<Response<ResponseBody>> {
-        let media_type = self.version.content_type(self.file);
+        let media_type = match &self.type_of_rules {
+            Some(type_of_rules) => Cow::Borrowed(type_of_rules.as_str()),
+            None => self.version.content_type(self.file),
+        };
         let multipart = Multipart::new(slices, len, &self.entry.content, &media_type, self.form.token())?;
         let source = self.body_source();
         let is_possible = match &source {
@@ -235,7 +275,7 @@ impl<'a> FileResponse<'a> {
             _ if self.is_head => self.empty_body(),
             BodySource::Available(chunk) => self.with_location(chunk.into()),
             BodySource::Inflated | BodySource::TooLargeForRanges => {
-                let body = self.inflated_body([BodySegment::Inflated(0, self.entry.len)]);
+                let body = self.inflated_body([BodySegment::Inflated(0, self.len())]);
                 // The cache may have the file at the next request.
                 if self.site.inflated_file_cache.is_within_file_limit(self.entry.len) {
                     self.with_location(body)
@@ -264,11 +304,17 @@ impl<'a> FileResponse<'a> {
         if !self.is_cacheable() {
             return body;
         }
-        body.with_location(match self.form {
-            ResponseForm::Precompressed(coding) => {
+        body.with_location(match (&self.inserted_tag, self.form) {
+            (Some(tag), form) => BodyLocation::PageWithTag {
+                file: self.file,
+                form,
+                coded_crc: self.precompressed_crc,
+                tag: tag.digest(),
+            },
+            (None, ResponseForm::Precompressed(coding)) => {
                 BodyLocation::Precompressed(self.file, coding, self.precompressed_crc)
             }
-            form => BodyLocation::File(self.file, form),
+            (None, form) => BodyLocation::File(self.file, form),
         })
     }
 
@@ -286,14 +332,18 @@ impl<'a> FileResponse<'a> {
 
     /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
     fn body_source(&self) -> BodySource {
-        let sealed_bytes = || self.version.compressed_bytes(&self.entry);
+        let tag = self.inserted_tag.as_deref();
         match (self.form, self.entry.compression) {
-            (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry)),
-            (ResponseForm::Precompressed(_), _) => BodySource::Available(self.precompressed.clone().into()),
-            (ResponseForm::Identity, EntryCompression::Stored) => BodySource::Available(sealed_bytes().into()),
+            (ResponseForm::Gzip, _) => BodySource::Available(gzip_chunk(self.version, &self.entry, tag)),
+            (ResponseForm::Precompressed(coding), _) => {
+                BodySource::Available(precompressed_chunk(coding, self.precompressed.clone(), tag))
+            }
+            (ResponseForm::Identity, EntryCompression::Stored) => {
+                BodySource::Available(identity_chunk(self.version.compressed_bytes(&self.entry).into(), tag))
+            }
             (ResponseForm::Identity, EntryCompression::Deflate) => {
                 match self.site.inflated_file_cache.get(&self.entry.content) {
-                    Some(file) => BodySource::Available(file.into()),
+                    Some(file) => BodySource::Available(identity_chunk(file.into(), tag)),
                     None if self.entry.len <= MAX_RANGE_SOURCE_BYTES => BodySource::Inflated,
                     None => BodySource::TooLargeForRanges,
                 }
@@ -301,7 +351,7 @@ impl<'a> FileResponse<'a> {
         }
     }
 
-    /// Returns a body of segments of the file's content, inflated as it is sent.
+    /// Returns a body of segments of the file's content and of the tag behind it, inflated as it is sent.
     fn inflated_body(&self, segments: impl IntoIterator<Item = BodySegment>) -> ResponseBody {
         let file_source = InflatedFileSource {
             cache: Arc::clone(&self.site.inflated_file_cache),
@@ -310,7 +360,23 @@ impl<'a> FileResponse<'a> {
             len: self.entry.len,
             crc: self.entry.crc,
         };
+        let segments = segments.into_iter().flat_map(|segment| self.split_at_tag(segment));
         ResponseBody::from_file(file_source, self.version.compressed_bytes(&self.entry), segments)
+    }
+
+    /// Splits a segment into the part before the end of the content and the part of the tag. Each may be empty.
+    fn split_at_tag(&self, segment: BodySegment) -> [BodySegment; 2] {
+        match (segment, &self.inserted_tag) {
+            (BodySegment::Inflated(start, end), Some(tag)) => {
+                let content_len = self.entry.len;
+                let offset_in_tag = |offset: u64| offset.saturating_sub(content_len) as usize;
+                [
+                    BodySegment::Inflated(start.min(content_len), end.min(content_len)),
+                    BodySegment::Bytes(tag.bytes().slice(offset_in_tag(start)..offset_in_tag(end))),
+                ]
+            }
+            (segment, _) => [segment, BodySegment::Bytes(Bytes::new())],
+        }
     }
 
     /// Returns a response without a body that has the fields that all responses about a file share.
@@ -397,6 +463,23 @@ impl<'a> FileResponse<'a> {
             percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
         )
     }
+}
+
+/// Returns the tag that follows a file, if the site inserts one and the response has the media type of HTML.
+/// `type_of_rules` is the Content-Type that rules set. An archive is sent unchanged whatever its type.
+fn tag_of_file(
+    site: &Site,
+    version: &SealedVersion,
+    file: usize,
+    type_of_rules: Option<&str>,
+) -> Option<Arc<InsertedTag>> {
+    let tag = site.inserted_tag();
+    let tag = tag.as_ref()?;
+    let is_page = match type_of_rules {
+        Some(content_type) => is_html(content_type) && !version.is_archive(file),
+        None => is_html(&version.content_type(file)),
+    };
+    is_page.then(|| Arc::clone(tag))
 }
 
 /// Sets a field to a value made by this program, which has no characters that a field must not have.

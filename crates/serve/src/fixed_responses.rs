@@ -5,7 +5,9 @@ use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYP
 use http::{HeaderValue, Response, StatusCode};
 
 use super::body::{BodyLocation, ResponseBody};
+use super::body_chunk::BodyChunk;
 use super::header_pool;
+use super::insertion::InsertedTag;
 
 /// The methods that the site's resources support.
 pub const ALLOWED_METHODS: &str = "GET, HEAD, OPTIONS";
@@ -40,9 +42,24 @@ const HTML_TYPE: &str = "text/html; charset=utf-8";
 /// The Cache-Control of a 404 response. It is short, because the next version may have the page.
 pub(super) const NOT_FOUND_CACHE: &str = "max-age=60";
 
+/// The page that is sent if the site has no 404 page of its own.
+const NOT_FOUND_PAGE: &str = include_str!("pages/404.html");
+
 /// Returns the 404 response for a page if the site has no 404 page of its own.
 pub fn page_not_found(is_head: bool) -> Response<ResponseBody> {
-    text_response(StatusCode::NOT_FOUND, HTML_TYPE, NOT_FOUND_CACHE, include_str!("pages/404.html"), is_head)
+    text_response(StatusCode::NOT_FOUND, HTML_TYPE, NOT_FOUND_CACHE, NOT_FOUND_PAGE, is_head)
+}
+
+/// Returns the response of [`page_not_found`] with a tag behind the page.
+pub(super) fn page_not_found_with_tag(is_head: bool, tag: &InsertedTag) -> Response<ResponseBody> {
+    let mut response = page_not_found(is_head);
+    let page = NOT_FOUND_PAGE.as_bytes();
+    if !is_head {
+        let body = ResponseBody::from(BodyChunk::from(Bytes::from_static(page)).followed_by(tag.bytes()));
+        *response.body_mut() = body.with_location(BodyLocation::TextWithTag(page, tag.digest()));
+    }
+    response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(page.len() + tag.bytes().len()));
+    response
 }
 
 /// Returns the 404 response for files that are not pages, such as scripts and images: one line of text.
@@ -159,6 +176,21 @@ mod tests {
             assert_eq!(field(response.headers(), CONNECTION), Some("close").filter(|_| closes));
         }
         assert_eq!(field(no_version(false).headers(), RETRY_AFTER), Some("5"));
+    }
+
+    #[test]
+    fn the_built_in_404_page_can_have_a_tag_behind_it() {
+        let tag = InsertedTag::new("/docs/").expect("a short base path");
+        let (plain, full, head) =
+            (page_not_found(false), page_not_found_with_tag(false, &tag), page_not_found_with_tag(true, &tag));
+        assert_eq!(full.headers(), head.headers());
+        let len = plain.body().len() + tag.bytes().len() as u64;
+        assert_eq!((full.body().len(), head.body().len()), (len, 0));
+        let mut expected = plain.headers().clone();
+        expected.insert(CONTENT_LENGTH, HeaderValue::from(len));
+        assert_eq!(*full.headers(), expected);
+        assert_eq!(head.body().location(), Some(&BodyLocation::Empty));
+        assert!(matches!(full.body().location(), Some(BodyLocation::TextWithTag(..))));
     }
 
     #[test]

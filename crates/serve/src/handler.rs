@@ -1,6 +1,7 @@
 //! Answers one request with one response. Nothing that a client sends causes a server error.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, ETAG, LAST_MODIFIED};
 use http::{HeaderValue, Request, Response, StatusCode};
@@ -19,12 +20,66 @@ use super::peer::Peer;
 use super::request_checks::{check_access, check_request};
 use super::request_context::{MethodClass, RequestContext};
 use super::response_headers::add_response_headers;
+use super::search::SearchResource;
+use super::search_handler::{self, FinishedQuery, PendingQuery};
 use super::site::Site;
 
 /// Answers a request for a resource of the site that was received from `peer`; `None` if it was received through the
-/// control socket. The response is neither counted nor logged.
+/// control socket. The response is neither counted nor logged. A search that needs a query is answered with 503; see
+/// [`handle_deferred`].
 pub fn handle<B>(site: &Site, request: &Request<B>, peer: Option<Peer>) -> Response<ResponseBody> {
     response_for(&RequestContext::new(site, request, peer))
+}
+
+/// Answers a request as [`handle`] does, and waits for the end of its query if it is a search.
+pub fn handle_deferred<B: Send + 'static>(
+    site: &Arc<Site>,
+    request: Request<B>,
+    peer: Option<Peer>,
+) -> impl Future<Output = Response<ResponseBody>> + Send + use<B> {
+    let site = Arc::clone(site);
+    let query = start_query(&RequestContext::new(&site, &request, peer));
+    async move {
+        match query {
+            None => handle(&site, &request, peer),
+            Some(query) => {
+                let finished = query.wait().await;
+                let context = RequestContext::new(&site, &request, peer).with_version(finished.version());
+                respond_to_query(&context, finished)
+            }
+        }
+    }
+}
+
+/// Returns whether a response is an answer of the search or a refusal of a question. Its Cache-Control says how long
+/// that answer holds, so it must not be replaced by one for pages.
+pub fn is_search_answer<B>(response: &Response<B>) -> bool {
+    response.extensions().get::<SearchResource>() == Some(&SearchResource::Answers)
+}
+
+/// Starts the query that a request needs; `None` if its response is available at once.
+pub(super) fn start_query(context: &RequestContext<'_>) -> Option<PendingQuery> {
+    // Nothing is looked at for a client that may not read the site. A request without parameters needs no query.
+    let may_need_query = context.target().query().is_some() && context.site().search.is_enabled();
+    if may_need_query && check_access(context).is_none() && check_request(context).is_none() {
+        search_handler::start_query(context)
+    } else {
+        None
+    }
+}
+
+/// Answers the request for which a query was started.
+pub(super) fn respond_to_query(context: &RequestContext<'_>, query: FinishedQuery) -> Response<ResponseBody> {
+    // The access control may have changed since then.
+    let mut response = check_access(context).unwrap_or_else(|| query.respond(context));
+    add_response_headers(context, &mut response);
+    response
+}
+
+/// Returns whether the response to a request for this target, path and query, may have to be awaited, because it is a
+/// search.
+pub(super) fn may_need_query(site: &Site, target: &str) -> bool {
+    search_handler::may_need_query(site, target)
 }
 
 /// Returns the response to a request for a resource of the site. [`super::respond`] calls it for the requests of
@@ -73,9 +128,12 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
         BasePathMatch::Above => {
             return fixed_responses::redirect(307, &append_query(base_path.clone(), query), is_head);
         }
-        BasePathMatch::Outside if may_be_page(decoded) => return fixed_responses::page_not_found(is_head),
+        BasePathMatch::Outside if may_be_page(decoded) => return built_in_not_found(context),
         BasePathMatch::Outside | BasePathMatch::FrontPagePayload(_) => return fixed_responses::file_not_found(is_head),
     };
+    if let Some(response) = search_handler::respond(context, path) {
+        return response;
+    }
     let slashes = site.settings.slashes.unwrap_or(version.auto_slashes);
     let rules = site.rules();
     let route = route_address(version, &RouteSettings { base_path, slashes, rules: &rules }, path, query);
@@ -89,7 +147,7 @@ fn respond_for_path(context: &RequestContext<'_>) -> Response<ResponseBody> {
     match route {
         RouteResult::File(file) => FileResponse::negotiated(context, version, file).respond(),
         RouteResult::Rewritten(file, 200) => FileResponse::new(context, version, file).respond(),
-        RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::new(context, version, file)),
+        RouteResult::Rewritten(file, _) => not_found_with_page(&FileResponse::error_page(context, version, file)),
         RouteResult::RuleRedirect(status, location) => fixed_responses::redirect(status, &location, is_head),
         RouteResult::CanonicalRedirect(location) => fixed_responses::redirect(307, &location, is_head),
         RouteResult::NotFound => match site.retained_versions.find(&path[1..]) {
@@ -117,7 +175,15 @@ fn not_found(context: &RequestContext<'_>, version: &SealedVersion, path: &[u8])
         return fixed_responses::file_not_found(context.is_head());
     }
     match version.not_found {
-        Some(file) => not_found_with_page(&FileResponse::new(context, version, file)),
+        Some(file) => not_found_with_page(&FileResponse::error_page(context, version, file)),
+        None => built_in_not_found(context),
+    }
+}
+
+/// Returns a 404 response with the built-in page, and the site's tag behind it.
+fn built_in_not_found(context: &RequestContext<'_>) -> Response<ResponseBody> {
+    match context.site().inserted_tag().as_deref() {
+        Some(tag) => fixed_responses::page_not_found_with_tag(context.is_head(), tag),
         None => fixed_responses::page_not_found(context.is_head()),
     }
 }
@@ -135,8 +201,6 @@ fn not_found_with_page(page: &FileResponse<'_>) -> Response<ResponseBody> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use http::header::{
         ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_LOCATION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST,
         IF_NONE_MATCH, LINK, RANGE,

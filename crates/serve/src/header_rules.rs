@@ -10,11 +10,13 @@ use docwharf_site::rules::operator_restrictions::OperatorRestrictions;
 
 use super::body::ResponseBody;
 use super::request_context::RequestContext;
+use super::search::SearchResource;
 
 /// Adds the fields of the bundle's matching rules to a response about a path of the site. A request that is refused
-/// before its path matters gets none.
+/// before its path matters gets none. The search is not a part of the bundle, so its responses get none, either.
 pub(super) fn apply_bundle_rules(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
-    if let Some(version) = context.version() {
+    let is_of_search = response.extensions().get::<SearchResource>().is_some();
+    if let Some(version) = context.version().filter(|_| !is_of_search) {
         apply_rules(context, &version.rules().fields, Some(operator_restrictions(context)), response);
     }
 }
@@ -39,6 +41,21 @@ fn apply_rules(
     {
         rules.apply(path, restrictions, status, response.headers_mut());
     }
+}
+
+/// Returns the value of Content-Type that rules set in a response with a file; `None` if no rule sets it. The
+/// operator's rules replace those of the bundle, and values of several rules are joined, as in the response.
+pub(super) fn content_type_of_rules(context: &RequestContext<'_>) -> Option<String> {
+    let (bundle, operator) = (&context.version()?.rules().fields, context.site().rules());
+    if bundle.is_empty() && operator.fields.is_empty() {
+        return None;
+    }
+    let path = context.path_in_site()?;
+    let join = |rules: &HeaderFieldRules| {
+        let media_types: Vec<&str> = rules.media_types(path).collect();
+        Some(media_types.join(", ")).filter(|_| !media_types.is_empty())
+    };
+    join(&operator.fields).or_else(|| join(bundle))
 }
 
 /// Returns whether a rule sets a media type for the requested path with which scripts may run.

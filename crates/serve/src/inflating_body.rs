@@ -175,18 +175,26 @@ impl InflatingBody {
         self.decode_step()
     }
 
-    /// Returns whether the body is the whole file.
+    /// Returns whether the body is the whole file, or the whole file and an inserted tag.
     fn is_whole(&self) -> bool {
         let len = self.source.as_ref().map(|source| source.len);
-        self.segments.len() == 1
-            && matches!(self.segments.front(), Some(&BodySegment::Inflated(0, end)) if Some(end) == len)
+        let mut segments = self.segments.iter();
+        matches!(segments.next(), Some(&BodySegment::Inflated(0, end)) if Some(end) == len)
+            && matches!((segments.next(), segments.next()), (None | Some(BodySegment::Bytes(_)), None))
     }
 
     /// Returns the next segment from the whole inflated file.
     fn next_segment_of_file(&mut self) -> DecodingStep {
         let is_whole = self.is_whole();
         let chunk = match (&self.file, self.segments.pop_front()) {
-            (Some(file), Some(BodySegment::Inflated(..))) if is_whole => BodyChunk::from(file.clone()),
+            (Some(file), Some(BodySegment::Inflated(..))) if is_whole => {
+                let chunk = BodyChunk::from(file.clone());
+                match self.segments.pop_front() {
+                    // In one chunk, so that it is sent in one write.
+                    Some(BodySegment::Bytes(tag)) => chunk.followed_by(&tag),
+                    _ => chunk,
+                }
+            }
             (Some(file), Some(BodySegment::Inflated(start, end))) => {
                 file.bytes.slice(start as usize..end as usize).into()
             }
@@ -316,6 +324,29 @@ mod tests {
 
     use super::*;
     use crate::inflated_file_cache::InflatedFileCache;
+
+    #[test]
+    fn a_whole_file_followed_by_a_tag_counts_as_the_whole_file() {
+        let digest = Digest::compute(b"x");
+        let cache = Arc::new(InflatedFileCache::new(1 << 20, Arc::default()));
+        let tag = || BodySegment::Bytes("tag".into());
+        for (segments, expected) in [
+            (vec![BodySegment::Inflated(0, 5)], true),
+            (vec![BodySegment::Inflated(0, 5), tag()], true),
+            (vec![BodySegment::Inflated(0, 5), BodySegment::Bytes(Bytes::new())], true),
+            (vec![BodySegment::Inflated(0, 4), tag()], false),
+            (vec![BodySegment::Inflated(1, 5), tag()], false),
+            (vec![tag(), BodySegment::Inflated(0, 5)], false),
+            (vec![BodySegment::Inflated(0, 5), tag(), tag()], false),
+            (vec![BodySegment::Inflated(0, 5), BodySegment::Inflated(0, 5)], false),
+            (vec![tag()], false),
+        ] {
+            let case = format!("{segments:?}");
+            let source =
+                InflatedFileSource { cache: Arc::clone(&cache), version: VersionId(digest), digest, len: 5, crc: 0 };
+            assert_eq!(InflatingBody::new(Bytes::new(), segments, Some(source)).is_whole(), expected, "{case}");
+        }
+    }
 
     #[test]
     fn a_body_that_lost_its_decoder_resumes_at_the_same_offset() {

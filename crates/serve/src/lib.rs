@@ -16,6 +16,8 @@
 //! ([`security_headers`], [`csp_header`]). The access log gets a line when the body has been sent ([`logged_body`],
 //! [`access_log_line`], [`access_log`]). The heads of responses to repeated requests come from `response_cache`.
 //!
+//! Requests to the [`search`] of the site are answered by `search_handler`; their queries run on threads of their own.
+//!
 //! The transport layer has the serving threads, the connections, their protocols ([`http1`] for HTTP/1.1, [`http2`]
 //! for HTTP/2) and TLS ([`tls`]).
 //!
@@ -67,6 +69,7 @@ pub mod http1;
 pub mod http2;
 mod inflated_file_cache;
 pub mod inflating_body;
+pub mod insertion;
 pub mod key_pair;
 mod lazy_stream;
 pub mod listener;
@@ -84,10 +87,14 @@ mod respond;
 mod response_cache;
 mod response_headers;
 pub mod retained_versions;
+pub mod search;
+mod search_handler;
 pub mod security_headers;
 pub mod service;
 mod serving_threads;
 mod site;
+mod site_insertion;
+mod site_search;
 mod site_settings;
 mod stall_timeout;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
 use http::Response;
 use http::header::{REFERER, USER_AGENT};
 use http_body::{Frame, SizeHint};
@@ -22,7 +22,7 @@ use docwharf_site::memfd_arena::MemfdRange;
 use super::access_log::AccessLog;
 use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
 use super::body::{BodyLocation, ResponseBody};
-use super::body_chunk::BodyChunk;
+use super::body_chunk::{BodyChunk, ChunkPart};
 use super::request_context::RequestContext;
 
 /// A response body, and the log entry that counts its sent bytes if there is an access log.
@@ -105,13 +105,13 @@ impl LoggedBody {
 }
 
 impl LoggedChunk {
-    /// See [`BodyChunk::first_bytes`].
-    pub(super) fn first_bytes(&self, n: usize) -> (&[u8], (&Bytes, usize), &[u8]) {
-        self.chunk.first_bytes(n)
+    /// See [`BodyChunk::visit_first_bytes`].
+    pub(super) fn visit_first_bytes<'a>(&'a self, n: usize, visit: impl FnMut(ChunkPart<'a>)) {
+        self.chunk.visit_first_bytes(n, visit);
     }
 
     /// See [`BodyChunk::memfd_range`].
-    pub(super) fn memfd_range(&self) -> Option<&MemfdRange> {
+    pub(super) fn memfd_range(&self) -> Option<(&MemfdRange, usize)> {
         self.chunk.memfd_range()
     }
 

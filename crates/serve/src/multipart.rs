@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use memchr::memmem;
 
-use docwharf_base::codec::gzip;
 use docwharf_base::model::digest::{Digest, encode_hex};
 
 use super::body::ResponseBody;
@@ -72,9 +71,20 @@ impl<'a> Multipart<'a> {
     /// Returns whether coded bytes contain the boundary. They can be constructed to contain it, because an encoder can
     /// write chosen bytes between its codes.
     pub fn boundary_occurs_in(&self, parts: &[Bytes]) -> bool {
-        // The end of the boundary may be in the gzip trailer. Its start cannot be in the gzip header.
-        let needle = &self.boundary.as_bytes()[..self.boundary.len() - gzip::GZIP_TRAILER_BYTES];
-        parts.iter().any(|part| memmem::find(part, needle).is_some())
+        let boundary = self.boundary.as_bytes();
+        let overlap = boundary.len() - 1;
+        // The last bytes before the current part: the boundary may begin in one part and end in another.
+        let mut seam: Vec<u8> = Vec::with_capacity(2 * overlap);
+        parts.iter().any(|part| {
+            seam.extend_from_slice(&part[..part.len().min(overlap)]);
+            let occurs = memmem::find(&seam, boundary).is_some() || memmem::find(part, boundary).is_some();
+            if part.len() > overlap {
+                seam.clear();
+                seam.extend_from_slice(&part[part.len() - overlap..]);
+            }
+            seam.drain(..seam.len().saturating_sub(overlap));
+            occurs
+        })
     }
 
     /// Returns whether the parts are in the order of the file, so that one pass inflates them all.
@@ -124,10 +134,24 @@ mod tests {
         let multipart = Multipart::new(&[(0, 1), (2, 3)], 9, &content, "text/plain", Some("gzip"))
             .expect("the overhead is small enough");
         let boundary = multipart.boundary.clone().into_bytes();
-        let (front, end) = boundary.split_at(boundary.len() - 5);
-        let split = [Bytes::copy_from_slice(front), Bytes::copy_from_slice(end)];
-        assert!(multipart.boundary_occurs_in(&split));
-        assert!(!multipart.boundary_occurs_in(&[Bytes::from_static(b"0123456789abcdef0123456789abcdef")]));
+        let whole = [b"before", &boundary[..], b"after"].concat();
+        for first in 0..=whole.len() {
+            for second in first..=whole.len() {
+                let pieces = [&whole[..first], &whole[first..second], &whole[second..]].map(Bytes::copy_from_slice);
+                assert!(multipart.boundary_occurs_in(&pieces), "cut at {first} and {second}");
+            }
+        }
+        let bytes: Vec<Bytes> = whole.iter().map(|byte| Bytes::copy_from_slice(&[*byte])).collect();
+        assert!(multipart.boundary_occurs_in(&bytes));
+        let mut others: Vec<Vec<u8>> = vec![b"0123456789abcdef0123456789abcdef".to_vec(), Vec::new()];
+        // Without one of its characters, and with another one between two of them.
+        others.push([&boundary[..5], &boundary[6..]].concat());
+        others.push([&boundary[..5], b"x", &boundary[5..]].concat());
+        for other in others {
+            let (front, end) = other.split_at(other.len() / 3);
+            let pieces = [front, end].map(Bytes::copy_from_slice);
+            assert!(!multipart.boundary_occurs_in(&pieces), "{other:?}");
+        }
     }
 
     #[test]

@@ -93,11 +93,23 @@ impl AcceptedCodings {
 }
 
 /// Returns whether the client prefers Markdown to HTML: it assigns Markdown a higher weight or, with the same weight,
-/// names it and names it first. Browsers do not name it. Of the media ranges that match a type, the most specific one
-/// counts.
+/// names it and names it first. Browsers do not name it.
 pub fn prefers_markdown(headers: &HeaderMap) -> bool {
-    let mut markdown: [Option<(u16, usize)>; 3] = [None; 3];
-    let mut html: [Option<(u16, usize)>; 3] = [None; 3];
+    prefers(headers, ["text/markdown", "text/*"], ["text/html", "text/*"])
+}
+
+/// Returns whether the client prefers HTML to JSON, by the same rule. Browsers name HTML; scripts that accept everything
+/// get JSON.
+pub(super) fn prefers_html_to_json(headers: &HeaderMap) -> bool {
+    prefers(headers, ["text/html", "text/*"], ["application/json", "application/*"])
+}
+
+/// Returns whether the client prefers a media type to another one, which is sent otherwise. Each type is given with the
+/// range of all its subtypes. Of the media ranges that match a type, the most specific one counts.
+fn prefers(headers: &HeaderMap, wanted: [&str; 2], otherwise: [&str; 2]) -> bool {
+    // Index 0 is the most specific range.
+    let mut wanted_weights: [Option<(u16, usize)>; 3] = [None; 3];
+    let mut other_weights: [Option<(u16, usize)>; 3] = [None; 3];
     let mut position = 0;
     for field in headers.get_all(ACCEPT) {
         let Ok(field) = field.to_str() else { continue };
@@ -106,16 +118,18 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
             let mut parts = item.split(';');
             let range = parts.next().unwrap_or_default().trim();
             let is = |name: &str| range.eq_ignore_ascii_case(name);
-            // Index 0 is the most specific range.
-            let (for_markdown, for_html) = match () {
-                () if is("text/markdown") => (Some(0), None),
-                () if is("text/html") => (None, Some(0)),
-                () if is("text/*") => (Some(1), Some(1)),
-                () if is("*/*") => (Some(2), Some(2)),
-                () => continue,
+            let slot_of = |type_ranges: [&str; 2]| match () {
+                () if is(type_ranges[0]) => Some(0),
+                () if is(type_ranges[1]) => Some(1),
+                () if is("*/*") => Some(2),
+                () => None,
             };
+            let slots = [slot_of(wanted), slot_of(otherwise)];
+            if slots == [None; 2] {
+                continue;
+            }
             let weight = parse_weight(parts.map(str::as_bytes));
-            for (slot, weights) in [(for_markdown, &mut markdown), (for_html, &mut html)] {
+            for (slot, weights) in slots.into_iter().zip([&mut wanted_weights, &mut other_weights]) {
                 if let Some(slot) = slot {
                     weights[slot].get_or_insert((weight, position));
                 }
@@ -123,9 +137,9 @@ pub fn prefers_markdown(headers: &HeaderMap) -> bool {
         }
     }
     let best = |weights: [Option<(u16, usize)>; 3]| weights.into_iter().flatten().next().unwrap_or((0, usize::MAX));
-    let ((weight, position), (html_weight, html_position)) = (best(markdown), best(html));
-    let is_named = markdown[0].is_some();
-    weight > 0 && (weight > html_weight || (weight == html_weight && is_named && position < html_position))
+    let ((weight, position), (other_weight, other_position)) = (best(wanted_weights), best(other_weights));
+    let is_named = wanted_weights[0].is_some();
+    weight > 0 && (weight > other_weight || (weight == other_weight && is_named && position < other_position))
 }
 
 /// Returns the weight in thousandths (RFC 9110, 12.4.2). A weight that does not parse counts as 1.
@@ -187,6 +201,40 @@ mod tests {
                 headers.append(ACCEPT, field.parse().unwrap());
             }
             assert_eq!(prefers_markdown(&headers), expected, "{accept:?}");
+        }
+    }
+
+    #[test]
+    fn html_is_sent_instead_of_json_to_clients_that_prefer_it() {
+        for (accept, expected) in [
+            (&["text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"][..], true),
+            (&["text/html, text/*;q=0.5, image/*, application/*"], true),
+            (&["text/html, */*"], true),
+            (&["text/html"], true),
+            (&["TEXT/HTML;q=0.001"], true),
+            (&["text/*"], true),
+            (&["text/html, application/json"], true),
+            (&["text/html", "application/json;q=0.9"], true),
+            (&["application/json;q=0, text/html;q=0.1"], true),
+            (&["application/json, text/html"], false),
+            (&["application/json"], false),
+            (&["application/json, text/html;q=0.9, */*"], false),
+            (&["text/html;q=0.5, */*"], false),
+            (&["text/html;q=0.5, application/*"], false),
+            (&["text/html;q=0"], false),
+            (&["text/plain"], false),
+            (&["application/xhtml+xml"], false),
+            (&["image/png"], false),
+            (&["*/*"], false),
+            (&["text/html\u{e9}"], false),
+            (&[""], false),
+            (&[], false),
+        ] {
+            let mut headers = HeaderMap::new();
+            for field in accept {
+                headers.append(ACCEPT, http::HeaderValue::from_bytes(field.as_bytes()).unwrap());
+            }
+            assert_eq!(prefers_html_to_json(&headers), expected, "{accept:?}");
         }
     }
 

@@ -71,6 +71,11 @@ impl<'r> RequestContext<'r> {
         }
     }
 
+    /// Continues the processing of a request that began while `version` was served.
+    pub(super) fn with_version(self, version: Arc<SealedVersion>) -> RequestContext<'r> {
+        RequestContext { version: Guard::from_inner(Some(version)), ..self }
+    }
+
     /// Returns the site that the request is for.
     pub(super) fn site(&self) -> &'r Site {
         self.site
@@ -79,6 +84,11 @@ impl<'r> RequestContext<'r> {
     /// Returns the version that is served, if there is one.
     pub(super) fn version(&self) -> Option<&SealedVersion> {
         self.version.as_deref()
+    }
+
+    /// Returns the version that is served, for use after this request.
+    pub(super) fn shared_version(&self) -> Option<Arc<SealedVersion>> {
+        Option::clone(&self.version)
     }
 
     /// Returns the access control in force.

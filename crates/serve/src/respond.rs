@@ -13,6 +13,8 @@ use std::time::Instant;
 
 use http::{Request, Response};
 
+use docwharf_site::sealed_version::SealedVersion;
+
 use super::body::ResponseBody;
 use super::body_chunk::BodyChunk;
 use super::handler;
@@ -23,15 +25,15 @@ use super::request_context::RequestContext;
 use super::response_cache::CacheAddress;
 use super::site::Site;
 
-/// A response of a site. It is available at once, except while the versions that were replaced before a start are being
-/// opened.
+/// A response of a site. It is available at once, except for a search, and while the versions that were replaced before
+/// a start are being opened.
 #[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
 pub(super) enum SiteResponse {
     Ready(Ready<Response<LoggedBody>>),
     Deferred(DeferredSiteResponse),
 }
 
-/// A response that waits until a replaced version is open.
+/// A response that waits for the query of a search, or until a replaced version is open.
 pub(super) type DeferredSiteResponse = Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>;
 
 impl Future for SiteResponse {
@@ -54,10 +56,20 @@ pub(super) fn respond_from_cache(site: &Site, address: &CacheAddress<'_>, out: &
     Some(body)
 }
 
-/// Answers a request to which the cache has no response. A request for an asset of a replaced version waits while that
-/// version may still be opened.
+/// Answers a request to which the cache has no response. A search waits for its query, and a request for an asset of a
+/// replaced version waits while that version may still be opened.
 pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
+    if request.uri().query().is_some()
+        && let Some(query) = handler::start_query(&RequestContext::new(site, &request, Some(peer)))
+    {
+        let site = Arc::clone(site);
+        return SiteResponse::Deferred(Box::pin(async move {
+            let finished = query.wait().await;
+            let version = Some(finished.version());
+            respond_at(&site, request, arrival, version, |context| handler::respond_to_query(context, finished))
+        }));
+    }
     if site.is_opening()
         && let Some(asset) = handler::find_unopened_asset_path(&RequestContext::new(site, &request, Some(peer)))
     {
@@ -70,7 +82,12 @@ pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, 
     SiteResponse::Ready(ready(respond_with(site, request, arrival, handler::response_for)))
 }
 
-/// Answers a request as [`respond`] does, but never waits for a replaced version.
+/// Returns whether [`respond`] may have to wait for the response to a request for this target, path and query.
+pub(super) fn may_wait(site: &Site, target: &str) -> bool {
+    site.is_opening() || handler::may_need_query(site, target)
+}
+
+/// Answers a request as [`respond`] does, but never waits; see [`may_wait`].
 pub(super) fn respond_now<B>(site: &Site, request: Request<B>, peer: Peer) -> Response<LoggedBody> {
     respond_with(site, request, Arrival::now(site, peer), handler::response_for)
 }
@@ -101,11 +118,27 @@ impl Arrival {
 /// Answers a request with the response that `make_response` returns, counts it and logs it.
 fn respond_with<B>(
     site: &Site,
-    mut request: Request<B>,
+    request: Request<B>,
     arrival: Arrival,
     make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
 ) -> Response<LoggedBody> {
+    respond_at(site, request, arrival, None, make_response)
+}
+
+/// Answers a request as [`respond_with`] does, with the version that was served when it arrived; `None` means the one
+/// that is served now.
+fn respond_at<B>(
+    site: &Site,
+    mut request: Request<B>,
+    arrival: Arrival,
+    version: Option<Arc<SealedVersion>>,
+    make_response: impl FnOnce(&RequestContext<'_>) -> Response<ResponseBody>,
+) -> Response<LoggedBody> {
     let context = RequestContext::new(site, &request, Some(arrival.peer));
+    let context = match version {
+        Some(version) => context.with_version(version),
+        None => context,
+    };
     let response = make_response(&context);
     site.count_response(response.status());
     let response = match site.access_log().zip(arrival.time) {
@@ -120,11 +153,62 @@ fn respond_with<B>(
 #[cfg(test)]
 mod tests {
     use http::StatusCode;
+    use http::header::HOST;
 
     use super::*;
     use crate::SiteSettings;
+    use crate::access_log::{AccessLog, AccessLogSettings};
+    use crate::access_log_line::{AccessLogFormat, LoggedAddress};
     use crate::body::BodyLocation;
     use crate::response_cache::{CacheKey, HeadFormat};
+    use crate::search::test_indexes;
+    use crate::test_versions::version_with_files;
+
+    #[tokio::test]
+    async fn the_log_line_of_a_search_names_the_version_that_was_served_when_it_arrived() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("log");
+        let (format, address) = (AccessLogFormat::Json, LoggedAddress::Full);
+        let log = AccessLog::open(&AccessLogSettings { format, address, file: Some(path.clone()) }).expect("a log");
+        let site = Site::with_access_log(SiteSettings::default(), Some(Arc::clone(&log)));
+        let version = version_with_files(&[("a.html", "<h1>Anchors</h1>")], 0);
+        let (id, index) = (version.id, test_indexes::build_index(&version));
+        site.set_version(version);
+        site.set_search_settings(Arc::new(test_indexes::settings()));
+        site.set_search_index(Some(index));
+        let request = Request::get("/_docwharf/search?q=anchors").header(HOST, "x").body(()).expect("a request");
+        let response = respond(&site, request, Peer { address: ([127, 0, 0, 1], 4711).into(), is_encrypted: false });
+        assert!(matches!(response, SiteResponse::Deferred(_)));
+        site.set_version(version_with_files(&[("a.html", "<h1>Other</h1>")], 0));
+        drop(response.await);
+        log.finish();
+        let line = std::fs::read_to_string(&path).expect("the log");
+        assert!(line.contains(&format!("\"version\":\"{}\"", id.short())), "{line}");
+    }
+
+    #[test]
+    fn only_a_search_with_parameters_has_to_be_awaited_and_only_if_the_search_is_on() {
+        let site = Site::new(SiteSettings { base_path: "/docs/".to_owned(), ..SiteSettings::default() });
+        let targets = [
+            ("/docs/_docwharf/search?q=a", true),
+            ("/docs/_docwharf/search?", true),
+            ("/docs/%5fdocwharf/%73earch?q=a", true),
+            ("/docs/_docwharf/search", false),
+            ("/docs/_docwharf/search.js?q=a", false),
+            ("/docs/_docwharf/search/?q=a", false),
+            ("/_docwharf/search?q=a", false),
+            ("/docs?q=a", false),
+            ("/docs/a?/docs/_docwharf/search?q=a", false),
+            ("*", false),
+        ];
+        for (target, _) in targets {
+            assert!(!may_wait(&site, target), "{target}");
+        }
+        site.set_search_settings(Arc::new(test_indexes::settings()));
+        for (target, expected) in targets {
+            assert_eq!(may_wait(&site, target), expected, "{target}");
+        }
+    }
 
     #[test]
     fn each_response_from_the_cache_is_counted() {

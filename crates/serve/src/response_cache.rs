@@ -19,6 +19,7 @@ use http::StatusCode;
 use super::body::BodyLocation;
 use super::body_chunk::BodyChunk;
 use super::file_body;
+use super::negotiate::ResponseForm;
 use super::site::Site;
 
 pub(super) use key::{CacheKey, HeadFormat, set_key_part};
@@ -192,17 +193,31 @@ impl SiteState {
         (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, version_instance })
     }
 
-    /// Returns the body of a cached response; `None` if it has to be inflated, if its precompressed form was replaced,
-    /// or if another version is served now.
+    /// Returns the body of a cached response; `None` if it has to be inflated, if its precompressed form or the inserted
+    /// tag was replaced, or if another version is served now.
     fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
         let version = site.load_served_version();
         let same_version = || version.as_ref().filter(|version| Some(version.instance_id) == self.version_instance);
         match *location {
             BodyLocation::Empty => Some(Bytes::new().into()),
             BodyLocation::StaticText(text) => Some(Bytes::from_static(text).into()),
-            BodyLocation::File(file, form) => file_body::ready_body(site, same_version()?, file, form),
+            BodyLocation::File(file, form) => file_body::ready_body(site, same_version()?, file, form, None),
             BodyLocation::Precompressed(file, coding, crc) => {
                 site.precompressed_body(same_version()?, file, coding, crc).map(BodyChunk::from)
+            }
+            BodyLocation::TextWithTag(text, tag) => {
+                let inserted = site.inserted_tag();
+                let inserted = inserted.as_deref().filter(|inserted| inserted.digest() == tag);
+                Some(file_body::identity_chunk(Bytes::from_static(text).into(), Some(inserted?)))
+            }
+            BodyLocation::PageWithTag { file, form, coded_crc, tag } => {
+                let inserted = site.inserted_tag();
+                let inserted = inserted.as_deref().filter(|inserted| inserted.digest() == tag)?;
+                let ResponseForm::Precompressed(coding) = form else {
+                    return file_body::ready_body(site, same_version()?, file, form, Some(inserted));
+                };
+                let coded = site.precompressed_body(same_version()?, file, coding, coded_crc)?;
+                Some(file_body::precompressed_chunk(coding, coded, Some(inserted)))
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Header fields that do not depend on the kind of a response: an ordered list of stages, each of which adds the fields
 //! of one subject. A later stage has access to the fields of the earlier ones and may change them.
 
-use http::header::{CACHE_CONTROL, STRICT_TRANSPORT_SECURITY};
+use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 
 use super::body::ResponseBody;
 use super::csp_header::ServedFile;
 use super::header_rules::{apply_bundle_rules, apply_operator_rules, may_run_scripts};
 use super::request_context::RequestContext;
+use super::search::SearchResource;
 
 /// Adds the fields of one subject to the response to a request.
 type HeaderStage = fn(&RequestContext<'_>, &mut Response<ResponseBody>);
@@ -46,6 +47,11 @@ fn add_security_headers(context: &RequestContext<'_>, response: &mut Response<Re
 fn add_content_policy(context: &RequestContext<'_>, response: &mut Response<ResponseBody>) {
     // A client without access must not learn which hosts the site needs. The refusal has no scripts.
     if response.status() == StatusCode::FORBIDDEN {
+        return;
+    }
+    // The search page is the only document of the search, and has a policy of its own already.
+    let is_of_search = response.extensions().get::<SearchResource>().is_some();
+    if is_of_search && !response.headers().contains_key(CONTENT_SECURITY_POLICY) {
         return;
     }
     let site = context.site();

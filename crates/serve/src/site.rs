@@ -25,9 +25,11 @@ use super::csp_header::VersionCsp;
 use super::damage_reports::DamageReports;
 use super::held_bytes::HELD;
 use super::inflated_file_cache::InflatedFileCache;
+use super::insertion::InsertedTag;
 use super::negotiate::{AcceptedCodings, ResponseForm};
 use super::precompressed::PrecompressedCodings;
 use super::retained_versions::RetainedVersions;
+use super::search::SearchState;
 use super::security_headers::SecurityHeaders;
 use super::site_settings::SiteSettings;
 
@@ -52,8 +54,12 @@ pub struct Site {
     pub(super) csp: ArcSwapOption<VersionCsp>,
     /// The Brotli and Zstandard forms of a version, once they are computed.
     precompressed: ArcSwapOption<PrecompressedCodings>,
+    /// The tag that is inserted into pages.
+    pub(super) inserted_tag: ArcSwapOption<InsertedTag>,
     /// The cache of inflated files.
     pub(super) inflated_file_cache: Arc<InflatedFileCache>,
+    /// The search; `site_search` has the functions that change it.
+    pub(super) search: Arc<SearchState>,
     /// The number of answered requests in each of [`STATUS_CLASSES`].
     request_counts: [AtomicU64; STATUS_CLASSES.len()],
     /// Notifies each time a version was set.
@@ -92,7 +98,9 @@ impl Site {
             access_control: ArcSwap::from_pointee(settings.access_control.clone()),
             csp: ArcSwapOption::empty(),
             precompressed: ArcSwapOption::empty(),
+            inserted_tag: ArcSwapOption::empty(),
             inflated_file_cache,
+            search: Arc::default(),
             request_counts: Default::default(),
             version_changes: watch::Sender::default(),
             content_changes: ContentChanges::default(),
@@ -113,6 +121,9 @@ impl Site {
                 self.content_changes.note_route_change();
             }
             self.retained_versions.retain(replaced, Duration::ZERO);
+        }
+        if self.search.is_enabled() {
+            self.update_inserted_tag(Some(&version));
         }
         self.served_version.store(Some(Arc::new(version)));
         if self.precompressed.load().as_ref().is_some_and(|codings| codings.id != id) {
@@ -142,7 +153,7 @@ impl Site {
 
     /// Invalidates all cached responses. Must be called after the change: a thread that reads the new generation then
     /// also reads the change.
-    fn invalidate_responses(&self) {
+    pub(super) fn invalidate_responses(&self) {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -390,7 +401,9 @@ mod tests {
         type Change = fn(&Site, VersionId);
         let site = Site::new(SiteSettings::default());
         let version = VersionId(Digest::compute(b"x"));
-        let changes: [(&str, Change); 6] = [
+        let changes: [(&str, Change); 8] = [
+            ("an inserted tag", |site, _| site.set_inserted_tag(InsertedTag::new("/").map(Arc::new))),
+            ("no inserted tag", |site, _| site.set_inserted_tag(None)),
             ("rules", |site, _| site.set_rules(Arc::default())),
             ("other access control", |site, _| site.set_access_control(AccessControl::default())),
             ("other codings", |site, version| site.set_precompressed(Some(PrecompressedCodings::empty(version)))),

@@ -3,9 +3,12 @@
 //!
 //! The format is little-endian: a header, one record for each file of the index, the SHA-256 of both, then the bodies
 //! in the order of the records, without a gap. A file whose Brotli or Zstandard form is not smaller than its gzip form
-//! has an empty record. The coding file is a cache: it is written again unless it matches its version in every respect.
-//! The checksum covers header and records only, and each record has the CRC-32 of its body, so that opening a coding
-//! file reads no more than its head.
+//! has an empty record. The body of an HTML file can be continued when it is sent ([`StreamEnd::Continuable`]), so that
+//! a tag can be added to the page. The coding file is a cache: it is written again unless it matches its version in
+//! every respect. The checksum covers header and records only, and each record has the CRC-32 of its body, so that
+//! opening a coding file reads no more than its head.
+//!
+//! [`StreamEnd::Continuable`]: docwharf_base::codec::content_coding::StreamEnd::Continuable
 
 use std::ops::Range;
 
@@ -17,7 +20,7 @@ use docwharf_base::model::version::VersionId;
 const MAGIC: &[u8; 8] = b"DWCODING";
 /// The version of the format. It is raised whenever the layout, the meaning of a field or the way bodies are compressed
 /// changes.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = 2;
 const HEADER_BYTES: usize = 8 + 4 + 4 + 32 + 4 + 4 + 8 + 8;
 const RECORD_BYTES: usize = 8 + 8 + 4;
 const CHECKSUM_BYTES: usize = 32;
@@ -233,7 +236,8 @@ mod tests {
         let (bytes, id) = sample();
         let head = compute_head_len(FILES) as usize;
         for (offset, value, expected) in [
-            (8, 2, "another format"),
+            (8, 1, "another format"),
+            (8, 3, "another format"),
             (12, 2, "another coding"),
             (12, 3, "another coding"),
             (48, 2, "another version"),

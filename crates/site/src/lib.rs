@@ -9,7 +9,8 @@
 //! [`lookup`] decides which file of a version answers an address, and [`rules`] add redirects, rewrites and header
 //! fields. The remaining modules work on sealed versions: [`coding_file`] (Brotli and Zstandard forms of its texts),
 //! [`memfd_arena`] (memory for inflated files), [`link_check`] (broken links), [`external`] (the origins that pages
-//! connect to, and security policies made from them), [`diff`] (the difference between two versions) and [`extract`]
+//! connect to, and security policies made from them), [`own_policy`] (whether a site's own policies allow scripts),
+//! [`own_search`] (whether a site brings its own search), [`diff`] (the difference between two versions) and [`extract`]
 //! (plain files).
 //!
 //! ```
@@ -55,6 +56,8 @@ pub mod mapping;
 pub mod media_types;
 #[allow(unsafe_code)] // one block; its SAFETY comment gives the reason
 pub mod memfd_arena;
+pub mod own_policy;
+pub mod own_search;
 mod path_table;
 pub mod rules;
 pub mod seal;

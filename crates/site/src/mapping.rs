@@ -1,8 +1,9 @@
 //! Maps sealed images, indexes and files derived from them into memory, and returns freed memory to the system.
 //!
 //! Three kinds of calls need `unsafe` here: memory mappings, the SIGBUS handler, and glibc's `mallopt` and
-//! `malloc_trim`. Elsewhere in the workspace there are two blocks: in `memfd_arena.rs`, whose memfd is written while it
-//! is mapped, and for socket options in `crates/base/src/tcp_options.rs`.
+//! `malloc_trim`; and [`MappedFile`] has an unsafe marker trait. Elsewhere in the workspace there are two blocks: in
+//! `memfd_arena.rs`, whose memfd is written while it is mapped, and for socket options in
+//! `crates/base/src/tcp_options.rs`.
 //!
 //! These rules make a mapping sound. The file is mapped read-only, its length is known, and it is never truncated or
 //! written again: its permissions allow no writing, and docwharf removes a file only by unlink, because a mapping
@@ -26,6 +27,7 @@ use bytes::Bytes;
 use memmap2::{Mmap, MmapOptions};
 use rustix::fs::{FlockOperation, MemfdFlags, flock, fstatfs, memfd_create};
 use rustix::io::Errno;
+use stable_deref_trait::StableDeref;
 
 use docwharf_base::directory::Directory;
 use docwharf_base::locks::Mutex;
@@ -93,6 +95,12 @@ impl SealedFile {
     /// Opens a file that was computed from a version, under the contract of [`SealedFile::open`].
     pub fn open_derived(directory: &Directory, path: impl AsRef<Path>) -> io::Result<SealedFile> {
         Ok(SealedFile { file: directory.open_for_reading(path)?, id: None })
+    }
+
+    /// Wraps the image of the version `id` that the process that started this one has opened and passed on. That process
+    /// got it from a [`SealedFile`], which keeps the contract of [`SealedFile::open`].
+    pub fn from_parent_process(image: File, id: VersionId) -> SealedFile {
+        SealedFile { file: image, id: Some(id) }
     }
 
     /// Wraps a complete image. Sealing keeps the contract of [`SealedFile::open`]: it writes nothing more, and
@@ -194,6 +202,30 @@ pub fn map_image(image: SealedFile) -> io::Result<MappedImage> {
 pub fn map_derived(derived: &SealedFile) -> io::Result<Bytes> {
     map_whole_file(derived)
 }
+
+/// The content of a derived file in memory, for libraries that keep references into it. Its address stays the same for
+/// as long as it is held.
+#[derive(Debug, Clone)]
+pub struct MappedFile(Bytes);
+
+impl MappedFile {
+    /// Maps a file like [`map_derived`].
+    pub fn new(derived: &SealedFile) -> io::Result<MappedFile> {
+        map_derived(derived).map(MappedFile)
+    }
+}
+
+impl Deref for MappedFile {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+// SAFETY: the bytes are in a mapping, which moving this handle does not move. No method replaces or changes them, and
+// a clone holds the same mapping.
+unsafe impl StableDeref for MappedFile {}
 
 fn map_whole_file(sealed: &SealedFile) -> io::Result<Bytes> {
     if sealed.metadata()?.len() == 0 {

@@ -59,6 +59,13 @@ pub fn media_type(path: &[u8]) -> Option<&'static str> {
     Some(media_type)
 }
 
+/// Whether this `Content-Type` is that of HTML. XHTML is XML, not HTML. Several types in one field count as none,
+/// because browsers do not agree on the one to use.
+pub fn is_html(content_type: &str) -> bool {
+    let essence = content_type.split(';').next().unwrap_or_default();
+    essence.trim().eq_ignore_ascii_case("text/html")
+}
+
 /// Whether a browser shows a resource of this media type, without parameters, as an XML document (MIME Sniffing
 /// Standard, 4.6; some browsers also know `text/xsl`).
 pub fn is_xml(media_type: &str) -> bool {
@@ -189,6 +196,27 @@ mod tests {
             ("LICENSE", "application/octet-stream"),
         ] {
             assert_eq!(content_type(name.as_bytes()), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_text_html_alone_is_html() {
+        for name in ["a.html", "a.htm", "a.HTML", "404.html", "a.b.html"] {
+            assert!(is_html(&content_type(name.as_bytes())), "{name}");
+        }
+        for name in ["a.xhtml", "a.svg", "a.xml", "a.txt", "a.md", "LICENSE", "html", "a.html.gz"] {
+            assert!(!is_html(&content_type(name.as_bytes())), "{name}");
+        }
+        for (text, expected) in [
+            ("text/html", true),
+            (" Text/HTML ;charset=x", true),
+            ("application/xhtml+xml", false),
+            ("text/html, text/plain", false),
+            ("text/plain, text/html", false),
+            ("text/html5", false),
+            ("", false),
+        ] {
+            assert_eq!(is_html(text), expected, "{text}");
         }
     }
 

@@ -103,6 +103,8 @@ impl Host {
         Host { dir, settings: BTreeMap::new() }
             .set("store.path", toml_string("store"))
             .set("server.listen", toml_string("127.0.0.1:0"))
+            // Tests of the search turn it on. In others, an index would only cost time.
+            .set("search.enabled", "false")
             .set("network.pollFirst", toml_string("20ms"))
             .set("network.pollMost", toml_string("100ms"))
             .set("network.callTimeout", toml_string("5s"))
@@ -120,7 +122,8 @@ impl Host {
     /// Replaces the configuration by one like that of [`Host::configured`].
     pub fn configure(&self, text: &str) {
         let head = "[store]\npath = \"store\"\n[server]\nlisten = \"127.0.0.1:0\"\n";
-        self.put("docwharf.toml", format!("{head}{text}\n"));
+        // At the end: tests name lines of the file.
+        self.put("docwharf.toml", format!("{head}{text}\n[search]\nenabled = false\n"));
     }
 
     /// Sets `section.key` to a value in TOML.

@@ -320,10 +320,14 @@ impl Daemon {
         self.urls[n].split("://").nth(1).expect("a scheme").trim_end_matches('/')
     }
 
-    /// Starts `docwharf serve PATH` on a free port, with further arguments.
+    /// Starts `docwharf serve PATH` on a free port, with further arguments. Unless they say otherwise, pages are sent as
+    /// they are, without the search box.
     #[track_caller]
     pub fn serve(path: &Path, more: &[&str]) -> Daemon {
-        Daemon::start(docwharf().arg("serve").arg(path).args(["--listen", "127.0.0.1:0"]).args(more))
+        let search_box: &[&str] = if more.contains(&"--search-box") { &[] } else { &["--search-box", "never"] };
+        let mut command = docwharf();
+        command.arg("serve").arg(path).args(["--listen", "127.0.0.1:0"]).args(search_box).args(more);
+        Daemon::start(&mut command)
     }
 
     /// Starts `serve` for the folder at `path` with this value of `server.http2`.

@@ -5,13 +5,14 @@ mod import;
 mod key;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::config::origin::OriginConfig;
 use crate::config::value_parsers::parse_listen;
-use crate::daemon::{self, OriginHangup};
+use crate::daemon::{self, OriginHangup, PreviewIndexes};
 use docwharf_base::model::units::{format_count, parse_duration};
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
@@ -104,7 +105,7 @@ impl OriginArgs {
 impl OriginServeArgs {
     fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let hangup = if self.site.is_empty() { OriginHangup::Warn } else { OriginHangup::Stop };
-        let config = match (self.site.is_empty(), &context.global.config) {
+        let mut config = match (self.site.is_empty(), &context.global.config) {
             (false, Some(_)) => {
                 return Err(CommandFailure::Usage(
                     "--site and --config exclude each other: sites are in the file".to_owned(),
@@ -120,6 +121,9 @@ impl OriginServeArgs {
             listeners.extend(daemon::listeners(daemon::bind(addresses)?, Some(tls)));
         }
         let admin = daemon::bind(&config.admin)?;
+        if config.searches_previews {
+            config.settings.preview_settings.search = Some(Arc::new(PreviewIndexes::default()));
+        }
         let origin = docwharf_origin::OriginServer::new(config.settings)?;
         Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
     }
@@ -173,7 +177,7 @@ impl OriginServeArgs {
         settings.link_lifetime = link_lifetime.unwrap_or(settings.link_lifetime);
         let url = self.public_url.as_deref().map(PublicUrl::parse).transpose();
         settings.public_url = url.map_err(|why| CommandFailure::Usage(format!("--public-url: {why}")))?;
-        Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new() })
+        Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new(), searches_previews: false })
     }
 }
 

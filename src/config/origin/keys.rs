@@ -154,6 +154,13 @@ const PREVIEWS: Section = Section {
             help: "how often the origin checks which branches were removed",
             ..KEY
         },
+        ConfigKey {
+            name: "previews.search",
+            value_type: ValueType::Flag,
+            default: "true",
+            help: "whether readers can search previews; an index is built at the first search",
+            ..KEY
+        },
     ],
 };
 

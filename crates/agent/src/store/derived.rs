@@ -1,10 +1,12 @@
-//! Data computed from a version that can be computed again: `derived/<id>/`, one file for each kind. A reader verifies
-//! the file that it reads; a failure to write one is no error of the version.
+//! Data computed from a version that can be computed again: `derived/<id>/`, one file for each kind, or one directory
+//! for the search index. A reader verifies what it reads; a failure to write is no error of the version.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use docwharf_base::directory::Directory;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
@@ -19,8 +21,18 @@ pub const BROTLI: &str = "brotli";
 /// Name of the file with the Zstandard codings of a version's texts.
 pub const ZSTD: &str = "zstd";
 
+/// Name of the directory with the search index of a version.
+pub const SEARCH: &str = "search";
+
 /// Kinds that may be as large as the version itself. They are removed when there is not enough space.
 const LARGE_KINDS: [&str; 2] = [BROTLI, ZSTD];
+
+/// Lists the names that are removed from the directory of a version when there is not enough space, finished or not.
+/// The search index is one of them only for a version that is not active: readers use that of the active one.
+fn removable_names(is_inactive: bool) -> impl Iterator<Item = String> {
+    let kinds = LARGE_KINDS.into_iter().chain(is_inactive.then_some(SEARCH));
+    kinds.flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")])
+}
 
 impl VersionStore {
     /// The path of the directory with the data derived from a version.
@@ -39,19 +51,36 @@ impl VersionStore {
         SealedFile::open_derived(self.directory().ok()?, path).ok()
     }
 
+    /// Opens the directory of the search index of a version, if it exists.
+    pub fn open_search_index(&self, id: VersionId) -> Option<Directory> {
+        self.directory().ok()?.open_directory(Path::new(DERIVED).join(id.to_string()).join(SEARCH)).ok()
+    }
+
     /// Whether there is a file that [`StoreWriter::remove_large_derived_files`] would remove.
     pub(super) fn has_large_derived_files(&self) -> bool {
         self.large_derived_files().next().is_some()
     }
 
-    /// Lists the large derived files of all versions, finished or not.
+    /// Lists the large derived files of all versions and the search indexes of those that are not active, finished or
+    /// not.
     fn large_derived_files(&self) -> impl Iterator<Item = PathBuf> {
         let derived = self.directory().and_then(|root| root.open_directory(DERIVED)).ok();
         let folders = derived.and_then(|derived| derived.entries().ok()).into_iter().flatten().flatten();
-        let names = || LARGE_KINDS.into_iter().flat_map(|kind| [kind.to_owned(), format!(".{kind}.new")]);
-        let paths = folders.flat_map(move |folder| names().map(move |name| Path::new(&folder.name).join(name)));
+        let is_inactive = self.inactive_versions();
+        let paths = folders.flat_map(move |folder| {
+            removable_names(is_inactive(&folder.name)).map(move |name| Path::new(&folder.name).join(name))
+        });
         let derived = self.directory().and_then(|root| root.open_directory(DERIVED)).ok();
         paths.filter(move |path| derived.as_ref().is_some_and(|derived| derived.has(path)))
+    }
+
+    /// Returns a function that tells whether the version of a directory in `derived/` is not the active one. If the
+    /// record cannot be read, every version may be the active one.
+    fn inactive_versions(&self) -> impl Fn(&OsStr) -> bool + use<> {
+        let active = self.record().ok().map(|record| record.active.map(|id| id.to_string()));
+        move |folder: &OsStr| {
+            active.as_ref().is_some_and(|active| active.as_ref().is_none_or(|active| folder != OsStr::new(active)))
+        }
     }
 }
 
@@ -88,30 +117,67 @@ impl StoreWriter {
             fill(file)
         };
         let written = folder.replace_file(kind, mode, fill).map_err(StoreError::io("write", &dir.join(kind)));
-        // Checked last: the version may have been pruned while the file was written.
+        self.finish_write(id, &derived, written.is_ok());
+        written
+    }
+
+    /// Stores a directory of derived files. `fill` writes them into a new directory, which then gets its name; a
+    /// directory of that name is replaced. A crash leaves the old directory, the new one or none. Nothing is synced to
+    /// disk: the files must have checksums.
+    pub fn write_derived_directory(
+        &self,
+        id: VersionId,
+        kind: &str,
+        fill: impl FnOnce(&Directory) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
+        let (name, dir) = (id.to_string(), self.store().derived_dir(id));
+        let derived = self.store().folder(DERIVED)?;
+        let folder = derived.ensure_directory(&name, 0o755).map_err(StoreError::io("make", &dir))?;
+        let temporary = format!(".{kind}.new");
+        let write = || -> io::Result<()> {
+            folder.remove_all_if_exists(&temporary)?;
+            let new = folder.create_directory(&temporary, 0o755)?;
+            // Before it is filled: the process that does so runs as the owner of the store.
+            self.change_owner_to_store_owner();
+            fill(&new)?;
+            folder.remove_all_if_exists(kind)?;
+            folder.rename(&temporary, &folder, kind)
+        };
+        let written = write().map_err(StoreError::io("write", &dir.join(kind)));
+        if written.is_err() {
+            let _ = folder.remove_all_if_exists(&temporary);
+        }
+        self.finish_write(id, &derived, written.is_ok());
+        written
+    }
+
+    /// Removes what is of no use after a file or directory of a version was written to `derived`, or after that failed.
+    fn finish_write(&self, id: VersionId, derived: &Directory, is_written: bool) {
+        let name = id.to_string();
+        // Checked last: the version may have been pruned meanwhile.
         if !self.store().has(id) {
             let _ = derived.remove_all(&name);
-        } else if written.is_err() {
+        } else if !is_written {
             // On a full disk an empty directory is of no use.
             let _ = derived.remove_directory(&name);
         }
         // At once: a daemon may be killed before its `StoreWriter` is dropped.
         self.change_owner_to_store_owner();
-        written
     }
 
-    /// Removes one derived file, which is unusable.
+    /// Removes one derived file or directory, which is unusable.
     pub fn remove_derived(&self, id: VersionId, kind: &str) -> Result<(), StoreError> {
         let path = self.store().derived_dir(id).join(kind);
         let folder = self.store().folder(DERIVED)?.open_directory(id.to_string());
-        match folder.and_then(|folder| folder.remove_file_if_exists(kind)) {
+        match folder.and_then(|folder| folder.remove_all_if_exists(kind)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &path)(error)),
             _ => Ok(()),
         }
     }
 
-    /// Removes the large derived files of all versions, after the registered callback has released them. Returns
-    /// whether there were any.
+    /// Removes the large derived files of all versions, after the registered callback has released them, and the search
+    /// indexes of versions that are not active. Returns whether there were any. An index that is still open stays on
+    /// the disk until it is closed.
     pub(super) fn remove_large_derived_files(&self) -> bool {
         if !self.store().has_large_derived_files() {
             return false;
@@ -119,13 +185,12 @@ impl StoreWriter {
         self.release_large_derived_files();
         let Ok(derived) = self.store().folder(DERIVED) else { return false };
         let Ok(folders) = derived.entries() else { return false };
+        let is_inactive = self.store().inactive_versions();
         let mut is_any_removed = false;
-        for folder in folders.flatten() {
-            let Ok(folder) = derived.open_directory(&folder.name) else { continue };
-            for kind in LARGE_KINDS {
-                for name in [kind.to_owned(), format!(".{kind}.new")] {
-                    is_any_removed |= folder.remove_file(name).is_ok();
-                }
+        for entry in folders.flatten() {
+            let Ok(folder) = derived.open_directory(&entry.name) else { continue };
+            for name in removable_names(is_inactive(&entry.name)) {
+                is_any_removed |= folder.remove_all_if_exists(name).unwrap_or_default();
             }
         }
         is_any_removed
@@ -142,6 +207,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::store::operations::StoreOperations;
     use docwharf_base::model::digest::Digest;
 
     // Regression: root wrote policies through links in another user's store.
@@ -238,6 +304,66 @@ mod tests {
                 "{name}: the callback runs before the removal"
             );
         }
+    }
+
+    #[test]
+    fn a_search_index_is_removed_for_space_only_if_its_version_is_not_active() {
+        let dir = tempfile::tempdir().unwrap();
+        let (active, other) = (VersionId(Digest::compute(b"active")), VersionId(Digest::compute(b"other")));
+        let writer = store_with_versions(dir.path(), &[active, other]);
+        let path = |id: VersionId, name: &str| writer.store().derived_dir(id).join(name);
+        let write_index = |id: VersionId| {
+            writer.write_derived_directory(id, SEARCH, |new| new.replace("pages", 0o644, b"pages")).unwrap();
+            fs::create_dir(path(id, ".search.new")).unwrap();
+            fs::write(path(id, ".search.new").join("half"), "x").unwrap();
+        };
+        write_index(active);
+        write_index(other);
+        writer.change_record(|record| record.activate(active, "t")).unwrap();
+        assert!(writer.store().has_large_derived_files() && writer.remove_large_derived_files());
+        assert!(path(active, SEARCH).join("pages").exists() && path(active, ".search.new").exists());
+        assert!(!path(other, SEARCH).exists() && !path(other, ".search.new").exists());
+        assert!(!writer.store().has_large_derived_files() && !writer.remove_large_derived_files());
+        // Nothing is removed while it is not known which version is active.
+        write_index(other);
+        fs::write(dir.path().join("state.json"), "{").unwrap();
+        assert!(!writer.store().has_large_derived_files() && !writer.remove_large_derived_files());
+        assert!(path(other, SEARCH).join("pages").exists());
+        // What a crash has left is removed when the store is opened.
+        drop(writer);
+        let writer = StoreWriter::open(dir.path(), Duration::ZERO).unwrap();
+        for id in [active, other] {
+            let derived = writer.store().derived_dir(id);
+            assert!(derived.join(SEARCH).join("pages").exists() && !derived.join(".search.new").exists());
+        }
+    }
+
+    #[test]
+    fn a_directory_of_derived_files_is_complete_or_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let (id, missing) = (VersionId(Digest::compute(b"x")), VersionId(Digest::compute(b"missing")));
+        let writer = store_with_versions(dir.path(), &[id]);
+        let write = |id: VersionId, content: &'static str, result: fn() -> io::Result<()>| {
+            writer.write_derived_directory(id, SEARCH, |new| {
+                new.replace("pages", 0o644, content.as_bytes())?;
+                result()
+            })
+        };
+        let failed: fn() -> io::Result<()> = || Err(io::ErrorKind::StorageFull.into());
+        assert!(write(id, "first", failed).is_err());
+        assert!(!writer.store().derived_dir(id).exists(), "nothing is left of it");
+        write(id, "first", || Ok(())).unwrap();
+        assert!(write(id, "second", failed).is_err());
+        let read = || writer.store().open_search_index(id).map(|index| index.read("pages", 9).unwrap());
+        assert_eq!(read().as_deref(), Some(&b"first"[..]), "after a failure the previous directory stays");
+        write(id, "third", || Ok(())).unwrap();
+        assert_eq!(read().as_deref(), Some(&b"third"[..]));
+        write(missing, "x", || Ok(())).unwrap();
+        assert!(!writer.store().derived_dir(missing).exists(), "there is no such version");
+        let sizes = writer.store().sizes().unwrap();
+        assert_eq!(sizes, [(id, "image".len() as u64 + "third".len() as u64)], "it counts as part of its version");
+        writer.remove_derived(id, SEARCH).unwrap();
+        assert!(writer.store().open_search_index(id).is_none());
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! state.json         the record (see `record`)
 //! state.json.damaged the last record that could not be read
 //! versions/<id>/     site.zip and index, 0440 (0444 where the file system has no such mode)
-//! derived/<id>/      files computed from a version; may be deleted at any time
+//! derived/<id>/      files computed from a version, and its search index in `search/`; may be deleted at any time
 //! receipts/<id>/     one file per arrival
 //! staging/           incoming versions (`<n>/`), copies of bundles to import, and versions that are being removed
 //!                    (`<id>/`); emptied when a writer opens the store

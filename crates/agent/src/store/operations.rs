@@ -36,7 +36,8 @@ pub trait StoreOperations {
     fn sizes_of(&self, versions: &[StoredVersion]) -> Vec<VersionSize>;
     /// Returns the bytes that can still be written; none where the file system does not report them.
     fn free_bytes(&self) -> Result<Option<u64>, StoreError>;
-    /// Removes the large files derived from versions, which can be computed again. Returns whether there were any.
+    /// Removes the large files derived from versions, which can be computed again, and the search indexes of versions
+    /// that are not active. Returns whether there were any.
     fn remove_large_derived_files(&self) -> bool;
 
     /// Runs `action` while no other thread changes the record.

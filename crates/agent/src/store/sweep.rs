@@ -65,12 +65,12 @@ fn sweep_derived(store: &VersionStore) {
     }
 }
 
-/// Removes temporary files of writes that did not reach their rename.
+/// Removes temporary files and directories of writes that did not reach their rename.
 fn sweep_unrenamed(directory: &Directory) -> Result<(), StoreError> {
     for entry in directory.entries().map_err(StoreError::io("read", directory.path()))? {
         let name = entry.map_err(StoreError::io("read", directory.path()))?.name;
         if name.as_bytes().starts_with(b".") && name.as_bytes().ends_with(b".new") {
-            let removed = directory.remove_file_if_exists(&name);
+            let removed = directory.remove_all_if_exists(&name);
             removed.map_err(StoreError::io("remove", &directory.path().join(&name)))?;
         }
     }

@@ -27,10 +27,29 @@ impl ContentCoding {
         }
     }
 
+    /// Returns the empty last block with which a stream ends that is [`StreamEnd::Continuable`]: for Brotli a last
+    /// meta-block without content (RFC 7932, 9.2), for Zstandard a raw block without content (RFC 8878, 3.1.1.2).
+    pub fn empty_last_block(self) -> &'static [u8] {
+        match self {
+            ContentCoding::Brotli => &[0x03],
+            ContentCoding::Zstd => &[0x01, 0x00, 0x00],
+        }
+    }
+
     /// Returns the coding with this name. Names are compared byte by byte.
     pub fn from_token(token: &str) -> Option<ContentCoding> {
         ContentCoding::ALL.into_iter().find(|coding| coding.token() == token)
     }
+}
+
+/// How an encoded stream ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StreamEnd {
+    /// In the shortest way.
+    Shortest,
+    /// With [`ContentCoding::empty_last_block`] on a byte boundary, and without the length and the checksum of the
+    /// content, so that content can be added later ([`super::continuation`]). It takes at most 5 bytes more.
+    Continuable,
 }
 
 /// The level of an encoder (for Brotli: its quality), chosen by [`choose_encoder_level`].
@@ -68,7 +87,10 @@ pub fn choose_encoder_level(coding: ContentCoding, content_bytes: u64) -> Encode
 }
 
 /// Encodes the content of one file.
-pub struct ContentEncoder(EncoderKind);
+pub struct ContentEncoder {
+    kind: EncoderKind,
+    stream_end: StreamEnd,
+}
 
 enum EncoderKind {
     Brotli(Box<CompressorWriter<Vec<u8>>>),
@@ -83,8 +105,13 @@ impl std::fmt::Debug for ContentEncoder {
 
 impl ContentEncoder {
     /// Creates an encoder for a content of exactly `len` bytes.
-    pub fn new(coding: ContentCoding, EncoderLevel(level): EncoderLevel, len: u64) -> io::Result<ContentEncoder> {
-        let inner = match coding {
+    pub fn new(
+        coding: ContentCoding,
+        EncoderLevel(level): EncoderLevel,
+        len: u64,
+        stream_end: StreamEnd,
+    ) -> io::Result<ContentEncoder> {
+        let kind = match coding {
             ContentCoding::Brotli => {
                 let params = BrotliEncoderParams {
                     quality: level,
@@ -96,17 +123,19 @@ impl ContentEncoder {
             }
             ContentCoding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), level)?;
+                // The encoder always needs the length, for the sizes of its tables. By default, it writes no checksum.
+                encoder.include_contentsize(stream_end == StreamEnd::Shortest)?;
                 encoder.set_pledged_src_size(Some(len))?;
                 encoder.window_log(window_log(0, len).cast_unsigned())?;
                 EncoderKind::Zstd(encoder)
             }
         };
-        Ok(ContentEncoder(inner))
+        Ok(ContentEncoder { kind, stream_end })
     }
 
     /// Encodes the next bytes of the content.
     pub fn write(&mut self, content: &[u8]) -> io::Result<()> {
-        match &mut self.0 {
+        match &mut self.kind {
             EncoderKind::Brotli(encoder) => encoder.write_all(content),
             EncoderKind::Zstd(encoder) => encoder.write_all(content),
         }
@@ -114,18 +143,43 @@ impl ContentEncoder {
 
     /// The number of encoded bytes so far. The encoder may still hold more in its buffer.
     pub fn encoded_len(&self) -> usize {
-        match &self.0 {
+        match &self.kind {
             EncoderKind::Brotli(encoder) => encoder.get_ref().len(),
             EncoderKind::Zstd(encoder) => encoder.get_ref().len(),
         }
     }
 
     /// Ends the encoding and returns all encoded bytes.
-    pub fn finish(self) -> io::Result<Vec<u8>> {
-        match self.0 {
-            EncoderKind::Brotli(encoder) => Ok(encoder.into_inner()),
-            EncoderKind::Zstd(encoder) => encoder.finish(),
+    pub fn finish(mut self) -> io::Result<Vec<u8>> {
+        if self.stream_end == StreamEnd::Shortest {
+            return match self.kind {
+                EncoderKind::Brotli(encoder) => Ok(encoder.into_inner()),
+                EncoderKind::Zstd(encoder) => encoder.finish(),
+            };
         }
+        // A flush ends the current block, and in Brotli it ends on a byte boundary.
+        match &mut self.kind {
+            EncoderKind::Brotli(encoder) => encoder.flush()?,
+            EncoderKind::Zstd(encoder) => encoder.flush()?,
+        }
+        let flushed_len = self.encoded_len();
+        let (bytes, is_continuable) = match self.kind {
+            EncoderKind::Brotli(encoder) => {
+                let bytes = encoder.into_inner();
+                // Only as a byte of its own is it the last block. It could also be the end of another block.
+                let is_continuable = bytes[flushed_len..] == *ContentCoding::Brotli.empty_last_block();
+                (bytes, is_continuable)
+            }
+            EncoderKind::Zstd(encoder) => {
+                let bytes = encoder.finish()?;
+                let is_continuable = bytes[flushed_len..].ends_with(ContentCoding::Zstd.empty_last_block());
+                (bytes, is_continuable)
+            }
+        };
+        if !is_continuable {
+            return Err(io::Error::other("the encoder did not end a stream with an empty block"));
+        }
+        Ok(bytes)
     }
 }
 
@@ -165,11 +219,18 @@ mod tests {
                     if len > 1_000_000 && site_bytes < 1 << 30 {
                         continue; // slow, and the same code
                     }
-                    let mut encoder =
-                        ContentEncoder::new(coding, choose_encoder_level(coding, site_bytes), len as u64).unwrap();
-                    content.chunks(70_001).for_each(|piece| encoder.write(piece).unwrap());
-                    let coded = encoder.finish().unwrap();
-                    assert!(decode(coding, &coded) == content, "{coding:?} of {len} bytes in a site of {site_bytes}");
+                    let encode = |stream_end: StreamEnd| {
+                        let level = choose_encoder_level(coding, site_bytes);
+                        let mut encoder = ContentEncoder::new(coding, level, len as u64, stream_end).unwrap();
+                        content.chunks(70_001).for_each(|piece| encoder.write(piece).unwrap());
+                        encoder.finish().unwrap()
+                    };
+                    let case = format!("{coding:?} of {len} bytes in a site of {site_bytes}");
+                    let (shortest, continuable) = (encode(StreamEnd::Shortest), encode(StreamEnd::Continuable));
+                    assert!(decode(coding, &shortest) == content, "{case}");
+                    assert!(decode(coding, &continuable) == content, "{case}: continuable");
+                    assert!(continuable.ends_with(coding.empty_last_block()), "{case}");
+                    assert!(continuable.len() <= shortest.len() + 5, "{case}: {} bytes", continuable.len());
                 }
             }
         }
@@ -208,7 +269,8 @@ mod tests {
             [EncoderLevel(ZSTD_LEVEL); 2]
         );
         for coding in ContentCoding::ALL {
-            let mut encoder = ContentEncoder::new(coding, choose_encoder_level(coding, 0), 3).unwrap();
+            let level = choose_encoder_level(coding, 0);
+            let mut encoder = ContentEncoder::new(coding, level, 3, StreamEnd::Shortest).unwrap();
             encoder.write(b"abc").unwrap();
             let encoded_len = encoder.encoded_len();
             assert!(encoded_len <= encoder.finish().unwrap().len(), "{coding:?}");

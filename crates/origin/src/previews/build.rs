@@ -117,7 +117,9 @@ impl PreviewState {
             return;
         };
         if let Some(version) = version {
+            let id = version.id;
             self.site_of(deployment).set_version(version);
+            self.update_search(&deployment.slug, id, &deployment.id);
         }
         if change.is_removed {
             self.remove_site(&deployment.slug);

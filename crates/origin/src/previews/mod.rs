@@ -14,6 +14,9 @@
 //! **One at a time.** A request for a branch that already waits gets the id of the waiting deployment, which builds the
 //! branch as it is when the build begins. While a deployment of a branch is being built, one more may wait.
 //!
+//! **Search.** If the origin has a [`PreviewSearch`], readers can search each preview. Its index is built at the first
+//! search in it, and again for each new version from then on.
+//!
 //! **Access.** Every client that knows the address may read a preview, like the production site. Header fields of each
 //! response exclude search engines and shared caches ([`respond_to_preview`]).
 //!
@@ -29,6 +32,7 @@ mod deployment;
 mod queue;
 mod response;
 mod rows;
+mod search;
 mod sites;
 mod slug;
 mod store;
@@ -59,6 +63,7 @@ use store::PreviewStore;
 
 pub use deployment::{ApiAuthor, ApiCommit, Deployment, DeploymentSource, DeploymentStatus, FilesChanged};
 pub use response::respond_to_preview;
+pub use search::{PreviewSearch, PreviewSiteSearch};
 pub use store::PreviewStoreError;
 
 /// Time that a stop waits for builds to end.
@@ -115,6 +120,8 @@ pub struct PreviewServiceSettings {
     pub pools: Arc<ResourcePools>,
     /// Interval at which the branches of repositories are listed.
     pub check_interval: Duration,
+    /// The search of the previews, if they have one.
+    pub search: Option<Arc<dyn PreviewSearch>>,
     /// Where previews are served.
     pub location: PreviewLocation,
     /// Finds the version that the links of a preview are compared with.
@@ -172,6 +179,7 @@ pub struct AcceptedDeployment {
 struct PreviewSite {
     project: String,
     site: Arc<Site>,
+    search: Option<Box<dyn PreviewSiteSearch>>,
 }
 
 /// State that all threads share.
@@ -181,6 +189,7 @@ struct PreviewState {
     projects: BTreeMap<String, PreviewProject>,
     seal_options: SealOptions,
     location: PreviewLocation,
+    search: Option<Arc<dyn PreviewSearch>>,
     production_finder: ProductionFinder,
     queue: Arc<DeploymentQueue>,
     /// Previews by slug.
@@ -209,6 +218,7 @@ impl PreviewService {
             seal_options,
             pools,
             check_interval,
+            search,
             location,
             production_finder,
         } = settings;
@@ -221,6 +231,7 @@ impl PreviewService {
             projects,
             seal_options,
             location,
+            search,
             production_finder,
             queue,
             sites,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::ErrorChain;
+use docwharf_base::model::version::VersionId;
 use docwharf_serve::{Site, SiteSettings};
 
 use super::super::database::DatabaseError;
@@ -16,6 +17,7 @@ use super::{PreviewError, PreviewProject, PreviewSite, PreviewState, rows};
 const INFLATED_CACHE_BYTES: u64 = 4 << 20;
 /// Time for which assets of a version stay available after its replacement, for pages that are still open.
 const ASSET_GRACE: Duration = Duration::from_mins(10);
+
 impl PreviewState {
     /// Opens the versions that previews serve, and removes those that no preview serves. A version that cannot be
     /// opened is logged and has to be deployed again; the others are served.
@@ -28,7 +30,10 @@ impl PreviewState {
             let site = self.site_at(&preview.project, &preview.slug);
             let Some((version, id)) = &preview.served else { continue };
             match self.store.open_version(id, *version, &self.seal_options) {
-                Ok(version) => site.set_version(version),
+                Ok(opened) => {
+                    site.set_version(opened);
+                    self.update_search(&preview.slug, *version, id);
+                }
                 Err(error) => {
                     tracing::error!("the preview of {} of {}: {}", preview.branch, preview.project, ErrorChain(&error));
                 }
@@ -49,9 +54,22 @@ impl PreviewState {
                 asset_grace: ASSET_GRACE,
                 ..SiteSettings::default()
             };
-            PreviewSite { project: project.to_owned(), site: Site::new(settings) }
+            let base_path = settings.base_path.clone();
+            let site = Site::new(settings);
+            let search = self.search.as_ref().map(|search| search.attach(&site, &base_path, &self.store.work_folder()));
+            PreviewSite { project: project.to_owned(), site, search }
         });
         Arc::clone(&entry.site)
+    }
+
+    /// Tells the search of a preview that its site serves the version of this deployment now.
+    pub(super) fn update_search(&self, slug: &str, version: VersionId, deployment: &str) {
+        let sites = self.sites.read();
+        let Some(search) = sites.get(slug).and_then(|entry| entry.search.as_ref()) else { return };
+        match self.store.open_image(deployment) {
+            Ok(image) => search.update_version(version, image),
+            Err(error) => tracing::warn!("preview {slug}: {}; it cannot be searched", ErrorChain(&error)),
+        }
     }
 
     /// Removes the site at this address. Responses in progress are sent to the end.

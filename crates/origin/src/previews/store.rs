@@ -14,7 +14,7 @@
 #![deny(clippy::disallowed_methods)]
 
 use std::collections::BTreeSet;
-use std::fs::{DirBuilder, Permissions};
+use std::fs::{DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -233,6 +233,17 @@ impl PreviewStore {
         }
         let image = mapping::map_image(image).map_err(io_error("map", &path))?;
         Ok(SealedVersion::new(version, image, index))
+    }
+
+    /// Opens the image of a deployment's version, for a process that reads it.
+    pub(super) fn open_image(&self, id: &str) -> Result<File, PreviewStoreError> {
+        let path = Path::new(id).join(IMAGE);
+        self.directory.open_for_reading(&path).map_err(io_error("open", &self.folder.join(&path)))
+    }
+
+    /// Returns the path of the folder for temporary files, which is removed at a start.
+    pub(super) fn work_folder(&self) -> PathBuf {
+        self.folder.join(WORK_FOLDER)
     }
 
     /// Removes the version of a deployment. Responses in progress are sent to the end.

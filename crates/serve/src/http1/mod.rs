@@ -1,6 +1,6 @@
 //! HTTP/1.1 without hyper for plain requests (see [`request_head`]), which are most of what a site receives. The first
-//! request on a connection that is not plain is returned to `connection` with all its bytes, and so is everything after
-//! it: `connection` detects HTTP/2, and hyper serves everything else.
+//! request on a connection that is not plain, or whose response has to be awaited, is returned to `connection` with all
+//! its bytes, and so is everything after it: `connection` detects HTTP/2, and hyper serves everything else.
 //!
 //! In a turn the connection reads received bytes into a buffer of the thread and parses each request head. It gets the
 //! response from the cache or from the handler ([`super::respond`]), and writes its head and body in one write. Short
@@ -27,7 +27,7 @@ use super::connection_deadlines::{HEAD_TIMEOUT, WaitReason};
 use super::header_pool;
 use super::logged_body::{LoggedBody, LoggedChunk};
 use super::peer::Peer;
-use super::respond::{respond_from_cache, respond_now};
+use super::respond::{may_wait, respond_from_cache, respond_now};
 use super::response_cache::{CacheAddress, HeadFormat};
 use super::site::Site;
 use super::turn::{RESPONSE_COST, TurnBudget, UNCACHED_RESPONSE_COST, end_turn};
@@ -211,14 +211,14 @@ impl Http1Connection {
     }
 
     /// Answers the first request and returns its length: 0 if it is not complete, `None` if it is not answered here: it
-    /// is not plain, does not parse, or may have to wait for a version that is being opened.
+    /// is not plain, does not parse, or its response may have to be awaited.
     fn respond_to_first(&mut self, bytes: &[u8]) -> Option<usize> {
         let head = match parse_head(bytes) {
             HeadOutcome::Partial => return Some(0),
             HeadOutcome::NotPlain => return None,
             HeadOutcome::Plain(head) => head,
         };
-        if self.site.is_opening() {
+        if may_wait(&self.site, head.target) {
             return None;
         }
         self.request_received.store(true, Ordering::Relaxed);

@@ -22,6 +22,9 @@ pub(super) const GATHER_BYTES: usize = 4096;
 /// many short chunks.
 const MAX_BUFFER_BYTES: usize = 16 * 1024;
 
+/// The largest number of slices in one write: the heads and the parts of a chunk.
+const MAX_SLICES: usize = 6;
+
 thread_local! {
     /// A free buffer for heads. A connection that does not have to wait returns its buffer to the thread.
     static FREE_BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -39,7 +42,7 @@ pub(super) struct Http1SendBuffer {
     body: Option<LoggedBody>,
 }
 
-/// Sends a head and a chunk whose bytes are in a memfd.
+/// Sends a head and the bytes of a chunk that are in a memfd.
 fn send_from_memfd<S: SendFile>(
     stream: Pin<&mut S>,
     context: &mut Context<'_>,
@@ -47,7 +50,7 @@ fn send_from_memfd<S: SendFile>(
     chunk: &LoggedChunk,
 ) -> Poll<io::Result<usize>> {
     match chunk.memfd_range() {
-        Some(range) => stream.poll_send_file(context, head, range.memfd(), range.offset, chunk.remaining()),
+        Some((range, len)) => stream.poll_send_file(context, head, range.memfd(), range.offset, len),
         None => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
     }
 }
@@ -156,7 +159,7 @@ impl Http1SendBuffer {
                 }
             }
             Some(chunk) => {
-                let mut slices = [IoSlice::new(&[]); 4];
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
                 let mut count = 0;
                 if !unwritten.is_empty() {
                     slices[0] = IoSlice::new(unwritten);
@@ -284,6 +287,23 @@ mod tests {
         let (sent, received) = send(100_000, io::ErrorKind::BrokenPipe);
         assert_eq!(sent.map_err(|error| error.kind()), Err(io::ErrorKind::BrokenPipe));
         assert_eq!(received.len(), 8 + 100_000);
+    }
+
+    #[test]
+    fn a_tag_behind_bytes_in_a_memfd_is_sent_after_the_last_of_them() {
+        let content: Vec<u8> = (0..300_000u32).map(|n| (n >> 6) as u8).collect();
+        let arena = MemfdArena::new(1 << 20).unwrap();
+        for file_bytes in [0, 1, 299_999, 300_000, 400_000] {
+            let (bytes, range) = arena.store(&content).unwrap();
+            let chunk = BodyChunk::with_memfd_range(bytes, Some(range)).followed_by(b"<tag>");
+            let mut buffer = Http1SendBuffer::default();
+            buffer.obtain_buffer();
+            buffer.buffer.extend_from_slice(b"head\r\n\r\n");
+            buffer.set_body(Some(chunk.into()), None);
+            let (sent, received) = send_all(&mut buffer, file_bytes);
+            assert!(sent.is_ok(), "after {file_bytes} bytes");
+            assert!(received == [b"head\r\n\r\n", &content[..], b"<tag>"].concat(), "after {file_bytes} bytes");
+        }
     }
 
     /// Sends everything in as many turns as needed. Returns the result, and the bytes that the stream has received.

@@ -95,7 +95,7 @@ pub struct Http2Connection {
     newest_stream: u32,
     receive_window: ReceiveWindow,
     streams: Streams,
-    /// Responses that are not available yet; only while replaced versions are opened after a start.
+    /// Responses that are not available yet: searches, and others while replaced versions are opened after a start.
     deferred: Vec<DeferredResponse>,
     send_buffer: SendBuffer,
     /// Whether a response head was queued: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].

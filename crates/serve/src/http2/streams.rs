@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Buf;
 use http_body::Body as _;
 
+use crate::body_chunk::ChunkPart;
 use crate::logged_body::{LoggedBody, LoggedChunk};
 
 use super::abuse_limits::QueuedTotals;
@@ -261,10 +262,10 @@ impl SendingStream {
         }
         let is_last = n == chunk.remaining() && remaining_body == 0;
         out.queue_copy(&frame::encode_header(n, frame::DATA, if is_last { frame::END_STREAM } else { 0 }, self.id));
-        let (header, (bytes, len), trailer) = chunk.first_bytes(n);
-        out.queue_copy(header);
-        out.queue_shared(bytes, len);
-        out.queue_copy(trailer);
+        chunk.visit_first_bytes(n, |part| match part {
+            ChunkPart::Short(bytes) => out.queue_copy(bytes),
+            ChunkPart::Shared(bytes, len) => out.queue_shared(bytes, len),
+        });
         out.mark_data_end();
         chunk.advance(n);
         let used = i64::try_from(n).unwrap_or(i64::MAX);

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::coding_file::{CodingRecord, compute_head_len, encode_head};
 use crate::index::{EntryCompression, ImageIndex, IndexEntry};
-use crate::media_types::is_archive;
-use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, EncoderLevel, choose_encoder_level};
+use crate::media_types::{content_type, is_archive, is_html};
+use docwharf_base::codec::content_coding::{ContentCoding, ContentEncoder, StreamEnd, choose_encoder_level};
 use docwharf_base::codec::gzip;
 use docwharf_base::codec::inflate::{InflateStatus, Inflater};
 use docwharf_base::model::site_path::is_hidden;
@@ -27,6 +27,11 @@ fn is_compressed(path: &[u8], entry: &IndexEntry) -> bool {
         && (MIN_CONTENT_BYTES..=MAX_CONTENT_BYTES).contains(&entry.len)
         && !is_archive(path)
         && !is_hidden(path)
+}
+
+/// Returns how the compressed body of a file ends. A tag may be added to a page when it is sent.
+fn stream_end(path: &[u8]) -> StreamEnd {
+    if is_html(&content_type(path)) { StreamEnd::Continuable } else { StreamEnd::Shortest }
 }
 
 /// Returns the maximum size of a coding file of this version, in bytes: no body is larger than the gzip form that it
@@ -63,7 +68,8 @@ pub fn write_coding_file(
     let mut bodies = BufWriter::with_capacity(256 << 10, output);
     let mut inflate = Inflater::new();
     for (file, entry) in compressed_files(index) {
-        let Some(body) = compress_text(coding, level, image, &entry, &mut inflate)? else { continue };
+        let encoder = ContentEncoder::new(coding, level, entry.len, stream_end(index.path(file)))?;
+        let Some(body) = compress_text(encoder, image, &entry, &mut inflate)? else { continue };
         bodies.write_all(&body)?;
         let len = body.len() as u64;
         records[file] = CodingRecord { offset, len, crc: crc32fast::hash(&body) };
@@ -77,15 +83,13 @@ pub fn write_coding_file(
 
 /// Compresses one text; `None` if the result is not smaller than with gzip.
 fn compress_text(
-    coding: ContentCoding,
-    level: EncoderLevel,
+    mut encoder: ContentEncoder,
     image: &File,
     entry: &IndexEntry,
     inflate: &mut Inflater,
 ) -> io::Result<Option<Vec<u8>>> {
     let mut compressed = vec![0; entry.compressed_len as usize];
     image.read_exact_at(&mut compressed, entry.offset)?;
-    let mut encoder = ContentEncoder::new(coding, level, entry.len)?;
     let (mut crc, mut len, mut input_start) = (crc32fast::Hasher::new(), 0, 0);
     inflate.reset();
     loop {
@@ -151,6 +155,19 @@ mod tests {
             };
             assert_eq!(is_compressed(path.as_bytes(), &entry), expected, "{path} of {len} bytes");
             assert_eq!(gzip_len(&entry), 48, "10 bytes of header and 8 of trailer");
+        }
+    }
+
+    #[test]
+    fn only_html_files_have_bodies_to_which_a_tag_can_be_added() {
+        for (path, expected) in [
+            ("index.html", StreamEnd::Continuable),
+            ("a/b.HTM", StreamEnd::Continuable),
+            ("a.xhtml", StreamEnd::Shortest),
+            ("a.css", StreamEnd::Shortest),
+            ("LICENSE", StreamEnd::Shortest),
+        ] {
+            assert_eq!(stream_end(path.as_bytes()), expected, "{path}");
         }
     }
 }

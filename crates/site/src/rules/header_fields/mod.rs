@@ -172,8 +172,10 @@ impl HeaderFieldRules {
         }
         let is_file = matches!(status.as_u16(), 200 | 206 | 304);
         for (name, values) in values_by_name {
-            let has_content_type = headers.contains_key(CONTENT_TYPE);
-            if FILE_FIELDS.contains(name) && (!is_file || (*name == CONTENT_TYPE && !has_content_type)) {
+            // The type of a response with several ranges separates its parts (RFC 9110, 15.3.7.2).
+            let is_multipart = |value: &HeaderValue| value.as_bytes().starts_with(b"multipart/byteranges");
+            let has_type_of_file = headers.get(CONTENT_TYPE).is_some_and(|value| !is_multipart(value));
+            if FILE_FIELDS.contains(name) && (!is_file || (*name == CONTENT_TYPE && !has_type_of_file)) {
                 continue;
             }
             merge_field(headers, name, &values, owner);

@@ -46,6 +46,16 @@ fn cache_control_of_a_bundle_does_not_apply_to_errors_and_redirects() {
     assert_eq!(with_content_type(&[]), [""; 0]);
 }
 
+// Regression: a rule for Content-Type replaced the type that has the boundary, so clients could not separate the parts.
+#[test]
+fn the_type_of_a_response_with_several_ranges_is_not_replaced() {
+    let before = [("content-type", "multipart/byteranges; boundary=x")];
+    for owner in [RuleOwner::Bundle, RuleOwner::Operator] {
+        let fields = apply_rules("/*\n Content-Type: a/b\n", owner, "/", 206, &before);
+        assert_eq!(fields, ["content-type: multipart/byteranges; boundary=x"], "{owner:?}");
+    }
+}
+
 #[test]
 fn link_fields_are_appended_and_operator_rules_can_remove_them() {
     let rule = "/*\n Link: </b>\n Link: </c>\n";

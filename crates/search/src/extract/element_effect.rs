@@ -1,0 +1,60 @@
+//! The effect of an open element on the text in it.
+
+use super::content_rules::{RootKind, is_left_out_by_attributes, is_left_out_by_name};
+use super::element_name::ElementName;
+use super::section_store::CurrentSection;
+use super::tags::StartTag;
+
+/// The part of an element that is left out. Elements in this part have no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeftOutElement {
+    /// All content is left out.
+    Whole,
+    /// A `header` in an article or in the main content. It often has the heading of the page, which is read.
+    ExceptH1,
+}
+
+/// The effect of an open element on the text in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum ElementEffect {
+    #[default]
+    None,
+    /// The text is left out.
+    LeaveOut(LeftOutElement),
+    /// In a `header` of which only `h1` is read. The value is the part of this element that is left out.
+    InHeader(Option<LeftOutElement>),
+    Title,
+    Root(RootKind),
+    Link(LinkStart),
+    Code,
+    /// `pre`: code that keeps its line feeds.
+    Preformatted,
+    /// `dl`: the section around the list continues after it.
+    DefinitionList {
+        around: CurrentSection,
+        /// The section around the outer list.
+        outer: Option<CurrentSection>,
+    },
+}
+
+/// The place where a link starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LinkStart {
+    /// The section, or `None` in a heading.
+    pub(super) section: Option<CurrentSection>,
+    /// The length of the text before the link, in bytes.
+    pub(super) text_len: usize,
+    /// Whether the link leads to its own page.
+    pub(super) is_fragment: bool,
+}
+
+/// The effect of an element in a `header` of which only `h1` is read.
+pub(super) fn header_effect(tag: &StartTag<'_>) -> ElementEffect {
+    if is_left_out_by_attributes(tag) || is_left_out_by_name(tag.name) {
+        ElementEffect::InHeader(Some(LeftOutElement::Whole))
+    } else if tag.name == ElementName::Heading(1) {
+        ElementEffect::InHeader(None)
+    } else {
+        ElementEffect::None
+    }
+}

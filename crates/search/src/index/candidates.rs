@@ -1,0 +1,209 @@
+//! The files of a site that can be pages of the index, and the addresses at which they are served.
+
+use docwharf_base::model::site_path::is_page;
+use docwharf_site::lookup::AddressSettings;
+use docwharf_site::rules::pattern::Pattern;
+use docwharf_site::rules::route::{RouteResult, RouteSettings, route_address};
+use docwharf_site::sealed_version::SealedVersion;
+
+use super::build_report::LeftOutPages;
+
+/// A file that can be a page of the index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct CandidatePage {
+    /// The number of the file in the version.
+    pub(super) file: usize,
+    /// The path of the file.
+    pub(super) path: String,
+    /// The addresses that lead to the file without a redirect, without a leading slash, the usual one first.
+    pub(super) addresses: Vec<String>,
+}
+
+/// Returns the HTML files of a version that are served, in byte order of their paths, and counts the others.
+pub(super) fn find_candidates(
+    version: &SealedVersion,
+    settings: &AddressSettings,
+    exclude: &[Pattern],
+    left_out: &mut LeftOutPages,
+) -> Vec<CandidatePage> {
+    let routes = RouteSettings {
+        base_path: &settings.base_path,
+        slashes: settings.slashes.unwrap_or(version.auto_slashes),
+        rules: &settings.rules,
+    };
+    let mut candidates = Vec::new();
+    for file in 0..version.index().len() {
+        let path = version.index().path(file);
+        if !is_page(path) {
+            continue;
+        }
+        let Ok(path) = std::str::from_utf8(path) else {
+            left_out.unreadable += 1;
+            continue;
+        };
+        let forms = address_forms(path, version.is_next);
+        if Some(file) == version.not_found || is_not_found_page(path) {
+            left_out.not_found_page += 1;
+        } else if forms.iter().any(|form| is_excluded(exclude, form)) {
+            left_out.excluded += 1;
+        } else {
+            let addresses: Vec<String> =
+                forms.into_iter().filter(|form| is_served_at(version, &routes, file, form)).collect();
+            if addresses.is_empty() {
+                left_out.not_served += 1;
+            } else {
+                candidates.push(CandidatePage { file, path: path.to_owned(), addresses });
+            }
+        }
+    }
+    candidates
+}
+
+/// Whether a page is shown for addresses that do not exist: the page of the site or of one of its languages, or the one
+/// that Next.js writes. `status/404.html` is a page about that number.
+fn is_not_found_page(path: &str) -> bool {
+    let is_language = |folder: &str| {
+        let mut subtags = folder.split(['-', '_']);
+        let primary = subtags.next().unwrap_or_default();
+        primary.len() == 2 && subtags.chain([primary]).all(|subtag| subtag.bytes().all(|b| b.is_ascii_alphabetic()))
+    };
+    let page = match path.split_once('/') {
+        Some((folder, page)) if is_language(folder) => page,
+        _ => path,
+    };
+    matches!(page, "404.html" | "404/index.html" | "_not-found.html" | "_not-found/index.html")
+}
+
+/// Returns the addresses of a page that do not depend on other files, the usual one first: a folder stands for its
+/// `index.html`, and the pages of a Next.js site have no suffix.
+fn address_forms(path: &str, is_next: bool) -> Vec<String> {
+    let owned = |forms: &[&str]| forms.iter().map(|&form| form.to_owned()).collect();
+    if path == "index.html" {
+        return owned(&["", path]);
+    }
+    if let Some(folder) = path.strip_suffix("/index.html") {
+        return owned(&[&format!("{folder}/"), folder, path]);
+    }
+    match path.strip_suffix(".html") {
+        Some(short) if is_next => owned(&[short, path]),
+        Some(short) => owned(&[path, short]),
+        None => owned(&[path]),
+    }
+}
+
+fn is_excluded(exclude: &[Pattern], form: &str) -> bool {
+    let address = format!("/{form}");
+    exclude.iter().any(|pattern| pattern.matches(address.as_bytes()).is_some())
+}
+
+/// Whether an address leads to a file without a redirect, by the rules in force.
+fn is_served_at(version: &SealedVersion, routes: &RouteSettings<'_>, file: usize, form: &str) -> bool {
+    // The server refuses addresses with control characters.
+    if form.contains(char::is_control) {
+        return false;
+    }
+    let address = format!("/{form}");
+    match route_address(version, routes, address.as_bytes(), None) {
+        RouteResult::File(found) | RouteResult::Rewritten(found, 200) => found == file,
+        _ => false,
+    }
+}
+
+impl CandidatePage {
+    /// Returns the address of the page: `preferred` if it leads to the page, otherwise the usual one.
+    pub(super) fn choose_address(&self, preferred: Option<&str>) -> &str {
+        let known = preferred.and_then(|preferred| self.addresses.iter().find(|address| *address == preferred));
+        known.or(self.addresses.first()).map_or(&self.path, |address| address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use docwharf_site::rules::RuleSet;
+    use docwharf_site::rules::pattern::PatternDialect;
+
+    use super::super::test_sites::seal_site;
+    use super::*;
+
+    fn find(files: &[(&str, &str)], exclude: &[&str]) -> (Vec<String>, LeftOutPages) {
+        let patterns: Vec<Pattern> =
+            exclude.iter().map(|source| Pattern::parse(source, PatternDialect::DocsJson).unwrap()).collect();
+        let mut left_out = LeftOutPages::default();
+        let candidates = find_candidates(&seal_site(files), &AddressSettings::default(), &patterns, &mut left_out);
+        (candidates.iter().map(|page| format!("/{}", page.choose_address(None))).collect(), left_out)
+    }
+
+    #[test]
+    fn pages_have_the_address_that_the_site_itself_uses() {
+        let files = ["a.html", "b/index.html", "c.htm", "index.html", "style.css", "a b.html"].map(|path| (path, "x"));
+        assert_eq!(find(&files, &[]).0, ["/a b.html", "/a.html", "/b/", "/c.htm", "/"]);
+        let next = [&files[..], &[("_next/static/a.js", "x")]].concat();
+        assert_eq!(find(&next, &[]).0, ["/a b", "/a", "/b/", "/c.htm", "/"]);
+    }
+
+    #[test]
+    fn the_form_of_a_canonical_link_or_sitemap_is_used_if_it_leads_to_the_page() {
+        let page = |path: &str, addresses: &[&str]| CandidatePage {
+            file: 0,
+            path: path.to_owned(),
+            addresses: addresses.iter().map(|&address| address.to_owned()).collect(),
+        };
+        let candidate = page("a.html", &["a.html", "a"]);
+        for (preferred, expected) in [(None, "a.html"), (Some("a"), "a"), (Some("b"), "a.html")] {
+            assert_eq!(candidate.choose_address(preferred), expected);
+        }
+    }
+
+    #[test]
+    fn hidden_redirected_and_excluded_pages_and_pages_for_errors_are_left_out() {
+        let files = [
+            ("404.html", "x"),
+            (".hidden/a.html", "x"),
+            ("_docwharf/a.html", "x"),
+            (
+                "_redirects",
+                "/gone.html /new.html 301!\n/gone /new.html 301!\n/half.html /half 301!\n/soft.html /new.html 301\n",
+            ),
+            ("gone.html", "x"),
+            ("half.html", "x"),
+            ("internal/a.html", "x"),
+            ("internal/index.html", "x"),
+            ("new.html", "x"),
+            ("soft.html", "x"),
+        ];
+        let (pages, left_out) = find(&files, &["/internal/:path*"]);
+        assert_eq!(pages, ["/half", "/new.html", "/soft.html"]);
+        let expected = LeftOutPages { not_found_page: 1, not_served: 3, excluded: 2, ..LeftOutPages::default() };
+        assert_eq!(left_out, expected);
+    }
+
+    #[test]
+    fn pages_for_addresses_that_do_not_exist_are_those_of_the_site_and_its_languages() {
+        for (path, expected) in [
+            ("404.html", true),
+            ("404/index.html", true),
+            ("_not-found.html", true),
+            ("de/404.html", true),
+            ("pt-BR/404/index.html", true),
+            ("zh_Hant/404.html", true),
+            ("api/404.html", false),
+            ("v1/404.html", false),
+            ("status/404/index.html", false),
+            ("404.htm/index.html", false),
+            ("index.html", false),
+        ] {
+            assert_eq!(is_not_found_page(path), expected, "{path}");
+        }
+    }
+
+    #[test]
+    fn rules_of_the_operator_count_like_those_of_the_site() {
+        let mut draft = docwharf_site::rules::RuleDraft::default();
+        docwharf_site::rules::netlify_files::read_redirects("/a* /b.html 302!\n", "rules", &mut draft);
+        let settings =
+            AddressSettings { rules: std::sync::Arc::new(RuleSet::new(draft)), ..AddressSettings::default() };
+        let version = seal_site(&[("a.html", "x"), ("b.html", "x")]);
+        let candidates = find_candidates(&version, &settings, &[], &mut LeftOutPages::default());
+        assert_eq!(candidates.iter().map(|page| page.path.as_str()).collect::<Vec<_>>(), ["b.html"]);
+    }
+}

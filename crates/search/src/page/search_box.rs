@@ -1,0 +1,117 @@
+//! The files of the search box and the style sheet of the search page.
+
+/// The script of the search box, as written. [`render_search_script`] makes what is served.
+const SEARCH_JS: &str = include_str!("../../assets/search.js");
+
+/// The style sheet of the search box, served as `BASE/_docwharf/search.css`.
+pub const SEARCH_CSS: &str = include_str!("../../assets/search.css");
+
+/// The style sheet of the search page, served as `BASE/_docwharf/page.css`.
+pub const PAGE_CSS: &str = include_str!("../../assets/page.css");
+
+/// The place of the settings in the script: an empty object, so that the file is a valid script as written.
+const SETTINGS_PLACEHOLDER: &str = "/*SETTINGS*/{}";
+
+/// The settings of the search box, as its script gets them.
+#[derive(Debug, Clone, Copy)]
+pub struct SearchScriptSettings<'a> {
+    /// The CSS selectors of the elements of the site that open the box (`search.selectors`).
+    pub selectors: &'a [String],
+    /// Whether the box adds a button to pages without such an element (`search.button`).
+    pub button: bool,
+}
+
+/// Renders `BASE/_docwharf/search.js`: the script with the settings as a JSON literal. Empty lines, lines of comments
+/// and indentation are left out. No literal of the script spans lines.
+pub fn render_search_script(settings: &SearchScriptSettings<'_>) -> String {
+    let json = serde_json::json!({ "selectors": settings.selectors, "button": settings.button }).to_string();
+    let mut out = String::with_capacity(SEARCH_JS.len() + json.len());
+    for line in SEARCH_JS.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+        out.push_str(line);
+        out.push('\n');
+    }
+    out.replacen(SETTINGS_PLACEHOLDER, &json, 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::Value;
+
+    use super::super::texts::TEXTS;
+    use super::*;
+
+    #[test]
+    fn the_served_script_has_the_settings() {
+        assert_eq!(SEARCH_JS.matches(SETTINGS_PLACEHOLDER).count(), 1);
+        let selectors = ["#a".to_owned(), "[title=\"*/{}</script>\u{2028}\"]".to_owned()];
+        let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: false });
+        let line = script.lines().find(|line| line.contains("\"selectors\"")).unwrap();
+        let json = &line[line.find("= {").unwrap() + 2..line.rfind(';').unwrap()];
+        let settings: Value = serde_json::from_str(json).unwrap();
+        assert_eq!(settings, serde_json::json!({ "selectors": selectors, "button": false }));
+        assert!(!script.contains(SETTINGS_PLACEHOLDER));
+    }
+
+    #[test]
+    fn the_served_script_differs_from_the_written_one_in_comments_and_indentation_only() {
+        let script = render_search_script(&SearchScriptSettings { selectors: &[], button: true });
+        let lines = |text: &str| text.lines().map(|line| line.trim_start().to_owned()).collect::<Vec<_>>();
+        let mut expected = lines(&SEARCH_JS.replace(SETTINGS_PLACEHOLDER, "{\"button\":true,\"selectors\":[]}"));
+        expected.retain(|line| !line.is_empty() && !line.starts_with("//"));
+        assert_eq!(lines(&script), expected);
+        // A literal that spans lines would lose its indentation.
+        assert!(script.lines().all(|line| line.matches('`').count().is_multiple_of(2)));
+    }
+
+    #[test]
+    fn the_script_uses_nothing_that_strict_policies_forbid() {
+        let forbidden = [
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "DOMParser",
+            "eval(",
+            "Function(",
+            "cssText",
+            "WebAssembly",
+            "localStorage",
+            "sessionStorage",
+            "indexedDB",
+            "cookie",
+            "javascript:",
+        ];
+        for word in forbidden {
+            assert!(!SEARCH_JS.contains(word), "{word}");
+        }
+    }
+
+    #[test]
+    fn the_box_and_the_page_have_the_same_words() {
+        let start = SEARCH_JS.find("/*TEXTS*/").unwrap() + "/*TEXTS*/".len();
+        let end = SEARCH_JS.find("/*END*/").unwrap();
+        let mut table: BTreeMap<String, Vec<String>> = serde_json::from_str(&SEARCH_JS[start..end]).unwrap();
+        let names = table.remove("names").unwrap();
+        assert_eq!(table.len(), TEXTS.len());
+        for texts in &TEXTS {
+            let in_box = &table[texts.lang];
+            assert_eq!(in_box.len(), names.len(), "{}", texts.lang);
+            assert!(in_box.iter().all(|text| !text.is_empty()), "{}", texts.lang);
+            for (name, in_page) in [
+                ("search", texts.search),
+                ("count", texts.count),
+                ("none", texts.none),
+                ("failed", texts.failed),
+                ("building", texts.building),
+                ("indexing", texts.indexing),
+                ("partial", texts.partial),
+                ("corrected", texts.corrected),
+            ] {
+                let index = names.iter().position(|other| other == name).unwrap();
+                assert_eq!(in_box[index], in_page, "{} {name}", texts.lang);
+            }
+        }
+    }
+}

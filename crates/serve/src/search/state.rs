@@ -1,0 +1,319 @@
+//! The state of the search of a site: the settings and the index in force, and how its queries are run.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+
+use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::locks::Mutex;
+use docwharf_base::model::digest::Digest;
+use docwharf_search::index::SearchIndex;
+
+use super::answer::{QueryFailure, SearchAnswer, SearchQuery};
+use super::assets::SearchAsset;
+use super::query_threads::{PendingResult, QueryThreads, ResultFailure};
+use super::settings::SearchSettings;
+use super::statistics::{QueryCounters, QueryOutcome, QueryStatistics};
+
+/// The longest time that a query runs. Then it is answered with the results that have been found.
+const MAX_QUERY_TIME: Duration = Duration::from_millis(250);
+
+/// An action that is called once, at the first search of a site that has no index of the served version.
+type FirstSearchAction = Box<dyn FnOnce() + Send>;
+
+/// Settings with which the search is on, and what is made from them.
+#[derive(Debug)]
+pub(crate) struct SearchSettingsInForce {
+    pub(crate) settings: Arc<SearchSettings>,
+    /// A digest of the words that mean the same.
+    pub(crate) synonyms_digest: Digest,
+    /// The script of the search box, made when it is first needed.
+    script: OnceLock<SearchAsset>,
+}
+
+impl SearchSettingsInForce {
+    fn new(settings: Arc<SearchSettings>) -> SearchSettingsInForce {
+        SearchSettingsInForce { synonyms_digest: settings.synonyms.digest(), settings, script: OnceLock::new() }
+    }
+
+    /// Returns the script of the search box.
+    pub(crate) fn script(&self) -> &SearchAsset {
+        self.script.get_or_init(|| SearchAsset::render_script(&self.settings.search_box))
+    }
+}
+
+/// The reason why a query has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SearchFailure {
+    /// It did not start in time, or does not end.
+    Busy,
+    /// The index could not be read.
+    Failed,
+}
+
+/// The answer to a query that may not have started yet.
+#[derive(Debug)]
+pub(crate) struct PendingAnswer(PendingResult<Option<SearchAnswer>>);
+
+impl PendingAnswer {
+    /// Waits for the answer.
+    pub(crate) async fn wait(self) -> Result<SearchAnswer, SearchFailure> {
+        match self.0.wait().await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(ResultFailure::Panicked) => Err(SearchFailure::Failed),
+            Err(ResultFailure::Busy) => Err(SearchFailure::Busy),
+        }
+    }
+}
+
+/// The state of the search of a site. Settings and index can be replaced at any time; a query keeps those that were in
+/// force when its request was received.
+pub(crate) struct SearchState {
+    /// `None` if the search is off.
+    settings: ArcSwapOption<SearchSettingsInForce>,
+    index: ArcSwapOption<SearchIndex>,
+    /// Whether an index is being built or will be, as far as this module knows.
+    is_building: AtomicBool,
+    first_search_action: Mutex<Option<FirstSearchAction>>,
+    counters: QueryCounters,
+    threads: Arc<QueryThreads>,
+    /// Whether a failure of the index in force was logged.
+    has_logged_failure: AtomicBool,
+}
+
+impl Default for SearchState {
+    fn default() -> SearchState {
+        SearchState {
+            settings: ArcSwapOption::empty(),
+            index: ArcSwapOption::empty(),
+            is_building: AtomicBool::new(true),
+            first_search_action: Mutex::new(None),
+            counters: QueryCounters::default(),
+            threads: QueryThreads::shared(),
+            has_logged_failure: AtomicBool::new(false),
+        }
+    }
+}
+
+impl fmt::Debug for SearchState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SearchState")
+            .field("settings", &self.settings)
+            .field("index", &self.index)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SearchState {
+    /// Replaces the settings.
+    pub(crate) fn set_settings(&self, settings: Arc<SearchSettings>) {
+        let settings = settings.enabled.then(|| Arc::new(SearchSettingsInForce::new(settings)));
+        self.settings.store(settings);
+    }
+
+    /// Returns the settings in force; `None` if the search is off.
+    pub(crate) fn settings(&self) -> Option<Arc<SearchSettingsInForce>> {
+        self.settings.load_full()
+    }
+
+    /// Returns whether the search is on.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.settings.load().is_some()
+    }
+
+    /// Replaces the index.
+    pub(crate) fn set_index(&self, index: Option<Arc<SearchIndex>>) {
+        self.index.store(index);
+        self.has_logged_failure.store(false, Ordering::Relaxed);
+    }
+
+    /// Returns the index in force.
+    pub(crate) fn index(&self) -> Option<Arc<SearchIndex>> {
+        self.index.load_full()
+    }
+
+    /// Sets whether an index is being built or will be.
+    pub(crate) fn set_building(&self, is_building: bool) {
+        self.is_building.store(is_building, Ordering::Relaxed);
+    }
+
+    /// Returns whether an index is being built or will be.
+    pub(crate) fn is_building(&self) -> bool {
+        self.is_building.load(Ordering::Relaxed)
+    }
+
+    /// Sets the action that is called at the first search without an index of the served version.
+    pub(crate) fn set_first_search_action(&self, action: FirstSearchAction) {
+        *self.first_search_action.lock() = Some(action);
+    }
+
+    /// Records that a question could not be answered because there is no index.
+    pub(crate) fn note_search_without_index(&self) {
+        self.count(QueryOutcome::Indexing);
+        self.request_index();
+    }
+
+    /// Calls the action of [`set_first_search_action`](Self::set_first_search_action), unless it was called before.
+    pub(crate) fn request_index(&self) {
+        let action = self.first_search_action.lock().take();
+        if let Some(action) = action {
+            self.set_building(true);
+            action();
+        }
+    }
+
+    /// Counts a request that had a question.
+    pub(crate) fn count(&self, outcome: QueryOutcome) {
+        self.counters.count(outcome);
+    }
+
+    /// Returns the counts of queries.
+    pub(crate) fn statistics(&self) -> QueryStatistics {
+        self.counters.read()
+    }
+
+    /// Runs a query on another thread, once fewer than `parallel` queries run. Does not block.
+    pub(crate) fn submit(self: &Arc<Self>, parallel: usize, query: SearchQuery) -> PendingAnswer {
+        let state = Arc::clone(self);
+        let run = move || state.run_counted(|| query.run(Instant::now() + MAX_QUERY_TIME));
+        PendingAnswer(self.threads.submit(parallel, run))
+    }
+
+    /// Runs a query and counts it; `None` if it has failed. tantivy may panic if it cannot read an index.
+    fn run_counted(&self, run: impl FnOnce() -> Result<SearchAnswer, QueryFailure>) -> Option<SearchAnswer> {
+        let start = Instant::now();
+        let result = catch_unwind(AssertUnwindSafe(run));
+        self.counters.record_duration(start.elapsed());
+        match result {
+            Ok(Ok(answer)) => {
+                self.count(match &answer {
+                    answer if answer.is_partial => QueryOutcome::Partial,
+                    answer if answer.has_results => QueryOutcome::Ok,
+                    _ => QueryOutcome::Empty,
+                });
+                Some(answer)
+            }
+            Ok(Err(error)) => {
+                self.report_failure(&ErrorChain(&error));
+                None
+            }
+            Err(panic) => {
+                let message = panic.downcast_ref::<&str>().copied();
+                let message = message.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+                self.report_failure(&format_args!("a panic: {}", OneLine(message.unwrap_or("without a message"))));
+                None
+            }
+        }
+    }
+
+    /// Counts a query that has failed, and logs the first one of an index.
+    fn report_failure(&self, reason: &dyn fmt::Display) {
+        self.count(QueryOutcome::Failed);
+        if !self.has_logged_failure.swap(true, Ordering::Relaxed) {
+            tracing::error!("a search cannot be answered: {reason}; further failures of this index are not logged");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+    use crate::search::SearchParameters;
+    use crate::search::answer::AnswerFormat;
+    use crate::search::test_indexes;
+    use crate::test_versions::version_with_files;
+
+    fn answer(is_partial: bool, has_results: bool) -> SearchAnswer {
+        SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results }
+    }
+
+    #[test]
+    fn queries_are_counted_by_outcome_and_failures_and_panics_are_caught() {
+        let state = SearchState::default();
+        assert_eq!(state.run_counted(|| Ok(answer(false, true))), Some(answer(false, true)));
+        assert_eq!(state.run_counted(|| Ok(answer(false, false))), Some(answer(false, false)));
+        assert_eq!(state.run_counted(|| Ok(answer(true, true))), Some(answer(true, true)));
+        let failure = || QueryFailure::Search(std::io::Error::other("the disk is gone").into());
+        assert!(!state.has_logged_failure.load(Ordering::Relaxed));
+        assert_eq!(state.run_counted(|| Err(failure())), None);
+        assert!(state.has_logged_failure.load(Ordering::Relaxed));
+        assert_eq!(state.run_counted(|| panic!("expected")), None);
+        assert_eq!(state.run_counted(|| panic!("expected {}", 1)), None);
+        let statistics = state.statistics();
+        for (outcome, expected) in [
+            (QueryOutcome::Ok, 1),
+            (QueryOutcome::Empty, 1),
+            (QueryOutcome::Partial, 1),
+            (QueryOutcome::Failed, 3),
+            (QueryOutcome::Busy, 0),
+        ] {
+            assert_eq!(statistics.count(outcome), expected, "{outcome:?}");
+        }
+        assert_eq!(statistics.durations.iter().sum::<u64>(), 6);
+        // Failures of another index are logged again.
+        state.set_index(None);
+        assert!(!state.has_logged_failure.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn the_first_search_without_an_index_is_reported_once() {
+        let state = SearchState::default();
+        assert!(state.is_building(), "an index is expected until the program says otherwise");
+        state.set_building(false);
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let action = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        };
+        state.set_first_search_action(Box::new(action));
+        assert_eq!((calls.load(Ordering::Relaxed), state.is_building()), (0, false));
+        for _ in 0..3 {
+            state.note_search_without_index();
+        }
+        assert_eq!((calls.load(Ordering::Relaxed), state.is_building()), (1, true));
+        assert_eq!(state.statistics().count(QueryOutcome::Indexing), 3);
+        let counted = Arc::clone(&calls);
+        state.set_first_search_action(Box::new(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        state.request_index();
+        state.note_search_without_index();
+        assert_eq!(calls.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn settings_that_turn_the_search_off_are_not_in_force() {
+        let state = SearchState::default();
+        assert!(!state.is_enabled() && state.settings().is_none());
+        state.set_settings(Arc::new(test_indexes::settings()));
+        let first = state.settings().unwrap();
+        assert!(state.is_enabled() && std::ptr::eq(first.script(), first.script()), "the script is made once");
+        state.set_settings(Arc::new(test_indexes::settings()));
+        assert_eq!(first.synonyms_digest, state.settings().unwrap().synonyms_digest);
+        state.set_settings(Arc::new(SearchSettings { enabled: false, ..test_indexes::settings() }));
+        assert!(!state.is_enabled() && state.settings().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_submitted_query_is_answered() {
+        let version = Arc::new(version_with_files(&[("a.html", "<h1>Anchors</h1><p>text")], 0));
+        let state = Arc::new(SearchState::default());
+        let query = SearchQuery {
+            parameters: SearchParameters { text: "anchors".to_owned(), ..SearchParameters::default() },
+            format: AnswerFormat::Json,
+            index: test_indexes::build_index(&version),
+            version,
+            addresses: docwharf_site::lookup::AddressSettings::default(),
+            synonyms: Arc::default(),
+        };
+        let answer = state.submit(4, query).wait().await.unwrap();
+        assert!(answer.has_results);
+        assert_eq!(state.statistics().count(QueryOutcome::Ok), 1);
+    }
+}

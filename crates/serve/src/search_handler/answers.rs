@@ -1,0 +1,229 @@
+//! The responses of `search`: answers and refusals, as JSON or as a page.
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, RETRY_AFTER, VARY};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use serde_json::{Value, json};
+
+use docwharf_search::page::{PAGE_POLICY, SearchPageContent};
+
+use super::SearchQuestion;
+use crate::body::ResponseBody;
+use crate::header_pool;
+use crate::held_bytes::{HELD, HeldBytesGuard};
+use crate::request_context::RequestContext;
+use crate::search::{
+    AnswerFormat, InvalidParameters, QueryOutcome, SearchAnswer, SearchFailure, SearchParameters, render_search_page,
+};
+use crate::security_headers::FramePolicy;
+
+/// `X-Robots-Tag`, a header field for search engines that the `http` crate does not define.
+const X_ROBOTS_TAG: HeaderName = HeaderName::from_static("x-robots-tag");
+
+/// The Cache-Control of a complete answer. The time is short, because the next version may have other pages.
+const ANSWER_CACHE: &str = "private, max-age=60";
+/// The Cache-Control of refusals, and of answers that may soon be others.
+const NO_STORE: &str = "no-store";
+/// The Retry-After while there is no index yet, in seconds.
+const INDEXING_RETRY_SECONDS: &str = "2";
+/// The Retry-After of a query that has waited for too long, in seconds.
+const BUSY_RETRY_SECONDS: &str = "1";
+
+/// The body of an answer. Its memory counts as held until the client has read it.
+struct HeldBody {
+    bytes: Vec<u8>,
+    _hold: HeldBytesGuard,
+}
+
+impl AsRef<[u8]> for HeldBody {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Returns the body of an answer; `None` if clients that read slowly hold too much memory already.
+fn hold_body(bytes: Vec<u8>) -> Option<Bytes> {
+    let hold = HELD.try_hold(bytes.capacity() as u64)?;
+    Some(Bytes::from_owner(HeldBody { bytes, _hold: hold }))
+}
+
+/// Answers a question with the result of its query.
+pub(super) fn respond_with_result(
+    context: &RequestContext<'_>,
+    question: &SearchQuestion,
+    result: Result<SearchAnswer, SearchFailure>,
+) -> Response<ResponseBody> {
+    let (format, parameters) = (question.format, &question.parameters);
+    match result {
+        Ok(SearchAnswer { body, is_indexing, is_partial, .. }) => match hold_body(body) {
+            Some(body) => respond_with_answer(context, question, body, is_indexing || is_partial),
+            None => refuse_busy(context, format, parameters),
+        },
+        Err(SearchFailure::Busy) => refuse_busy(context, format, parameters),
+        Err(SearchFailure::Failed) => {
+            let error = json!({ "error": "the search has failed" });
+            let content = SearchPageContent::Busy;
+            refuse(context, StatusCode::INTERNAL_SERVER_ERROR, format, parameters, &error, content)
+        }
+    }
+}
+
+/// Creates the response with an answer. If `is_temporary`, the same question may soon have another answer, so that
+/// clients must not store it.
+fn respond_with_answer(
+    context: &RequestContext<'_>,
+    question: &SearchQuestion,
+    body: Bytes,
+    is_temporary: bool,
+) -> Response<ResponseBody> {
+    let mut response = create_response(context, StatusCode::OK, question.format, body);
+    if let Some(tag) = question.tag.as_ref().filter(|_| !is_temporary) {
+        add_tag(response.headers_mut(), tag);
+    }
+    response
+}
+
+/// Returns the response to a client that has the answer with this opaque tag.
+pub(super) fn respond_not_modified(tag: &str) -> Response<ResponseBody> {
+    let mut response = header_pool::new_response(StatusCode::NOT_MODIFIED, ResponseBody::empty());
+    add_common_fields(response.headers_mut());
+    add_tag(response.headers_mut(), tag);
+    response
+}
+
+/// Returns the response to a client that wants no answer but one that it has.
+pub(super) fn respond_precondition_failed() -> Response<ResponseBody> {
+    let mut response = header_pool::new_response(StatusCode::PRECONDITION_FAILED, ResponseBody::empty());
+    let headers = response.headers_mut();
+    add_common_fields(headers);
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(0));
+    response
+}
+
+/// Refuses parameters that are not valid, and counts that.
+pub(super) fn refuse_parameters(
+    context: &RequestContext<'_>,
+    format: AnswerFormat,
+    invalid: &InvalidParameters,
+) -> Response<ResponseBody> {
+    context.site().search.count(QueryOutcome::Invalid);
+    let error = json!({ "error": invalid.fault.to_string() });
+    refuse(context, StatusCode::BAD_REQUEST, format, &invalid.valid, &error, SearchPageContent::Invalid)
+}
+
+/// Refuses a question while there is no index, and counts that.
+pub(super) fn refuse_without_index(
+    context: &RequestContext<'_>,
+    format: AnswerFormat,
+    parameters: &SearchParameters,
+) -> Response<ResponseBody> {
+    let search = &context.site().search;
+    search.note_search_without_index();
+    if !search.is_building() {
+        // The build has failed. A client that waits would wait for ever.
+        let error = json!({ "indexing": false, "error": "the site has no search index" });
+        return refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, SearchPageContent::Busy);
+    }
+    let state = json!({ "indexing": true });
+    let content = SearchPageContent::IndexBuilding;
+    let mut response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &state, content);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(INDEXING_RETRY_SECONDS));
+    response
+}
+
+/// Refuses a question for which there was no time or no memory, and counts that.
+fn refuse_busy(
+    context: &RequestContext<'_>,
+    format: AnswerFormat,
+    parameters: &SearchParameters,
+) -> Response<ResponseBody> {
+    context.site().search.count(QueryOutcome::Busy);
+    let error = json!({ "error": "too many searches at a time" });
+    let content = SearchPageContent::Busy;
+    let mut response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, content);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(BUSY_RETRY_SECONDS));
+    response
+}
+
+fn refuse(
+    context: &RequestContext<'_>,
+    status: StatusCode,
+    format: AnswerFormat,
+    parameters: &SearchParameters,
+    json: &Value,
+    content: SearchPageContent<'_>,
+) -> Response<ResponseBody> {
+    let body = match format {
+        AnswerFormat::Json => json.to_string(),
+        AnswerFormat::Page => render_search_page(parameters, content),
+    };
+    create_response(context, status, format, body.into())
+}
+
+/// Creates a response that clients must not store. For HEAD, its body is left out.
+fn create_response(
+    context: &RequestContext<'_>,
+    status: StatusCode,
+    format: AnswerFormat,
+    body: Bytes,
+) -> Response<ResponseBody> {
+    let len = body.len();
+    let body = if context.is_head() { ResponseBody::empty() } else { ResponseBody::full(body) };
+    let mut response = header_pool::new_response(status, body);
+    let headers = response.headers_mut();
+    add_common_fields(headers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    if format == AnswerFormat::Page {
+        let frames = context.site().settings.security_headers.frames.unwrap_or_default();
+        if let Ok(policy) = HeaderValue::from_str(&page_policy(frames)) {
+            headers.insert(CONTENT_SECURITY_POLICY, policy);
+        }
+    }
+    response
+}
+
+/// Adds the fields that all responses of `search` have.
+fn add_common_fields(headers: &mut HeaderMap) {
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(NO_STORE));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
+    headers.insert(X_ROBOTS_TAG, HeaderValue::from_static("noindex"));
+}
+
+/// Adds the weak entity tag of an answer, and allows clients to store it.
+fn add_tag(headers: &mut HeaderMap, tag: &str) {
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static(ANSWER_CACHE));
+    if let Ok(tag) = HeaderValue::from_str(&format!("W/{tag}")) {
+        headers.insert(ETAG, tag);
+    }
+}
+
+/// Returns the content security policy of the search page. Browsers that apply `frame-ancestors` ignore
+/// X-Frame-Options, so both must agree.
+fn page_policy(frames: FramePolicy) -> String {
+    let directives = PAGE_POLICY.split("; ").filter(|directive| !directive.starts_with("frame-ancestors "));
+    let mut policy = directives.collect::<Vec<_>>().join("; ");
+    if let Some(ancestors) = frames.frame_ancestors() {
+        policy.push_str("; frame-ancestors ");
+        policy.push_str(ancestors);
+    }
+    policy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_of_the_page_names_the_frames_that_the_operator_allows() {
+        const START: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; img-src 'self'";
+        for (frames, end) in [
+            (FramePolicy::SameOrigin, "; frame-ancestors 'self'"),
+            (FramePolicy::Deny, "; frame-ancestors 'none'"),
+            (FramePolicy::Any, ""),
+        ] {
+            assert_eq!(page_policy(frames), format!("{START}{end}"), "{frames:?}");
+        }
+        assert_eq!(page_policy(FramePolicy::SameOrigin), PAGE_POLICY);
+    }
+}
