@@ -19,6 +19,7 @@ mod export;
 mod failure;
 mod failure_json;
 mod health;
+mod history;
 mod import;
 mod interruptible;
 mod make_coding;
@@ -90,7 +91,7 @@ enum Command {
     /// List the versions in the store
     Versions(status::VersionsCommand),
     /// Show who did what, and when
-    History(status::HistoryCommand),
+    History(history::HistoryCommand),
     /// Show the version that waits for activation, and its changes
     Stage(stage::StageCommand),
     /// Show the differences between two versions; exit code 1 if there are any

@@ -15,9 +15,11 @@ use serde_json::{Value, json};
 use crate::config::checked::Config;
 use crate::config::search::SearchConfig;
 use crate::daemon::{
-    IndexProgress, IndexReport, IndexSettings, IndexTask, TemporaryFolder, build_in_process, has_settings, open_index,
+    IndexProgress, IndexReport, IndexSettings, IndexTask, TemporaryFolder, build_in_process, estimate_index_bytes,
+    find_space_problem,
 };
 use docwharf_agent::store::derived::SEARCH;
+use docwharf_agent::store::space::SpaceLimits;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{StoreError, VersionStore};
 use docwharf_agent::sync::open;
@@ -48,7 +50,8 @@ pub(super) struct SearchCommand {
     /// The words; in double quotes within the argument, an exact phrase. Words that begin with - come after --
     #[arg(required_unless_present = "index_only")]
     words: Vec<String>,
-    /// A label, 8 or more digits of an id, `active`, `previous` or `newest`, or an archive or a folder; default: the active version
+    /// A label, 8 or more digits of an id, `active`, `previous` or `newest`, or an archive or a folder; default: the
+    /// active version
     #[arg(long = "in", value_name = "VERSION|PATH")]
     target: Option<String>,
     /// The largest number of results
@@ -69,7 +72,9 @@ pub(super) struct SearchCommand {
 /// The version, archive or folder that is searched.
 #[derive(Debug)]
 enum SearchTarget {
-    Stored(VersionStore, VersionId),
+    /// A version, and the limits of the store for an index that is kept in it. `None` if the configuration cannot be
+    /// used: an index that is built without it must not stay.
+    Stored(VersionStore, VersionId, Option<SpaceLimits>),
     Path(PathBuf, SealOptions),
 }
 
@@ -116,7 +121,11 @@ impl SearchCommand {
         let store = VersionStore::at(&context.store()?);
         let record = store.record()?;
         match (find_version(&store, &record, self.target.as_deref().unwrap_or("active")), &self.target) {
-            (Ok(id), _) => Ok((SearchTarget::Stored(store, id), context.config().ok())),
+            (Ok(id), _) => {
+                let config = context.config().ok();
+                let space_limits = config.as_ref().map(|config| config.sync_settings.space_limits);
+                Ok((SearchTarget::Stored(store, id, space_limits), config))
+            }
             // A folder or archive in the working directory.
             (Err(CommandFailure::Store(StoreError::UnknownVersion(_))), Some(name)) if Path::new(name).exists() => {
                 path_target(context, Path::new(name))
@@ -163,7 +172,7 @@ fn prepare(
     rebuild: bool,
 ) -> Result<PreparedIndex, CommandFailure> {
     if !rebuild
-        && let SearchTarget::Stored(store, id) = &target
+        && let SearchTarget::Stored(store, id, _) = &target
         && let Some(index) = open_stored(store, *id, &settings)
     {
         return Ok(PreparedIndex { index, build: None });
@@ -173,7 +182,9 @@ fn prepare(
         // Dropped when everything else has been removed.
         let _ended = ended_sender;
         match &target {
-            SearchTarget::Stored(store, id) => build_stored(store, *id, &settings, task_context),
+            SearchTarget::Stored(store, id, space_limits) => {
+                build_stored(store, *id, space_limits.as_ref(), &settings, task_context)
+            }
             SearchTarget::Path(path, seal_options) => {
                 task_context.progress.set_step("verifying the bundle");
                 let (version, image, _) = seal_unlinked_with_image(path, seal_options, &SealProgress::default())?;
@@ -190,25 +201,27 @@ fn prepare(
 /// Opens the stored index of a version; `None` if there is none that can be used.
 fn open_stored(store: &VersionStore, id: VersionId, settings: &IndexSettings) -> Option<SearchIndex> {
     let directory = store.open_search_index(id)?;
-    if !has_settings(&directory, settings) {
-        return None;
-    }
-    open_index(&directory, id).ok()
+    SearchIndex::open(&directory, id).ok().filter(|index| index.settings() == settings.digest())
 }
 
-/// Builds the index of a stored version: in the store, if this process can lock it, else in a temporary folder.
+/// Builds the index of a stored version: in the store, if this process can lock it and there is space within its
+/// limits, else in a temporary folder.
 fn build_stored(
     store: &VersionStore,
     id: VersionId,
+    space_limits: Option<&SpaceLimits>,
     settings: &IndexSettings,
     task_context: &TaskContext,
 ) -> Result<PreparedIndex, CommandFailure> {
     let read_failure = || CommandFailure::local(format!("cannot read version {}", id.short()));
     let version = open::open_read_only(store, id).map_err(read_failure())?;
     let image = store.image(id).map_err(read_failure())?.into_file();
-    let Ok(writer) = StoreWriter::open(store.root(), Duration::ZERO) else {
-        return build_temporary(&version, image, settings, task_context);
-    };
+    let has_space =
+        |limits: &SpaceLimits| matches!(find_space_problem(store, limits, estimate_index_bytes(&version), 0), Ok(None));
+    let writer = space_limits
+        .filter(|limits| has_space(limits))
+        .and_then(|_| StoreWriter::open(store.root(), Duration::ZERO).ok());
+    let Some(writer) = writer else { return build_temporary(&version, image, settings, task_context) };
     let mut report = None;
     writer.write_derived_directory(id, SEARCH, |directory| {
         report = Some(build(&version, image, settings, directory, task_context)?);
@@ -216,7 +229,8 @@ fn build_stored(
     })?;
     let directory = store.open_search_index(id).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
     let directory = directory.map_err(CommandFailure::local("cannot open the search index"))?;
-    let index = open_index(&directory, id).map_err(|error| local_failure("cannot open the search index", &error))?;
+    let index =
+        SearchIndex::open(&directory, id).map_err(|error| local_failure("cannot open the search index", &error))?;
     Ok(PreparedIndex { index, build: report.map(|report| FinishedBuild { report, is_kept: true }) })
 }
 
@@ -230,7 +244,7 @@ fn build_temporary(
     let failure = || CommandFailure::local("cannot build the search index");
     let folder = TemporaryFolder::create(None).map_err(failure())?;
     let report = build(version, image, settings, folder.directory(), task_context).map_err(failure())?;
-    let opened = open_index(folder.directory(), version.id);
+    let opened = SearchIndex::open(folder.directory(), version.id);
     let index = opened.map_err(|error| local_failure("cannot open the search index", &error))?;
     Ok(PreparedIndex { index, build: Some(FinishedBuild { report, is_kept: false }) })
 }

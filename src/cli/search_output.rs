@@ -8,7 +8,7 @@ use docwharf_base::error_chain::is_printable;
 use docwharf_base::model::units::{format_count, format_size};
 use docwharf_base::model::version::VersionId;
 use docwharf_search::index::{CutContent, LeftOutPages};
-use docwharf_search::page::{ExcerptMark, SearchResponse, SearchResult};
+use docwharf_search::page::{ExcerptMark, MAX_LIMIT, SearchResponse, SearchResult};
 
 /// The escape sequence that begins bold text.
 const BOLD: &str = "\x1b[1m";
@@ -30,7 +30,12 @@ pub(super) fn results_as_text(response: &SearchResponse, in_bold: bool) -> Strin
     }
     let shown = response.results.len() as u64;
     if response.total > shown && shown > 0 {
-        let _ = writeln!(text, "{shown} of {}: --limit shows more", format_count(response.total, "page"));
+        let more = if shown < u64::from(MAX_LIMIT) {
+            "--limit shows more"
+        } else {
+            "more words or --section narrow the search"
+        };
+        let _ = writeln!(text, "{shown} of {}: {more}", format_count(response.total, "page"));
     }
     text
 }

@@ -67,6 +67,7 @@ impl SearchConfig {
             enabled: self.enabled,
             search_box: SearchBoxSettings { selectors: self.selectors.clone(), button: self.button },
             parallel: self.parallel,
+            exclude: self.excluded_patterns().into(),
             synonyms: Arc::clone(&self.synonyms.table),
             inject: self.inject,
         }

@@ -19,6 +19,8 @@ const MAX_BUILD_TIME: Duration = Duration::from_hours(6);
 /// The maximum disk space of an index that is being built, in bytes for each byte of HTML. A build needs less than half
 /// a byte.
 const MAX_BYTES_PER_HTML_BYTE: u64 = 8;
+/// The number of bytes of HTML for which an index and its parts need one byte of disk space, at most.
+const HTML_BYTES_PER_INDEX_BYTE: u64 = 2;
 /// The disk space that every build may use, in bytes.
 const MIN_DISK_BYTES: u64 = 64 << 20;
 /// Interval between checks of the disk space.
@@ -72,8 +74,13 @@ impl<'a> BuildLimits<'a> {
     }
 }
 
+/// Returns the disk space that an index and its parts need, at most, in bytes.
+pub fn estimate_index_bytes(version: &SealedVersion) -> u64 {
+    html_bytes(version) / HTML_BYTES_PER_INDEX_BYTE
+}
+
 /// Returns the size of the content of all HTML files in bytes.
-pub(super) fn html_bytes(version: &SealedVersion) -> u64 {
+fn html_bytes(version: &SealedVersion) -> u64 {
     let files = 0..version.index().len();
     files.filter(|&file| is_page(version.index().path(file))).map(|file| version.entry(file).len).sum()
 }

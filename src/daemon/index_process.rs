@@ -13,7 +13,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::search::parse_excluded_patterns;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
+use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::processors;
 use docwharf_search::index::{BuildProgress, BuildReport, BuildSettings, build};
@@ -40,7 +41,7 @@ use docwharf_site::rules::{RedirectRule, RuleAction, RuleDraft, RuleSet};
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::index_limits::{BuildLimits, ProcessMemory};
-use super::index_settings::{IndexSettings, SETTINGS_FILE};
+use super::index_settings::IndexSettings;
 
 /// The name of the internal command, which is not documented for users.
 pub const INDEX_COMMAND: &str = "make-search-index";
@@ -48,6 +49,8 @@ pub const INDEX_COMMAND: &str = "make-search-index";
 const PROGRAM: &str = "/proc/self/exe";
 /// The folder of the index in the index process: its standard output.
 const TARGET_FOLDER: &str = "/proc/self/fd/1";
+/// The signals with which a process ends that gets no more memory: the kernel sends SIGKILL, the allocator SIGABRT.
+const MEMORY_SIGNALS: [i32; 2] = [Signal::KILL.as_raw(), Signal::ABORT.as_raw()];
 /// The maximum number of threads that read pages.
 const MAX_INDEX_THREADS: usize = 4;
 /// The maximum size of the settings in bytes. The operator's rules are the largest part.
@@ -179,7 +182,10 @@ impl IndexProcess {
         if let Some(report) = output.report.filter(|_| status.success()) {
             return Ok(report);
         }
-        let why = output.error.unwrap_or_else(|| status.to_string());
+        let mut why = output.error.unwrap_or_else(|| status.to_string());
+        if status.signal().is_some_and(|signal| MEMORY_SIGNALS.contains(&signal)) {
+            why += "; it may have run out of memory: raise the memory limit of the service or container";
+        }
         let kind = if is_no_space(&why) { io::ErrorKind::StorageFull } else { io::ErrorKind::Other };
         Err(io::Error::new(kind, format!("the index process has ended: {why}")))
     }
@@ -370,13 +376,13 @@ pub fn run_index_builder(parent: u32) -> io::Result<()> {
     let settings = BuildSettings {
         addresses: inputs.address_settings()?,
         exclude: parse_excluded_patterns(&inputs.exclude),
+        digest: Digest::parse(&inputs.digest).ok_or(io::ErrorKind::InvalidInput)?,
         threads,
         memory_bytes: memory.parts_bytes(defaults.memory_bytes),
         ..defaults
     };
     let target = Directory::open(Path::new(TARGET_FOLDER))?;
     let report = build_with_progress(&version, &settings, &target, &mut socket)?;
-    target.create_file(SETTINGS_FILE, 0o644)?.write_all(inputs.digest.as_bytes())?;
     let report = IndexReport { build: report, peak_memory: peak_memory() };
     writeln!(socket, "{REPORT_WORD}{}", serde_json::to_string(&report)?)
 }
@@ -415,7 +421,6 @@ fn peak_memory() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use docwharf_base::model::digest::Digest;
     use docwharf_site::rules::netlify_files;
 
     fn rules(netlify: &str, docs_json: &[(&str, &str)]) -> Arc<RuleSet> {

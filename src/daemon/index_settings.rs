@@ -4,16 +4,9 @@
 use std::sync::Arc;
 
 use crate::config::search::SearchConfig;
-use docwharf_base::directory::Directory;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 use docwharf_site::lookup::AddressSettings;
-
-/// The name of the file with the digest of the settings that an index was built with. It is not one of the files that
-/// the index has checksums of: without it, the index is only built again.
-pub(super) const SETTINGS_FILE: &str = "settings";
-/// The maximum size of that file in bytes.
-const MAX_SETTINGS_FILE_BYTES: u64 = 100;
 
 /// The settings that decide what an index contains.
 #[derive(Debug, Clone)]
@@ -34,12 +27,6 @@ impl IndexSettings {
     pub fn digest(&self) -> Digest {
         self.digest
     }
-}
-
-/// Whether the index in `directory` was built with these settings.
-pub fn has_settings(directory: &Directory, settings: &IndexSettings) -> bool {
-    let digest = directory.read(SETTINGS_FILE, MAX_SETTINGS_FILE_BYTES);
-    digest.is_ok_and(|digest| digest == settings.digest().to_hex().as_bytes())
 }
 
 /// The settings of the search that are in force.

@@ -4,6 +4,7 @@
 //! thread ([`task`]). Server and main loop end together: the one that ends first stops the other. [`start`] starts
 //! `run`, [`main_loop`] waits for events, and [`publisher`] publishes the served version as files.
 
+mod build_failures;
 mod build_turn;
 mod commands;
 mod configuration;
@@ -18,7 +19,6 @@ mod index_settings;
 mod listeners;
 mod main_loop;
 mod notify;
-mod open_index;
 #[cfg(feature = "origin")]
 mod origin;
 mod passed_sockets;
@@ -42,12 +42,13 @@ mod temporary_folder;
 mod throttle;
 mod waiting_version_site;
 
+pub use derived_space::find_space_problem;
 pub use encoder_process::{ENCODER_COMMAND, EncoderTask, run_encoder};
 pub use error::DaemonError;
+pub use index_limits::estimate_index_bytes;
 pub use index_process::{INDEX_COMMAND, IndexProgress, IndexReport, IndexTask, build_in_process, run_index_builder};
-pub use index_settings::{IndexSettings, has_settings};
+pub use index_settings::IndexSettings;
 pub use listeners::{bind, listeners, load_tls, open_log};
-pub use open_index::{StoredIndexError, open_index};
 #[cfg(feature = "origin")]
 pub use origin::{OriginHangup, origin};
 pub use policies::serve_policies_without_store;

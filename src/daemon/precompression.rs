@@ -27,7 +27,6 @@ use crate::admin::daemon_state::{self, DaemonState};
 use docwharf_agent::store::derived::{BROTLI, ZSTD};
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{IMAGE, INDEX, StoreError};
-use docwharf_base::backoff;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::{Mutex, MutexGuard};
@@ -39,8 +38,9 @@ use docwharf_site::mapping::{self, SealedFile};
 use docwharf_site::seal::coding_writer;
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::build_failures::BuildFailures;
 use super::build_turn::{BuildTurn, TurnGuard};
-use super::derived_space::find_space_problem;
+use super::derived_space::{find_space_problem, space_limits};
 use super::encoder_process::{EncoderProcess, EncoderTask};
 use super::task::lower_priority_to_background;
 use super::throttle::Throttle;
@@ -51,8 +51,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time until the next attempt after there was too little disk space.
 const NO_SPACE_RETRY_DELAY: Duration = Duration::from_mins(10);
-/// Number of failures in a row after which no further attempt is made for a version.
-const MAX_FAILURES: u32 = 3;
 /// Number of bytes of a coding file that are read at a time.
 const READ_BUFFER_BYTES: usize = 64 << 10;
 
@@ -128,18 +126,19 @@ pub(super) async fn maintain_codings(
     let (cancelled_control, site_to_clear) = (Arc::clone(&control), Arc::clone(&site));
     writer.before_removing_derived_files(move || cancelled_control.stop_serving_and_cancel(&site_to_clear));
     let mut versions = site.subscribe_to_versions();
-    let (mut handled, mut failures) = (None, 0);
+    let (mut handled, mut failures) = (None, BuildFailures::default());
     loop {
         versions.mark_unchanged();
         let mut wait = None;
         if let Some(version) = site.served_version().filter(|version| handled != Some(version.id)) {
             let id = version.id;
+            failures.begin_attempt(id);
             let (stop, stop_channel) = channel();
             let job = EncodingJob::new(&site, version, &writer, &control, &daemon_state, &turn, stop_channel);
             let Some(end) = run_job(job, codings.clone(), stop, &mut stopped).await else { return };
             handled = Some(id);
             match end {
-                EncodingResult::Done => failures = 0,
+                EncodingResult::Done => failures = BuildFailures::default(),
                 EncodingResult::Cancelled if control.state().is_space_needed => wait = Some(NO_SPACE_RETRY_DELAY),
                 // The next attempt is for another version, or waits until the search index is there.
                 EncodingResult::Cancelled => {
@@ -157,9 +156,11 @@ pub(super) async fn maintain_codings(
                     wait = Some(NO_SPACE_RETRY_DELAY);
                 }
                 EncodingResult::Failed(why) => {
-                    failures += 1;
-                    let is_last = failures >= MAX_FAILURES;
-                    let next = if is_last { "the next version or start tries again" } else { "trying again later" };
+                    wait = failures.count();
+                    let next = match wait {
+                        Some(_) => "trying again later",
+                        None => "the next version or start tries again",
+                    };
                     tracing::warn!(
                         "cannot make the Brotli and Zstandard forms of version {}: {why}; gzip is served, {next}",
                         id.short()
@@ -167,15 +168,11 @@ pub(super) async fn maintain_codings(
                     daemon_state.update(|snapshot| {
                         snapshot.codings = Some(daemon_state::PrecompressedState::with_error(id, why));
                     });
-                    wait = if is_last { None } else { Some(backoff::wait_after_failures(failures)) };
                 }
             }
         }
         tokio::select! {
-            changed = versions.changed() => match changed {
-                Ok(()) => failures = 0,
-                Err(_) => return,
-            },
+            changed = versions.changed() => if changed.is_err() { return },
             _ = stopped.changed() => return,
             // Not at once: the disk space was freed because another operation is about to use it.
             () = control.notify_space_needed.notified() => tokio::select! {
@@ -437,7 +434,7 @@ impl EncodingJob {
 
     /// Returns the reason why `more` bytes cannot be written with `spare` bytes left free; `None` if they can.
     fn find_space_problem(&self, more: u64, spare: u64) -> Result<Option<String>, StoreError> {
-        find_space_problem(self.writer.store(), &self.daemon_state, more, spare)
+        find_space_problem(self.writer.store(), &space_limits(&self.daemon_state), more, spare)
     }
 }
 

@@ -24,7 +24,6 @@ use docwharf_agent::store::StoreError;
 use docwharf_agent::store::derived::SEARCH;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
-use docwharf_base::backoff;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::units::{format_count, format_size};
@@ -35,12 +34,12 @@ use docwharf_site::own_policy::find_script_barrier;
 use docwharf_site::own_search::find_own_search;
 use docwharf_site::sealed_version::SealedVersion;
 
+use super::build_failures::{BuildFailures, is_no_space};
 use super::build_turn::{BuildTurn, TurnGuard};
-use super::derived_space::find_space_problem;
-use super::index_limits::html_bytes;
+use super::derived_space::{find_space_problem, space_limits};
+use super::index_limits::estimate_index_bytes;
 use super::index_process::{IndexProgress, IndexReport, IndexTask, build_in_process};
-use super::index_settings::{IndexKey, SearchConfigInForce, has_settings};
-use super::open_index::{StoredIndexError, open_index};
+use super::index_settings::{IndexKey, SearchConfigInForce};
 use super::task::lower_priority_to_background;
 
 /// Interval between checks whether to continue.
@@ -49,10 +48,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(25);
 const SPACE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Time until the next attempt after there was too little disk space.
 const NO_SPACE_RETRY_DELAY: Duration = Duration::from_mins(10);
-/// Number of failures in a row after which no further attempt is made for a version.
-const MAX_FAILURES: u32 = 3;
-/// The number of bytes of HTML for which an index and its parts need one byte of disk space, at most.
-const HTML_BYTES_PER_INDEX_BYTE: u64 = 2;
 
 /// The parts of the daemon that the task uses.
 #[derive(Debug, Clone)]
@@ -83,6 +78,9 @@ pub(super) async fn maintain_search_index(parts: SearchParts, mut stopped: watch
     let mut versions = parts.site.subscribe_to_versions();
     let (mut handled, mut failures) = (None, BuildFailures::default());
     let mut retry_at: Option<Instant> = None;
+    // The index for which there was no space even without the other derived files. They are not removed again for it:
+    // else they would be made and removed in turn.
+    let mut without_space: Option<IndexKey> = None;
     loop {
         versions.mark_unchanged();
         let in_force = Arc::clone(&settings.borrow_and_update());
@@ -97,8 +95,18 @@ pub(super) async fn maintain_search_index(parts: SearchParts, mut stopped: watch
                 Some(key) => {
                     failures.begin_attempt(key);
                     let (stop, stop_channel) = channel();
-                    let job = IndexJob::new(&parts, version, Arc::clone(&in_force), key, stop_channel);
+                    let job = IndexJob {
+                        parts: parts.clone(),
+                        version,
+                        in_force: Arc::clone(&in_force),
+                        key,
+                        may_remove_forms: without_space != Some(key),
+                        stop_channel,
+                    };
                     let Some(result) = run_job(job, stop, &mut stopped).await else { return };
+                    if matches!(result, IndexJobResult::NoSpace(_)) {
+                        without_space = Some(key);
+                    }
                     parts.turn.finish_index(id);
                     (handled, retry_at) = (Some(key), None);
                     match parts.report_result(id, result, &mut failures) {
@@ -118,29 +126,6 @@ pub(super) async fn maintain_search_index(parts: SearchParts, mut stopped: watch
             _ = stopped.changed() => return,
             () = sleep_until(retry_at.unwrap_or_else(Instant::now).into()), if retry_at.is_some() => handled = None,
         }
-    }
-}
-
-/// The number of attempts in a row to build one index that have failed.
-#[derive(Debug, Default)]
-struct BuildFailures {
-    /// The index of the last attempt.
-    key: Option<IndexKey>,
-    number: u32,
-}
-
-impl BuildFailures {
-    /// Begins an attempt to build this index. Failures to build another one do not count.
-    fn begin_attempt(&mut self, key: IndexKey) {
-        if self.key != Some(key) {
-            *self = BuildFailures { key: Some(key), number: 0 };
-        }
-    }
-
-    /// Counts a failure. Returns the time until the next attempt; `None` if no further attempt is made.
-    fn count(&mut self) -> Option<Duration> {
-        self.number += 1;
-        (self.number < MAX_FAILURES).then(|| backoff::wait_after_failures(self.number))
     }
 }
 
@@ -170,7 +155,16 @@ impl SearchParts {
     }
 
     /// Reports a failure in log, status and metrics, and returns when to try again.
-    fn report_result(&self, id: VersionId, result: IndexJobResult, failures: &mut BuildFailures) -> NextAttempt {
+    fn report_result(
+        &self,
+        id: VersionId,
+        result: IndexJobResult,
+        failures: &mut BuildFailures<IndexKey>,
+    ) -> NextAttempt {
+        let served = match self.site.search_index() {
+            Some(_) => "the site is served with an older one",
+            None => "the site is served without it",
+        };
         let set_failed = |why: String| {
             self.site.set_search_building(false);
             self.daemon_state.update(|snapshot| {
@@ -186,10 +180,7 @@ impl SearchParts {
             }
             IndexJobResult::Cancelled => NextAttempt::Now,
             IndexJobResult::NoSpace(why) => {
-                tracing::warn!(
-                    "the search index of version {} is not built: {why}; the site is served without it",
-                    id.short()
-                );
+                tracing::warn!("the search index of version {} is not built: {why}; {served}", id.short());
                 self.metrics.count_search_build("no_space");
                 set_failed(why);
                 NextAttempt::After(NO_SPACE_RETRY_DELAY)
@@ -200,10 +191,7 @@ impl SearchParts {
                     Some(_) => "trying again later",
                     None => "the next version or start tries again",
                 };
-                tracing::warn!(
-                    "cannot build the search index of version {}: {why}; the site is served without it, {next}",
-                    id.short()
-                );
+                tracing::warn!("cannot build the search index of version {}: {why}; {served}, {next}", id.short());
                 self.metrics.count_search_build("failed");
                 set_failed(why);
                 delay.map_or(NextAttempt::None, NextAttempt::After)
@@ -243,23 +231,17 @@ struct IndexJob {
     version: Arc<SealedVersion>,
     in_force: Arc<SearchConfigInForce>,
     key: IndexKey,
+    /// Whether other derived files are removed if there is no space.
+    may_remove_forms: bool,
     /// Carries no message; it is closed when the daemon stops.
     stop_channel: Receiver<()>,
 }
 
 impl IndexJob {
-    fn new(
-        parts: &SearchParts,
-        version: Arc<SealedVersion>,
-        in_force: Arc<SearchConfigInForce>,
-        key: IndexKey,
-        stop_channel: Receiver<()>,
-    ) -> IndexJob {
-        IndexJob { parts: parts.clone(), version, in_force, key, stop_channel }
-    }
-
     fn run(&self) -> IndexJobResult {
         self.show_phase(SearchPhase::Building);
+        // Before the stored index is read: meanwhile, readers are asked to come again.
+        self.parts.site.set_search_building(true);
         let opened = match self.open_stored() {
             Ok(index) => index.map(|index| self.serve(index)),
             Err(result) => Some(result),
@@ -269,7 +251,6 @@ impl IndexJob {
             return result;
         }
         self.open_previous();
-        self.parts.site.set_search_building(true);
         // The first requests and the replaced versions come first.
         while self.parts.site.is_opening() {
             if !self.wait_poll_interval() {
@@ -348,15 +329,15 @@ impl IndexJob {
     fn open_stored(&self) -> Result<Option<SearchIndex>, IndexJobResult> {
         let id = self.key.id;
         let Some(directory) = self.parts.writer.store().open_search_index(id) else { return Ok(None) };
-        let opened = open_index(&directory, id);
+        let opened = SearchIndex::open(&directory, id);
         if self.is_cancelled() {
             return Err(IndexJobResult::Cancelled);
         }
         match opened {
-            Ok(index) if has_settings(&directory, &self.in_force.index) => return Ok(Some(index)),
+            Ok(index) if index.settings() == self.key.settings => return Ok(Some(index)),
             // Until the new one is open, this index answers: it has most pages.
             Ok(index) => self.parts.site.set_search_index(Some(Arc::new(index))),
-            Err(StoredIndexError::Open(error @ OpenError::OtherFormat { .. })) => {
+            Err(error @ OpenError::OtherFormat { .. }) => {
                 tracing::info!("version {}: {}; it is rebuilt", id.short(), ErrorChain(&error));
                 self.remove_stored();
             }
@@ -377,10 +358,9 @@ impl IndexJob {
             return;
         }
         let Some(id) = store.record().ok().and_then(|record| record.previous) else { return };
-        let directory = store.open_search_index(id).filter(|directory| has_settings(directory, &self.in_force.index));
         // If it cannot be used, it is built again when its version is served again.
-        let index = directory.and_then(|directory| open_index(&directory, id).ok());
-        if let Some(index) = index.filter(|_| !self.is_cancelled()) {
+        let index = store.open_search_index(id).and_then(|directory| SearchIndex::open(&directory, id).ok());
+        if let Some(index) = index.filter(|index| index.settings() == self.key.settings && !self.is_cancelled()) {
             self.parts.site.set_search_index(Some(Arc::new(index)));
         }
     }
@@ -410,8 +390,8 @@ impl IndexJob {
         })?;
         let directory = writer.store().open_search_index(id);
         let directory = directory.ok_or_else(|| IndexJobResult::Failed("it has been removed".to_owned()))?;
-        let index =
-            open_index(&directory, id).map_err(|error| IndexJobResult::Failed(ErrorChain(&error).to_string()))?;
+        let index = SearchIndex::open(&directory, id)
+            .map_err(|error| IndexJobResult::Failed(ErrorChain(&error).to_string()))?;
         if let Some(report) = report {
             self.report_build(&report, started.elapsed());
         }
@@ -438,16 +418,19 @@ impl IndexJob {
     }
 
     fn find_space_problem(&self, added_bytes: u64) -> Result<Option<String>, StoreError> {
-        find_space_problem(self.parts.writer.store(), &self.parts.daemon_state, added_bytes, 0)
+        find_space_problem(self.parts.writer.store(), &space_limits(&self.parts.daemon_state), added_bytes, 0)
     }
 
     /// Checks that there is space for the index. If not, the other derived files are removed: they are made again, if
     /// there is space for them beside the index.
     fn check_space_before(&self) -> Result<(), IndexJobResult> {
         let failed = |error: StoreError| IndexJobResult::Failed(ErrorChain(&error).to_string());
-        let max_bytes = html_bytes(&self.version) / HTML_BYTES_PER_INDEX_BYTE;
+        let max_bytes = estimate_index_bytes(&self.version);
         let mut problem = self.find_space_problem(max_bytes).map_err(failed)?;
-        if problem.is_some() && StoreOperations::remove_large_derived_files(&*self.parts.writer) {
+        if problem.is_some()
+            && self.may_remove_forms
+            && StoreOperations::remove_large_derived_files(&*self.parts.writer)
+        {
             problem = self.find_space_problem(max_bytes).map_err(failed)?;
         }
         problem.map_or(Ok(()), |why| Err(IndexJobResult::NoSpace(why)))
@@ -466,34 +449,5 @@ impl IndexJob {
         );
         self.parts.metrics.count_search_build("built");
         self.parts.metrics.set_search_build_seconds(took);
-    }
-}
-
-/// Whether an error says that the disk or a quota is full, or that the space is not to be used.
-fn is_no_space(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use docwharf_base::model::digest::Digest;
-
-    // Regression: failures of one version counted for the next one, if that was activated during a build.
-    #[test]
-    fn failures_to_build_one_index_do_not_count_for_another() {
-        let key = |version: &[u8], settings: &[u8]| IndexKey {
-            id: VersionId(Digest::compute(version)),
-            settings: Digest::compute(settings),
-        };
-        let mut failures = BuildFailures::default();
-        for key in [key(b"1", b"a"), key(b"2", b"a"), key(b"2", b"b")] {
-            failures.begin_attempt(key);
-            assert!(failures.count().is_some());
-            failures.begin_attempt(key);
-            assert!(failures.count().is_some(), "two of three attempts have failed");
-        }
-        failures.begin_attempt(key(b"2", b"b"));
-        assert_eq!(failures.count(), None);
     }
 }

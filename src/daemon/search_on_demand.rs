@@ -22,7 +22,6 @@ use docwharf_serve::Site;
 
 use super::index_process::{IndexProgress, IndexTask, build_in_process};
 use super::index_settings::IndexSettings;
-use super::open_index::open_index;
 use super::temporary_folder::TemporaryFolder;
 
 /// Interval between checks whether to continue.
@@ -189,7 +188,10 @@ impl OnDemandIndex {
             match OnDemandBuilder::build_and_open(&self.0) {
                 NextStep::BuildAgain => {}
                 NextStep::WaitForSearch(delay) => {
-                    self.0.sleep(delay);
+                    if !self.0.sleep(delay) {
+                        // Another version, which may not have the fault.
+                        continue;
+                    }
                     self.0.state.lock().is_running = false;
                     return self.wait_for_search();
                 }
@@ -207,12 +209,23 @@ impl OnDemandBuilder {
         is_current && !state.is_stopped && self.site.strong_count() > 0
     }
 
-    /// Sleeps, unless the process stops.
-    fn sleep(&self, time: Duration) {
+    /// Sleeps, unless the process stops or another version is served. Returns whether the version is still the same.
+    fn sleep(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
-        while Instant::now() < deadline && !self.state.lock().is_stopped {
+        let version = |state: &BuilderState| state.version.as_ref().map(|(id, _)| *id);
+        let before = version(&self.state.lock());
+        while Instant::now() < deadline {
+            let state = self.state.lock();
+            if state.is_stopped || self.site.strong_count() == 0 {
+                return true;
+            }
+            if version(&state) != before {
+                return false;
+            }
+            drop(state);
             thread::sleep(POLL_INTERVAL);
         }
+        true
     }
 
     fn build_and_open(self: &Arc<Self>) -> NextStep {
@@ -269,7 +282,7 @@ impl OnDemandBuilder {
         let report = build_in_process(task, folder.directory(), &mut |_: IndexProgress| {
             if self.is_needed(id) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         })?;
-        let index = open_index(folder.directory(), id).map_err(io::Error::other)?;
+        let index = SearchIndex::open(folder.directory(), id).map_err(io::Error::other)?;
         tracing::info!(
             "the search index has {} with {} ({}); it took {} ms",
             format_count(report.build.pages, "page"),

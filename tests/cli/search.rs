@@ -309,3 +309,20 @@ fn no_control_character_of_a_page_reaches_the_terminal() {
         assert!(!text.contains(['\x1b', '\x07', '\u{202e}', '\u{9b}']), "{field}: {text:?}");
     }
 }
+
+// Regression: with a mistake in the configuration, an index with pages that are excluded replaced the stored one; and the
+// limits of the store did not count.
+#[test]
+fn an_index_stays_in_the_store_only_if_the_configuration_is_right_and_its_limits_leave_space() {
+    let mut host = host();
+    let kept = |host: &Host| host.ok(&["search", "--index-only", "--json"]).json()["kept"].clone();
+    assert_eq!(kept(&host), true);
+    let used = host.ok(&["versions", "--json"]).json()["versions"].as_array().unwrap().len();
+    assert_eq!(used, 2);
+    host.change("store.maxBytes", "1");
+    assert_eq!(kept(&host), false);
+    host.change("store.maxBytes", "1000000000");
+    assert_eq!(kept(&host), true);
+    host.change("search.exclude", "[\"no pattern\"]");
+    assert_eq!(kept(&host), false);
+}

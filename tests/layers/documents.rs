@@ -450,7 +450,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "disk space of a build",
         &[("src/daemon/index_limits.rs", "MAX_BYTES_PER_HTML_BYTE"), ("src/daemon/index_limits.rs", "MIN_DISK_BYTES")],
     ),
-    ("attempts to build an index", &[("src/daemon/search_index.rs", "MAX_FAILURES")]),
+    ("attempts to build an index", &[("src/daemon/build_failures.rs", "MAX_FAILURES")]),
     ("output of the process that builds", &[("src/daemon/index_process.rs", "MAX_LINE_BYTES")]),
     (
         "open indexes",

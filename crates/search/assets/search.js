@@ -86,7 +86,8 @@
   };
   const fill = (text, value) => text.replace('{}', () => value);
   const typedText = () => input.value.trim();
-  const pageLanguage = () => document.documentElement.lang || '';
+  // Some pages write `_` for `-`.
+  const pageLanguage = () => (document.documentElement.lang || '').replace(/_/g, '-');
 
   // Answers JSON for the box, and the search page for a reader who follows it.
   const searchAddress = (text) => {

@@ -38,7 +38,10 @@ pub fn handle_deferred<B: Send + 'static>(
     peer: Option<Peer>,
 ) -> impl Future<Output = Response<ResponseBody>> + Send + use<B> {
     let site = Arc::clone(site);
-    let query = start_query(&RequestContext::new(&site, &request, peer));
+    let target = request.uri().path_and_query();
+    let query = target
+        .filter(|target| may_need_query(&site, target.as_str()))
+        .and_then(|_| start_query(&RequestContext::new(&site, &request, peer)));
     async move {
         match query {
             None => handle(&site, &request, peer),
@@ -57,11 +60,11 @@ pub fn is_search_answer<B>(response: &Response<B>) -> bool {
     response.extensions().get::<SearchResource>() == Some(&SearchResource::Answers)
 }
 
-/// Starts the query that a request needs; `None` if its response is available at once.
+/// Starts the query that a request needs, for which [`may_need_query`] is true; `None` if its response is available at
+/// once.
 pub(super) fn start_query(context: &RequestContext<'_>) -> Option<PendingQuery> {
-    // Nothing is looked at for a client that may not read the site. A request without parameters needs no query.
-    let may_need_query = context.target().query().is_some() && context.site().search.is_enabled();
-    if may_need_query && check_access(context).is_none() && check_request(context).is_none() {
+    // Nothing is looked at for a client that may not read the site.
+    if check_access(context).is_none() && check_request(context).is_none() {
         search_handler::start_query(context)
     } else {
         None

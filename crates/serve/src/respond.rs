@@ -60,7 +60,8 @@ pub(super) fn respond_from_cache(site: &Site, address: &CacheAddress<'_>, out: &
 /// replaced version waits while that version may still be opened.
 pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
-    if request.uri().query().is_some()
+    let target = request.uri().path_and_query();
+    if target.is_some_and(|target| handler::may_need_query(site, target.as_str()))
         && let Some(query) = handler::start_query(&RequestContext::new(site, &request, Some(peer)))
     {
         let site = Arc::clone(site);

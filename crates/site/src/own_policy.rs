@@ -13,6 +13,7 @@ use docwharf_base::model::site_path::is_page;
 use crate::external::character_references::resolve_references;
 use crate::lookup::SiteFiles;
 use crate::rules::RuleSet;
+use crate::rules::operator_restrictions::OperatorRestrictions;
 use crate::sealed_version::SealedVersion;
 
 /// The maximum number of pages that are read.
@@ -42,17 +43,33 @@ pub fn find_script_barrier(version: &SealedVersion, operator: &RuleSet) -> Optio
 
 fn find_barrier_of_page(version: &SealedVersion, operator: &RuleSet, file: usize) -> Option<String> {
     let path = String::from_utf8_lossy(version.index().path(file)).into_owned();
-    let address = format!("/{path}");
-    for (rules, source) in [(version.rules(), "_headers"), (operator, "server.headers")] {
-        let mut headers = HeaderMap::new();
-        rules.fields.apply(address.as_bytes(), None, StatusCode::OK, &mut headers);
-        let policies = headers.get_all(CONTENT_SECURITY_POLICY).into_iter().filter_map(|value| value.to_str().ok());
-        if let Some(barrier) = policies.flat_map(|list| list.split(',')).find_map(find_barrier) {
-            return Some(format!("the policy of {source} for {address} has {barrier}"));
+    for address in addresses_of(&path) {
+        let policies = read_header_policies(version.rules(), operator, &address);
+        if let Some(barrier) = policies.iter().find_map(|policy| find_barrier(policy)) {
+            return Some(format!("the policy in the header fields of {address} has {barrier}"));
         }
     }
     let barrier = read_meta_policies(version, file).iter().find_map(|policy| find_barrier(policy))?;
-    Some(format!("the policy in the page {address} has {barrier}"))
+    Some(format!("the policy in the page /{path} has {barrier}"))
+}
+
+/// Returns the addresses at which readers request a page, which header rules may name: without its extension, or that
+/// of its folder; and its own.
+fn addresses_of(path: &str) -> Vec<String> {
+    let short = match path.strip_suffix("index.html") {
+        Some(folder) if folder.is_empty() || folder.ends_with('/') => Some(folder),
+        _ => path.strip_suffix(".html"),
+    };
+    short.into_iter().chain([path]).map(|path| format!("/{path}")).collect()
+}
+
+/// Returns the policies in the header fields of a response. A field of the operator replaces that of the bundle.
+fn read_header_policies(bundle: &RuleSet, operator: &RuleSet, address: &str) -> Vec<String> {
+    let mut headers = HeaderMap::new();
+    bundle.fields.apply(address.as_bytes(), Some(OperatorRestrictions::default()), StatusCode::OK, &mut headers);
+    operator.fields.apply(address.as_bytes(), None, StatusCode::OK, &mut headers);
+    let values = headers.get_all(CONTENT_SECURITY_POLICY).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|list| list.split(',')).map(str::to_owned).collect()
 }
 
 /// Returns the policies in the `meta` elements of a page.
@@ -120,6 +137,39 @@ fn allows_own_origin(sources: &[&str]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rules::{RuleDraft, netlify_files};
+
+    // Regression: after the operator had replaced a policy of the bundle, doctor still reported it.
+    #[test]
+    fn a_policy_of_the_operator_replaces_that_of_the_bundle() {
+        let rules = |text: &str| {
+            let mut draft = RuleDraft::default();
+            netlify_files::read_headers(text, "rules", &mut draft);
+            RuleSet::new(draft)
+        };
+        let bundle = rules("/*\n  Content-Security-Policy: script-src 'none'\n");
+        let barrier = |operator: &RuleSet, address: &str| {
+            read_header_policies(&bundle, operator, address).iter().find_map(|policy| find_barrier(policy))
+        };
+        assert_eq!(barrier(&RuleSet::default(), "/guide").as_deref(), Some("`script-src 'none'`"));
+        let operator = rules("/*\n  Content-Security-Policy: script-src 'self'\n");
+        assert_eq!(barrier(&operator, "/guide"), None);
+        let elsewhere = rules("/other\n  Content-Security-Policy: script-src 'self'\n");
+        assert!(barrier(&elsewhere, "/guide").is_some());
+    }
+
+    #[test]
+    fn policies_are_looked_for_at_the_addresses_that_readers_request() {
+        for (path, expected) in [
+            ("index.html", &["/", "/index.html"][..]),
+            ("guide/index.html", &["/guide/", "/guide/index.html"]),
+            ("guide.html", &["/guide", "/guide.html"]),
+            ("my-index.html", &["/my-index", "/my-index.html"]),
+            ("page.htm", &["/page.htm"]),
+        ] {
+            assert_eq!(addresses_of(path), expected, "{path}");
+        }
+    }
 
     #[test]
     fn a_policy_forbids_scripts_of_the_site_unless_a_source_may_be_the_site() {

@@ -37,7 +37,7 @@ pub enum SynonymError {
     NotToml {
         /// The line, counted from 1.
         line: usize,
-        /// What is wrong there.
+        /// The mistake on that line.
         message: String,
     },
     /// The file has a key that has no meaning.
@@ -60,7 +60,7 @@ pub enum SynonymError {
     InvalidSet {
         /// The number of the set, counted from 1, and its first word: `set 3 ("kill")`.
         set: String,
-        /// What is wrong with it.
+        /// The reason.
         problem: SynonymSetProblem,
     },
 }

@@ -46,11 +46,11 @@ struct ChunkChar {
 struct Piece {
     start: usize,
     end: usize,
-    /// What separates it from the piece before it. The first piece has the strongest one.
+    /// The boundary between it and the piece before it. The first piece has the strongest one.
     boundary: PieceBoundary,
 }
 
-/// What separates two pieces of a word, the weakest first.
+/// The boundary between two pieces of a word, the weakest first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum PieceBoundary {
     Capital,

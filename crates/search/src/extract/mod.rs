@@ -38,6 +38,8 @@ use std::time::Duration;
 use lol_html::errors::RewritingError;
 use thiserror::Error;
 
+pub(crate) use text_buffer::is_invisible;
+
 /// The default limit of the text of one page, in bytes.
 pub const MAX_TEXT_BYTES: usize = 2 << 20;
 /// The default limit of the number of sections of one page.
@@ -94,7 +96,7 @@ pub struct ExtractedPage {
     /// The number of links with text to other pages of the site: `href` has no scheme and no host, and is not only a
     /// fragment.
     pub site_links: u32,
-    /// What exceeded the limits.
+    /// The amounts that exceeded the limits.
     pub left_out: LeftOutContent,
 }
 

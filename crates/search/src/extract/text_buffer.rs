@@ -167,7 +167,7 @@ pub(super) fn visible_bytes(text: &str) -> usize {
 
 /// Whether a character is removed: it controls a terminal, changes the direction of text, or has no width (Unicode,
 /// `Default_Ignorable_Code_Point`). Such characters would hide text from a reader or change how a result is shown.
-fn is_invisible(character: char) -> bool {
+pub(crate) fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character,
             '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'

@@ -6,12 +6,12 @@
 //! 4. The table of pages and the header are written. The header is last: without it, there is no index.
 
 use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use docwharf_base::directory::Directory;
+use docwharf_base::model::digest::Digest;
 use docwharf_base::processors;
 use docwharf_site::lookup::AddressSettings;
 use docwharf_site::mapping::return_freed_memory;
@@ -27,7 +27,7 @@ use super::candidates::{CandidatePage, find_candidates};
 use super::demotion::{rate_in_site, rate_page};
 use super::duplicates::{PageIdentity, digest_text, find_duplicates};
 use super::header::{FORMAT_NUMBER, HEADER_FILE, IndexFile, IndexHeader, PAGES_FILE};
-use super::index_directory::FILE_MODE;
+use super::index_directory::{FILE_MODE, compute_checksum};
 use super::names::collect_names;
 use super::packed_tokens::PackedTokens;
 use super::page_table::{PageRecord, encode_page_table};
@@ -48,8 +48,6 @@ const MIN_PART_BYTES: usize = 8 << 20;
 const DEFAULT_MEMORY_BYTES: usize = 96 << 20;
 /// The folder in which the parts are while the index is built.
 const PARTS_FOLDER: &str = "parts";
-/// The size of the pieces in which files are read for their checksum, in bytes.
-const CHECKSUM_PIECE_BYTES: usize = 256 << 10;
 /// The maximum length of a title that is kept until all pages are read, in characters.
 const MAX_TITLE_CHARS: usize = 300;
 
@@ -60,6 +58,9 @@ pub struct BuildSettings {
     pub addresses: AddressSettings,
     /// The addresses of pages that are left out, below the base path.
     pub exclude: Vec<Pattern>,
+    /// A digest of everything that decides what the index contains. The index keeps it
+    /// ([`SearchIndex::settings`](super::SearchIndex::settings)), so that the caller knows when it must be built again.
+    pub digest: Digest,
     /// The limits of one page.
     pub limits: ExtractLimits,
     /// The number of threads.
@@ -74,6 +75,7 @@ impl Default for BuildSettings {
         BuildSettings {
             addresses: AddressSettings::default(),
             exclude: Vec::new(),
+            digest: Digest::compute(b""),
             limits: ExtractLimits::default(),
             threads: processors::count(),
             memory_bytes: DEFAULT_MEMORY_BYTES,
@@ -122,6 +124,7 @@ pub fn build(
         format: FORMAT_NUMBER,
         analyzer: ANALYZER_NUMBER,
         version: version.id,
+        settings: settings.digest.to_hex(),
         pages: site.pages.len() as u64,
         sections,
         stem_languages: collect_languages(&site.pages),
@@ -173,20 +176,6 @@ fn list_files(target: &Directory) -> Result<Vec<IndexFile>, BuildError> {
     }
     files.sort_unstable_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
-}
-
-fn compute_checksum(mut file: File) -> io::Result<(u64, u32)> {
-    let mut hasher = crc32fast::Hasher::new();
-    let mut buffer = vec![0; CHECKSUM_PIECE_BYTES];
-    let mut len = 0;
-    loop {
-        let read = file.read(&mut buffer)?;
-        if read == 0 {
-            return Ok((len, hasher.finalize()));
-        }
-        hasher.update(&buffer[..read]);
-        len += read as u64;
-    }
 }
 
 /// Encodes the table of pages. It has a record for each candidate, because sections name pages by the numbers of the

@@ -28,6 +28,8 @@ pub(super) struct IndexHeader {
     pub(super) analyzer: u32,
     /// The version that the index is of.
     pub(super) version: VersionId,
+    /// [`BuildSettings::digest`](super::BuildSettings::digest), in hexadecimal digits.
+    pub(super) settings: String,
     /// The number of pages.
     pub(super) pages: u64,
     /// The number of sections.
@@ -107,6 +109,7 @@ mod tests {
             format: FORMAT_NUMBER,
             analyzer: ANALYZER_NUMBER,
             version: VersionId(Digest::compute(b"x")),
+            settings: "0".repeat(64),
             pages: 10,
             sections: 20,
             stem_languages: vec!["en".to_owned()],

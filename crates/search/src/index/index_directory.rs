@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,6 +22,9 @@ pub(super) const FILE_MODE: u32 = 0o644;
 pub(super) const FOLDER_MODE: u32 = 0o755;
 /// The maximum size of a file that is read as a whole, in bytes: the header, and tantivy's list of segments.
 const MAX_READ_BYTES: u64 = 64 << 20;
+
+/// The size of the pieces in which files are read for their checksum, in bytes.
+const CHECKSUM_PIECE_BYTES: usize = 256 << 10;
 
 /// A folder with the files of an index.
 #[derive(Debug, Clone)]
@@ -57,6 +60,21 @@ pub(super) fn map_file(folder: &Directory, name: &Path) -> io::Result<OwnedBytes
 /// Reads a small file of an index.
 pub(super) fn read_file(folder: &Directory, name: &Path) -> io::Result<Vec<u8>> {
     folder.read(name, MAX_READ_BYTES)
+}
+
+/// Returns the length and the CRC-32 of a file.
+pub(super) fn compute_checksum(mut file: File) -> io::Result<(u64, u32)> {
+    let mut hasher = crc32fast::Hasher::new();
+    let mut buffer = vec![0; CHECKSUM_PIECE_BYTES];
+    let mut len = 0;
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok((len, hasher.finalize()));
+        }
+        hasher.update(&buffer[..read]);
+        len += read as u64;
+    }
 }
 
 fn to_read_error(error: io::Error, path: &Path) -> OpenReadError {

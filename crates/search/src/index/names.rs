@@ -16,7 +16,7 @@ use super::definition_names::{
 };
 use super::section_tokens::StemCache;
 
-/// The maximum length of a key in bytes. Nobody types a longer heading.
+/// The maximum length of a key in bytes. Readers do not type longer headings.
 pub(crate) const MAX_KEY_BYTES: usize = 200;
 
 /// The strength of the stems of a heading: `Sorting` for the query `sort`.

@@ -11,12 +11,13 @@ use tantivy::store::StoreReader;
 use tantivy::{Index, InvertedIndexReader, SegmentReader, TantivyError};
 
 use docwharf_base::directory::Directory;
+use docwharf_base::model::digest::Digest;
 use docwharf_base::model::version::VersionId;
 
 use crate::analyze::StemLanguage;
 
 use super::header::{HEADER_FILE, HeaderFault, IndexHeader, PAGES_FILE};
-use super::index_directory::{IndexDirectory, map_file, read_file};
+use super::index_directory::{IndexDirectory, compute_checksum, map_file, read_file};
 use super::page_table::PageTable;
 use super::schema::{PAGE_COLUMN, SearchSchema};
 use super::section_tokens::stem_language;
@@ -29,6 +30,7 @@ const MAX_STEM_LANGUAGES: usize = 64;
 /// The index of a version. Its files are mapped into memory, and may be deleted while it is open.
 pub struct SearchIndex {
     version: VersionId,
+    settings: Digest,
     pages: u64,
     sections: u64,
     bytes: u64,
@@ -144,6 +146,7 @@ impl SearchIndex {
         let tags = header.stem_languages.iter().take(MAX_STEM_LANGUAGES);
         Ok(SearchIndex {
             version,
+            settings: Digest::parse(&header.settings).ok_or_else(|| damaged(HEADER_FILE))?,
             pages: header.pages,
             sections: header.sections,
             bytes: header.files.iter().map(|file| file.len).sum::<u64>() + bytes.len() as u64,
@@ -157,6 +160,11 @@ impl SearchIndex {
     /// Returns the version that the index is of.
     pub fn version(&self) -> VersionId {
         self.version
+    }
+
+    /// Returns the digest of the settings that the index was built with.
+    pub fn settings(&self) -> Digest {
+        self.settings
     }
 
     /// Returns the number of pages.
@@ -191,8 +199,13 @@ fn read_error(file: &str, error: io::Error) -> OpenError {
 fn map_files<'h>(folder: &Directory, header: &'h IndexHeader) -> Result<Vec<(&'h str, OwnedBytes)>, OpenError> {
     let mut mappings = Vec::new();
     for file in &header.files {
-        let bytes = map_file(folder, Path::new(&file.name)).map_err(|error| read_error(&file.name, error))?;
-        if bytes.len() as u64 != file.len || crc32fast::hash(bytes.as_slice()) != file.crc {
+        // Read, not through the mapping: so it takes no memory, and data that the disk has lost is an error here instead
+        // of a SIGBUS.
+        let name = Path::new(&file.name);
+        let checked = folder.open_for_reading(name).and_then(compute_checksum);
+        let checked = checked.map_err(|error| read_error(&file.name, error))?;
+        let bytes = map_file(folder, name).map_err(|error| read_error(&file.name, error))?;
+        if checked != (file.len, file.crc) || bytes.len() as u64 != file.len {
             return Err(damaged(&file.name));
         }
         mappings.push((file.name.as_str(), bytes));

@@ -1,12 +1,13 @@
 //! Text in HTML and XML. Every text that the search page and `opensearch.xml` show is written here.
 
+use crate::extract::is_invisible;
+
 use super::response::ExcerptMark;
 
 /// Appends text to the content of an element or to an attribute value in double quotes, in HTML or XML.
 ///
-/// Control characters become spaces. Characters that are invisible and change the order of the text around them are
-/// left out, and so are the characters that XML does not allow. The joiners U+200C and U+200D stay: Persian and emoji
-/// need them.
+/// Control characters become spaces. Characters that are invisible are left out, and so are those that XML does not
+/// allow. The joiners U+200C and U+200D and the emoji selector U+FE0F stay: Persian and emoji need them.
 pub(super) fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
         push_escaped_char(out, c);
@@ -21,17 +22,10 @@ fn push_escaped_char(out: &mut String, c: char) {
         '"' => out.push_str("&quot;"),
         '\'' => out.push_str("&#39;"),
         c if c.is_control() => out.push(' '),
-        // Direction marks, embeddings, overrides and isolates; zero-width spaces; noncharacters.
-        '\u{61c}'
-        | '\u{200b}'
-        | '\u{200e}'
-        | '\u{200f}'
-        | '\u{202a}'..='\u{202e}'
-        | '\u{2060}'
-        | '\u{2066}'..='\u{2069}'
-        | '\u{feff}'
-        | '\u{fffe}'
-        | '\u{ffff}' => {}
+        // Joiners decide how letters and emoji look. XML, which `opensearch.xml` is, has no noncharacters.
+        '\u{200c}' | '\u{200d}' | '\u{fe0f}' => out.push(c),
+        '\u{fffe}' | '\u{ffff}' => {}
+        c if is_invisible(c) => {}
         c => out.push(c),
     }
 }

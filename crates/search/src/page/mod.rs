@@ -27,10 +27,11 @@ pub use response::{
 };
 pub use search_box::{PAGE_CSS, SEARCH_CSS, SearchScriptSettings, render_search_script};
 
-/// The content security policy of the search page. It allows the style sheet and the form, which is all the page has,
-/// and images: browsers request `/favicon.ico` for each page, and would report a violation.
+/// The content security policy of the search page, without `frame-ancestors`, which the server decides. It allows the
+/// style sheet and the form, which is all the page has, and images: browsers request `/favicon.ico` for each page, and
+/// would report a violation.
 pub const PAGE_POLICY: &str =
-    "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; img-src 'self'; frame-ancestors 'self'";
+    "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; img-src 'self'";
 
 /// The time after which a browser requests the page again while the index is built, in seconds.
 const REFRESH_SECS: u32 = 5;

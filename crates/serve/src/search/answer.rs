@@ -10,6 +10,7 @@ use docwharf_search::index::SearchIndex;
 use docwharf_search::page::{SearchPage, SearchPageContent, SearchResponse, render_page};
 use docwharf_search::query::{SearchError, SearchOutcome, SearchRequest};
 use docwharf_site::lookup::{AddressSettings, Slashes, is_answered};
+use docwharf_site::rules::pattern::Pattern;
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::parameters::SearchParameters;
@@ -46,6 +47,8 @@ pub(crate) struct SearchQuery {
     pub(crate) version: Arc<SealedVersion>,
     /// The settings that decide which addresses of the version are answered.
     pub(crate) addresses: AddressSettings,
+    /// The addresses of pages that are no results.
+    pub(crate) exclude: Arc<[Pattern]>,
     pub(crate) synonyms: Arc<SynonymTable>,
 }
 
@@ -118,10 +121,15 @@ impl<'q> ServedPages<'q> {
         ServedPages { query, slashes, deadline, is_over: Cell::new(false) }
     }
 
-    /// Returns whether a page is answered, directly or after redirects. The address has no leading slash.
+    /// Returns whether a page is answered, directly or after redirects, and is not excluded from the search. The address has no leading slash.
     fn contains(&self, address: &str) -> bool {
         if self.is_over.get() || Instant::now() >= self.deadline {
             self.is_over.set(true);
+            return false;
+        }
+        // An index that was built before `search.exclude` changed has pages that are excluded now.
+        let in_site = format!("/{address}");
+        if self.query.exclude.iter().any(|pattern| pattern.matches(in_site.as_bytes()).is_some()) {
             return false;
         }
         let addresses = &self.query.addresses;
@@ -167,6 +175,7 @@ pub(crate) fn render_search_page(parameters: &SearchParameters, content: SearchP
 
 #[cfg(test)]
 mod tests {
+    use docwharf_site::rules::pattern::PatternDialect;
     use docwharf_site::rules::{RuleDraft, RuleSet, netlify_files};
     use serde_json::Value;
 
@@ -187,6 +196,7 @@ mod tests {
             index: build_index(&version_with_files(index_of, 0)),
             version: Arc::new(version_with_files(served, 0)),
             addresses: AddressSettings { base_path: "/docs/".to_owned(), ..AddressSettings::default() },
+            exclude: Arc::default(),
             synonyms: Arc::default(),
         }
     }
@@ -228,6 +238,9 @@ mod tests {
         netlify_files::read_redirects("/old* /none 302!\n", "rules", &mut draft);
         query.addresses.rules = Arc::new(RuleSet::new(draft));
         assert_eq!(urls(&run(&query)), ["/docs/", "/docs/guide/tides.html#tides"], "a rule of the operator");
+        // Regression: pages that are excluded now were results until the index was built again.
+        query.exclude = Arc::new([Pattern::parse("/guide/:path*", PatternDialect::DocsJson).unwrap()]);
+        assert_eq!(urls(&run(&query)), ["/docs/"]);
     }
 
     #[test]

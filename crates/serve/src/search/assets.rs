@@ -167,6 +167,9 @@ mod tests {
         let mut content = Vec::new();
         flate2::read::GzDecoder::new(&form(&asset, "gzip").body[..]).read_to_end(&mut content).unwrap();
         assert!(content == identity.body);
+        content.clear();
+        brotli_decompressor::Decompressor::new(&form(&asset, "br").body[..], 4096).read_to_end(&mut content).unwrap();
+        assert!(content == identity.body);
         assert!(zstd::stream::decode_all(&form(&asset, "zstd").body[..]).unwrap() == identity.body);
     }
 

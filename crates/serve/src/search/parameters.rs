@@ -15,7 +15,7 @@ const PARAMETER_NAMES: [&str; 5] = ["q", "limit", "offset", "section", "lang"];
 /// The parameters of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SearchParameters {
-    /// What the reader has typed (`q`).
+    /// The question as it was typed (`q`).
     pub(crate) text: String,
     /// The maximum number of results.
     pub(crate) limit: u32,
@@ -104,7 +104,7 @@ impl SearchParameters {
             Some(section) if section.len() > MAX_SECTION_BYTES => refuse(ParameterFault::LongSection),
             section => valid.section = section,
         }
-        valid.lang = lang.filter(|lang| may_be_language_tag(lang));
+        valid.lang = lang.filter(|lang| may_be_language_tag(lang)).map(|lang| lang.replace('_', "-"));
         match fault {
             None => Ok(valid),
             Some(fault) => Err(InvalidParameters { fault, valid }),
@@ -239,7 +239,7 @@ mod tests {
             assert_eq!(parse(query), SearchParameters::default(), "{query}");
         }
         assert_eq!(parse(&format!("lang={}", "a-".repeat(10_000))), SearchParameters::default());
-        assert_eq!(parse("lang=en_US").lang.as_deref(), Some("en_US"));
+        assert_eq!(parse("lang=zh_CN").lang.as_deref(), Some("zh-CN"));
     }
 
     #[test]

@@ -226,25 +226,34 @@ mod tests {
         assert!(threads.state.lock().threads <= 2, "an idle thread is used again");
     }
 
-    #[tokio::test]
-    async fn at_most_the_allowed_number_of_queries_runs_at_a_time() {
+    #[test]
+    fn at_most_the_allowed_number_of_queries_runs_at_a_time() {
         let threads = Arc::new(QueryThreads::new());
         let (running, peak) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let pending: Vec<PendingResult<()>> = (0..40)
+        let (done, ended) = mpsc::channel();
+        // No query ends before all have been submitted.
+        let all_submitted = Arc::new(Mutex::new(()));
+        let closed = all_submitted.lock();
+        // The results are held, because a query whose result was dropped is not run.
+        let _pending: Vec<PendingResult<()>> = (0..40)
             .map(|_| {
                 let (running, peak) = (Arc::clone(&running), Arc::clone(&peak));
+                let (all_submitted, done) = (Arc::clone(&all_submitted), done.clone());
                 threads.submit(3, move || {
                     peak.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                    thread::sleep(Duration::from_millis(2));
+                    drop(all_submitted.lock());
                     running.fetch_sub(1, Ordering::SeqCst);
+                    done.send(()).expect("the test waits");
                 })
             })
             .collect();
-        for result in pending {
-            assert_eq!(result.wait().await, Ok(()));
+        assert_eq!(threads.state.lock().threads, 3);
+        drop(closed);
+        for _ in 0..40 {
+            ended.recv_timeout(Duration::from_secs(20)).expect("each query runs");
         }
         assert!((1..=3).contains(&peak.load(Ordering::SeqCst)), "{peak:?}");
-        assert!(threads.state.lock().threads <= 3);
+        assert_eq!(threads.state.lock().threads, 3, "no thread was added");
     }
 
     #[tokio::test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use docwharf_search::analyze::SynonymTable;
 use docwharf_search::page::SearchScriptSettings;
+use docwharf_site::rules::pattern::Pattern;
 
 /// Which pages get the tag of the search box (`search.inject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -45,6 +46,9 @@ pub struct SearchSettings {
     pub search_box: SearchBoxSettings,
     /// The number of queries that run at a time.
     pub parallel: NonZeroUsize,
+    /// The addresses of pages that are no results, below the base path (`search.exclude`). The index leaves them out;
+    /// one that was built before a change has them until it is built again.
+    pub exclude: Arc<[Pattern]>,
     /// The words that mean the same.
     pub synonyms: Arc<SynonymTable>,
     /// Which pages get the tag of the search box.

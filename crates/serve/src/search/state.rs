@@ -29,15 +29,16 @@ type FirstSearchAction = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 pub(crate) struct SearchSettingsInForce {
     pub(crate) settings: Arc<SearchSettings>,
-    /// A digest of the words that mean the same.
-    pub(crate) synonyms_digest: Digest,
+    /// A digest of the settings on which answers depend: excluded addresses, and words that mean the same.
+    pub(crate) answers_digest: Digest,
     /// The script of the search box, made when it is first needed.
     script: OnceLock<SearchAsset>,
 }
 
 impl SearchSettingsInForce {
     fn new(settings: Arc<SearchSettings>) -> SearchSettingsInForce {
-        SearchSettingsInForce { synonyms_digest: settings.synonyms.digest(), settings, script: OnceLock::new() }
+        let facts = format!("{:?} {:?}", settings.synonyms.digest(), settings.exclude);
+        SearchSettingsInForce { answers_digest: Digest::compute(facts.as_bytes()), settings, script: OnceLock::new() }
     }
 
     /// Returns the script of the search box.
@@ -81,6 +82,8 @@ pub(crate) struct SearchState {
     first_search_action: Mutex<Option<FirstSearchAction>>,
     counters: QueryCounters,
     threads: Arc<QueryThreads>,
+    /// The longest time that a query runs: [`MAX_QUERY_TIME`], but for tests.
+    max_query_time: Duration,
     /// Whether a failure of the index in force was logged.
     has_logged_failure: AtomicBool,
 }
@@ -94,6 +97,7 @@ impl Default for SearchState {
             first_search_action: Mutex::new(None),
             counters: QueryCounters::default(),
             threads: QueryThreads::shared(),
+            max_query_time: MAX_QUERY_TIME,
             has_logged_failure: AtomicBool::new(false),
         }
     }
@@ -179,24 +183,17 @@ impl SearchState {
     /// Runs a query on another thread, once fewer than `parallel` queries run. Does not block.
     pub(crate) fn submit(self: &Arc<Self>, parallel: usize, query: SearchQuery) -> PendingAnswer {
         let state = Arc::clone(self);
-        let run = move || state.run_counted(|| query.run(Instant::now() + MAX_QUERY_TIME));
+        let run = move || state.run_timed(|| query.run(Instant::now() + state.max_query_time));
         PendingAnswer(self.threads.submit(parallel, run))
     }
 
-    /// Runs a query and counts it; `None` if it has failed. tantivy may panic if it cannot read an index.
-    fn run_counted(&self, run: impl FnOnce() -> Result<SearchAnswer, QueryFailure>) -> Option<SearchAnswer> {
+    /// Runs a query and records its duration; `None` if it has failed. tantivy may panic if it cannot read an index.
+    fn run_timed(&self, run: impl FnOnce() -> Result<SearchAnswer, QueryFailure>) -> Option<SearchAnswer> {
         let start = Instant::now();
         let result = catch_unwind(AssertUnwindSafe(run));
         self.counters.record_duration(start.elapsed());
         match result {
-            Ok(Ok(answer)) => {
-                self.count(match &answer {
-                    answer if answer.is_partial => QueryOutcome::Partial,
-                    answer if answer.has_results => QueryOutcome::Ok,
-                    _ => QueryOutcome::Empty,
-                });
-                Some(answer)
-            }
+            Ok(Ok(answer)) => Some(answer),
             Ok(Err(error)) => {
                 self.report_failure(&ErrorChain(&error));
                 None
@@ -210,11 +207,13 @@ impl SearchState {
         }
     }
 
-    /// Counts a query that has failed, and logs the first one of an index.
+    /// Logs the first failure of an index.
     fn report_failure(&self, reason: &dyn fmt::Display) {
-        self.count(QueryOutcome::Failed);
         if !self.has_logged_failure.swap(true, Ordering::Relaxed) {
-            tracing::error!("a search cannot be answered: {reason}; further failures of this index are not logged");
+            tracing::error!(
+                "a search cannot be answered: {reason}; restart docwharf, which checks the index and builds it again if it is \
+                 damaged (further failures of this index are not logged)"
+            );
         }
     }
 }
@@ -222,6 +221,8 @@ impl SearchState {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
+
+    use docwharf_site::rules::pattern::{Pattern, PatternDialect};
 
     use super::*;
     use crate::search::SearchParameters;
@@ -234,28 +235,17 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_counted_by_outcome_and_failures_and_panics_are_caught() {
+    fn durations_are_recorded_and_failures_and_panics_are_caught() {
         let state = SearchState::default();
-        assert_eq!(state.run_counted(|| Ok(answer(false, true))), Some(answer(false, true)));
-        assert_eq!(state.run_counted(|| Ok(answer(false, false))), Some(answer(false, false)));
-        assert_eq!(state.run_counted(|| Ok(answer(true, true))), Some(answer(true, true)));
+        assert_eq!(state.run_timed(|| Ok(answer(false, true))), Some(answer(false, true)));
+        assert_eq!(state.run_timed(|| Ok(answer(true, true))), Some(answer(true, true)));
         let failure = || QueryFailure::Search(std::io::Error::other("the disk is gone").into());
         assert!(!state.has_logged_failure.load(Ordering::Relaxed));
-        assert_eq!(state.run_counted(|| Err(failure())), None);
+        assert_eq!(state.run_timed(|| Err(failure())), None);
         assert!(state.has_logged_failure.load(Ordering::Relaxed));
-        assert_eq!(state.run_counted(|| panic!("expected")), None);
-        assert_eq!(state.run_counted(|| panic!("expected {}", 1)), None);
-        let statistics = state.statistics();
-        for (outcome, expected) in [
-            (QueryOutcome::Ok, 1),
-            (QueryOutcome::Empty, 1),
-            (QueryOutcome::Partial, 1),
-            (QueryOutcome::Failed, 3),
-            (QueryOutcome::Busy, 0),
-        ] {
-            assert_eq!(statistics.count(outcome), expected, "{outcome:?}");
-        }
-        assert_eq!(statistics.durations.iter().sum::<u64>(), 6);
+        assert_eq!(state.run_timed(|| panic!("expected")), None);
+        assert_eq!(state.run_timed(|| panic!("expected {}", 1)), None);
+        assert_eq!(state.statistics().durations.iter().sum::<u64>(), 5);
         // Failures of another index are logged again.
         state.set_index(None);
         assert!(!state.has_logged_failure.load(Ordering::Relaxed));
@@ -295,25 +285,39 @@ mod tests {
         let first = state.settings().unwrap();
         assert!(state.is_enabled() && std::ptr::eq(first.script(), first.script()), "the script is made once");
         state.set_settings(Arc::new(test_indexes::settings()));
-        assert_eq!(first.synonyms_digest, state.settings().unwrap().synonyms_digest);
+        assert_eq!(first.answers_digest, state.settings().unwrap().answers_digest);
+        let exclude = Arc::new([Pattern::parse("/a", PatternDialect::DocsJson).unwrap()]);
+        state.set_settings(Arc::new(SearchSettings { exclude, ..test_indexes::settings() }));
+        assert_ne!(first.answers_digest, state.settings().unwrap().answers_digest);
         state.set_settings(Arc::new(SearchSettings { enabled: false, ..test_indexes::settings() }));
         assert!(!state.is_enabled() && state.settings().is_none());
     }
 
-    #[tokio::test]
-    async fn a_submitted_query_is_answered() {
+    fn query() -> SearchQuery {
         let version = Arc::new(version_with_files(&[("a.html", "<h1>Anchors</h1><p>text")], 0));
-        let state = Arc::new(SearchState::default());
-        let query = SearchQuery {
+        SearchQuery {
             parameters: SearchParameters { text: "anchors".to_owned(), ..SearchParameters::default() },
             format: AnswerFormat::Json,
             index: test_indexes::build_index(&version),
             version,
             addresses: docwharf_site::lookup::AddressSettings::default(),
+            exclude: Arc::default(),
             synonyms: Arc::default(),
-        };
-        let answer = state.submit(4, query).wait().await.unwrap();
-        assert!(answer.has_results);
-        assert_eq!(state.statistics().count(QueryOutcome::Ok), 1);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_submitted_query_is_answered() {
+        // Not the time limit of readers, which a busy machine may exceed.
+        let state = Arc::new(SearchState { max_query_time: Duration::from_hours(1), ..SearchState::default() });
+        let answer = state.submit(4, query()).wait().await.unwrap();
+        assert!(answer.has_results && !answer.is_partial);
+    }
+
+    #[tokio::test]
+    async fn a_submitted_query_ends_at_its_time_limit_with_what_it_has() {
+        assert_eq!(SearchState::default().max_query_time, Duration::from_millis(250));
+        let state = Arc::new(SearchState { max_query_time: Duration::ZERO, ..SearchState::default() });
+        assert!(state.submit(4, query()).wait().await.unwrap().is_partial);
     }
 }

@@ -19,13 +19,13 @@ pub(super) fn compute_answer_tag(
     version: VersionId,
     index: Option<&SearchIndex>,
     addresses: &AddressSettings,
-    synonyms: &Digest,
+    search_settings: &Digest,
 ) -> String {
-    // Not its size, which two builds of the same index do not share.
-    let index = index.map(|index| (index.version(), index.pages(), index.sections()));
+    // Not its size, which two builds of the same index do not share. The settings decide what it leaves out.
+    let index = index.map(|index| (index.version(), index.settings()));
     let program = (env!("CARGO_PKG_VERSION"), FORMAT_NUMBER, ANALYZER_NUMBER);
     // In this form, texts are quoted, and rules are their digest.
-    let settings = (&addresses.base_path, addresses.slashes, &addresses.rules, synonyms);
+    let settings = (&addresses.base_path, addresses.slashes, &addresses.rules, search_settings);
     let facts = format!("{program:?} {format:?} {version:?} {index:?} {settings:?} {parameters:?}");
     let mut hasher = Sha256Hasher::new();
     hasher.update(facts.as_bytes());
@@ -40,14 +40,15 @@ mod tests {
     use docwharf_site::rules::{RuleDraft, RuleSet, netlify_files};
 
     use super::*;
-    use crate::search::test_indexes::build_index;
+    use crate::search::test_indexes::{build_index, build_index_with};
     use crate::test_versions::version_with_files;
 
     #[test]
     fn a_tag_changes_with_each_part_of_the_question_the_version_the_index_and_the_settings() {
         let version = version_with_files(&[("a.html", "<h1>A</h1>")], 0);
         let index = build_index(&version);
-        let other_index = build_index(&version_with_files(&[("a.html", "<h1>B</h1>")], 0));
+        // Of the same version, with other pages left out.
+        let other_index = build_index_with(&version, Digest::compute(b"other"));
         let (addresses, synonyms) = (AddressSettings::default(), Digest::compute(b"synonyms"));
         let plain = SearchParameters { text: "a".to_owned(), ..SearchParameters::default() };
         let json = AnswerFormat::Json;

@@ -47,7 +47,14 @@ fn hold_body(bytes: Vec<u8>) -> Option<Bytes> {
     Some(Bytes::from_owner(HeldBody { bytes, _hold: hold }))
 }
 
-/// Answers a question with the result of its query.
+/// Counts the outcome of a request that has a question. Each is counted once, when its response is decided.
+fn count(context: &RequestContext<'_>, parameters: &SearchParameters, outcome: QueryOutcome) {
+    if !parameters.is_empty() {
+        context.site().search.count(outcome);
+    }
+}
+
+/// Answers a question with the result of its query, and counts that.
 pub(super) fn respond_with_result(
     context: &RequestContext<'_>,
     question: &SearchQuestion,
@@ -55,13 +62,25 @@ pub(super) fn respond_with_result(
 ) -> Response<ResponseBody> {
     let (format, parameters) = (question.format, &question.parameters);
     match result {
-        Ok(SearchAnswer { body, is_indexing, is_partial, .. }) => match hold_body(body) {
-            Some(body) => respond_with_answer(context, question, body, is_indexing || is_partial),
+        Ok(SearchAnswer { body, is_indexing, is_partial, has_results }) => match hold_body(body) {
+            Some(body) => {
+                count(
+                    context,
+                    parameters,
+                    match (is_partial, has_results) {
+                        (true, _) => QueryOutcome::Partial,
+                        (false, true) => QueryOutcome::Ok,
+                        (false, false) => QueryOutcome::Empty,
+                    },
+                );
+                respond_with_answer(context, question, body, is_indexing || is_partial)
+            }
             None => refuse_busy(context, format, parameters),
         },
         Err(SearchFailure::Busy) => refuse_busy(context, format, parameters),
         Err(SearchFailure::Failed) => {
-            let error = json!({ "error": "the search has failed" });
+            count(context, parameters, QueryOutcome::Failed);
+            let error = json!({ "error": "the search index cannot be read; the log of docwharf has the reason" });
             let content = SearchPageContent::Busy;
             refuse(context, StatusCode::INTERNAL_SERVER_ERROR, format, parameters, &error, content)
         }
@@ -121,7 +140,7 @@ pub(super) fn refuse_without_index(
     search.note_search_without_index();
     if !search.is_building() {
         // The build has failed. A client that waits would wait for ever.
-        let error = json!({ "indexing": false, "error": "the site has no search index" });
+        let error = json!({ "indexing": false, "error": "the site has no search index, because its build has failed; the log of docwharf has the reason" });
         return refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, SearchPageContent::Busy);
     }
     let state = json!({ "indexing": true });
@@ -137,8 +156,8 @@ fn refuse_busy(
     format: AnswerFormat,
     parameters: &SearchParameters,
 ) -> Response<ResponseBody> {
-    context.site().search.count(QueryOutcome::Busy);
-    let error = json!({ "error": "too many searches at a time" });
+    count(context, parameters, QueryOutcome::Busy);
+    let error = json!({ "error": "too many searches at a time; try again in a second" });
     let content = SearchPageContent::Busy;
     let mut response = refuse(context, StatusCode::SERVICE_UNAVAILABLE, format, parameters, &error, content);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(BUSY_RETRY_SECONDS));
@@ -201,13 +220,10 @@ fn add_tag(headers: &mut HeaderMap, tag: &str) {
 /// Returns the content security policy of the search page. Browsers that apply `frame-ancestors` ignore
 /// X-Frame-Options, so both must agree.
 fn page_policy(frames: FramePolicy) -> String {
-    let directives = PAGE_POLICY.split("; ").filter(|directive| !directive.starts_with("frame-ancestors "));
-    let mut policy = directives.collect::<Vec<_>>().join("; ");
-    if let Some(ancestors) = frames.frame_ancestors() {
-        policy.push_str("; frame-ancestors ");
-        policy.push_str(ancestors);
+    match frames.frame_ancestors() {
+        Some(ancestors) => format!("{PAGE_POLICY}; frame-ancestors {ancestors}"),
+        None => PAGE_POLICY.to_owned(),
     }
-    policy
 }
 
 #[cfg(test)]
@@ -224,6 +240,5 @@ mod tests {
         ] {
             assert_eq!(page_policy(frames), format!("{START}{end}"), "{frames:?}");
         }
-        assert_eq!(page_policy(FramePolicy::SameOrigin), PAGE_POLICY);
     }
 }

@@ -74,7 +74,7 @@ impl FinishedQuery {
     }
 }
 
-/// What a request for `search` needs.
+/// The inputs of an answer to a request for `search`.
 enum SearchStep {
     /// A refusal, because the parameters are not valid.
     Refuse(InvalidParameters),
@@ -195,8 +195,8 @@ fn next_step(
     };
     let is_indexing = index.as_ref().is_some_and(|index| index.version() != version.id);
     let tag = (!is_indexing).then(|| {
-        let synonyms = &settings.synonyms_digest;
-        compute_answer_tag(&parameters, format, version.id, index.as_deref(), &addresses, synonyms)
+        let settings = &settings.answers_digest;
+        compute_answer_tag(&parameters, format, version.id, index.as_deref(), &addresses, settings)
     });
     if let Some(tag) = tag.as_ref().filter(|tag| matches_none_match(context.headers(), tag)) {
         return SearchStep::NotModified(tag.clone());
@@ -205,8 +205,8 @@ fn next_step(
     match index {
         Some(index) if !question.parameters.is_empty() => {
             let parameters = question.parameters.clone();
-            let synonyms = Arc::clone(&settings.settings.synonyms);
-            let query = SearchQuery { parameters, format, index, version, addresses, synonyms };
+            let (exclude, synonyms) = (Arc::clone(&settings.settings.exclude), Arc::clone(&settings.settings.synonyms));
+            let query = SearchQuery { parameters, format, index, version, addresses, exclude, synonyms };
             SearchStep::Run(question, Box::new(query))
         }
         _ => SearchStep::AnswerWithoutWords(question),

@@ -133,16 +133,33 @@ async fn a_query_that_had_to_wait_or_has_failed_is_answered_in_the_form_of_the_c
         (SearchFailure::Failed, AnswerFormat::Page, 500, None),
     ] {
         let tag = Some("\"x\"".to_owned());
-        let question = SearchQuestion { parameters: SearchParameters::default(), format, tag };
+        let parameters = SearchParameters { text: "anchors".to_owned(), ..SearchParameters::default() };
+        let question = SearchQuestion { parameters, format, tag };
         let response =
             receive(FinishedQuery { question, version: served(&site), result: Err(failure) }.respond(&context)).await;
         assert_eq!((response.status, response.field(&RETRY_AFTER)), (status, retry), "{failure:?} {format:?}");
         assert_eq!((response.field(&CACHE_CONTROL), response.field(&ETAG)), (Some("no-store"), None));
         assert_eq!(response.field(&CONTENT_TYPE), Some(format.media_type()), "{failure:?}");
-        let text = if format == AnswerFormat::Json { "\"error\"" } else { "The search did not answer." };
+        let text = match (format, failure) {
+            (AnswerFormat::Page, _) => "The search did not answer.",
+            (AnswerFormat::Json, SearchFailure::Busy) => "too many searches at a time; try again in a second",
+            (AnswerFormat::Json, SearchFailure::Failed) => "cannot be read; the log of docwharf has the reason",
+        };
         assert!(response.text().contains(text), "{}", response.text());
     }
-    assert_eq!(site.search_statistics().count(QueryOutcome::Busy), 2);
+    let counts = [QueryOutcome::Busy, QueryOutcome::Failed].map(|outcome| site.search_statistics().count(outcome));
+    assert_eq!(counts, [2, 2]);
+    // An answer is counted once, by its outcome; one to no question is not counted.
+    for (is_partial, has_results, text) in
+        [(true, true, "a"), (false, true, "a"), (false, false, "a"), (false, false, "")]
+    {
+        let parameters = SearchParameters { text: text.to_owned(), ..SearchParameters::default() };
+        let question = SearchQuestion { parameters, format: AnswerFormat::Json, tag: None };
+        let result = Ok(SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results });
+        receive(FinishedQuery { question, version: served(&site), result }.respond(&context)).await;
+    }
+    let counts = [QueryOutcome::Partial, QueryOutcome::Ok, QueryOutcome::Empty, QueryOutcome::Busy];
+    assert_eq!(counts.map(|outcome| site.search_statistics().count(outcome)), [1, 1, 1, 2]);
     // A caller that cannot wait gets no answer to a query.
     let query = super::tests::request(&Method::GET, "/docs/_docwharf/search?q=anchors", &[]);
     let refused = receive(handle(&site, &query, None)).await;
