@@ -1,79 +1,116 @@
 //! The number of typing errors between a word and others.
 
+use tantivy_fst::Automaton;
+
 /// The maximum number of characters of a word that are compared. Distances up to it fit a byte.
 const MAX_COMPARED_CHARS: usize = 200;
+/// The maximum length of a character in UTF-8, in bytes.
+const MAX_CHAR_BYTES: usize = 4;
 
-/// The distances of a word to sorted words: the number of characters that must be inserted, removed, replaced, or
-/// swapped with their neighbour (optimal string alignment).
+/// Matches the words that are within a distance of one word: the number of characters that must be inserted, removed,
+/// replaced, or swapped with their neighbour (optimal string alignment).
 ///
-/// Sorted words share beginnings, and the table of distances is computed by rows, one for each character. The rows of a
-/// shared beginning are kept, and words whose beginning is too far away already are not looked at.
+/// The table of distances is computed by rows, one for each character. As an automaton, it reads a beginning that the
+/// words of an index share once, and passes over all words whose beginning is too far away already.
 #[derive(Debug)]
-pub(super) struct DistanceTable {
-    query: Vec<char>,
-    max: u8,
-    /// The beginning of the last word for which there are rows.
+pub(super) struct DistanceAutomaton {
     word: Vec<char>,
-    /// One row more than `word` has characters, each with one number more than `query` has characters.
-    rows: Vec<Vec<u8>>,
-    /// The length of the beginning of `word` from which on no word is near enough.
-    too_far_length: Option<usize>,
+    max: u8,
 }
 
-impl DistanceTable {
-    /// Creates a table for distances up to `max`. Only the first [`MAX_COMPARED_CHARS`] characters of `query` count.
-    pub(super) fn new(query: &str, max: u8) -> DistanceTable {
-        let query: Vec<char> = query.chars().take(MAX_COMPARED_CHARS).collect();
-        let first_row = (0..=query.len() as u8).collect();
-        DistanceTable { query, max, word: Vec::new(), rows: vec![first_row], too_far_length: None }
+/// What a [`DistanceAutomaton`] has read of a word.
+#[derive(Debug, Clone)]
+pub(super) struct DistanceState {
+    /// The distance of what has been read to each beginning of the word; empty if no distance can be within the maximum.
+    row: Vec<u8>,
+    /// The row before the last character; empty if there is none.
+    above: Vec<u8>,
+    last: char,
+    /// The first bytes of a character that has not been read whole.
+    partial: [u8; MAX_CHAR_BYTES],
+    partial_len: usize,
+}
+
+impl DistanceAutomaton {
+    /// Creates an automaton for distances up to `max`. Only the first [`MAX_COMPARED_CHARS`] characters of `word` count.
+    pub(super) fn new(word: &str, max: u8) -> DistanceAutomaton {
+        DistanceAutomaton { word: word.chars().take(MAX_COMPARED_CHARS).collect(), max }
     }
 
-    /// Returns the distance to a word; `None` if it is above the maximum.
-    pub(super) fn distance(&mut self, word: &str) -> Option<u8> {
-        let shared = self.word.iter().zip(word.chars()).take_while(|(a, b)| **a == *b).count();
-        self.word.truncate(shared);
-        self.rows.truncate(shared + 1);
-        if self.too_far_length.is_some_and(|length| shared >= length) {
-            return None;
-        }
-        self.too_far_length = None;
-        for c in word.chars().skip(shared) {
-            if self.word.len() >= self.query.len() + usize::from(self.max) {
-                return None;
-            }
-            self.push_row(c);
-            if self.is_too_far() {
-                self.too_far_length = Some(self.word.len());
+    /// Returns the distance to another word; `None` if it is above the maximum.
+    pub(super) fn distance(&self, other: &str) -> Option<u8> {
+        let mut state = self.start();
+        for c in other.chars() {
+            state = self.read(&state, c);
+            if !self.can_match(&state) {
                 return None;
             }
         }
-        let distance = self.rows.last().and_then(|row| row.last()).copied();
-        distance.filter(|distance| *distance <= self.max)
+        state.row.last().copied().filter(|distance| *distance <= self.max)
     }
 
-    fn push_row(&mut self, c: char) {
-        let length = self.word.len();
-        let above = &self.rows[length];
+    /// Returns the state after one more character.
+    fn read(&self, state: &DistanceState, c: char) -> DistanceState {
+        let above = &state.row;
         let mut row = Vec::with_capacity(above.len());
-        row.push(above[0].saturating_add(1));
-        for (index, &expected) in self.query.iter().enumerate() {
-            let replaced = above[index].saturating_add(u8::from(c != expected));
-            let mut distance = replaced.min(above[index + 1].saturating_add(1)).min(row[index].saturating_add(1));
-            let is_swapped = index > 0 && length > 0 && c == self.query[index - 1] && self.word[length - 1] == expected;
-            if is_swapped {
-                distance = distance.min(self.rows[length - 1][index - 1].saturating_add(1));
+        row.extend(above.first().map(|distance| distance.saturating_add(1)));
+        for (index, (&expected, pair)) in self.word.iter().zip(above.windows(2)).enumerate() {
+            let replaced = pair[0].saturating_add(u8::from(c != expected));
+            let mut distance = replaced.min(pair[1].saturating_add(1)).min(row[index].saturating_add(1));
+            if let Some(before) =
+                index.checked_sub(1).filter(|before| c == self.word[*before] && state.last == expected)
+            {
+                let swapped = state.above.get(before).map_or(u8::MAX, |distance| distance.saturating_add(1));
+                distance = distance.min(swapped);
             }
             row.push(distance);
         }
-        self.rows.push(row);
-        self.word.push(c);
+        let state = DistanceState { row, above: above.clone(), last: c, ..DistanceState::empty() };
+        if self.is_too_far(&state) { DistanceState::empty() } else { state }
     }
 
     /// Whether no word with this beginning is near enough. A swap reaches back two rows.
-    fn is_too_far(&self) -> bool {
-        let least = |row: Option<&Vec<u8>>| row.and_then(|row| row.iter().min()).copied().unwrap_or_default();
-        let last = self.rows.len() - 1;
-        least(self.rows.get(last)) > self.max && last > 0 && least(self.rows.get(last - 1)) >= self.max
+    fn is_too_far(&self, state: &DistanceState) -> bool {
+        let least = |row: &[u8]| row.iter().min().copied().unwrap_or(u8::MAX);
+        least(&state.row) > self.max && least(&state.above) >= self.max
+    }
+}
+
+impl DistanceState {
+    /// The state of a word that is too far away.
+    fn empty() -> DistanceState {
+        let (row, above) = (Vec::new(), Vec::new());
+        DistanceState { row, above, last: '\0', partial: [0; MAX_CHAR_BYTES], partial_len: 0 }
+    }
+}
+
+impl Automaton for DistanceAutomaton {
+    type State = DistanceState;
+
+    fn start(&self) -> DistanceState {
+        DistanceState { row: (0..=self.word.len() as u8).collect(), ..DistanceState::empty() }
+    }
+
+    fn is_match(&self, state: &DistanceState) -> bool {
+        state.partial_len == 0 && state.row.last().is_some_and(|distance| *distance <= self.max)
+    }
+
+    fn can_match(&self, state: &DistanceState) -> bool {
+        !state.row.is_empty()
+    }
+
+    fn accept(&self, state: &DistanceState, byte: u8) -> DistanceState {
+        if state.partial_len == MAX_CHAR_BYTES {
+            return DistanceState::empty();
+        }
+        let mut partial = state.partial;
+        partial[state.partial_len] = byte;
+        let partial_len = state.partial_len + 1;
+        match std::str::from_utf8(&partial[..partial_len]).map(|text| text.chars().next()) {
+            Ok(Some(c)) => self.read(state, c),
+            Err(error) if error.error_len().is_none() => DistanceState { partial, partial_len, ..state.clone() },
+            _ => DistanceState::empty(),
+        }
     }
 }
 
@@ -100,12 +137,16 @@ mod tests {
         rows[a.len()][b.len()]
     }
 
+    fn read_bytes(automaton: &DistanceAutomaton, bytes: &[u8]) -> DistanceState {
+        bytes.iter().fold(automaton.start(), |state, byte| automaton.accept(&state, *byte))
+    }
+
     #[test]
     fn one_error_of_each_kind_is_a_distance_of_one() {
-        assert_eq!(DistanceTable::new("cache", 0).distance("cache"), Some(0));
+        assert_eq!(DistanceAutomaton::new("cache", 0).distance("cache"), Some(0));
         for word in ["caches", "cach", "cashe", "ccahe", "cahce", "acche", "xcache"] {
-            assert_eq!(DistanceTable::new("cache", 1).distance(word), Some(1), "{word}");
-            assert_eq!(DistanceTable::new("cache", 0).distance(word), None, "{word}");
+            assert_eq!(DistanceAutomaton::new("cache", 1).distance(word), Some(1), "{word}");
+            assert_eq!(DistanceAutomaton::new("cache", 0).distance(word), None, "{word}");
         }
     }
 
@@ -126,20 +167,32 @@ mod tests {
         words.dedup();
         for query in ["abc", "abca", "bca", "äb", "aabb", "caab"] {
             for max in 0..3 {
-                let mut table = DistanceTable::new(query, max);
+                let automaton = DistanceAutomaton::new(query, max);
                 for word in &words {
                     let expected = Some(reference_distance(query, word)).filter(|distance| *distance <= max);
-                    assert_eq!(table.distance(word), expected, "{query} {word} {max}");
+                    assert_eq!(automaton.distance(word), expected, "{query} {word} {max}");
+                    let state = read_bytes(&automaton, word.as_bytes());
+                    assert_eq!(automaton.is_match(&state), expected.is_some(), "{query} {word} {max}");
+                    assert!(expected.is_none() || automaton.can_match(&state), "{query} {word} {max}");
                 }
             }
         }
     }
 
     #[test]
+    fn bytes_that_are_no_text_match_nothing() {
+        let automaton = DistanceAutomaton::new("äb", 2);
+        for bytes in [&b"\xff"[..], b"\xc3", b"\xc3b", b"\xc3\xa4\xa4", b"\xf0\x9f\x98\x80\x80", b"\xf0\x9f\x98"] {
+            assert!(!automaton.is_match(&read_bytes(&automaton, bytes)), "{bytes:?}");
+        }
+        assert!(automaton.is_match(&read_bytes(&automaton, "äb😀".as_bytes())));
+    }
+
+    #[test]
     fn long_words_are_too_far_away_and_cost_nothing() {
-        let mut table = DistanceTable::new(&"a".repeat(1000), 2);
-        assert_eq!(table.distance(&"b".repeat(100_000)), None);
-        assert!(table.rows.len() < 10);
-        assert_eq!(table.distance(&"a".repeat(MAX_COMPARED_CHARS)), Some(0));
+        let automaton = DistanceAutomaton::new(&"a".repeat(1000), 2);
+        assert_eq!(automaton.distance(&"b".repeat(100_000)), None);
+        assert!(!automaton.can_match(&read_bytes(&automaton, b"bbbb")));
+        assert_eq!(automaton.distance(&"a".repeat(MAX_COMPARED_CHARS)), Some(0));
     }
 }

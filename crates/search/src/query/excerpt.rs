@@ -3,6 +3,9 @@
 //! The stored text is split into tokens again, by the function that has split it for the index. A token is a match if
 //! it is one of the words that were searched, or has one of their stems. The excerpt is the window with the most
 //! different groups of the query.
+//!
+//! Splitting the texts of all results takes longer than finding them. So [`CandidateFinder`] passes over the parts of a
+//! text that cannot have a match, and only the others are split.
 
 use std::ops::Range;
 
@@ -10,6 +13,7 @@ use crate::analyze::{Stemmer, Token, TokenKind, tokenize};
 use crate::index::MAX_STORED_TEXT_BYTES;
 use crate::page::ExcerptMark;
 
+use super::excerpt_candidates::CandidateFinder;
 use super::plan::{Highlights, QueryPlan};
 
 /// The length of an excerpt in characters, without the signs for what is left out.
@@ -18,8 +22,10 @@ const EXCERPT_CHARS: usize = 160;
 const CONTEXT_CHARS: usize = 50;
 /// The maximum number of characters by which an excerpt is shortened so that it ends between words.
 const MAX_BORDER_CHARS: usize = 20;
-/// The length of the text in which matches are looked for, in bytes.
+/// The length of the text of a page's best section in which matches are looked for, in bytes.
 const MAX_SCANNED_BYTES: usize = MAX_STORED_TEXT_BYTES;
+/// The same of a further section: there are three for each page, and few sections are longer.
+const MAX_SCANNED_FURTHER_BYTES: usize = 4096;
 /// The maximum number of matches that are compared.
 const MAX_MATCHES: usize = 500;
 /// The length of the beginning that a word has in common with its stem, in bytes.
@@ -44,57 +50,96 @@ pub(super) struct Excerpt {
     pub(super) marks: Vec<ExcerptMark>,
 }
 
-/// Makes the excerpt of a text for a plan. `stemmer` is that of the page's language.
-pub(super) fn make_excerpt(text: &str, plan: &QueryPlan, stemmer: Option<&Stemmer>) -> Excerpt {
-    let matches = find_matches(text, &plan.highlights, stemmer);
-    let weights: Vec<f32> = plan.groups.iter().map(|group| group.idf * group.weight).collect();
-    let window = choose_window(text, &matches, &weights);
-    cut_excerpt(text, window, &matches)
+/// Makes the excerpts of the results of one query.
+pub(super) struct ExcerptMaker<'p> {
+    highlights: &'p Highlights,
+    candidates: CandidateFinder<'p>,
+    /// The weights of the groups.
+    weights: Vec<f32>,
 }
 
-/// Finds the matches at the beginning of a text, in order. They do not overlap.
-fn find_matches(text: &str, highlights: &Highlights, stemmer: Option<&Stemmer>) -> Vec<TextMatch> {
-    let text = &text[..text.floor_char_boundary(MAX_SCANNED_BYTES)];
-    let mut matches: Vec<TextMatch> = Vec::new();
-    tokenize(text, &mut |token: Token<'_>| {
-        if matches.len() >= MAX_MATCHES {
-            return;
-        }
-        let Some(group) = find_group(&token, text, highlights, stemmer) else { return };
-        let (range, groups) = (token.start as usize..token.end as usize, 1 << group.min(MAX_GROUP_BIT));
-        match matches.last_mut() {
-            // A piece of a word that matches as a whole, or the next pair of characters.
-            Some(last) if range.start < last.range.end => {
-                last.range.end = last.range.end.max(range.end);
-                last.groups |= groups;
+impl<'p> ExcerptMaker<'p> {
+    pub(super) fn new(plan: &'p QueryPlan) -> ExcerptMaker<'p> {
+        let Highlights { words, stems } = &plan.highlights;
+        let beginnings = stems.keys().map(|stem| stem_prefix(stem));
+        let candidates = CandidateFinder::new(words.keys().map(String::as_str).chain(beginnings));
+        let weights = plan.groups.iter().map(|group| group.idf * group.weight).collect();
+        ExcerptMaker { highlights: &plan.highlights, candidates, weights }
+    }
+
+    /// Makes the excerpt of the text of a page's best section. `stemmer` is that of the page's language.
+    pub(super) fn make(&self, text: &str, stemmer: Option<&Stemmer>) -> Excerpt {
+        self.make_of_beginning(text, MAX_SCANNED_BYTES, stemmer)
+    }
+
+    /// Makes the excerpt of the text of a further section.
+    pub(super) fn make_further(&self, text: &str, stemmer: Option<&Stemmer>) -> Excerpt {
+        self.make_of_beginning(text, MAX_SCANNED_FURTHER_BYTES, stemmer)
+    }
+
+    /// Makes the excerpt of a text with matches in its first `max_bytes`.
+    fn make_of_beginning(&self, text: &str, max_bytes: usize, stemmer: Option<&Stemmer>) -> Excerpt {
+        let matches = self.find_matches(&text[..text.floor_char_boundary(max_bytes)], stemmer);
+        let window = choose_window(text, &matches, &self.weights);
+        cut_excerpt(text, window, &matches)
+    }
+
+    /// Finds the matches in a text, in order. They do not overlap.
+    fn find_matches(&self, text: &str, stemmer: Option<&Stemmer>) -> Vec<TextMatch> {
+        let (mut matches, mut start) = (Vec::new(), 0);
+        while let Some(chunk) = self.candidates.find(text, start) {
+            if matches.len() >= MAX_MATCHES {
+                break;
             }
-            _ => matches.push(TextMatch { range, groups }),
+            self.add_matches(text, chunk.clone(), stemmer, &mut matches);
+            start = chunk.end;
         }
-    });
-    matches
+        matches.truncate(MAX_MATCHES);
+        matches
+    }
+
+    /// Adds the matches of a chunk of a text.
+    fn add_matches(&self, text: &str, chunk: Range<usize>, stemmer: Option<&Stemmer>, matches: &mut Vec<TextMatch>) {
+        let (offset, chunk) = (chunk.start, &text[chunk]);
+        tokenize(chunk, &mut |token: Token<'_>| {
+            let Some(group) = self.find_group(&token, chunk, stemmer) else { return };
+            let range = offset + token.start as usize..offset + token.end as usize;
+            let groups = 1 << group.min(MAX_GROUP_BIT);
+            match matches.last_mut() {
+                // A piece of a word that matches as a whole, or the next pair of characters.
+                Some(last) if range.start < last.range.end => {
+                    last.range.end = last.range.end.max(range.end);
+                    last.groups |= groups;
+                }
+                _ => matches.push(TextMatch { range, groups }),
+            }
+        });
+    }
+
+    /// Returns the group that a token of `chunk` matches.
+    fn find_group(&self, token: &Token<'_>, chunk: &str, stemmer: Option<&Stemmer>) -> Option<usize> {
+        let Highlights { words, stems } = self.highlights;
+        if let Some(group) = words.get(token.text) {
+            return Some(*group);
+        }
+        // Most words have not even the beginning of a stem, and making stems is slow.
+        let is_word = matches!(token.kind, TokenKind::Word | TokenKind::Piece);
+        if !is_word || !stems.keys().any(|stem| token.text.starts_with(stem_prefix(stem))) {
+            return None;
+        }
+        let stemmer = stemmer?;
+        let stem = stemmer.stem(token.text);
+        let group = stems.get(&*stem).or_else(|| {
+            let written = chunk.get(token.start as usize..token.end as usize)?;
+            stems.get(&stemmer.stem_as_written(written)?)
+        });
+        group.copied()
+    }
 }
 
-/// Returns the group that a token matches.
-fn find_group(token: &Token<'_>, text: &str, highlights: &Highlights, stemmer: Option<&Stemmer>) -> Option<usize> {
-    if let Some(group) = highlights.words.get(token.text) {
-        return Some(*group);
-    }
-    if !matches!(token.kind, TokenKind::Word | TokenKind::Piece) || highlights.stems.is_empty() {
-        return None;
-    }
-    // Most words have not even the beginning of a stem, and making stems is slow.
-    let start = |text: &str| text.floor_char_boundary(STEM_PREFIX_BYTES);
-    let is_near = |stem: &String| token.text.starts_with(&stem[..start(stem)]);
-    if !highlights.stems.keys().any(is_near) {
-        return None;
-    }
-    let stemmer = stemmer?;
-    let stem = stemmer.stem(token.text);
-    let group = highlights.stems.get(&*stem).or_else(|| {
-        let written = text.get(token.start as usize..token.end as usize)?;
-        highlights.stems.get(&stemmer.stem_as_written(written)?)
-    });
-    group.copied()
+/// Returns the beginning that a stem has in common with its words.
+fn stem_prefix(stem: &str) -> &str {
+    &stem[..stem.floor_char_boundary(STEM_PREFIX_BYTES)]
 }
 
 /// Returns the range of a text whose matches are rated highest. Without a match, it is the beginning.
@@ -226,7 +271,7 @@ mod tests {
     /// The excerpt with its marks in brackets.
     fn excerpt(text: &str, words: &[&str], stems: &[&str]) -> String {
         let stemmer = Stemmer::new(StemLanguage::ENGLISH);
-        let Excerpt { text, marks } = make_excerpt(text, &plan(words, stems), Some(&stemmer));
+        let Excerpt { text, marks } = ExcerptMaker::new(&plan(words, stems)).make(text, Some(&stemmer));
         let units: Vec<u16> = text.encode_utf16().collect();
         let (mut shown, mut position) = (String::new(), 0);
         for ExcerptMark { start, length } in marks {
@@ -255,8 +300,28 @@ mod tests {
     }
 
     #[test]
+    fn no_match_is_passed_over_because_its_part_of_the_text_seems_to_have_none() {
+        let (plan, stemmer) =
+            (plan(&["ab", "b", "2", "a.b", "é", "文書"], &["cach"]), Stemmer::new(StemLanguage::ENGLISH));
+        let maker = ExcerptMaker::new(&plan);
+        let pieces =
+            ["a", "A", "b", "B", "_", "2", ".", "-", "’", "é", "文書", "ﬁ", " ", "\n", "caching", "Cached", "½"];
+        let mut state = 1u64;
+        for _ in 0..2000 {
+            let mut text = String::new();
+            for _ in 0..12 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                text += pieces[(state >> 33) as usize % pieces.len()];
+            }
+            let mut expected = Vec::new();
+            maker.add_matches(&text, 0..text.len(), Some(&stemmer), &mut expected);
+            assert_eq!(maker.find_matches(&text, Some(&stemmer)), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn marks_are_counted_in_utf16_units() {
-        let found = make_excerpt("😀 é cache", &plan(&["cache"], &[]), None);
+        let found = ExcerptMaker::new(&plan(&["cache"], &[])).make("😀 é cache", None);
         assert_eq!(found.marks, [ExcerptMark { start: 5, length: 5 }]);
     }
 
@@ -288,6 +353,10 @@ mod tests {
         let text = format!("{}cache", "filler ".repeat(MAX_SCANNED_BYTES));
         let shown = excerpt(&text, &["cache"], &[]);
         assert!(shown.starts_with("filler filler") && !shown.contains('['), "{shown}");
+        let text = format!("{}cache", "filler ".repeat(MAX_SCANNED_FURTHER_BYTES / 4));
+        let (plan, found) = (plan(&["cache"], &[]), |excerpt: Excerpt| excerpt.marks.len());
+        let maker = ExcerptMaker::new(&plan);
+        assert_eq!((found(maker.make(&text, None)), found(maker.make_further(&text, None))), (1, 0));
         let many = "cache ".repeat(MAX_MATCHES * 2);
         assert!(excerpt(&many, &["cache"], &[]).contains("[cache] [cache]"));
     }

@@ -4,11 +4,13 @@
 use std::io;
 
 use tantivy::InvertedIndexReader;
+use tantivy_fst::Automaton;
+use tantivy_fst::automaton::AlwaysMatch;
 
 use crate::index::has_sign;
 
 use super::clock::QueryClock;
-use super::edit_distance::DistanceTable;
+use super::edit_distance::DistanceAutomaton;
 
 /// The maximum number of words that one word is expanded to.
 const MAX_EXPANSIONS: usize = 64;
@@ -39,7 +41,7 @@ pub(super) fn expand_prefix(
     let prefix_chars = prefix.chars().count();
     let is_symbol = has_sign(prefix);
     let mut expansions = BestExpansions::default();
-    scan_words(field, prefix.as_bytes(), clock, |text, doc_freq| {
+    scan_words(field, AlwaysMatch, prefix.as_bytes(), clock, |text, doc_freq| {
         let distance = text.chars().count() - prefix_chars;
         // A word that is nearly complete is likelier than a much longer one that is as frequent.
         let rank = u64::from(doc_freq) * 1024 / (distance as u64 + 1);
@@ -64,10 +66,10 @@ pub(super) fn expand_errors(
         _ => return Ok(Vec::new()),
     };
     let Some(first) = word.chars().next() else { return Ok(Vec::new()) };
-    let mut table = DistanceTable::new(word, max);
+    let (near, distances) = (DistanceAutomaton::new(word, max), DistanceAutomaton::new(word, max));
     let mut expansions = BestExpansions::default();
-    scan_words(field, &word.as_bytes()[..first.len_utf8()], clock, |text, doc_freq| {
-        let Some(distance) = table.distance(text).filter(|distance| *distance > 0) else { return };
+    scan_words(field, near, &word.as_bytes()[..first.len_utf8()], clock, |text, doc_freq| {
+        let Some(distance) = distances.distance(text).filter(|distance| *distance > 0) else { return };
         let nearness = u64::from(max.saturating_sub(distance));
         let rank = (nearness << 32) | u64::from(doc_freq);
         // Another number is not a typing error: `python3` is not `python2`.
@@ -82,16 +84,21 @@ fn digits(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(char::is_ascii_digit)
 }
 
-/// Calls `each` for the words of a field that begin with `prefix`, in order, until the time is over.
-fn scan_words(
+/// Calls `each` for the words of a field that begin with `prefix` and that `automaton` matches, in order, until the
+/// time is over.
+fn scan_words<A: Automaton>(
     field: &InvertedIndexReader,
+    automaton: A,
     prefix: &[u8],
     clock: &mut QueryClock,
     mut each: impl FnMut(&str, u32),
-) -> io::Result<()> {
+) -> io::Result<()>
+where
+    A::State: Clone,
+{
     // No byte of UTF-8 is larger.
     let end = [prefix, &[0xff]].concat();
-    let mut words = field.terms().range().ge(prefix).lt(end).into_stream()?;
+    let mut words = field.terms().search(automaton).ge(prefix).lt(end).into_stream()?;
     while words.advance() {
         if clock.advance(1) {
             break;

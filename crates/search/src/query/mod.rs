@@ -16,6 +16,7 @@ mod clock;
 mod edit_distance;
 mod evaluate;
 mod excerpt;
+mod excerpt_candidates;
 mod expand;
 mod group_builder;
 mod name_matches;
@@ -44,7 +45,7 @@ use crate::page::DEFAULT_LIMIT;
 
 use clock::QueryClock;
 use evaluate::{Evaluator, SectionScores};
-use excerpt::make_excerpt;
+use excerpt::{Excerpt, ExcerptMaker};
 use name_matches::NameMatches;
 use page_filter::PageFilter;
 use plan::QueryPlan;
@@ -287,17 +288,18 @@ impl SearchRun<'_> {
             }
         }
         let further = collect_further(&found.hits, &shown, MAX_FURTHER_CANDIDATES);
+        let excerpts = ExcerptMaker::new(&found.plan);
         let mut outcome = SearchOutcome { total: (pages.len() - gone) as u64, ..SearchOutcome::default() };
         for hit in &shown {
             let others = further.get(&hit.page).map_or(&[][..], Vec::as_slice);
-            outcome.results.push(self.create_page_match(&found.plan, hit, others, clock)?);
+            outcome.results.push(self.create_page_match(&excerpts, hit, others, clock)?);
         }
         Ok(outcome)
     }
 
     fn create_page_match(
         &self,
-        plan: &QueryPlan,
+        excerpts: &ExcerptMaker<'_>,
         hit: &Hit,
         others: &[Hit],
         clock: &mut QueryClock,
@@ -305,16 +307,17 @@ impl SearchRun<'_> {
         let record = self.index.page_table.record(hit.page);
         let lang = (!record.lang.is_empty()).then(|| record.lang.to_owned());
         let stemmer = stem_language(lang.as_deref()).map(Stemmer::new);
-        let best = self.read_section(plan, hit.section, stemmer.as_ref())?;
+        let best = self.read_section(hit.section)?;
+        let best = best.into_match(|text| excerpts.make(text, stemmer.as_ref()));
         let mut sections: Vec<SectionMatch> = Vec::new();
         for other in others {
             if sections.len() >= MAX_FURTHER_SECTIONS || clock.check_time() {
                 break;
             }
-            let section = self.read_section(plan, other.section, stemmer.as_ref())?;
+            let section = self.read_section(other.section)?;
             let is_shown = best.anchor == section.anchor || sections.iter().any(|shown| shown.anchor == section.anchor);
             if !is_shown {
-                sections.push(section);
+                sections.push(section.into_match(|text| excerpts.make_further(text, stemmer.as_ref())));
             }
         }
         Ok(PageMatch {
@@ -328,20 +331,27 @@ impl SearchRun<'_> {
         })
     }
 
-    /// Reads the stored text of a section and makes its excerpt.
-    fn read_section(
-        &self,
-        plan: &QueryPlan,
-        section: u32,
-        stemmer: Option<&Stemmer>,
-    ) -> Result<SectionMatch, SearchError> {
+    fn read_section(&self, section: u32) -> Result<StoredSection, SearchError> {
         let document: TantivyDocument = self.segment.store.get(section)?;
         let schema = &self.segment.schema;
-        let anchor = document.get_first(schema.anchor).and_then(|value| value.as_str()).map(str::to_owned);
+        let text_of = |field| document.get_first(field).and_then(|value| value.as_str()).map(str::to_owned);
         let headings = document.get_all(schema.headings).filter_map(|value| value.as_str()).map(str::to_owned);
-        let text = document.get_first(schema.text).and_then(|value| value.as_str()).unwrap_or_default();
-        let excerpt = make_excerpt(text, plan, stemmer);
-        Ok(SectionMatch { anchor, headings: headings.collect(), excerpt: excerpt.text, marks: excerpt.marks })
+        let text = text_of(schema.text).unwrap_or_default();
+        Ok(StoredSection { anchor: text_of(schema.anchor), headings: headings.collect(), text })
+    }
+}
+
+/// A section as the index has stored it.
+struct StoredSection {
+    anchor: Option<String>,
+    headings: Vec<String>,
+    text: String,
+}
+
+impl StoredSection {
+    fn into_match(self, make_excerpt: impl FnOnce(&str) -> Excerpt) -> SectionMatch {
+        let Excerpt { text: excerpt, marks } = make_excerpt(&self.text);
+        SectionMatch { anchor: self.anchor, headings: self.headings, excerpt, marks }
     }
 }
 

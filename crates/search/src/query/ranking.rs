@@ -130,9 +130,16 @@ impl HitCollector<'_> {
         let mut hits = Vec::new();
         for (section, &page) in (0u32..).zip(self.page_of_section) {
             let (total, mask) = self.scores_of(scores, section);
-            let strength = if self.has_names(section, page) { self.names.strength(section) } else { 0 };
-            let prefix_score = prefix_scores.next_if(|(named, _)| *named == section).map(|(_, score)| score);
-            let prefix_score = prefix_score.filter(|_| self.has_names(section, page));
+            let strength = self.names.strength(section);
+            let is_prefix = prefix_scores.peek().is_some_and(|(named, _)| *named == section);
+            // Most sections of a site have nothing of a query.
+            if mask == 0 && strength == 0 && !is_prefix {
+                continue;
+            }
+            let prefix_score = prefix_scores.next_if(|_| is_prefix);
+            let has_names = self.has_names(section, page);
+            let strength = if has_names { strength } else { 0 };
+            let prefix_score = prefix_score.filter(|_| has_names).map(|(_, score)| score);
             let is_full = required != 0 && mask & required == required;
             let coverage = if is_full { 1.0 } else { coverage.of(mask & required) };
             let is_full = is_full || coverage >= plan.min_coverage;
