@@ -22,6 +22,10 @@ const ENGLISH_SECOND_WORDS: &[&str] = &[
     "a", "an", "are", "can", "could", "did", "do", "does", "i", "is", "it", "my", "one", "should", "that", "the",
     "there", "this", "to", "was", "we", "were", "will", "would", "you",
 ];
+/// English words that make a sentence of a query with [`MIN_SENTENCE_WORDS`]: `turn a list of lists into one flat list`.
+const ENGLISH_SENTENCE_WORDS: &[&str] = &["a", "an", "i", "me", "my", "someone", "the", "you", "your"];
+/// The number of words that a sentence has at least.
+const MIN_SENTENCE_WORDS: usize = 6;
 /// The English words that are left out of a question, with the verbs that only say what the reader does.
 const ENGLISH_FUNCTION_WORDS: &[&str] = &[
     "a", "about", "am", "an", "and", "any", "are", "at", "be", "been", "being", "by", "can", "could", "did", "do",
@@ -133,7 +137,9 @@ fn is_english_question(words: &[QueryWord]) -> bool {
         .any(|(index, word)| ENGLISH_QUESTION_WORDS.contains(&word.text.as_str()) && is_separate(words, index));
     let is_long_question = ENGLISH_LONG_QUESTION_WORDS.contains(&text(0))
         || (ENGLISH_FIRST_WORDS.contains(&text(0)) && ENGLISH_SECOND_WORDS.contains(&text(1)));
-    has_question_word || (words.len() > 2 && is_long_question)
+    let is_sentence = words.len() >= MIN_SENTENCE_WORDS
+        && words.iter().any(|word| ENGLISH_SENTENCE_WORDS.contains(&word.text.as_str()));
+    has_question_word || (words.len() > 2 && is_long_question) || is_sentence
 }
 
 /// Whether a word is neither joined to others (`how-to`, `what.is`) nor part of a symbol (`--in`, `is()`).
@@ -181,6 +187,8 @@ mod tests {
             ("en", "which database to use", "database use"),
             ("en", "the glossary", "glossary"),
             ("en", "why rust", "rust"),
+            ("en", "turn a list of lists into one flat list", "turn list lists flat list"),
+            ("en", "lists in the index", "lists in index"),
             ("ja", "how do I sort", "sort"),
             ("de", "Wie kann ich eine Datei öffnen?", "datei offnen"),
             ("de", "how do I open a Datei", "open datei"),

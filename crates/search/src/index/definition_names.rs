@@ -1,9 +1,13 @@
 //! The names in definitions: `threading.Thread` in `class threading.Thread(group=None)`.
 
+use crate::extract::Section;
+
 /// The maximum number of names that one definition has: `-h, --help`.
 const MAX_DEFINITION_NAMES: usize = 4;
 /// The maximum number of ends of a dotted name. The ends of a name with more are not names.
 const MAX_NAME_ENDS: usize = 8;
+/// The maximum number of names at the start of a line that a section has.
+const MAX_LINE_NAMES: usize = 2000;
 /// The maximum length of a name in code, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
@@ -86,10 +90,9 @@ fn split_at_commas(text: &str) -> Vec<&str> {
 
 fn definition_name(text: &str) -> Option<&str> {
     let text = text.trim();
-    let name = match text.find('(').filter(|open| *open > 0) {
-        Some(open) => last_name(without_type_parameters(text[..open].trim_end())),
-        None => first_name(without_keywords(text)),
-    };
+    let before = text.find('(').map(|open| last_name(without_type_parameters(text[..open].trim_end())));
+    // The parenthesis of `\copy table [ (column) ]` is not that of a call.
+    let name = before.filter(|name| !name.is_empty()).unwrap_or_else(|| first_name(without_keywords(text)));
     (!name.is_empty()).then_some(name)
 }
 
@@ -133,6 +136,22 @@ pub(super) fn is_term(text: &str) -> bool {
     text.split_whitespace().count() > 1
         && text.split_whitespace().all(is_word)
         && text.starts_with(|c: char| c.is_alphanumeric())
+}
+
+/// Returns the names in code with which lines of a section start and that more text follows: documentation lists
+/// functions, settings and types in the first column of a table, or in the items of a list.
+pub(super) fn line_names(section: &Section) -> impl Iterator<Item = &str> {
+    let names = section.code_spans.iter().filter_map(|&(start, end)| {
+        let (start, end) = (start as usize, end as usize);
+        let (before, code, after) =
+            (section.text.get(..start)?, section.text.get(start..end)?, section.text.get(end..)?);
+        let is_start = before.is_empty() || before.ends_with('\n');
+        let is_alone = after.is_empty() || after.starts_with('\n');
+        let name = code.split('(').next().unwrap_or(code);
+        let is_name = name.chars().any(char::is_alphabetic) && !name.contains(char::is_whitespace);
+        (is_start && !is_alone && is_name && (2..=MAX_NAME_BYTES).contains(&name.len())).then_some(name)
+    });
+    names.take(MAX_LINE_NAMES)
 }
 
 /// Returns the name in a definition with which its anchor ends: `b.c` in `type b.c` for the anchor `a.b.c`.
@@ -216,6 +235,7 @@ mod tests {
             ("-h, --help", &["-h", "--help"]),
             ("-c <command>", &["-c"]),
             ("@functools.lru_cache(maxsize=128)", &["@functools.lru_cache"]),
+            ("\\copy { table [ ( column ) ] }", &["\\copy"]),
             ("PYTHONPATH", &["PYTHONPATH"]),
             ("static", &["static"]),
             ("a, b, c, d, e", &["a", "b", "c", "d"]),

@@ -14,9 +14,9 @@ use crate::analyze::ANALYZER_NUMBER;
 pub(crate) const HEADER_FILE: &str = "search.json";
 /// The name of the file with the table of pages.
 pub(super) const PAGES_FILE: &str = "pages";
-/// The number of the format. It is raised whenever the fields, the meaning of the stored numbers or the version of
-/// tantivy change.
-pub const FORMAT_NUMBER: u32 = 1;
+/// The number of the format. It is raised whenever the fields, the names, the meaning of the stored numbers or the
+/// version of tantivy change.
+pub const FORMAT_NUMBER: u32 = 2;
 
 /// The content of the header.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,8 +11,8 @@ use crate::analyze::{Token, TokenKind, fold, tokenize};
 use crate::extract::Section;
 
 use super::definition_names::{
-    definition_names, find_name_of_anchor, is_code_name, is_member, is_term, name_ends, starts_with_keyword,
-    without_numbering,
+    definition_names, find_name_of_anchor, is_code_name, is_member, is_term, line_names, name_ends,
+    starts_with_keyword, without_numbering,
 };
 use super::section_tokens::StemCache;
 
@@ -21,6 +21,10 @@ pub(crate) const MAX_KEY_BYTES: usize = 200;
 
 /// The strength of the stems of a heading: `Sorting` for the query `sort`.
 const STEMS_STRENGTH: u32 = 1;
+/// The strength of the pieces of a name at the start of a line.
+const LINE_PIECES_STRENGTH: u32 = 1;
+/// The strength of a name at the start of a line: what the row of a table or the item of a list describes.
+const LINE_NAME_STRENGTH: u32 = 2;
 /// The strength of the pieces of a name: `thread pool executor`.
 const PIECES_STRENGTH: u32 = 2;
 /// The strength of the end of a dotted name: `strptime`.
@@ -102,6 +106,11 @@ pub(super) fn collect_names(
         let pieces = split_into_pieces(without_numbering(heading));
         names.add_key(pieces_key(&pieces), PIECES_STRENGTH);
         names.add_key(stems.and_then(|stems| stems_key(&pieces, stems)), STEMS_STRENGTH);
+        for name in line_names(section) {
+            names.add_key(exact_key(name), LINE_NAME_STRENGTH);
+            let pieces = split_into_pieces(name);
+            names.add_key(pieces_key(&pieces).filter(|_| pieces.len() > 1), LINE_PIECES_STRENGTH);
+        }
     }
     if is_first {
         names.add_text(title, HEADING_STRENGTH);
@@ -318,6 +327,25 @@ mod tests {
         }
         let keys = names(&["Using fork (and why not)"], None, false, false, "");
         assert!(!keys.iter().any(|key| key.starts_with("fork")), "{keys:?}");
+    }
+
+    #[test]
+    fn code_with_which_a_line_starts_is_a_name_below_those_of_headings() {
+        let text =
+            "Function Result\ntrim_scale ( numeric ) → numeric\nreturns trim\nage → interval\nSELECT 1\nx is\nexample";
+        let code = ["trim_scale", "numeric", "age", "SELECT 1", "x", "example"];
+        let spans = code.map(|code| text.find(code).map(|start| (start as u32, (start + code.len()) as u32)).unwrap());
+        let section = Section {
+            anchor: None,
+            headings: vec!["Functions".to_owned()],
+            level: 2,
+            is_definition: false,
+            text: text.to_owned(),
+            code_spans: spans.to_vec(),
+        };
+        let keys = collect_names(&section, false, "", None);
+        let keys: Vec<String> = keys.into_iter().map(|(key, strength)| format!("{key} {strength}")).collect();
+        assert_eq!(keys, ["age 2", "functions 5", "trim scale 1", "trim_scale 2"]);
     }
 
     #[test]
