@@ -57,7 +57,7 @@ use common::document::replace_table;
 use common::machine;
 use corpus::{Corpus, OpenCorpus};
 use options::{Options, RunPurpose};
-use queries::{Query, make_queries};
+use queries::{Query, make_queries, read_queries};
 use results::{CorpusResults, StoredResults};
 use sections::SectionMaps;
 
@@ -68,7 +68,10 @@ const TABLES: &str = "search";
 fn measure(options: &Options, corpus: &'static Corpus) -> Result<Option<CorpusResults>, String> {
     let corpus = OpenCorpus::open(corpus, &options.folder)?;
     let mut sections = SectionMaps::new(&corpus);
-    let queries = make_queries(&corpus, &options.kinds, &mut sections)?;
+    let queries = match &options.queries {
+        Some(file) => read_queries(file, &corpus, &options.kinds)?,
+        None => make_queries(&corpus, &options.kinds, &mut sections)?,
+    };
     warn_about_missing_anchors(&queries, &mut sections);
     if options.purpose == RunPurpose::List {
         for query in &queries {
@@ -121,7 +124,8 @@ fn write_report(results: &StoredResults) -> Result<(), String> {
 
 fn run(mut options: Options) -> Result<(), String> {
     // cargo starts benches in the package's folder; commands run in other folders.
-    for path in [&mut options.folder, &mut options.program, &mut options.modules, &mut options.out] {
+    let paths = [&mut options.folder, &mut options.program, &mut options.modules, &mut options.out];
+    for path in paths.into_iter().chain(options.queries.as_mut()) {
         *path = std::path::absolute(&*path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let stored = options.out.join("search.json");

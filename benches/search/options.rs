@@ -10,6 +10,8 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench search -- [FOLDER] [O
   FOLDER              the folder of the corpora (target/extra/corpus; `.ci/extra corpus` makes them)
   --corpus a,b        some of: python postgresql rustbook gimp rust
   --kinds a,b         some of: identifier split concept phrase prefix typo question
+  --queries FILE      the queries of a file, as --list prints them, instead of those made from the indexes and
+                      questions.tsv; with --no-peers only
   --no-peers          only docwharf; its index is made only if there is none (or with --reindex)
   --reindex           makes docwharf's index again: after a change of extraction, analysis or index
   --misses            prints each query of docwharf whose first result is not right
@@ -27,6 +29,7 @@ pub(crate) struct Options {
     pub folder: PathBuf,
     pub corpora: Vec<&'static Corpus>,
     pub kinds: Vec<QueryKind>,
+    pub queries: Option<PathBuf>,
     pub with_peers: bool,
     pub reindex: bool,
     pub misses: bool,
@@ -55,6 +58,7 @@ impl Options {
             folder: PathBuf::from("target/extra/corpus"),
             corpora: CORPORA.iter().collect(),
             kinds: QueryKind::ALL.to_vec(),
+            queries: None,
             with_peers: true,
             reindex: false,
             misses: false,
@@ -74,6 +78,7 @@ impl Options {
                     options.corpora = select("corpus", &value()?, &all, |corpus| corpus.name)?;
                 }
                 "--kinds" => options.kinds = select("kind", &value()?, QueryKind::ALL, QueryKind::name)?,
+                "--queries" => options.queries = Some(PathBuf::from(value()?)),
                 "--no-peers" => options.with_peers = false,
                 "--reindex" => options.reindex = true,
                 "--misses" => options.misses = true,
@@ -90,6 +95,9 @@ impl Options {
         }
         if options.server.is_some() && (options.with_peers || options.corpora.len() != 1) {
             return Err("--server needs --no-peers and one --corpus".to_owned());
+        }
+        if options.queries.is_some() && options.with_peers {
+            return Err("--queries needs --no-peers".to_owned());
         }
         if options.purpose == RunPurpose::Report && !options.with_peers {
             return Err("--report needs the results of all engines".to_owned());

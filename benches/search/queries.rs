@@ -2,6 +2,8 @@
 //! engine gets the same ones; and the questions of `questions.tsv`.
 
 use std::collections::HashSet;
+use std::fs;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -314,14 +316,36 @@ fn read_questions(corpus: &OpenCorpus) -> Result<Vec<Query>, String> {
         let &[name, question, places] = fields.as_slice() else {
             return Err(format!("questions.tsv: not three fields: {line}"));
         };
-        if name != corpus.corpus.name {
-            continue;
+        if name == corpus.corpus.name {
+            queries.push(read_query(corpus, QueryKind::Question, question, places)?);
         }
-        let targets: Vec<Target> = places.split(' ').filter_map(|place| Target::from_href(place, "")).collect();
-        if let Some(missing) = targets.iter().find(|target| !corpus.pages.has(&target.page)) {
-            return Err(format!("questions.tsv: {name} has no page {}", missing.page));
-        }
-        queries.push(Query { kind: QueryKind::Question, text: question.to_owned(), targets });
     }
     Ok(queries)
+}
+
+/// Reads the queries of the given kinds for a corpus from a file as `--list` prints it: corpus, kind, query, and the
+/// places that answer it, separated by tabs and spaces.
+pub(crate) fn read_queries(file: &Path, corpus: &OpenCorpus, kinds: &[QueryKind]) -> Result<Vec<Query>, String> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let mut queries = Vec::new();
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let fields: Vec<&str> = line.split('\t').collect();
+        let &[name, kind, text, places] = fields.as_slice() else {
+            return Err(format!("{}: not four fields: {line}", file.display()));
+        };
+        let kind = QueryKind::ALL.iter().copied().find(|known| known.name() == kind);
+        let kind = kind.ok_or_else(|| format!("{}: no kind of query: {line}", file.display()))?;
+        if name == corpus.corpus.name && kinds.contains(&kind) {
+            queries.push(read_query(corpus, kind, text, places)?);
+        }
+    }
+    Ok(queries)
+}
+
+fn read_query(corpus: &OpenCorpus, kind: QueryKind, text: &str, places: &str) -> Result<Query, String> {
+    let targets: Vec<Target> = places.split(' ').filter_map(|place| Target::from_href(place, "")).collect();
+    match targets.iter().find(|target| !corpus.pages.has(&target.page)) {
+        Some(missing) => Err(format!("{text:?}: {} has no page {}", corpus.corpus.name, missing.page)),
+        None => Ok(Query { kind, text: text.to_owned(), targets }),
+    }
 }

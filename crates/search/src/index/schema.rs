@@ -14,7 +14,7 @@ const PACKED_TOKENIZER: &str = "packed";
 pub(super) const PAGE_COLUMN: &str = "page";
 /// The size of the blocks in which stored text is compressed, in bytes. Larger blocks compress better, and each section
 /// of an answer costs the decompression of one.
-const STORE_BLOCK_BYTES: usize = 32 << 10;
+const STORE_BLOCK_BYTES: usize = 8 << 10;
 
 /// The fields of the index.
 #[derive(Debug, Clone)]

@@ -61,19 +61,13 @@ impl<'w> CandidateFinder<'w> {
         let bytes = text.as_bytes();
         let (mut chunk_start, mut index) = (start, start);
         while let Some(byte) = bytes.get(index) {
-            let kind = self.bytes[usize::from(*byte)];
-            // Most bytes, and so before the others.
-            if kind == ByteKind::Other {
-                index += 1;
-                continue;
-            }
-            let is_candidate = match kind {
+            let is_candidate = match self.bytes[usize::from(*byte)] {
                 ByteKind::Other => false,
                 ByteKind::WhiteSpace => {
                     chunk_start = index + 1;
                     false
                 }
-                ByteKind::First => may_start_token(bytes, index) && self.has_word_at(&bytes[index..]),
+                ByteKind::First => self.has_word_at(&bytes[index..]),
                 ByteKind::NotAscii if is_punctuation(&bytes[index..]) => {
                     index += PUNCTUATION_BYTES - 1;
                     false
@@ -85,6 +79,12 @@ impl<'w> CandidateFinder<'w> {
                 return Some(chunk_start..length.map_or(bytes.len(), |length| index + length));
             }
             index += 1;
+            // No token starts at a small letter after another letter.
+            if byte.is_ascii_alphabetic() {
+                while bytes.get(index).is_some_and(u8::is_ascii_lowercase) {
+                    index += 1;
+                }
+            }
         }
         None
     }
@@ -107,12 +107,6 @@ impl<'w> CandidateFinder<'w> {
 /// folded to signs that are part of no word.
 fn is_punctuation(text: &[u8]) -> bool {
     matches!(text, [0xe2, 0x80, 0x90..=0x9f, ..])
-}
-
-/// Whether a token can start at `index` of a text, where a character in ASCII is.
-fn may_start_token(text: &[u8], index: usize) -> bool {
-    let is_after_letter = index.checked_sub(1).is_some_and(|before| text[before].is_ascii_alphabetic());
-    !is_after_letter || !text[index].is_ascii_lowercase()
 }
 
 #[cfg(test)]

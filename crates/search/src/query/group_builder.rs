@@ -27,6 +27,8 @@ pub(super) struct QueryTerm<'q> {
     pub(super) written: &'q str,
     pub(super) is_prefix: bool,
     pub(super) is_required: bool,
+    /// Whether excerpts show the matches. Those of question words (`a`, `the`, `how`) say nothing about a page.
+    pub(super) is_marked: bool,
     pub(super) weight: f32,
 }
 
@@ -170,6 +172,7 @@ impl<'s, 'a> GroupBuilder<'s, 'a> {
                 written: "",
                 is_prefix: false,
                 is_required: false,
+                is_marked: true,
                 weight: SYNONYM_WEIGHT,
             };
             let first = self.variants.len();

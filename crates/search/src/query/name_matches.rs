@@ -72,6 +72,15 @@ impl NameMatches {
         Ok(finder.finish())
     }
 
+    /// Returns the sections that have a name which is equal to the query or begins with it, in order, once each.
+    pub(super) fn sections(&self) -> Vec<u32> {
+        let equal = (0u32..).zip(&self.strengths).filter(|(_, strength)| **strength > 0).map(|(section, _)| section);
+        let mut sections: Vec<u32> = equal.chain(self.prefix_scores.iter().map(|(section, _)| *section)).collect();
+        sections.sort_unstable();
+        sections.dedup();
+        sections
+    }
+
     /// Returns the strength of the name of a section that is equal to the query; 0 without one.
     pub(super) fn strength(&self, section: u32) -> u32 {
         self.strengths.get(section as usize).copied().map_or(0, u32::from)

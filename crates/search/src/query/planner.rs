@@ -8,7 +8,7 @@ use crate::index::{IndexSegment, has_sign};
 use super::clock::QueryClock;
 use super::expand::{Expansion, expand_errors, expand_prefix};
 use super::group_builder::{GroupBuilder, GroupSources, QueryTerm};
-use super::plan::{GroupVariant, MAX_PHRASE_TERMS, QueryPlan, TermGroup, VariantMatcher, WordCorrection};
+use super::plan::{GroupVariant, Highlights, MAX_PHRASE_TERMS, QueryPlan, TermGroup, VariantMatcher, WordCorrection};
 
 /// The maximum number of groups of a query. Further words are ignored.
 const MAX_GROUPS: usize = 48;
@@ -85,7 +85,9 @@ impl<'a> Planner<'a> {
         let is_required = !word.is_question_word;
         let weight = if is_required { 1.0 } else { QUESTION_WORD_WEIGHT };
         let is_prefix = word.is_prefix;
-        let whole = QueryTerm { text: &word.text, word: Some(index), written, is_prefix, is_required, weight };
+        let is_marked = is_required;
+        let whole =
+            QueryTerm { text: &word.text, word: Some(index), written, is_prefix, is_required, is_marked, weight };
         if word.pieces.len() < 2 {
             let piece = word.pieces.first().map(String::as_str);
             return self.add_term(plan, &whole, piece, clock);
@@ -120,6 +122,7 @@ impl<'a> Planner<'a> {
             written: "",
             is_prefix: symbol.is_prefix,
             is_required: is_known && !is_dotted,
+            is_marked: true,
             weight: WHOLE_WEIGHT,
         };
         self.add_term(plan, &term, None, clock)
@@ -157,7 +160,8 @@ impl<'a> Planner<'a> {
         clock: &mut QueryClock,
     ) -> io::Result<()> {
         let mut group = GroupBuilder::new(&self.sources, plan.groups.len());
-        let highlights = &mut plan.highlights;
+        let mut unmarked = Highlights::default();
+        let highlights = if term.is_marked { &mut plan.highlights } else { &mut unmarked };
         let mut words = Vec::new();
         let is_exact = group.add_text(term.text, 1.0, highlights)?;
         if is_exact {

@@ -39,6 +39,8 @@ const HALF_BOUND_SCORE: f32 = 20.0;
 const DEPTH_SHARE: f32 = 0.03;
 /// The number of folders that count.
 const MAX_DEPTH: usize = 4;
+/// The number of sections that are passed over together if they have no match.
+const BLOCK_SECTIONS: u32 = 32;
 /// The maximum of a score within its tier, so that the scores of all tiers are in order.
 const MAX_TIER_SCORE: f32 = 1000.0;
 
@@ -128,18 +130,12 @@ impl HitCollector<'_> {
         let coverage = Coverage::new(plan, required);
         let mut prefix_scores = self.names.prefix_scores().peekable();
         let mut hits = Vec::new();
-        for (section, &page) in (0u32..).zip(self.page_of_section) {
+        for (section, page) in self.sections_with_matches(scores) {
             let (total, mask) = self.scores_of(scores, section);
-            let strength = self.names.strength(section);
-            let is_prefix = prefix_scores.peek().is_some_and(|(named, _)| *named == section);
-            // Most sections of a site have nothing of a query.
-            if mask == 0 && strength == 0 && !is_prefix {
-                continue;
-            }
-            let prefix_score = prefix_scores.next_if(|_| is_prefix);
             let has_names = self.has_names(section, page);
-            let strength = if has_names { strength } else { 0 };
-            let prefix_score = prefix_score.filter(|_| has_names).map(|(_, score)| score);
+            let strength = if has_names { self.names.strength(section) } else { 0 };
+            let prefix_score = prefix_scores.next_if(|(named, _)| *named == section).map(|(_, score)| score);
+            let prefix_score = prefix_score.filter(|_| has_names);
             let is_full = required != 0 && mask & required == required;
             let coverage = if is_full { 1.0 } else { coverage.of(mask & required) };
             let is_full = is_full || coverage >= plan.min_coverage;
@@ -156,6 +152,26 @@ impl HitCollector<'_> {
             self.push(&mut hits, section, page, tier, score);
         }
         hits
+    }
+
+    /// Returns the sections that match a group or have a name, in order, and their pages. Most sections of a site have
+    /// nothing of a query, and are passed over in blocks.
+    fn sections_with_matches(&self, scores: &SectionScores) -> Vec<(u32, u32)> {
+        let mut named = self.names.sections().into_iter().peekable();
+        let mut found = Vec::new();
+        for (block, masks) in (0u32..).zip(scores.masks.chunks(BLOCK_SECTIONS as usize)) {
+            let first = block * BLOCK_SECTIONS;
+            let is_named = named.peek().is_some_and(|section| *section < first + BLOCK_SECTIONS);
+            if !is_named && masks.iter().all(|mask| *mask == 0) {
+                continue;
+            }
+            for (section, mask) in (first..).zip(masks) {
+                let is_named = named.next_if(|named| *named == section).is_some();
+                let page = self.page_of_section.get(section as usize).filter(|_| *mask != 0 || is_named);
+                found.extend(page.map(|page| (section, *page)));
+            }
+        }
+        found
     }
 
     /// Returns the sections that match some groups and are not in `known`.

@@ -57,6 +57,9 @@ fn marks_cover_exact_stemmed_longer_and_corrected_words() {
     for query in ["connection", "connecting", "connec"] {
         assert_eq!(marks(query), both, "{query}");
     }
+    // The words that only make a question are not marked.
+    let [first, second] = both;
+    assert_eq!(marks("how do I pool a connection"), [first, second, ExcerptMark { start: 28, length: 4 }]);
     assert_eq!(marks("executro"), [ExcerptMark { start: 0, length: 8 }]);
 }
 
