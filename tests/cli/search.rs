@@ -310,8 +310,8 @@ fn no_control_character_of_a_page_reaches_the_terminal() {
     }
 }
 
-// Regression: with a mistake in the configuration, an index with pages that are excluded replaced the stored one; and the
-// limits of the store did not count.
+// Regression: with a mistake in the configuration, an index with pages that are excluded replaced the stored one; and
+// the limits of the store did not count.
 #[test]
 fn an_index_stays_in_the_store_only_if_the_configuration_is_right_and_its_limits_leave_space() {
     let mut host = host();

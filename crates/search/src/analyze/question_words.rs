@@ -22,7 +22,7 @@ const ENGLISH_SECOND_WORDS: &[&str] = &[
     "a", "an", "are", "can", "could", "did", "do", "does", "i", "is", "it", "my", "one", "should", "that", "the",
     "there", "this", "to", "was", "we", "were", "will", "would", "you",
 ];
-/// English words that make a sentence of a query with [`MIN_SENTENCE_WORDS`]: `turn a list of lists into one flat list`.
+/// English words that make a sentence of a query with [`MIN_SENTENCE_WORDS`]: `turn a list of lists into a flat one`.
 const ENGLISH_SENTENCE_WORDS: &[&str] = &["a", "an", "i", "me", "my", "someone", "the", "you", "your"];
 /// The number of words that a sentence has at least.
 const MIN_SENTENCE_WORDS: usize = 6;

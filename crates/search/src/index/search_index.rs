@@ -199,8 +199,8 @@ fn read_error(file: &str, error: io::Error) -> OpenError {
 fn map_files<'h>(folder: &Directory, header: &'h IndexHeader) -> Result<Vec<(&'h str, OwnedBytes)>, OpenError> {
     let mut mappings = Vec::new();
     for file in &header.files {
-        // Read, not through the mapping: so it takes no memory, and data that the disk has lost is an error here instead
-        // of a SIGBUS.
+        // Read, not through the mapping: so it takes no memory, and data that the disk has lost is an error here
+        // instead of a SIGBUS.
         let name = Path::new(&file.name);
         let checked = folder.open_for_reading(name).and_then(compute_checksum);
         let checked = checked.map_err(|error| read_error(&file.name, error))?;

@@ -5,7 +5,8 @@ use std::time::Instant;
 /// The number of steps between two checks of the time.
 const STEPS_PER_TIME_CHECK: usize = 1024;
 
-/// The clock by which a query ends in time. A step is a section that is examined, or a word of the dictionary.
+/// The clock by which a query ends in time. A step is a section that is examined, a word of the dictionary,
+/// or a character of one that is compared.
 #[derive(Debug)]
 pub(super) struct QueryClock {
     deadline: Option<Instant>,

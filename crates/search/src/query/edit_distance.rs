@@ -1,6 +1,10 @@
 //! The number of typing errors between a word and others.
 
+use std::cell::RefCell;
+
 use tantivy_fst::Automaton;
+
+use super::clock::QueryClock;
 
 /// The maximum number of characters of a word that are compared. Distances up to it fit a byte.
 const MAX_COMPARED_CHARS: usize = 200;
@@ -18,10 +22,11 @@ pub(super) struct DistanceAutomaton {
     max: u8,
 }
 
-/// What a [`DistanceAutomaton`] has read of a word.
+/// The state of a [`DistanceAutomaton`] after the beginning of a word.
 #[derive(Debug, Clone)]
 pub(super) struct DistanceState {
-    /// The distance of what has been read to each beginning of the word; empty if no distance can be within the maximum.
+    /// The distance of that beginning to each beginning of the automaton's word; empty if no distance can be within the
+    /// maximum.
     row: Vec<u8>,
     /// The row before the last character; empty if there is none.
     above: Vec<u8>,
@@ -32,7 +37,7 @@ pub(super) struct DistanceState {
 }
 
 impl DistanceAutomaton {
-    /// Creates an automaton for distances up to `max`. Only the first [`MAX_COMPARED_CHARS`] characters of `word` count.
+    /// Creates an automaton for distances up to `max`. Of `word`, the first [`MAX_COMPARED_CHARS`] characters count.
     pub(super) fn new(word: &str, max: u8) -> DistanceAutomaton {
         DistanceAutomaton { word: word.chars().take(MAX_COMPARED_CHARS).collect(), max }
     }
@@ -111,6 +116,39 @@ impl Automaton for DistanceAutomaton {
             Err(error) if error.error_len().is_none() => DistanceState { partial, partial_len, ..state.clone() },
             _ => DistanceState::empty(),
         }
+    }
+}
+
+/// An automaton that matches nothing more after the time of a query is over. A dictionary reports only the words that
+/// match, and reading the others takes time, too.
+pub(super) struct TimedAutomaton<'a, 'c> {
+    automaton: &'a DistanceAutomaton,
+    clock: &'a RefCell<&'c mut QueryClock>,
+}
+
+impl<'a, 'c> TimedAutomaton<'a, 'c> {
+    pub(super) fn new(automaton: &'a DistanceAutomaton, clock: &'a RefCell<&'c mut QueryClock>) -> Self {
+        TimedAutomaton { automaton, clock }
+    }
+}
+
+impl Automaton for TimedAutomaton<'_, '_> {
+    type State = DistanceState;
+
+    fn start(&self) -> DistanceState {
+        self.automaton.start()
+    }
+
+    fn is_match(&self, state: &DistanceState) -> bool {
+        self.automaton.is_match(state)
+    }
+
+    fn can_match(&self, state: &DistanceState) -> bool {
+        self.automaton.can_match(state)
+    }
+
+    fn accept(&self, state: &DistanceState, byte: u8) -> DistanceState {
+        if self.clock.borrow_mut().advance(1) { DistanceState::empty() } else { self.automaton.accept(state, byte) }
     }
 }
 

@@ -24,7 +24,7 @@ const CONTEXT_CHARS: usize = 50;
 const MAX_BORDER_CHARS: usize = 20;
 /// The length of the text of a page's best section in which matches are looked for, in bytes.
 const MAX_SCANNED_BYTES: usize = MAX_STORED_TEXT_BYTES;
-/// The same of a further section: there are three for each page, and few sections are longer.
+/// The length that counts of the text of a further section. There are three for each page, and few are longer.
 const MAX_SCANNED_FURTHER_BYTES: usize = 4096;
 /// The maximum number of matches that are compared.
 const MAX_MATCHES: usize = 500;

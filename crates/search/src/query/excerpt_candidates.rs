@@ -14,14 +14,14 @@ const PUNCTUATION_BYTES: usize = 3;
 pub(super) struct CandidateFinder<'w> {
     /// The words and beginnings in ASCII, in order.
     words: Vec<&'w [u8]>,
-    /// What each byte means.
+    /// The kind of each byte.
     bytes: [ByteKind; 256],
     /// The first two bytes of the words in lower case, as bits: a word can have hundreds of completions, and looking
     /// through the list for each byte of a text would be slow.
     pairs: [u128; 128],
 }
 
-/// What a byte of a text means to the search for candidates.
+/// The kind of a byte in the search for candidates.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteKind {
     Other,
@@ -103,8 +103,8 @@ impl<'w> CandidateFinder<'w> {
     }
 }
 
-/// Whether a text starts with a dash or a quotation mark between U+2010 and U+201F. English prose has many, and they are
-/// folded to signs that are part of no word.
+/// Whether a text starts with a dash or a quotation mark between U+2010 and U+201F. English prose has many, and they
+/// are folded to signs that are part of no word.
 fn is_punctuation(text: &[u8]) -> bool {
     matches!(text, [0xe2, 0x80, 0x90..=0x9f, ..])
 }

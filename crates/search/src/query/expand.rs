@@ -1,6 +1,7 @@
 //! The words of a site that a word of a query may stand for: those that begin with it, and those that differ from it by
 //! a typing error.
 
+use std::cell::RefCell;
 use std::io;
 
 use tantivy::InvertedIndexReader;
@@ -10,7 +11,7 @@ use tantivy_fst::automaton::AlwaysMatch;
 use crate::index::has_sign;
 
 use super::clock::QueryClock;
-use super::edit_distance::DistanceAutomaton;
+use super::edit_distance::{DistanceAutomaton, TimedAutomaton};
 
 /// The maximum number of words that one word is expanded to.
 const MAX_EXPANSIONS: usize = 64;
@@ -41,7 +42,7 @@ pub(super) fn expand_prefix(
     let prefix_chars = prefix.chars().count();
     let is_symbol = has_sign(prefix);
     let mut expansions = BestExpansions::default();
-    scan_words(field, AlwaysMatch, prefix.as_bytes(), clock, |text, doc_freq| {
+    scan_words(field, AlwaysMatch, prefix.as_bytes(), &RefCell::new(clock), |text, doc_freq| {
         let distance = text.chars().count() - prefix_chars;
         // A word that is nearly complete is likelier than a much longer one that is as frequent.
         let rank = u64::from(doc_freq) * 1024 / (distance as u64 + 1);
@@ -66,10 +67,11 @@ pub(super) fn expand_errors(
         _ => return Ok(Vec::new()),
     };
     let Some(first) = word.chars().next() else { return Ok(Vec::new()) };
-    let (near, distances) = (DistanceAutomaton::new(word, max), DistanceAutomaton::new(word, max));
+    let (automaton, clock) = (DistanceAutomaton::new(word, max), RefCell::new(clock));
+    let near = TimedAutomaton::new(&automaton, &clock);
     let mut expansions = BestExpansions::default();
-    scan_words(field, near, &word.as_bytes()[..first.len_utf8()], clock, |text, doc_freq| {
-        let Some(distance) = distances.distance(text).filter(|distance| *distance > 0) else { return };
+    scan_words(field, near, &word.as_bytes()[..first.len_utf8()], &clock, |text, doc_freq| {
+        let Some(distance) = automaton.distance(text).filter(|distance| *distance > 0) else { return };
         let nearness = u64::from(max.saturating_sub(distance));
         let rank = (nearness << 32) | u64::from(doc_freq);
         // Another number is not a typing error: `python3` is not `python2`.
@@ -90,7 +92,7 @@ fn scan_words<A: Automaton>(
     field: &InvertedIndexReader,
     automaton: A,
     prefix: &[u8],
-    clock: &mut QueryClock,
+    clock: &RefCell<&mut QueryClock>,
     mut each: impl FnMut(&str, u32),
 ) -> io::Result<()>
 where
@@ -100,7 +102,7 @@ where
     let end = [prefix, &[0xff]].concat();
     let mut words = field.terms().search(automaton).ge(prefix).lt(end).into_stream()?;
     while words.advance() {
-        if clock.advance(1) {
+        if clock.borrow_mut().advance(1) {
             break;
         }
         if let Ok(text) = std::str::from_utf8(words.key()) {
@@ -216,6 +218,16 @@ mod tests {
             expansions.add(1, Expansion { text: number.to_string(), doc_freq: 90_000, distance: 1 });
         }
         assert_eq!(expansions.finish().len(), 2);
+    }
+
+    #[test]
+    fn words_that_differ_too_much_take_time_as_well() {
+        let words: Vec<String> = (0..50).map(|number| format!("connect{number}{}", "x".repeat(20))).collect();
+        let test = index_of_words(&[&words.join(" ")]);
+        let field = &test.segment().body.words;
+        let mut clock = QueryClock::new(Some(std::time::Instant::now()));
+        assert!(expand_errors(field, "connection", &mut clock).unwrap().is_empty());
+        assert!(clock.is_over());
     }
 
     #[test]

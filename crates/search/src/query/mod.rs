@@ -10,7 +10,8 @@
 //!
 //! A query is a plain function without side effects. All its loops over occurrences, terms and texts check the time now
 //! and then, so that it ends in time with what it has; those over the numbers of sections and pages, which take
-//! milliseconds for the largest index, do not. Memory is about 16 bytes for each section of the index while the query runs.
+//! milliseconds for the largest index, do not. Memory is about 16 bytes for each section of the index while the query
+//! runs.
 
 mod clock;
 mod edit_distance;

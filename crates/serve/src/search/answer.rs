@@ -121,7 +121,8 @@ impl<'q> ServedPages<'q> {
         ServedPages { query, slashes, deadline, is_over: Cell::new(false) }
     }
 
-    /// Returns whether a page is answered, directly or after redirects, and is not excluded from the search. The address has no leading slash.
+    /// Returns whether a page is answered, directly or after redirects, and is not excluded from the search. The
+    /// address has no leading slash.
     fn contains(&self, address: &str) -> bool {
         if self.is_over.get() || Instant::now() >= self.deadline {
             self.is_over.set(true);

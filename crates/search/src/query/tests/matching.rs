@@ -213,3 +213,16 @@ fn sorted(mut texts: Vec<String>) -> Vec<String> {
     texts.sort_unstable();
     texts
 }
+
+#[test]
+fn names_and_words_are_found_in_all_sections_of_a_large_site() {
+    // Sections are passed over in blocks if they have neither the words nor a name of the query.
+    let sections: Vec<String> =
+        (0..200).map(|number| format!("<h2 id=s{number}>Heading{number}</h2><p>body{number} text</p>")).collect();
+    let test = index_of_pages(&[("a.html", &page("Large", &sections.concat()))]);
+    for number in [0, 1, 31, 32, 63, 64, 100, 198, 199] {
+        let expected = [format!("a.html#s{number}")];
+        assert_eq!(test.find(&format!("heading{number}")), expected);
+        assert_eq!(test.find(&format!("body{number}")), expected);
+    }
+}
