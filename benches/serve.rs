@@ -119,7 +119,11 @@ fn print(results: &Value) {
                 None => println!(),
             }
         }
-        for pair in [[docwharf::NAME, docwharf::EARLIER], [docwharf::WITH_TAG, docwharf::NAME]] {
+        for pair in [
+            [docwharf::NAME, docwharf::EARLIER],
+            [docwharf::WITH_TAG, docwharf::NAME],
+            [docwharf::WITH_RECORDING, docwharf::NAME],
+        ] {
             let [one, other] = pair.map(|name| report::Cell::of_server(results, row, name).values("cpu_us"));
             if let Some(ratio) = stats::ratio(&one, &other) {
                 let [name, to] = pair;

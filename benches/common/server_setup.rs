@@ -58,6 +58,13 @@ pub(crate) fn section_without_search(program: &Path) -> &'static str {
     if help.is_ok_and(|output| output.status.success()) { "[search]\nenabled = false\n" } else { "" }
 }
 
+/// The configuration of a docwharf that does not record what readers do, as other servers do not; empty for an earlier
+/// docwharf, which has no such section.
+pub(crate) fn section_without_recording(program: &Path) -> &'static str {
+    let help = Command::new(program).args(["analytics", "pages", "--help"]).output();
+    if help.is_ok_and(|output| output.status.success()) { "[analytics]\nenabled = false\n" } else { "" }
+}
+
 /// The configuration line that keeps a server running as root, if root starts it: another user may have no access to
 /// the site.
 pub(crate) fn line_if_root(line: &str) -> &str {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::http;
 use crate::common::process::{self, Server, StartMode};
 use crate::common::server_setup::{ServerSetup, local, version_of};
-use crate::docwharf::{self, DocwharfSetup};
+use crate::docwharf::{self, AddedPart, DocwharfSetup};
 use crate::options::Options;
 use crate::peers::{LaunchCommand, PEERS, Peer};
 use crate::site::Site;
@@ -82,7 +82,7 @@ pub(crate) fn docwharf_contender(
     let version = version_of(program, &["--version"]);
     let version = version.ok_or_else(|| format!("cannot start {}", program.display()))?;
     let setup = ServerSetup::new(scratch.join(format!("{name}-{}", archives.len())), &site.copy)?;
-    let docwharf = DocwharfSetup::set_up(program, &setup, name == docwharf::WITH_TAG)?;
+    let docwharf = DocwharfSetup::set_up(program, &setup, AddedPart::of(name))?;
     for (archive, label) in archives {
         docwharf.run_command(&["import", &archive.display().to_string(), "--label", label])?;
     }
@@ -120,21 +120,16 @@ fn check_tag(tagged: &Contender, site: &Site) -> Result<(), String> {
     if response.body.ends_with(docwharf::TAG) { Ok(()) } else { Err(format!("{}: no tag", tagged.name)) }
 }
 
-/// Sets up docwharf, then an earlier docwharf if `--before` is given, and docwharf with the tag of the search box if
-/// `--tag` is, then the peers.
+/// Sets up docwharf, then an earlier docwharf if `--before` is given, and docwharf with a further part if `--tag`
+/// or `--recording` is, then the peers.
 pub(crate) fn set_up(options: &Options, site: &Site, scratch: &Path) -> Result<Vec<Contender>, String> {
     let mut contenders =
         vec![docwharf_contender((docwharf::NAME, &options.program), site, scratch, &[(&site.zip, "one")])?];
     if let Some(earlier) = &options.before {
         contenders.push(docwharf_contender((docwharf::EARLIER, earlier), site, scratch, &[(&site.zip, "one")])?);
     }
-    if options.tag {
-        contenders.push(docwharf_contender(
-            (docwharf::WITH_TAG, &options.program),
-            site,
-            scratch,
-            &[(&site.zip, "one")],
-        )?);
+    for name in options.added_parts.iter().copied() {
+        contenders.push(docwharf_contender((name, &options.program), site, scratch, &[(&site.zip, "one")])?);
     }
     for docwharf in &contenders {
         make_codings(docwharf, site)?;

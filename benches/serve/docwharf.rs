@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::http::get_once;
-use crate::common::server_setup::{ServerSetup, free_port, local, section_without_search};
+use crate::common::server_setup::{ServerSetup, free_port, local, section_without_recording, section_without_search};
 use crate::peers::LaunchCommand;
 use crate::site::run;
 
@@ -17,6 +17,41 @@ pub(crate) const WITH_TAG: &str = "docwharf-tag";
 /// The bytes that it appends to each page.
 pub(crate) const TAG: &[u8] = b"<script src=\"/_docwharf/search.js\" defer></script>";
 
+/// docwharf that records what readers do (`--recording`).
+pub(crate) const WITH_RECORDING: &str = "docwharf-recording";
+
+/// The parts of docwharf that a measurement adds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AddedPart {
+    /// Neither the search nor the recording.
+    None,
+    /// The tag of the search box behind each page.
+    Tag,
+    /// The recording of what readers do.
+    Recording,
+}
+
+impl AddedPart {
+    /// The part that the contender of this name has.
+    pub(crate) fn of(name: &str) -> AddedPart {
+        match name {
+            WITH_TAG => AddedPart::Tag,
+            WITH_RECORDING => AddedPart::Recording,
+            _ => AddedPart::None,
+        }
+    }
+
+    /// The sections of the configuration that turn on this part, and the others off.
+    fn sections(self, program: &Path) -> String {
+        let search = match self {
+            AddedPart::Tag => "[search]\ninject = \"always\"\n",
+            AddedPart::None | AddedPart::Recording => section_without_search(program),
+        };
+        let recording = if self == AddedPart::Recording { "" } else { section_without_recording(program) };
+        format!("{search}{recording}")
+    }
+}
+
 /// A docwharf program with its configuration and store.
 #[derive(Debug, Clone)]
 pub(crate) struct DocwharfSetup {
@@ -26,8 +61,8 @@ pub(crate) struct DocwharfSetup {
 }
 
 impl DocwharfSetup {
-    /// Makes a store in the folder, and a configuration without a source. Without the tag, there is no search.
-    pub(crate) fn set_up(program: &Path, setup: &ServerSetup, has_tag: bool) -> Result<Self, String> {
+    /// Makes a store in the folder, and a configuration without a source.
+    pub(crate) fn set_up(program: &Path, setup: &ServerSetup, part: AddedPart) -> Result<Self, String> {
         let (store, inbox) = (setup.folder.join("store"), setup.folder.join("inbox"));
         std::fs::create_dir_all(&inbox).map_err(|error| format!("cannot make {}: {error}", inbox.display()))?;
         let admin = free_port()?;
@@ -37,7 +72,7 @@ impl DocwharfSetup {
             store.display(),
             inbox.display(),
             setup.port,
-            if has_tag { "[search]\ninject = \"always\"\n" } else { section_without_search(program) },
+            part.sections(program),
         );
         let config = PathBuf::from(setup.write("docwharf.toml", &text)?);
         Ok(Self { program: program.to_path_buf(), config, admin })

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::docwharf;
 use crate::rows::Row;
 
 pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPTIONS]
@@ -16,6 +17,7 @@ pub(crate) const USAGE: &str = "usage: cargo bench --bench serve -- SITE… [OPT
   --program FILE      a docwharf to measure instead of the one built with this benchmark
   --tag               docwharf with the tag of the search box behind each page, in the same rounds; the ratio of both is
                       printed for each row
+  --recording         docwharf that records what readers do, likewise
   --before FILE       an earlier docwharf, measured in the same rounds; the ratio to it is printed for each row
   --out FOLDER        the folder of results (target/bench); rows that are not measured again stay
   --report            write the tables of BENCHMARKS.md and plots in docs/benchmarks; without a SITE only this";
@@ -33,7 +35,8 @@ pub(crate) struct Options {
     pub seconds: u64,
     pub quick: bool,
     pub program: PathBuf,
-    pub tag: bool,
+    /// The names of docwharf with a further part, measured in the same rounds.
+    pub added_parts: Vec<&'static str>,
     pub before: Option<PathBuf>,
     pub out: PathBuf,
     pub report: bool,
@@ -60,7 +63,7 @@ impl Options {
             seconds: 3,
             quick: false,
             program: PathBuf::from(env!("CARGO_BIN_EXE_docwharf")),
-            tag: false,
+            added_parts: Vec::new(),
             before: None,
             out: PathBuf::from("target/bench"),
             report: false,
@@ -81,7 +84,8 @@ impl Options {
                 "--seconds" => seconds = Some(number("--seconds", &value()?)?),
                 "--quick" => options.quick = true,
                 "--program" => options.program = PathBuf::from(value()?),
-                "--tag" => options.tag = true,
+                "--tag" => options.added_parts.push(docwharf::WITH_TAG),
+                "--recording" => options.added_parts.push(docwharf::WITH_RECORDING),
                 "--before" => options.before = Some(PathBuf::from(value()?)),
                 "--out" => options.out = PathBuf::from(value()?),
                 "--report" => options.report = true,

@@ -7,10 +7,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use docwharf::model::digest::encode_hex;
-use docwharf::origin::analytics::{AnalyticsError, SearchLimits, Searches, query_searches, receive_batch};
-use docwharf::origin::database::Database;
+use docwharf::origin::analytics::{SearchLimits, receive_batch};
+use docwharf::origin::database::{Database, open_database};
 use docwharf::origin::limits::OriginLimits;
 use docwharf::origin::resource_pools::ResourcePools;
+use docwharf::reader_analytics::query_error::QueryError;
+use docwharf::reader_analytics::searches::{Searches, query_searches};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -24,7 +26,7 @@ const FOREIGN: (&str, &str) = ("q", "two");
 /// The number of search terms of each project. All searches for a term are of one day.
 const TERMS: usize = 20;
 /// The digits of a cursor before its signature.
-const PAYLOAD_DIGITS: usize = 96;
+const PAYLOAD_DIGITS: usize = 112;
 
 /// A database in which two organizations have searches.
 struct Origin {
@@ -46,7 +48,7 @@ fn terms((project, _): (&str, &str)) -> Vec<(String, u64, usize)> {
 impl Origin {
     fn new() -> Origin {
         let folder = tempfile::Builder::new().prefix("docwharf-fuzz-").tempdir().expect("a temporary folder");
-        let db = Database::open(&folder.path().join("origin.db")).expect("a database");
+        let db = open_database(&folder.path().join("origin.db")).expect("a database");
         let owners: BTreeMap<String, String> =
             [OWN, FOREIGN].map(|(project, organization)| (project.to_owned(), organization.to_owned())).into();
         let (owners, pools) = (Arc::new(owners), ResourcePools::new(OriginLimits::default(), 2));
@@ -79,7 +81,7 @@ impl Origin {
                 assert!(page.total_searches <= max_searches, "{} searches: {query}", page.total_searches);
                 Ok(page)
             }
-            Err(AnalyticsError::Invalid(problem)) => {
+            Err(QueryError::Invalid(problem)) => {
                 assert!(!problem.details.is_empty() && !problem.error.is_empty(), "{query}");
                 for detail in &problem.details {
                     assert!(!detail.is_empty() && !detail.contains(char::is_control), "{detail:?}");

@@ -23,7 +23,8 @@ use tokio::time::{sleep, timeout};
 
 use docwharf_agent::store::CONTROL;
 
-use super::routes::{AdminService, AdminTransport};
+use super::responses::AdminTransport;
+use super::routes::AdminService;
 
 /// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);

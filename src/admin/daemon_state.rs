@@ -43,6 +43,8 @@ pub struct DaemonSnapshot {
     pub codings: Option<PrecompressedState>,
     /// The state of the search, if the site can be searched.
     pub search: Option<SearchState>,
+    /// The state of the recording of what readers do, if that is recorded.
+    pub recording: Option<RecordingState>,
     /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
     /// The reason why the current certificate files are not in force, if they are not.
@@ -160,6 +162,32 @@ impl SearchState {
             }),
         }
     }
+}
+
+/// The state of the recording of what readers do (`[analytics]`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RecordingState {
+    /// The reason why nothing is recorded at the moment; `None` if it is.
+    pub error: Option<String>,
+    /// The size of the file in bytes.
+    pub bytes: u64,
+    /// The counts since the start.
+    pub counts: RecordingCounts,
+    /// The file that was moved aside since the start, because it was damaged.
+    pub damaged_file: Option<PathBuf>,
+}
+
+/// The numbers of what was recorded since the start of the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RecordingCounts {
+    /// The searches.
+    pub searches: u64,
+    /// The clicks on results of searches.
+    pub clicks: u64,
+    /// The views of pages.
+    pub views: u64,
+    /// The searches, clicks and views that were dropped, because they could not be written or were too many.
+    pub dropped: u64,
 }
 
 /// The state of a running daemon.

@@ -95,6 +95,9 @@ pub struct DaemonMetrics {
     search_build_seconds: SecondsGauge,
     search_index_bytes: Gauge,
     search_ready: Gauge,
+    recorded: Family<MetricLabel, Counter>,
+    record_dropped: Counter,
+    analytics_bytes: Gauge,
 }
 
 impl DaemonMetrics {
@@ -140,6 +143,9 @@ impl DaemonMetrics {
             search_build_seconds: SecondsGauge::default(),
             search_index_bytes: Gauge::default(),
             search_ready: Gauge::default(),
+            recorded: Family::default(),
+            record_dropped: Counter::default(),
+            analytics_bytes: Gauge::default(),
         };
         let r = &mut registry;
         r.register("build", "The version of the program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -205,6 +211,7 @@ impl DaemonMetrics {
         // "response"; it must not change.
         r.register_with_unit("answers_held", help, Unit::Bytes, metrics.response_bytes.clone());
         metrics.register_search(&mut registry);
+        metrics.register_recording(&mut registry);
         // Series that exist from the start can be summed and alerted on.
         for result in ["activated", "already_current", "staged", "not_activated", "probes_unreadable", "failed"] {
             metrics.syncs.get_or_create_owned(&[("result", result.to_owned())]);
@@ -232,6 +239,16 @@ impl DaemonMetrics {
         for result in SEARCH_BUILD_RESULTS {
             self.search_builds.get_or_create_owned(&[("result", result.to_owned())]);
         }
+    }
+
+    /// Registers the metrics of the recording of what readers do.
+    fn register_recording(&self, registry: &mut Registry) {
+        let help = "Searches, clicks and views of readers that were recorded, by kind";
+        registry.register("analytics_recorded", help, self.recorded.clone());
+        let help = "Searches, clicks and views that were lost, because they could not be written or were too many";
+        registry.register("analytics_dropped", help, self.record_dropped.clone());
+        let help = "Size of analytics.db and its write-ahead log";
+        registry.register_with_unit("analytics", help, Unit::Bytes, self.analytics_bytes.clone());
     }
 
     /// Counts the end of building a search index; `result` is `built`, `failed` or `no_space`.
@@ -311,6 +328,16 @@ impl DaemonMetrics {
             SearchPhase::Building | SearchPhase::Failed(_) => None,
         });
         self.search_ready.set(i64::from(index.is_some()));
+        let recording = snapshot.recording.clone().unwrap_or_default();
+        self.analytics_bytes.set(recording.bytes.cast_signed());
+        if snapshot.recording.is_some() {
+            let counts = recording.counts;
+            for (kind, count) in [("search", counts.searches), ("click", counts.clicks), ("view", counts.views)] {
+                let counter = self.recorded.get_or_create_owned(&[("kind", kind.to_owned())]);
+                counter.inc_by(count.saturating_sub(counter.get()));
+            }
+            self.record_dropped.inc_by(counts.dropped.saturating_sub(self.record_dropped.get()));
+        }
         self.search_index_bytes.set(index.map_or(0, |index| index.bytes.cast_signed()));
         let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);
         files.clear();

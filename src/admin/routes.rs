@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, VARY, X_CONTENT_TYPE_OPTIONS};
+use http::header::VARY;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
@@ -20,25 +19,18 @@ use docwharf_serve::peer::Peer;
 use docwharf_serve::service::{RequestService, ServiceResponse, box_body};
 use docwharf_serve::watchdog::Watchdog;
 
+#[cfg(feature = "analytics")]
+use super::analytics_api::{self, AnalyticsApi};
 use super::control_messages::{COMMANDS_PATH, CommandReply, DaemonCommand};
 use super::daemon_state::DaemonState;
 use super::metrics::DaemonMetrics;
+use super::responses::{
+    AdminTransport, JSON_TYPE, TEXT_TYPE, admin_response, respond_misdirected, respond_not_allowed,
+};
 use super::status::StoreStatus;
 
 /// The maximum size of a command in bytes.
 const MAX_COMMAND_BYTES: usize = 64 * 1024;
-
-const TEXT_TYPE: &str = "text/plain; charset=utf-8";
-const JSON_TYPE: &str = "application/json";
-
-/// The transport on which a request arrived.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AdminTransport {
-    /// The control socket: the client runs as the user of this process or as root.
-    Socket,
-    /// The network: any client.
-    Network,
-}
 
 /// A command on its way to the main loop.
 #[derive(Debug)]
@@ -64,6 +56,9 @@ pub struct AdminService {
     pub commands: mpsc::Sender<QueuedCommand>,
     /// The watchdog of the accept loops.
     pub watchdog: Arc<Watchdog>,
+    /// The routes that read what readers searched for and read.
+    #[cfg(feature = "analytics")]
+    pub analytics: Arc<AnalyticsApi>,
 }
 
 impl RequestService for AdminService {
@@ -91,6 +86,15 @@ impl AdminService {
         let is_for_machines = matches!(path, "/livez" | "/readyz" | "/metrics");
         if transport == AdminTransport::Network && !is_for_machines && !self.daemon_state.permits(&request) {
             return respond_misdirected();
+        }
+        #[cfg(feature = "analytics")]
+        if path.starts_with(analytics_api::PATH_PREFIX) {
+            let head = request.into_parts().0;
+            let api = Arc::clone(&self.analytics);
+            let response = tokio::task::spawn_blocking(move || api.respond(&head, transport));
+            return response.await.unwrap_or_else(|died| {
+                admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{died}\n"))
+            });
         }
         if known && !matches!(*request.method(), Method::GET | Method::HEAD) {
             return respond_not_allowed("GET, HEAD");
@@ -180,27 +184,4 @@ impl AdminService {
             Err(error) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),
         }
     }
-}
-
-fn admin_response(status: StatusCode, media_type: &'static str, text: impl Into<Bytes>) -> Response<ResponseBody> {
-    let mut response = Response::new(ResponseBody::full(text));
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
-}
-
-/// Responds with 421 to a request that names another host (RFC 9110, section 15.5.20).
-fn respond_misdirected() -> Response<ResponseBody> {
-    let text = "421 Misdirected Request: the Host field does not name this listener; use an IP address, localhost or the \
-                machine's name, or add the name to admin.hosts\n";
-    admin_response(StatusCode::MISDIRECTED_REQUEST, TEXT_TYPE, text)
-}
-
-fn respond_not_allowed(allowed: &'static str) -> Response<ResponseBody> {
-    let mut response = admin_response(StatusCode::METHOD_NOT_ALLOWED, TEXT_TYPE, "405: method not allowed\n");
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    response
 }

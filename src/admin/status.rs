@@ -18,7 +18,7 @@ use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
-use super::daemon_state::{self, DaemonState, PolicyState, SearchPhase, SearchState};
+use super::daemon_state::{self, DaemonState, PolicyState, RecordingCounts, RecordingState, SearchPhase, SearchState};
 
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -171,6 +171,9 @@ pub struct DaemonStatus {
     /// The Brotli and Zstandard forms, if any are made (`server.codings`).
     #[serde(default)]
     pub codings: Option<PrecompressedStatus>,
+    /// The recording of what readers do, if that is recorded (`analytics.enabled`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub analytics: Option<RecordingStatus>,
     /// The search, if readers can search the site (`search.enabled`).
     #[serde(default)]
     pub search: Option<SearchStatus>,
@@ -310,6 +313,42 @@ impl From<SearchState> for SearchStatus {
     }
 }
 
+/// The recording of what readers do.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RecordingStatus {
+    /// The size of the file in bytes.
+    pub bytes: u64,
+    /// The searches that were recorded since the start.
+    pub searches: u64,
+    /// The clicks on results of searches that were recorded since the start.
+    pub clicks: u64,
+    /// The views of pages that were recorded since the start.
+    pub views: u64,
+    /// The searches, clicks and views since the start that were lost: they could not be written, or were too many.
+    pub dropped: u64,
+    /// The reason why nothing is recorded at the moment.
+    pub error: Option<String>,
+    /// The file that was moved aside since the start, because it was damaged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damaged_file: Option<PathBuf>,
+}
+
+impl From<RecordingState> for RecordingStatus {
+    fn from(state: RecordingState) -> RecordingStatus {
+        let RecordingCounts { searches, clicks, views, dropped } = state.counts;
+        RecordingStatus {
+            bytes: state.bytes,
+            searches,
+            clicks,
+            views,
+            dropped,
+            error: state.error,
+            damaged_file: state.damaged_file,
+        }
+    }
+}
+
 /// The TLS certificate in force.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -377,6 +416,7 @@ impl StoreStatus {
             inbox: snapshot.inbox.clone().map(|inbox| InboxStatus { directory: inbox.directory, error: inbox.error }),
             csp: snapshot.policy.map(CspStatus::from),
             codings: snapshot.codings.clone().map(PrecompressedStatus::from),
+            analytics: snapshot.recording.clone().map(RecordingStatus::from),
             search: snapshot.search.clone().map(SearchStatus::from),
             tls: daemon_state.tls.as_ref().map(|tls| {
                 let pair = tls.key_pair();

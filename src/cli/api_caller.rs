@@ -271,7 +271,7 @@ const COUNTED_ALONE_NOTE: &str = "requests are counted for this command alone";
 fn budget_of(api_call: ApiCall) -> Option<(RateLimit, &'static str)> {
     match api_call {
         ApiCall::Preview => Some((API_PREVIEW_LIMIT, "previews")),
-        ApiCall::Searches => Some((API_ANALYTICS_LIMIT, "analytics")),
+        ApiCall::Searches | ApiCall::Views | ApiCall::PageCounts => Some((API_ANALYTICS_LIMIT, "analytics")),
         ApiCall::StartExport | ApiCall::PollExport | ApiCall::RequestExportLink | ApiCall::Deployment => None,
     }
 }

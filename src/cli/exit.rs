@@ -49,6 +49,7 @@ impl CommandFailure {
             CommandFailure::DaemonReported { code, .. } => *code,
             CommandFailure::Signal(number) => signal_exit_code(*number),
             CommandFailure::InputChanged(_)
+            | CommandFailure::NothingRecorded(_)
             | CommandFailure::Bug(_)
             | CommandFailure::Unhealthy(_)
             | CommandFailure::CheckFailed => 1,
@@ -59,6 +60,8 @@ impl CommandFailure {
             | CommandFailure::Output(_)
             | CommandFailure::Damage(_)
             | CommandFailure::InternalProcess(_)
+            | CommandFailure::RecordedAnalytics { .. }
+            | CommandFailure::BytesRemain(_)
             | CommandFailure::Publish(_) => 8,
         }
     }
@@ -107,9 +110,9 @@ fn sync_exit_code(error: &SyncError) -> u8 {
         | SyncError::IsFolder { .. }
         | SyncError::UnusableSetting(_)
         | SyncError::Client(_)
-        // In the URLs of `Preview` and `Searches`, only the project id is configured: a 404 means that it is wrong.
+        // In the URLs of these calls, only the project id is configured: a 404 means that it is wrong.
         | SyncError::Upstream {
-            call: ApiCall::Preview | ApiCall::Searches,
+            call: ApiCall::Preview | ApiCall::Searches | ApiCall::Views | ApiCall::PageCounts,
             request_error: RequestError { cause: RequestErrorCause::Status(404), .. },
             ..
         } => 2,
@@ -201,6 +204,7 @@ mod tests {
         let text = || "x".to_owned();
         assert_exit_codes(vec![
             (1, CommandFailure::InputChanged(text())),
+            (1, CommandFailure::NothingRecorded(text())),
             (1, CommandFailure::Bug(text())),
             (1, CommandFailure::Unhealthy(text())),
             (1, CommandFailure::CheckFailed),
@@ -217,6 +221,8 @@ mod tests {
             (8, CommandFailure::Output(io(NotFound))),
             (8, CommandFailure::Damage(text())),
             (8, CommandFailure::InternalProcess(text())),
+            (8, CommandFailure::RecordedAnalytics { doing: text(), source: Box::new(io(NotFound)) }),
+            (8, CommandFailure::BytesRemain(text())),
             (8, CommandFailure::Publish(PublishError::InStore(path()))),
             (130, CommandFailure::Signal(2)),
             (143, CommandFailure::Signal(15)),
@@ -319,6 +325,8 @@ mod tests {
             (ApiCall::Deployment, 4),
             (ApiCall::Preview, 2),
             (ApiCall::Searches, 2),
+            (ApiCall::Views, 2),
+            (ApiCall::PageCounts, 2),
         ] {
             for (cause, code) in causes.into_iter().chain([(RequestErrorCause::Status(404), absent)]) {
                 assert_eq!(sync_exit_code(&upstream(call, cause)), code, "{call:?} {cause:?}");

@@ -60,6 +60,17 @@ pub enum CommandFailure {
     EndlessPages(String),
     /// A preview failed, for this reason.
     Preview(String),
+    /// This host has not recorded what its readers do.
+    NothingRecorded(String),
+    /// The file in which this host records what its readers do cannot be used.
+    RecordedAnalytics {
+        /// The operation that failed: "cannot read x".
+        doing: String,
+        /// The cause.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// Recorded rows of this host are deleted, but their bytes are still in a file. The text says why.
+    BytesRemain(String),
     /// A file or folder on this machine cannot be used.
     Local {
         /// The operation that failed: "cannot write x".
@@ -103,6 +114,8 @@ impl fmt::Display for CommandFailure {
             | CommandFailure::Unavailable(what)
             | CommandFailure::EndlessPages(what)
             | CommandFailure::Preview(what)
+            | CommandFailure::NothingRecorded(what)
+            | CommandFailure::BytesRemain(what)
             | CommandFailure::InternalProcess(what)
             | CommandFailure::DaemonReported { message: what, .. } => {
                 write!(f, "docwharf: {}", OneLine(what))
@@ -129,6 +142,10 @@ impl fmt::Display for CommandFailure {
             }
             CommandFailure::Local { doing, source } => {
                 write!(f, "docwharf: {}{}", OneLine(&format!("{doing}: {}", error_message(source))), advice_for(source))
+            }
+            CommandFailure::RecordedAnalytics { doing, source } => {
+                let line = format!("{doing}: {}", ErrorChain(&**source));
+                write!(f, "docwharf: {}{}", OneLine(&line), advice_for(&**source))
             }
             CommandFailure::CheckFailed => Ok(()),
             CommandFailure::Signal(_) => f.write_str("docwharf: interrupted"),

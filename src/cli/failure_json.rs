@@ -34,6 +34,7 @@ impl CommandFailure {
             #[cfg(feature = "origin")]
             CommandFailure::Origin(error) => advice_for(error).to_owned(),
             CommandFailure::Publish(error) => advice_for(error).to_owned(),
+            CommandFailure::RecordedAnalytics { source, .. } => advice_for(&**source).to_owned(),
             CommandFailure::Local { source, .. } | CommandFailure::Output(source) => advice_for(source).to_owned(),
             _ => String::new(),
         };
@@ -60,6 +61,8 @@ impl CommandFailure {
             CommandFailure::Damage(_) => "import the bundle again, or wait until the next sync fetches it",
             CommandFailure::InputChanged(_) => "run the command again when no other program changes the input",
             CommandFailure::Bug(_) | CommandFailure::Sync(SyncError::Bug(_)) => "report this line",
+            CommandFailure::NothingRecorded(_) => "start docwharf run; it records while analytics.enabled is true",
+            CommandFailure::BytesRemain(_) => "run the command again once no query is running",
             CommandFailure::Preview(_) => "correct the errors in the log of the build, then deploy the preview again",
             _ => match self.exit_number() {
                 2 => "correct the arguments or the configuration; docwharf config check lists what is wrong with it",
@@ -92,7 +95,7 @@ mod tests {
         let unreadable =
             ConfigProblem { place: ConfigPlace::Missing, message: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
-        let cases: [(CommandFailure, &str); 20] = [
+        let cases: [(CommandFailure, &str); 23] = [
             (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
             (CommandFailure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
             (CommandFailure::Output(io(PermissionDenied)), "check owner and mode"),
@@ -101,6 +104,12 @@ mod tests {
             (CommandFailure::Config(Vec::new()), "correct the configuration"),
             (CommandFailure::NoSource(text()), "set staticExport.bundleUrl or [api]"),
             (CommandFailure::Unhealthy(text()), "docwharf status"),
+            (CommandFailure::NothingRecorded(text()), "start docwharf run"),
+            (CommandFailure::BytesRemain(text()), "run the command again"),
+            (
+                CommandFailure::RecordedAnalytics { doing: text(), source: Box::new(io(PermissionDenied)) },
+                "check owner and mode",
+            ),
             (StoreError::UnknownVersion(text()).into(), "docwharf versions lists"),
             (CommandFailure::Config(vec![unreadable]), "name a file that can be read"),
             (absent.into(), "name a file or folder that exists"),

@@ -52,6 +52,7 @@ const DOCUMENTED_FILES: &[(&str, &str)] = &[
     ),
     ("STORE/versions/ID/site.zip", "a version: a standard ZIP that any tool opens, never changed"),
     ("STORE/history.jsonl", "who did what, when; docwharf history shows it"),
+    ("STORE/analytics.db", "what readers searched for and read; docwharf analytics shows and deletes it"),
     ("STORE/control.sock", "commands for the daemon that runs on this store, from its own user and root"),
 ];
 

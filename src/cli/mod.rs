@@ -125,7 +125,7 @@ enum Command {
     /// Deploy previews of branches and show their state
     #[command(subcommand)]
     Preview(preview::PreviewCommand),
-    /// Show what readers search for
+    /// Show what readers search for and read
     #[command(subcommand)]
     Analytics(analytics::AnalyticsCommand),
     /// Check, show or create the configuration

@@ -102,6 +102,9 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
                     line("search box", format!("browsers refuse its script: {barrier}"));
                 }
             }
+            if let Some(recording) = &daemon.analytics {
+                line("analytics", describe_recording(recording));
+            }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
                 let why = "the active version cannot be served; the log has the reason";
@@ -190,6 +193,16 @@ fn describe_search(search: &status::SearchStatus) -> String {
         (Some(false), Some(why)) => format!("{index}; pages get no search box: {why}"),
         _ => index,
     }
+}
+
+/// Describes the recording of what readers do in words.
+fn describe_recording(recording: &status::RecordingStatus) -> String {
+    let status::RecordingStatus { bytes, searches, clicks, views, dropped, error, damaged_file } = recording;
+    let searches = if *searches == 1 { "1 search".to_owned() } else { format!("{searches} searches") };
+    let [clicks, views] = [(*clicks, "click"), (*views, "view")].map(|(n, noun)| format_count(n, noun));
+    let note = error.as_ref().map_or_else(String::new, |error| format!("; not recorded at the moment: {error}"));
+    let moved = damaged_file.as_ref().map_or_else(String::new, |file| format!("; damaged, now {}", file.display()));
+    format!("{searches}, {clicks}, {views}; {dropped} dropped; {}{moved}{note}", format_size(*bytes))
 }
 
 /// Adds the lines about the source: the last attempt to sync, advice if it failed, and the job in progress.
@@ -372,7 +385,8 @@ mod tests {
             json!({ "version": one, "ready": ready, "made": made, "error": error })
         };
         let search = |more: serde_json::Value| join_objects(json!({ "version": one, "ready": false }), &more);
-        let cases: [(serde_json::Value, &[&str]); 23] = [
+        let recording = |searches: u64, error: Option<&str>| json!({ "bytes": 3_145_728, "searches": searches, "clicks": 97, "views": 5960, "dropped": 0, "error": error });
+        let cases: [(serde_json::Value, &[&str]); 26] = [
             (json!({}), &[]),
             (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
             (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
@@ -412,6 +426,18 @@ mod tests {
             (
                 json!({ "search": search(json!({ "boxForbidden": "P" })) }),
                 &["search     the index of 111111111111 is being built", "search box browsers refuse its script: P"],
+            ),
+            (
+                json!({ "analytics": recording(412, None) }),
+                &["analytics  412 searches, 97 clicks, 5960 views; 0 dropped; 3.1 MB"],
+            ),
+            (
+                json!({ "analytics": recording(1, Some("E")) }),
+                &["analytics  1 search, 97 clicks, 5960 views; 0 dropped; 3.1 MB; not recorded at the moment: E"],
+            ),
+            (
+                json!({ "analytics": join_objects(recording(1, None), &json!({ "damagedFile": "/s/f" })) }),
+                &["analytics  1 search, 97 clicks, 5960 views; 0 dropped; 3.1 MB; damaged, now /s/f"],
             ),
             (
                 json!({ "served": null }),

@@ -12,10 +12,12 @@ use docwharf_agent::sync::schedule::Schedule;
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_serve::SiteSettings;
 use docwharf_serve::access_log::AccessLogSettings;
+use docwharf_serve::search::SearchSettings;
 use docwharf_site::lookup::AddressSettings;
 use docwharf_site::rules::RuleSet;
 
 use super::access::check_log;
+use super::analytics::{AnalyticsConfig, check_analytics};
 use super::checker::ValueChecker;
 use super::listen::check_listen;
 use super::problem::ConfigProblem;
@@ -59,6 +61,8 @@ pub struct Config {
     pub rules_file: Option<PathBuf>,
     /// The settings of the full-text search.
     pub search: SearchConfig,
+    /// The settings of recording what readers do.
+    pub analytics: AnalyticsConfig,
     /// The TLS addresses of the site, and its certificate.
     pub tls: Option<TlsSettings>,
     /// The settings of the access log.
@@ -76,6 +80,13 @@ pub struct Config {
 }
 
 impl Config {
+    /// Returns the settings of the search for the served site, whose search box sends events if they are recorded.
+    pub fn site_search_settings(&self) -> SearchSettings {
+        let mut settings = self.search.to_site_settings();
+        settings.search_box.events = self.analytics.records_searches() || self.analytics.records_pages();
+        settings
+    }
+
     /// Returns whether versions can arrive without a command: from a source, or through the inbox.
     pub fn receives_versions(&self) -> bool {
         self.sync_settings.has_source() || self.inbox.is_some()
@@ -113,6 +124,7 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
     let search = check_search(&mut checker, &base_of);
+    let analytics = check_analytics(&mut checker, &base_of);
     let address_settings =
         AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
     let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings);
@@ -150,6 +162,7 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
         rules,
         rules_file,
         search,
+        analytics,
         tls,
         log,
         admin,

@@ -1,6 +1,7 @@
 //! Reads typed values from the configuration as written. Each mistake is recorded with its place, and reading
 //! continues.
 
+use std::path::Path;
 use std::time::Duration;
 
 use docwharf_base::model::units::{format_duration, parse_duration, parse_size};
@@ -9,6 +10,9 @@ use super::key_table::ValueType;
 use super::problem::ConfigProblem;
 use super::written::WrittenConfig;
 use super::written_value::{ConfigValue, WrittenValue};
+
+/// The maximum number of mistakes in a file that a key names that are reported.
+const MAX_REPORTED_MISTAKES: usize = 10;
 
 /// Values by key: those of a configuration, or those of one row of a list.
 pub(super) trait WrittenValues {
@@ -43,6 +47,19 @@ pub(super) struct ValueChecker<'a, V = WrittenConfig> {
 impl<V: WrittenValues> ValueChecker<'_, V> {
     pub(super) fn problem(&mut self, written: &WrittenValue, message: String) {
         self.problems.push(ConfigProblem { place: written.place.clone(), message });
+    }
+
+    /// Records the mistakes in a file that a key names. Of many mistakes, it records the first ones and the number of
+    /// the others.
+    pub(super) fn file_problems(&mut self, key: &str, path: &Path, mistakes: &[String]) {
+        let Some(written) = self.raw.written(key) else { return };
+        let start = format!("{}: {}", self.raw.message_name(key), path.display());
+        for mistake in mistakes.iter().take(MAX_REPORTED_MISTAKES) {
+            self.problem(written, format!("{start}: {mistake}"));
+        }
+        if let Some(more) = mistakes.len().checked_sub(MAX_REPORTED_MISTAKES).filter(|&more| more > 0) {
+            self.problem(written, format!("{start}: at least {more} more mistakes"));
+        }
     }
 
     /// Reads a value with `parse`. Text from the environment is parsed like text from a file.

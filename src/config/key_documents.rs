@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use docwharf_base::model::units::format_duration;
 
-use super::key_table::{ConfigKey, Section, ValueType, size_range};
+use super::key_table::{ConfigKey, Section, ValueType, exact_size, size_range};
 use super::keys::AGENT_KEYS;
 
 /// The first lines of the example configuration.
@@ -92,7 +92,8 @@ pub fn describe_values(value_type: ValueType) -> String {
         ValueType::Duration { min } if min.is_zero() => "duration".to_owned(),
         ValueType::Duration { min } => format!("duration from {}", format_duration(min)),
         ValueType::DurationOrZero { min } => format!("duration from {}, or `0s`", format_duration(min)),
-        ValueType::Size { max: u64::MAX, .. } => "size".to_owned(),
+        ValueType::Size { min: 0, max: u64::MAX } => "size".to_owned(),
+        ValueType::Size { min, max: u64::MAX } => format!("size from {}", exact_size(min)),
         ValueType::Size { min, max } => format!("size from {}", size_range(min, max)),
         ValueType::Percent => "`0%` to `100%`".to_owned(),
         ValueType::Mode => "octal digits".to_owned(),

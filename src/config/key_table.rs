@@ -172,3 +172,10 @@ impl ValueType {
 pub(super) fn size_range(min: u64, max: u64) -> String {
     format!("{}KiB to {}KiB", min >> 10, max >> 10)
 }
+
+/// Formats a size in the largest unit that divides it: `1MiB`.
+pub(super) fn exact_size(bytes: u64) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    let unit = units.into_iter().find(|(bits, _)| bytes > 0 && bytes.trailing_zeros() >= *bits);
+    unit.map_or_else(|| format!("{bytes}B"), |(bits, name)| format!("{}{name}", bytes >> bits))
+}

@@ -1,6 +1,7 @@
 //! The keys of an agent's configuration. The checks, `config show`, `config init`, `config schema` and
 //! docs/configuration.md all read them from this table.
 
+mod analytics;
 mod rules;
 mod search;
 mod serving;
@@ -8,6 +9,7 @@ mod source;
 mod versions;
 
 use super::key_table::{ConfigKey, KeyTable};
+use analytics::ANALYTICS;
 use rules::{HEADERS, REDIRECTS};
 use search::SEARCH;
 use serving::{ACCESS, ADMIN, SERVER, TLS};
@@ -26,6 +28,7 @@ pub static AGENT_KEYS: KeyTable = KeyTable {
         TLS,
         ACCESS,
         SEARCH,
+        ANALYTICS,
         ADMIN,
         GATE,
         ACTIVATE,

@@ -2,6 +2,7 @@
 //! All mistakes are reported at once.
 
 pub mod access;
+pub mod analytics;
 pub mod checked;
 mod checker;
 pub mod default_file;

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json, json};
 
 use docwharf_base::model::units::format_duration;
 
-use super::key_table::{ConfigKey, TableList, ValueType};
+use super::key_table::{ConfigKey, TableList, ValueType, exact_size};
 use super::keys::AGENT_KEYS;
 
 /// The syntax of durations.
@@ -43,6 +43,7 @@ fn key_schema(key: &ConfigKey) -> Json {
     let note = match key.value_type {
         ValueType::Duration { min } if !min.is_zero() => format!(" (at least {})", format_duration(min)),
         ValueType::DurationOrZero { min } => format!(" (at least {}, or 0s)", format_duration(min)),
+        ValueType::Size { min, max: u64::MAX } if min > 0 => format!(" (at least {})", exact_size(min)),
         _ => String::new(),
     };
     schema["description"] = json!(format!("{}{note}", key.help));
@@ -159,7 +160,9 @@ mod tests {
         for (key, note) in [
             ("sync.interval", " (at least 100ms)"),
             ("store.scrub", " (at least 10m, or 0s)"),
+            ("store.maxBytes", ""),
             ("server.assetGrace", ""),
+            ("analytics.maxBytes", " (at least 1MiB)"),
         ] {
             let (section, name) = key.split_once('.').expect("section.key");
             let found = &schema["properties"][section]["properties"][name]["description"];

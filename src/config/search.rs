@@ -20,8 +20,6 @@ const MAX_SELECTORS: usize = 50;
 const MAX_SELECTOR_CHARS: usize = 500;
 /// The maximum number of patterns of excluded addresses. A build compares each page with all of them.
 const MAX_EXCLUDED_PATTERNS: usize = 1000;
-/// The maximum number of mistakes in the file of synonyms that are reported.
-const MAX_REPORTED_MISTAKES: usize = 10;
 
 /// The elements of common sites that open the search box, as in the default of `search.selectors`.
 const DEFAULT_SELECTORS: [&str; 4] =
@@ -65,7 +63,7 @@ impl SearchConfig {
     pub fn to_site_settings(&self) -> SearchSettings {
         SearchSettings {
             enabled: self.enabled,
-            search_box: SearchBoxSettings { selectors: self.selectors.clone(), button: self.button },
+            search_box: SearchBoxSettings { selectors: self.selectors.clone(), button: self.button, events: false },
             parallel: self.parallel,
             exclude: self.excluded_patterns().into(),
             synonyms: Arc::clone(&self.synonyms.table),
@@ -197,14 +195,7 @@ fn check_synonyms(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> Path
     match read_synonyms(&path) {
         Ok(synonyms) => Some(synonyms),
         Err(mistakes) => {
-            let written = checker.raw.get("search.synonyms")?;
-            let name = path.display();
-            for mistake in mistakes.iter().take(MAX_REPORTED_MISTAKES) {
-                checker.problem(written, format!("search.synonyms: {name}: {mistake}"));
-            }
-            if let Some(more) = mistakes.len().checked_sub(MAX_REPORTED_MISTAKES).filter(|&more| more > 0) {
-                checker.problem(written, format!("search.synonyms: {name}: at least {more} more mistakes"));
-            }
+            checker.file_problems("search.synonyms", &path, &mistakes);
             None
         }
     }

@@ -58,6 +58,8 @@ fn default_in_force(key: &ConfigKey, raw: &WrittenConfig, config: &Config) -> Op
             (!probes.is_empty()).then(|| format!("[{}]", probes.join(", ")))
         }
         "store.path" => Some(toml_string(&config.store.to_string_lossy())),
+        "analytics.enabled" => Some(config.analytics.enabled.to_string()),
+        "analytics.projectId" => Some(toml_string(&config.analytics.project)),
         // The mask decides the modes.
         "publish.mode" if raw.get("publish.umask").is_some() => None,
         _ => (!key.default.is_empty()).then(|| key.default.to_owned()),
@@ -234,6 +236,9 @@ mod tests {
         let probe =
             "# probe = [\"https://docs.example.com/sitemap.xml\", \"https://docs.example.com/llms.txt\"] # default";
         assert_eq!(line(&show_config(API, &[]), "sync.probe"), probe);
+        assert_eq!(line(&show_config("", &[]), "analytics.projectId"), "# projectId = \"site\" # default");
+        let shown = show_config(&format!("{API}projectId = \"p_1\"\n"), &[]);
+        assert_eq!(line(&shown, "analytics.projectId"), "# projectId = \"p_1\" # default");
         let masked = show_config("[publish]\ndirectory = \"/www\"\numask = \"0027\"\n", &[]);
         assert_eq!(line(&masked, "publish.mode"), "# mode = # not set");
     }

@@ -13,6 +13,7 @@ use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
 use crate::config::problem::ConfigProblem;
 use crate::config::tls::TlsSettings;
+use docwharf_agent::analytics::key_file::AnalyticsKeyFile;
 use docwharf_agent::store::operations::StoreOperations;
 use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::sync::file_watch::{FileWatch, WatchedKind};
@@ -133,6 +134,9 @@ impl LiveConfiguration {
         {
             tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name());
         }
+        if let Some(warning) = self.config.analytics.key_file.as_ref().and_then(AnalyticsKeyFile::mode_warning) {
+            tracing::warn!("{}", OneLine(&warning));
+        }
     }
 
     /// Records in the store whether the last configuration was refused, for the status.
@@ -155,6 +159,9 @@ pub(super) struct ConfigChange {
     pub(super) check_timing: bool,
     /// Whether `[search]` has changed.
     pub(super) search: bool,
+    /// Whether `[analytics]` has changed, or the project that it takes from `[api]`. The content of
+    /// `analytics.keyFile` is not part of it, because the keys are read for each request.
+    pub(super) analytics: bool,
     /// Keys that have changed, but keep their value until a restart.
     restart_keys: Vec<&'static str>,
 }
@@ -204,6 +211,7 @@ impl ConfigChange {
             check_timing: (config.sync_settings.interval, &config.schedule)
                 != (old.sync_settings.interval, &old.schedule),
             search: config.search != old.search,
+            analytics: config.analytics != old.analytics,
             restart_keys,
         };
         (config, change)
@@ -281,6 +289,9 @@ fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedK
     }
     files.extend(config.rules_file.clone().map(|path| (WatchedKind::Settings, path)));
     files.extend(config.search.synonyms.file.clone().map(|path| (WatchedKind::Settings, path)));
+    files.extend(config.analytics.bots.file.clone().map(|path| (WatchedKind::Settings, path)));
+    let analytics_keys = config.analytics.key_file.as_ref().map(|file| file.path().to_owned());
+    files.extend(analytics_keys.map(|path| (WatchedKind::Settings, path)));
     files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
     files
 }
@@ -375,6 +386,27 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "analytics")]
+    fn the_file_of_patterns_and_the_file_of_keys_are_watched_and_changed_patterns_are_a_change() {
+        let dir = tempfile::tempdir().unwrap();
+        let bots = dir.path().join("bots");
+        let text = format!("[analytics]\nbots = {bots:?}\nkeyFile = \"/keys\"\n");
+        let put = |pattern: &str| {
+            std::fs::write(&bots, pattern).unwrap();
+            config(&text)
+        };
+        let old = put("bot Checker\n");
+        let files = watched_files(&ConfigInputs::default(), &old);
+        for path in [bots.clone(), PathBuf::from("/keys")] {
+            assert!(files.contains(&(WatchedKind::Settings, path)), "{files:?}");
+        }
+        let (same, change) = ConfigChange::between(&old, put("bot Checker\n"));
+        assert_eq!((change.is_different, change.analytics), (false, false));
+        let (_, change) = ConfigChange::between(&same, put("bot Inspector\n"));
+        assert_eq!((change.is_different, change.analytics), (true, true));
+    }
+
+    #[test]
     fn the_gate_resolves_addresses_with_the_new_rules_below_the_base_path_in_force() {
         let text = "[server]\nbasePath = \"/docs\"\nslashes = \"serve\"\n\
                     [[server.redirects]]\nsource = \"/a\"\ndestination = \"/b\"\n";
@@ -434,6 +466,7 @@ mod tests {
             access_control: false,
             check_timing: false,
             search: false,
+            analytics: false,
             restart_keys: vec![],
         };
         for (text, expected) in [
@@ -448,6 +481,15 @@ mod tests {
             ),
             ("[search]\nenabled = false\n", ConfigChange { search: true, ..none() }),
             ("[search]\nexclude = \"/internal/:path*\"\n", ConfigChange { search: true, ..none() }),
+            #[cfg(feature = "analytics")]
+            ("[analytics]\nenabled = false\n", ConfigChange { analytics: true, ..none() }),
+            #[cfg(feature = "analytics")]
+            ("[analytics]\nkeyFile = \"/keys\"\n", ConfigChange { analytics: true, ..none() }),
+            // Without analytics.projectId, the project is that of the API.
+            (
+                "[api]\nbaseUrl = \"https://api.example/v1\"\ndomain = \"d.example\"\nprojectId = \"p_1\"\n",
+                ConfigChange { analytics: true, ..none() },
+            ),
             ("[publish]\ndirectory = \"/www\"\n", none()),
             ("[admin]\nhosts = \"a.example\"\n", none()),
             ("[sync]\ninbox = \"/inbox\"\n", none()),

@@ -40,6 +40,8 @@ use super::inbox::{ImportDecision, InboxImporter};
 use super::index_settings::SearchConfigInForce;
 use super::notify::Notifier;
 use super::pending_tasks::{PendingTasks, TaskCommand};
+#[cfg(feature = "analytics")]
+use super::reader_recording::ReaderRecording;
 use super::reporter::{DescribeError, MainLoopView, ReplySender, Reporter, log_report};
 use super::scrub::VersionFault;
 use super::served_version::ServedVersion;
@@ -61,6 +63,9 @@ pub(super) struct MainLoop {
     pub(super) reporter: Reporter,
     /// The settings of the search; `None` if the site is not served.
     search_settings: Option<watch::Sender<Arc<SearchConfigInForce>>>,
+    /// The recording of what readers do; `None` if the site is not served.
+    #[cfg(feature = "analytics")]
+    recording: Option<ReaderRecording>,
 }
 
 /// The parameters of the main loop.
@@ -78,6 +83,8 @@ pub(super) struct MainLoopParameters {
     pub(super) tls: Option<Arc<ServerTls>>,
     pub(super) socket_addresses: Vec<SocketAddr>,
     pub(super) search_settings: Option<watch::Sender<Arc<SearchConfigInForce>>>,
+    #[cfg(feature = "analytics")]
+    pub(super) recording: Option<ReaderRecording>,
 }
 
 /// The end of a task; an error means that its thread died.
@@ -99,6 +106,8 @@ impl MainLoop {
         let MainLoopParameters { writer, config_inputs, config, site, waiting_site, served, .. } = parameters;
         let MainLoopParameters { daemon_state, metrics, describe, notifier, tls, socket_addresses, .. } = parameters;
         let MainLoopParameters { search_settings, .. } = parameters;
+        #[cfg(feature = "analytics")]
+        let MainLoopParameters { recording, .. } = parameters;
         // Opening the inbox may create folders; the files of the configuration are watched before that.
         let configuration = LiveConfiguration::new(config_inputs, config);
         let config = configuration.config();
@@ -113,6 +122,8 @@ impl MainLoop {
             listeners: SiteListeners::new(tls, socket_addresses),
             reporter: Reporter::new(daemon_state, metrics, notifier, describe),
             search_settings,
+            #[cfg(feature = "analytics")]
+            recording,
             writer,
             configuration,
         };
@@ -192,6 +203,12 @@ impl MainLoop {
                 self.reporter.reply(waiters, &Err(error));
             }
         }
+    }
+
+    /// Returns the recording of what readers do, so that it can be finished after the last request.
+    #[cfg(feature = "analytics")]
+    pub(super) fn take_recording(&mut self) -> Option<ReaderRecording> {
+        self.recording.take()
     }
 
     /// Cancels the task in progress, if there is one.
@@ -293,12 +310,16 @@ impl MainLoop {
             self.listeners.warn_of_exposure(&access_control.rules);
         }
         if let Some(search_settings) = &self.search_settings {
-            if change.search {
-                self.served.set_search_settings(config.search.to_site_settings());
+            if change.search || change.analytics {
+                self.served.set_search_settings(config.site_search_settings());
             }
             // The rules decide which pages the index has, too.
             let addresses = config.sync_settings.gate.address_settings.clone();
             search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses));
+        }
+        #[cfg(feature = "analytics")]
+        if let Some(recording) = self.recording.as_ref().filter(|_| change.analytics) {
+            recording.configure(config.analytics.clone());
         }
         self.reporter.allow_hosts(&config.admin_hosts);
         self.served.configure_publishing(config.publish.clone());

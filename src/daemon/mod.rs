@@ -28,6 +28,8 @@ mod precompression;
 #[cfg(feature = "origin")]
 mod preview_indexes;
 mod publisher;
+#[cfg(feature = "analytics")]
+mod reader_recording;
 mod replaced_versions;
 mod reporter;
 mod scrub;

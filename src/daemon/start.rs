@@ -11,6 +11,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use crate::admin::allowed_hosts::AllowedHosts;
+#[cfg(feature = "analytics")]
+use crate::admin::analytics_api::AnalyticsApi;
 use crate::admin::control_socket::ControlSocket;
 use crate::admin::daemon_state::DaemonState;
 use crate::admin::metrics::DaemonMetrics;
@@ -39,6 +41,8 @@ use super::index_settings::SearchConfigInForce;
 use super::listeners::{announce, bind, listeners, open_log, urls};
 use super::main_loop::{MainLoop, MainLoopParameters};
 use super::notify::{self, Notifier};
+#[cfg(feature = "analytics")]
+use super::reader_recording::{self, ReaderRecording, RecordingParts};
 use super::reporter::DescribeError;
 use super::search_index::{SearchParts, maintain_search_index};
 use super::served_version::warn_about_rules;
@@ -171,8 +175,10 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     site.set_rules(Arc::clone(&config.rules));
     let is_served = !listeners.is_empty();
     if is_served {
-        site.set_search_settings(Arc::new(config.search.to_site_settings()));
+        site.set_search_settings(Arc::new(config.site_search_settings()));
     }
+    #[cfg(feature = "analytics")]
+    let recorder = reader_recording::attach_recorder(&site, &config.analytics);
     let opening = {
         let (config, site) = (config.clone(), Arc::clone(&site));
         tokio::task::spawn_blocking(move || open_store(&config, &site, lock_timeout))
@@ -211,6 +217,20 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let (asset_grace, access_control) = (Duration::ZERO, admit_all(&config.settings.access_control));
     let waiting_site = Site::new(SiteSettings { asset_grace, access_control, ..config.settings.clone() });
     waiting_site.set_rules(Arc::clone(&config.rules));
+    #[cfg(feature = "analytics")]
+    let analytics = Arc::new(AnalyticsApi::new(reader_recording::api_settings(&config.analytics)));
+    #[cfg(feature = "analytics")]
+    let recording_parts = RecordingParts {
+        site: Arc::clone(&site),
+        recorder,
+        store: writer.store().root().to_owned(),
+        api: Arc::clone(&analytics),
+        daemon_state: Arc::clone(&daemon_state),
+    };
+    // Without a listener for the site there are no readers.
+    #[cfg(feature = "analytics")]
+    let recording =
+        if is_served { ReaderRecording::start(recording_parts, config.analytics.clone()).await } else { None };
     let admin = Arc::new(AdminService {
         store: writer.store().clone(),
         daemon_state: Arc::clone(&daemon_state),
@@ -218,6 +238,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         site: Arc::clone(&site),
         commands: command_sender,
         watchdog,
+        #[cfg(feature = "analytics")]
+        analytics,
     });
     tokio::spawn(policies::maintain_policies(
         Arc::clone(&site),
@@ -269,6 +291,8 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
         tls,
         socket_addresses,
         search_settings: is_served.then_some(search_settings),
+        #[cfg(feature = "analytics")]
+        recording,
     });
     tokio::select! {
         result = &mut server => return server_result(result),
@@ -280,9 +304,17 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     }
     main_loop.cancel_task();
     stop.send_replace(true);
+    #[cfg(feature = "analytics")]
+    let recording = main_loop.take_recording();
     // Clients that still wait for a reply learn that there will be none.
     drop(main_loop);
     let result = server_result(server.await);
+    // After the last request, so that it is recorded, too.
+    #[cfg(feature = "analytics")]
+    if let Some(recording) = recording {
+        let finish = tokio::task::spawn_blocking(move || recording.finish());
+        let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, finish).await;
+    }
     // Half-made files are removed while this process holds the lock. If the thread gets no processor in time, the next
     // start removes them.
     let _ = tokio::time::timeout(SHUTDOWN_TIMEOUT, codings).await;

@@ -4,6 +4,7 @@ use crate::config::access::exposure_warning;
 use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
 use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
+use docwharf_base::error_chain::ErrorChain;
 
 use super::check::DoctorCheck;
 
@@ -61,6 +62,10 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
         && let Err(error) = std::fs::metadata(path)
     {
         warnings.push(format!("api.caFile: cannot read {}: {error}", path.display()));
+    }
+    if let Some(file) = &config.analytics.key_file {
+        warnings.extend(file.read().err().map(|error| ErrorChain(&error).to_string()));
+        warnings.extend(file.mode_warning());
     }
     if config.tls.as_ref().is_some_and(|tls| tls.listen.is_empty()) {
         warnings.push(

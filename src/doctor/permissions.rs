@@ -7,6 +7,7 @@ use rustix::io::Errno;
 
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
+use docwharf_agent::analytics::key_file::AnalyticsKeyFile;
 use docwharf_agent::sync::BundleLocation;
 
 use super::check::{CheckStatus, DoctorCheck};
@@ -91,6 +92,9 @@ fn paths(
     // A missing file is reported by the check that reads it.
     paths.extend(pair.filter(|path| path.exists()).map(|path| (path.clone(), PathUse::Read)));
     paths.extend(config.search.synonyms.file.iter().map(|path| (path.clone(), PathUse::Read)));
+    paths.extend(config.analytics.bots.file.iter().map(|path| (path.clone(), PathUse::Read)));
+    let analytics_keys = config.analytics.key_file.as_ref().map(AnalyticsKeyFile::path);
+    paths.extend(analytics_keys.filter(|path| path.exists()).map(|path| (path.to_owned(), PathUse::Read)));
     if let Some(file) = config.log.as_ref().and_then(|log| log.file.as_ref()) {
         let folder = file.parent().map(Path::to_owned);
         paths.extend(if file.exists() {

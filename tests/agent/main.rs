@@ -6,6 +6,8 @@ mod export_api;
 mod fetch;
 mod gate;
 mod lifecycle;
+#[cfg(feature = "analytics")]
+mod reader_recording;
 mod redirects;
 mod regressions;
 mod run;

@@ -9,6 +9,7 @@ const fs = require('node:fs');
 const os = require('node:os');
 const path = require('node:path');
 const { parts } = require('./search/box.cjs');
+const { eventParts, nextViews } = require('./search/events.cjs');
 const { BOLLARDS, LOOKS, writeSite } = require('./search/site.cjs');
 const {
   INDEX_MS, QUIET_MS, View, endServers, eventually, isQuestion, part, pause, promise, serve, start, useByKeyboard,
@@ -327,7 +328,7 @@ async function ownSite(browser, dir) {
   }
   const { url, stop } = await serve(docwharf, strict, 'off');
   await part('site of tests, index', () => waitForIndex(url, 'hawser'));
-  for (const work of parts) {
+  for (const work of [...parts, ...eventParts]) {
     await part(work.name, async () => {
       const view = await View.open(browser);
       await work(view, url);
@@ -356,6 +357,7 @@ async function main(browser, dir) {
   }
   await part('next with slashes', () => nextSite(browser, 'slash', '', 'airgap'));
   await part('next below a path', () => nextSite(browser, 'based', '/docs', 'airgap'));
+  await part('next, views', () => nextViews(browser, docwharf, path.join(exports_, 'based', '1')));
 }
 
 (async () => {

@@ -359,7 +359,7 @@ fn searches_retry_after_a_500_response_and_fail_after_five() {
 }
 
 /// Writes a budget in which `requests` were sent half an hour ago.
-fn write_budget(host: &Host, upstream: &Upstream, requests: usize) {
+pub(crate) fn write_budget(host: &Host, upstream: &Upstream, requests: usize) {
     std::fs::create_dir_all(host.path("store/api")).unwrap();
     let then = rfc3339_in(-1800).parse::<jiff::Timestamp>().unwrap().as_millisecond();
     let name = format!("analytics {}", upstream.base_url());

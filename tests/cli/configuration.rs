@@ -166,3 +166,67 @@ fn a_command_of_root_uses_the_environment_of_the_unit_below_its_own() {
     assert_eq!(shown(&[]), [json!(keep), json!(entries)]);
     assert_eq!(shown(&[("DOCWHARF_SYNC__KEEP", "9")]), [json!(9), json!(entries)]);
 }
+
+#[test]
+#[cfg(feature = "analytics")]
+fn config_check_warns_of_a_file_of_analytics_keys_that_is_missing_wrong_or_open_to_others() {
+    let host =
+        Host::bare().set("sync.inbox", toml_string("inbox")).set("analytics.keyFile", toml_string("analytics-keys"));
+    let file = format!("{} (analytics.keyFile)", host.path("analytics-keys").display());
+    let warnings = || host.ok(&["config", "check"]).stderr;
+    assert!(warnings().contains(&format!("cannot read {file}: ")), "{}", warnings());
+    host.put("analytics-keys", "# dashboard\nsecret-value\n");
+    let wrong = warnings();
+    assert!(wrong.contains(&format!("{file}, line 2: the key has 12 characters, and 16 to 512 are needed")), "{wrong}");
+    assert!(!wrong.contains("secret-value"), "{wrong}");
+    host.put("analytics-keys", "# dashboard\n0123456789abcdef\n");
+    assert!(!warnings().contains("analytics.keyFile"), "{}", warnings());
+    std::fs::set_permissions(host.path("analytics-keys"), PermissionsExt::from_mode(0o644)).unwrap();
+    let open = format!("{file} has mode 0644, which lets other users use it or its group write it: chmod 0640 it");
+    assert!(warnings().contains(&open), "{}", warnings());
+}
+
+#[test]
+#[cfg(feature = "analytics")]
+fn run_warns_of_analytics_keys_that_all_users_can_read_at_the_start_and_after_a_reload() {
+    let mut host =
+        Host::bare().set("sync.inbox", toml_string("inbox")).set("analytics.keyFile", toml_string("analytics-keys"));
+    let warning = |host: &Host, name: &str| {
+        std::fs::write(host.path(name), "0123456789abcdef\n").unwrap();
+        std::fs::set_permissions(host.path(name), PermissionsExt::from_mode(0o644)).unwrap();
+        format!("{} (analytics.keyFile) has mode 0644, which lets other users use it", host.path(name).display())
+    };
+    let (first, second) = (warning(&host, "analytics-keys"), warning(&host, "other-keys"));
+    let daemon = host.run_logged();
+    until("the first file is reported", || host.log().contains(&first));
+    assert!(!host.log().contains(&second), "{}", host.log());
+    host.change("analytics.keyFile", toml_string("other-keys"));
+    daemon.signal("HUP");
+    until("the second file is reported", || host.log().contains(&second));
+}
+
+#[test]
+#[cfg(feature = "analytics")]
+fn a_wrong_file_of_patterns_is_a_mistake_and_a_reload_keeps_the_previous_configuration() {
+    let host = Host::bare().set("sync.inbox", toml_string("inbox")).set("analytics.bots", toml_string("bots.txt"));
+    let absent = host.expect_exit(2, &["config", "check"]).stderr;
+    assert!(absent.contains("analytics.bots: ") && absent.contains("bots.txt: cannot be read: "), "{absent}");
+    host.put("bots.txt", "bot LinkChecker\n");
+    host.ok(&["config", "check"]);
+    let _daemon = host.run_logged();
+    // The daemon watches the file.
+    host.put("bots.txt", "nonsense\n");
+    until("the mistake is reported", || host.log().contains("bots.txt: line 1: "));
+    assert!(host.log().contains("the previous configuration stays in force"), "{}", host.log());
+}
+
+#[test]
+#[cfg(not(feature = "analytics"))]
+fn without_the_feature_the_keys_of_analytics_are_mistakes_that_name_it() {
+    let host = Host::bare().set("sync.inbox", toml_string("inbox")).set("analytics.keep", toml_string("30d"));
+    let refused = host.expect_exit(2, &["config", "check"]).stderr;
+    let mistake = "analytics.keep: this docwharf was built without the feature \"analytics\"";
+    assert!(refused.contains(mistake), "{refused}");
+    let shown = host.without("analytics.keep").ok(&["config", "show", "--json"]).json();
+    assert_eq!(shown["values"]["analytics.enabled"], json!({ "value": false, "origin": "default" }));
+}

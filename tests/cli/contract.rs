@@ -56,7 +56,10 @@ fn version_command_prints_version_target_features_and_commit() {
     let json = run_docwharf(["version", "--json"]).expect(0).json();
     assert_eq!((&json["schemaVersion"], &json["version"]), (&1.into(), &env!("CARGO_PKG_VERSION").into()));
     assert!(json["target"].as_str().unwrap().contains("linux"), "{json}");
-    let features: &[&str] = if cfg!(feature = "origin") { &["origin"] } else { &[] };
+    let features: Vec<&str> = [("analytics", cfg!(feature = "analytics")), ("origin", cfg!(feature = "origin"))]
+        .into_iter()
+        .filter_map(|(name, is_on)| is_on.then_some(name))
+        .collect();
     assert_eq!(json["features"], serde_json::json!(features), "{json}");
     assert!(json.get("commit").is_some(), "{json}");
 }

@@ -606,6 +606,30 @@ fn doctor_reports_a_file_of_synonyms_that_cannot_be_used() {
     assert!(found.iter().all(|check| !check.to_string().contains("words.toml")), "{found:#?}");
 }
 
+#[test]
+#[cfg(feature = "analytics")]
+fn doctor_reports_files_of_analytics_that_cannot_be_used() {
+    let host = Host::bare()
+        .set("sync.inbox", toml_string("inbox"))
+        .set("analytics.keyFile", toml_string("analytics-keys"))
+        .set("analytics.bots", toml_string("bots.txt"));
+    let report = |status: &str, words: &[&str]| {
+        assert_check(&checks(&host, &["--offline"]), "configuration", status, words);
+    };
+    report("error", &["analytics.bots", "bots.txt"]);
+    host.put("bots.txt", "robot LinkChecker\n");
+    report("error", &["analytics.bots", "bots.txt: line 1: "]);
+    host.put("bots.txt", "bot LinkChecker\n");
+    report("warning", &["cannot read", "analytics.keyFile"]);
+    host.put("analytics-keys", "too-short\n");
+    report("warning", &["analytics.keyFile", "line 1"]);
+    host.put("analytics-keys", "0123456789abcdef\n");
+    let found = checks(&host, &["--offline"]);
+    let names_a_file =
+        |check: &Value| ["analytics-keys", "bots.txt"].iter().any(|name| check.to_string().contains(name));
+    assert!(!found.iter().any(names_a_file), "{found:#?}");
+}
+
 /// Creates a folder of units in which the shipped `docwharf.service` runs the configuration of this host with the key
 /// in `key`.
 fn units(host: &Host, drop_in: &str) -> tempfile::TempDir {

@@ -14,6 +14,12 @@ type Row = (&'static str, &'static str, [i32; 7]);
 /// The command serves until it is stopped.
 const NEVER_ENDS: i32 = -1;
 
+/// The codes of commands that read analytics. Without `[api]`, they read what this host has recorded: nothing.
+const ANALYTICS_CODES: [i32; 7] =
+    if cfg!(feature = "analytics") { [2, 2, 2, 1, 8, 3, 2] } else { [2, 2, 2, 2, 2, 3, 2] };
+/// The codes of `analytics forget`, which never calls the API.
+const FORGET_CODES: [i32; 7] = if cfg!(feature = "analytics") { [2, 2, 2, 1, 8, 1, 1] } else { [2; 7] };
+
 const ROWS: &[Row] = &[
     ("run", "", [2, 2, 2, 2, 8, NEVER_ENDS, NEVER_ENDS]),
     ("serve", "site.zip", [2, 2, 2, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS]),
@@ -50,8 +56,10 @@ const ROWS: &[Row] = &[
     ("export download", "job", [2, 2, 2, 2, 2, 3, 4]),
     ("preview create", "--branch main", [2, 2, 2, 2, 2, 3, 2]),
     ("preview status", "dp_1", [2, 2, 2, 2, 2, 3, 4]),
-    ("analytics searches", "", [2, 2, 2, 2, 2, 3, 2]),
-    ("analytics report", "", [2, 2, 2, 2, 2, 3, 2]),
+    ("analytics searches", "", ANALYTICS_CODES),
+    ("analytics report", "", ANALYTICS_CODES),
+    ("analytics pages", "", ANALYTICS_CODES),
+    ("analytics forget", "--before 2026-01-01", FORGET_CODES),
     ("config check", "", [2, 2, 2, 2, 0, 0, 0]),
     ("config show", "", [2, 2, 2, 0, 0, 0, 0]),
     ("config init", "", [2, 0, 0, 0, 0, 0, 0]),

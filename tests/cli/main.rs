@@ -2,6 +2,9 @@
 
 mod admin;
 mod analytics;
+#[cfg(feature = "analytics")]
+mod analytics_local;
+mod analytics_pages;
 mod analytics_report;
 mod configuration;
 mod contract;

@@ -456,6 +456,67 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "open indexes",
         &[("src/daemon/search_on_demand.rs", "MAX_POOL_INDEXES"), ("src/daemon/search_on_demand.rs", "MAX_POOL_BYTES")],
     ),
+    // Reader analytics.
+    (
+        "events in one request",
+        &[
+            ("crates/serve/src/recording/event_batch.rs", "MAX_EVENTS"),
+            ("crates/serve/src/events_handler.rs", "MAX_BODY_BYTES"),
+            ("crates/serve/src/recording/event_batch.rs", "MAX_QUERY_CHARS"),
+            ("crates/serve/src/recording/event_batch.rs", "MAX_PAGE_CHARS"),
+        ],
+    ),
+    ("time for the body of a request with events", &[("crates/serve/src/recording/request_body.rs", "BODY_TIMEOUT")]),
+    ("bodies with events that one connection", &[("crates/serve/src/http2/request_bodies.rs", "MAX_COLLECTED_BODIES")]),
+    (
+        "requests with events, and searches that are recorded, from one address",
+        &[
+            ("crates/serve/src/recording/request_rate.rs", "MAX_REQUESTS"),
+            ("crates/serve/src/recording/request_rate.rs", "MAX_CLIENTS"),
+        ],
+    ),
+    (
+        "searches and clicks that wait to be written",
+        &[
+            ("crates/serve/src/recording/recorder.rs", "MAX_WAITING_SEARCHES"),
+            ("crates/serve/src/recording/recorder.rs", "MAX_WAITING_BYTES"),
+        ],
+    ),
+    (
+        "searches to which clicks may refer",
+        &[("crates/analytics/src/recording/recent_searches.rs", "MAX_RECENT_SEARCHES")],
+    ),
+    (
+        "referrers, paths that do not exist and names of programs of a day",
+        &[
+            ("crates/analytics/src/views/rows.rs", "MAX_DAY_KEYS"),
+            ("crates/serve/src/recording/view_counts.rs", "MAX_PART_TEXTS"),
+            ("crates/serve/src/recording/view_counts.rs", "PARTS"),
+        ],
+    ),
+    ("pages of a day", &[("crates/analytics/src/views/rows.rs", "MAX_DAY_PAGES")]),
+    ("size and age of `analytics.db`", &[]),
+    (
+        "patterns in `analytics.bots`",
+        &[
+            ("crates/serve/src/recording/agents/operator_patterns.rs", "MAX_FILE_BYTES"),
+            ("crates/serve/src/recording/agents/operator_patterns.rs", "MAX_LINES"),
+            ("crates/serve/src/recording/agents/operator_patterns.rs", "MAX_PATTERN_BYTES"),
+        ],
+    ),
+    (
+        "keys in `analytics.keyFile`",
+        &[
+            ("crates/agent/src/analytics/key_file.rs", "MAX_KEYS"),
+            ("crates/agent/src/analytics/key_file.rs", "MIN_KEY_CHARS"),
+            ("crates/agent/src/analytics/key_file.rs", "MAX_KEY_CHARS"),
+            ("crates/agent/src/analytics/key_file.rs", "MAX_FILE_BYTES"),
+        ],
+    ),
+    (
+        "analytics queries on `admin.listen`",
+        &[("src/admin/analytics_api.rs", "BUDGET_REQUESTS"), ("src/admin/analytics_api.rs", "BUDGET_PERIOD")],
+    ),
     // Organizations of an origin. Another test compares those with a key of `[limits]` with the defaults.
     ("request bodies", &[("crates/origin/src/requests.rs", "BODY_TIMEOUT")]),
     ("searches accepted", &[]),
@@ -473,7 +534,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         ],
     ),
     ("running and waiting queries of searches", &[("crates/origin/src/server.rs", "WAITING_QUERY_LIMITS")]),
-    ("memory of a query", &[("crates/origin/src/analytics/query.rs", "QUERY_MEMORY_BYTES")]),
+    ("memory of a query", &[("crates/analytics/src/searches/query.rs", "QUERY_MEMORY_BYTES")]),
     ("batches of searches", &[("crates/origin/src/server.rs", "WAITING_BATCH_LIMITS")]),
     (
         "requests in a window",

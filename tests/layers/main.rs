@@ -25,12 +25,13 @@ fn default_layer(folder: &str) -> u32 {
 }
 
 /// The folders with the sources of the program.
-const SOURCE_FOLDERS: [&str; 7] = [
+const SOURCE_FOLDERS: [&str; 8] = [
     "crates/base/src",
     "crates/site/src",
     "crates/search/src",
     "crates/serve/src",
     "crates/agent/src",
+    "crates/analytics/src",
     "crates/origin/src",
     "src",
 ];

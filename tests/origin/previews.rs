@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use docwharf::model::limits::BundleLimits;
-use docwharf::origin::database::Database;
+use docwharf::origin::database::open_database;
 use docwharf::origin::previews::{
     DeployError, Deployment, DeploymentStatus, PreviewLocation, PreviewProject, PreviewService, PreviewServiceSettings,
     ProductionFinder, respond_to_preview,
@@ -138,7 +138,7 @@ impl PreviewFixture {
     }
 
     fn open(&self) -> Arc<PreviewService> {
-        let db = Arc::new(Database::open(&self.dir.join("origin.db")).unwrap());
+        let db = Arc::new(open_database(&self.dir.join("origin.db")).unwrap());
         let projects: BTreeMap<String, PreviewProject> =
             self.projects.iter().map(|project| (project.id.clone(), project.clone())).collect();
         // One build at a time, so that a second deployment waits.

@@ -6,7 +6,7 @@
 //! - [`sync`] brings the store to the state that the configuration describes: it decides what to do, obtains the
 //!   bundle, seals and activates the version.
 //! - [`publish`] writes a version as plain files for another server.
-//! - [`analytics`] reports what readers searched for.
+//! - [`analytics`] reports what readers searched for, and reads the bearer keys with which a host serves its analytics.
 //!
 //! ```
 //! use docwharf_agent::sync::schedule::Schedule;

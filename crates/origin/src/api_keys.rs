@@ -210,11 +210,12 @@ fn public_prefix(token: &[u8]) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::open_database;
 
     #[test]
     fn an_api_key_authenticates_its_organization_until_it_expires_or_is_revoked() {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let db = open_database(&dir.path().join("origin.db")).unwrap();
         let origin_secret = OriginSecret::new([7; 64]);
         let now = now_unix_millis();
         let client_of = |key: &str, now| authenticate(&db, &origin_secret, key.as_bytes(), now).unwrap();
@@ -248,7 +249,7 @@ mod tests {
     #[test]
     fn an_api_key_expires_exactly_on_time_and_is_revoked_by_name_or_prefix() {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let db = open_database(&dir.path().join("origin.db")).unwrap();
         let origin_secret = OriginSecret::new([7; 64]);
         let is_valid = |key: &str, now| authenticate(&db, &origin_secret, key.as_bytes(), now).unwrap().is_some();
         for (name, is_good) in [

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
+use docwharf_analytics::searches;
 use docwharf_base::clock::{format_system_time, unix_seconds};
 use docwharf_base::error_chain::{ErrorChain, QuotedName};
 
@@ -238,7 +239,7 @@ fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &Authen
         Ok(shares) => shares,
         Err(refusal) => return refusal,
     };
-    match analytics::query_searches(
+    match searches::query_searches(
         &origin.database,
         id,
         head.uri.query(),
@@ -246,7 +247,7 @@ fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &Authen
         origin.oldest_searches(),
     ) {
         Ok(page) => json(StatusCode::OK, &page),
-        Err(reason) => analytics_error_response(reason),
+        Err(reason) => analytics_error_response(reason.into()),
     }
 }
 

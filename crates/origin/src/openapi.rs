@@ -7,11 +7,11 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::analytics::Searches;
 use super::analytics::batch::{BatchReceipt, SearchBatch};
 use super::api_types::{AnalyticsErrorBody, BundleLink, ErrorBody, Job, PreviewStarted, StartExport, StartPreview};
 use super::operations::{ApiRoute, Operation, ROUTES};
 use super::previews::Deployment;
+use docwharf_analytics::searches::Searches;
 
 /// The version of the API in `info.version`.
 const API_VERSION: &str = "1.0.0";

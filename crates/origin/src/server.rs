@@ -11,14 +11,15 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
+use docwharf_analytics::searches;
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_site::seal::SealOptions;
 
-use super::analytics::{self, SearchLimits};
-use super::database::Database;
+use super::analytics::SearchLimits;
+use super::database::{Database, open_database};
 use super::domain::{Domain, PublicUrl};
 use super::error::OriginError;
 use super::exports::{BundleRetention, ExportJobs};
@@ -152,7 +153,7 @@ impl OriginServer {
             }
         };
         let lock = state_folder::lock(&folder, LOCK_TIMEOUT)?;
-        let db = Arc::new(Database::open(&folder.join(DATABASE_FILE_NAME))?);
+        let db = Arc::new(open_database(&folder.join(DATABASE_FILE_NAME))?);
         let pools = ResourcePools::new(settings.limits, organizations.len());
         let mut domains = BTreeMap::new();
         let (mut projects, mut owners) = (BTreeMap::new(), BTreeMap::new());
@@ -352,8 +353,8 @@ fn remove_expired(
     loop {
         export_jobs.delete_old_jobs();
         let before = now_unix_millis().saturating_sub(i64::try_from(search_retention.as_millis()).unwrap_or(i64::MAX));
-        let result = analytics::projects_with_searches(db).and_then(|projects| {
-            projects.iter().try_for_each(|project| analytics::delete_older_than(db, project, before).map(drop))
+        let result = searches::projects_with_searches(db).and_then(|projects| {
+            projects.iter().try_for_each(|project| searches::delete_older_than(db, project, before).map(drop))
         });
         if let Err(error) = result {
             tracing::warn!("cannot remove old searches: {}", ErrorChain(&error));

@@ -1,6 +1,6 @@
 // The search box of docwharf, served as BASE/_docwharf/search.js. The server replaces the object behind SETTINGS, for
-// example by {"selectors": ["#search"], "button": true}. So that strict content security policies allow the box, it
-// parses no text as HTML and has neither style elements nor style attributes.
+// example by {"selectors": ["#search"], "button": true}, and the function behind EVENTS by reader_events.js. So that
+// strict policies allow the box, it parses no text as HTML and has neither style elements nor style attributes.
 (() => {
   'use strict';
   const script = document.currentScript;
@@ -12,6 +12,7 @@
   const folder = new URL('.', script.src);
   const INPUT_DELAY_MS = 120, SLOW_MS = 500, TIMEOUT_MS = 10000, CHECK_DELAY_MS = 250, LOAD_TIMEOUT_MS = 3000;
   const MAX_BUSY_RETRIES = 5, MAX_RETRY_SECONDS = 10;
+  const readerEvents = settings.events ? (/*EVENTS*/() => null)(folder) : null;
 
   // The page of the server has the same words; a test compares them.
   const TEXTS = /*TEXTS*/{
@@ -153,8 +154,9 @@
   };
 
   const openOption = (option, place) => {
-    if (option && place === 'tab') window.open(option.href, '_blank', 'noopener');
-    else option?.click();
+    if (option && place !== 'tab') return option.click();
+    readerEvents?.sendSearch(option);
+    if (option) window.open(option.href, '_blank', 'noopener');
   };
 
   const tell = (words) => {
@@ -183,6 +185,8 @@
 
   const showAnswer = (text, answer) => {
     listResults(text, answer.results);
+    // Of a part of the results, the number is not known.
+    if (answer.total || !answer.partial) readerEvents?.showResults(text, answer.total);
     tell([
       answer.corrected && fill(texts.corrected, answer.corrected),
       answer.total ? fill(texts.count, answer.total) : fill(texts.none, text),
@@ -230,6 +234,7 @@
 
   const scheduleSearch = (delay) => {
     stopSearch();
+    readerEvents?.changeText(typedText());
     busyRetries = 0;
     opening = '';
     chosen = false;
@@ -284,6 +289,12 @@
     closeButton = make('button', { type: 'button', class: 'close' }, '✕');
     status = make('bdi', { role: 'status' });
     pageLink = make('a', { class: 'page', hidden: '' });
+    // With `record`, the search page does not count a search that was sent already, and clicks on its results belong to
+    // that search.
+    for (const type of ['click', 'auxclick']) pageLink.addEventListener(type, () => {
+      const id = readerEvents?.sendSearch();
+      if (id) pageLink.href = `${searchAddress(typedText())}&record=${id}`;
+    });
     list = make('div', { id: 'list', role: 'listbox', hidden: '' });
     dialog = make('dialog', { role: 'dialog', 'aria-modal': true }, make('div', { class: 'panel' },
       make('div', { class: 'bar' }, icon(), input, closeButton),
@@ -345,15 +356,22 @@
       if (!isComposing(event)) scheduleSearch(INPUT_DELAY_MS);
     });
     input.addEventListener('compositionstart', () => {
-      if (awaitsComposition()) stopSearch();
+      if (!awaitsComposition()) return;
+      stopSearch();
+      readerEvents?.changeText(typedText());
     });
     input.addEventListener('compositionend', () => scheduleSearch(INPUT_DELAY_MS));
-    list.addEventListener('click', (event) => {
-      if (!event.target.closest('a') || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+    const handleOption = (event) => {
+      const option = event.target.closest('a');
+      // The middle button has the number 1.
+      if (!option || event.button > 1) return;
+      readerEvents?.sendSearch(option);
+      if (event.button || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
       // A place in this page gets the focus itself.
       opener = null;
       dialog.close();
-    });
+    };
+    for (const type of ['click', 'auxclick']) list.addEventListener(type, handleOption);
     dialog.addEventListener('mousedown', (event) => {
       pressedBackdrop = event.target === dialog;
       // The focus stays in the input.
@@ -365,6 +383,7 @@
     dialog.addEventListener('close', () => {
       if (dialog.open) return;
       stopSearch();
+      readerEvents?.closeBox();
       // The dialog gives the focus back itself, but some browsers do not focus a button that is clicked.
       const target = opener?.isConnected ? opener : opener && firstTrigger();
       target?.focus({ preventScroll: true });

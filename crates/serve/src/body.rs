@@ -15,6 +15,7 @@ use super::inflated_file_cache::InflatedFileSource;
 use super::inflating_body::{BodySegment, DecodingStep, InflatingBody};
 use super::insertion::TagDigest;
 use super::negotiate::ResponseForm;
+use super::recording::ViewedContent;
 use super::turn::end_turn;
 
 /// A response body. Its length is always known.
@@ -22,6 +23,7 @@ use super::turn::end_turn;
 pub struct ResponseBody {
     content: BodyContent,
     location: Option<BodyLocation>,
+    viewed: ViewedContent,
 }
 
 #[derive(Debug)]
@@ -63,6 +65,19 @@ pub(super) enum BodyLocation {
     },
 }
 
+/// The part of a body that the response cache stores: its location, and the page that counts as viewed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct StoredBody {
+    pub(super) location: BodyLocation,
+    pub(super) viewed: ViewedContent,
+}
+
+impl From<BodyLocation> for StoredBody {
+    fn from(location: BodyLocation) -> StoredBody {
+        StoredBody { location, viewed: ViewedContent::Nothing }
+    }
+}
+
 impl From<BodyChunk> for ResponseBody {
     fn from(chunk: BodyChunk) -> ResponseBody {
         BodyContent::Whole(chunk).into()
@@ -71,7 +86,7 @@ impl From<BodyChunk> for ResponseBody {
 
 impl From<BodyContent> for ResponseBody {
     fn from(content: BodyContent) -> ResponseBody {
-        ResponseBody { content, location: None }
+        ResponseBody { content, location: None, viewed: ViewedContent::Nothing }
     }
 }
 
@@ -100,6 +115,16 @@ impl ResponseBody {
     /// and the request.
     pub(super) fn location(&self) -> Option<&BodyLocation> {
         self.location.as_ref()
+    }
+
+    /// Sets the part of the site that is viewed with this response.
+    pub(super) fn with_viewed(self, viewed: ViewedContent) -> ResponseBody {
+        ResponseBody { viewed, ..self }
+    }
+
+    /// Returns the part of the site that is viewed with this response.
+    pub(super) fn viewed(&self) -> ViewedContent {
+        self.viewed
     }
 
     /// Creates a body of segments of the DEFLATE stream `coded`. Segments in ascending order need one pass; the stream

@@ -34,6 +34,7 @@ use super::inflating_body::BodySegment;
 use super::insertion::{self, InsertedTag};
 use super::multipart::Multipart;
 use super::negotiate::{self, AcceptedCodings, ResponseForm};
+use super::recording::ViewedContent;
 use super::request_context::RequestContext;
 use super::site::Site;
 
@@ -322,12 +323,13 @@ impl<'a> FileResponse<'a> {
     /// replaced version, which expires, or if its date is in the future, because Last-Modified is then the current
     /// time.
     fn is_cacheable(&self) -> bool {
-        let is_current = self
-            .site
-            .load_served_version()
-            .as_ref()
-            .is_some_and(|version| std::ptr::eq(&raw const **version, self.version));
-        is_current && header_pool::is_past(self.entry.modified)
+        self.is_current() && header_pool::is_past(self.entry.modified)
+    }
+
+    /// Returns whether the file belongs to the version that is served now.
+    fn is_current(&self) -> bool {
+        let served = self.site.load_served_version();
+        served.as_ref().is_some_and(|version| std::ptr::eq(&raw const **version, self.version))
     }
 
     /// Returns the source of the body's bytes. It must be cheap, because HEAD requests need it as well.
@@ -390,7 +392,11 @@ impl<'a> FileResponse<'a> {
 
     /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
     fn response(&self, status: StatusCode, body: ResponseBody) -> Response<ResponseBody> {
-        let mut response = header_pool::new_response(status, body);
+        let viewed = match status {
+            StatusCode::OK | StatusCode::NOT_MODIFIED if self.is_current() => viewed_content(self.version, self.file),
+            _ => ViewedContent::Nothing,
+        };
+        let mut response = header_pool::new_response(status, body.with_viewed(viewed));
         if self.site.csp_settings().is_some() {
             response.extensions_mut().insert(ServedFile::new(self.version, self.file));
         }
@@ -463,6 +469,22 @@ impl<'a> FileResponse<'a> {
             percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
         )
     }
+}
+
+/// Returns the part of the site that is viewed with a file: a page, also as its Markdown.
+fn viewed_content(version: &SealedVersion, file: usize) -> ViewedContent {
+    let path = version.index().path(file);
+    let page = |file: usize| u32::try_from(file).ok();
+    if is_page(path) {
+        return page(file).map_or(ViewedContent::Nothing, ViewedContent::Page);
+    }
+    let Some(stem) = path.strip_suffix(b".md") else { return ViewedContent::Nothing };
+    // The names that the page of a Markdown file may have.
+    let names = [stem.to_vec(), [stem, b".html"].concat(), [stem, b"/index.html"].concat()];
+    let beside_folder = stem.strip_suffix(b"/index").map(|stem| [stem, b".html"].concat());
+    let is_its_page = |page: &usize| version.markdown_of(*page) == Some(file);
+    let page_file = names.into_iter().chain(beside_folder).find_map(|name| version.find(&name).filter(is_its_page));
+    page_file.and_then(page).map_or(ViewedContent::Nothing, ViewedContent::Markdown)
 }
 
 /// Returns the tag that follows a file, if the site inserts one and the response has the media type of HTML.

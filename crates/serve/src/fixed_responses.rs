@@ -97,9 +97,9 @@ pub fn fields_too_large(is_head: bool) -> Response<ResponseBody> {
 }
 
 /// Returns a 405 response.
-pub fn method_not_allowed() -> Response<ResponseBody> {
-    let mut response =
-        text_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT_TYPE, "no-store", "405: method not allowed\n", false);
+pub fn method_not_allowed(is_head: bool) -> Response<ResponseBody> {
+    let text = "405: method not allowed\n";
+    let mut response = text_response(StatusCode::METHOD_NOT_ALLOWED, PLAIN_TEXT_TYPE, "no-store", text, is_head);
     response.headers_mut().insert(ALLOW, HeaderValue::from_static(ALLOWED_METHODS));
     response
 }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn options_and_method_not_allowed_responses_list_the_allowed_methods() {
-        for (response, status) in [(options(), 204), (method_not_allowed(), 405)] {
+        for (response, status) in [(options(), 204), (method_not_allowed(false), 405)] {
             assert_eq!(response.status(), status);
             assert_eq!(field(response.headers(), ALLOW), Some("GET, HEAD, OPTIONS"), "{status}");
             assert_eq!(response.body().is_empty(), status == 204);

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::header::{ACCEPT_RANGES, CACHE_CONTROL, ETAG, LAST_MODIFIED};
 use http::{HeaderValue, Request, Response, StatusCode};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
@@ -14,9 +15,11 @@ use docwharf_site::rules::route::{RouteResult, RouteSettings, append_query, rout
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
+use super::events_handler::{self, EventRequest};
 use super::file_response::FileResponse;
 use super::fixed_responses;
 use super::peer::Peer;
+use super::recording::request_body::BodyFault;
 use super::request_checks::{check_access, check_request};
 use super::request_context::{MethodClass, RequestContext};
 use super::response_headers::add_response_headers;
@@ -79,6 +82,17 @@ pub(super) fn respond_to_query(context: &RequestContext<'_>, query: FinishedQuer
     response
 }
 
+/// Answers a request for events, whose body was read.
+pub(super) fn respond_to_events(
+    context: &RequestContext<'_>,
+    events: EventRequest,
+    body: Result<Bytes, BodyFault>,
+) -> Response<ResponseBody> {
+    let mut response = events.respond(context, body);
+    add_response_headers(context, &mut response);
+    response
+}
+
 /// Returns whether the response to a request for this target, path and query, may have to be awaited, because it is a
 /// search.
 pub(super) fn may_need_query(site: &Site, target: &str) -> bool {
@@ -88,8 +102,10 @@ pub(super) fn may_need_query(site: &Site, target: &str) -> bool {
 /// Returns the response to a request for a resource of the site. [`super::respond`] calls it for the requests of
 /// connections, and counts and logs the response.
 pub(super) fn response_for(context: &RequestContext<'_>) -> Response<ResponseBody> {
-    let mut response =
-        check_access(context).or_else(|| check_request(context)).unwrap_or_else(|| respond_for_path(context));
+    let response = check_access(context)
+        .or_else(|| events_handler::refuse_event_request(context))
+        .or_else(|| check_request(context));
+    let mut response = response.unwrap_or_else(|| respond_for_path(context));
     add_response_headers(context, &mut response);
     response
 }

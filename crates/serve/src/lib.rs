@@ -17,6 +17,7 @@
 //! [`access_log_line`], [`access_log`]). The heads of responses to repeated requests come from `response_cache`.
 //!
 //! Requests to the [`search`] of the site are answered by `search_handler`; their queries run on threads of their own.
+//! [`recording`] counts what readers do, and `events_handler` receives the events of the search box.
 //!
 //! The transport layer has the serving threads, the connections, their protocols ([`http1`] for HTTP/1.1, [`http2`]
 //! for HTTP/2) and TLS ([`tls`]).
@@ -56,6 +57,7 @@ pub mod csp_header;
 mod damage_reports;
 mod decoder_pool;
 mod entity_tag;
+mod events_handler;
 mod file_body;
 mod file_response;
 pub mod fixed_responses;
@@ -80,6 +82,7 @@ pub mod peer;
 mod peer_progress;
 pub mod precompressed;
 mod reclaim;
+pub mod recording;
 mod replay_stream;
 mod request_checks;
 mod request_context;

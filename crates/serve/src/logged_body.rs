@@ -21,7 +21,7 @@ use docwharf_site::memfd_arena::MemfdRange;
 
 use super::access_log::AccessLog;
 use super::access_log_line::{AccessLogLine, truncate_target, truncate_value};
-use super::body::{BodyLocation, ResponseBody};
+use super::body::{ResponseBody, StoredBody};
 use super::body_chunk::{BodyChunk, ChunkPart};
 use super::request_context::RequestContext;
 
@@ -88,9 +88,10 @@ impl LoggedBody {
         response.map(|body| LoggedBody { body, log_line: Some(Arc::new(pending)) })
     }
 
-    /// Returns the location from which the body of a cached response can be read; `None` if the response is logged.
-    pub(super) fn location(&self) -> Option<&BodyLocation> {
-        if self.log_line.is_none() { self.body.location() } else { None }
+    /// Returns what the response cache stores of the body; `None` if the response is not cached or is logged.
+    pub(super) fn stored_body(&self) -> Option<StoredBody> {
+        let location = self.body.location().filter(|_| self.log_line.is_none())?;
+        Some(StoredBody { location: location.clone(), viewed: self.body.viewed() })
     }
 
     /// Returns the number of bytes still to be sent.

@@ -27,26 +27,33 @@ pub(super) fn check_access(context: &RequestContext<'_>) -> Option<Response<Resp
 /// Returns the response if it does not depend on the path: because the request is malformed, or because its method is
 /// neither GET nor HEAD.
 pub(super) fn check_request(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
-    let head = context.is_head();
-    // No resource accepts a request body. hyper drops Content-Length next to Transfer-Encoding, so a request with both
-    // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
-    if context.headers().contains_key(TRANSFER_ENCODING) || !has_valid_host(context) {
-        return Some(fixed_responses::bad_request(head, true));
-    }
-    if context.protocol() == Version::HTTP_2 && !is_well_formed_http2(context) {
-        return Some(fixed_responses::bad_request(head, false));
+    if let Some(response) = check_request_head(context) {
+        return Some(response);
     }
     match context.method_class() {
         MethodClass::Get | MethodClass::Head => {}
         MethodClass::Options => return Some(fixed_responses::options()),
-        MethodClass::Unsupported => return Some(fixed_responses::method_not_allowed()),
+        MethodClass::Unsupported => return Some(fixed_responses::method_not_allowed(false)),
     }
+    let head = context.is_head();
     // hyper parses a target without a leading slash as the authority of a CONNECT request.
     if !context.target().path().starts_with('/') {
         return Some(fixed_responses::bad_request(head, true));
     }
     let has_control = context.decoded_path().iter().any(|&byte| byte < 0x20 || byte == 0x7f);
     has_control.then(|| fixed_responses::bad_request(head, false))
+}
+
+/// Returns the response if the request is malformed whatever its method and path are.
+pub(super) fn check_request_head(context: &RequestContext<'_>) -> Option<Response<ResponseBody>> {
+    let head = context.is_head();
+    // No resource accepts a body with Transfer-Encoding. hyper drops Content-Length next to it, so a request with both
+    // looks like one with Transfer-Encoding alone. Both are refused and the connection is closed (RFC 9112, 6.1).
+    if context.headers().contains_key(TRANSFER_ENCODING) || !has_valid_host(context) {
+        return Some(fixed_responses::bad_request(head, true));
+    }
+    let is_malformed = context.protocol() == Version::HTTP_2 && !is_well_formed_http2(context);
+    is_malformed.then(|| fixed_responses::bad_request(head, false))
 }
 
 /// Returns whether a request of HTTP/2 is well formed in what hyper does not check: `:authority`, whether `host` names

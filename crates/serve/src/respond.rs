@@ -11,29 +11,33 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
 
 use docwharf_site::sealed_version::SealedVersion;
 
 use super::body::ResponseBody;
 use super::body_chunk::BodyChunk;
+use super::events_handler;
 use super::handler;
 use super::header_pool;
 use super::logged_body::LoggedBody;
 use super::peer::Peer;
-use super::request_context::RequestContext;
-use super::response_cache::CacheAddress;
+use super::recording::recorded_fields::RecordedFields;
+use super::recording::request_body::RequestBody;
+use super::recording::{RecordedRequest, ViewedContent};
+use super::request_context::{MethodClass, RequestContext};
+use super::response_cache::{CacheAddress, CachedResponse};
 use super::site::Site;
 
-/// A response of a site. It is available at once, except for a search, and while the versions that were replaced before
-/// a start are being opened.
+/// A response of a site. It is available at once, except for a search, for events, and while the versions that were
+/// replaced before a start are being opened.
 #[allow(clippy::large_enum_variant)] // nearly all are the large variant, and a box would cost an allocation for each
 pub(super) enum SiteResponse {
     Ready(Ready<Response<LoggedBody>>),
     Deferred(DeferredSiteResponse),
 }
 
-/// A response that waits for the query of a search, or until a replaced version is open.
+/// A response that waits for the query of a search, for a body with events, or until a replaced version is open.
 pub(super) type DeferredSiteResponse = Pin<Box<dyn Future<Output = Response<LoggedBody>> + Send>>;
 
 impl Future for SiteResponse {
@@ -47,19 +51,50 @@ impl Future for SiteResponse {
     }
 }
 
-/// Answers a request from the response cache: appends the head of the response to `out`, counts the response and
-/// returns its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
+/// Answers a request with these fields from the response cache: appends the head of the response to `out`, counts the
+/// response and returns its body. If the cache has no usable response, `out` is unchanged and `None` is returned.
 #[inline]
-pub(super) fn respond_from_cache(site: &Site, address: &CacheAddress<'_>, out: &mut Vec<u8>) -> Option<BodyChunk> {
-    let (status, body) = address.find(site, out)?;
+pub(super) fn respond_from_cache(
+    site: &Site,
+    address: &CacheAddress<'_>,
+    fields: &RecordedFields<'_>,
+    out: &mut Vec<u8>,
+) -> Option<BodyChunk> {
+    let CachedResponse { status, viewed, body, version_instance } = address.find(site, out)?;
     site.count_response(status);
+    if let Some(target) = address.target_of_get_request()
+        && let Some(recorder) = &*site.load_recorder()
+    {
+        let request = RecordedRequest { target, fields: *fields };
+        // Another version may be served by now, whose files have other numbers.
+        let version = site.load_served_version();
+        let version = version.as_ref().filter(|version| Some(version.instance_id) == version_instance);
+        recorder.note_response(&request, status, viewed, version);
+    }
     Some(body)
 }
 
 /// Answers a request to which the cache has no response. A search waits for its query, and a request for an asset of a
 /// replaced version waits while that version may still be opened.
-pub(super) fn respond<B: Send + 'static>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
+pub(super) fn respond<B: RequestBody>(site: &Arc<Site>, request: Request<B>, peer: Peer) -> SiteResponse {
     let arrival = Arrival::now(site, peer);
+    if request.method() == Method::POST {
+        match events_handler::check_event_request(&RequestContext::new(site, &request, Some(peer))) {
+            None => {}
+            Some(Err(refusal)) => {
+                return SiteResponse::Ready(ready(respond_with(site, request, arrival, |_| refusal)));
+            }
+            Some(Ok(events)) => {
+                let site = Arc::clone(site);
+                return SiteResponse::Deferred(Box::pin(async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.read(events_handler::MAX_BODY_BYTES).await;
+                    let request = Request::from_parts(head, ());
+                    respond_with(&site, request, arrival, |context| handler::respond_to_events(context, events, body))
+                }));
+            }
+        }
+    }
     let target = request.uri().path_and_query();
     if target.is_some_and(|target| handler::may_need_query(site, target.as_str()))
         && let Some(query) = handler::start_query(&RequestContext::new(site, &request, Some(peer)))
@@ -142,6 +177,7 @@ fn respond_at<B>(
     };
     let response = make_response(&context);
     site.count_response(response.status());
+    record_view(&context, &response);
     let response = match site.access_log().zip(arrival.time) {
         None => response.map(LoggedBody::from),
         Some((log, arrived_at)) => LoggedBody::with_log_line(&context, log, arrived_at, response),
@@ -151,9 +187,24 @@ fn respond_at<B>(
     response
 }
 
+/// Records the view of a page with this response, if views are recorded.
+fn record_view(context: &RequestContext<'_>, response: &Response<ResponseBody>) {
+    if context.method_class() != MethodClass::Get {
+        return;
+    }
+    let recorder = context.site().load_recorder();
+    let (Some(recorder), Some(target)) = (&*recorder, context.target().path_and_query()) else { return };
+    let (status, viewed) = (response.status(), response.body().viewed());
+    if status != StatusCode::NOT_FOUND && viewed == ViewedContent::Nothing {
+        return;
+    }
+    let fields = RecordedFields::from_request(context.target(), context.headers());
+    let request = RecordedRequest { target: target.as_str(), fields };
+    recorder.note_response(&request, status, viewed, context.shared_version().as_ref());
+}
+
 #[cfg(test)]
 mod tests {
-    use http::StatusCode;
     use http::header::HOST;
 
     use super::*;
@@ -217,11 +268,11 @@ mod tests {
         let key = CacheKey { target: "/a", ..CacheKey::default() };
         let address = CacheAddress::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");
         let mut out = Vec::new();
-        assert!(respond_from_cache(&site, &address, &mut out).is_none());
+        assert!(respond_from_cache(&site, &address, &RecordedFields::default(), &mut out).is_none());
         assert_eq!(site.request_counts(), [0; 4]);
         address.store(StatusCode::NOT_FOUND, b"head", BodyLocation::Empty);
         for count in 1..=2 {
-            assert!(respond_from_cache(&site, &address, &mut out).is_some());
+            assert!(respond_from_cache(&site, &address, &RecordedFields::default(), &mut out).is_some());
             assert_eq!(site.request_counts(), [0, 0, count, 0]);
         }
         assert_eq!(out, b"headhead");

@@ -16,10 +16,11 @@ use std::cell::RefCell;
 use bytes::Bytes;
 use http::StatusCode;
 
-use super::body::BodyLocation;
+use super::body::{BodyLocation, StoredBody};
 use super::body_chunk::BodyChunk;
 use super::file_body;
 use super::negotiate::ResponseForm;
+use super::recording::ViewedContent;
 use super::site::Site;
 
 pub(super) use key::{CacheKey, HeadFormat, set_key_part};
@@ -75,7 +76,18 @@ struct CachedHead {
     /// The length of the key in bytes.
     key_len: u16,
     status: StatusCode,
-    body_location: BodyLocation,
+    body: StoredBody,
+}
+
+/// A response from the cache, whose head was appended to the output.
+#[derive(Debug)]
+pub(super) struct CachedResponse {
+    pub(super) status: StatusCode,
+    /// The page that counts as viewed when the response is sent.
+    pub(super) viewed: ViewedContent,
+    pub(super) body: BodyChunk,
+    /// The instance of the version that the response belongs to.
+    pub(super) version_instance: Option<u64>,
 }
 
 impl ResponseCache {
@@ -193,8 +205,8 @@ impl SiteState {
         (!site.depends_on_client()).then_some(SiteState { site: site.instance_id, generation, version_instance })
     }
 
-    /// Returns the body of a cached response; `None` if it has to be inflated, if its precompressed form or the inserted
-    /// tag was replaced, or if another version is served now.
+    /// Returns the body of a cached response; `None` if it has to be inflated, if its precompressed form or the
+    /// inserted tag was replaced, or if another version is served now.
     fn body(self, site: &Site, location: &BodyLocation) -> Option<BodyChunk> {
         let version = site.load_served_version();
         let same_version = || version.as_ref().filter(|version| Some(version.instance_id) == self.version_instance);
@@ -240,40 +252,45 @@ impl<'k> CacheAddress<'k> {
         Some(CacheAddress { key, format, state: SiteState::current(site)? })
     }
 
-    /// Appends the stored head to `out`, and returns the status and body of the response. If there is no usable entry,
-    /// `out` is unchanged and `None` is returned.
+    /// Returns the path and query of the target if the method is GET.
+    pub(super) fn target_of_get_request(&self) -> Option<&'k str> {
+        (!self.key.is_head).then_some(self.key.target)
+    }
+
+    /// Appends the stored head to `out`, and returns the response. If there is no usable entry, `out` is unchanged and
+    /// `None` is returned.
     #[inline]
-    pub(super) fn find(&self, site: &Site, out: &mut Vec<u8>) -> Option<(StatusCode, BodyChunk)> {
+    pub(super) fn find(&self, site: &Site, out: &mut Vec<u8>) -> Option<CachedResponse> {
         find_cached(site, self.state, self.key, self.format, out)
     }
 
-    /// Stores the head of a response whose body can be read again from `location`.
-    pub(super) fn store(&self, status: StatusCode, head: &[u8], location: BodyLocation) {
-        store(self.state, self.key, self.format, status, head, location);
+    /// Stores the head of a response whose body can be read again.
+    pub(super) fn store(&self, status: StatusCode, head: &[u8], body: impl Into<StoredBody>) {
+        store(self.state, self.key, self.format, status, head, body);
     }
 }
 
-/// Appends the head stored for this key to `out`, and returns the status and body of the response. If there is no
-/// usable entry, `out` is unchanged and `None` is returned.
+/// Appends the head stored for this key to `out`, and returns the response. If there is no usable entry, `out` is
+/// unchanged and `None` is returned.
 fn find_cached(
     site: &Site,
     state: SiteState,
     key: &CacheKey<'_>,
     format: HeadFormat,
     out: &mut Vec<u8>,
-) -> Option<(StatusCode, BodyChunk)> {
+) -> Option<CachedResponse> {
     let parts = key.parts(format);
-    let (status, location, start) = THREAD_CACHE.with_borrow(|cache| {
+    let (status, stored, start) = THREAD_CACHE.with_borrow(|cache| {
         let entry = cache.find(state, hash_key(&parts), &parts)?;
         let start = out.len();
         out.extend_from_slice(entry.head());
-        Some((entry.status, entry.body_location.clone(), start))
+        Some((entry.status, entry.body.clone(), start))
     })?;
-    let body = state.body(site, &location);
+    let body = state.body(site, &stored.location);
     if body.is_none() {
         out.truncate(start);
     }
-    Some((status, body?))
+    Some(CachedResponse { status, viewed: stored.viewed, body: body?, version_instance: state.version_instance })
 }
 
 /// Stores `head` as the head of the response to this key.
@@ -283,7 +300,7 @@ fn store(
     format: HeadFormat,
     status: StatusCode,
     head: &[u8],
-    body_location: BodyLocation,
+    body: impl Into<StoredBody>,
 ) {
     let parts = key.parts(format);
     let key_len: usize = parts.iter().map(|part| part.len() + 1).sum();
@@ -303,7 +320,7 @@ fn store(
         }
         text.extend_from_slice(head);
         let key_len = key_len as u16;
-        cache.insert(hash, (set, index), CachedHead { key_and_head: text.into(), key_len, status, body_location });
+        cache.insert(hash, (set, index), CachedHead { key_and_head: text.into(), key_len, status, body: body.into() });
     });
 }
 

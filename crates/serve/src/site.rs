@@ -28,6 +28,7 @@ use super::inflated_file_cache::InflatedFileCache;
 use super::insertion::InsertedTag;
 use super::negotiate::{AcceptedCodings, ResponseForm};
 use super::precompressed::PrecompressedCodings;
+use super::recording::Recorder;
 use super::retained_versions::RetainedVersions;
 use super::search::SearchState;
 use super::security_headers::SecurityHeaders;
@@ -60,6 +61,8 @@ pub struct Site {
     pub(super) inflated_file_cache: Arc<InflatedFileCache>,
     /// The search; `site_search` has the functions that change it.
     pub(super) search: Arc<SearchState>,
+    /// The recorder of what readers do, if that is recorded.
+    recorder: ArcSwapOption<Recorder>,
     /// The number of answered requests in each of [`STATUS_CLASSES`].
     request_counts: [AtomicU64; STATUS_CLASSES.len()],
     /// Notifies each time a version was set.
@@ -101,6 +104,7 @@ impl Site {
             inserted_tag: ArcSwapOption::empty(),
             inflated_file_cache,
             search: Arc::default(),
+            recorder: ArcSwapOption::empty(),
             request_counts: Default::default(),
             version_changes: watch::Sender::default(),
             content_changes: ContentChanges::default(),
@@ -318,6 +322,28 @@ impl Site {
     /// Returns the number of requests answered since the start, by class of status code.
     pub fn request_counts(&self) -> [u64; STATUS_CLASSES.len()] {
         self.request_counts.each_ref().map(|count| count.load(Ordering::Relaxed))
+    }
+
+    /// Returns the path below which the site is served, with a slash at both ends.
+    pub fn base_path(&self) -> &str {
+        &self.settings.base_path
+    }
+
+    /// Records what readers do from the next request on; with `None`, nothing is recorded.
+    pub fn set_recorder(&self, recorder: Option<Arc<Recorder>>) {
+        self.recorder.store(recorder);
+        // Whether `_docwharf/events` is not found depends on it.
+        self.invalidate_responses();
+    }
+
+    /// Returns the recorder of what readers do, if that is recorded.
+    pub(super) fn recorder(&self) -> Option<Arc<Recorder>> {
+        self.recorder.load_full()
+    }
+
+    /// Returns the recorder for the duration of one response. Cheaper than [`Site::recorder`].
+    pub(super) fn load_recorder(&self) -> Guard<Option<Arc<Recorder>>> {
+        self.recorder.load()
     }
 
     /// Returns whether the response or the access log depends on the client.

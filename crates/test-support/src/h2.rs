@@ -173,6 +173,20 @@ impl Http2Client {
         self.send_fields(&fields)
     }
 
+    /// Sends a request with a body in one frame for each chunk, and returns its stream.
+    pub fn request_with_body(&mut self, method: &str, path: &str, more: &[(&str, &str)], chunks: &[&[u8]]) -> u32 {
+        let stream = self.new_stream();
+        let mut fields =
+            vec![(":method", method), (":scheme", "http"), (":path", path), (":authority", "docs.example")];
+        fields.extend_from_slice(more);
+        let _ = self.send(HEADERS, END_HEADERS, stream, &block(&fields));
+        for chunk in chunks {
+            let _ = self.send(DATA, 0, stream, chunk);
+        }
+        let _ = self.send(DATA, END_STREAM, stream, b"");
+        stream
+    }
+
     /// Sends a GET and waits for its outcome.
     #[track_caller]
     pub fn get(&mut self, path: &str, more: &[(&str, &str)]) -> StreamOutcome {

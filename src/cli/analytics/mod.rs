@@ -1,10 +1,18 @@
-//! `docwharf analytics searches|report`: reads from the management API what readers search for.
+//! `docwharf analytics searches|report|pages|forget`: reads what readers search for and view, from the management API
+//! or from the database in which this host records it, and deletes from that database.
 
+mod forget;
+#[cfg(feature = "analytics")]
+mod local_store;
+mod output_format;
+mod pages;
 mod period_args;
 mod report;
+mod row_reading;
 mod screen;
 mod search_reading;
 mod searches;
+mod source;
 
 use clap::Subcommand;
 
@@ -17,6 +25,10 @@ pub(super) enum AnalyticsCommand {
     Searches(searches::SearchesCommand),
     /// Report on what readers search for and do not find, also compared with the previous period
     Report(report::ReportCommand),
+    /// List the pages that readers viewed, or count by day, referrer, entry page, path that does not exist, or program
+    Pages(pages::PagesCommand),
+    /// Delete what this host has recorded of its readers
+    Forget(forget::ForgetCommand),
 }
 
 impl AnalyticsCommand {
@@ -24,6 +36,8 @@ impl AnalyticsCommand {
         match self {
             AnalyticsCommand::Searches(searches) => searches.run(context),
             AnalyticsCommand::Report(report) => report.run(context),
+            AnalyticsCommand::Pages(pages) => pages.run(context),
+            AnalyticsCommand::Forget(forget) => forget.run(context),
         }
     }
 }

@@ -16,7 +16,6 @@ use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParam
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
 use docwharf_base::durable::sync_dir;
 
-use super::super::api_caller::{API_ANALYTICS_LIMIT, ApiCaller};
 use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
@@ -24,13 +23,12 @@ use super::super::output::wants_colour;
 use super::super::text_columns::terminal_width;
 use super::period_args::PeriodArgs;
 use super::screen;
-use super::search_reading::{SpooledSearches, read_all, read_pages};
+use super::search_reading::{SearchesReader, SpooledSearches};
+use super::source::{REQUESTS_PER_HOUR, SourceArgs};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default period of a report.
 const DEFAULT_REPORT_PERIOD: Duration = Duration::from_hours(30 * 24);
-/// The number of requests that the API answers in an hour.
-const REQUESTS_PER_HOUR: u64 = API_ANALYTICS_LIMIT.requests as u64;
 
 #[derive(Debug, Args)]
 #[command(
@@ -53,15 +51,15 @@ pub(in crate::cli) struct ReportCommand {
     /// The number of terms to read of each period
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     terms: u64,
-    /// Read all terms, with as many requests as needed. After an interruption the same command resumes
+    /// Read all terms, with as many requests as needed. After an interruption the same command resumes (not with
+    /// --local)
     #[arg(long, conflicts_with = "terms")]
     all: bool,
     /// Also write the report as a page to this file, which is replaced
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Fail if the budget of 100 requests an hour is used up, instead of waiting
-    #[arg(long)]
-    no_wait_for_budget: bool,
+    #[command(flatten)]
+    source: SourceArgs,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -90,9 +88,10 @@ impl ReportCommand {
             fewest_hits: MIN_RATED_HITS,
         };
         let (project, periods) = run_interruptible(context, move |task_context| {
-            let caller = ApiCaller::with_budgets(&config, task_context, "analytics", !self.no_wait_for_budget)?;
-            let project = caller.project("analytics")?.to_owned();
-            Ok::<_, CommandFailure>((project, self.read(&caller, period, now)?))
+            let source = self.source.open(&config, task_context)?;
+            let project = source.project_id()?.to_owned();
+            let reader = SearchesReader { source: &*source, task_context, no_results: false };
+            Ok::<_, CommandFailure>((project, self.read(&reader, period, now)?))
         })??;
         let created_at = Timestamp::from_second(now.as_second()).unwrap_or(now).to_string();
         let report = SearchReport::new(&project, &created_at, &periods.current, periods.previous.as_ref(), parameters);
@@ -117,10 +116,15 @@ impl ReportCommand {
     }
 
     /// Reads the period and, with --compare, the previous one. Their spools are removed once the report has been shown.
-    fn read(&self, caller: &ApiCaller<'_>, period: Period, now: Timestamp) -> Result<ReportPeriods, CommandFailure> {
+    fn read(
+        &self,
+        reader: &SearchesReader<'_>,
+        period: Period,
+        now: Timestamp,
+    ) -> Result<ReportPeriods, CommandFailure> {
         let periods = if self.compare.is_some() { 2 } else { 1 };
         let requests = self.terms.div_ceil(MAX_PAGE_TERMS).saturating_mul(periods);
-        if !self.all && requests > REQUESTS_PER_HOUR {
+        if !self.all && reader.source.exceeds_hourly_requests(requests) {
             tracing::warn!(
                 "up to {requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} an hour: this may take hours"
             );
@@ -134,12 +138,12 @@ impl ReportCommand {
         let has_whole_days = self.is_whole_days();
         let mut read_period = |period: Period, arguments: Option<&PeriodArgs>| -> Result<PeriodTerms, CommandFailure> {
             if !self.all {
-                let page = read_pages(caller, &period, SearchPageReader::first(self.terms), |_| ())?;
+                let page = reader.read_pages(&period, SearchPageReader::first(self.terms), |_| ())?;
                 return Ok(PeriodTerms { period, page });
             }
             // The days identify the spool: a reading of other days must not be resumed.
             let fixed_arguments = PeriodArgs { from: period.from.clone(), to: period.to.clone(), since: None };
-            let mut searches = read_all(caller, arguments.unwrap_or(&fixed_arguments), period, MAX_PAGE_TERMS)?;
+            let mut searches = reader.read_all(arguments.unwrap_or(&fixed_arguments), period, MAX_PAGE_TERMS)?;
             let terms = PeriodTerms { period: searches.period.clone(), page: std::mem::take(&mut searches.page) };
             spooled.push(searches);
             Ok(terms)

@@ -7,55 +7,66 @@ use serde_json::json;
 
 use docwharf_agent::analytics::period::Period;
 use docwharf_agent::api::analytics::{CursorError, SearchPage, SearchPageReader, SearchPageRequest};
-use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::store::StoreError;
 use docwharf_agent::store::api_state::QuerySpool;
 use docwharf_agent::sync::SyncError;
+use docwharf_agent::sync::system::TaskContext;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::units::format_count;
 use docwharf_base::net::request_error::RequestErrorCause;
 
-use super::super::api_caller::ApiCaller;
 use super::super::failure::CommandFailure;
 use super::period_args::PeriodArgs;
+use super::source::AnalyticsSource;
 
-/// Reads pages of results until the reading ends. `store_page` is called with each page before the next request.
-pub(super) fn read_pages(
-    caller: &ApiCaller<'_>,
-    period: &Period,
-    mut reading: SearchPageReader,
-    mut store_page: impl FnMut(&SearchPage),
-) -> Result<SearchPage, CommandFailure> {
-    let project = caller.project("analytics")?;
-    let doing = format!("read what was searched for in project {}", OneLine(project));
-    while let Some((limit, cursor)) = reading.next_request() {
-        let request = SearchPageRequest { from: period.from.as_deref(), to: period.to.as_deref(), limit, cursor };
-        let page = caller.call_with_retries(ApiCall::Searches, &doing, || {
-            caller.call_until_deadline(caller.api.search_page(project, &request))
-        })?;
-        store_page(&page);
-        if let Err(error) = reading.add_page(page) {
-            let read = format_count(reading.joined.searches.len() as u64, "term");
-            let cursor: String = reading.joined.next_cursor.unwrap_or_default().chars().take(80).collect();
-            let why = match error {
-                CursorError::Repeated => {
-                    format!("the API returns the cursor {cursor:?} again, so the reading would never end")
-                }
-                CursorError::TooManyEmptyPages => "the API returns page after page without a term".to_owned(),
-                CursorError::TooLong => format!("the API returns a cursor that is too long for a URL, {cursor:?}…"),
-            };
-            let message =
-                format!("cannot {doing}: after {read} {why}; choose a shorter period, or report this to the vendor");
-            return Err(CommandFailure::EndlessPages(message));
+/// Reads the searches of one source.
+pub(super) struct SearchesReader<'a> {
+    pub(super) source: &'a dyn AnalyticsSource,
+    pub(super) task_context: &'a TaskContext,
+    /// Whether only terms whose searches found nothing are read.
+    pub(super) no_results: bool,
+}
+
+impl SearchesReader<'_> {
+    /// Reads pages of results until the reading ends. `store_page` is called with each page before the next request.
+    pub(super) fn read_pages(
+        &self,
+        period: &Period,
+        mut reading: SearchPageReader,
+        mut store_page: impl FnMut(&SearchPage),
+    ) -> Result<SearchPage, CommandFailure> {
+        while let Some((limit, cursor)) = reading.next_request() {
+            let (from, to, no_results) = (period.from.as_deref(), period.to.as_deref(), self.no_results);
+            let page = self.source.search_page(&SearchPageRequest { from, to, limit, cursor, no_results })?;
+            store_page(&page);
+            reading.add_page(page).map_err(|error| self.endless_pages(error, &reading.joined))?;
+            let terms = format_count(reading.joined.searches.len() as u64, "term");
+            self.task_context.progress.set_step(&format!("{terms} read"));
         }
-        caller
-            .task_context
-            .progress
-            .set_step(&format!("{} read", format_count(reading.joined.searches.len() as u64, "term")));
+        warn_about_duplicates(&reading.joined);
+        Ok(reading.joined)
     }
-    warn_about_duplicates(&reading.joined);
-    Ok(reading.joined)
+
+    /// Returns the failure of a reading whose last cursor cannot be used.
+    fn endless_pages(&self, error: CursorError, joined: &SearchPage) -> CommandFailure {
+        let project = match self.source.project_id() {
+            Ok(project) => OneLine(project).to_string(),
+            Err(failure) => return failure,
+        };
+        let read = format_count(joined.searches.len() as u64, "term");
+        let cursor: String = joined.next_cursor.as_deref().unwrap_or_default().chars().take(80).collect();
+        let why = match error {
+            CursorError::Repeated => {
+                format!("the API returns the cursor {cursor:?} again, so the reading would never end")
+            }
+            CursorError::TooManyEmptyPages => "the API returns page after page without a term".to_owned(),
+            CursorError::TooLong => format!("the API returns a cursor that is too long for a URL, {cursor:?}…"),
+        };
+        let doing = format!("cannot read what was searched for in project {project}");
+        let advice = "choose a shorter period, or report this to the operator of the API";
+        CommandFailure::EndlessPages(format!("{doing}: after {read} {why}; {advice}"))
+    }
 }
 
 /// All terms of a period, with the spool that stores them until they have been printed.
@@ -97,68 +108,76 @@ impl ReadingSpool {
     }
 }
 
-/// Reads all terms. Pages that an earlier process has read for this query, but not printed, are not requested again.
-pub(super) fn read_all(
-    caller: &ApiCaller<'_>,
-    arguments: &PeriodArgs,
-    period: Period,
-    limit: u64,
-) -> Result<SpooledSearches, CommandFailure> {
-    let query = json!({
-        "api": caller.source.base.without_secrets(), "project": caller.project("analytics")?, "from": arguments.from, "to": arguments.to,
-        // Relative to now: the notes of the spool contain the period that the first process computed.
-        "since": arguments.since.map(|since| since.as_secs()), "limit": limit,
-    });
-    let notes = json!(period);
-    let name = format!("searches-{}", &Digest::compute(query.to_string().as_bytes()).to_hex()[..16]);
-    let mut spool_file = ReadingSpool(None);
-    match caller.api_state().map(|store| store.open_spool(&name, &query, &notes)) {
-        None => {}
-        Some(Ok(Some(spool))) => spool_file.0 = Some(spool),
-        Some(Ok(None)) => {
-            let message = "cannot read the searches, because another docwharf process is reading them: try again when it has ended";
-            return Err(CommandFailure::Unavailable(message.to_owned()));
+impl SearchesReader<'_> {
+    /// Reads all terms. Pages that an earlier process has read from the API for this query, but not printed, are not
+    /// requested again.
+    pub(super) fn read_all(
+        &self,
+        arguments: &PeriodArgs,
+        period: Period,
+        limit: u64,
+    ) -> Result<SpooledSearches, CommandFailure> {
+        let Some(caller) = self.source.api_caller() else {
+            let page = self.read_pages(&period, SearchPageReader::all(limit), |_| ())?;
+            return Ok(SpooledSearches { period, page, spool: ReadingSpool(None) });
+        };
+        let query = json!({
+            "api": caller.source.base.without_secrets(), "project": self.source.project_id()?, "from": arguments.from,
+            "to": arguments.to,
+            // Relative to now: the notes of the spool contain the period that the first process computed.
+            "since": arguments.since.map(|since| since.as_secs()), "limit": limit, "noResults": self.no_results,
+        });
+        let notes = json!(period);
+        let name = format!("searches-{}", &Digest::compute(query.to_string().as_bytes()).to_hex()[..16]);
+        let mut spool_file = ReadingSpool(None);
+        match caller.api_state().map(|store| store.open_spool(&name, &query, &notes)) {
+            None => {}
+            Some(Ok(Some(spool))) => spool_file.0 = Some(spool),
+            Some(Ok(None)) => {
+                let message = "cannot read the searches, because another docwharf process is reading them: try again when it has ended";
+                return Err(CommandFailure::Unavailable(message.to_owned()));
+            }
+            Some(Err(error)) => spool_file.disable(&error),
         }
-        Some(Err(error)) => spool_file.disable(&error),
-    }
-    let resumed = spool_file.0.as_ref().and_then(|spool| resume_spool(spool, limit));
-    let is_resumed = resumed.is_some();
-    let initial_period = period.clone();
-    let (mut period, reading) = resumed.unwrap_or((period, SearchPageReader::all(limit)));
-    if is_resumed {
-        let terms = format_count(reading.joined.searches.len() as u64, "term");
-        tracing::warn!("resuming a reading that was interrupted after {terms}");
-    } else {
-        spool_file.write(|spool| spool.restart(&query, &notes));
-    }
-    let mut pages = 0;
-    let mut page = read_pages(caller, &period, reading, |page| {
-        pages += 1;
-        spool_file.write(|spool| spool.push_page(&json!(page)));
-    });
-    if let Err(CommandFailure::Sync(SyncError::Upstream { request_error, .. })) = &page
-        && is_resumed
-        && pages == 0
-        && is_about_cursor(request_error.cause)
-    {
-        tracing::warn!(
-            "the API refuses its own cursor, so the reading starts again from the beginning: {}",
-            OneLine(&request_error.to_string())
-        );
-        period = initial_period;
-        spool_file.write(|spool| spool.restart(&query, &notes));
-        page = read_pages(caller, &period, SearchPageReader::all(limit), |page| {
+        let resumed = spool_file.0.as_ref().and_then(|spool| resume_spool(spool, limit));
+        let is_resumed = resumed.is_some();
+        let initial_period = period.clone();
+        let (mut period, reading) = resumed.unwrap_or((period, SearchPageReader::all(limit)));
+        if is_resumed {
+            let terms = format_count(reading.joined.searches.len() as u64, "term");
+            tracing::warn!("resuming a reading that was interrupted after {terms}");
+        } else {
+            spool_file.write(|spool| spool.restart(&query, &notes));
+        }
+        let mut pages = 0;
+        let mut page = self.read_pages(&period, reading, |page| {
+            pages += 1;
             spool_file.write(|spool| spool.push_page(&json!(page)));
         });
-    }
-    match page {
-        Ok(page) => Ok(SpooledSearches { period, page, spool: spool_file }),
-        Err(failure) => {
-            if matches!(failure, CommandFailure::EndlessPages(_)) {
-                // A resumed reading would not end, either.
-                spool_file.remove();
+        if let Err(CommandFailure::Sync(SyncError::Upstream { request_error, .. })) = &page
+            && is_resumed
+            && pages == 0
+            && is_about_cursor(request_error.cause)
+        {
+            tracing::warn!(
+                "the API refuses its own cursor, so the reading starts again from the beginning: {}",
+                OneLine(&request_error.to_string())
+            );
+            period = initial_period;
+            spool_file.write(|spool| spool.restart(&query, &notes));
+            page = self.read_pages(&period, SearchPageReader::all(limit), |page| {
+                spool_file.write(|spool| spool.push_page(&json!(page)));
+            });
+        }
+        match page {
+            Ok(page) => Ok(SpooledSearches { period, page, spool: spool_file }),
+            Err(failure) => {
+                if matches!(failure, CommandFailure::EndlessPages(_)) {
+                    // A resumed reading would not end, either.
+                    spool_file.remove();
+                }
+                Err(failure)
             }
-            Err(failure)
         }
     }
 }

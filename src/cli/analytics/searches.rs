@@ -2,24 +2,22 @@
 
 use std::fmt::Write;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPage, SearchPageReader, SearchTerm};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::format_count;
 
-use super::super::api_caller::{API_ANALYTICS_LIMIT, ApiCaller};
 use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
 use super::super::interruptible::run_interruptible;
 use super::super::output::print;
 use super::super::text_columns::{cut_or_pad, display_width, terminal_width};
+use super::output_format::{OutputFormat, csv, json_lines, pretty_json};
 use super::period_args::PeriodArgs;
-use super::search_reading::{read_all, read_pages};
-
-/// The number of requests that the API answers in an hour.
-const REQUESTS_PER_HOUR: u64 = API_ANALYTICS_LIMIT.requests as u64;
+use super::search_reading::SearchesReader;
+use super::source::{AnalyticsSource, REQUESTS_PER_HOUR, SourceArgs};
 
 /// The default of `--limit`.
 const DEFAULT_TERMS: u64 = 50;
@@ -31,44 +29,28 @@ pub(in crate::cli) struct SearchesCommand {
     /// The number of terms; with --all, of terms per request, 1 to 100
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Read all terms. After an interruption the same command resumes
+    /// Read all terms. After an interruption the same command resumes (not with --local)
     #[arg(long)]
     all: bool,
     /// Continue an earlier result: its nextCursor
     #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
     cursor: Option<String>,
+    /// Only terms whose searches found nothing. A host that records its readers knows them; other APIs may ignore this
+    #[arg(long)]
+    no_results: bool,
     /// The output format; default: table
     #[arg(long, value_enum, value_name = "FORMAT")]
-    format: Option<SearchesFormat>,
-    /// Fail if the budget of 100 requests an hour is used up, instead of waiting
-    #[arg(long)]
-    no_wait_for_budget: bool,
+    format: Option<OutputFormat>,
+    #[command(flatten)]
+    source: SourceArgs,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SearchesFormat {
-    /// Columns for people
-    Table,
-    /// One object: searches, totalSearches, nextCursor
-    Json,
-    /// A header and one line per term, quoted as in RFC 4180
-    Csv,
-    /// One object per line
-    Ndjson,
-}
+/// The fields of a term, as they are named in CSV.
+const FIELD_NAMES: [&str; 5] = ["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"];
 
 impl SearchesCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
-        let format = match (self.format, context.global.json) {
-            (Some(format), true) if format != SearchesFormat::Json => {
-                return Err(CommandFailure::Usage(
-                    "--json and --format contradict each other: leave one out".to_owned(),
-                ));
-            }
-            (Some(format), _) => format,
-            (None, true) => SearchesFormat::Json,
-            (None, false) => SearchesFormat::Table,
-        };
+        let format = OutputFormat::choose(self.format, context.global.json)?;
         if let Some(limit) = self.limit.filter(|limit| self.all && *limit > MAX_PAGE_TERMS) {
             return Err(CommandFailure::Usage(format!(
                 "--limit {limit}: with --all, a request asks for 1 to 100 terms"
@@ -79,27 +61,22 @@ impl SearchesCommand {
         context.warn_about_config(&config);
         let is_all = self.all;
         let (page, spooled) = run_interruptible(context, move |task_context| {
-            let caller = ApiCaller::with_budgets(&config, task_context, "analytics", !self.no_wait_for_budget)?;
+            let source = self.source.open(&config, task_context)?;
+            let reader = SearchesReader { source: &*source, task_context, no_results: self.no_results };
             if self.all {
-                let mut spooled = read_all(&caller, &self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
+                let mut spooled = reader.read_all(&self.period, period, self.limit.unwrap_or(MAX_PAGE_TERMS))?;
                 return Ok::<_, CommandFailure>((std::mem::take(&mut spooled.page), Some(spooled)));
             }
-            let requests = self.limit.unwrap_or(DEFAULT_TERMS).div_ceil(MAX_PAGE_TERMS);
-            if requests > REQUESTS_PER_HOUR {
-                let advice = "an hour: this may take hours, and only --all resumes after an interruption";
-                tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} {advice}");
-            }
-            let reading = SearchPageReader::first(self.limit.unwrap_or(DEFAULT_TERMS)).starting_at(self.cursor);
-            Ok((read_pages(&caller, &period, reading, |_| ())?, None))
+            let terms = self.limit.unwrap_or(DEFAULT_TERMS);
+            warn_about_requests(&*source, terms);
+            let reading = SearchPageReader::first(terms).starting_at(self.cursor);
+            Ok((reader.read_pages(&period, reading, |_| ())?, None))
         })??;
         print(&match format {
-            SearchesFormat::Table => table(&page, is_all),
-            SearchesFormat::Json => json_line(serde_json::to_string_pretty(&page))?,
-            SearchesFormat::Csv => csv(&page)?,
-            SearchesFormat::Ndjson => {
-                let lines = page.searches.iter().map(|search| json_line(serde_json::to_string(search)));
-                lines.collect::<Result<String, _>>()?
-            }
+            OutputFormat::Table => table(&page, is_all),
+            OutputFormat::Json => pretty_json(&page)?,
+            OutputFormat::Csv => csv(&FIELD_NAMES, &page.searches)?,
+            OutputFormat::Ndjson => json_lines(&page.searches)?,
         })?;
         if let Some(spooled) = spooled {
             spooled.remove_spool();
@@ -108,19 +85,13 @@ impl SearchesCommand {
     }
 }
 
-fn json_line(json: Result<String, serde_json::Error>) -> Result<String, CommandFailure> {
-    json.map(|json| json + "\n").map_err(|error| CommandFailure::Output(error.into()))
-}
-
-fn csv(page: &SearchPage) -> Result<String, CommandFailure> {
-    let mut out = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
-    let failed = |error: csv::Error| CommandFailure::Output(error.into());
-    out.write_record(["searchQuery", "hits", "ctr", "topClickedPage", "lastSearchedAt"]).map_err(failed)?;
-    for search in &page.searches {
-        out.serialize(search).map_err(failed)?;
+/// Warns of a reading that takes hours, because the API answers few requests in an hour.
+fn warn_about_requests(source: &dyn AnalyticsSource, terms: u64) {
+    let requests = terms.div_ceil(MAX_PAGE_TERMS);
+    if source.exceeds_hourly_requests(requests) {
+        let advice = "an hour: this may take hours, and only --all resumes after an interruption";
+        tracing::warn!("{requests} requests are needed, and the API answers {REQUESTS_PER_HOUR} {advice}");
     }
-    let bytes = out.into_inner().map_err(|error| CommandFailure::Output(error.into_error()))?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Formats a cell on one line, with control characters escaped.

@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt;
 
 use crate::config::origin::{OriginConfig, read};
 use docwharf_base::model::limits::BundleLimits;
-use docwharf_origin::database::Database;
+use docwharf_origin::database::{self, Database};
 use docwharf_origin::{DATABASE_FILE_NAME, OriginError, OriginStorage};
 
 use super::super::context::CommandContext;
@@ -27,5 +27,5 @@ pub(super) fn open_database(config: &OriginConfig) -> Result<Database, CommandFa
     let mut builder = std::fs::DirBuilder::new();
     let created = builder.recursive(true).mode(0o711).create(folder);
     created.map_err(CommandFailure::local(format!("cannot create {}", folder.display())))?;
-    Ok(Database::open(&folder.join(DATABASE_FILE_NAME)).map_err(OriginError::from)?)
+    Ok(database::open_database(&folder.join(DATABASE_FILE_NAME)).map_err(OriginError::from)?)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy};
 
 use super::super::key_documents::example_config;
-use super::super::key_table::ValueType;
+use super::super::key_table::{ConfigKey, ValueType};
 use super::super::keys::{AGENT_KEYS, keys};
 use super::super::show::{as_toml, lists_as_toml, values_in_force};
 use super::super::written::WrittenConfig;
@@ -46,6 +46,13 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("search.selectors", "[\"#search\"]"),
     ("search.button", "false"),
     ("search.exclude", "[\"/internal/:path*\"]"),
+    ("analytics.enabled", "false"),
+    ("analytics.searches", "false"),
+    ("analytics.pages", "false"),
+    ("analytics.keep", "\"401d\""),
+    ("analytics.maxBytes", "\"2GiB\""),
+    ("analytics.mask", "false"),
+    ("analytics.respectOptOut", "false"),
     ("publish.mode", "\"0600\""),
     ("limits.entries", "200001"),
     ("limits.unpacked", "\"9GiB\""),
@@ -78,6 +85,8 @@ const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
     ("server.assetGrace", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
     ("tls.hsts", ["\"0s\"", LONGEST_DURATION], &["\"-1s\"", TOO_LONG_DURATION]),
     ("search.parallel", ["1", "256"], &["0", "257"]),
+    ("analytics.keep", ["\"1d\"", LONGEST_DURATION], &["\"23h59m\"", TOO_LONG_DURATION]),
+    ("analytics.maxBytes", ["\"1MiB\"", LARGEST_SIZE], &["1048575", "-1", TOO_LARGE_SIZE]),
     ("publish.mode", ["\"0400\"", "\"0666\""], &["\"0044\"", "\"0667\"", "\"0755\""]),
     ("publish.umask", ["\"0000\"", "\"0077\""], &["\"0100\"", "\"0177\""]),
     ("limits.entries", ["1", "10000000"], &["0", "10000001"]),
@@ -134,6 +143,14 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "search.button",
     "search.exclude",
     "search.synonyms",
+    "analytics.enabled",
+    "analytics.searches",
+    "analytics.pages",
+    "analytics.projectId",
+    "analytics.keyFile",
+    "analytics.mask",
+    "analytics.respectOptOut",
+    "analytics.bots",
     "admin.listen",
     "admin.hosts",
     "publish.directory",
@@ -141,6 +158,16 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "activate.mode",
     "activate.listen",
 ];
+
+/// Whether a configuration may set this key: without the feature `analytics`, each key of that section is a mistake.
+fn is_in_this_build(name: &str) -> bool {
+    cfg!(feature = "analytics") || !name.starts_with("analytics.")
+}
+
+/// Lists the keys that a configuration may set.
+fn keys_of_this_build() -> impl Iterator<Item = ConfigKey> {
+    keys().filter(|key| is_in_this_build(key.name))
+}
 
 /// The other keys without which a key has no effect.
 fn required_keys(key: &str) -> &'static str {
@@ -189,7 +216,7 @@ fn config_with_default(name: &str) -> Config {
 fn explicit_default_of_each_agent_key_equals_the_unset_key() {
     // Setting one of these keys has more effects than its value: see below.
     let deciding = ["sync.interval", "server.frames", "server.referrerPolicy"];
-    for key in keys().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
+    for key in keys_of_this_build().filter(|key| !key.default.is_empty() && !deciding.contains(&key.name)) {
         assert_eq!(Ok(config_with_default(key.name)), checked(required_keys(key.name)), "{}", key.name);
     }
     assert_eq!(
@@ -207,7 +234,7 @@ fn explicit_default_of_each_agent_key_equals_the_unset_key() {
 #[test]
 fn non_default_value_of_each_agent_key_changes_the_configuration() {
     // Otherwise the test above would show nothing about the default.
-    for key in keys().filter(|key| !key.default.is_empty()) {
+    for key in keys_of_this_build().filter(|key| !key.default.is_empty()) {
         let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name);
         let (name, value) = other.unwrap_or_else(|| panic!("{}: another value is missing in this test", key.name));
         let changed = checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name}: {problems:#?}"));
@@ -217,7 +244,7 @@ fn non_default_value_of_each_agent_key_changes_the_configuration() {
 
 #[test]
 fn numbers_sizes_and_durations_are_accepted_up_to_their_limits_and_refused_beyond() {
-    for (name, accepted, refused) in BOUNDS {
+    for (name, accepted, refused) in BOUNDS.iter().filter(|(name, ..)| is_in_this_build(name)) {
         for value in accepted {
             checked(&setting(name, value)).unwrap_or_else(|problems| panic!("{name} = {value}: {problems:#?}"));
         }
@@ -320,8 +347,9 @@ fn the_output_of_config_show_is_a_configuration_with_the_same_effect() {
             ],
         ),
     ];
-    // These two name files that do not exist here.
-    for key in keys().filter(|key| !["server.redirectsFile", "search.synonyms"].contains(&key.name)) {
+    // These name files that do not exist here.
+    let files = ["server.redirectsFile", "search.synonyms", "analytics.bots"];
+    for key in keys_of_this_build().filter(|key| !files.contains(&key.name)) {
         let other = OTHER_VALUES.iter().find(|(name, _)| *name == key.name).map_or(key.example, |(_, value)| value);
         let values = [key.default, other].into_iter().filter(|value| !value.is_empty());
         configurations.extend(values.map(|value| (setting(key.name, value), &[][..])));

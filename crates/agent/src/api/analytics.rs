@@ -3,10 +3,9 @@
 use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
-use super::responses::{ApiResponse, as_count};
+use super::responses::{ApiResponse, as_count, as_json_number, as_text, required_objects};
 
 /// Upper bound of the terms in one page, set by the API.
 pub const MAX_PAGE_TERMS: u64 = 100;
@@ -22,6 +21,22 @@ pub struct SearchPageRequest<'a> {
     pub limit: u64,
     /// The `nextCursor` of the page before.
     pub cursor: Option<&'a str>,
+    /// Whether only terms whose searches found nothing are requested. Only servers of docwharf know this parameter.
+    pub no_results: bool,
+}
+
+impl SearchPageRequest<'_> {
+    /// Returns the query parameters of the request.
+    pub fn parameters(&self) -> Vec<(&'static str, String)> {
+        let parameters = [
+            ("dateFrom", self.from.map(str::to_owned)),
+            ("dateTo", self.to.map(str::to_owned)),
+            ("limit", Some(self.limit.to_string())),
+            ("cursor", self.cursor.map(str::to_owned)),
+            ("noResults", self.no_results.then(|| "true".to_owned())),
+        ];
+        parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
 }
 
 /// A search term with its numbers, in the API's field names.
@@ -54,16 +69,7 @@ pub struct SearchPage {
 
 /// Parses one page. A missing or invalid field is none; its row is not omitted.
 pub fn parse_search_page(response: &ApiResponse) -> Result<SearchPage, String> {
-    let searches = response.raw_value("searches").ok_or_else(|| "it has no searches".to_owned())?;
-    let rows: Option<Vec<Box<RawValue>>> =
-        serde_json::from_str(searches.get()).map_err(|_| "its searches are no list".to_owned())?;
-    let parse_row = |raw: &RawValue| ApiResponse::parse(raw.get().as_bytes()).as_ref().map(parse_search_term);
-    let rows = rows.unwrap_or_default();
-    let searches: Vec<SearchTerm> = rows.iter().filter_map(|raw| parse_row(raw)).collect();
-    if searches.len() < rows.len() {
-        let rows_text = docwharf_base::model::units::format_count((rows.len() - searches.len()) as u64, "row");
-        tracing::warn!("{rows_text} of the searches are not JSON objects and are ignored");
-    }
+    let searches = required_objects(response, "searches")?.iter().map(parse_search_term).collect();
     let next_cursor = match response.value("nextCursor") {
         Some(Value::String(cursor)) => Some(cursor).filter(|cursor| !cursor.is_empty()),
         Some(Value::Number(cursor)) => Some(cursor.to_string()),
@@ -73,22 +79,12 @@ pub fn parse_search_page(response: &ApiResponse) -> Result<SearchPage, String> {
 }
 
 fn parse_search_term(row: &ApiResponse) -> SearchTerm {
-    let text = |name| match row.value(name)? {
-        Value::String(text) => Some(text),
-        Value::Null => None,
-        other => Some(other.to_string()),
-    };
-    let number = |name| match row.value(name)? {
-        Value::Number(number) => Some(number),
-        Value::String(text) => serde_json::from_str(text.trim()).ok(),
-        _ => None,
-    };
     SearchTerm {
-        search_query: text("searchQuery").unwrap_or_default(),
-        hits: number("hits"),
-        ctr: number("ctr"),
-        top_clicked_page: text("topClickedPage").filter(|page| !page.is_empty()),
-        last_searched_at: text("lastSearchedAt"),
+        search_query: as_text(row.value("searchQuery")).unwrap_or_default(),
+        hits: as_json_number(row.value("hits")),
+        ctr: as_json_number(row.value("ctr")),
+        top_clicked_page: as_text(row.value("topClickedPage")).filter(|page| !page.is_empty()),
+        last_searched_at: as_text(row.value("lastSearchedAt")),
     }
 }
 
@@ -210,6 +206,18 @@ mod tests {
         for wrong in [r"{}", r#"{"searches":7}"#] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_request_for_terms_without_results_has_a_parameter_of_its_own() {
+        let (from, cursor) = (Some("2026-01-01"), Some("a"));
+        let all = SearchPageRequest { from, to: None, limit: 7, cursor, no_results: false };
+        let pair = |name, value: &str| (name, value.to_owned());
+        let parameters = [pair("dateFrom", "2026-01-01"), pair("limit", "7"), pair("cursor", "a")];
+        assert_eq!(all.parameters(), parameters);
+        let mut with_filter = parameters.to_vec();
+        with_filter.push(pair("noResults", "true"));
+        assert_eq!(SearchPageRequest { no_results: true, ..all }.parameters(), with_filter);
     }
 
     fn terms(n: u64, next: Option<&str>) -> SearchPage {

@@ -18,6 +18,10 @@ pub enum ApiCall {
     Deployment,
     /// Request a page of search analytics.
     Searches,
+    /// Request views of pages.
+    Views,
+    /// Request counts of views by a key.
+    PageCounts,
 }
 
 impl ApiCall {
@@ -25,7 +29,9 @@ impl ApiCall {
     pub fn kind(self) -> CallKind {
         match self {
             ApiCall::StartExport | ApiCall::Preview => CallKind::Start,
-            ApiCall::PollExport | ApiCall::Deployment | ApiCall::Searches => CallKind::Read,
+            ApiCall::PollExport | ApiCall::Deployment | ApiCall::Searches | ApiCall::Views | ApiCall::PageCounts => {
+                CallKind::Read
+            }
             ApiCall::RequestExportLink => CallKind::Link,
         }
     }
@@ -38,6 +44,7 @@ impl ApiCall {
             RequestErrorCause::Status(400 | 422) => match self {
                 ApiCall::Preview => "check the branch and api.projectId",
                 ApiCall::Searches => "check the dates, --limit, --cursor and api.projectId",
+                ApiCall::Views | ApiCall::PageCounts => "check the dates, --limit, --offset and api.projectId",
                 ApiCall::Deployment => "check the status id and api.statusPath",
                 ApiCall::StartExport | ApiCall::PollExport | ApiCall::RequestExportLink => {
                     "check api.domain and staticExport.version"
@@ -49,6 +56,8 @@ impl ApiCall {
                     "there is no such job any more, or not at this api.baseUrl"
                 }
                 ApiCall::Preview | ApiCall::Searches => "check api.baseUrl and api.projectId",
+                ApiCall::Views => "check api.baseUrl and api.projectId; not every server counts views of pages",
+                ApiCall::PageCounts => "check api.baseUrl and api.projectId; only servers of docwharf have such counts",
                 ApiCall::Deployment => "there is no such deployment, or its state is at another api.statusPath",
             },
             RequestErrorCause::Status(409) => "the upstream is not in the expected state; try again later",
@@ -57,7 +66,9 @@ impl ApiCall {
             }
             RequestErrorCause::Status(429) => match self {
                 ApiCall::Preview => "an organization may start 5 previews a minute: try again later",
-                ApiCall::Searches => "an organization may request analytics 100 times an hour: try again later",
+                ApiCall::Searches | ApiCall::Views | ApiCall::PageCounts => {
+                    "an organization may request analytics 100 times an hour: try again later"
+                }
                 _ => "too many requests: try again later",
             },
             RequestErrorCause::NotConnected => "check api.baseUrl, the network and proxies",
@@ -84,13 +95,16 @@ impl ApiCall {
             return match self {
                 _ if is_preview => "previews need another plan: ask the vendor",
                 ApiCall::Searches => "search analytics need another plan: ask the vendor",
+                ApiCall::Views | ApiCall::PageCounts => "views of pages need another plan: ask the vendor",
                 _ => "static export needs another plan: ask the vendor",
             };
         }
         if contains_any(&["read-only", "read only", "readonly", "scope", "permission", "write"]) {
             return match self {
                 _ if is_preview => "the key may not do this: make one that may start previews",
-                ApiCall::Searches => "the key may not do this: make one that may read analytics",
+                ApiCall::Searches | ApiCall::Views | ApiCall::PageCounts => {
+                    "the key may not do this: make one that may read analytics"
+                }
                 _ => "the key may not do this: make one that may start exports",
             };
         }
@@ -140,23 +154,26 @@ mod tests {
         }
     }
 
-    const ALL: [ApiCall; 6] = [
+    const ALL: [ApiCall; 8] = [
         ApiCall::StartExport,
         ApiCall::PollExport,
         ApiCall::RequestExportLink,
         ApiCall::Preview,
         ApiCall::Deployment,
         ApiCall::Searches,
+        ApiCall::Views,
+        ApiCall::PageCounts,
     ];
 
     #[test]
     fn each_api_call_has_its_retry_kind() {
-        let calls = [CallKind::Start, CallKind::Read, CallKind::Link, CallKind::Start, CallKind::Read, CallKind::Read];
+        const READ: CallKind = CallKind::Read;
+        let calls = [CallKind::Start, READ, CallKind::Link, CallKind::Start, READ, READ, READ, READ];
         assert_eq!(ALL.map(ApiCall::kind), calls);
     }
 
     /// Checks the advice of all calls for one failure: a part of each, in the order of [`ALL`].
-    fn assert_advice(request_error: &RequestError, parts: [&str; 6]) {
+    fn assert_advice(request_error: &RequestError, parts: [&str; 8]) {
         for (call, part) in ALL.into_iter().zip(parts) {
             let advice = call.advice(request_error);
             let is_expected =
@@ -168,23 +185,46 @@ mod tests {
     #[test]
     fn each_failed_api_call_has_advice_about_the_probable_cause() {
         let status = |status, words: &str| RequestError::new(RequestErrorCause::Status(status), words);
+        let invalid =
+            ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor", "--offset", "--offset"];
+        let not_found = [
+            "api.domain",
+            "no such job",
+            "no such job",
+            "projectId",
+            "no such deployment",
+            "projectId",
+            "not every server",
+            "only servers of docwharf",
+        ];
+        let too_many =
+            ["too many", "too many", "too many", "5 previews", "too many", "100 times", "100 times", "100 times"];
         for (code, parts) in [
-            (400, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
-            (422, ["api.domain", "api.domain", "api.domain", "branch", "statusPath", "--cursor"]),
-            (404, ["api.domain", "no such job", "no such job", "projectId", "no such deployment", "projectId"]),
-            (409, ["expected state"; 6]),
-            (429, ["too many", "too many", "too many", "5 previews", "too many", "100 times"]),
-            (500, ["has trouble"; 6]),
-            (599, ["has trouble"; 6]),
-            (402, [""; 6]),
-            (405, [""; 6]),
+            (400, invalid),
+            (422, invalid),
+            (404, not_found),
+            (409, ["expected state"; 8]),
+            (429, too_many),
+            (500, ["has trouble"; 8]),
+            (599, ["has trouble"; 8]),
+            (402, [""; 8]),
+            (405, [""; 8]),
         ] {
             assert_advice(&status(code, "x"), parts);
         }
         for (words, parts) in [
             (
                 "needs the Enterprise plan",
-                ["export need", "export need", "export need", "previews need", "previews need", "analytics need"],
+                [
+                    "export need",
+                    "export need",
+                    "export need",
+                    "previews need",
+                    "previews need",
+                    "search analytics need",
+                    "views of pages need",
+                    "views of pages need",
+                ],
             ),
             (
                 "the key is READ-ONLY",
@@ -195,9 +235,11 @@ mod tests {
                     "start previews",
                     "start previews",
                     "read analytics",
+                    "read analytics",
+                    "read analytics",
                 ],
             ),
-            ("your IP 127.0.0.1 is not on the allowlist", ["address is not allowed: have it added"; 6]),
+            ("your IP 127.0.0.1 is not on the allowlist", ["address is not allowed: have it added"; 8]),
             (
                 "no",
                 [
@@ -205,6 +247,8 @@ mod tests {
                     "the key may not",
                     "the key may not",
                     "previews, the key",
+                    "the key may not",
+                    "the key may not",
                     "the key may not",
                     "the key may not",
                 ],
@@ -221,14 +265,14 @@ mod tests {
             (RequestErrorCause::TooLarge, ""),
             (RequestErrorCause::Disk, ""),
         ] {
-            assert_advice(&RequestError::new(cause, "x"), [part; 6]);
+            assert_advice(&RequestError::new(cause, "x"), [part; 8]);
         }
         for (code, wait, part) in
             [(503, 60, "has trouble"), (503, 61, "try again after that time"), (409, 61, "expected state")]
         {
             let mut request_error = status(code, "x");
             request_error.retry_after = Some(std::time::Duration::from_secs(wait));
-            assert_advice(&request_error, [part; 6]);
+            assert_advice(&request_error, [part; 8]);
         }
     }
 }

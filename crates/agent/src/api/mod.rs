@@ -2,14 +2,15 @@
 //! origin only (`docs/design/agent.md`, rule 6).
 //!
 //! [`responses`] parses responses: it requires only the fields that the specification guarantees. [`export`] and
-//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`calls`] has advice
-//! about failed calls. The caller retries (`docwharf_base::net::retry`).
+//! [`preview`] decide what the state of a job means, [`analytics`] reads pages of search terms, [`views`] reads the
+//! views of pages, [`calls`] has advice about failed calls. The caller retries (`docwharf_base::net::retry`).
 
 pub mod analytics;
 pub mod calls;
 pub mod export;
 pub mod preview;
 pub mod responses;
+pub mod views;
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -31,6 +32,7 @@ use docwharf_base::secret::{SafeUrl, Secret, SecretRedactor};
 use analytics::{SearchPage, SearchPageRequest};
 use preview::{PreviewDeployment, StartedPreview};
 use responses::{ApiResponse, ExportJob, SignedLink};
+use views::{CountKey, CountList, RowsRequest, ViewList};
 
 /// Upper bound of a response body in bytes; the API's responses are small.
 const MAX_RESPONSE_BYTES: usize = 1024 * 1024;
@@ -127,19 +129,29 @@ impl ApiClient {
         project: &str,
         request: &SearchPageRequest<'_>,
     ) -> Result<SearchPage, RequestError> {
-        let limit = request.limit.to_string();
-        let parameters = [
-            ("dateFrom", request.from),
-            ("dateTo", request.to),
-            ("limit", Some(limit.as_str())),
-            ("cursor", request.cursor),
-        ];
-        let query: Vec<(&str, &str)> =
-            parameters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
         let (status, response, bytes) =
-            self.call(Method::GET, &["analytics", project, "searches"], &query, None).await?;
+            self.call(Method::GET, &["analytics", project, "searches"], &request.parameters(), None).await?;
         analytics::parse_search_page(&response)
             .map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
+    }
+
+    /// Requests the views of pages (GET /analytics/{projectId}/views).
+    pub async fn views(&self, project: &str, request: &RowsRequest<'_>) -> Result<ViewList, RequestError> {
+        let (status, response, bytes) =
+            self.call(Method::GET, &["analytics", project, "views"], &request.parameters(), None).await?;
+        views::parse_views(&response).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
+    }
+
+    /// Requests counts by a key (GET /analytics/{projectId}/pages), which only servers of docwharf have.
+    pub async fn page_counts(
+        &self,
+        project: &str,
+        by: CountKey,
+        request: &RowsRequest<'_>,
+    ) -> Result<CountList, RequestError> {
+        let (status, response, bytes) =
+            self.call(Method::GET, &["analytics", project, "pages"], &request.parameters_by(by), None).await?;
+        views::parse_counts(&response, by).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
     /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
@@ -200,7 +212,7 @@ impl ApiClient {
         &self,
         method: Method,
         path: &[&str],
-        query: &[(&str, &str)],
+        query: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
         self.call_with_limit(method, path, query, body, MAX_RESPONSE_BYTES).await
@@ -211,7 +223,7 @@ impl ApiClient {
         &self,
         method: Method,
         path: &[&str],
-        query: &[(&str, &str)],
+        query: &[(&str, String)],
         body: Option<&Value>,
         max_bytes: usize,
     ) -> Result<(u16, ApiResponse, Vec<u8>), RequestError> {
@@ -227,9 +239,8 @@ impl ApiClient {
             url.push('/');
             url.extend(utf8_percent_encode(segment, encode_sets::SEGMENT));
         }
-        for (i, (name, value)) in query.iter().enumerate() {
-            let separator = if i == 0 { '?' } else { '&' };
-            let _ = write!(url, "{separator}{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT));
+        if !query.is_empty() {
+            let _ = write!(url, "?{}", query_string(query));
         }
         let url = SafeUrl::parse(&url).map_err(|why| RequestError::new(RequestErrorCause::Unreadable, why))?;
         let request = format!("{method} /{}", path.join("/"));
@@ -301,6 +312,13 @@ impl ApiClient {
         value.set_sensitive(true);
         Ok(value)
     }
+}
+
+/// Formats parameters as the query of a URL.
+pub fn query_string(parameters: &[(&str, String)]) -> String {
+    let pairs =
+        parameters.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, encode_sets::SEGMENT)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Describes a redirect to which the key must not be sent, with advice.

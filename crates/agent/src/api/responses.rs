@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Number, Value};
 
 use docwharf_base::model::units::format_count;
 use docwharf_base::secret::{SafeUrl, SecretRedactor};
@@ -146,6 +146,39 @@ pub(super) fn as_number(value: Option<Value>) -> Option<f64> {
 pub(super) fn as_count(value: Option<Value>) -> Option<u64> {
     // A number above the range of u64 counts as its maximum.
     as_number(value).map(|n| format!("{n:.0}").parse().unwrap_or(u64::MAX))
+}
+
+/// Converts a value to a number of JSON. A number in a string counts as well.
+pub(super) fn as_json_number(value: Option<Value>) -> Option<Number> {
+    match value? {
+        Value::Number(number) => Some(number),
+        Value::String(text) => serde_json::from_str(text.trim()).ok(),
+        _ => None,
+    }
+}
+
+/// Converts a value to a text: a string as it is, any other value but null as JSON.
+pub(super) fn as_text(value: Option<Value>) -> Option<String> {
+    match value? {
+        Value::String(text) => Some(text),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+/// Returns the objects of a list, which must exist; null is an empty list. Elements that are no objects are ignored
+/// with a warning.
+pub(super) fn required_objects(response: &ApiResponse, name: &str) -> Result<Vec<ApiResponse>, String> {
+    let list = response.raw_value(name).ok_or_else(|| format!("it has no {name}"))?;
+    let rows: Option<Vec<Box<RawValue>>> =
+        serde_json::from_str(list.get()).map_err(|_| format!("its {name} are no list"))?;
+    let rows = rows.unwrap_or_default();
+    let objects: Vec<ApiResponse> = rows.iter().filter_map(|raw| ApiResponse::parse(raw.get().as_bytes())).collect();
+    if objects.len() < rows.len() {
+        let ignored = format_count((rows.len() - objects.len()) as u64, "row");
+        tracing::warn!("{ignored} of the {name} are not JSON objects and are ignored");
+    }
+    Ok(objects)
 }
 
 pub(super) fn optional_text(response: &ApiResponse, name: &str) -> Option<String> {

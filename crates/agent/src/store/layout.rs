@@ -6,6 +6,8 @@ pub const IMAGE: &str = "site.zip";
 pub const INDEX: &str = "index";
 /// Name of the control socket in a store.
 pub const CONTROL: &str = "control.sock";
+/// Name of the database with what readers searched for and read.
+pub const ANALYTICS_DATABASE: &str = "analytics.db";
 /// Name of the directory with data that was computed from versions.
 pub(super) const DERIVED: &str = "derived";
 /// Name of the record's file.

@@ -57,7 +57,7 @@ use docwharf_base::model::version::VersionId;
 use docwharf_site::mapping::SealedFile;
 
 pub use history::HistoryEvent;
-pub use layout::{CONTROL, IMAGE, INDEX};
+pub use layout::{ANALYTICS_DATABASE, CONTROL, IMAGE, INDEX};
 use record::{DecodeError, StoreRecord};
 
 /// An error of a store operation.

@@ -2,6 +2,7 @@
 
 pub mod digest;
 pub mod limits;
+pub mod reader_activity;
 pub mod site_path;
 pub mod units;
 pub mod version;

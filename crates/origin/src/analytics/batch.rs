@@ -9,12 +9,12 @@ use serde::de::{IgnoredAny, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::rows::{BatchSize, BatchWriter, SearchRow, bytes_of_batch, bytes_of_row, find_batch};
 use super::search_limits::SearchLimits;
-use super::term::fold_term;
-use super::time::{MAX_CLOCK_SKEW, floor_to_millisecond, parse_rfc3339};
 use super::{AnalyticsError, invalid_request};
 use crate::database::Database;
+use docwharf_analytics::searches::rows::{BatchSize, BatchWriter, SearchRow, bytes_of_batch, bytes_of_row, find_batch};
+use docwharf_analytics::searches::term::fold_term;
+use docwharf_analytics::searches::time::{MAX_CLOCK_SKEW, floor_to_millisecond, parse_rfc3339};
 
 /// The largest length of a search term in characters, without surrounding white space.
 pub const MAX_TERM_CHARS: usize = 512;
@@ -168,7 +168,8 @@ fn receive_within(
         let mut writer = BatchWriter::begin(transaction, &project, &id, now, size)?;
         for CheckedSearchEvent { time, query, page } in &events {
             let clicks = u64::from(page.is_some());
-            writer.push(SearchRow { time: *time, query, page: page.as_deref(), count: 1, clicks })?;
+            let (time, page) = (*time, page.as_deref());
+            writer.push(SearchRow { time, query, page, count: 1, clicks, results: None, source: None })?;
         }
         Ok(Ok((size.rows, false)))
     })?;

@@ -17,12 +17,12 @@ use rusqlite::Error::ToSqlConversionFailure;
 
 use super::batch::{MAX_PAGE_CHARS, MAX_TERM_CHARS, SearchEvent, is_too_far_ahead};
 use super::import_spool::{self, ImportSpool};
-use super::rows::{BatchSize, BatchWriter, bytes_of_batch, find_batch};
 use super::search_limits::{BatchRefusal, SearchLimits};
-use super::term::fold_term;
-use super::time::floor_to_millisecond;
 use crate::database::{Database, DatabaseError};
 use docwharf_agent::analytics::period::parse_period_end;
+use docwharf_analytics::searches::rows::{BatchSize, BatchWriter, bytes_of_batch, find_batch};
+use docwharf_analytics::searches::term::fold_term;
+use docwharf_analytics::searches::time::floor_to_millisecond;
 
 /// The largest number of searches of one row. The sum of 9,000 such rows is still below 2^53, so a JSON number
 /// represents it exactly (RFC 8259, section 6).
@@ -291,7 +291,8 @@ impl<R: Read> Read for RowBoundedReader<R> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Aggregate;
+    use docwharf_analytics::searches::Aggregate;
+
     use super::super::tests::{database, query_page};
     use super::*;
 

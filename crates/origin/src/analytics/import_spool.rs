@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Seek, SeekFrom};
 use std::path::Path;
 
-use super::rows::{BatchSize, SearchRow, bytes_of_row};
+use docwharf_analytics::searches::rows::{BatchSize, SearchRow, bytes_of_row};
 
 /// A row as it was read. Whether rates are percentages or fractions of 1 is known only after all rows were read.
 #[derive(Debug, Clone, Copy)]
@@ -101,5 +101,7 @@ fn decode_row(record: &csv::StringRecord, factor: f64) -> Option<SearchRow<'_>> 
         page,
         count,
         clicks: clicks.min(count),
+        results: None,
+        source: None,
     })
 }

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 
-use super::rows::get_u64;
 use crate::free_space::FreeSpace;
 use crate::limits::SharedResource;
 use crate::rate_limit::RateLimiter;
 use crate::resource_pools::{LimitReached, ResourcePools};
+use docwharf_analytics::searches::rows::get_u64;
 
 /// The time after which an organization with too many rows may try again: expired searches are removed once an hour.
 const CLEANUP_RETRY_AFTER: Duration = Duration::from_hours(1);

@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 
+use docwharf_analytics::query_error::{InvalidRequest, QueryError};
+use docwharf_analytics::searches::query::query_searches_within;
+use docwharf_analytics::searches::rows::{bytes_of_batch, bytes_of_row};
+use docwharf_analytics::searches::time::format_rfc3339;
+use docwharf_analytics::searches::{Aggregate, Searches, delete_older_than, projects_with_searches, query_searches};
+
 use super::batch::{BatchReceipt, receive_at};
-use super::query::query_searches_within;
-use super::rows::{bytes_of_batch, bytes_of_row};
-use super::{
-    Aggregate, AnalyticsError, DatabaseUsage, InvalidRequest, Searches, delete_older_than, projects_with_searches,
-    query_searches,
-};
-use crate::database::Database;
+use super::{AnalyticsError, DatabaseUsage};
+use crate::database::{Database, open_database};
 
 const SECRET: [u8; 32] = [7; 32];
 /// 2026-11-21T00:00:00Z.
@@ -21,7 +22,7 @@ const DAY: i64 = 86_400_000;
 
 pub(super) fn database() -> (TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
-    let db = Database::open(&folder.path().join("origin.db")).unwrap();
+    let db = open_database(&folder.path().join("origin.db")).unwrap();
     (folder, db)
 }
 
@@ -43,7 +44,7 @@ struct ModelSearch {
 }
 
 fn format_time(millisecond: i64) -> String {
-    super::time::format_rfc3339(millisecond).unwrap()
+    format_rfc3339(millisecond).unwrap()
 }
 
 fn batch_body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
@@ -70,9 +71,9 @@ pub(super) fn query_page(db: &Database, query: &str) -> Searches {
     page
 }
 
-fn error_details(result: Result<Searches, AnalyticsError>) -> Vec<String> {
+fn error_details(result: Result<Searches, QueryError>) -> Vec<String> {
     match result {
-        Err(AnalyticsError::Invalid(InvalidRequest { details, .. })) => details,
+        Err(QueryError::Invalid(InvalidRequest { details, .. })) => details,
         other => panic!("{other:?}"),
     }
 }

@@ -91,6 +91,23 @@ pub(super) enum BundleLookup {
     Found(BundleFile),
 }
 
+/// The reason why the bundle of a job could not be looked up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BundleLookupError {
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
+    /// The bundle exists, but cannot be opened at the moment.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The bundle file.
+        path: PathBuf,
+        /// The error of the operating system.
+        #[source]
+        source: io::Error,
+    },
+}
+
 #[derive(Debug, Default)]
 struct JobQueueState {
     /// Whether there may be a queued job that a worker can start.
@@ -250,7 +267,7 @@ impl ExportJobs {
     }
 
     /// Looks up the bundle of a job, for this organization or, with `None`, for a client that has a link.
-    pub(super) fn find_bundle(&self, id: &str, organization: Option<&str>) -> Result<BundleLookup, DatabaseError> {
+    pub(super) fn find_bundle(&self, id: &str, organization: Option<&str>) -> Result<BundleLookup, BundleLookupError> {
         let job = self.db.read(|connection| rows::find(connection, id))?;
         let Some(job) = job.filter(|job| organization.is_none_or(|owner| owner == job.request.organization)) else {
             return Ok(BundleLookup::Unknown);
@@ -270,7 +287,7 @@ impl ExportJobs {
                 BundleLookup::Unknown
             }
             // The bundle file may be available again in a moment; too many files may be open, for example.
-            Err(error) => return Err(DatabaseError::Bundle { path, source: error }),
+            Err(error) => return Err(BundleLookupError::Open { path, source: error }),
         })
     }
 

@@ -285,13 +285,13 @@ pub(super) fn delete_old_jobs(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::Database;
+    use crate::database::{Database, open_database};
     use crate::limits::{OriginLimits, SharedResource};
     use crate::resource_pools::ResourcePools;
 
     fn database() -> (tempfile::TempDir, Database) {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let db = open_database(&dir.path().join("origin.db")).unwrap();
         (dir, db)
     }
 

@@ -283,12 +283,12 @@ fn to_json(value: &impl serde::Serialize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::Database;
+    use crate::database::{Database, open_database};
 
     #[test]
     fn previews_of_deleted_branches_are_removed_unless_deployed_after_the_listing() {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let db = open_database(&dir.path().join("origin.db")).unwrap();
         let listed_at = 1000;
         // The branch, the time of its deployment, the end of that, and whether the preview stays.
         let rows = [
@@ -317,7 +317,7 @@ mod tests {
 
     fn database() -> (tempfile::TempDir, Database) {
         let dir = tempfile::tempdir().unwrap();
-        let db = Database::open(&dir.path().join("origin.db")).unwrap();
+        let db = open_database(&dir.path().join("origin.db")).unwrap();
         (dir, db)
     }
 

@@ -15,6 +15,7 @@ mod texts;
 use std::fmt::Write;
 
 use docwharf_base::encode_sets::SEGMENT;
+use docwharf_base::model::reader_activity::SearchId;
 use percent_encoding::utf8_percent_encode;
 
 use language::{is_language_tag, text_direction};
@@ -49,6 +50,8 @@ pub struct SearchPage<'a> {
     pub limit: u32,
     /// The parameter `offset`, or 0.
     pub offset: u32,
+    /// The parameter `record`: the search is recorded under this id already.
+    pub record: Option<SearchId>,
     /// The answer.
     pub content: SearchPageContent<'a>,
 }
@@ -275,8 +278,14 @@ fn push_link(out: &mut String, page: &SearchPage<'_>, offset: u32) {
     let limit = (page.limit != DEFAULT_LIMIT).then(|| page.limit.to_string());
     let offset = (offset > 0).then(|| offset.to_string());
     let mut address = format!("search?q={}", utf8_percent_encode(page.query, SEGMENT));
-    let parameters =
-        [("section", page.section), ("lang", page.lang), ("limit", limit.as_deref()), ("offset", offset.as_deref())];
+    let record = page.record.map(|id| id.to_string());
+    let parameters = [
+        ("section", page.section),
+        ("lang", page.lang),
+        ("limit", limit.as_deref()),
+        ("offset", offset.as_deref()),
+        ("record", record.as_deref()),
+    ];
     for (name, value) in parameters {
         if let Some(value) = value {
             let _ = write!(address, "&{name}={}", utf8_percent_encode(value, SEGMENT));

@@ -3,6 +3,9 @@
 /// The script of the search box, as written. [`render_search_script`] makes what is served.
 const SEARCH_JS: &str = include_str!("../../assets/search.js");
 
+/// The function in the script that sends the events of readers, as written.
+const READER_EVENTS_JS: &str = include_str!("../../assets/reader_events.js");
+
 /// The style sheet of the search box, served as `BASE/_docwharf/search.css`.
 pub const SEARCH_CSS: &str = include_str!("../../assets/search.css");
 
@@ -12,6 +15,9 @@ pub const PAGE_CSS: &str = include_str!("../../assets/page.css");
 /// The place of the settings in the script: an empty object, so that the file is a valid script as written.
 const SETTINGS_PLACEHOLDER: &str = "/*SETTINGS*/{}";
 
+/// The place of [`READER_EVENTS_JS`] in the script.
+const EVENTS_PLACEHOLDER: &str = "/*EVENTS*/() => null";
+
 /// The settings of the search box, as its script gets them.
 #[derive(Debug, Clone, Copy)]
 pub struct SearchScriptSettings<'a> {
@@ -19,18 +25,32 @@ pub struct SearchScriptSettings<'a> {
     pub selectors: &'a [String],
     /// Whether the box adds a button to pages without such an element (`search.button`).
     pub button: bool,
+    /// Whether the box sends the searches, clicks and views of readers to the server, which records them.
+    pub events: bool,
 }
 
 /// Renders `BASE/_docwharf/search.js`: the script with the settings as a JSON literal. Empty lines, lines of comments
 /// and indentation are left out. No literal of the script spans lines.
 pub fn render_search_script(settings: &SearchScriptSettings<'_>) -> String {
-    let json = serde_json::json!({ "selectors": settings.selectors, "button": settings.button }).to_string();
-    let mut out = String::with_capacity(SEARCH_JS.len() + json.len());
-    for line in SEARCH_JS.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//")) {
+    let mut json = serde_json::json!({ "selectors": settings.selectors, "button": settings.button });
+    // Without the key, nothing is sent.
+    if settings.events {
+        json["events"] = true.into();
+    }
+    let reader_events = remove_comments(READER_EVENTS_JS);
+    // A selector may contain the text of the other placeholder.
+    let script = remove_comments(SEARCH_JS).replacen(EVENTS_PLACEHOLDER, reader_events.trim_end(), 1);
+    script.replacen(SETTINGS_PLACEHOLDER, &json.to_string(), 1)
+}
+
+/// Returns the lines of a script without indentation, empty lines and lines of comments.
+fn remove_comments(script: &str) -> String {
+    let mut out = String::with_capacity(script.len());
+    for line in script.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//")) {
         out.push_str(line);
         out.push('\n');
     }
-    out.replacen(SETTINGS_PLACEHOLDER, &json, 1)
+    out
 }
 
 #[cfg(test)]
@@ -46,21 +66,37 @@ mod tests {
     fn the_served_script_has_the_settings() {
         assert_eq!(SEARCH_JS.matches(SETTINGS_PLACEHOLDER).count(), 1);
         let selectors = ["#a".to_owned(), "[title=\"*/{}</script>\u{2028}\"]".to_owned()];
-        let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: false });
-        let line = script.lines().find(|line| line.contains("\"selectors\"")).unwrap();
-        let json = &line[line.find("= {").unwrap() + 2..line.rfind(';').unwrap()];
-        let settings: Value = serde_json::from_str(json).unwrap();
-        assert_eq!(settings, serde_json::json!({ "selectors": selectors, "button": false }));
-        assert!(!script.contains(SETTINGS_PLACEHOLDER));
+        let events_off = serde_json::json!({ "selectors": selectors, "button": false });
+        let events_on = serde_json::json!({ "selectors": selectors, "button": false, "events": true });
+        for (events, expected) in [(false, events_off), (true, events_on)] {
+            let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: false, events });
+            let line = script.lines().find(|line| line.contains("\"selectors\"")).unwrap();
+            let json = &line[line.find("= {").unwrap() + 2..line.rfind(';').unwrap()];
+            assert_eq!(serde_json::from_str::<Value>(json).unwrap(), expected);
+            assert!(!script.contains(SETTINGS_PLACEHOLDER));
+        }
+    }
+
+    #[test]
+    fn a_selector_that_is_a_placeholder_stays_as_it_is() {
+        let selectors = [EVENTS_PLACEHOLDER.to_owned()];
+        let script = render_search_script(&SearchScriptSettings { selectors: &selectors, button: true, events: true });
+        assert_eq!(script.matches(EVENTS_PLACEHOLDER).count(), 1);
+        assert!(script.contains("{\"button\":true,\"events\":true,\"selectors\":[\"/*EVENTS*/() => null\"]}"));
     }
 
     #[test]
     fn the_served_script_differs_from_the_written_one_in_comments_and_indentation_only() {
-        let script = render_search_script(&SearchScriptSettings { selectors: &[], button: true });
-        let lines = |text: &str| text.lines().map(|line| line.trim_start().to_owned()).collect::<Vec<_>>();
-        let mut expected = lines(&SEARCH_JS.replace(SETTINGS_PLACEHOLDER, "{\"button\":true,\"selectors\":[]}"));
-        expected.retain(|line| !line.is_empty() && !line.starts_with("//"));
-        assert_eq!(lines(&script), expected);
+        assert_eq!(SEARCH_JS.matches(EVENTS_PLACEHOLDER).count(), 1);
+        let script = render_search_script(&SearchScriptSettings { selectors: &[], button: true, events: false });
+        let code = |text: &str| {
+            let lines = text.lines().map(str::trim_start).filter(|line| !line.is_empty() && !line.starts_with("//"));
+            lines.collect::<Vec<_>>().join("\n")
+        };
+        let expected = code(SEARCH_JS)
+            .replace(SETTINGS_PLACEHOLDER, "{\"button\":true,\"selectors\":[]}")
+            .replace(EVENTS_PLACEHOLDER, &code(READER_EVENTS_JS));
+        assert_eq!(script, expected + "\n");
         // A literal that spans lines would lose its indentation.
         assert!(script.lines().all(|line| line.matches('`').count().is_multiple_of(2)));
     }
@@ -84,7 +120,7 @@ mod tests {
             "javascript:",
         ];
         for word in forbidden {
-            assert!(!SEARCH_JS.contains(word), "{word}");
+            assert!(!SEARCH_JS.contains(word) && !READER_EVENTS_JS.contains(word), "{word}");
         }
     }
 

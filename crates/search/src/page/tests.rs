@@ -31,7 +31,7 @@ fn response(total: u64, results: Vec<SearchResult>) -> SearchResponse {
 }
 
 fn page<'a>(query: &'a str, content: SearchPageContent<'a>) -> SearchPage<'a> {
-    SearchPage { query, section: None, lang: None, limit: DEFAULT_LIMIT, offset: 0, content }
+    SearchPage { query, section: None, lang: None, limit: DEFAULT_LIMIT, offset: 0, record: None, content }
 }
 
 #[test]
@@ -95,8 +95,15 @@ fn hostile_text_in_any_field_stays_text() {
         SearchPageContent::Busy,
         SearchPageContent::Invalid,
     ] {
-        let question =
-            SearchPage { query: HOSTILE, section: Some(HOSTILE), lang: Some(HOSTILE), limit: 7, offset: 7, content };
+        let question = SearchPage {
+            query: HOSTILE,
+            section: Some(HOSTILE),
+            lang: Some(HOSTILE),
+            limit: 7,
+            offset: 7,
+            record: Some(SearchId(10)),
+            content,
+        };
         let html = render_page(&question);
         assert!(!html.contains("<script") && !html.contains("'>") && !html.contains("&\u{202e}"), "{html}");
         assert!(!html.contains(['\0', '\u{202e}']), "{html}");
@@ -148,7 +155,7 @@ fn paging_ends_at_the_first_and_the_last_result_and_at_the_largest_offset() {
 }
 
 #[test]
-fn paging_keeps_section_language_and_limit() {
+fn paging_keeps_section_language_limit_and_the_id_of_a_recorded_search() {
     let answer = response(57, vec![result("/a.html", "A"); 5]);
     let question = SearchPage {
         query: "a&b c+d",
@@ -156,24 +163,26 @@ fn paging_keeps_section_language_and_limit() {
         lang: Some("de"),
         limit: 5,
         offset: 10,
+        record: Some(SearchId(10)),
         content: SearchPageContent::Results(&answer),
     };
     let html = render_page(&question);
+    let record = "&amp;record=000000000000000a";
     let common = "search?q=a%26b%20c%2Bd&amp;section=%2Fguide%2F%C3%A9&amp;lang=de&amp;limit=5";
     for expected in [
-        &format!("<a rel=\"prev\" href=\"{common}&amp;offset=5\"><bdi>Zurück</bdi></a>"),
-        &format!("<a rel=\"next\" href=\"{common}&amp;offset=15\"><bdi>Weiter</bdi></a>"),
+        &format!("<a rel=\"prev\" href=\"{common}&amp;offset=5{record}\"><bdi>Zurück</bdi></a>"),
+        &format!("<a rel=\"next\" href=\"{common}&amp;offset=15{record}\"><bdi>Weiter</bdi></a>"),
         "<span aria-current=\"page\">11–15</span>",
         "<ol class=\"results\" start=\"11\">",
         "<input type=\"hidden\" name=\"section\" value=\"/guide/é\">",
         "<input type=\"hidden\" name=\"lang\" value=\"de\">",
         "<input type=\"hidden\" name=\"limit\" value=\"5\">",
-        "href=\"search?q=a%26b%20c%2Bd&amp;lang=de&amp;limit=5\"",
+        "href=\"search?q=a%26b%20c%2Bd&amp;lang=de&amp;limit=5&amp;record=000000000000000a\"",
     ] {
         assert!(html.contains(expected), "{expected}\n{html}");
     }
     let first = render_page(&SearchPage { offset: 5, ..question });
-    assert!(first.contains(&format!("<a rel=\"prev\" href=\"{common}\">")), "{first}");
+    assert!(first.contains(&format!("<a rel=\"prev\" href=\"{common}{record}\">")), "{first}");
 }
 
 #[test]

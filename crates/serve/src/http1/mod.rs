@@ -225,7 +225,8 @@ impl Http1Connection {
         self.deadline = None;
         self.send_buffer.obtain_buffer();
         let address = head.cache_key.as_ref().and_then(|key| CacheAddress::new(&self.site, key, HeadFormat::Lines));
-        let cached = address.and_then(|address| respond_from_cache(&self.site, &address, &mut self.send_buffer.buffer));
+        let cached = address
+            .and_then(|address| respond_from_cache(&self.site, &address, &head.fields, &mut self.send_buffer.buffer));
         if let Some(body) = cached {
             self.end_response(head.closes, Some(body.into()), None);
             self.cost += RESPONSE_COST;
@@ -243,8 +244,8 @@ impl Http1Connection {
         let out = &mut self.send_buffer.buffer;
         let head_start = out.len();
         response_head::write_head(parts.status, &parts.headers, body.len(), out);
-        if let (Some(address), Some(location), false) = (address, body.location(), closes) {
-            address.store(parts.status, &out[head_start..], location.clone());
+        if let (Some(address), Some(stored), false) = (address, body.stored_body(), closes) {
+            address.store(parts.status, &out[head_start..], stored);
         }
         header_pool::recycle_header_map(parts.headers);
         self.end_response(head.closes || closes, None, Some(body));

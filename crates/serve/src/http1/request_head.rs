@@ -10,6 +10,7 @@ use std::mem::MaybeUninit;
 use httparse::{Header, ParserConfig, Request, Status};
 
 use crate::host_field::is_plain_host;
+use crate::recording::recorded_fields::RecordedFields;
 use crate::response_cache::{CacheKey, set_key_part};
 
 /// The largest number of header fields; a request with more is passed to hyper, which has a separate limit.
@@ -41,6 +42,8 @@ pub struct PlainRequestHead<'a> {
     pub closes: bool,
     /// The cache key of the response; `None` if the response depends on more than the key holds.
     pub(super) cache_key: Option<CacheKey<'a>>,
+    /// The fields by which views are counted.
+    pub(super) fields: RecordedFields<'a>,
 }
 
 /// Parses the first request head in `bytes`.
@@ -62,7 +65,8 @@ pub fn parse_head(bytes: &[u8]) -> HeadOutcome<'_> {
     if !target.starts_with('/') || len > MAX_PLAIN_HEAD_BYTES {
         return HeadOutcome::NotPlain;
     }
-    let mut head = PlainRequestHead { bytes: &bytes[..len], is_get, target, closes: false, cache_key: None };
+    let fields = RecordedFields::default();
+    let mut head = PlainRequestHead { bytes: &bytes[..len], is_get, target, closes: false, cache_key: None, fields };
     if classify_fields(&mut head, request.headers) { HeadOutcome::Plain(head) } else { HeadOutcome::NotPlain }
 }
 
@@ -85,6 +89,7 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
             4 if is("host") => {
                 hosts += 1;
                 is_cacheable &= is_plain_host(field.value);
+                head.fields.host = field.value;
             }
             15 if is("accept-encoding") => is_cacheable &= set_key_part(&mut key.accept_encoding, field.value),
             6 if is("accept") => is_cacheable &= set_key_part(&mut key.accept, field.value),
@@ -102,7 +107,7 @@ fn classify_fields<'a>(head: &mut PlainRequestHead<'a>, fields: &[Header<'a>]) -
             8 if is("if-range") || is("if-match") => is_cacheable = false,
             17 if is("if-modified-since") => is_cacheable = false,
             19 if is("if-unmodified-since") => is_cacheable = false,
-            _ => {}
+            _ => head.fields.add(field.name.as_bytes(), field.value),
         }
     }
     head.cache_key = (is_cacheable && hosts == 1).then_some(key);

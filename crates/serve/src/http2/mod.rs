@@ -25,6 +25,7 @@ pub mod hpack;
 mod receive;
 mod receive_window;
 mod request;
+mod request_bodies;
 mod respond;
 mod send_buffer;
 mod streams;
@@ -49,6 +50,7 @@ use deadlines::{DeadlineAction, Deadlines, WaitConditions};
 use frame::ErrorCode;
 use hpack::HpackDecoder;
 use receive_window::ReceiveWindow;
+use request_bodies::RequestBodies;
 use send_buffer::SendBuffer;
 use streams::Streams;
 
@@ -95,8 +97,11 @@ pub struct Http2Connection {
     newest_stream: u32,
     receive_window: ReceiveWindow,
     streams: Streams,
-    /// Responses that are not available yet: searches, and others while replaced versions are opened after a start.
+    /// Responses that are not available yet: searches, events, and others while replaced versions are opened after a
+    /// start.
     deferred: Vec<DeferredResponse>,
+    /// The request bodies on which deferred responses depend.
+    request_bodies: RequestBodies,
     send_buffer: SendBuffer,
     /// Whether a response head was queued: the first one starts with [`hpack::encode::TABLE_SIZE_ZERO`].
     has_sent_head: bool,
@@ -176,6 +181,7 @@ impl Http2Connection {
             receive_window: ReceiveWindow::default(),
             streams: Streams::default(),
             deferred: Vec::new(),
+            request_bodies: RequestBodies::default(),
             send_buffer: SendBuffer::default(),
             has_sent_head: false,
             abuse_limits: AbuseLimits::new(Instant::now()),
@@ -444,6 +450,10 @@ impl Http2Connection {
             Poll::Ready(Err(_)) => Poll::Ready(None),
             Poll::Ready(Ok(())) => {
                 self.is_input_closed = filled == 0;
+                if self.is_input_closed {
+                    // Their rest will not come.
+                    self.request_bodies.clear();
+                }
                 self.deadlines.clear_input();
                 self.send_buffer.has_sent = false;
                 self.receive(&buffer[..filled]);

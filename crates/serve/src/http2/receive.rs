@@ -96,6 +96,7 @@ impl Http2Connection {
         self.shutdown = ShutdownState::Failed;
         self.streams.clear();
         self.deferred.clear();
+        self.request_bodies.clear();
         self.deadlines.clear();
     }
 
@@ -109,6 +110,7 @@ impl Http2Connection {
     /// whichever side caused the reset (CVE-2023-44487, CVE-2025-8671). An honest client causes a few such resets, an
     /// attacker very many, so they are counted.
     fn drop_response(&mut self, id: u32) -> Result<(), Http2Error> {
+        self.request_bodies.remove(id);
         let deferred_before = self.deferred.len();
         self.deferred.retain(|deferred| deferred.stream != id);
         let was_pending = self.streams.remove(id) || self.deferred.len() < deferred_before;
@@ -191,6 +193,7 @@ impl Http2Connection {
         if increment > 0 {
             self.send_buffer.queue_frame(frame::WINDOW_UPDATE, 0, 0, &increment.to_be_bytes());
         }
+        self.request_bodies.receive(frame.stream, content);
         if ends_stream {
             self.end_request(frame.stream);
         } else {
@@ -220,6 +223,7 @@ impl Http2Connection {
 
     /// Handles `END_STREAM` on a stream.
     fn end_request(&mut self, id: u32) {
+        self.request_bodies.complete(id);
         self.streams.end_request(id);
         if let Some(deferred) = self.deferred.iter_mut().find(|deferred| deferred.stream == id) {
             deferred.is_request_open = false;

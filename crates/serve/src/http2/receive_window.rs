@@ -1,6 +1,6 @@
-//! Receive-side flow control: the windows of the connection and of its streams. Request bodies are read and discarded.
-//! Decides on which streams DATA is allowed (RFC 9113, section 5.1), how many bytes of it, and when WINDOW_UPDATE lets
-//! the peer send more.
+//! Receive-side flow control: the windows of the connection and of its streams. Request bodies are read; all but those
+//! with events (`request_bodies`) are discarded. Decides on which streams DATA is allowed (RFC 9113, section 5.1), how
+//! many bytes of it, and when WINDOW_UPDATE lets the peer send more.
 
 use std::collections::VecDeque;
 

@@ -7,6 +7,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Version};
 
 use crate::header_pool;
 use crate::host_field::{is_host, is_plain_host, is_same_host};
+use crate::recording::recorded_fields::RecordedFields;
 use crate::response_cache::{CacheKey, set_key_part};
 
 use super::hpack::DecodedFields;
@@ -23,6 +24,8 @@ pub(super) struct RequestFields<'a> {
     pub(super) content_length: Option<u64>,
     /// The cache key of the response; `None` if the response depends on more than the key holds.
     pub(super) cache_key: Option<CacheKey<'a>>,
+    /// The fields by which views are counted.
+    pub(super) recorded: RecordedFields<'a>,
 }
 
 /// Checks the fields of a request; `None` if it is malformed (RFC 9113, section 8.1.1).
@@ -69,7 +72,7 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
                 }
                 request_fields.content_length = Some(length);
             }
-            _ => {}
+            _ => request_fields.recorded.add(name, value),
         }
     }
     if !has_required_pseudo_fields(&request_fields)
@@ -77,6 +80,7 @@ pub(super) fn check_request_fields(fields: &DecodedFields) -> Option<RequestFiel
     {
         return None;
     }
+    request_fields.recorded.host = request_fields.authority;
     key.is_head = request_fields.method == b"HEAD";
     key.target = std::str::from_utf8(request_fields.target).ok()?;
     is_cacheable &= key.is_head || request_fields.method == b"GET";

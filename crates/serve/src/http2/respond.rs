@@ -9,6 +9,7 @@ use crate::body::ResponseBody;
 use crate::fixed_responses;
 use crate::header_pool;
 use crate::logged_body::{LoggedBody, LoggedChunk};
+use crate::recording::recorded_fields::RecordedFields;
 use crate::respond::{SiteResponse, respond, respond_from_cache, respond_refused};
 use crate::response_cache::{CacheAddress, HeadFormat};
 use crate::turn::{RESPONSE_COST, UNCACHED_RESPONSE_COST};
@@ -56,13 +57,14 @@ impl Http2Connection {
         let address =
             request_fields.cache_key.as_ref().and_then(|key| CacheAddress::new(&self.site, key, HeadFormat::Block));
         if let Some(address) = &address
-            && self.answer_from_cache(id, ends_stream, address)
+            && self.answer_from_cache(id, ends_stream, address, &request_fields.recorded)
         {
             self.spend(RESPONSE_COST);
             return Ok(());
         }
         self.spend(UNCACHED_RESPONSE_COST);
         let request = build_request(&request_fields, fields).ok_or(malformed)?;
+        let request = self.attach_body(id, ends_stream, request)?;
         match respond(&self.site, request, self.peer) {
             SiteResponse::Ready(response) => self.queue_response(id, !ends_stream, response.into_inner(), address),
             SiteResponse::Deferred(response) => {
@@ -84,7 +86,13 @@ impl Http2Connection {
     }
 
     /// Answers from the response cache; returns false if the response is not cached.
-    fn answer_from_cache(&mut self, id: u32, ends_stream: bool, address: &CacheAddress<'_>) -> bool {
+    fn answer_from_cache(
+        &mut self,
+        id: u32,
+        ends_stream: bool,
+        address: &CacheAddress<'_>,
+        fields: &RecordedFields<'_>,
+    ) -> bool {
         let is_first_head = !self.has_sent_head;
         let site = &self.site;
         let cached = self.send_buffer.write(|queue| {
@@ -93,7 +101,7 @@ impl Http2Connection {
             if is_first_head {
                 queue.push(encode::TABLE_SIZE_ZERO);
             }
-            let Some(body) = respond_from_cache(site, address, queue) else {
+            let Some(body) = respond_from_cache(site, address, fields, queue) else {
                 queue.truncate(start);
                 return None;
             };
@@ -123,8 +131,8 @@ impl Http2Connection {
         let (parts, body) = response.into_parts();
         let mut block = Vec::with_capacity(512);
         encode_head(parts.status, &parts.headers, body.len(), &mut block);
-        if let (Some(address), Some(location)) = (address, body.location()) {
-            address.store(parts.status, &block, location.clone());
+        if let (Some(address), Some(stored)) = (address, body.stored_body()) {
+            address.store(parts.status, &block, stored);
         }
         header_pool::recycle_header_map(parts.headers);
         append_date(&mut block);

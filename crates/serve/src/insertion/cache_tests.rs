@@ -31,7 +31,7 @@ fn a_cached_response_has_the_tag_that_it_was_stored_with_or_is_not_used() {
             address.store(StatusCode::OK, b"head", location);
             let cached_body = || {
                 let mut out = Vec::new();
-                address.find(&site, &mut out).map(|(_, chunk)| chunk.parts().concat())
+                address.find(&site, &mut out).map(|cached| cached.body.parts().concat())
             };
             assert!(cached_body() == Some(full), "{case}");
             // A change of the tag that is not seen yet as a change of the generation: `address` has the earlier one.
@@ -53,7 +53,7 @@ fn a_cached_response_has_the_tag_that_it_was_stored_with_or_is_not_used() {
     let location = response.body().location().expect("the response can be cached").clone();
     address.store(StatusCode::NOT_FOUND, b"head", location);
     let full = read(response);
-    let cached_body = || address.find(&site, &mut Vec::new()).map(|(_, chunk)| chunk.parts().concat());
+    let cached_body = || address.find(&site, &mut Vec::new()).map(|cached| cached.body.parts().concat());
     assert!(cached_body() == Some(full));
     site.set_inserted_tag(None);
     assert!(cached_body().is_none());

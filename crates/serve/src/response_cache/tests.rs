@@ -139,7 +139,7 @@ fn a_cached_response_is_returned_only_with_its_status_and_body() {
         store(state, &key, HeadFormat::Lines, StatusCode::NOT_FOUND, head.as_bytes(), location);
         let mut out = b"before ".to_vec();
         let cached = find_cached(&site, state, &key, HeadFormat::Lines, &mut out);
-        let response = cached.map(|(status, chunk)| (status.as_u16(), chunk.parts().concat()));
+        let response = cached.map(|cached| (cached.status.as_u16(), cached.body.parts().concat()));
         assert_eq!(response, body.map(|body| (404, body.to_vec())), "{head}");
         let expected = if body.is_some() { format!("before {head}") } else { "before ".to_owned() };
         assert_eq!(out, expected.as_bytes(), "the last head that was stored, or nothing");

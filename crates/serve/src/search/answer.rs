@@ -62,6 +62,8 @@ pub(crate) struct SearchAnswer {
     pub(crate) is_partial: bool,
     /// Whether there are results.
     pub(crate) has_results: bool,
+    /// The number of all pages that are results, also of those that the answer does not list.
+    pub(crate) total: u64,
 }
 
 /// The reason why a query has no answer.
@@ -159,6 +161,7 @@ pub(crate) fn render_answer(
         is_indexing: response.indexing,
         is_partial: response.partial,
         has_results: !response.results.is_empty(),
+        total: response.total,
     })
 }
 
@@ -170,6 +173,7 @@ pub(crate) fn render_search_page(parameters: &SearchParameters, content: SearchP
         lang: parameters.lang.as_deref(),
         limit: parameters.limit,
         offset: parameters.offset,
+        record: parameters.record,
         content,
     })
 }

@@ -147,7 +147,11 @@ mod tests {
     }
 
     fn script(selector: &str) -> SearchAsset {
-        SearchAsset::render_script(&SearchBoxSettings { selectors: vec![selector.to_owned()], button: true })
+        script_with_events(selector, false)
+    }
+
+    fn script_with_events(selector: &str, events: bool) -> SearchAsset {
+        SearchAsset::render_script(&SearchBoxSettings { selectors: vec![selector.to_owned()], button: true, events })
     }
 
     #[test]
@@ -177,13 +181,15 @@ mod tests {
     fn other_settings_of_the_box_make_another_file_with_another_tag() {
         let tags = ["#a", "#b", "#a"].map(|selector| form(&script(selector), "gzip").entity_tag.as_str().to_owned());
         assert!(tags[0] == tags[2] && tags[0] != tags[1], "{tags:?}");
+        let recorded = form(&script_with_events("#a", true), "gzip").entity_tag.as_str().to_owned();
+        assert!(recorded != tags[0], "{recorded}");
         let types = [SearchAsset::box_styles(), SearchAsset::page_styles()].map(|asset| asset.media_type);
         assert_eq!(types, [STYLES_TYPE; 2]);
     }
 
     #[test]
     fn the_box_is_at_most_15_kb_as_gzip() {
-        let (script, styles) = (script("[data-docwharf-search]"), SearchAsset::box_styles());
+        let (script, styles) = (script_with_events("[data-docwharf-search]", true), SearchAsset::box_styles());
         let len = form(&script, "gzip").body.len() + form(styles, "gzip").body.len();
         assert!(len <= 15_000, "{len} bytes");
     }

@@ -1,6 +1,7 @@
 //! The parameters of a search: the query of its address, which is form data (`application/x-www-form-urlencoded`).
 //! Pure.
 
+use docwharf_base::model::reader_activity::SearchId;
 use docwharf_search::page::{DEFAULT_LIMIT, MAX_LIMIT, MAX_OFFSET, MAX_QUERY_CHARS};
 use percent_encoding::percent_decode_str;
 
@@ -10,7 +11,7 @@ const MAX_SECTION_BYTES: usize = 1024;
 const MAX_LANG_BYTES: usize = 35;
 
 /// The names of the parameters. All others are ignored.
-const PARAMETER_NAMES: [&str; 5] = ["q", "limit", "offset", "section", "lang"];
+const PARAMETER_NAMES: [&str; 6] = ["q", "limit", "offset", "section", "lang", "record"];
 
 /// The parameters of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +26,20 @@ pub(crate) struct SearchParameters {
     pub(crate) section: Option<String>,
     /// The language tag of the pages that are searched first.
     pub(crate) lang: Option<String>,
+    /// The id under which the search is recorded; `None` if the client does not ask for that.
+    pub(crate) record: Option<SearchId>,
 }
 
 impl Default for SearchParameters {
     fn default() -> SearchParameters {
-        SearchParameters { text: String::new(), limit: DEFAULT_LIMIT, offset: 0, section: None, lang: None }
+        SearchParameters {
+            text: String::new(),
+            limit: DEFAULT_LIMIT,
+            offset: 0,
+            section: None,
+            lang: None,
+            record: None,
+        }
     }
 }
 
@@ -51,6 +61,9 @@ pub(crate) enum ParameterFault {
     /// The path is too long.
     #[error("section has more than {} bytes", MAX_SECTION_BYTES)]
     LongSection,
+    /// The id is no id.
+    #[error("record is not 16 hexadecimal digits")]
+    Record,
 }
 
 /// Parameters that are refused.
@@ -80,7 +93,7 @@ impl SearchParameters {
                 values[index].get_or_insert(value);
             }
         }
-        let [text, limit, offset, section, lang] = values;
+        let [text, limit, offset, section, lang, record] = values;
         let mut valid = SearchParameters::default();
         let mut refuse = |reason: ParameterFault| fault = fault.or(Some(reason));
         let text = text.unwrap_or_default();
@@ -105,6 +118,12 @@ impl SearchParameters {
             section => valid.section = section,
         }
         valid.lang = lang.filter(|lang| may_be_language_tag(lang)).map(|lang| lang.replace('_', "-"));
+        if let Some(record) = record {
+            valid.record = SearchId::parse(&record);
+            if valid.record.is_none() {
+                refuse(ParameterFault::Record);
+            }
+        }
         match fault {
             None => Ok(valid),
             Some(fault) => Err(InvalidParameters { fault, valid }),
@@ -183,7 +202,7 @@ mod tests {
         assert_eq!(SearchParameters::parse(None), Ok(SearchParameters::default()));
         let all = parse("lang=pt-BR&offset=490&section=%2Fguide%2Fa+b&limit=50&q=x");
         let (section, lang) = (Some("/guide/a b".to_owned()), Some("pt-BR".to_owned()));
-        assert_eq!(all, SearchParameters { text: "x".to_owned(), limit: 50, offset: 490, section, lang });
+        assert_eq!(all, SearchParameters { text: "x".to_owned(), limit: 50, offset: 490, section, lang, record: None });
     }
 
     #[test]

@@ -19,19 +19,21 @@ pub enum InjectMode {
     Never,
 }
 
-/// The settings of the search box (`search.selectors` and `search.button`).
+/// The settings of the search box: `search.selectors`, `search.button`, and whether the server records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SearchBoxSettings {
     /// The CSS selectors of the site's own elements that open the box.
     pub selectors: Vec<String>,
     /// Whether a page without such an element gets a button.
     pub button: bool,
+    /// Whether the box sends the searches, clicks and views of readers to the server, which records them.
+    pub events: bool,
 }
 
 impl SearchBoxSettings {
     /// Returns the settings in the form in which the script of the box is rendered with them.
     pub fn as_script_settings(&self) -> SearchScriptSettings<'_> {
-        SearchScriptSettings { selectors: &self.selectors, button: self.button }
+        SearchScriptSettings { selectors: &self.selectors, button: self.button, events: self.events }
     }
 }
 

@@ -231,7 +231,7 @@ mod tests {
     use crate::test_versions::version_with_files;
 
     fn answer(is_partial: bool, has_results: bool) -> SearchAnswer {
-        SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results }
+        SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results, total: 0 }
     }
 
     #[test]

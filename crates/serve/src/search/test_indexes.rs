@@ -29,7 +29,7 @@ pub(crate) fn build_index_with(version: &SealedVersion, digest: Digest) -> Arc<S
 pub(crate) fn settings() -> SearchSettings {
     SearchSettings {
         enabled: true,
-        search_box: SearchBoxSettings { selectors: vec!["#search".to_owned()], button: true },
+        search_box: SearchBoxSettings { selectors: vec!["#search".to_owned()], button: true, events: false },
         parallel: NonZeroUsize::new(16).expect("it is not 0"),
         exclude: Arc::default(),
         synonyms: Arc::new(SynonymTable::built_in()),

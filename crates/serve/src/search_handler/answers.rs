@@ -11,7 +11,8 @@ use super::SearchQuestion;
 use crate::body::ResponseBody;
 use crate::header_pool;
 use crate::held_bytes::{HELD, HeldBytesGuard};
-use crate::request_context::RequestContext;
+use crate::recording::recorded_fields::RecordedFields;
+use crate::request_context::{MethodClass, RequestContext};
 use crate::search::{
     AnswerFormat, InvalidParameters, QueryOutcome, SearchAnswer, SearchFailure, SearchParameters, render_search_page,
 };
@@ -62,7 +63,7 @@ pub(super) fn respond_with_result(
 ) -> Response<ResponseBody> {
     let (format, parameters) = (question.format, &question.parameters);
     match result {
-        Ok(SearchAnswer { body, is_indexing, is_partial, has_results }) => match hold_body(body) {
+        Ok(SearchAnswer { body, is_indexing, is_partial, has_results, total }) => match hold_body(body) {
             Some(body) => {
                 count(
                     context,
@@ -73,6 +74,7 @@ pub(super) fn respond_with_result(
                         (false, false) => QueryOutcome::Empty,
                     },
                 );
+                record(context, question, total, is_partial);
                 respond_with_answer(context, question, body, is_indexing || is_partial)
             }
             None => refuse_busy(context, format, parameters),
@@ -84,6 +86,21 @@ pub(super) fn respond_with_result(
             let content = SearchPageContent::Busy;
             refuse(context, StatusCode::INTERNAL_SERVER_ERROR, format, parameters, &error, content)
         }
+    }
+}
+
+/// Records a search with this number of results, if it is recorded.
+fn record(context: &RequestContext<'_>, question: &SearchQuestion, total: u64, is_partial: bool) {
+    let recorder = context.site().load_recorder();
+    if let Some(recorder) = &*recorder
+        && context.method_class() == MethodClass::Get
+        && !question.parameters.is_empty()
+    {
+        let fields = RecordedFields::from_request(context.target(), context.headers());
+        // A part of the results says nothing about their number.
+        let total = (!is_partial).then_some(total);
+        let is_page = question.format == AnswerFormat::Page;
+        recorder.note_answer(&fields, context.client().address, &question.parameters, is_page, total);
     }
 }
 

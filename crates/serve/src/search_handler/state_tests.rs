@@ -155,7 +155,7 @@ async fn a_query_that_had_to_wait_or_has_failed_is_answered_in_the_form_of_the_c
     {
         let parameters = SearchParameters { text: text.to_owned(), ..SearchParameters::default() };
         let question = SearchQuestion { parameters, format: AnswerFormat::Json, tag: None };
-        let result = Ok(SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results });
+        let result = Ok(SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results, total: 0 });
         receive(FinishedQuery { question, version: served(&site), result }.respond(&context)).await;
     }
     let counts = [QueryOutcome::Partial, QueryOutcome::Ok, QueryOutcome::Empty, QueryOutcome::Busy];
@@ -177,7 +177,7 @@ async fn a_partial_answer_is_not_stored() {
         (false, true, "no-store", false),
     ] {
         let body = b"{}".to_vec();
-        let result = Ok(SearchAnswer { body, is_indexing, is_partial, has_results: true });
+        let result = Ok(SearchAnswer { body, is_indexing, is_partial, has_results: true, total: 1 });
         let tag = Some("\"x\"".to_owned());
         let question = SearchQuestion { parameters: SearchParameters::default(), format: AnswerFormat::Json, tag };
         let response = receive(FinishedQuery { question, version: served(&site), result }.respond(&context)).await;

@@ -5,28 +5,28 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 /// The largest time by which a client's clock may be ahead of the server's.
-pub(super) const MAX_CLOCK_SKEW: Duration = Duration::from_hours(24);
+pub const MAX_CLOCK_SKEW: Duration = Duration::from_hours(24);
 
 const NANOSECONDS_PER_MILLISECOND: i128 = 1_000_000;
 
 /// Returns the millisecond that contains the time.
-pub(super) fn floor_to_millisecond(time: Timestamp) -> i64 {
+pub fn floor_to_millisecond(time: Timestamp) -> i64 {
     // A timestamp is not after the year 9999, so the value fits.
     time.as_nanosecond().div_euclid(NANOSECONDS_PER_MILLISECOND) as i64
 }
 
 /// Returns the first millisecond that is not before the time, for the start or the end of a range.
-pub(super) fn ceil_to_millisecond(time: Timestamp) -> i64 {
+pub fn ceil_to_millisecond(time: Timestamp) -> i64 {
     -((-time.as_nanosecond()).div_euclid(NANOSECONDS_PER_MILLISECOND) as i64)
 }
 
 /// Formats a time by RFC 3339 in UTC, with a fraction only if it is not zero; `None` if the time is out of range.
-pub(super) fn format_rfc3339(millisecond: i64) -> Option<String> {
+pub fn format_rfc3339(millisecond: i64) -> Option<String> {
     Timestamp::from_millisecond(millisecond).ok().map(|time| time.to_string())
 }
 
 /// Parses a time by RFC 3339. Date, time with seconds, and offset are required.
-pub(super) fn parse_rfc3339(text: &str) -> Option<i64> {
+pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let time: Timestamp = text.parse().ok().filter(|_| is_rfc3339(text.as_bytes()))?;
     Some(floor_to_millisecond(time))
 }

@@ -3,7 +3,7 @@
 /// Folds a term: removes white space at its ends, replaces each run of white space by one space, and converts to lower
 /// case (both by the rules of Unicode). Accents, punctuation and composed forms do not change. Folding a folded term
 /// changes nothing.
-pub(super) fn fold_term(text: &str) -> String {
+pub fn fold_term(text: &str) -> String {
     let mut folded = String::with_capacity(text.len());
     for word in text.split_whitespace() {
         if !folded.is_empty() {

@@ -7,7 +7,8 @@ use crate::database::{Database, DatabaseError};
 /// The number of rows that one transaction removes. Other changes wait for it.
 const MAX_ROWS_PER_DELETE: i64 = 10_000;
 
-/// Lists the projects that have searches or batches, including those that are no longer in the configuration.
+/// Lists the projects of an origin that have searches or batches, including those that are no longer in the
+/// configuration. It reads the table `usage`, which only the database of an origin has.
 pub fn projects_with_searches(db: &Database) -> Result<Vec<String>, DatabaseError> {
     db.read(|connection| {
         let mut select = connection.prepare_cached("SELECT project FROM usage WHERE rows > 0")?;

@@ -1,133 +1,48 @@
-//! Parsing of the query parameters of an analytics query. Pure functions.
-//!
-//! Unknown parameters are ignored. Percent-encoding is decoded once, and `+` is not decoded to a space: no value has a
-//! space, but the offset of a time may begin with `+`.
-
-use percent_encoding::percent_decode_str;
-use serde_json::Number;
+//! Parsing of the query parameters of a query for searches. Pure functions.
 
 use super::cursor::SearchRange;
-use super::time::ceil_to_millisecond;
-use docwharf_agent::analytics::period::parse_period_end;
+use crate::query_string::{MAX_QUOTED_CHARS, parse_dates, parse_whole_number, split_query, truncate};
 
 /// The default number of terms on a result page.
-const DEFAULT_LIMIT: usize = 50;
+const DEFAULT_LIMIT: u32 = 50;
 /// The largest number of terms on a result page.
-const MAX_LIMIT: f64 = 100.0;
-/// The number of characters of a value that an error quotes.
-const MAX_QUOTED_CHARS: usize = 60;
+const MAX_LIMIT: u32 = 100;
 
 /// The parsed parameters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SearchQuery {
     pub(super) range: SearchRange,
+    /// Whether only searches without results count.
+    pub(super) no_results: bool,
     /// The number of terms on a result page.
     pub(super) limit: usize,
     /// The cursor, not verified yet.
     pub(super) cursor: Option<String>,
 }
 
-/// The percent-decoded values, not parsed yet.
-#[derive(Debug, Default)]
-struct RawQueryParameters {
-    date_from: Option<String>,
-    date_to: Option<String>,
-    limit: Option<String>,
-    cursor: Option<String>,
-}
-
 /// Parses the query of a request target. The error lists all mistakes.
 pub(super) fn parse_query(query: Option<&str>) -> Result<SearchQuery, Vec<String>> {
     let mut problems = Vec::new();
-    let values = split_query(query.unwrap_or_default(), &mut problems);
-    let mut date = |name: &str, value: Option<String>| {
-        let time = parse_period_end(&value?)
-            .map_err(|reason| problems.push(format!("{name}: {}", truncate(&reason, 2 * MAX_QUOTED_CHARS))))
-            .ok()?;
-        Some(ceil_to_millisecond(time))
-    };
-    let (from, to) = (date("dateFrom", values.date_from), date("dateTo", values.date_to));
-    if let (Some(from), Some(to)) = (from, to)
-        && from > to
-    {
-        problems.push("dateFrom is after dateTo".to_owned());
-    }
-    let limit = values.limit.map_or(Ok(DEFAULT_LIMIT), |limit| parse_limit(&limit));
-    let limit = limit.map_err(|reason| problems.push(reason)).unwrap_or(DEFAULT_LIMIT);
+    let names = ["dateFrom", "dateTo", "limit", "cursor", "noResults"];
+    let [from, to, limit, cursor, no_results] = split_query(query, names, &mut problems);
+    let (from, to) = parse_dates(from.as_deref(), to.as_deref(), &mut problems);
+    let limit = parse_whole_number("limit", limit.as_deref(), DEFAULT_LIMIT, 1..=MAX_LIMIT, &mut problems);
+    let no_results = parse_no_results(no_results.as_deref(), &mut problems);
     let range = SearchRange { from: from.unwrap_or(i64::MIN), to: to.unwrap_or(i64::MAX) };
-    if problems.is_empty() { Ok(SearchQuery { range, limit, cursor: values.cursor }) } else { Err(problems) }
+    let query = SearchQuery { range, no_results, limit: limit as usize, cursor };
+    if problems.is_empty() { Ok(query) } else { Err(problems) }
 }
 
-fn split_query(query: &str, problems: &mut Vec<String>) -> RawQueryParameters {
-    let mut values = RawQueryParameters::default();
-    let mut repeated = Vec::new();
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let Some(name) = decode(name) else {
-            problems.push(format!(
-                "{:?} is not a valid name of a parameter: its percent-encoding is invalid",
-                truncate(name, MAX_QUOTED_CHARS)
-            ));
-            continue;
-        };
-        let slot = match name.as_str() {
-            "dateFrom" => &mut values.date_from,
-            "dateTo" => &mut values.date_to,
-            "limit" => &mut values.limit,
-            "cursor" => &mut values.cursor,
-            _ => continue,
-        };
-        if slot.is_some() {
-            if !repeated.contains(&name) {
-                problems.push(format!("{name} occurs more than once"));
-                repeated.push(name);
-            }
-            continue;
-        }
-        if let Some(value) = decode(value) {
-            if value.is_empty() {
-                problems.push(format!("{name} is empty"));
-            }
-            *slot = Some(value);
-        } else {
-            problems
-                .push(format!("{name}: the percent-encoding of {:?} is invalid", truncate(value, MAX_QUOTED_CHARS)));
-            // A placeholder: a repetition of the parameter is still reported, and the value is not parsed.
-            *slot = Some(String::new());
+fn parse_no_results(value: Option<&str>, problems: &mut Vec<String>) -> bool {
+    match value {
+        // An empty value is reported already.
+        None | Some("" | "false") => {}
+        Some("true") => return true,
+        Some(text) => {
+            problems.push(format!("noResults: {:?} is neither true nor false", truncate(text, MAX_QUOTED_CHARS)));
         }
     }
-    // Empty values are reported already.
-    for value in [&mut values.date_from, &mut values.date_to, &mut values.limit, &mut values.cursor] {
-        value.take_if(|value| value.is_empty());
-    }
-    values
-}
-
-/// Decodes percent-encoding; `None` if a `%` is not followed by two hexadecimal digits, or the result is not UTF-8.
-fn decode(text: &str) -> Option<String> {
-    let mut codes = text.split('%').skip(1);
-    let is_complete = codes.all(|code| code.len() >= 2 && code.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit));
-    percent_decode_str(text).decode_utf8().ok().filter(|_| is_complete).map(std::borrow::Cow::into_owned)
-}
-
-/// Parses a whole number from 1 to 100 in any notation of JSON: `50`, `50.0` and `5e1` are the same number.
-fn parse_limit(text: &str) -> Result<usize, String> {
-    let number = serde_json::from_str::<Number>(text).ok().and_then(|number| number.as_f64());
-    let number = number.filter(|_| !text.contains(char::is_whitespace));
-    let limit = number.filter(|number| (1.0..=MAX_LIMIT).contains(number) && number.fract() == 0.0);
-    #[expect(clippy::cast_sign_loss, reason = "it is from 1 to 100")]
-    let limit = limit.map(|number| number as usize);
-    limit.ok_or_else(|| {
-        format!("limit: {:?} is not a whole number from 1 to {MAX_LIMIT}", truncate(text, MAX_QUOTED_CHARS))
-    })
-}
-
-fn truncate(text: &str, max_chars: usize) -> String {
-    let mut short: String = text.chars().take(max_chars).collect();
-    if short.len() < text.len() {
-        short.push('…');
-    }
-    short
+    false
 }
 
 #[cfg(test)]
@@ -212,6 +127,17 @@ mod tests {
         ] {
             let problems = problems(&format!("limit={wrong}"));
             assert!(problems.len() == 1 && problems[0].starts_with("limit: "), "{problems:?}");
+        }
+    }
+
+    #[test]
+    fn no_results_is_true_or_false_and_false_by_default() {
+        for (query, no_results) in [("", false), ("noResults=false", false), ("noResults=%74rue", true)] {
+            assert_eq!(parse_query(Some(query)).unwrap().no_results, no_results, "{query}");
+        }
+        for wrong in ["1", "True", "yes", "null", "true+", "", "%ff"] {
+            let problems = problems(&format!("noResults={wrong}"));
+            assert!(problems.len() == 1 && problems[0].starts_with("noResults"), "{problems:?}");
         }
     }
 

@@ -1,8 +1,8 @@
 //! Cursors of paginated queries. Pure functions.
 //!
-//! A cursor names the snapshot and the range of the query, and the number of terms on the previous result pages. It is
-//! signed together with the project, so a client can neither change it nor use it for another project. Its format is
-//! opaque to clients: six numbers of 16 hexadecimal digits, then the 64 digits of an HMAC-SHA-256.
+//! A cursor names the snapshot, the range and the filter of the query, and the number of terms on the previous result
+//! pages. It is signed together with the project, so a client can neither change it nor use it for another project. Its
+//! format is opaque to clients: seven numbers of 16 hexadecimal digits, then the 64 digits of an HMAC-SHA-256.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
@@ -22,6 +22,8 @@ pub(super) struct SearchRange {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SearchCursor {
     pub(super) range: SearchRange,
+    /// Whether only searches without results count.
+    pub(super) no_results: bool,
     /// The time, in milliseconds since 1970, before which searches do not count, because they may expire while the
     /// query is under way.
     pub(super) oldest: i64,
@@ -33,14 +35,14 @@ pub(super) struct SearchCursor {
     pub(super) offset: u64,
 }
 
-const NUMBERS_HEX_DIGITS: usize = 6 * 16;
+const NUMBERS_HEX_DIGITS: usize = 7 * 16;
 
 fn sign(secret: &[u8; 32], project: &str, numbers: &str) -> Hmac<Sha256> {
     // HMAC pads a shorter key with zeros to one block (RFC 2104, section 2).
     let mut block = [0; 64];
     block[..32].copy_from_slice(secret);
     let mut mac = Hmac::<Sha256>::new(&block.into());
-    for part in ["searches cursor 2\n", project, "\n", numbers] {
+    for part in ["searches cursor 3\n", project, "\n", numbers] {
         mac.update(part.as_bytes());
     }
     mac
@@ -51,7 +53,7 @@ impl SearchCursor {
     pub(super) fn encode(&self, project: &str, secret: &[u8; 32]) -> String {
         let SearchRange { from, to } = self.range;
         let [from, to, oldest, last] = [from, to, self.oldest, self.last_batch].map(i64::cast_unsigned);
-        let numbers = [from, to, oldest, last, self.total, self.offset];
+        let numbers = [from, to, oldest, last, self.total, self.offset, u64::from(self.no_results)];
         let mut text: String = numbers.iter().map(|number| encode_hex(&number.to_be_bytes())).collect();
         let signature = sign(secret, project, &text).finalize().into_bytes();
         text.push_str(&encode_hex(&signature));
@@ -70,6 +72,7 @@ impl SearchCursor {
             last_batch: number(3)?.cast_signed(),
             total: number(4)?,
             offset: number(5)?,
+            no_results: number(6)? != 0,
         })
     }
 }
@@ -83,6 +86,7 @@ mod tests {
     fn cursor() -> SearchCursor {
         SearchCursor {
             range: SearchRange { from: i64::MIN, to: -5 },
+            no_results: true,
             oldest: -9,
             last_batch: 9,
             total: 1 << 40,

@@ -10,57 +10,51 @@ use std::io;
 use rusqlite::{Connection, Error::ToSqlConversionFailure, OptionalExtension, params};
 
 use super::cursor::{SearchCursor, SearchRange};
-use super::query_parameters::{self, SearchQuery};
+use super::query_parameters::{SearchQuery, parse_query};
 use super::rows::get_u64;
 use super::sorted_runs::{FILE_CHANGED_MESSAGE, TermCounts};
 use super::time::format_rfc3339;
 use super::totals::{Ranking, SpillSettings, TermTotals};
-use super::{Aggregate, AnalyticsError, Searches, invalid_request};
+use super::{Aggregate, Searches};
 use crate::database::Database;
+use crate::query_error::QueryError;
 
 /// The memory for the terms of a query, in bytes. Sorting takes as much again.
 const QUERY_MEMORY_BYTES: usize = 8 << 20;
 
 /// Runs an analytics query for `project`. `secret` signs cursors, and cursors with another signature are refused.
-/// `limit` may change between result pages, the dates may not. A new query leaves out searches before `oldest`
-/// (milliseconds since 1970), which may expire while the query is under way. This waits for the disk.
+/// `limit` may change between result pages, the other parameters may not. A new query leaves out searches before
+/// `oldest` (milliseconds since 1970), which may expire while the query is under way. This waits for the disk.
 pub fn query_searches(
     db: &Database,
     project: &str,
     query_string: Option<&str>,
     secret: &[u8; 32],
     oldest: i64,
-) -> Result<Searches, AnalyticsError> {
+) -> Result<Searches, QueryError> {
     query_searches_within(QUERY_MEMORY_BYTES, db, (project, secret, oldest), query_string)
 }
 
-/// Runs an analytics query with this number of bytes of memory.
-pub(super) fn query_searches_within(
+/// Runs an analytics query with this number of bytes of memory, for tests.
+#[doc(hidden)]
+pub fn query_searches_within(
     memory: usize,
     db: &Database,
     (project, secret, oldest): (&str, &[u8; 32], i64),
     query_string: Option<&str>,
-) -> Result<Searches, AnalyticsError> {
-    let invalid = |details| invalid_request("the query for searches is invalid; see details", details);
-    let SearchQuery { range, limit, cursor } = query_parameters::parse_query(query_string).map_err(invalid)?;
-    let cursor = match cursor {
-        None => None,
-        Some(text) => match SearchCursor::decode(&text, project, secret) {
-            Some(cursor) if cursor.range == range => Some(cursor),
-            Some(_) => {
-                return Err(invalid(vec![
-                    "cursor: it was created for other dates; send it with those dates".to_owned(),
-                ]));
-            }
-            None => {
-                return Err(invalid(vec![
-                    "cursor: it was not created for this project; start without a cursor".to_owned(),
-                ]));
-            }
-        },
+) -> Result<Searches, QueryError> {
+    let invalid = |details| QueryError::invalid("the query for searches is invalid; see details", details);
+    let SearchQuery { range, no_results, limit, cursor } = parse_query(query_string).map_err(invalid)?;
+    let start = match cursor {
+        None => ResultPageStart::First { range, no_results, oldest },
+        Some(text) => {
+            let cursor = SearchCursor::decode(&text, project, secret)
+                .ok_or("cursor: it was not created for this project; start without a cursor");
+            let cursor = cursor.and_then(|cursor| check_cursor(cursor, range, no_results));
+            ResultPageStart::After(cursor.map_err(|problem| invalid(vec![problem.to_owned()]))?)
+        }
     };
     let spill_settings = SpillSettings::new(memory, db.folder());
-    let start = cursor.map_or(ResultPageStart::First { range, oldest }, ResultPageStart::After);
     // Both readings are in one transaction, so they see the same state.
     let page = db.read(|connection| compute_page(connection, &spill_settings, project, start, limit))?;
     let Some(ResultPage { terms, total, next }) = page else {
@@ -70,6 +64,17 @@ pub(super) fn query_searches_within(
     };
     let next_cursor = next.map(|next| next.encode(project, secret));
     Ok(Searches { searches: terms, total_searches: total, next_cursor })
+}
+
+/// Checks that a cursor was created for the same range and filter.
+fn check_cursor(cursor: SearchCursor, range: SearchRange, no_results: bool) -> Result<SearchCursor, &'static str> {
+    if cursor.range != range {
+        return Err("cursor: it was created for other dates; send it with those dates");
+    }
+    if cursor.no_results != no_results {
+        return Err("cursor: it was created for another value of noResults; send it with that value");
+    }
+    Ok(cursor)
 }
 
 #[derive(Debug)]
@@ -83,7 +88,7 @@ struct ResultPage {
 #[derive(Debug, Clone, Copy)]
 enum ResultPageStart {
     /// The first term. Searches before `oldest` do not count.
-    First { range: SearchRange, oldest: i64 },
+    First { range: SearchRange, no_results: bool, oldest: i64 },
     /// The terms after those on the previous result pages.
     After(SearchCursor),
 }
@@ -97,13 +102,13 @@ fn compute_page(
     limit: usize,
 ) -> rusqlite::Result<Option<ResultPage>> {
     let cursor = match start {
-        ResultPageStart::First { range, oldest } => {
-            SearchCursor { range, oldest, last_batch: newest_batch(connection)?, total: 0, offset: 0 }
+        ResultPageStart::First { range, no_results, oldest } => {
+            SearchCursor { range, no_results, oldest, last_batch: newest_batch(connection)?, total: 0, offset: 0 }
         }
         ResultPageStart::After(cursor) => cursor,
     };
     let range = SearchRange { from: cursor.range.from.max(cursor.oldest), to: cursor.range.to };
-    let snapshot = SearchSnapshot { project, range, last_batch: cursor.last_batch };
+    let snapshot = SearchSnapshot { project, range, no_results: cursor.no_results, last_batch: cursor.last_batch };
     let (totals, total) = snapshot.totals(connection, spill_settings)?;
     // Rows that are added later are not in the snapshot, so another total means that rows were removed.
     if matches!(start, ResultPageStart::After(_)) && cursor.total != total {
@@ -155,21 +160,33 @@ fn click_rate(clicks: u64, hits: u64) -> f64 {
     (clicks as f64 / hits as f64 * 10_000.0).round() / 10_000.0
 }
 
-/// A snapshot: the searches of a range up to a batch.
+/// A snapshot: the searches of readers in a range up to a batch.
 #[derive(Debug, Clone, Copy)]
 struct SearchSnapshot<'a> {
     project: &'a str,
     range: SearchRange,
+    /// Whether only searches without results count.
+    no_results: bool,
     last_batch: i64,
 }
 
 impl SearchSnapshot<'_> {
+    /// Returns the SQL condition on the rows of the snapshot. Its parameters are the project, the start and the end of
+    /// the range, and the newest batch. The searches of assistants are no part of it.
+    fn condition(&self) -> &'static str {
+        if self.no_results {
+            "project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 AND source IS NULL AND results = 0"
+        } else {
+            "project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 AND source IS NULL"
+        }
+    }
+
     /// Returns the totals of all terms, and the number of searches.
     fn totals(&self, connection: &Connection, spill_settings: &SpillSettings) -> rusqlite::Result<(TermTotals, u64)> {
-        let mut select = connection.prepare(
-            "SELECT query, time, count, clicks, page IS NOT NULL FROM searches
-             WHERE project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 ORDER BY time",
-        )?;
+        let mut select = connection.prepare(&format!(
+            "SELECT query, time, count, clicks, page IS NOT NULL FROM searches WHERE {} ORDER BY time",
+            self.condition()
+        ))?;
         let mut rows = select.query(params![self.project, self.range.from, self.range.to, self.last_batch])?;
         let (mut totals, mut total) = (TermTotals::new(spill_settings), 0_u64);
         while let Some(row) = rows.next()? {
@@ -196,10 +213,10 @@ impl SearchSnapshot<'_> {
         if positions.is_empty() {
             return Ok(vec![None; terms.len()]);
         }
-        let mut select = connection.prepare(
-            "SELECT query, page, clicks FROM searches
-             WHERE project = ?1 AND time >= ?2 AND time < ?3 AND batch <= ?4 AND page IS NOT NULL",
-        )?;
+        let mut select = connection.prepare(&format!(
+            "SELECT query, page, clicks FROM searches WHERE {} AND page IS NOT NULL",
+            self.condition()
+        ))?;
         let mut rows = select.query(params![self.project, self.range.from, self.range.to, self.last_batch])?;
         let (mut totals, mut key) = (TermTotals::new(spill_settings), String::new());
         while let Some(row) = rows.next()? {

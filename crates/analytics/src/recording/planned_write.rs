@@ -1,0 +1,220 @@
+//! The rows of one write: planned in memory, then inserted in one transaction.
+
+use rusqlite::{Connection, params};
+
+use super::PROJECT;
+use super::mask::mask_secrets;
+use super::recent_searches::{RecentSearches, RowKey, SearchKey};
+use super::store::{DatabaseSize, stored_term};
+use crate::searches::rows::{BatchSize, BatchWriter, SearchRow};
+use crate::views::add_day;
+use docwharf_base::model::reader_activity::{
+    DayActivity, ReaderActivity, SearchActivity, SearchId, SearchSource, ViewCounts,
+};
+
+/// The longest path of a page that is stored with a search, in characters. An origin refuses longer ones.
+const MAX_PAGE_CHARS: usize = 2_048;
+/// The stored source of the searches of assistants. Those of readers have none.
+const ASSISTANT_SOURCE: &str = "assistant";
+
+/// The rows of one write.
+#[derive(Debug, Default)]
+pub(super) struct PlannedWrite {
+    /// The time of the write, in milliseconds since 1970.
+    received: i64,
+    /// The id of the batch of searches.
+    batch_id: String,
+    searches: Vec<PlannedSearch>,
+    /// The clicks on searches of earlier writes.
+    clicks: Vec<(RowKey, String)>,
+    days: Vec<DayActivity>,
+    counts: PlanCounts,
+}
+
+/// The numbers that are known before the write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct PlanCounts {
+    pub(super) searches: u64,
+    /// The clicks on searches of the same write.
+    pub(super) clicks_in_batch: u64,
+    /// The clicks on searches of earlier writes.
+    pub(super) later_clicks: u64,
+    /// The clicks that refer to no known search.
+    pub(super) unknown_clicks: u64,
+    pub(super) views: u64,
+    /// The searches and clicks that were lost earlier, and the clicks on pages with too long paths.
+    pub(super) dropped: u64,
+}
+
+/// A new row of the table `searches`.
+#[derive(Debug)]
+struct PlannedSearch {
+    time: i64,
+    term: String,
+    page: Option<String>,
+    results: Option<u64>,
+    source: Option<&'static str>,
+}
+
+/// The result of the transaction.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WrittenRows {
+    /// The number of the batch; `None` if there were no searches.
+    pub(super) batch: Option<i64>,
+    /// The number of later clicks whose search is still stored and had no click.
+    pub(super) later_clicks: u64,
+    /// The size of the database, in bytes.
+    pub(super) used_bytes: u64,
+}
+
+impl PlannedWrite {
+    /// Plans the rows of `activity`. Its searches are remembered in `recent`, without the number of their batch.
+    pub(super) fn new(
+        activity: ReaderActivity,
+        recent: &mut RecentSearches,
+        mask: bool,
+        (received, batch_id): (i64, String),
+    ) -> PlannedWrite {
+        let ReaderActivity { mut days, searches, dropped } = activity;
+        let counts = PlanCounts { views: count_views(&days), dropped, ..PlanCounts::default() };
+        if mask {
+            days.iter_mut().for_each(mask_day);
+        }
+        let mut plan = PlannedWrite { received, batch_id, days, counts, ..PlannedWrite::default() };
+        for search in searches {
+            plan.add_activity(search, recent, mask);
+        }
+        plan.counts.searches = plan.searches.len() as u64;
+        plan.counts.later_clicks = plan.clicks.len() as u64;
+        plan
+    }
+
+    fn add_activity(&mut self, activity: SearchActivity, recent: &mut RecentSearches, mask: bool) {
+        match activity {
+            SearchActivity::Search { id, query, results, source, time } => {
+                let term = masked_term(&query, mask);
+                // No row stores the id.
+                let key = search_key(id, source, &term, recent);
+                let source = (source == SearchSource::Assistant).then_some(ASSISTANT_SOURCE);
+                let search = PlannedSearch { time, term, page: None, results, source };
+                self.add_search(search, key, recent);
+            }
+            SearchActivity::Click { id, page, time } => self.add_click(SearchKey::Id(id), page, time, recent),
+            SearchActivity::PageClick { query, page, time } => {
+                let key = recent.term_key(&masked_term(&query, mask));
+                self.add_click(key, page, time, recent);
+            }
+        }
+    }
+
+    fn add_search(&mut self, search: PlannedSearch, key: Option<SearchKey>, recent: &mut RecentSearches) {
+        if search.term.is_empty() {
+            return;
+        }
+        let place = i64::try_from(self.searches.len()).unwrap_or(i64::MAX);
+        if key.is_none_or(|key| recent.remember(key, search.time, place)) {
+            self.searches.push(search);
+        }
+    }
+
+    fn add_click(&mut self, key: SearchKey, page: String, time: i64, recent: &mut RecentSearches) {
+        if page.chars().count() > MAX_PAGE_CHARS {
+            self.counts.dropped += 1;
+            return;
+        }
+        let Some(row) = recent.click(key, time) else {
+            self.counts.unknown_clicks += 1;
+            return;
+        };
+        if row.batch.is_some() {
+            self.clicks.push((row, page));
+        } else if let Some(search) = usize::try_from(row.place).ok().and_then(|place| self.searches.get_mut(place)) {
+            search.page = Some(page);
+            self.counts.clicks_in_batch += 1;
+        }
+    }
+
+    /// Returns the numbers that are known before the write.
+    pub(super) fn counts(&self) -> PlanCounts {
+        self.counts
+    }
+
+    /// Inserts the rows, in a transaction of the caller.
+    pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<WrittenRows> {
+        let batch = self.insert_searches(connection)?;
+        let later_clicks = self.update_clicks(connection)?;
+        for day in &self.days {
+            add_day(connection, PROJECT, day)?;
+        }
+        Ok(WrittenRows { batch, later_clicks, used_bytes: DatabaseSize::read(connection)?.used_bytes() })
+    }
+
+    /// Inserts the searches as one batch and returns its number.
+    fn insert_searches(&self, connection: &Connection) -> rusqlite::Result<Option<i64>> {
+        if self.searches.is_empty() {
+            return Ok(None);
+        }
+        let rows = self.searches.len() as u64;
+        let size = BatchSize { rows, searches: rows };
+        let mut writer = BatchWriter::begin(connection, PROJECT, &self.batch_id, self.received, size)?;
+        let number = connection.last_insert_rowid();
+        for PlannedSearch { time, term, page, results, source } in &self.searches {
+            let clicks = u64::from(page.is_some());
+            // The database has signed numbers only.
+            let results = results.map(|results| results.min(i64::MAX.cast_unsigned()));
+            let (page, source) = (page.as_deref(), *source);
+            writer.push(SearchRow { time: *time, query: term, page, count: 1, clicks, results, source })?;
+        }
+        // The number is used up, which is all that paginated queries need. The row itself would only recognise a batch
+        // that is sent again. With one for each second, it would take more space than the searches.
+        connection.prepare_cached("DELETE FROM batches WHERE number = ?1")?.execute([number])?;
+        Ok(Some(number))
+    }
+
+    /// Adds clicks to the rows of earlier searches, and returns the number of those that were changed. A row may have
+    /// been deleted meanwhile.
+    fn update_clicks(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        let mut update = connection.prepare_cached(
+            "UPDATE searches SET page = ?1, clicks = 1
+             WHERE project = ?2 AND time = ?3 AND batch = ?4 AND place = ?5 AND page IS NULL",
+        )?;
+        let mut changed = 0;
+        for (RowKey { time, batch, place }, page) in &self.clicks {
+            changed += update.execute(params![page, PROJECT, time, batch, place])? as u64;
+        }
+        Ok(changed)
+    }
+}
+
+/// Counts the views of all pages and days by all clients.
+fn count_views(days: &[DayActivity]) -> u64 {
+    let views = days.iter().flat_map(|day| &day.views);
+    views.map(|(_, ViewCounts { human, ai, bot })| human + ai + bot).sum()
+}
+
+/// Returns the number of searches, clicks and views that are lost if `activity` is not written.
+pub(super) fn count_activity(activity: &ReaderActivity) -> u64 {
+    activity.dropped + activity.searches.len() as u64 + count_views(&activity.days)
+}
+
+/// Returns the term of a query. Secrets are masked first: afterwards a token would be in lower case, and an address
+/// could be cut.
+fn masked_term(query: &str, mask: bool) -> String {
+    if mask { stored_term(&mask_secrets(query)) } else { stored_term(query) }
+}
+
+/// Returns the key by which a click may refer to a search. None refers to a search without id by an assistant.
+fn search_key(id: Option<SearchId>, source: SearchSource, term: &str, recent: &RecentSearches) -> Option<SearchKey> {
+    match (id, source) {
+        (Some(id), _) => Some(SearchKey::Id(id)),
+        (None, SearchSource::Reader) => Some(recent.term_key(term)),
+        (None, SearchSource::Assistant) => None,
+    }
+}
+
+/// Masks secrets in the texts of a day that clients chose. The paths of pages are those of the site.
+fn mask_day(day: &mut DayActivity) {
+    for (text, _) in day.not_found.iter_mut().chain(&mut day.referrers) {
+        *text = mask_secrets(text).into_owned();
+    }
+}

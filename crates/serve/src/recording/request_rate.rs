@@ -1,0 +1,201 @@
+//! Counts the requests of each client per minute, so that one client cannot fill the records alone.
+//!
+//! The counters are a table of fixed size in memory. This module stores addresses nowhere else and outputs none.
+//!
+//! A window of 60 seconds begins with the first request of a client: up to 60 requests are allowed in it, and the first
+//! request after it begins the next one. When a new client finds no free counter in its set, it gets the one whose
+//! window began first. A flood from many addresses thus makes the table forget counts, and never refuses a client that
+//! has sent few requests itself.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
+
+use docwharf_base::locks::Mutex;
+
+/// The maximum number of requests of a client in a window.
+const MAX_REQUESTS: u8 = 60;
+/// The length of a window, in seconds.
+const WINDOW_SECONDS: u32 = 60;
+/// The maximum number of clients that are counted. Their counters take 1 MiB.
+const MAX_CLIENTS: usize = 65_536;
+/// The number of counters among which a client has its own. A search through all of them would take too long.
+const SET_COUNTERS: usize = 8;
+
+/// Counts the requests of each client per minute.
+#[derive(Default)]
+pub(super) struct RequestRate {
+    table: Mutex<CounterTable>,
+}
+
+/// The counters of clients, in sets. The hash of its network selects the set of a client.
+#[derive(Default)]
+struct CounterTable {
+    /// The keys of the hash are random, so that a client cannot choose addresses with the set of another one.
+    hasher: RandomState,
+    /// Empty before the first request.
+    counters: Vec<RequestCounter>,
+}
+
+/// The counter of a client.
+#[derive(Clone, Copy, Default)]
+struct RequestCounter {
+    /// The bits of the client's network, see [`network_of`].
+    network: u64,
+    /// The time at which the window began, in seconds. It wraps around, and only differences count.
+    began: u32,
+    /// The number of allowed requests in the window; 0 if the counter is free.
+    requests: u8,
+    is_ipv6: bool,
+}
+
+impl RequestRate {
+    /// Counts a request of a client and returns whether it is allowed. `seconds` is the time by any clock that counts
+    /// seconds. If that clock is set back, the window of each client begins again.
+    pub(super) fn allow(&self, address: IpAddr, seconds: u64) -> bool {
+        let (is_ipv6, network) = network_of(address);
+        self.table.lock().counter(is_ipv6, network, seconds as u32).allow()
+    }
+}
+
+impl fmt::Debug for RequestRate {
+    /// Writes no address.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestRate").finish_non_exhaustive()
+    }
+}
+
+impl CounterTable {
+    /// Returns the counter of a client in its current window.
+    fn counter(&mut self, is_ipv6: bool, network: u64, now: u32) -> &mut RequestCounter {
+        if self.counters.is_empty() {
+            self.counters = vec![RequestCounter::default(); MAX_CLIENTS];
+        }
+        let sets = MAX_CLIENTS / SET_COUNTERS;
+        let first = (self.hasher.hash_one((is_ipv6, network)) as usize % sets) * SET_COUNTERS;
+        let set = &mut self.counters[first..first + SET_COUNTERS];
+        let own = set.iter().position(|counter| counter.is_of(is_ipv6, network));
+        // Free counters are the oldest.
+        let oldest = || (0..SET_COUNTERS).max_by_key(|index| set[*index].age(now)).unwrap_or_default();
+        let index = own.unwrap_or_else(oldest);
+        let counter = &mut set[index];
+        if own.is_none() || counter.age(now) >= WINDOW_SECONDS {
+            *counter = RequestCounter { network, began: now, requests: 0, is_ipv6 };
+        }
+        counter
+    }
+}
+
+impl RequestCounter {
+    fn is_of(&self, is_ipv6: bool, network: u64) -> bool {
+        self.requests > 0 && self.is_ipv6 == is_ipv6 && self.network == network
+    }
+
+    /// Returns the number of seconds since the window began.
+    fn age(&self, now: u32) -> u32 {
+        if self.requests == 0 { u32::MAX } else { now.wrapping_sub(self.began) }
+    }
+
+    fn allow(&mut self) -> bool {
+        let is_allowed = self.requests < MAX_REQUESTS;
+        if is_allowed {
+            self.requests += 1;
+        }
+        is_allowed
+    }
+}
+
+/// Returns whether the network of a client is one of IPv6, and its bits: the address of IPv4, also if it is mapped into
+/// IPv6, or the first 64 bits of an address of IPv6. One client of IPv6 usually has all addresses of such a network.
+fn network_of(address: IpAddr) -> (bool, u64) {
+    match address.to_canonical() {
+        IpAddr::V4(address) => (false, u64::from(address.to_bits())),
+        IpAddr::V6(address) => (true, (address.to_bits() >> 64) as u64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect(text)
+    }
+
+    /// Returns how many of 100 requests at this time are allowed.
+    fn allowed(rate: &RequestRate, text: &str, seconds: u64) -> usize {
+        (0..100).filter(|_| rate.allow(address(text), seconds)).count()
+    }
+
+    #[test]
+    fn a_client_may_send_60_requests_in_the_60_seconds_from_its_first_one() {
+        let rate = RequestRate::default();
+        assert!(rate.allow(address("192.0.2.1"), 1_000_059));
+        assert_eq!(allowed(&rate, "192.0.2.1", 1_000_061), 59);
+        assert_eq!(allowed(&rate, "192.0.2.1", 1_000_118), 0);
+        assert_eq!(allowed(&rate, "192.0.2.1", 1_000_119), 60);
+        assert_eq!(allowed(&rate, "192.0.2.1", 1_000_119), 0);
+    }
+
+    #[test]
+    fn clients_are_counted_apart() {
+        let rate = RequestRate::default();
+        for client in ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8:0:1::1", "::c000:201"] {
+            assert_eq!(allowed(&rate, client, 5), 60, "{client}");
+        }
+    }
+
+    #[test]
+    fn a_network_of_64_bits_of_ipv6_is_one_client_and_a_mapped_address_is_one_of_ipv4() {
+        let rate = RequestRate::default();
+        assert_eq!(allowed(&rate, "2001:db8::1", 5), 60);
+        assert_eq!(allowed(&rate, "2001:db8::ffff:ffff:ffff:ffff", 5), 0);
+        assert_eq!(allowed(&rate, "192.0.2.1", 5), 60);
+        assert_eq!(allowed(&rate, "::ffff:192.0.2.1", 5), 0);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_refuses_no_client() {
+        let rate = RequestRate::default();
+        assert_eq!(allowed(&rate, "192.0.2.1", 5_000), 60);
+        assert_eq!(allowed(&rate, "192.0.2.1", 4_000), 60);
+        // The seconds that are stored wrap around.
+        let last = u64::from(u32::MAX);
+        assert_eq!(allowed(&rate, "192.0.2.2", last), 60);
+        assert_eq!(allowed(&rate, "192.0.2.2", last + 30), 0);
+        assert_eq!(allowed(&rate, "192.0.2.2", last + 60), 60);
+    }
+
+    #[test]
+    fn a_flood_of_addresses_neither_refuses_a_reader_nor_takes_more_memory() {
+        let rate = RequestRate::default();
+        for number in 0..300_000_u32 {
+            let ipv6 = Ipv6Addr::from_bits(u128::from(0x2001_0db8_0000_0000 + u64::from(number)) << 64);
+            assert!(rate.allow(ipv6.into(), 5) && rate.allow(Ipv4Addr::from_bits(number).into(), 5));
+        }
+        assert_eq!(rate.table.lock().counters.len(), MAX_CLIENTS);
+        assert_eq!(allowed(&rate, "198.51.100.7", 5), 60);
+        assert_eq!(size_of::<RequestCounter>() * MAX_CLIENTS, 1 << 20);
+    }
+
+    #[test]
+    fn fewer_clients_than_counters_keep_their_counts() {
+        let rate = RequestRate::default();
+        for client in ["192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"] {
+            assert_eq!(allowed(&rate, client, 5), 60, "{client}");
+        }
+        for client in ["192.0.2.1", "192.0.2.2", "192.0.2.3", "2001:db8::1"] {
+            assert_eq!(allowed(&rate, client, 6), 0, "{client}");
+        }
+    }
+
+    #[test]
+    fn debug_output_has_no_address() {
+        let rate = RequestRate::default();
+        rate.allow(address("192.0.2.1"), 5);
+        let output = format!("{rate:?}");
+        assert!(!output.contains("192") && !output.contains("3221225985"), "{output}");
+    }
+}
