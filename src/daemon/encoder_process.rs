@@ -15,7 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, getppid, kill_process, set_parent_process_death_signal, setpriority_process};
+use rustix::process::{
+    Pid, Signal, getppid, getpriority_process, kill_process, set_parent_process_death_signal, setpriority_process,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use docwharf_agent::store::IMAGE;
@@ -83,14 +85,21 @@ impl EncoderProcess {
         Err(io::Error::other(format!("the encoder process has ended: {why}")))
     }
 
-    /// Resumes or suspends the process (SIGCONT, SIGSTOP).
+    /// Resumes or suspends the process (SIGCONT, SIGSTOP). It is not suspended before it ends with its parent: a process
+    /// that is suspended earlier would stay for ever if this one is killed. A later call suspends it.
     pub(super) fn set_running(&mut self, should_run: bool) {
-        if should_run != self.is_running {
+        if should_run != self.is_running && (should_run || self.ends_with_parent()) {
             let signal = if should_run { Signal::CONT } else { Signal::STOP };
             // Until the process has been waited for, no other process gets its id.
             let _ = kill_process(Pid::from_child(&self.child), signal);
             self.is_running = should_run;
         }
+    }
+
+    /// Returns whether the process has lowered its priority, which it does after it has set the signal for the death of
+    /// its parent.
+    fn ends_with_parent(&self) -> bool {
+        getpriority_process(Some(Pid::from_child(&self.child))).is_ok_and(|niceness| niceness == ENCODER_NICENESS)
     }
 }
 
@@ -109,7 +118,8 @@ pub fn run_encoder(task: &EncoderTask, parent: u32) -> io::Result<()> {
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
         return Err(io::Error::other("this command is for docwharf itself: the process that started it has ended"));
     }
-    // Failures are ignored: they only slow down other processes.
+    // The parent suspends this process only once it has this priority. Failures of the following calls are ignored: they
+    // only slow down other processes.
     let _ = setpriority_process(None, ENCODER_NICENESS);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -123,4 +133,32 @@ pub fn run_encoder(task: &EncoderTask, parent: u32) -> io::Result<()> {
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use support::until;
+
+    use super::*;
+
+    fn is_suspended(process: &EncoderProcess) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.child.id())).expect("the process runs");
+        stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+    }
+
+    // Regression: a process that was suspended before it had set the signal for the death of its parent stayed for ever
+    // when that parent was killed.
+    #[test]
+    fn a_process_that_would_outlive_its_parent_is_not_suspended() {
+        let child = Command::new("sleep").arg("60").spawn().expect("sleep is installed");
+        let mut process = EncoderProcess { child, is_running: true };
+        process.set_running(false);
+        assert!(!is_suspended(&process) && process.is_running);
+        setpriority_process(Some(Pid::from_child(&process.child)), ENCODER_NICENESS).expect("a lower priority");
+        process.set_running(false);
+        // A signal to another process may arrive after the call.
+        until("the process is suspended", || is_suspended(&process));
+        process.set_running(true);
+        until("the process runs", || !is_suspended(&process));
+    }
 }
