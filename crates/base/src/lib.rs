@@ -4,8 +4,8 @@
 //!   (replacement that survives a crash, and the lock of one writer), [`regular_file`] (bounded reads of files that a
 //!   user has named), [`growing_file`] (how many bytes of a file can be read while it is still being written),
 //!   [`mapped_files`] (files that this process has mapped into memory).
-//! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard) and
-//!   [`little_endian`] (reads numbers). None of them does I/O.
+//! - Data: [`model`] (paths, digests, version ids, limits, units), [`codec`] (DEFLATE, gzip, Brotli, Zstandard),
+//!   [`little_endian`] (reads numbers) and [`bounded_list`] (lists in JSON of any length). None of them does I/O.
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`backoff`] (waits between retries),
 //!   [`encode_sets`] (percent-encoding) and [`tcp_options`] (options of TCP sockets).
 //! - Process: [`runtime`] (construction of Tokio runtimes), [`clock`], [`locks`], [`processors`], [`thread_priority`],
@@ -29,6 +29,7 @@
 
 pub mod accounts;
 pub mod backoff;
+pub mod bounded_list;
 pub mod clock;
 pub mod codec;
 pub mod directory;

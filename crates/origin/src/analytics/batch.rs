@@ -1,12 +1,8 @@
 //! Receiving of searches from clients, in batches. A batch is stored completely or not at all, and counts once.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::search_limits::SearchLimits;
@@ -15,6 +11,7 @@ use crate::database::Database;
 use docwharf_analytics::searches::rows::{BatchSize, BatchWriter, SearchRow, bytes_of_batch, bytes_of_row, find_batch};
 use docwharf_analytics::searches::term::fold_term;
 use docwharf_analytics::searches::time::{MAX_CLOCK_SKEW, floor_to_millisecond, parse_rfc3339};
+use docwharf_base::bounded_list::BoundedList;
 
 /// The largest length of a search term in characters, without surrounding white space.
 pub const MAX_TERM_CHARS: usize = 512;
@@ -38,7 +35,7 @@ pub struct SearchBatch {
     pub batch_id: String,
     /// The events, in any order.
     #[schemars(length(min = 1, max = 1000), with = "Vec<SearchEvent>")]
-    pub(super) events: BoundedList<SearchEvent>,
+    pub(super) events: EventList<SearchEvent>,
 }
 
 /// A search by a reader.
@@ -58,42 +55,8 @@ pub struct SearchEvent {
     pub clicked_page: Option<String>,
 }
 
-/// A list of which only the first [`MAX_BATCH_EVENTS`] elements are stored and the others are counted: a body of many
-/// short events would take many times its size in memory.
-#[derive(Debug, Clone)]
-pub(super) struct BoundedList<T> {
-    first: Vec<T>,
-    len: usize,
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoundedList<T>, D::Error> {
-        struct BoundedListVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedListVisitor<T> {
-            type Value = BoundedList<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a sequence")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<BoundedList<T>, A::Error> {
-                let mut first = Vec::new();
-                while first.len() < MAX_BATCH_EVENTS {
-                    let Some(event) = list.next_element()? else {
-                        return Ok(BoundedList { len: first.len(), first });
-                    };
-                    first.push(event);
-                }
-                let mut len = first.len();
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    len += 1;
-                }
-                Ok(BoundedList { first, len })
-            }
-        }
-        deserializer.deserialize_seq(BoundedListVisitor(PhantomData))
-    }
-}
+/// The events of a batch.
+pub(super) type EventList<T> = BoundedList<T, MAX_BATCH_EVENTS>;
 
 /// The acknowledgement of a batch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
@@ -177,11 +140,7 @@ fn receive_within(
     Ok(BatchReceipt { batch_id, accepted, duplicate })
 }
 
-fn validate_batch(
-    id: &str,
-    events: BoundedList<SearchEvent>,
-    now: i64,
-) -> Result<Vec<CheckedSearchEvent>, Vec<String>> {
+fn validate_batch(id: &str, events: EventList<SearchEvent>, now: i64) -> Result<Vec<CheckedSearchEvent>, Vec<String>> {
     let mut problems = Vec::new();
     if !(1..=MAX_BATCH_ID_CHARS).contains(&id.len()) || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         problems.push(format!("batchId: it is 1 to {MAX_BATCH_ID_CHARS} visible ASCII characters"));
@@ -285,7 +244,7 @@ fn explain_invalid_batch(body: &[u8], error: &serde_json::Error) -> Vec<String> 
         Some(Err(error)) => problems.push(format!("batchId: {}", message(error))),
         Some(Ok(_)) => {}
     }
-    match events.map(|events| serde_json::from_str::<BoundedList<&RawValue>>(events.get())) {
+    match events.map(|events| serde_json::from_str::<EventList<&RawValue>>(events.get())) {
         None => problems.push("events: they are missing".to_owned()),
         Some(Err(error)) => problems.push(format!("events: {}", message(error))),
         Some(Ok(events)) => {

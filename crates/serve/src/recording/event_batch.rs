@@ -4,13 +4,10 @@
 //! The body is `{"events": […]}` with 1 to 20 events. One event that is malformed makes the whole body malformed, and
 //! the fault says which one it is. Fields that are not known are ignored.
 
-use std::fmt;
-use std::marker::PhantomData;
-
-use serde::de::{IgnoredAny, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use docwharf_base::bounded_list::BoundedList;
 use docwharf_base::model::reader_activity::SearchId;
 
 /// The maximum number of events of a body.
@@ -111,44 +108,7 @@ pub(crate) fn parse_events(body: &[u8]) -> Result<Vec<ReceivedEvent>, EventFault
 #[derive(Debug, Deserialize)]
 struct UnparsedBatch<'a> {
     #[serde(borrow)]
-    events: BoundedList<&'a RawValue>,
-}
-
-/// A list of which only the first [`MAX_EVENTS`] elements are stored and the others are counted: a body of many short
-/// elements would take many times its size in memory.
-#[derive(Debug)]
-struct BoundedList<T> {
-    first: Vec<T>,
-    len: usize,
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for BoundedList<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<BoundedList<T>, D::Error> {
-        struct BoundedListVisitor<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for BoundedListVisitor<T> {
-            type Value = BoundedList<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a sequence")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<BoundedList<T>, A::Error> {
-                let mut first = Vec::new();
-                while first.len() < MAX_EVENTS {
-                    let Some(element) = list.next_element()? else {
-                        return Ok(BoundedList { len: first.len(), first });
-                    };
-                    first.push(element);
-                }
-                let mut len = first.len();
-                while list.next_element::<IgnoredAny>()?.is_some() {
-                    len += 1;
-                }
-                Ok(BoundedList { first, len })
-            }
-        }
-        deserializer.deserialize_seq(BoundedListVisitor(PhantomData))
-    }
+    events: BoundedList<&'a RawValue, MAX_EVENTS>,
 }
 
 /// The fields of an event, which are not parsed yet. Fields that its type does not have are never parsed.
@@ -288,7 +248,8 @@ mod tests {
         for (count, event) in [(0, view), (21, view), (4_000, "0")] {
             assert_eq!(parse_events(body(count, event).as_bytes()), Err(EventFault::Count(count)));
         }
-        let list: BoundedList<u8> = serde_json::from_str(&format!("[{}]", vec!["0"; 4_000].join(","))).unwrap();
+        let list: BoundedList<u8, MAX_EVENTS> =
+            serde_json::from_str(&format!("[{}]", vec!["0"; 4_000].join(","))).unwrap();
         assert_eq!((list.first.len(), list.len), (20, 4_000));
     }
 
