@@ -4,6 +4,7 @@
 //! is returned, and so outlives the process. The next process runs a job that was queued, and marks a job that was
 //! running as failed, with a message that says so. The bundle is complete and on disk before the job is completed.
 
+mod bundle_lookup;
 mod progress;
 mod retention;
 mod rows;
@@ -11,7 +12,7 @@ mod subset;
 mod worker;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{DirBuilder, File};
+use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use docwharf_base::clock::{now_unix_millis, unix_millis};
 use docwharf_base::directory::{Directory, DirectoryEntry, EntryKind};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::{Condvar, Mutex, MutexGuard};
-use docwharf_base::model::digest::{Digest, encode_hex};
+use docwharf_base::model::digest::encode_hex;
 use docwharf_base::model::units::{format_count, format_unix_seconds};
 use docwharf_base::{durable, regular_file};
 use docwharf_site::seal::SealOptions;
@@ -38,6 +39,7 @@ use super::settings::OriginProject;
 use super::source::JobContext;
 use super::stale_work::end_builds_and_remove_work_folder;
 
+pub(super) use bundle_lookup::{BundleFile, BundleLookup, BundleLookupError};
 use progress::JobProgress;
 pub(super) use retention::BundleRetention;
 use rows::{ExportRequest, JobRow};
@@ -51,24 +53,6 @@ const EXPORT_STOP_TIMEOUT: Duration = Duration::from_secs(3);
 /// Error of a job that was running when the last process ended.
 const INTERRUPTED_MESSAGE: &str = "the origin was stopped while the bundle was made; start another job";
 
-/// The archive of a bundle: an open file, whether or not it still has a name.
-#[derive(Debug)]
-pub(super) struct BundleFile {
-    pub(super) file: Arc<File>,
-    pub(super) kind: String,
-    pub(super) digest: Digest,
-    pub(super) len: u64,
-    /// The time at which the job was completed, in seconds since 1970.
-    pub(super) completed_at: i64,
-}
-
-impl BundleFile {
-    /// Returns the last component of the links to it.
-    pub(super) fn link_file_name(&self) -> String {
-        format!("bundle.{}", self.kind)
-    }
-}
-
 /// Reason why a job is not queued.
 #[derive(Debug)]
 pub(super) enum QueueJobError {
@@ -78,34 +62,6 @@ pub(super) enum QueueJobError {
     NoId(io::Error),
     /// The job cannot be written to the database.
     Database(DatabaseError),
-}
-
-/// Result of looking up the bundle of a job.
-#[derive(Debug)]
-pub(super) enum BundleLookup {
-    /// The client has no job with this id, or the bundle of the job does not exist any more.
-    Unknown,
-    /// The job has no bundle, and has this status.
-    NotReady(String),
-    /// The bundle.
-    Found(BundleFile),
-}
-
-/// The reason why the bundle of a job could not be looked up.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum BundleLookupError {
-    /// The database failed.
-    #[error(transparent)]
-    Database(#[from] DatabaseError),
-    /// The bundle exists, but cannot be opened at the moment.
-    #[error("cannot open {}", path.display())]
-    Open {
-        /// The bundle file.
-        path: PathBuf,
-        /// The error of the operating system.
-        #[source]
-        source: io::Error,
-    },
 }
 
 #[derive(Debug, Default)]
