@@ -116,9 +116,9 @@ impl AnalyticsApi {
             };
         };
         match query {
-            AnalyticsQuery::Searches => query_response(&store, store.searches(parameters)),
-            AnalyticsQuery::Views => query_response(&store, store.views(parameters)),
-            AnalyticsQuery::Pages => query_response(&store, store.pages(parameters)),
+            AnalyticsQuery::Searches => query_response(&store, || store.searches(parameters)),
+            AnalyticsQuery::Views => query_response(&store, || store.views(parameters)),
+            AnalyticsQuery::Pages => query_response(&store, || store.pages(parameters)),
         }
     }
 
@@ -163,8 +163,12 @@ fn bearer_token(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
 }
 
-fn query_response<T: Serialize>(store: &AnalyticsStore, result: Result<T, QueryError>) -> Response<ResponseBody> {
-    let json = match result {
+fn query_response<T: Serialize>(
+    store: &AnalyticsStore,
+    query: impl FnOnce() -> Result<T, QueryError>,
+) -> Response<ResponseBody> {
+    let generation = store.generation();
+    let json = match query() {
         Ok(page) => serde_json::to_vec(&page),
         Err(QueryError::Invalid(invalid)) => {
             return error_with_details(StatusCode::BAD_REQUEST, &invalid.error, &invalid.details);
@@ -172,7 +176,7 @@ fn query_response<T: Serialize>(store: &AnalyticsStore, result: Result<T, QueryE
         Err(QueryError::Database(error)) => {
             tracing::error!("cannot answer an analytics query: {}", ErrorChain(&error));
             if error.is_damage() {
-                move_damaged_aside(store);
+                move_damaged_aside(store, generation);
             }
             let reason = "the analytics cannot be read at the moment; the log has the reason";
             return error_response(StatusCode::SERVICE_UNAVAILABLE, reason);
@@ -185,8 +189,8 @@ fn query_response<T: Serialize>(store: &AnalyticsStore, result: Result<T, QueryE
 }
 
 /// Begins a new file, because a query has found damage in the present one.
-fn move_damaged_aside(store: &AnalyticsStore) {
-    match store.replace_damaged() {
+fn move_damaged_aside(store: &AnalyticsStore, generation: u64) {
+    match store.replace_damaged(generation) {
         Ok(moved) => tracing::error!(
             "{} is damaged: it was moved to {}, and a new one is begun; what readers did before is missing in reports",
             store.path().display(),
@@ -262,5 +266,42 @@ mod tests {
         for wrong in [&[][..], &["Basic k"], &["Bearer"], &["k"], &["Bearer k", "Bearer k"]] {
             assert_eq!(token(wrong), None, "{wrong:?}");
         }
+    }
+
+    fn api(store: Option<Arc<AnalyticsStore>>, is_enabled: bool) -> AnalyticsApi {
+        let api = AnalyticsApi::new(AnalyticsApiSettings { project: "site".to_owned(), keys: None, is_enabled });
+        api.set_store(store);
+        api
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_has_another_status_than_recording_that_is_off() {
+        for (is_enabled, status) in [(true, StatusCode::SERVICE_UNAVAILABLE), (false, StatusCode::NOT_FOUND)] {
+            assert_eq!(api(None, is_enabled).run_query(AnalyticsQuery::Views, None).status(), status);
+        }
+    }
+
+    #[test]
+    fn damage_that_a_query_finds_begins_a_new_file_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("analytics.db");
+        AnalyticsStore::open(&path).unwrap().close();
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        let root_page = "SELECT rootpage FROM sqlite_schema WHERE name = 'views'";
+        let page: usize = connection.query_row(root_page, [], |row| row.get::<_, u32>(0)).unwrap() as usize;
+        let page_bytes = connection.pragma_query_value(None, "page_size", |row| row.get::<_, u32>(0)).unwrap() as usize;
+        drop(connection);
+        let mut content = std::fs::read(&path).unwrap();
+        content[(page - 1) * page_bytes..page * page_bytes].fill(0xaa);
+        std::fs::write(&path, content).unwrap();
+        let store = Arc::new(AnalyticsStore::open(&path).unwrap());
+        let (api, generation) = (api(Some(Arc::clone(&store)), true), store.generation());
+        assert_eq!(api.run_query(AnalyticsQuery::Views, None).status(), StatusCode::SERVICE_UNAVAILABLE);
+        let damaged = store.damaged_file().expect("the damaged file is kept");
+        // A query that found the damage at the same time does not replace the new file.
+        move_damaged_aside(&store, generation);
+        assert_eq!(store.damaged_file().as_ref(), Some(&damaged));
+        assert!(damaged.exists());
+        assert_eq!(api.run_query(AnalyticsQuery::Views, None).status(), StatusCode::OK);
     }
 }

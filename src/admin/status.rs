@@ -1,6 +1,8 @@
 //! The output of `docwharf status` and `/status`: the state of a store, and of the daemon on it if one runs. Scripts
 //! read the JSON: fields may be added, but none changes its meaning without another `schemaVersion`.
 
+mod recording;
+
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -18,7 +20,9 @@ use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
-use super::daemon_state::{self, DaemonState, PolicyState, RecordingCounts, RecordingState, SearchPhase, SearchState};
+use super::daemon_state::{self, DaemonState, PolicyState, SearchPhase, SearchState};
+
+pub use recording::RecordingStatus;
 
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -309,42 +313,6 @@ impl From<SearchState> for SearchStatus {
             has_box,
             box_why,
             box_forbidden: state.facts.and_then(|facts| facts.barrier).filter(|_| has_box != Some(false)),
-        }
-    }
-}
-
-/// The recording of what readers do.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct RecordingStatus {
-    /// The size of the file in bytes.
-    pub bytes: u64,
-    /// The searches that were recorded since the start.
-    pub searches: u64,
-    /// The clicks on results of searches that were recorded since the start.
-    pub clicks: u64,
-    /// The views of pages that were recorded since the start.
-    pub views: u64,
-    /// The searches, clicks and views since the start that were lost: they could not be written, or were too many.
-    pub dropped: u64,
-    /// The reason why nothing is recorded at the moment.
-    pub error: Option<String>,
-    /// The file that was moved aside since the start, because it was damaged.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub damaged_file: Option<PathBuf>,
-}
-
-impl From<RecordingState> for RecordingStatus {
-    fn from(state: RecordingState) -> RecordingStatus {
-        let RecordingCounts { searches, clicks, views, dropped } = state.counts;
-        RecordingStatus {
-            bytes: state.bytes,
-            searches,
-            clicks,
-            views,
-            dropped,
-            error: state.error,
-            damaged_file: state.damaged_file,
         }
     }
 }

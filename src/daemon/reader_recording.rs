@@ -116,22 +116,12 @@ struct RecordingThread {
     /// The earliest time of the next attempt to open or write the file.
     retry_at: Option<Instant>,
     counts: RecordingCounts,
-    /// The newest file that was moved aside because of damage.
-    damaged_file: Option<PathBuf>,
 }
 
 impl RecordingThread {
     fn new(parts: RecordingParts, config: AnalyticsConfig) -> RecordingThread {
         let recorder = Arc::clone(&parts.recorder);
-        RecordingThread {
-            parts,
-            config,
-            recorder,
-            writer: None,
-            retry_at: None,
-            counts: RecordingCounts::default(),
-            damaged_file: None,
-        }
+        RecordingThread { parts, config, recorder, writer: None, retry_at: None, counts: RecordingCounts::default() }
     }
 
     fn run(mut self, newest: &Mutex<Option<AnalyticsConfig>>, woken: &Receiver<()>, opened: oneshot::Sender<()>) {
@@ -186,7 +176,6 @@ impl RecordingThread {
             Ok((store, moved)) => {
                 if let Some(moved) = moved {
                     report_damage(&path, &moved);
-                    self.damaged_file = Some(moved);
                 }
                 let store = Arc::new(store);
                 self.writer = Some(ActivityWriter::new(Arc::clone(&store), writer_settings(&self.config)));
@@ -219,7 +208,6 @@ impl RecordingThread {
                 self.counts.dropped += report.dropped;
                 if let Some(moved) = report.moved_aside {
                     report_damage(&self.path(), &moved);
-                    self.damaged_file = Some(moved);
                 }
                 if self.retry_at.take().is_some() {
                     tracing::info!("what readers do is recorded again");
@@ -247,8 +235,10 @@ impl RecordingThread {
     }
 
     fn report(&self, error: Option<String>) {
-        let bytes = self.writer.as_ref().map_or(0, |writer| writer.store().bytes());
-        let state = RecordingState { error, bytes, counts: self.counts, damaged_file: self.damaged_file.clone() };
+        let store = self.writer.as_ref().map(ActivityWriter::store);
+        let bytes = store.map_or(0, |store| store.bytes());
+        let damaged_file = store.and_then(|store| store.damaged_file());
+        let state = RecordingState { error, bytes, counts: self.counts, damaged_file };
         self.parts.daemon_state.update(|snapshot| snapshot.recording = Some(state));
     }
 

@@ -393,7 +393,9 @@ impl<'a> FileResponse<'a> {
     /// Returns a response with the fields that 200, 206, 304, 412 and 416 share.
     fn response(&self, status: StatusCode, body: ResponseBody) -> Response<ResponseBody> {
         let viewed = match status {
-            StatusCode::OK | StatusCode::NOT_MODIFIED if self.is_current() => viewed_content(self.version, self.file),
+            StatusCode::OK | StatusCode::NOT_MODIFIED if self.is_current() => {
+                ViewedContent::of_file(self.version, self.file)
+            }
             _ => ViewedContent::Nothing,
         };
         let mut response = header_pool::new_response(status, body.with_viewed(viewed));
@@ -469,22 +471,6 @@ impl<'a> FileResponse<'a> {
             percent_encode(self.version.index().path(file), encode_sets::LOCATION_PATH)
         )
     }
-}
-
-/// Returns the part of the site that is viewed with a file: a page, also as its Markdown.
-fn viewed_content(version: &SealedVersion, file: usize) -> ViewedContent {
-    let path = version.index().path(file);
-    let page = |file: usize| u32::try_from(file).ok();
-    if is_page(path) {
-        return page(file).map_or(ViewedContent::Nothing, ViewedContent::Page);
-    }
-    let Some(stem) = path.strip_suffix(b".md") else { return ViewedContent::Nothing };
-    // The names that the page of a Markdown file may have.
-    let names = [stem.to_vec(), [stem, b".html"].concat(), [stem, b"/index.html"].concat()];
-    let beside_folder = stem.strip_suffix(b"/index").map(|stem| [stem, b".html"].concat());
-    let is_its_page = |page: &usize| version.markdown_of(*page) == Some(file);
-    let page_file = names.into_iter().chain(beside_folder).find_map(|name| version.find(&name).filter(is_its_page));
-    page_file.and_then(page).map_or(ViewedContent::Nothing, ViewedContent::Markdown)
 }
 
 /// Returns the tag that follows a file, if the site inserts one and the response has the media type of HTML.

@@ -97,6 +97,7 @@ pub mod service;
 mod serving_threads;
 mod site;
 mod site_insertion;
+mod site_recording;
 mod site_search;
 mod site_settings;
 mod stall_timeout;

@@ -62,7 +62,7 @@ pub struct Site {
     /// The search; `site_search` has the functions that change it.
     pub(super) search: Arc<SearchState>,
     /// The recorder of what readers do, if that is recorded.
-    recorder: ArcSwapOption<Recorder>,
+    pub(super) recorder: ArcSwapOption<Recorder>,
     /// The number of answered requests in each of [`STATUS_CLASSES`].
     request_counts: [AtomicU64; STATUS_CLASSES.len()],
     /// Notifies each time a version was set.
@@ -327,23 +327,6 @@ impl Site {
     /// Returns the path below which the site is served, with a slash at both ends.
     pub fn base_path(&self) -> &str {
         &self.settings.base_path
-    }
-
-    /// Records what readers do from the next request on; with `None`, nothing is recorded.
-    pub fn set_recorder(&self, recorder: Option<Arc<Recorder>>) {
-        self.recorder.store(recorder);
-        // Whether `_docwharf/events` is not found depends on it.
-        self.invalidate_responses();
-    }
-
-    /// Returns the recorder of what readers do, if that is recorded.
-    pub(super) fn recorder(&self) -> Option<Arc<Recorder>> {
-        self.recorder.load_full()
-    }
-
-    /// Returns the recorder for the duration of one response. Cheaper than [`Site::recorder`].
-    pub(super) fn load_recorder(&self) -> Guard<Option<Arc<Recorder>>> {
-        self.recorder.load()
     }
 
     /// Returns whether the response or the access log depends on the client.

@@ -119,8 +119,9 @@ impl ActivityWriter {
         // A click is received before it is written, so its search must not be removed before that.
         self.recent.expire(now);
         let (counts, plan) = (plan.counts(), Arc::new(plan));
+        let generation = self.store.generation();
         let written = self.insert(&plan).or_else(|error| {
-            moved_aside = Some(self.replace_damaged(error, first)?);
+            moved_aside = Some(self.replace_damaged(error, generation, first)?);
             self.insert(&plan)
         });
         let WrittenRows { batch, later_clicks, used_bytes } =
@@ -146,12 +147,12 @@ impl ActivityWriter {
 
     /// Begins a new database if `error` is damage, and returns the new path of the damaged file. The searches before
     /// number `first` are removed from memory, because their rows are gone. Returns any other error.
-    fn replace_damaged(&mut self, error: StoreError, first: u64) -> Result<PathBuf, StoreError> {
+    fn replace_damaged(&mut self, error: StoreError, generation: u64, first: u64) -> Result<PathBuf, StoreError> {
         if !error.is_damage() {
             return Err(error);
         }
         self.recent.remove_until(first);
-        self.store.replace_damaged()
+        self.store.replace_damaged(generation)
     }
 
     fn is_maintenance_due(&self, now: i64) -> bool {
@@ -164,8 +165,9 @@ impl ActivityWriter {
     /// the time in milliseconds since 1970. Returns the new path of a damaged database file that was moved aside.
     pub fn maintain(&mut self, now: i64) -> Result<Option<PathBuf>, StoreError> {
         self.last_maintenance = Some(now);
+        let generation = self.store.generation();
         match self.delete_old_days(now) {
-            Err(error) => self.replace_damaged(error, self.recent.next_number()).map(Some),
+            Err(error) => self.replace_damaged(error, generation, self.recent.next_number()).map(Some),
             Ok(()) => Ok(None),
         }
     }

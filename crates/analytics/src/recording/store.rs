@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
@@ -17,7 +17,7 @@ use crate::searches::rows::get_u64;
 use crate::searches::term::fold_term;
 use crate::searches::{Searches, delete_older_than, query_searches};
 use crate::views::{Pages, Views, delete_views_before, oldest_day, query_pages, query_views};
-use docwharf_base::locks::RwLock;
+use docwharf_base::locks::{Mutex, RwLock};
 
 /// The SQL scripts of the formats, in order; see [`Database::open`].
 const MIGRATIONS: &[&str] =
@@ -102,6 +102,10 @@ pub struct AnalyticsStore {
     path: PathBuf,
     /// `None` after the database was closed, or a damaged file was moved aside and no new one could be created.
     database: RwLock<Option<OpenDatabase>>,
+    /// The number of files that were moved aside; see [`AnalyticsStore::replace_damaged`].
+    generation: AtomicU64,
+    /// The new path of the file that was last moved aside.
+    damaged_file: Mutex<Option<PathBuf>>,
     /// The time, in milliseconds since 1970, before which searches are no part of totals, because they may expire while
     /// a paginated query is under way.
     oldest_counted: AtomicI64,
@@ -168,28 +172,44 @@ impl AnalyticsStore {
     /// its new path is returned. A file of a later format is not damaged: it is an error.
     pub fn open_or_replace(path: &Path) -> Result<(AnalyticsStore, Option<PathBuf>), StoreError> {
         let (database, moved_path) = OpenDatabase::open_or_replace(path, now_seconds())?;
-        Ok((AnalyticsStore::new(path, database), moved_path))
+        let store = AnalyticsStore::new(path, database);
+        store.damaged_file.lock().clone_from(&moved_path);
+        Ok((store, moved_path))
     }
 
     fn new(path: &Path, database: OpenDatabase) -> AnalyticsStore {
         let store = AnalyticsStore {
             path: path.to_owned(),
             database: RwLock::default(),
+            generation: AtomicU64::new(0),
+            damaged_file: Mutex::default(),
             oldest_counted: AtomicI64::new(i64::MIN),
         };
         *store.database.write() = Some(database);
         store
     }
 
+    /// Returns the number of files that were moved aside, for [`AnalyticsStore::replace_damaged`].
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
     /// Moves the database file aside, because a query or change has found damage, and creates a new one. Waits for the
-    /// queries under way. Returns the new path of the damaged file.
-    pub fn replace_damaged(&self) -> Result<PathBuf, StoreError> {
+    /// queries under way. `generation` is that of before the query or change: if the file was replaced since then, the
+    /// new one stays. Returns the new path of the damaged file.
+    pub fn replace_damaged(&self, generation: u64) -> Result<PathBuf, StoreError> {
         let mut database = self.database.write();
+        if generation != self.generation()
+            && let Some(moved_path) = self.damaged_file()
+        {
+            return Ok(moved_path);
+        }
         // The files must not be open when they are moved: SQLite deletes the log by its name.
         if let Some(open) = database.take() {
             open.db.close();
         }
         let moved_path = move_damaged_aside(&self.path, now_seconds())?;
+        self.note_damaged_file(&moved_path);
         *database = Some(OpenDatabase::open(&self.path)?);
         Ok(moved_path)
     }
@@ -208,8 +228,21 @@ impl AnalyticsStore {
         }
         let mut database = self.database.write();
         let (open, moved_path) = OpenDatabase::open_or_replace(&self.path, now_seconds())?;
+        if let Some(moved_path) = &moved_path {
+            self.note_damaged_file(moved_path);
+        }
         *database = Some(open);
         Ok(moved_path)
+    }
+
+    fn note_damaged_file(&self, moved_path: &Path) {
+        *self.damaged_file.lock() = Some(moved_path.to_owned());
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Returns the new path of the file that was last moved aside because of damage, since this store was opened.
+    pub fn damaged_file(&self) -> Option<PathBuf> {
+        self.damaged_file.lock().clone()
     }
 
     /// Returns the path of the database file.

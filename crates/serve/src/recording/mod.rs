@@ -17,18 +17,8 @@ mod request_rate;
 #[cfg(test)]
 mod tests;
 mod view_counts;
+mod viewed_content;
 
 pub(crate) use recorder::RecordedRequest;
 pub use recorder::{Recorder, RecordingSettings};
-
-/// The page that counts as viewed when the response is sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum ViewedContent {
-    /// Nothing: the response is no page of the served version.
-    #[default]
-    Nothing,
-    /// The page with this file of the served version.
-    Page(u32),
-    /// The Markdown of the page with this file, which agents read in its place.
-    Markdown(u32),
-}
+pub(crate) use viewed_content::ViewedContent;

@@ -3,6 +3,7 @@
 
 use http::uri::Authority;
 use http::{HeaderMap, Uri};
+use memchr::memchr;
 
 /// The destination of a request (`Sec-Fetch-Dest`, Fetch Metadata Request Headers).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -88,6 +89,9 @@ impl<'a> RecordedFields<'a> {
     /// Returns the host of the page that led here, in lower case and without its port; `None` if it is not known or is
     /// the host of the request itself.
     pub(crate) fn referring_host(&self) -> Option<String> {
+        if self.site == FetchSite::SameOrigin {
+            return None;
+        }
         let authority = authority_of(self.referrer)?;
         let (host, own) = (host_of(authority), host_of(self.host));
         if host.is_empty() || host.eq_ignore_ascii_case(own) {
@@ -107,8 +111,10 @@ impl<'a> RecordedFields<'a> {
         }
     }
 
-    /// Returns the path and query of the page that led here, if that page is of the host of the request.
+    /// Returns the path and query of the page that led here, if it has a query and is of the host of the request.
     pub(crate) fn own_referrer_target(&self) -> Option<&'a str> {
+        // Most referrers have no query, and only one with a query is of interest.
+        memchr(b'?', self.referrer)?;
         let authority = authority_of(self.referrer)?;
         if !authority.eq_ignore_ascii_case(self.host) {
             return None;
@@ -206,8 +212,11 @@ mod tests {
             ("", None),
             ("/a", None),
         ] {
-            let fields = fields(&[("Host", "docs.example"), ("Referer", referrer)]);
-            assert_eq!(fields.referring_host().as_deref(), expected, "{referrer}");
+            let list = [("Host", "docs.example"), ("Referer", referrer)];
+            assert_eq!(fields(&list).referring_host().as_deref(), expected, "{referrer}");
+            // Behind a proxy that changes Host, the browser knows better.
+            let from_browser = [&list[..], &[("Sec-Fetch-Site", "same-origin")]].concat();
+            assert_eq!(fields(&from_browser).referring_host(), None, "{referrer}");
         }
     }
 
@@ -231,8 +240,8 @@ mod tests {
     fn the_target_of_a_referrer_is_known_only_for_a_page_of_this_host() {
         let target = |referrer| fields(&[("Host", "x:80"), ("Referer", referrer)]).own_referrer_target();
         assert_eq!(target("http://x:80/docs/_docwharf/search?q=a"), Some("docs/_docwharf/search?q=a"));
-        assert_eq!(target("http://X:80/"), Some(""));
-        for referrer in ["http://x/a", "http://y:80/a", "http://x:80", ""] {
+        assert_eq!(target("http://X:80/?q"), Some("?q"));
+        for referrer in ["http://x/a?q", "http://y:80/a?q", "http://x:80?q", "http://x:80/a", ""] {
             assert_eq!(target(referrer), None, "{referrer}");
         }
     }

@@ -13,6 +13,7 @@ use crate::peer::Peer;
 use crate::recording::recorded_fields::RecordedFields;
 use crate::respond::{respond_from_cache, respond_now};
 use crate::response_cache::{CacheAddress, CacheKey, HeadFormat};
+use crate::search::SearchParameters;
 use crate::test_versions::version_with_files;
 use crate::{Site, SiteSettings};
 
@@ -172,4 +173,31 @@ fn searches_beyond_the_bound_are_dropped_and_counted() {
     }
     let activity = recorder.take();
     assert_eq!((activity.searches.len(), activity.dropped), (10_000, 2));
+}
+
+// Regression: a view at the moment at which another version became active was counted for the file of that version with
+// the same number. If there was none, the thread that took the counts ended.
+#[test]
+fn a_cached_response_of_a_replaced_version_is_no_view_of_the_new_one() {
+    let (site, recorder) = recorded_site(&[("a.html", "a"), ("b.html", "b")]);
+    let key = CacheKey { target: "/docs/b", ..CacheKey::default() };
+    let address = CacheAddress::new(&site, &key, HeadFormat::Lines).expect("every client may read the site");
+    let body = StoredBody { location: BodyLocation::Empty, viewed: ViewedContent::Page(1) };
+    address.store(StatusCode::NOT_MODIFIED, b"head", body);
+    site.set_version(version_with_files(&[("c.html", "c")], 0));
+    assert!(respond_from_cache(&site, &address, &RecordedFields::default(), &mut Vec::new()).is_some());
+    assert!(recorder.take().is_empty());
+}
+
+#[test]
+fn searches_that_a_client_has_recorded_have_the_same_rate_as_its_events() {
+    let recorder = recorder("/");
+    let record = docwharf_base::model::reader_activity::SearchId::parse("00000000000000aa");
+    let parameters = SearchParameters { text: "a".to_owned(), record, ..SearchParameters::default() };
+    let (one, other) = (PEER.address.ip(), std::net::Ipv4Addr::new(192, 0, 2, 1).into());
+    for client in [one; 62].into_iter().chain([other]) {
+        recorder.note_answer(&RecordedFields::default(), client, &parameters, false, Some(1));
+    }
+    let activity = recorder.take();
+    assert_eq!((activity.searches.len(), activity.dropped), (61, 2));
 }

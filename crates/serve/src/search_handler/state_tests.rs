@@ -11,12 +11,16 @@ use super::tests::{
     BROWSER, PAGES, SEARCH, get, index_served_version, receive, request, search, searchable_site, site_settings,
     site_without_index,
 };
+use docwharf_base::model::reader_activity::{SearchActivity, SearchId};
+
 use super::*;
 use crate::SiteSettings;
 use crate::access::{AccessControl, AccessRules};
 use crate::cidr::IpRanges;
 use crate::handler::{handle, handle_deferred};
 use crate::peer::Peer;
+use crate::recording::agents::AgentClassifier;
+use crate::recording::{Recorder, RecordingSettings};
 use crate::search::test_indexes::settings;
 use crate::search::{QueryOutcome, SearchSettings};
 use crate::test_versions::version_with_files;
@@ -164,6 +168,30 @@ async fn a_query_that_had_to_wait_or_has_failed_is_answered_in_the_form_of_the_c
     let query = super::tests::request(&Method::GET, "/docs/_docwharf/search?q=anchors", &[]);
     let refused = receive(handle(&site, &query, None)).await;
     assert_eq!((refused.status, refused.field(&RETRY_AFTER)), (503, Some("1")));
+}
+
+#[tokio::test]
+async fn the_number_of_results_of_a_partial_answer_is_recorded_as_unknown() {
+    let site = searchable_site();
+    let agents = Arc::new(AgentClassifier::built_in());
+    let settings = RecordingSettings { searches: true, pages: true, respects_opt_out: true, agents };
+    let recorder = Arc::new(Recorder::new("/docs/", settings));
+    site.set_recorder(Some(Arc::clone(&recorder)));
+    let request = request(&Method::GET, SEARCH, &[]);
+    let context = RequestContext::new(&site, &request, None);
+    for is_partial in [false, true] {
+        let (text, record) = ("a".to_owned(), SearchId::parse("00000000000000aa"));
+        let parameters = SearchParameters { text, record, ..SearchParameters::default() };
+        let question = SearchQuestion { parameters, format: AnswerFormat::Json, tag: None };
+        let result =
+            Ok(SearchAnswer { body: Vec::new(), is_indexing: false, is_partial, has_results: false, total: 0 });
+        receive(FinishedQuery { question, version: served(&site), result }.respond(&context)).await;
+    }
+    let results = recorder.take().searches.into_iter().map(|activity| match activity {
+        SearchActivity::Search { results, .. } => results,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(results.collect::<Vec<_>>(), [Some(0), None]);
 }
 
 #[tokio::test]
