@@ -1,5 +1,7 @@
 //! Sets the commit, the target and the features of the build as environment variables for `docwharf version`.
 
+#![allow(clippy::disallowed_methods)] // it runs git while docwharf is built
+
 use std::env;
 use std::process::Command;
 

@@ -5,6 +5,8 @@
 //! loopback, and each attack ends after its time. The attacker is this program again, as a child process at nice 19.
 //! BENCHMARKS.md explains the measurements.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
+
 mod common;
 
 #[path = "abuse/attack.rs"]

@@ -2,6 +2,7 @@
 //! in the same scenarios. The same rule decides for both whether the result is the expected one. The benchmark fails if
 //! docwharf fails a scenario.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
 #![allow(missing_docs)]
 
 #[path = "baseline/host.rs"]

@@ -2,6 +2,7 @@
 //! agents that poll. On loopback, against the release build. The first is compared with the `sqlite3` program, which
 //! makes the same inserts in one transaction a batch. The second has no peer here: `benches/serve` measures plain HTTP.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
 #![allow(missing_docs)]
 
 use std::fmt::Write as _;

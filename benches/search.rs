@@ -5,6 +5,8 @@
 //! it. `cargo bench --bench search -- --corpus python --no-peers --misses` prints the queries that docwharf misses,
 //! with the index that is there. BENCHMARKS.md says what is compared, and how.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
+
 mod common;
 
 #[path = "search/corpus.rs"]

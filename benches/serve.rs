@@ -5,6 +5,8 @@
 //! them); `.ci/extra speed` does all of it. Servers have one worker and run on one core, the load on another; rounds
 //! are interleaved. BENCHMARKS.md says what is compared, and how.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
+
 mod common;
 
 #[path = "serve/check.rs"]

@@ -19,6 +19,7 @@
 //!   from an API or a host.
 //! - `origin` (5) implements the management API: it builds bundles and hands them out. It exists with the feature
 //!   `origin`, which is a default one.
+//! - [`features`] (5) decides which features the site has on this host.
 //! - [`admin`] (6): the control socket, health, status and metrics of a running daemon, and the API that reads what it
 //!   has recorded.
 //! - [`config`] (6): the configuration as written, then checked.
@@ -31,6 +32,7 @@ pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod doctor;
+pub mod features;
 
 pub use docwharf_agent::{analytics, api, fetch, publish, store, sync};
 #[cfg(feature = "analytics")]

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use docwharf::model::digest::encode_hex;
-use docwharf::origin::analytics::{SearchLimits, receive_batch};
+use docwharf::origin::analytics::{AnalyticsLimits, receive_batch};
 use docwharf::origin::database::{Database, open_database};
 use docwharf::origin::limits::OriginLimits;
 use docwharf::origin::resource_pools::ResourcePools;
@@ -53,7 +53,7 @@ impl Origin {
             [OWN, FOREIGN].map(|(project, organization)| (project.to_owned(), organization.to_owned())).into();
         let (owners, pools) = (Arc::new(owners), ResourcePools::new(OriginLimits::default(), 2));
         for (project, organization) in [OWN, FOREIGN] {
-            let limits = SearchLimits::new(organization, Arc::clone(&owners), Arc::clone(&pools), None, Some(0));
+            let limits = AnalyticsLimits::new(organization, Arc::clone(&owners), Arc::clone(&pools), None, Some(0));
             let event = |(query, _, day): &(String, u64, usize)| {
                 let time = format!("2020-01-{day:02}T12:00:00Z");
                 json!({ "query": query, "time": time, "clickedPage": format!("/{project}") })

@@ -3,7 +3,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use docwharf::serve::cidr::IpRanges;
+use docwharf::model::cidr::IpRanges;
 use docwharf::serve::peer::{ClientIdentity, Peer};
 use http::{HeaderMap, HeaderValue};
 

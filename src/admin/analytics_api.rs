@@ -77,6 +77,11 @@ impl AnalyticsApi {
         self.store.store(store);
     }
 
+    /// Returns the store; `None` while it is not open.
+    pub fn store(&self) -> Option<Arc<AnalyticsStore>> {
+        self.store.load_full()
+    }
+
     /// Answers a request for a path below [`PATH_PREFIX`]. This waits for the disk.
     pub(super) fn respond(&self, head: &Parts, transport: AdminTransport) -> Response<ResponseBody> {
         if !matches!(head.method, Method::GET | Method::HEAD) {

@@ -1,6 +1,7 @@
 //! The client of the control socket: sends commands of the command line to a running daemon, and reads its routes.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -13,8 +14,11 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustix::process::geteuid;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 use tokio::time::timeout;
+
+use docwharf_base::model::deployment::OutboundPolicy;
+use docwharf_base::net::connect;
 
 use super::control_messages::{COMMANDS_PATH, CommandReply, DaemonCommand};
 use super::control_socket::ControlSocketPath;
@@ -78,9 +82,23 @@ impl ControlClient {
     }
 }
 
-/// Sends a GET request to an admin listener.
-pub async fn get_over_tcp(address: std::net::SocketAddr, path: &str) -> io::Result<(StatusCode, Bytes)> {
-    with_timeout(async { exchange(TcpStream::connect(address).await?, Method::GET, path, Vec::new()).await }).await
+/// Sends a GET request to an admin listener, if the policy permits a connection to it.
+pub async fn get_over_tcp(address: SocketAddr, path: &str, policy: &OutboundPolicy) -> io::Result<(StatusCode, Bytes)> {
+    with_timeout(async {
+        let stream = connect::connect_tcp(local_address(address), policy).await?;
+        exchange(stream, Method::GET, path, Vec::new()).await
+    })
+    .await
+}
+
+/// Returns the address at which this machine reaches a listener: loopback for one that listens on all addresses.
+fn local_address(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 async fn with_timeout<T>(response: impl Future<Output = io::Result<T>>) -> io::Result<T> {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use arc_swap::ArcSwap;
 use http::Request;
 
+use crate::features::FeatureSettings;
 use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::system::TaskProgress;
@@ -25,6 +26,8 @@ use super::allowed_hosts::AllowedHosts;
 pub struct DaemonSnapshot {
     /// The sync settings of the configuration in force.
     pub sync_settings: Option<SyncSettings>,
+    /// The part of the configuration in force that decides which features there are.
+    pub feature_settings: Option<FeatureSettings>,
     /// The version being served.
     pub served: Option<VersionId>,
     /// The time of the next check of the source.
@@ -45,6 +48,8 @@ pub struct DaemonSnapshot {
     pub search: Option<SearchState>,
     /// The state of the recording of what readers do, if that is recorded.
     pub recording: Option<RecordingState>,
+    /// The state of the delivery of what is recorded to an origin, if it is delivered.
+    pub delivery: Option<DeliveryState>,
     /// The state of the inbox, if one is configured.
     pub inbox: Option<InboxState>,
     /// The reason why the current certificate files are not in force, if they are not.
@@ -112,6 +117,8 @@ pub struct SearchState {
     pub version: VersionId,
     /// The state of its index.
     pub phase: SearchPhase,
+    /// Whether queries are answered from an older index, because there is no index of this version yet.
+    pub has_older_index: bool,
     /// Which pages get the script of the search box.
     pub inject: InjectMode,
     /// The parts of the version that concern the search box, once they have been read.
@@ -188,6 +195,31 @@ pub struct RecordingCounts {
     pub views: u64,
     /// The searches, clicks and views that were dropped, because they could not be written or were too many.
     pub dropped: u64,
+}
+
+/// The state of the delivery of what is recorded to an origin (`[analytics.deliver]`).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DeliveryState {
+    /// The URL of the origin's API, without secrets.
+    pub target: String,
+    /// The reason why the last attempt failed; `None` if it did not.
+    pub error: Option<String>,
+    /// The time of the last attempt after which nothing waited.
+    pub last_success: Option<SystemTime>,
+    /// The searches that were delivered since the start.
+    pub delivered_searches: u64,
+    /// The counts that were delivered since the start; one that has changed is delivered again.
+    pub delivered_counts: u64,
+    /// The searches that wait.
+    pub waiting_searches: u64,
+    /// The counts of which the origin does not have the present value.
+    pub waiting_counts: u64,
+    /// The batches of searches that the origin has refused.
+    pub refused_batches: u64,
+    /// The counts that the origin has refused.
+    pub refused_counts: u64,
+    /// The searches that are not delivered, because too many waited.
+    pub undelivered_searches: u64,
 }
 
 /// The state of a running daemon.

@@ -98,6 +98,9 @@ pub struct DaemonMetrics {
     recorded: Family<MetricLabel, Counter>,
     record_dropped: Counter,
     analytics_bytes: Gauge,
+    delivered: Family<MetricLabel, Counter>,
+    waiting: Family<MetricLabel, Gauge>,
+    undelivered: Gauge,
 }
 
 impl DaemonMetrics {
@@ -146,6 +149,9 @@ impl DaemonMetrics {
             recorded: Family::default(),
             record_dropped: Counter::default(),
             analytics_bytes: Gauge::default(),
+            delivered: Family::default(),
+            waiting: Family::default(),
+            undelivered: Gauge::default(),
         };
         let r = &mut registry;
         r.register("build", "The version of the program", Info::new([("version", env!("CARGO_PKG_VERSION"))]));
@@ -247,6 +253,12 @@ impl DaemonMetrics {
         registry.register("analytics_recorded", help, self.recorded.clone());
         let help = "Searches, clicks and views that were lost, because they could not be written or were too many";
         registry.register("analytics_dropped", help, self.record_dropped.clone());
+        let help = "Searches and daily counts that were delivered to an origin, by kind";
+        registry.register("analytics_delivered", help, self.delivered.clone());
+        let help = "Searches and daily counts that wait for the delivery to an origin, by kind";
+        registry.register("analytics_waiting", help, self.waiting.clone());
+        let help = "Stored searches that are not delivered to an origin, because too many waited";
+        registry.register("analytics_undelivered", help, self.undelivered.clone());
         let help = "Size of analytics.db and its write-ahead log";
         registry.register_with_unit("analytics", help, Unit::Bytes, self.analytics_bytes.clone());
     }
@@ -337,6 +349,20 @@ impl DaemonMetrics {
                 counter.inc_by(count.saturating_sub(counter.get()));
             }
             self.record_dropped.inc_by(counts.dropped.saturating_sub(self.record_dropped.get()));
+        }
+        let undelivered = snapshot.delivery.as_ref().map_or(0, |delivery| delivery.undelivered_searches);
+        self.undelivered.set(undelivered.cast_signed());
+        self.waiting.clear();
+        if let Some(delivery) = &snapshot.delivery {
+            for (kind, delivered, waiting) in [
+                ("search", delivery.delivered_searches, delivery.waiting_searches),
+                ("count", delivery.delivered_counts, delivery.waiting_counts),
+            ] {
+                let label = [("kind", kind.to_owned())];
+                let counter = self.delivered.get_or_create_owned(&label);
+                counter.inc_by(delivered.saturating_sub(counter.get()));
+                self.waiting.get_or_create(&label).set(waiting.cast_signed());
+            }
         }
         self.search_index_bytes.set(index.map_or(0, |index| index.bytes.cast_signed()));
         let (files, bytes, took) = (&self.coded_files, &self.coded_bytes, &self.coded_seconds);

@@ -140,7 +140,13 @@ impl AdminService {
 
     fn status(&self) -> Response<ResponseBody> {
         let now = self.daemon_state.snapshot();
-        let status = StoreStatus::read(&self.store, now.sync_settings.as_ref(), None, Some(&self.daemon_state));
+        let status = StoreStatus::read(
+            &self.store,
+            now.sync_settings.as_ref(),
+            now.feature_settings.as_ref(),
+            None,
+            Some(&self.daemon_state),
+        );
         match status.map(|status| serde_json::to_vec_pretty(&status)) {
             Ok(Ok(json)) => admin_response(StatusCode::OK, JSON_TYPE, json),
             Ok(Err(error)) => admin_response(StatusCode::INTERNAL_SERVER_ERROR, TEXT_TYPE, format!("{error}\n")),

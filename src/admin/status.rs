@@ -1,13 +1,17 @@
 //! The output of `docwharf status` and `/status`: the state of a store, and of the daemon on it if one runs. Scripts
 //! read the JSON: fields may be added, but none changes its meaning without another `schemaVersion`.
 
+mod delivery;
+mod features;
 mod recording;
+mod search;
 
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::features::{FeatureReport, FeatureSettings};
 use docwharf_agent::publish::published_version;
 use docwharf_agent::store::record::{ActivationHold, StoreRecord, SyncAttempt};
 use docwharf_agent::store::{StoreError, VersionStore};
@@ -20,9 +24,11 @@ use docwharf_base::model::units::format_unix_seconds;
 use docwharf_base::model::version::{VersionId, VersionLabel};
 use docwharf_site::coding_file::CodingStatistics;
 
-use super::daemon_state::{self, DaemonState, PolicyState, SearchPhase, SearchState};
+use super::daemon_state::{self, DaemonState, PolicyState};
 
+pub use delivery::DeliveryStatus;
 pub use recording::RecordingStatus;
+pub use search::SearchStatus;
 
 /// The state of a store and of its daemon. Times are in RFC 3339 format.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -85,6 +91,9 @@ pub struct StoreStatus {
     pub job: Option<ExportJobStatus>,
     /// The reason why a changed configuration is not in force.
     pub config_error: Option<String>,
+    /// The features of the site on this host; `None` if the configuration has mistakes.
+    #[serde(default)]
+    pub features: Option<FeatureReport>,
     /// The running daemon; `None` if there is none.
     pub daemon: Option<DaemonStatus>,
 }
@@ -178,6 +187,9 @@ pub struct DaemonStatus {
     /// The recording of what readers do, if that is recorded (`analytics.enabled`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub analytics: Option<RecordingStatus>,
+    /// The delivery of what is recorded to an origin, if it is delivered (`analytics.deliver`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delivery: Option<DeliveryStatus>,
     /// The search, if readers can search the site (`search.enabled`).
     #[serde(default)]
     pub search: Option<SearchStatus>,
@@ -270,53 +282,6 @@ impl From<daemon_state::PrecompressedState> for PrecompressedStatus {
     }
 }
 
-/// The search of the site.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct SearchStatus {
-    /// The version that the index belongs to.
-    pub version: VersionId,
-    /// Whether queries are answered from this index; if not, it is being built, unless there is an error.
-    pub ready: bool,
-    /// The number of pages in the index.
-    pub pages: Option<u64>,
-    /// The number of sections in the index.
-    pub sections: Option<u64>,
-    /// The size of the index in bytes.
-    pub bytes: Option<u64>,
-    /// The reason why the index cannot be built.
-    pub error: Option<String>,
-    /// Whether pages get the script of the search box; `None` before it is known.
-    #[serde(rename = "box")]
-    pub has_box: Option<bool>,
-    /// The reason for that.
-    pub box_why: Option<String>,
-    /// The policy of the site that forbids the script, if there is one.
-    pub box_forbidden: Option<String>,
-}
-
-impl From<SearchState> for SearchStatus {
-    fn from(state: SearchState) -> SearchStatus {
-        let (has_box, box_why) = state.insertion().unzip();
-        let (statistics, error) = match state.phase {
-            SearchPhase::Ready(statistics) => (Some(statistics), None),
-            SearchPhase::Building => (None, None),
-            SearchPhase::Failed(why) => (None, Some(why)),
-        };
-        SearchStatus {
-            version: state.version,
-            ready: statistics.is_some(),
-            pages: statistics.map(|statistics| statistics.pages),
-            sections: statistics.map(|statistics| statistics.sections),
-            bytes: statistics.map(|statistics| statistics.bytes),
-            error,
-            has_box,
-            box_why,
-            box_forbidden: state.facts.and_then(|facts| facts.barrier).filter(|_| has_box != Some(false)),
-        }
-    }
-}
-
 /// The TLS certificate in force.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -350,11 +315,12 @@ pub struct PublishStatus {
 }
 
 impl StoreStatus {
-    /// Describes the state of `store`. `sync_settings` are those of the configuration, if it has no mistakes; `inbox`
-    /// is used if `daemon_state` is `None`, because no daemon runs.
+    /// Describes the state of `store`. `sync_settings` and `feature_settings` are those of the configuration, if it has
+    /// no mistakes; `inbox` is used if `daemon_state` is `None`, because no daemon runs.
     pub fn read(
         store: &VersionStore,
         sync_settings: Option<&SyncSettings>,
+        feature_settings: Option<&FeatureSettings>,
         inbox: Option<&Path>,
         daemon_state: Option<&DaemonState>,
     ) -> Result<StoreStatus, StoreError> {
@@ -385,6 +351,7 @@ impl StoreStatus {
             csp: snapshot.policy.map(CspStatus::from),
             codings: snapshot.codings.clone().map(PrecompressedStatus::from),
             analytics: snapshot.recording.clone().map(RecordingStatus::from),
+            delivery: snapshot.delivery.clone().map(DeliveryStatus::from),
             search: snapshot.search.clone().map(SearchStatus::from),
             tls: daemon_state.tls.as_ref().map(|tls| {
                 let pair = tls.key_pair();
@@ -395,6 +362,8 @@ impl StoreStatus {
         let damaged = store.damaged_versions();
         let failed = record.last_attempt.as_ref().is_some_and(|attempt| attempt.failures > 0);
         let retry_note = if daemon.is_some() { "it is tried again automatically; " } else { "" };
+        let features = feature_settings
+            .map(|settings| FeatureReport::new(settings, &features::host_state(record.active, daemon.as_ref())));
         Ok(StoreStatus {
             schema_version: 1,
             store: store.root().to_owned(),
@@ -438,6 +407,7 @@ impl StoreStatus {
             last_attempt: record.last_attempt,
             last_good_sync: record.last_good_sync,
             config_error: record.config_error,
+            features,
         })
     }
 }

@@ -17,7 +17,7 @@ use docwharf_base::backoff;
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::units::format_duration;
-use docwharf_base::net::client::build_client;
+use docwharf_base::net::client::{HttpClient, build_client};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::retry::{CallAttempts, MAX_SYNC_RETRY_AFTER};
 
@@ -36,7 +36,7 @@ const BUDGET_WAIT_TOLERANCE: Duration = Duration::from_secs(1);
 pub(super) struct ApiCaller<'a> {
     pub(super) config: &'a Config,
     pub(super) task_context: &'a TaskContext,
-    pub(super) http: reqwest::Client,
+    pub(super) http: HttpClient,
     pub(super) api: ApiClient,
     pub(super) source: &'a ApiSource,
     budgets: Option<RequestBudgets>,
@@ -214,7 +214,9 @@ impl<'a> ApiCaller<'a> {
     fn record_failure(&self, api_call: ApiCall, taken_at: Option<i64>, request_error: &RequestError) {
         let (Some(time), Some((_, name))) = (taken_at, budget_of(api_call)) else { return };
         match (request_error.cause, request_error.retry_after) {
-            (RequestErrorCause::NotConnected, _) => self.change_budget(name, |budget| budget.return_request(time)),
+            (RequestErrorCause::NotConnected | RequestErrorCause::NotPermitted, _) => {
+                self.change_budget(name, |budget| budget.return_request(time));
+            }
             (RequestErrorCause::Status(429), Some(wait)) => {
                 let until = now_unix_millis().saturating_add(i64::try_from(wait.as_millis()).unwrap_or(i64::MAX));
                 self.change_budget(name, |budget| budget.close(until));

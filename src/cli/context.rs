@@ -12,8 +12,10 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
+use crate::config::problem::ConfigProblem;
 use crate::config::systemd_unit::ServiceUnit;
 use docwharf_base::accounts::resolve_uid_name;
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::format_count;
@@ -25,6 +27,12 @@ use super::output::print;
 
 /// The longest time that a writing command waits while another process holds the lock of the store.
 pub(super) const STORE_LOCK_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Returns the network of the programs of docwharf that a command starts. Without a configuration, which may have
+/// mistakes, it is none: whether the host is air-gapped is not known.
+pub(super) fn own_program_network(config: Option<&Config>) -> ChildNetwork {
+    config.map_or(ChildNetwork::NoSockets, |config| ChildNetwork::for_own_program(&config.deployment.outbound_policy()))
+}
 
 /// The options of every command.
 #[derive(Debug, Clone, Args)]
@@ -152,7 +160,12 @@ impl CommandContext {
 
     /// Prints the warnings of the configuration.
     pub(super) fn warn_about_config(&self, config: &Config) {
-        for warning in &config.warnings {
+        self.print_config_warnings(&config.warnings);
+    }
+
+    /// Prints each warning about a configuration on a line.
+    pub(super) fn print_config_warnings(&self, warnings: &[ConfigProblem]) {
+        for warning in warnings {
             self.print_note(&format!("docwharf: warning: {}", OneLine(&warning.to_string())));
         }
     }
@@ -197,4 +210,23 @@ pub(super) fn current_user_name() -> String {
     let name = std::env::var("SUDO_USER").or_else(|_| std::env::var("USER")).or_else(|_| std::env::var("LOGNAME"));
     let name_of_uid = || resolve_uid_name(&format!("uid {}", rustix::process::getuid().as_raw()));
     name.ok().filter(|name| !name.is_empty()).unwrap_or_else(name_of_uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_programs_have_a_network_only_if_the_configuration_is_known_and_not_air_gapped() {
+        let network = |text: &str| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("config.toml");
+            std::fs::write(&path, text).unwrap();
+            let inputs = ConfigInputs { config_path: Some(path), ignores_environment: true, ..ConfigInputs::default() };
+            own_program_network(Some(&inputs.load().unwrap()))
+        };
+        assert_eq!(own_program_network(None), ChildNetwork::NoSockets);
+        assert_eq!(network("[deployment]\ntype = \"air-gapped\"\n"), ChildNetwork::NoSockets);
+        assert_eq!(network(""), ChildNetwork::Inherited);
+    }
 }

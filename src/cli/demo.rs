@@ -160,7 +160,9 @@ fn config_text(api: &str, listen: &str) -> String {
          [api]\nbaseUrl = \"http://{api}/v1\"\ndomain = \"{DEMO_DOMAIN}\"\nkeyFile = \"key\"\n\n\
          [sync]\ninterval = \"1s\"\nprobe = [\"http://{api}/sites/{DEMO_DOMAIN}/sitemap.xml\"]\n\n\
          [network]\npollFirst = \"100ms\"\npollMost = \"1s\"\n\n\
-         [store]\npath = \"store\"\n\n[server]\nlisten = \"{listen}\"\n"
+         # The origin is on loopback, whatever proxies the environment has.\n\
+         [deployment]\ntype = \"air-gapped\"\n\n\
+         [store]\npath = \"store\"\n\n[server]\nlisten = \"{listen}\"\ncsp = \"off\"\n"
     )
 }
 

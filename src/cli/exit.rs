@@ -54,6 +54,7 @@ impl CommandFailure {
             | CommandFailure::Unhealthy(_)
             | CommandFailure::CheckFailed => 1,
             CommandFailure::Unavailable(_) | CommandFailure::EndlessPages(_) => 4,
+            CommandFailure::RefusedFile { .. } => 5,
             CommandFailure::Preview(_) => 6,
             CommandFailure::NotActive(_) => 7,
             CommandFailure::Local { .. }
@@ -119,6 +120,7 @@ fn sync_exit_code(error: &SyncError) -> u8 {
         SyncError::Changing { source, .. } => sync_exit_code(source),
         SyncError::Upstream { request_error, .. } => request_exit_code(request_error),
         SyncError::Download { signed, request_error, renewable, .. } => match request_error.cause {
+            RequestErrorCause::NotPermitted => 2,
             RequestErrorCause::Disk => 8,
             RequestErrorCause::TooLarge => 5,
             // 401 and 403 mean that access is denied only for a plain link that cannot be renewed and whose response
@@ -171,7 +173,7 @@ pub(super) fn exit_code_and_message(error: &CommandError<'_>) -> (u8, String) {
 /// Returns the exit code for a failed API call.
 fn request_exit_code(request_error: &RequestError) -> u8 {
     match request_error.cause {
-        RequestErrorCause::Status(400 | 422) => 2,
+        RequestErrorCause::Status(400 | 422) | RequestErrorCause::NotPermitted => 2,
         RequestErrorCause::Status(401..=403) => 3,
         _ => 4,
     }
@@ -214,6 +216,7 @@ mod tests {
             (2, CommandFailure::NoSource(text())),
             (4, CommandFailure::Unavailable(text())),
             (4, CommandFailure::EndlessPages(text())),
+            (5, CommandFailure::RefusedFile { message: text(), advice: "" }),
             (6, CommandFailure::Preview(text())),
             (7, CommandFailure::NotActive(text())),
             (7, CommandFailure::DaemonReported { code: 7, message: text() }),
@@ -316,6 +319,7 @@ mod tests {
             (RequestErrorCause::NoUsableResponse, 4),
             (RequestErrorCause::Unreadable, 4),
             (RequestErrorCause::RefusedRedirect, 4),
+            (RequestErrorCause::NotPermitted, 2),
         ];
         // 404 means a wrong project id for the calls whose URL contains nothing else that is configured.
         for (call, absent) in [
@@ -352,6 +356,7 @@ mod tests {
             (plain(RequestErrorCause::Status(404)), false, false, 4),
             (plain(RequestErrorCause::Status(500)), false, false, 4),
             (plain(RequestErrorCause::NoUsableResponse), false, false, 4),
+            (plain(RequestErrorCause::NotPermitted), true, true, 2),
             (plain(RequestErrorCause::TooLarge), true, true, 5),
             (plain(RequestErrorCause::Disk), true, true, 8),
         ] {

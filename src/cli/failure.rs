@@ -78,6 +78,13 @@ pub enum CommandFailure {
         /// The cause.
         source: io::Error,
     },
+    /// An input file is damaged or incomplete, or a part of it is invalid. Nothing of it was used.
+    RefusedFile {
+        /// The file, and what is wrong with it.
+        message: String,
+        /// The next step for the user.
+        advice: &'static str,
+    },
     /// The input changed while it was read.
     InputChanged(String),
     /// A bug was found. The text says what went wrong.
@@ -109,6 +116,7 @@ impl fmt::Display for CommandFailure {
             CommandFailure::Usage(what)
             | CommandFailure::NoSource(what)
             | CommandFailure::InputChanged(what)
+            | CommandFailure::RefusedFile { message: what, .. }
             | CommandFailure::Unhealthy(what)
             | CommandFailure::Damage(what)
             | CommandFailure::Unavailable(what)

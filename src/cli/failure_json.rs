@@ -59,6 +59,7 @@ impl CommandFailure {
             CommandFailure::NoSource(_) => "set staticExport.bundleUrl or [api], or import a bundle",
             CommandFailure::Unhealthy(_) => "docwharf status shows the state of the daemon, docwharf run starts one",
             CommandFailure::Damage(_) => "import the bundle again, or wait until the next sync fetches it",
+            CommandFailure::RefusedFile { advice, .. } => advice,
             CommandFailure::InputChanged(_) => "run the command again when no other program changes the input",
             CommandFailure::Bug(_) | CommandFailure::Sync(SyncError::Bug(_)) => "report this line",
             CommandFailure::NothingRecorded(_) => "start docwharf run; it records while analytics.enabled is true",
@@ -95,7 +96,7 @@ mod tests {
         let unreadable =
             ConfigProblem { place: ConfigPlace::Missing, message: "cannot read x: no such file".to_owned() };
         let absent = SealError::Read { path: path(), source: io(NotFound) };
-        let cases: [(CommandFailure, &str); 23] = [
+        let cases: [(CommandFailure, &str); 24] = [
             (upstream(ApiCall::Preview, RequestErrorCause::Status(400)).into(), "check the branch and api.projectId"),
             (CommandFailure::Local { doing: text(), source: io(StorageFull) }, "free some space and try again"),
             (CommandFailure::Output(io(PermissionDenied)), "check owner and mode"),
@@ -119,6 +120,7 @@ mod tests {
             (CommandFailure::NotActive(text()), "docwharf stage"),
             (StoreError::Locked { path: path() }.into(), "docwharf doctor checks disk"),
             (CommandFailure::InputChanged(text()), "run the command again"),
+            (CommandFailure::RefusedFile { message: text(), advice: "use the later version" }, "use the later version"),
             (CommandFailure::Bug(text()), "report this line"),
             (SyncError::Bug(text()).into(), "report this line"),
             (CommandFailure::CheckFailed, "docwharf doctor searches for faults"),

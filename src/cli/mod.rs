@@ -14,10 +14,13 @@ mod context;
 mod demo;
 mod diff;
 mod doctor;
+#[cfg(any(feature = "analytics", feature = "origin"))]
+mod exchange_file;
 mod exit;
 mod export;
 mod failure;
 mod failure_json;
+mod features;
 mod health;
 mod history;
 mod import;
@@ -139,6 +142,8 @@ enum Command {
     Redirects(redirects::RedirectsCommand),
     /// Check this host for faults: configuration, key, clock, network, disk, permissions, ports, limits
     Doctor(doctor::DoctorCommand),
+    /// Show which features the site has on this host, and which keys turn the others on
+    Features(features::FeaturesCommand),
     /// Print a completion script for a shell
     Completions(completions::CompletionsCommand),
     /// Print the manual page, or write those of all commands
@@ -213,6 +218,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> Result<(), CommandFailu
         Command::Bundle(command) => command.run(&context),
         Command::Redirects(command) => command.run(&context),
         Command::Doctor(command) => command.run(&context),
+        Command::Features(command) => command.run(&context),
         Command::Completions(command) => command.run(Cli::command()),
         Command::Man(command) => command.run(Cli::command()),
         Command::Version(command) => command.run(&context),

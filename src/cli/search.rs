@@ -24,6 +24,7 @@ use docwharf_agent::store::writer::StoreWriter;
 use docwharf_agent::store::{StoreError, VersionStore};
 use docwharf_agent::sync::open;
 use docwharf_agent::sync::system::TaskContext;
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::model::version::VersionId;
@@ -34,7 +35,7 @@ use docwharf_site::lookup::AddressSettings;
 use docwharf_site::seal::{SealOptions, SealProgress};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, own_program_network};
 use super::diff::find_version;
 use super::failure::CommandFailure;
 use super::interruptible::run_interruptible;
@@ -102,9 +103,10 @@ impl SearchCommand {
             .as_ref()
             .map_or_else(AddressSettings::default, |config| config.sync_settings.gate.address_settings.clone());
         let base_path = addresses.base_path.clone();
+        let network = own_program_network(config.as_ref());
         let search = config.map_or_else(SearchConfig::default, |config| config.search);
         let settings = IndexSettings::new(addresses, search.exclude.clone());
-        let prepared = prepare(context, target, settings, self.index_only)?;
+        let prepared = prepare(context, target, settings, network, self.index_only)?;
         match prepared.build {
             Some(build) if self.index_only => print_report(context, prepared.index.version(), &build),
             _ => self.print_results(context, &prepared.index, &search, &text, &base_path),
@@ -169,6 +171,7 @@ fn prepare(
     context: &CommandContext,
     target: SearchTarget,
     settings: IndexSettings,
+    network: ChildNetwork,
     rebuild: bool,
 ) -> Result<PreparedIndex, CommandFailure> {
     if !rebuild
@@ -183,12 +186,12 @@ fn prepare(
         let _ended = ended_sender;
         match &target {
             SearchTarget::Stored(store, id, space_limits) => {
-                build_stored(store, *id, space_limits.as_ref(), &settings, task_context)
+                build_stored(store, *id, space_limits.as_ref(), &settings, network, task_context)
             }
             SearchTarget::Path(path, seal_options) => {
                 task_context.progress.set_step("verifying the bundle");
                 let (version, image, _) = seal_unlinked_with_image(path, seal_options, &SealProgress::default())?;
-                build_temporary(&version, image, &settings, task_context)
+                build_temporary(&version, image, &settings, network, task_context)
             }
         }
     });
@@ -211,6 +214,7 @@ fn build_stored(
     id: VersionId,
     space_limits: Option<&SpaceLimits>,
     settings: &IndexSettings,
+    network: ChildNetwork,
     task_context: &TaskContext,
 ) -> Result<PreparedIndex, CommandFailure> {
     let read_failure = || CommandFailure::local(format!("cannot read version {}", id.short()));
@@ -221,10 +225,10 @@ fn build_stored(
     let writer = space_limits
         .filter(|limits| has_space(limits))
         .and_then(|_| StoreWriter::open(store.root(), Duration::ZERO).ok());
-    let Some(writer) = writer else { return build_temporary(&version, image, settings, task_context) };
+    let Some(writer) = writer else { return build_temporary(&version, image, settings, network, task_context) };
     let mut report = None;
     writer.write_derived_directory(id, SEARCH, |directory| {
-        report = Some(build(&version, image, settings, directory, task_context)?);
+        report = Some(build(&version, image, settings, network, directory, task_context)?);
         Ok(())
     })?;
     let directory = store.open_search_index(id).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound));
@@ -239,11 +243,12 @@ fn build_temporary(
     version: &SealedVersion,
     image: File,
     settings: &IndexSettings,
+    network: ChildNetwork,
     task_context: &TaskContext,
 ) -> Result<PreparedIndex, CommandFailure> {
     let failure = || CommandFailure::local("cannot build the search index");
     let folder = TemporaryFolder::create(None).map_err(failure())?;
-    let report = build(version, image, settings, folder.directory(), task_context).map_err(failure())?;
+    let report = build(version, image, settings, network, folder.directory(), task_context).map_err(failure())?;
     let opened = SearchIndex::open(folder.directory(), version.id);
     let index = opened.map_err(|error| local_failure("cannot open the search index", &error))?;
     Ok(PreparedIndex { index, build: Some(FinishedBuild { report, is_kept: false }) })
@@ -253,12 +258,13 @@ fn build(
     version: &SealedVersion,
     image: File,
     settings: &IndexSettings,
+    network: ChildNetwork,
     directory: &Directory,
     task_context: &TaskContext,
 ) -> io::Result<IndexReport> {
     let progress = &task_context.progress;
     progress.set_step("building the search index");
-    let task = IndexTask { version, image, settings, is_background: false };
+    let task = IndexTask { version, image, settings, is_background: false, network };
     build_in_process(task, directory, &mut |IndexProgress { done, pages }| {
         progress.set_percent((pages > 0).then(|| done as f64 * 100.0 / pages as f64));
         if *task_context.stop.borrow() { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }

@@ -27,7 +27,7 @@ use docwharf_site::mapping;
 use docwharf_site::seal::{self, ImageTarget, SealOptions, SealProgress, SealedBundle};
 use docwharf_site::sealed_version::SealedVersion;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, own_program_network};
 use super::failure::CommandFailure;
 use super::progress;
 
@@ -82,6 +82,7 @@ impl ServeCommand {
             ..config.as_ref().map(|config| config.settings.clone()).unwrap_or_default()
         };
         let search = self.search_config(config.as_ref().map(|config| &config.search))?;
+        let network = own_program_network(config.as_ref());
         // Loaded before the bundle is read: this takes no time, and its files may be wrong, too.
         let key_pair_files =
             self.tls_cert.zip(self.tls_key).map(|(certificate, key)| KeyPairFiles { certificate, key });
@@ -113,7 +114,7 @@ impl ServeCommand {
         let site = Site::with_access_log(settings, log.clone());
         site.set_rules(rules);
         site.set_search_settings(Arc::new(search.to_site_settings()));
-        let search_index = OnDemandIndex::new(&site, IndexSettings::new(addresses, search.exclude));
+        let search_index = OnDemandIndex::new(&site, IndexSettings::new(addresses, search.exclude), network);
         let id = version.id;
         site.set_version(version);
         search_index.update_version(id, image);

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::json;
 
 use crate::admin::status;
+use crate::config::checked::Config;
 use docwharf_agent::store::VersionStore;
 use docwharf_base::accounts::resolve_uid_name;
 use docwharf_base::error_chain::OneLine;
@@ -31,7 +32,9 @@ impl StatusCommand {
             let config = context.config().ok();
             let (sync_settings, inbox) =
                 config.as_ref().map(|config| (&config.sync_settings, config.inbox.as_deref())).unzip();
-            status::StoreStatus::read(&VersionStore::at(&path), sync_settings, inbox.flatten(), None)?
+            let features = config.as_ref().map(Config::feature_settings);
+            let store = VersionStore::at(&path);
+            status::StoreStatus::read(&store, sync_settings, features.as_ref(), inbox.flatten(), None)?
         };
         let silent = if status.daemon.is_none() { write_command::explain_silent_daemon(&path) } else { None };
         let start = if silent.is_none() { Some(context.start_command()) } else { None };
@@ -104,6 +107,9 @@ fn status_text(status: &status::StoreStatus, silent: Option<&str>, start: Option
             }
             if let Some(recording) = &daemon.analytics {
                 line("analytics", describe_recording(recording));
+            }
+            if let Some(delivery) = &daemon.delivery {
+                line("delivery", describe_delivery(delivery));
             }
             if daemon.served != status.active {
                 let served = daemon.served.map_or_else(|| "nothing".to_owned(), |id| id.short());
@@ -203,6 +209,26 @@ fn describe_recording(recording: &status::RecordingStatus) -> String {
     let note = error.as_ref().map_or_else(String::new, |error| format!("; not recorded at the moment: {error}"));
     let moved = damaged_file.as_ref().map_or_else(String::new, |file| format!("; damaged, now {}", file.display()));
     format!("{searches}, {clicks}, {views}; {dropped} dropped; {}{moved}{note}", format_size(*bytes))
+}
+
+/// Describes the delivery of what is recorded in words.
+fn describe_delivery(delivery: &status::DeliveryStatus) -> String {
+    let searches = |n: u64| if n == 1 { "1 search".to_owned() } else { format!("{n} searches") };
+    let counts = |n: u64| format_count(n, "count");
+    let mut text = format!("{} and {} to {}", searches(delivery.searches), counts(delivery.counts), delivery.to);
+    let _ = write!(text, "; {} and {} wait", searches(delivery.waiting_searches), counts(delivery.waiting_counts));
+    if delivery.refused_batches + delivery.refused_counts > 0 {
+        let batches = if delivery.refused_batches == 1 { "batch" } else { "batches" };
+        let (refused, counts) = (delivery.refused_batches, counts(delivery.refused_counts));
+        let _ = write!(text, "; {refused} {batches} of searches and {counts} refused");
+    }
+    if delivery.undelivered_searches > 0 {
+        let _ = write!(text, "; {} not delivered, because too many waited", searches(delivery.undelivered_searches));
+    }
+    if let Some(error) = &delivery.error {
+        let _ = write!(text, "; {error}");
+    }
+    text
 }
 
 /// Adds the lines about the source: the last attempt to sync, advice if it failed, and the job in progress.
@@ -386,7 +412,12 @@ mod tests {
         };
         let search = |more: serde_json::Value| join_objects(json!({ "version": one, "ready": false }), &more);
         let recording = |searches: u64, error: Option<&str>| json!({ "bytes": 3_145_728, "searches": searches, "clicks": 97, "views": 5960, "dropped": 0, "error": error });
-        let cases: [(serde_json::Value, &[&str]); 26] = [
+        let delivery = |more: serde_json::Value| {
+            let numbers = json!({ "searches": 1, "counts": 2, "waitingSearches": 3, "waitingCounts": 1 });
+            let rest = json!({ "to": "O", "refusedBatches": 0, "refusedCounts": 0, "undeliveredSearches": 0 });
+            join_objects(join_objects(numbers, &rest), &more)
+        };
+        let cases: [(serde_json::Value, &[&str]); 28] = [
             (json!({}), &[]),
             (json!({ "addresses": ["a", "b"] }), &["serving    a", "serving    b"]),
             (json!({ "admin": ["a"], "staged": ["b"] }), &["admin      a", "staged at  b"]),
@@ -438,6 +469,15 @@ mod tests {
             (
                 json!({ "analytics": join_objects(recording(1, None), &json!({ "damagedFile": "/s/f" })) }),
                 &["analytics  1 search, 97 clicks, 5960 views; 0 dropped; 3.1 MB; damaged, now /s/f"],
+            ),
+            (
+                json!({ "delivery": delivery(json!({})) }),
+                &["delivery   1 search and 2 counts to O; 3 searches and 1 count wait"],
+            ),
+            (
+                json!({ "delivery": delivery(json!({ "refusedBatches": 4, "undeliveredSearches": 1, "error": "E" })) }),
+                &["delivery   1 search and 2 counts to O; 3 searches and 1 count wait; 4 batches of searches \
+                     and 0 counts refused; 1 search not delivered, because too many waited; E"],
             ),
             (
                 json!({ "served": null }),

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use http::HeaderName;
 
+use docwharf_base::model::cidr::IpRanges;
 use docwharf_serve::access::{AccessControl, AccessRules};
 use docwharf_serve::access_log::AccessLogSettings;
 use docwharf_serve::access_log_line::{AccessLogFormat, LoggedAddress};
-use docwharf_serve::cidr::IpRanges;
 
 use super::checker::ValueChecker;
 

@@ -8,6 +8,9 @@ use docwharf_base::model::digest::Digest;
 use docwharf_base::regular_file;
 use docwharf_serve::recording::agents::{AgentPattern, parse_patterns};
 
+use docwharf_base::net::NetworkSettings;
+
+use super::analytics_delivery::{DeliverySettings, check_delivery};
 use super::checker::ValueChecker;
 use super::key_table::exact_size;
 use super::value_parsers::parse_project;
@@ -47,6 +50,8 @@ pub struct AnalyticsConfig {
     pub respect_opt_out: bool,
     /// The operator's patterns by which visitors are classified.
     pub bots: BotPatterns,
+    /// The origin that receives what is recorded, if there is one.
+    pub deliver: Option<DeliverySettings>,
 }
 
 impl Default for AnalyticsConfig {
@@ -62,6 +67,7 @@ impl Default for AnalyticsConfig {
             mask: true,
             respect_opt_out: true,
             bots: BotPatterns::default(),
+            deliver: None,
         }
     }
 }
@@ -95,18 +101,25 @@ impl PartialEq for BotPatterns {
     }
 }
 
-/// Checks `[analytics]`. In a program without the feature `analytics`, each of its keys is a mistake.
-pub(super) fn check_analytics(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> AnalyticsConfig {
+/// Checks `[analytics]` and `[analytics.deliver]`. In a program without the feature `analytics`, each of their keys is
+/// a mistake.
+pub(super) fn check_analytics(
+    checker: &mut ValueChecker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    network: &NetworkSettings,
+) -> AnalyticsConfig {
     let defaults = AnalyticsConfig { project: default_project(checker), ..AnalyticsConfig::default() };
     if !cfg!(feature = "analytics") {
         refuse_keys(checker);
         return defaults;
     }
+    let project = checker.parsed("analytics.projectId", parse_own_project).unwrap_or(defaults.project);
+    let deliver = check_delivery(checker, base_of, &project, network);
     AnalyticsConfig {
         enabled: checker.flag("analytics.enabled").unwrap_or(defaults.enabled),
         searches: checker.flag("analytics.searches").unwrap_or(defaults.searches),
         pages: checker.flag("analytics.pages").unwrap_or(defaults.pages),
-        project: checker.parsed("analytics.projectId", parse_own_project).unwrap_or(defaults.project),
+        project,
         key_file: checker
             .text("analytics.keyFile")
             .map(|path| AnalyticsKeyFile::new(base_of("analytics.keyFile").join(path))),
@@ -115,6 +128,7 @@ pub(super) fn check_analytics(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&
         mask: checker.flag("analytics.mask").unwrap_or(defaults.mask),
         respect_opt_out: checker.flag("analytics.respectOptOut").unwrap_or(defaults.respect_opt_out),
         bots: check_bots(checker, base_of).unwrap_or(defaults.bots),
+        deliver,
     }
 }
 
@@ -195,9 +209,13 @@ mod tests {
         if lines.is_empty() { Ok(config) } else { Err(lines) }
     }
 
+    fn check_section(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> AnalyticsConfig {
+        check_analytics(checker, base_of, &NetworkSettings::default())
+    }
+
     #[cfg(feature = "analytics")]
     fn checked(text: &str) -> Result<AnalyticsConfig, Vec<String>> {
-        checked_with(Path::new("/nowhere"), text, check_analytics)
+        checked_with(Path::new("/nowhere"), text, check_section)
     }
 
     #[test]
@@ -222,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_project_is_that_of_the_api_unless_the_section_names_one() {
-        let project = |text: &str| checked_with(Path::new("/nowhere"), text, check_analytics).unwrap().project;
+        let project = |text: &str| checked_with(Path::new("/nowhere"), text, check_section).unwrap().project;
         assert_eq!(project(""), "site");
         assert_eq!(project("[api]\nprojectId = \" p_1 \"\n"), "p_1");
         // A mistake in [api] is reported by the check of that section.
@@ -259,12 +277,39 @@ mod tests {
 
     #[test]
     #[cfg(feature = "analytics")]
+    fn a_delivery_needs_an_address_and_a_key_and_has_the_project_of_this_host() {
+        let section = "[analytics]\nprojectId = \"docs\"\n[analytics.deliver]\n";
+        let base = "baseUrl = \"https://origin.example/v1\"\n";
+        let config = checked(&format!("{section}{base}keyFile = \"key\"\n")).unwrap().deliver.unwrap();
+        assert_eq!((config.project.as_str(), config.key_file.as_path()), ("docs", Path::new("/nowhere/key")));
+        assert_eq!((config.interval, config.queue_bytes), (Duration::from_mins(1), 64 << 20));
+        let all = "keyFile = \"key\"\nprojectId = \"p\"\ninterval = \"1s\"\nqueue = \"1MiB\"\n";
+        let config = checked(&format!("{section}{base}{all}")).unwrap().deliver.unwrap();
+        let settings = (config.project.as_str(), config.interval, config.queue_bytes);
+        assert_eq!(settings, ("p", Duration::from_secs(1), 1 << 20));
+        assert_eq!(checked("[analytics.deliver]\ninterval = \"2s\"\n").unwrap().deliver, None);
+        for (lines, expected) in [
+            (base, "4:1: analytics.deliver.keyFile is missing: [analytics.deliver] needs baseUrl and keyFile"),
+            (
+                "keyFile = \"k\"",
+                "4:1: analytics.deliver.baseUrl is missing: [analytics.deliver] needs baseUrl and keyFile",
+            ),
+            ("interval = \"900ms\"", "4:1: analytics.deliver.interval: at least 1s is needed"),
+            ("queue = \"1KiB\"", "4:1: analytics.deliver.queue: at least 1MiB is needed"),
+        ] {
+            let problems = checked(&format!("{section}{lines}")).unwrap_err();
+            assert_eq!(problems, [format!("c.toml:{expected}")]);
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "analytics")]
     fn a_file_of_patterns_is_read_and_its_mistakes_name_the_file_and_the_line() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bots.txt");
         let config = |content: &str| {
             std::fs::write(&path, content).unwrap();
-            checked_with(dir.path(), "[analytics]\nbots = \"bots.txt\"\n", check_analytics)
+            checked_with(dir.path(), "[analytics]\nbots = \"bots.txt\"\n", check_section)
         };
         let first = config("bot LinkChecker\n").unwrap();
         assert_eq!((first.bots.file.as_deref(), first.bots.patterns.len()), (Some(path.as_path()), 1));

@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::features::{BundleSettings, BundleSource, FeatureSettings, ViewCountSettings};
 use docwharf_agent::publish::PublishSettings;
 use docwharf_agent::store::VersionStore;
-use docwharf_agent::sync::SyncSettings;
 use docwharf_agent::sync::schedule::Schedule;
+use docwharf_agent::sync::{BundleLocation, SyncSettings};
 use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::deployment::DeploymentSettings;
 use docwharf_serve::SiteSettings;
 use docwharf_serve::access_log::AccessLogSettings;
 use docwharf_serve::search::SearchSettings;
@@ -19,6 +21,7 @@ use docwharf_site::rules::RuleSet;
 use super::access::check_log;
 use super::analytics::{AnalyticsConfig, check_analytics};
 use super::checker::ValueChecker;
+use super::deployment::check_deployment;
 use super::listen::check_listen;
 use super::problem::ConfigProblem;
 use super::publish::check_publish;
@@ -37,6 +40,8 @@ pub const DEFAULT_LISTEN: &str = "127.0.0.1:8080";
 /// The checked configuration, with all defaults filled in.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
+    /// Where this docwharf runs, and to which addresses it may connect.
+    pub deployment: DeploymentSettings,
     /// The part that a sync needs.
     pub sync_settings: SyncSettings,
     /// The schedule of checks of the source, which replaces the interval.
@@ -87,6 +92,33 @@ impl Config {
         settings
     }
 
+    /// Returns the part of the configuration that decides which features the site has.
+    pub fn feature_settings(&self) -> FeatureSettings {
+        let sync_settings = &self.sync_settings;
+        let source = match (&sync_settings.api, &sync_settings.bundle) {
+            // With an API, the link is used for the empty store only.
+            (Some(api), _) => Some(BundleSource::Api(api.name())),
+            (None, Some(bundle @ BundleLocation::Link(_))) => Some(BundleSource::Link(bundle.name())),
+            (None, Some(bundle @ BundleLocation::File(_))) => Some(BundleSource::File(bundle.name())),
+            (None, None) => None,
+        };
+        FeatureSettings {
+            deployment: self.deployment.deployment_type,
+            allow: self.deployment.allow.iter().map(ToString::to_string).collect(),
+            base_path: self.settings.base_path.clone(),
+            is_search_enabled: self.search.enabled,
+            views: cfg!(feature = "analytics").then_some(ViewCountSettings {
+                is_analytics_enabled: self.analytics.enabled,
+                counts_pages: self.analytics.pages,
+            }),
+            bundles: BundleSettings {
+                is_enabled: sync_settings.enabled,
+                source,
+                inbox: self.inbox.as_ref().map(|path| path.display().to_string()),
+            },
+        }
+    }
+
     /// Returns whether versions can arrive without a command: from a source, or through the inbox.
     pub fn receives_versions(&self) -> bool {
         self.sync_settings.has_source() || self.inbox.is_some()
@@ -119,15 +151,17 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
     let mut checker = ValueChecker { raw, problems: raw.problems.clone() };
     let base_of = |key: &str| raw.base_of(key, config_folder);
     let mut warnings = raw.warnings.clone();
-    let settings = check_settings(&mut checker);
+    let deployment = check_deployment(&mut checker, &mut warnings);
+    let outbound = deployment.outbound_policy();
+    let settings = check_settings(&mut checker, deployment.deployment_type);
     let codings = check_codings(&mut checker);
     let rules = check_rules(&mut checker, &base_of);
     let rules_file = redirects_file(&mut checker, &base_of);
     let search = check_search(&mut checker, &base_of);
-    let analytics = check_analytics(&mut checker, &base_of);
     let address_settings =
         AddressSettings { base_path: settings.base_path.clone(), slashes: settings.slashes, rules: Arc::clone(&rules) };
-    let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings);
+    let sync_settings = check_sync_settings(&mut checker, &base_of, &mut warnings, address_settings, &outbound);
+    let analytics = check_analytics(&mut checker, &base_of, &sync_settings.network);
     let schedule = checker.parsed("sync.schedule", Schedule::parse);
     if let (Some(_), Some(written)) = (&schedule, raw.get("sync.interval")) {
         let message = "sync.interval: sync.schedule replaces it; remove one of them".to_owned();
@@ -150,6 +184,7 @@ pub(super) fn check(raw: &WrittenConfig, config_folder: &Path) -> Result<Config,
         return Err(checker.problems);
     }
     Ok(Config {
+        deployment,
         sync_settings,
         schedule,
         inbox,
@@ -180,7 +215,6 @@ mod key_tests;
 mod tests {
     use super::*;
     use crate::config::sync_settings::{DEFAULT_INTERVAL, DEFAULT_JOB_INTERVAL};
-    use docwharf_agent::sync::BundleLocation;
 
     fn checked(text: &str) -> Result<Config, Vec<String>> {
         let mut raw = WrittenConfig::default();

@@ -2,6 +2,7 @@
 //! docs/configuration.md all read them from this table.
 
 mod analytics;
+mod deployment;
 mod rules;
 mod search;
 mod serving;
@@ -9,7 +10,8 @@ mod source;
 mod versions;
 
 use super::key_table::{ConfigKey, KeyTable};
-use analytics::ANALYTICS;
+use analytics::{ANALYTICS, ANALYTICS_DELIVERY};
+pub(super) use deployment::DEPLOYMENT;
 use rules::{HEADERS, REDIRECTS};
 use search::SEARCH;
 use serving::{ACCESS, ADMIN, SERVER, TLS};
@@ -23,12 +25,14 @@ pub static AGENT_KEYS: KeyTable = KeyTable {
         API,
         SYNC,
         NETWORK,
+        DEPLOYMENT,
         STORE,
         SERVER,
         TLS,
         ACCESS,
         SEARCH,
         ANALYTICS,
+        ANALYTICS_DELIVERY,
         ADMIN,
         GATE,
         ACTIVATE,

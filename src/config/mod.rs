@@ -3,9 +3,11 @@
 
 pub mod access;
 pub mod analytics;
+pub mod analytics_delivery;
 pub mod checked;
 mod checker;
 pub mod default_file;
+mod deployment;
 mod gate;
 pub mod inputs;
 pub mod key_documents;

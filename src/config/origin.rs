@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::units::parse_duration;
 use docwharf_base::regular_file;
@@ -19,6 +20,7 @@ use docwharf_serve::key_pair::KeyPairFiles;
 use docwharf_site::seal::SealOptions;
 
 use super::checker::ValueChecker;
+use super::deployment::check_deployment;
 use super::listen::check_listen;
 use super::problem::{ConfigPlace, ConfigProblem};
 use super::written::WrittenConfig;
@@ -44,6 +46,10 @@ pub struct OriginConfig {
     pub admin: Vec<SocketAddr>,
     /// Whether readers can search previews.
     pub searches_previews: bool,
+    /// The outbound connections that are permitted.
+    pub outbound_policy: OutboundPolicy,
+    /// Settings that have no effect.
+    pub warnings: Vec<ConfigProblem>,
 }
 
 /// Reads and checks the configuration file of an origin.
@@ -72,6 +78,8 @@ fn check_text(text: &str, path: &Path, limits: BundleLimits) -> Result<OriginCon
 
 /// Checks the values. Relative paths refer to `base`.
 fn check(checker: &mut ValueChecker<'_>, base: &Path, limits: BundleLimits) -> OriginConfig {
+    let mut warnings = Vec::new();
+    let outbound_policy = check_deployment(checker, &mut warnings).outbound_policy();
     let listen = check_listen(checker, "server.listen", &[DEFAULT_LISTEN], true);
     let admin = check_listen(checker, "admin.listen", &[], true);
     let tls = check_tls(checker, base);
@@ -97,10 +105,10 @@ fn check(checker: &mut ValueChecker<'_>, base: &Path, limits: BundleLimits) -> O
     settings.public_url = checker.parsed("server.publicUrl", |text| PublicUrl::parse(text).map_err(str::to_owned));
     settings.preview_settings = check_previews(checker);
     let searches_previews = checker.flag("previews.search").unwrap_or(true);
-    settings.search_retention = checker.duration("analytics.keep").unwrap_or(settings.search_retention);
+    settings.analytics_retention = checker.duration("analytics.keep").unwrap_or(settings.analytics_retention);
     let shared = settings.limits;
-    settings.organizations = check_organizations(checker, base, &shared);
-    OriginConfig { settings, listen, tls, admin, searches_previews }
+    settings.organizations = check_organizations(checker, base, &shared, &outbound_policy);
+    OriginConfig { settings, listen, tls, admin, searches_previews, outbound_policy, warnings }
 }
 
 fn check_tls(checker: &mut ValueChecker<'_>, base: &Path) -> Option<(Vec<SocketAddr>, KeyPairFiles)> {

@@ -1,5 +1,6 @@
 //! Response headers that protect readers: `server.csp`, `.cspSize`, `.frames`, `.referrerPolicy`.
 
+use docwharf_base::model::deployment::DeploymentType;
 use docwharf_base::model::units::parse_size;
 use docwharf_serve::security_headers::{DEFAULT_REFERRER_POLICY, FramePolicy, SecurityHeaderSettings};
 use docwharf_site::external::csp::{CspPreset, CspSettings};
@@ -25,13 +26,16 @@ const REFERRER_POLICIES: [&str; 8] = [
     "unsafe-url",
 ];
 
-pub(super) fn check_security_headers(checker: &mut ValueChecker<'_>) -> SecurityHeaderSettings {
+pub(super) fn check_security_headers(
+    checker: &mut ValueChecker<'_>,
+    deployment_type: DeploymentType,
+) -> SecurityHeaderSettings {
     let referrer = checker.parsed("server.referrerPolicy", parse_referrer);
     let frames = checker.word(
         "server.frames",
         &[("same", FramePolicy::SameOrigin), ("none", FramePolicy::Deny), ("any", FramePolicy::Any)],
     );
-    let preset = checker.parsed("server.csp", parse_csp).flatten();
+    let preset = checker.parsed("server.csp", parse_csp).unwrap_or_else(|| default_csp(deployment_type));
     // The minimum is enough for a policy without hashes; the maximum is what servers and browsers accept.
     let (min, max) = checker.number_bounds("server.cspSize");
     let size = checker.value("server.cspSize", |value| {
@@ -44,6 +48,11 @@ pub(super) fn check_security_headers(checker: &mut ValueChecker<'_>) -> Security
         if fits { Ok(size as usize) } else { Err(format!("a size from {} is needed", size_range(min, max))) }
     });
     security_header_settings(preset, frames, size.unwrap_or(DEFAULT_CSP_BYTES), referrer)
+}
+
+/// Returns the default of `server.csp`. Where docwharf must not reach other networks, readers should not either.
+fn default_csp(deployment_type: DeploymentType) -> Option<CspPreset> {
+    (deployment_type == DeploymentType::AirGapped).then_some(CspPreset::Airgap)
 }
 
 /// Combines the values of the keys.

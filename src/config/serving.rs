@@ -1,6 +1,7 @@
 //! The settings of serving: `[server]`, and the host names of the admin listener.
 
 use docwharf_base::codec::content_coding::ContentCoding;
+use docwharf_base::model::deployment::DeploymentType;
 use docwharf_serve::SiteSettings;
 
 use super::access::check_access_control;
@@ -21,7 +22,7 @@ pub(super) fn check_hosts(checker: &mut ValueChecker<'_>) -> Vec<String> {
 }
 
 /// Checks the settings of serving.
-pub(super) fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
+pub(super) fn check_settings(checker: &mut ValueChecker<'_>, deployment_type: DeploymentType) -> SiteSettings {
     let defaults = SiteSettings::default();
     let base_path = checker.value("server.basePath", |value| match value {
         ConfigValue::Text(text) => parse_base_path(text),
@@ -41,7 +42,7 @@ pub(super) fn check_settings(checker: &mut ValueChecker<'_>) -> SiteSettings {
         identity_cache: checker.size("server.identityCache").unwrap_or(defaults.identity_cache),
         held_bytes: checker.size("server.heldBytes").unwrap_or(defaults.held_bytes),
         asset_grace: checker.duration("server.assetGrace").unwrap_or(defaults.asset_grace),
-        security_headers: check_security_headers(checker),
+        security_headers: check_security_headers(checker, deployment_type),
         access_control: check_access_control(checker),
         hsts: check_hsts(checker),
         http2: http2.unwrap_or(defaults.http2),

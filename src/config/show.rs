@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value as Json, json};
 
 use docwharf_agent::sync::BundleLocation;
+use docwharf_base::model::deployment::DeploymentType;
 use docwharf_base::secret::SafeUrl;
 
 use super::checked::Config;
@@ -57,6 +58,7 @@ fn default_in_force(key: &ConfigKey, raw: &WrittenConfig, config: &Config) -> Op
                 config.sync_settings.probes.iter().map(|probe| toml_string(&probe.to_string())).collect();
             (!probes.is_empty()).then(|| format!("[{}]", probes.join(", ")))
         }
+        "server.csp" if config.deployment.deployment_type == DeploymentType::AirGapped => Some("\"airgap\"".to_owned()),
         "store.path" => Some(toml_string(&config.store.to_string_lossy())),
         "analytics.enabled" => Some(config.analytics.enabled.to_string()),
         "analytics.projectId" => Some(toml_string(&config.analytics.project)),

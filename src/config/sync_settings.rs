@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use docwharf_agent::api::preview::StatusPath;
 use docwharf_agent::sync::api_key::ApiKeyLocation;
-use docwharf_agent::sync::{ApiSource, SyncSettings};
+use docwharf_agent::sync::{ApiSource, BundleLocation, SyncSettings};
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::digest::Digest;
 use docwharf_base::model::limits::BundleLimits;
 use docwharf_base::model::version::VersionLabel;
@@ -17,6 +18,7 @@ use docwharf_site::lookup::AddressSettings;
 use docwharf_site::seal::SealOptions;
 
 use super::checker::ValueChecker;
+use super::deployment::check_outbound_url;
 use super::gate::{check_activation, check_gate};
 use super::problem::ConfigProblem;
 use super::store_space;
@@ -34,26 +36,31 @@ pub(super) fn check_sync_settings(
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<ConfigProblem>,
     address_settings: AddressSettings,
+    outbound: &OutboundPolicy,
 ) -> SyncSettings {
     let enabled = checker.flag("staticExport.enabled");
     let base = base_of("staticExport.bundleUrl");
-    let bundle = checker.parsed("staticExport.bundleUrl", |text| parse_bundle(text, &base));
+    let bundle = checker.parsed("staticExport.bundleUrl", |text| match parse_bundle(text, &base)? {
+        BundleLocation::Link(url) => check_outbound_url(url, outbound).map(BundleLocation::Link),
+        BundleLocation::File(path) => Ok(BundleLocation::File(path)),
+    });
     let pin = checker.parsed("staticExport.version", |text| VersionLabel::new(text).map_err(str::to_owned));
     let sha256 = checker.parsed("staticExport.sha256", |text| {
         Digest::parse(text.trim()).ok_or_else(|| "64 hex digits are needed".to_owned())
     });
-    let network = check_network(checker, base_of);
-    let api = check_api(checker, base_of, warnings);
-    let probes = check_probes(checker, api.as_ref());
+    let network = check_network(checker, base_of, outbound);
+    let api = check_api(checker, base_of, warnings, outbound);
+    let probes = check_probes(checker, api.as_ref(), outbound);
     let is_set = |key: &str| checker.raw.get(key).is_some();
+    let default_probes = api.as_ref().map_or_else(Vec::new, |api| default_probes(&api.domain, outbound));
     // Without probes, each check has to start an export job.
     let exports_at_each_check = match &probes {
         Some(probes) => probes.is_empty(),
-        None => is_set("sync.interval") || is_set("sync.schedule"),
+        None => is_set("sync.interval") || is_set("sync.schedule") || (default_probes.is_empty() && api.is_some()),
     };
     let probes = match (probes, &api) {
         (Some(probes), _) => probes,
-        (None, Some(api)) if !exports_at_each_check => default_probes(&api.domain),
+        (None, Some(_)) if !exports_at_each_check => default_probes,
         _ => Vec::new(),
     };
     let default_interval = if exports_at_each_check && api.is_some() { DEFAULT_JOB_INTERVAL } else { DEFAULT_INTERVAL };
@@ -87,7 +94,11 @@ fn check_limits(checker: &mut ValueChecker<'_>) -> BundleLimits {
     }
 }
 
-fn check_network(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathBuf) -> NetworkSettings {
+fn check_network(
+    checker: &mut ValueChecker<'_>,
+    base_of: &dyn Fn(&str) -> PathBuf,
+    outbound: &OutboundPolicy,
+) -> NetworkSettings {
     let network = NetworkSettings::default();
     NetworkSettings {
         connect_timeout: checker.duration("network.connectTimeout").unwrap_or(network.connect_timeout),
@@ -98,6 +109,7 @@ fn check_network(checker: &mut ValueChecker<'_>, base_of: &dyn Fn(&str) -> PathB
         max_redirects: checker.number("network.redirects").map_or(network.max_redirects, |n| n as usize),
         ignore_proxies: network.ignore_proxies,
         ca_file: checker.text("api.caFile").map(|path| base_of("api.caFile").join(path)),
+        outbound: outbound.clone(),
     }
 }
 
@@ -105,9 +117,10 @@ fn check_api(
     checker: &mut ValueChecker<'_>,
     base_of: &dyn Fn(&str) -> PathBuf,
     warnings: &mut Vec<ConfigProblem>,
+    outbound: &OutboundPolicy,
 ) -> Option<ApiSource> {
     let problems_before = checker.problems.len();
-    let base = checker.parsed("api.baseUrl", parse_base_url);
+    let base = checker.parsed("api.baseUrl", |text| check_outbound_url(parse_base_url(text)?, outbound));
     let domain = checker.parsed("api.domain", parse_domain);
     let project = checker.parsed("api.projectId", parse_project);
     let status_path = checker.parsed("api.statusPath", StatusPath::parse).unwrap_or_default();
@@ -156,12 +169,18 @@ fn api_key_location(file: Option<PathBuf>, credentials: &SystemdCredentials) -> 
     }
 }
 
-fn check_probes(checker: &mut ValueChecker<'_>, api: Option<&ApiSource>) -> Option<Vec<SafeUrl>> {
+fn check_probes(
+    checker: &mut ValueChecker<'_>,
+    api: Option<&ApiSource>,
+    outbound: &OutboundPolicy,
+) -> Option<Vec<SafeUrl>> {
     let texts = checker.texts("sync.probe")?;
     let texts: Vec<String> = texts.into_iter().filter(|text| !text.is_empty()).collect();
-    let parsed = texts.iter().map(|text| SafeUrl::parse(text)).collect::<Result<Vec<_>, _>>();
-    match parsed {
-        Ok(probes) if probes.is_empty() || api.is_some() => Some(probes),
+    let parsed = texts.iter().map(|text| check_outbound_url(SafeUrl::parse(text)?, outbound));
+    // A mistake in [api] is reported once.
+    let has_api = api.is_some() || checker.raw.get("api.baseUrl").is_some();
+    match parsed.collect::<Result<Vec<_>, _>>() {
+        Ok(probes) if probes.is_empty() || has_api => Some(probes),
         Ok(_) => {
             checker.value::<()>("sync.probe", |_| {
                 Err("probes need [api]: they decide when to start an export".to_owned())
@@ -175,7 +194,12 @@ fn check_probes(checker: &mut ValueChecker<'_>, api: Option<&ApiSource>) -> Opti
     }
 }
 
-fn default_probes(domain: &str) -> Vec<SafeUrl> {
-    let url_of = |file: &str| SafeUrl::parse(&format!("https://{domain}/{file}")).ok();
+/// Returns the probes of a domain. An air-gapped docwharf that must not connect to it has none, because no key names
+/// them.
+fn default_probes(domain: &str, outbound: &OutboundPolicy) -> Vec<SafeUrl> {
+    let url_of = |file: &str| {
+        let url = SafeUrl::parse(&format!("https://{domain}/{file}"));
+        url.and_then(|url| check_outbound_url(url, outbound)).ok()
+    };
     ["sitemap.xml", "llms.txt"].into_iter().filter_map(url_of).collect()
 }

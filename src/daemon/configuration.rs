@@ -291,7 +291,8 @@ fn watched_files(config_inputs: &ConfigInputs, config: &Config) -> Vec<(WatchedK
     files.extend(config.search.synonyms.file.clone().map(|path| (WatchedKind::Settings, path)));
     files.extend(config.analytics.bots.file.clone().map(|path| (WatchedKind::Settings, path)));
     let analytics_keys = config.analytics.key_file.as_ref().map(|file| file.path().to_owned());
-    files.extend(analytics_keys.map(|path| (WatchedKind::Settings, path)));
+    let delivery_key = config.analytics.deliver.as_ref().map(|settings| settings.key_file.clone());
+    files.extend(analytics_keys.into_iter().chain(delivery_key).map(|path| (WatchedKind::Settings, path)));
     files.extend(config.inbox.clone().map(|path| (WatchedKind::Inbox, path)));
     files
 }

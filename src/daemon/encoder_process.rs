@@ -12,7 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{
@@ -21,6 +21,7 @@ use rustix::process::{
 use rustix::time::{ClockId, clock_gettime};
 
 use docwharf_agent::store::IMAGE;
+use docwharf_base::child_network::{ChildNetwork, explain_start_error};
 use docwharf_base::codec::content_coding::ContentCoding;
 use docwharf_base::model::version::VersionId;
 use docwharf_base::regular_file;
@@ -57,15 +58,21 @@ pub(super) struct EncoderProcess {
 }
 
 impl EncoderProcess {
-    /// Starts the process on the version in `dir`. It writes its result to `out`.
-    pub(super) fn start(task: &EncoderTask, dir: &Path, out: &File) -> io::Result<EncoderProcess> {
+    /// Starts the process on the version in `dir`, with this network. It writes its result to `out`.
+    pub(super) fn start(
+        task: &EncoderTask,
+        dir: &Path,
+        out: &File,
+        network: ChildNetwork,
+    ) -> io::Result<EncoderProcess> {
         let image = regular_file::open(&dir.join(IMAGE))?;
-        let mut command = Command::new(PROGRAM);
+        let mut command = network.command(PROGRAM);
         command.arg0("docwharf").arg(ENCODER_COMMAND).args(["--coding", task.coding.token()]);
         command.args(["--id", &task.id.to_string()]).arg("--index").arg(&task.index);
         command.args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(out.try_clone()?).stderr(Stdio::piped());
-        Ok(EncoderProcess { child: command.spawn()?, is_running: true })
+        let child = command.spawn().map_err(explain_start_error)?;
+        Ok(EncoderProcess { child, is_running: true })
     }
 
     /// Returns whether the process has ended successfully; an error if it has failed.
@@ -85,8 +92,8 @@ impl EncoderProcess {
         Err(io::Error::other(format!("the encoder process has ended: {why}")))
     }
 
-    /// Resumes or suspends the process (SIGCONT, SIGSTOP). It is not suspended before it ends with its parent: a process
-    /// that is suspended earlier would stay for ever if this one is killed. A later call suspends it.
+    /// Resumes or suspends the process (SIGCONT, SIGSTOP). It is not suspended before it ends with its parent: a
+    /// process that is suspended earlier would stay for ever if this one is killed. A later call suspends it.
     pub(super) fn set_running(&mut self, should_run: bool) {
         if should_run != self.is_running && (should_run || self.ends_with_parent()) {
             let signal = if should_run { Signal::CONT } else { Signal::STOP };
@@ -118,8 +125,8 @@ pub fn run_encoder(task: &EncoderTask, parent: u32) -> io::Result<()> {
     if getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
         return Err(io::Error::other("this command is for docwharf itself: the process that started it has ended"));
     }
-    // The parent suspends this process only once it has this priority. Failures of the following calls are ignored: they
-    // only slow down other processes.
+    // The parent suspends this process only once it has this priority. Failures of the following calls are ignored:
+    // they only slow down other processes.
     let _ = setpriority_process(None, ENCODER_NICENESS);
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
     let image = File::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -150,7 +157,7 @@ mod tests {
     // when that parent was killed.
     #[test]
     fn a_process_that_would_outlive_its_parent_is_not_suspended() {
-        let child = Command::new("sleep").arg("60").spawn().expect("sleep is installed");
+        let child = ChildNetwork::Inherited.command("sleep").arg("60").spawn().expect("sleep is installed");
         let mut process = EncoderProcess { child, is_running: true };
         process.set_running(false);
         assert!(!is_suspended(&process) && process.is_running);

@@ -15,7 +15,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -27,6 +27,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::search::parse_excluded_patterns;
+use docwharf_base::child_network::{ChildNetwork, explain_start_error};
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::model::digest::Digest;
@@ -104,6 +105,8 @@ pub struct IndexTask<'a> {
     pub settings: &'a IndexSettings,
     /// Whether the process has the lowest priority.
     pub is_background: bool,
+    /// The network of the process.
+    pub network: ChildNetwork,
 }
 
 /// Builds an index in `target`, an empty folder, in a separate process. `may_continue` is called at least every
@@ -117,7 +120,7 @@ pub fn build_in_process(
 ) -> io::Result<IndexReport> {
     let inputs = IndexInputs::new(&task);
     let mut limits = BuildLimits::new(task.version, target);
-    let mut process = IndexProcess::start(task.image, target)?;
+    let mut process = IndexProcess::start(task.image, target, task.network)?;
     // If the process has ended already, its output says why.
     let sent = process.send(&inputs, task.version.index().bytes());
     let report = process.wait(&mut |progress: IndexProgress| {
@@ -138,9 +141,9 @@ struct IndexProcess {
 
 impl IndexProcess {
     /// Starts the process. It waits for its inputs.
-    fn start(image: File, target: &Directory) -> io::Result<IndexProcess> {
+    fn start(image: File, target: &Directory, network: ChildNetwork) -> io::Result<IndexProcess> {
         let (socket, process_end) = UnixStream::pair()?;
-        let mut command = Command::new(PROGRAM);
+        let mut command = network.command(PROGRAM);
         command.arg0("docwharf").arg(INDEX_COMMAND).args(["--parent", &std::process::id().to_string()]);
         command.env_clear().current_dir("/").stdin(image).stdout(target.to_file()?);
         command.stderr(OwnedFd::from(process_end));
@@ -148,7 +151,8 @@ impl IndexProcess {
         if geteuid().is_root() && folder.uid() != 0 {
             command.uid(folder.uid()).gid(folder.gid());
         }
-        Ok(IndexProcess { child: command.spawn()?, socket })
+        let child = command.spawn().map_err(explain_start_error)?;
+        Ok(IndexProcess { child, socket })
     }
 
     /// Passes the inputs to the process: the settings and the index of the image, each after its length.

@@ -318,10 +318,14 @@ impl MainLoop {
             search_settings.send_replace(SearchConfigInForce::new(config.search.clone(), addresses));
         }
         #[cfg(feature = "analytics")]
-        if let Some(recording) = self.recording.as_ref().filter(|_| change.analytics) {
-            recording.configure(config.analytics.clone());
+        if let Some(recording) = &self.recording {
+            if change.analytics {
+                recording.configure(config.analytics.clone());
+            }
+            recording.configure_delivery(&config.analytics);
         }
         self.reporter.allow_hosts(&config.admin_hosts);
+        self.reporter.set_feature_settings(config.feature_settings());
         self.served.configure_publishing(config.publish.clone());
         self.inbox.configure(config.inbox.as_ref(), Instant::now());
         if change.check_timing {

@@ -4,6 +4,10 @@
 //! thread ([`task`]). Server and main loop end together: the one that ends first stops the other. [`start`] starts
 //! `run`, [`main_loop`] waits for events, and [`publisher`] publishes the served version as files.
 
+#[cfg(feature = "analytics")]
+mod analytics_damage;
+#[cfg(feature = "analytics")]
+mod analytics_delivery;
 mod build_failures;
 mod build_turn;
 mod commands;
@@ -21,6 +25,7 @@ mod main_loop;
 mod notify;
 #[cfg(feature = "origin")]
 mod origin;
+mod own_programs;
 mod passed_sockets;
 mod pending_tasks;
 mod policies;

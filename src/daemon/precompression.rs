@@ -42,6 +42,7 @@ use super::build_failures::BuildFailures;
 use super::build_turn::{BuildTurn, TurnGuard};
 use super::derived_space::{find_space_problem, space_limits};
 use super::encoder_process::{EncoderProcess, EncoderTask};
+use super::own_programs::own_program_network;
 use super::task::lower_priority_to_background;
 use super::throttle::Throttle;
 
@@ -406,7 +407,7 @@ impl EncodingJob {
         let store = self.writer.store().clone();
         let dir = store.version_dir(self.version.id);
         let task = EncoderTask { coding, id: self.version.id, index: dir.join(INDEX) };
-        let mut encoder = EncoderProcess::start(&task, &dir, out)?;
+        let mut encoder = EncoderProcess::start(&task, &dir, out, own_program_network(&self.daemon_state))?;
         let mut last_space_check = Instant::now();
         while !encoder.is_done()? {
             if !self.wait_poll_interval() || self.turn.is_index_waiting() {

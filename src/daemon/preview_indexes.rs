@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::config::search::SearchConfig;
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::model::version::VersionId;
 use docwharf_origin::previews::{PreviewSearch, PreviewSiteSearch};
 use docwharf_serve::Site;
@@ -14,8 +15,19 @@ use super::index_settings::IndexSettings;
 use super::search_on_demand::{IndexPool, OnDemandIndex};
 
 /// The indexes of all previews of an origin, which have bounds together.
-#[derive(Debug, Default)]
-pub struct PreviewIndexes(Arc<IndexPool>);
+#[derive(Debug)]
+pub struct PreviewIndexes {
+    /// The network of the processes that build them.
+    network: ChildNetwork,
+    pool: Arc<IndexPool>,
+}
+
+impl PreviewIndexes {
+    /// Creates the indexes, of which none is built yet. `network` is that of the processes that build them.
+    pub fn new(network: ChildNetwork) -> PreviewIndexes {
+        PreviewIndexes { network, pool: Arc::default() }
+    }
+}
 
 impl PreviewSearch for PreviewIndexes {
     fn attach(&self, site: &Arc<Site>, base_path: &str, work_folder: &Path) -> Box<dyn PreviewSiteSearch> {
@@ -23,7 +35,8 @@ impl PreviewSearch for PreviewIndexes {
         // A preview is served with the rules of its bundle only.
         let addresses = AddressSettings { base_path: base_path.to_owned(), ..AddressSettings::default() };
         let settings = IndexSettings::new(addresses, Vec::new());
-        let search = OnDemandIndex::in_pool(site, settings, work_folder.to_owned(), Arc::clone(&self.0));
+        let (folder, pool) = (work_folder.to_owned(), Arc::clone(&self.pool));
+        let search = OnDemandIndex::in_pool(site, settings, self.network, folder, pool);
         Box::new(PreviewSiteIndex(search))
     }
 }

@@ -4,13 +4,13 @@
 //! If the file cannot be written, for example on a full disk, what happens meanwhile is dropped and counted, and
 //! another attempt is made after a pause. A damaged file is moved aside, and a new one is begun.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
 use docwharf_agent::store::ANALYTICS_DATABASE;
@@ -26,6 +26,10 @@ use docwharf_serve::recording::{Recorder, RecordingSettings};
 use crate::admin::analytics_api::{AnalyticsApi, AnalyticsApiSettings};
 use crate::admin::daemon_state::{DaemonState, RecordingCounts, RecordingState};
 use crate::config::analytics::AnalyticsConfig;
+use crate::config::analytics_delivery::DeliverySettings;
+
+use super::analytics_damage::report_damage;
+use super::analytics_delivery::AnalyticsDelivery;
 
 /// The interval at which activity is written. A kill loses what happened since.
 const WRITE_INTERVAL: Duration = Duration::from_millis(500);
@@ -66,6 +70,8 @@ pub(super) struct ReaderRecording {
     /// Wakes the thread for it.
     wake: SyncSender<()>,
     thread: JoinHandle<()>,
+    /// The settings of the delivery, which ends when this is dropped.
+    delivery: watch::Sender<Option<DeliverySettings>>,
 }
 
 impl ReaderRecording {
@@ -73,6 +79,8 @@ impl ReaderRecording {
     /// and nothing is recorded.
     pub(super) async fn start(parts: RecordingParts, config: AnalyticsConfig) -> Option<ReaderRecording> {
         let site = Arc::clone(&parts.site);
+        let (delivery, settings) = watch::channel(delivered(&config));
+        let delivery_task = AnalyticsDelivery::new(Arc::clone(&parts.api), Arc::clone(&parts.daemon_state));
         let (newest, (wake, woken)) = (Arc::<Mutex<Option<AnalyticsConfig>>>::default(), sync_channel(1));
         let (open_sender, opened) = oneshot::channel();
         let run = {
@@ -83,7 +91,8 @@ impl ReaderRecording {
             Ok(thread) => {
                 // Another process may hold the lock of the file, which is no reason not to start.
                 let _ = timeout(OPEN_TIMEOUT, opened).await;
-                Some(ReaderRecording { newest, wake, thread })
+                tokio::spawn(delivery_task.run(settings));
+                Some(ReaderRecording { newest, wake, thread, delivery })
             }
             Err(error) => {
                 tracing::warn!("cannot start the thread that records what readers do: {error}; nothing is recorded");
@@ -100,8 +109,14 @@ impl ReaderRecording {
         let _ = self.wake.try_send(());
     }
 
+    /// Applies the settings of the delivery, and ends its pause: the configuration was read again.
+    pub(super) fn configure_delivery(&self, config: &AnalyticsConfig) {
+        self.delivery.send_replace(delivered(config));
+    }
+
     /// Writes the rest and ends the thread. This waits for the disk.
     pub(super) fn finish(self) {
+        drop(self.delivery);
         drop(self.wake);
         let _ = self.thread.join();
     }
@@ -253,12 +268,9 @@ impl RecordingThread {
     }
 }
 
-fn report_damage(path: &Path, moved: &Path) {
-    tracing::error!(
-        "{} is damaged: it was moved to {}, and a new one is begun; what readers did before is missing in reports",
-        path.display(),
-        moved.display()
-    );
+/// Returns the settings of the delivery; `None` if nothing is recorded or delivered.
+fn delivered(config: &AnalyticsConfig) -> Option<DeliverySettings> {
+    config.deliver.clone().filter(|_| config.enabled)
 }
 
 /// Returns the settings of the routes that read what was recorded.

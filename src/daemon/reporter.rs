@@ -11,6 +11,7 @@ use crate::admin::command_execution::release_result;
 use crate::admin::control_messages::{CommandReply, CommandResult};
 use crate::admin::daemon_state::{DaemonState, InboxState};
 use crate::admin::metrics::DaemonMetrics;
+use crate::features::FeatureSettings;
 use docwharf_agent::store::VersionStore;
 use docwharf_agent::sync::activation::SyncReport;
 use docwharf_agent::sync::system::TaskProgress;
@@ -132,6 +133,11 @@ impl Reporter {
     /// loaded again may request the status.
     pub(super) fn set_certificate_error(&self, error: Option<&str>) {
         self.state.update(|snapshot| snapshot.tls_error = error.map(str::to_owned));
+    }
+
+    /// Replaces the part of the configuration that decides which features the status reports.
+    pub(super) fn set_feature_settings(&self, settings: FeatureSettings) {
+        self.state.update(|snapshot| snapshot.feature_settings = Some(settings));
     }
 
     /// Replaces the host names that the admin listener accepts.

@@ -40,6 +40,7 @@ use super::derived_space::{find_space_problem, space_limits};
 use super::index_limits::estimate_index_bytes;
 use super::index_process::{IndexProgress, IndexReport, IndexTask, build_in_process};
 use super::index_settings::{IndexKey, SearchConfigInForce};
+use super::own_programs::own_program_network;
 use super::task::lower_priority_to_background;
 
 /// Interval between checks whether to continue.
@@ -154,6 +155,16 @@ impl SearchParts {
         });
     }
 
+    /// Shows in the status whether an older index answers, which changes while the new one is opened or built.
+    fn show_older_index(&self) {
+        let has_older_index = self.site.search_index().is_some();
+        self.daemon_state.update(|snapshot| {
+            if let Some(search) = snapshot.search.as_mut() {
+                search.has_older_index = has_older_index && !matches!(search.phase, SearchPhase::Ready(_));
+            }
+        });
+    }
+
     /// Reports a failure in log, status and metrics, and returns when to try again.
     fn report_result(
         &self,
@@ -172,6 +183,7 @@ impl SearchParts {
                     search.phase = SearchPhase::Failed(why);
                 }
             });
+            self.show_older_index();
         };
         match result {
             IndexJobResult::Done => {
@@ -251,6 +263,8 @@ impl IndexJob {
             return result;
         }
         self.open_previous();
+        // Also for the stored index, if it was built with other settings.
+        self.parts.show_older_index();
         // The first requests and the replaced versions come first.
         while self.parts.site.is_opening() {
             if !self.wait_poll_interval() {
@@ -291,10 +305,11 @@ impl IndexJob {
     /// Shows the state of the index in the status.
     fn show_phase(&self, phase: SearchPhase) {
         let (version, inject) = (self.key.id, self.in_force.config.inject);
+        let has_older_index = !matches!(phase, SearchPhase::Ready(_)) && self.parts.site.search_index().is_some();
         self.parts.daemon_state.update(|snapshot| {
             let known = snapshot.search.take().filter(|search| search.version == version);
             let facts = known.and_then(|search| search.facts);
-            snapshot.search = Some(SearchState { version, phase, inject, facts });
+            snapshot.search = Some(SearchState { version, phase, has_older_index, inject, facts });
         });
     }
 
@@ -401,7 +416,8 @@ impl IndexJob {
     /// Runs the index process until it has ended, is not needed any more, or there is too little disk space.
     fn run_process(&self, image: File, directory: &Directory) -> io::Result<IndexReport> {
         let (version, settings) = (&*self.version, &self.in_force.index);
-        let task = IndexTask { version, image, settings, is_background: true };
+        let network = own_program_network(&self.parts.daemon_state);
+        let task = IndexTask { version, image, settings, is_background: true, network };
         let mut last_space_check = Instant::now();
         build_in_process(task, directory, &mut |_: IndexProgress| {
             if self.is_cancelled() {

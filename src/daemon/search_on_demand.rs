@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use docwharf_base::backoff;
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::units::{format_count, format_size};
@@ -76,6 +77,8 @@ struct OnDemandBuilder {
     /// The site. It owns the action that starts this builder; a strong reference would keep both for ever.
     site: Weak<Site>,
     settings: IndexSettings,
+    /// The network of the index process.
+    network: ChildNetwork,
     /// The folder for temporary folders; `None` for that of the system.
     folder: Option<PathBuf>,
     pool: Option<Arc<IndexPool>>,
@@ -106,10 +109,10 @@ enum NextStep {
 }
 
 impl OnDemandIndex {
-    /// Creates the index of a site, for which no version was set yet.
-    pub fn new(site: &Arc<Site>, settings: IndexSettings) -> OnDemandIndex {
+    /// Creates the index of a site, for which no version was set yet. `network` is that of the index process.
+    pub fn new(site: &Arc<Site>, settings: IndexSettings, network: ChildNetwork) -> OnDemandIndex {
         let (site, state) = (Arc::downgrade(site), Mutex::default());
-        OnDemandIndex(Arc::new(OnDemandBuilder { site, settings, folder: None, pool: None, state }))
+        OnDemandIndex(Arc::new(OnDemandBuilder { site, settings, network, folder: None, pool: None, state }))
     }
 
     /// Creates the index of a site like [`OnDemandIndex::new`], with temporary folders in `folder` and within the
@@ -118,12 +121,13 @@ impl OnDemandIndex {
     pub(super) fn in_pool(
         site: &Arc<Site>,
         settings: IndexSettings,
+        network: ChildNetwork,
         folder: PathBuf,
         pool: Arc<IndexPool>,
     ) -> OnDemandIndex {
         let (site, state) = (Arc::downgrade(site), Mutex::default());
         let (folder, pool) = (Some(folder), Some(pool));
-        OnDemandIndex(Arc::new(OnDemandBuilder { site, settings, folder, pool, state }))
+        OnDemandIndex(Arc::new(OnDemandBuilder { site, settings, network, folder, pool, state }))
     }
 
     /// Must be called after the version `id` was set, with its image. Builds its index now if the site is searched,
@@ -278,7 +282,8 @@ impl OnDemandBuilder {
         };
         let started = Instant::now();
         let folder = TemporaryFolder::create(self.folder.as_deref())?;
-        let task = IndexTask { version: &version, image, settings: &self.settings, is_background: true };
+        let (settings, network) = (&self.settings, self.network);
+        let task = IndexTask { version: &version, image, settings, is_background: true, network };
         let report = build_in_process(task, folder.directory(), &mut |_: IndexProgress| {
             if self.is_needed(id) { Ok(()) } else { Err(io::ErrorKind::Interrupted.into()) }
         })?;
@@ -304,7 +309,8 @@ mod tests {
     fn searched_site(pool: &Arc<IndexPool>) -> (Arc<Site>, OnDemandIndex) {
         let site = Site::new(SiteSettings::default());
         let settings = IndexSettings::new(AddressSettings::default(), Vec::new());
-        let search = OnDemandIndex::in_pool(&site, settings, PathBuf::from("/nowhere"), Arc::clone(pool));
+        let (network, folder) = (ChildNetwork::Inherited, PathBuf::from("/nowhere"));
+        let search = OnDemandIndex::in_pool(&site, settings, network, folder, Arc::clone(pool));
         search.0.state.lock().is_used = true;
         (site, search)
     }

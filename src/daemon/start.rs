@@ -195,6 +195,11 @@ async fn run_daemon(parameters: RunParameters, opened: OpenedSockets, notifier: 
     let (admin_urls, waiting_urls) = (http_urls(&admin_listeners), http_urls(&waiting_listeners));
     let daemon_state = Arc::new(DaemonState::new(urls(&listeners), admin_urls, waiting_urls, tls.clone()));
     daemon_state.allow_hosts(AllowedHosts::new(&config.admin_hosts));
+    daemon_state.update(|snapshot| {
+        snapshot.feature_settings = Some(config.feature_settings());
+        // The first programs of docwharf start before the main loop, with the network of these settings.
+        snapshot.sync_settings = Some(config.sync_settings.clone());
+    });
     let watchdog = start_watchdog(notifier);
     // Bound before the announcement: a command that follows it at once waits in the socket's queue instead of finding
     // no daemon.

@@ -74,9 +74,13 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
     }
     warnings.extend(exposure_warning(&config.settings.access_control.rules, config.site_addresses()));
     if sync_settings.api.is_some() && sync_settings.exports_at_each_check && !sync_settings.has_configured_probes {
-        warnings.push(
-            "each check starts an export: set sync.probe, or remove interval and schedule, to export only after changes".to_owned(),
-        );
+        // Without interval and schedule, the probes of the domain would be used, but an air-gapped host may have none.
+        let way = if sync_settings.network.outbound.is_air_gapped() {
+            "set sync.probe to addresses that this host may connect to"
+        } else {
+            "set sync.probe, or remove interval and schedule"
+        };
+        warnings.push(format!("each check starts an export: {way}, to export only after changes"));
     }
     if !config.receives_versions() {
         warnings.push(format!("there is no source: {SET_SOURCE_ADVICE}"));

@@ -8,6 +8,7 @@ pub mod check;
 mod checked_user;
 mod clock;
 pub mod configuration;
+mod deployment;
 mod disk;
 mod host_limits;
 mod key;
@@ -40,6 +41,7 @@ pub fn run_checks(config_inputs: &ConfigInputs, offline: bool, runtime: &Handle)
     checks.push(user.check(config_inputs));
     let mut dates = Vec::new();
     if let Some(config) = &config {
+        checks.push(deployment::check(config));
         checks.push(key::check(config, &user));
         checks.push(proxy::check(config));
         if !offline {

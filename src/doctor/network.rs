@@ -4,15 +4,16 @@
 
 use std::time::{Duration, SystemTime};
 
-use http::HeaderMap;
 use http::header::DATE;
+use http::{HeaderMap, Method};
 
 use crate::config::checked::Config;
 use docwharf_agent::api::{ApiClient, ApiProbeResponse};
 use docwharf_agent::sync::{ApiSource, BundleLocation};
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::certificate;
-use docwharf_base::net::client::build_client;
+use docwharf_base::net::client::{HttpClient, build_client};
+use docwharf_base::net::connect::{self, LookupError};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::secret::SafeUrl;
 
@@ -20,6 +21,8 @@ use super::check::DoctorCheck;
 use super::proxy_rules;
 
 const PROBE_CHECK_NAME: &str = "probe";
+/// The advice for a name that the system cannot look up.
+const NAME_ADVICE: &str = "check the name, /etc/resolv.conf, and whether this machine may send DNS queries";
 /// A certificate that expires within this time is a warning.
 pub(super) const EXPIRY_WARNING_PERIOD: Duration = Duration::from_hours(14 * 24);
 
@@ -106,7 +109,8 @@ impl NetworkResults {
     /// Looks up each host and returns those that have no address. The name of a host behind a proxy is left to the
     /// proxy.
     async fn check_names(&mut self, config: &Config, targets: &[NetworkTarget]) -> Vec<String> {
-        let matcher = proxy_rules::matcher();
+        let network = &config.sync_settings.network;
+        let matcher = proxy_rules::matcher(&network.outbound);
         let (mut resolved, mut unresolved): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
         for NetworkTarget { url, .. } in targets {
             let host = url.host();
@@ -119,26 +123,22 @@ impl NetworkResults {
             }
             let name = url.expose().host_str().unwrap_or_default().trim_matches(['[', ']']).to_owned();
             let port = url.expose().port_or_known_default().unwrap_or(443);
-            let lookup = tokio::time::timeout(
-                config.sync_settings.network.connect_timeout,
-                tokio::net::lookup_host((name, port)),
-            );
-            let why = match lookup.await {
-                Ok(Ok(mut addresses)) => match addresses.next() {
+            let lookup = tokio::time::timeout(network.connect_timeout, connect::lookup(&name, port, &network.outbound));
+            let (why, advice) = match lookup.await {
+                Ok(Ok(addresses)) => match addresses.first() {
                     Some(address) => {
                         resolved.push(format!("{host} is {}", address.ip()));
                         continue;
                     }
-                    None => "it has no address".to_owned(),
+                    None => ("it has no address".to_owned(), NAME_ADVICE),
                 },
-                Ok(Err(error)) => error.to_string(),
-                Err(_) => "no response in time".to_owned(),
+                Ok(Err(error @ LookupError::Outbound(_))) => {
+                    (error.to_string(), "correct /etc/hosts or deployment.allow")
+                }
+                Ok(Err(error)) => (error.to_string(), NAME_ADVICE),
+                Err(_) => ("no response in time".to_owned(), NAME_ADVICE),
             };
-            self.checks.push(DoctorCheck::error(
-                "names",
-                format!("{host}: {why}"),
-                "check the name, /etc/resolv.conf, and whether this machine may send DNS queries",
-            ));
+            self.checks.push(DoctorCheck::error("names", format!("{host}: {why}"), advice));
             unresolved.push(host);
         }
         if !resolved.is_empty() {
@@ -147,7 +147,7 @@ impl NetworkResults {
         unresolved
     }
 
-    async fn check_api(&mut self, config: &Config, source: &ApiSource, http: &reqwest::Client) {
+    async fn check_api(&mut self, config: &Config, source: &ApiSource, http: &HttpClient) {
         // Without a key the API cannot be checked; the check of the key reports that.
         let Ok(key) = source.api_key.read() else { return };
         let network = &config.sync_settings.network;
@@ -161,14 +161,16 @@ impl NetworkResults {
         }
     }
 
-    async fn check_target(&mut self, config: &Config, target: &NetworkTarget, http: &reqwest::Client) {
+    async fn check_target(&mut self, config: &Config, target: &NetworkTarget, http: &HttpClient) {
         let is_link = target.purpose == TargetPurpose::Link;
         let name = if is_link { "link" } else { PROBE_CHECK_NAME };
         let url =
             if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
-        let sent =
-            tokio::time::timeout(config.sync_settings.network.call_timeout, http.get(url.expose().clone()).send())
-                .await;
+        let request = match http.request(Method::GET, &url) {
+            Ok(request) => request,
+            Err(error) => return self.record_error(name, &url, &error),
+        };
+        let sent = tokio::time::timeout(config.sync_settings.network.call_timeout, request.send()).await;
         let response = match sent {
             Ok(Ok(response)) => response,
             Ok(Err(error)) => return self.record_error(name, &url, &RequestError::from_client(error, &url)),

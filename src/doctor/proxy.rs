@@ -21,6 +21,11 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
     if set.is_empty() {
         return DoctorCheck::ok(CHECK_NAME, "none is set");
     }
+    let outbound = &config.sync_settings.network.outbound;
+    if outbound.is_air_gapped() {
+        let found = format!("{} set, and ignored: deployment.type is \"air-gapped\"", set.join(", "));
+        return DoctorCheck::ok(CHECK_NAME, found);
+    }
     let unusable = set.iter().find(|name| !name.eq_ignore_ascii_case("NO_PROXY") && !is_usable(name));
     if let Some(name) = unusable {
         return DoctorCheck::warning(
@@ -29,7 +34,7 @@ pub(super) fn check(config: &Config) -> DoctorCheck {
             "write it like http://proxy.example:3128",
         );
     }
-    let matcher = matcher();
+    let matcher = matcher(outbound);
     let mut routes: Vec<String> = Vec::new();
     for target in network::targets(config) {
         let host = target.url.host();

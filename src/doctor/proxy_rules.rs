@@ -2,12 +2,13 @@
 
 use hyper_util::client::proxy::matcher::Matcher;
 
+use docwharf_base::model::deployment::OutboundPolicy;
+use docwharf_base::net::client::uses_proxies;
 use docwharf_base::secret::SafeUrl;
 
-/// Returns the proxy rules of the HTTP client; `None` if `NO_PROXY=*` turns proxies off.
-pub(super) fn matcher() -> Option<Matcher> {
-    let off = ["NO_PROXY", "no_proxy"].iter().any(|name| std::env::var(name).is_ok_and(|list| list.trim() == "*"));
-    (!off).then(Matcher::from_env)
+/// Returns the proxy rules of the HTTP client; `None` if `NO_PROXY=*` or the deployment turns proxies off.
+pub(super) fn matcher(outbound: &OutboundPolicy) -> Option<Matcher> {
+    uses_proxies(outbound).then(Matcher::from_env)
 }
 
 /// Returns the proxy for an address, without user name and password.

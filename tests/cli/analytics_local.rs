@@ -217,7 +217,7 @@ fn forget_query_removes_the_term_from_searches_and_from_the_bytes_of_the_store()
     assert!(is_in_files(&host.path("store"), "rate limits"));
     let forget = ["analytics", "forget", "--query", "Rate   LIMITS"];
     let deleted = host.ok(&[&forget[..], &["--json"]].concat()).json();
-    assert_eq!(deleted, json!({ "schemaVersion": 1, "searches": 3, "countRows": 0 }));
+    assert_eq!(deleted, json!({ "schemaVersion": 1, "searches": 3, "deliveredSearches": 0, "countRows": 0 }));
     let page = read(&host, &["searches"]);
     assert_eq!((terms(&page), &page["totalSearches"]), (vec!["terraform", "webhooks", "übung"], &json!(4)));
     assert!(!is_in_files(&host.path("store"), "rate limits"));

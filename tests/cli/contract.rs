@@ -259,7 +259,7 @@ fn the_example_configuration_has_every_key_and_is_valid() {
     std::fs::write(dir.path().join("docs.json"), "{\"redirects\": []}").unwrap();
     run_docwharf(["status".as_ref(), "--config".as_ref(), path.as_os_str()]).expect(0);
     for key in docwharf::config::keys::keys() {
-        let (section, name) = key.name.split_once('.').unwrap();
+        let (section, name) = key.name.rsplit_once('.').unwrap();
         let body = example.split(&format!("\n[{section}]\n")).nth(1).unwrap_or_else(|| panic!("no section {section}"));
         let body = body.split("\n[").next().unwrap();
         assert!(

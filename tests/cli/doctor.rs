@@ -75,6 +75,7 @@ fn doctor_reports_a_healthy_host_starts_no_export_and_writes_nothing() {
     }
     for name in [
         "configuration",
+        "deployment",
         "key",
         "proxy",
         "names",

@@ -9,7 +9,7 @@ use support::{list_subcommands, write_site};
 /// A command with its arguments and its exit codes in these situations: an unknown option; no configuration file; an
 /// unknown section in that file; a store that does not exist yet; a file in the place of the store; the API responds
 /// with 401; the API responds with 404 for the configured project. [`NEVER_ENDS`] if the command would not end.
-type Row = (&'static str, &'static str, [i32; 7]);
+pub(super) type Row = (&'static str, &'static str, [i32; 7]);
 
 /// The command serves until it is stopped.
 const NEVER_ENDS: i32 = -1;
@@ -17,10 +17,13 @@ const NEVER_ENDS: i32 = -1;
 /// The codes of commands that read analytics. Without `[api]`, they read what this host has recorded: nothing.
 const ANALYTICS_CODES: [i32; 7] =
     if cfg!(feature = "analytics") { [2, 2, 2, 1, 8, 3, 2] } else { [2, 2, 2, 2, 2, 3, 2] };
-/// The codes of `analytics forget`, which never calls the API.
+/// The codes of `analytics forget` and `analytics export`, which never call the API.
 const FORGET_CODES: [i32; 7] = if cfg!(feature = "analytics") { [2, 2, 2, 1, 8, 1, 1] } else { [2; 7] };
 
-const ROWS: &[Row] = &[
+/// The codes of `analytics import` with a file that is no export.
+const IMPORT_CODES: [i32; 7] = if cfg!(feature = "analytics") { [2, 2, 2, 5, 5, 5, 5] } else { [2; 7] };
+
+pub(super) const ROWS: &[Row] = &[
     ("run", "", [2, 2, 2, 2, 8, NEVER_ENDS, NEVER_ENDS]),
     ("serve", "site.zip", [2, 2, 2, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS]),
     ("sync", "", [2, 2, 2, 2, 8, 3, 4]),
@@ -49,6 +52,8 @@ const ROWS: &[Row] = &[
     #[cfg(feature = "origin")]
     ("origin import-searches", "project searches.ndjson", [2; 7]),
     #[cfg(feature = "origin")]
+    ("origin import-analytics", "project searches.ndjson", [2; 7]),
+    #[cfg(feature = "origin")]
     ("demo", "", [2, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS, NEVER_ENDS]),
     ("export start", "", [2, 2, 2, 2, 2, 3, 4]),
     ("export status", "job", [2, 2, 2, 2, 2, 3, 4]),
@@ -59,6 +64,8 @@ const ROWS: &[Row] = &[
     ("analytics searches", "", ANALYTICS_CODES),
     ("analytics report", "", ANALYTICS_CODES),
     ("analytics pages", "", ANALYTICS_CODES),
+    ("analytics export", "-", FORGET_CODES),
+    ("analytics import", "searches.ndjson", IMPORT_CODES),
     ("analytics forget", "--before 2026-01-01", FORGET_CODES),
     ("config check", "", [2, 2, 2, 2, 0, 0, 0]),
     ("config show", "", [2, 2, 2, 0, 0, 0, 0]),
@@ -71,6 +78,7 @@ const ROWS: &[Row] = &[
     ("bundle audit", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("redirects check", "site.zip", [2, 2, 2, 0, 0, 0, 0]),
     ("doctor", "--offline", [2, 1, 1, 1, 1, 0, 0]),
+    ("features", "", [2, 2, 2, 0, 0, 0, 0]),
     ("completions", "bash", [2, 0, 0, 0, 0, 0, 0]),
     ("man", "", [2, 0, 0, 0, 0, 0, 0]),
     ("version", "", [2, 0, 0, 0, 0, 0, 0]),

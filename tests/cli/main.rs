@@ -1,7 +1,12 @@
 //! The command line: commands, exit codes, output, help.
 
+#![allow(clippy::disallowed_methods)] // it starts programs
+
 mod admin;
+mod air_gapped;
 mod analytics;
+#[cfg(feature = "analytics")]
+mod analytics_import;
 #[cfg(feature = "analytics")]
 mod analytics_local;
 mod analytics_pages;
@@ -13,6 +18,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod exit_codes;
+mod features;
 mod manuals;
 mod preview;
 mod search;

@@ -18,9 +18,10 @@ use support::upstream::{Upstream, UpstreamCall, error_reply};
 use support::{Daemon, ReservedPort, http, send_signal, until};
 
 /// Each command with its exit codes: with a daemon, without one, on a locked store, on a read-only store.
-const EXIT_CODES: [(&[&str], [i32; 4]); 18] = [
+const EXIT_CODES: [(&[&str], [i32; 4]); 19] = [
     (&["status"], [0, 0, 0, 0]),
     (&["status", "--json"], [0, 0, 0, 0]),
+    (&["features"], [0, 0, 0, 0]),
     (&["history"], [0, 0, 0, 0]),
     (&["versions"], [0, 0, 0, 0]),
     (&["store", "verify"], [0, 0, 0, 0]),
@@ -342,6 +343,8 @@ fn status_and_health_report_a_daemon_of_another_user() {
     let run_as_other_user = |command_line: &[&str]| run_with_timeout(&mut as_other_user(&host, command_line));
     let status = run_as_other_user(&["status"]).expect(0).stdout;
     assert!(status.contains("it answers only its own user and root"), "{status}");
+    let features = run_as_other_user(&["features"]).expect(0).stderr;
+    assert!(features.contains("it answers only its own user and root"), "{features}");
     let health = expect_plain_exit(1, run_as_other_user(&["health"])).stderr;
     assert!(health.contains("it answers only its own user and root"), "{health}");
     // The daemon does not rely on the mode of the socket alone.

@@ -495,6 +495,15 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         ],
     ),
     ("pages of a day", &[("crates/analytics/src/views/rows.rs", "MAX_DAY_PAGES")]),
+    (
+        "an exchange file that is imported",
+        &[
+            ("crates/analytics/src/delivery/exchange_file_reader.rs", "MAX_FILE_BYTES"),
+            ("crates/analytics/src/delivery/mod.rs", "MAX_BATCH_BYTES"),
+            ("crates/analytics/src/delivery/mod.rs", "MAX_BATCH_ENTRIES"),
+            ("crates/analytics/src/delivery/mod.rs", "MAX_COUNT"),
+        ],
+    ),
     ("size and age of `analytics.db`", &[]),
     (
         "patterns in `analytics.bots`",
@@ -517,6 +526,17 @@ const BOUNDS: &[(&str, &[Constant])] = &[
         "analytics queries on `admin.listen`",
         &[("src/admin/analytics_api.rs", "BUDGET_REQUESTS"), ("src/admin/analytics_api.rs", "BUDGET_PERIOD")],
     ),
+    ("searches that wait for an origin", &[("src/config/analytics_delivery.rs", "DEFAULT_QUEUE_BYTES")]),
+    (
+        "a batch that is delivered or exported",
+        &[
+            ("crates/analytics/src/delivery/mod.rs", "MAX_BATCH_ENTRIES"),
+            ("crates/analytics/src/recording/planned_write.rs", "MAX_BATCH_SEARCHES"),
+            ("crates/analytics/src/recording/changed_counts.rs", "MAX_COUNTS_BYTES"),
+            ("crates/analytics/src/recording/search_batches.rs", "MAX_SEARCHES_BYTES"),
+        ],
+    ),
+    ("pause between two attempts to deliver", &[("src/daemon/analytics_delivery.rs", "MAX_PAUSE")]),
     // Organizations of an origin. Another test compares those with a key of `[limits]` with the defaults.
     ("request bodies", &[("crates/origin/src/requests.rs", "BODY_TIMEOUT")]),
     ("searches accepted", &[]),

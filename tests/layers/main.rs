@@ -1,6 +1,7 @@
 //! Checks the layers of the program inside each crate (Cargo enforces them between crates), and the documents.
 
 #![allow(missing_docs)]
+#![allow(clippy::disallowed_methods)] // it starts cargo
 
 mod container;
 mod cycles;
@@ -15,7 +16,7 @@ const LAYERS: &[(&str, &[(&str, u32)])] = &[
     ("crates/base/src", &[("codec", 2), ("net", 2)]),
     ("crates/site/src", &[("bundle", 1), ("seal", 2)]),
     ("crates/agent/src", &[("store", 0), ("api", 0), ("fetch", 0), ("publish", 1), ("analytics", 1), ("sync", 2)]),
-    ("src", &[("admin", 0), ("config", 0), ("daemon", 1), ("doctor", 1), ("cli", 2)]),
+    ("src", &[("features", 0), ("admin", 1), ("config", 1), ("daemon", 2), ("doctor", 2), ("cli", 3)]),
 ];
 
 /// Returns the layer of a module without a row. In one crate, such modules may import from each other. In `base`, they
@@ -155,7 +156,7 @@ fn model_and_codec_modules_do_no_io() {
 }
 
 #[test]
-fn unsafe_code_is_only_in_two_memory_mappings_and_one_socket_option() {
+fn unsafe_code_is_only_in_two_memory_mappings_one_socket_option_and_the_isolation_of_children() {
     let mut found = BTreeSet::new();
     for (name, text) in read_all_sources() {
         let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -164,6 +165,7 @@ fn unsafe_code_is_only_in_two_memory_mappings_and_one_socket_option() {
         let max_count = match name.as_str() {
             "crates/site/src/mapping.rs" => usize::MAX,
             "crates/site/src/memfd_arena.rs" | "crates/base/src/tcp_options.rs" => 1,
+            "crates/base/src/child_network.rs" => 4,
             _ => 0,
         };
         assert!(count <= max_count, "{name} has unsafe code");
@@ -171,7 +173,7 @@ fn unsafe_code_is_only_in_two_memory_mappings_and_one_socket_option() {
             found.insert(name);
         }
     }
-    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found.len(), 4, "{found:?}");
 }
 
 /// Modules that open, create, rename or remove files where other users may write. A `mod.rs` stands for all files of
@@ -197,7 +199,7 @@ const MAX_PATH_EXCEPTIONS: usize = 10;
 #[test]
 fn modules_that_use_folders_writable_by_other_users_open_no_files_by_path() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let clippy_config = std::fs::read_to_string(root.join("clippy.toml")).unwrap();
+    let clippy_config = std::fs::read_to_string(root.join(".ci/file-methods/clippy.toml")).unwrap();
     let required = ["fs::write", "fs::rename", "fs::remove_file", "fs::remove_dir_all", "fs::set_permissions"];
     for method in required.into_iter().chain(["File::open", "File::create", "OpenOptions::open", "DirBuilder::create"])
     {
@@ -222,4 +224,83 @@ fn modules_that_use_folders_writable_by_other_users_open_no_files_by_path() {
         exceptions <= MAX_PATH_EXCEPTIONS,
         "{exceptions} lines use paths where other users may write; at most {MAX_PATH_EXCEPTIONS} may"
     );
+}
+
+/// The files that may use the methods by which a process connects, asks a name server or starts a program.
+const OUTBOUND_FILES: [&str; 3] =
+    ["crates/base/src/child_network.rs", "crates/base/src/net/client.rs", "crates/base/src/net/connect.rs"];
+/// The parts of a path that a file with an exception for paths does not contain: there, clippy would allow it to
+/// connect, too.
+const OUTBOUND_WORDS: [&str; 10] = [
+    "net::",
+    "reqwest",
+    "hyper",
+    "socket2",
+    "libc",
+    "connect",
+    "lookup_host",
+    "socket_addr",
+    "ToSocketAddrs",
+    "Command",
+];
+
+/// Returns the files of the modules to which a file gives an exception as a whole.
+fn excepted_modules(name: &str, code: &str) -> Vec<String> {
+    let folder = name.strip_suffix("mod.rs").map_or_else(|| name.replace(".rs", "/"), str::to_owned);
+    let lines: Vec<&str> = code.lines().collect();
+    let pairs = lines.windows(2).filter(|pair| pair[0].contains("allow(clippy::disallowed_methods)"));
+    pairs
+        .filter_map(|pair| pair[1].trim_start_matches("pub ").strip_prefix("mod ")?.strip_suffix(';'))
+        .map(|module| format!("{folder}{module}.rs"))
+        .collect()
+}
+
+#[test]
+fn only_one_module_may_connect_ask_a_name_server_or_start_a_program() {
+    let read = |name: &str| std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap();
+    let clippy_config = read("clippy.toml");
+    for method in [
+        "reqwest::Client::builder",
+        "rustix::net::connect",
+        "std::net::TcpStream::connect",
+        "std::net::ToSocketAddrs::to_socket_addrs",
+        "std::net::UdpSocket::bind",
+        "tokio::net::TcpSocket::connect",
+        "tokio::net::TcpStream::connect",
+        "tokio::net::lookup_host",
+        "reqwest::ClientBuilder",
+        "std::process::Command::new",
+        "url::Url::socket_addrs",
+    ] {
+        assert!(clippy_config.contains(&format!("\"{method}\"")), "{method} is allowed");
+    }
+    for lint in ["disallowed_methods", "disallowed_types"] {
+        assert!(read("Cargo.toml").contains(&format!("\n{lint} = \"deny\"\n")), "{lint}");
+    }
+    let is_path_exception = |name: &str| {
+        DESCRIPTOR_MODULES.iter().any(|module| name.starts_with(module.strip_suffix("mod.rs").unwrap_or(module)))
+    };
+    let files: BTreeMap<String, String> = read_all_sources().into_iter().collect();
+    let code_of = |name: &str| files[name].split("#[cfg(test)]\n").next().unwrap();
+    let (mut found, mut path_exceptions) = (BTreeSet::new(), BTreeSet::new());
+    for name in files.keys() {
+        let code = code_of(name);
+        let has_type = code.contains("allow(clippy::disallowed_types)");
+        assert!(!has_type || name == "crates/base/src/net/client.rs", "{name}");
+        if !code.contains("allow(clippy::disallowed_methods)") {
+            continue;
+        }
+        if is_path_exception(name) {
+            path_exceptions.extend(excepted_modules(name, code).into_iter().chain([name.clone()]));
+        } else {
+            found.insert(name.clone());
+        }
+    }
+    assert_eq!(found, OUTBOUND_FILES.map(str::to_owned).into());
+    assert!(path_exceptions.contains("crates/site/src/seal/unpack.rs"), "{path_exceptions:?}");
+    for name in path_exceptions {
+        for line in code_of(&name).lines().filter(|line| !line.trim_start().starts_with("//")) {
+            assert!(!OUTBOUND_WORDS.iter().any(|word| line.contains(word)), "{name} may connect: {line}");
+        }
+    }
 }

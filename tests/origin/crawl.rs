@@ -12,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use docwharf::model::deployment::OutboundPolicy;
 use docwharf::origin::source::JobContext;
 use docwharf::origin::source::crawl::{CrawlError, CrawlSource, CrawlSummary, crawl};
 
@@ -139,6 +140,7 @@ fn crawl_source(url: &str) -> CrawlSource {
         obeys_robots: true,
         max_files: 1000,
         max_duration: Duration::from_mins(2),
+        outbound_policy: OutboundPolicy::Any,
     }
 }
 

@@ -6,12 +6,14 @@ use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use docwharf::base::error_chain::ErrorChain;
+use docwharf::model::deployment::OutboundPolicy;
 use docwharf::origin::resource_pools::ResourcePools;
 use docwharf::origin::source::JobContext;
 use docwharf::origin::source::git::{
@@ -96,6 +98,7 @@ fn git_source(repository: &str, build: Option<String>, output: Option<PathBuf>) 
         max_bytes: 64 * MIB,
         max_memory_bytes: 1024 * MIB,
         max_processes: 256,
+        outbound_policy: OutboundPolicy::Any,
     }
 }
 
@@ -623,6 +626,78 @@ fn build_has_network_access_only_when_it_is_allowed() {
             assert!(log.contains(expected), "{log}");
         }
     }
+}
+
+#[test]
+fn build_of_an_air_gapped_origin_runs_without_network_in_bubblewrap_or_namespaces_only() {
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    let own_namespace = fs::read_link("/proc/self/ns/net").unwrap();
+    let outbound_policy = OutboundPolicy::AirGapped { allow: [].into() };
+    for sandbox in usable_sandboxes() {
+        for allows_network in [true, false] {
+            let can_isolate_network = matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces);
+            let git = GitSource {
+                allows_network,
+                outbound_policy: outbound_policy.clone(),
+                ..fixture
+                    .source("mkdir out; readlink /proc/self/ns/net > out/net; cat /proc/self/net/route > out/route")
+            };
+            let (result, log) = build_in(&fixture, &git, sandbox);
+            let site = match result {
+                Ok(result) => result.site,
+                Err(GitError::NoIsolation(reason)) if !can_isolate_network => {
+                    assert!(reason.contains("has the services of this machine"), "{sandbox}: {reason}");
+                    continue;
+                }
+                Err(error) => panic!("{sandbox}: {}: {log}", ErrorChain(&error)),
+            };
+            assert!(can_isolate_network, "{sandbox}: {log}");
+            let namespace = fs::read_to_string(site.join("net")).unwrap();
+            assert!(namespace.starts_with("net:["), "{sandbox}: {namespace}");
+            assert_ne!(namespace.trim(), own_namespace.to_str().unwrap(), "{sandbox}: {log}");
+            let routes = fs::read_to_string(site.join("route")).unwrap();
+            assert_eq!(routes.lines().skip(1).count(), 0, "the table has a head only: {routes}");
+            assert!(log.contains(", without network\n"), "{sandbox}: {log}");
+        }
+    }
+}
+
+// Regression: a service of the machine asks a name server for every process that connects to its socket.
+#[test]
+fn build_of_an_air_gapped_origin_reaches_no_service_by_its_socket_in_run() {
+    let socket = PathBuf::from(format!("/run/docwharf-test-{}.sock", std::process::id()));
+    let listener = match UnixListener::bind(&socket) {
+        Ok(listener) => listener,
+        Err(error) => return println!("not tested: cannot create {}: {error}", socket.display()),
+    };
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o777)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let fixture = RepositoryFixture::with(&[("page.md", "Hello")]);
+    // A program of git that connects to a socket with a path. The listener ends the connection without an answer.
+    let script = format!(
+        "mkdir out; test -d /run/lock && echo lock > out/lock; timeout 2 git credential-cache --socket {} exit; \
+         ls /run /var/run > out/list",
+        socket.display()
+    );
+    let connects = |outbound_policy: OutboundPolicy, sandbox| {
+        let (result, log) = build_in(&fixture, &GitSource { outbound_policy, ..fixture.source(&script) }, sandbox);
+        let site = result.unwrap_or_else(|error| panic!("{sandbox}: {}: {log}", ErrorChain(&error))).site;
+        let list = fs::read_to_string(site.join("list")).unwrap();
+        let is_listed = list.contains(socket.file_name().unwrap().to_str().unwrap());
+        let is_connected = listener.accept().is_ok();
+        assert_eq!(is_listed, is_connected, "{sandbox}: {list}\n{log}");
+        (is_connected, site.join("lock").exists())
+    };
+    for sandbox in usable_sandboxes() {
+        // Bubblewrap hides the sockets from all builds.
+        let (is_connected, has_lock_folder) = connects(OutboundPolicy::Any, sandbox);
+        assert_eq!(is_connected, sandbox != Sandbox::Bubblewrap, "{sandbox}");
+        if matches!(sandbox, Sandbox::Bubblewrap | Sandbox::Namespaces) {
+            let air_gapped = connects(OutboundPolicy::AirGapped { allow: [].into() }, sandbox);
+            assert_eq!(air_gapped, (false, has_lock_folder), "{sandbox}");
+        }
+    }
+    fs::remove_file(&socket).unwrap();
 }
 
 // Regression: only the log of the job said so, which is shown for previews only.

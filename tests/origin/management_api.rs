@@ -31,7 +31,7 @@ fn start_with_two_organizations() -> (TestOrigin, String) {
 }
 
 /// Returns a host whose agent uses this origin.
-fn host_with_agent(origin: &TestOrigin) -> Host {
+pub(crate) fn host_with_agent(origin: &TestOrigin) -> Host {
     let host = Host::bare()
         .set("api.baseUrl", format!("\"http://{}/v1\"", origin.address()))
         .set("api.domain", "\"docs.acme.example\"")

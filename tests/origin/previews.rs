@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use docwharf::model::deployment::OutboundPolicy;
 use docwharf::model::limits::BundleLimits;
 use docwharf::origin::database::open_database;
 use docwharf::origin::previews::{
@@ -91,6 +92,7 @@ impl Repository {
             max_bytes: 1 << 30,
             max_memory_bytes: 1 << 30,
             max_processes: 256,
+            outbound_policy: OutboundPolicy::Any,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Serving a site to readers: addresses, content, headers, connections, protocols, access.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
+
 mod access;
 mod addresses;
 mod codings;

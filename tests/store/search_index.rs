@@ -89,8 +89,10 @@ fn while_a_new_index_is_built_the_previous_one_answers() {
     // Of the previous version's pages, only the front page is still there.
     let results = answered["results"].as_array().unwrap();
     assert!(results.len() == 1 && results[0]["url"].as_str().unwrap().starts_with('/'), "{answered}");
-    assert_eq!(search_status(&host)["ready"], false);
+    let status = search_status(&host);
+    assert_eq!((&status["ready"], &status["olderIndex"]), (&false.into(), &true.into()), "{status}");
     wait_for_index(&host);
+    assert_eq!(search_status(&host)["olderIndex"], false);
     let answered = answer(&daemon, "bowline");
     assert_eq!(answered["indexing"], false);
     assert!(answered["total"].as_u64().unwrap() > 300, "{answered}");

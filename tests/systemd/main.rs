@@ -1,6 +1,7 @@
 //! The messages of `run` to the service manager, and the sockets that the manager passes. A datagram socket and a shell
 //! stand in for the manager here; `.ci/extra systemd` tests with a real systemd.
 
+#![allow(clippy::disallowed_methods)] // it connects to servers of its own
 #![allow(missing_docs)]
 
 mod reloads;

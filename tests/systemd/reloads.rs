@@ -77,6 +77,13 @@ const RELOADS: &[(&str, &str, &str)] = &[
     ("analytics.mask", "false", ""),
     ("analytics.respectOptOut", "false", ""),
     ("analytics.bots", "\"bots.txt\"", ""),
+    ("analytics.deliver.baseUrl", "\"http://127.0.0.1:9/other/v1\"", ""),
+    ("analytics.deliver.projectId", "\"p_4\"", ""),
+    ("analytics.deliver.keyFile", "\"other-key\"", ""),
+    ("analytics.deliver.interval", "\"2m\"", ""),
+    ("analytics.deliver.queue", "\"1MiB\"", ""),
+    ("deployment.type", "\"air-gapped\"", ""),
+    ("deployment.allow", "[\"192.0.2.1\"]", ""),
     ("admin.listen", "\"127.0.0.1:9\"", "admin.listen"),
     ("admin.hosts", "\"docs.internal\"", ""),
     ("publish.directory", "\"www\"", ""),
@@ -115,6 +122,12 @@ fn host() -> Host {
         host.put(name, content);
     }
     // Requests to an upstream are disabled, or fail at once.
+    let host = if cfg!(feature = "analytics") {
+        host.set("analytics.deliver.baseUrl", toml_string("http://127.0.0.1:9/v1"))
+            .set("analytics.deliver.keyFile", toml_string("key"))
+    } else {
+        host
+    };
     host.set("staticExport.enabled", "false")
         .set("api.baseUrl", toml_string("http://127.0.0.1:9/v1"))
         .set("api.domain", toml_string("docs.example.com"))

@@ -2,19 +2,18 @@
 //!
 //! A host that serves a site records what its readers do ([`recording`]). [`searches`] has the totals of search terms,
 //! which an origin uses too; [`views`] has the views of pages and the counts by day. Nothing that is stored identifies
-//! a reader.
+//! a reader. [`delivery`] has the batches in which hosts send this to an origin, and receives them.
 //!
-//! Each of the three modules has the SQL script of its tables, and a [`database::Database`] runs the scripts. The
-//! column `project` is empty in the database of a host; an origin, whose database has the tables of `searches` only,
-//! stores the project there.
+//! Each of the four modules has the SQL script of its tables, and a [`database::Database`] runs the scripts. The
+//! column `project` is empty in the database of a host; an origin stores the project there.
 //!
 //! ```
-//! use docwharf_analytics::{database::Database, views};
+//! use docwharf_analytics::{database::Database, delivery, views};
 //! use docwharf_base::model::reader_activity::{DayActivity, ViewCounts};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let folder = tempfile::tempdir()?;
-//! let db = Database::open(&folder.path().join("analytics.db"), &[views::TABLES])?;
+//! let db = Database::open(&folder.path().join("analytics.db"), &[views::TABLES, delivery::TABLES])?;
 //! let counts = ViewCounts { human: 2, ai: 1, bot: 0 };
 //! // 20,454 days after 1970 is 2026-01-01.
 //! let activity = DayActivity { day: 20_454, views: vec![("/guide".to_owned(), counts)], ..DayActivity::default() };
@@ -28,6 +27,7 @@
 //! ```
 
 pub mod database;
+pub mod delivery;
 pub mod query_error;
 mod query_string;
 pub mod recording;

@@ -9,7 +9,7 @@
 //! - Network: [`net`] (HTTP client, errors of upstreams, retry rules), [`backoff`] (waits between retries),
 //!   [`encode_sets`] (percent-encoding) and [`tcp_options`] (options of TCP sockets).
 //! - Process: [`runtime`] (construction of Tokio runtimes), [`clock`], [`locks`], [`processors`], [`thread_priority`],
-//!   [`accounts`] (users and groups by name).
+//!   [`accounts`] (users and groups by name), [`child_network`] (child processes without a network).
 //! - Output: [`error_chain`] (an error and its causes on one line), [`secret`] (values that no message shows),
 //!   [`metrics_format`] (formats of metrics).
 //!
@@ -30,6 +30,8 @@
 pub mod accounts;
 pub mod backoff;
 pub mod bounded_list;
+#[allow(unsafe_code)] // system calls between fork and exec; their SAFETY comments give the reasons
+pub mod child_network;
 pub mod clock;
 pub mod codec;
 pub mod directory;

@@ -55,6 +55,7 @@ fn access_tcp_option(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests connect to their own sockets
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};

@@ -2,10 +2,19 @@
 
 use std::path::Path;
 
+use docwharf_analytics::{delivery, views};
+
 pub use docwharf_analytics::database::{Database, DatabaseError};
 
 /// The SQL scripts of the formats, in order; see [`Database::open`].
-const MIGRATIONS: &[&str] = &[include_str!("tables.sql"), include_str!("usage.sql"), include_str!("results.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("tables.sql"),
+    include_str!("usage.sql"),
+    include_str!("results.sql"),
+    views::TABLES,
+    delivery::TABLES,
+    include_str!("views_usage.sql"),
+];
 
 /// Opens the database of an origin. Creates it, or migrates it to the newest format, if necessary.
 pub fn open_database(path: &Path) -> Result<Database, DatabaseError> {

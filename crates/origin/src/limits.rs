@@ -34,9 +34,9 @@ pub enum SharedResource {
     BodyBytes,
     /// Searches that were received within an hour.
     Events,
-    /// Rows of searches and of their batches in the database.
+    /// Rows of searches, of their batches, and of counts of days in the database.
     Rows,
-    /// Bytes of the database: for an organization those of its searches, in total the whole database.
+    /// Bytes of the database: for an organization those of these rows, in total the whole database.
     DatabaseBytes,
     /// Bytes of stored bundles.
     BundleBytes,

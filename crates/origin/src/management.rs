@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime};
 use http::request::Parts;
 use http::{Response, StatusCode};
 
-use docwharf_analytics::searches;
+use docwharf_analytics::{searches, views};
 use docwharf_base::clock::{format_system_time, unix_seconds};
 use docwharf_base::error_chain::{ErrorChain, QuotedName};
 
@@ -47,7 +47,9 @@ pub(super) fn run_get_operation(
             Ok(_) => error(StatusCode::NOT_FOUND, "no such deployment; it may be too old; deploy the branch again"),
             Err(reason) => unavailable("look up a deployment", &ErrorChain(&reason)),
         },
-        Operation::Searches => query_searches(origin, value, head, client),
+        Operation::Searches | Operation::Views | Operation::PageCounts => {
+            query_analytics(origin, operation, value, head, client).unwrap_or_else(|refusal| *refusal)
+        }
         // The table has no other operation with GET.
         _ => super::responses::not_found(),
     }
@@ -62,9 +64,9 @@ pub(super) fn check_before_body(
     client: &AuthenticatedClient,
 ) -> Result<(), ErrorResponse> {
     let (rate_limiter, reason) = match operation {
-        Operation::ReceiveBatch => (
+        Operation::ReceiveBatch | Operation::ReceiveViewBatch => (
             &origin.batch_rate_limiter,
-            "an organization may send 10,000 batches an hour; put more searches into each batch, and try again later",
+            "an organization may send 10,000 batches an hour; put more into each batch, and try again later",
         ),
         Operation::StartPreview => {
             (&origin.preview_rate_limiter, "an organization may request 5 previews a minute; try again later")
@@ -91,6 +93,7 @@ pub(super) fn run_post_operation(
         Operation::CreateBundleLink => create_link(origin, value, head, client),
         Operation::StartPreview => start_preview(origin, value, head, body, client),
         Operation::ReceiveBatch => receive_batch(origin, value, body, client),
+        Operation::ReceiveViewBatch => receive_view_batch(origin, value, body, client),
         _ => Err(Box::new(super::responses::not_found())),
     };
     result.unwrap_or_else(|refusal| *refusal)
@@ -219,45 +222,53 @@ fn start_preview(
     Ok(json(StatusCode::ACCEPTED, &PreviewStarted { status_id: accepted.status_id, preview_url }))
 }
 
-fn query_searches(origin: &OriginServer, id: &str, head: &Parts, client: &AuthenticatedClient) -> Response<ApiBody> {
+/// Runs an analytics query. All of them share the limits.
+fn query_analytics(
+    origin: &OriginServer,
+    operation: Operation,
+    id: &str,
+    head: &Parts,
+    client: &AuthenticatedClient,
+) -> OperationResult {
     if let Err(wait) = origin.query_rate_limiter.use_one(&client.organization, Instant::now()) {
         let reason = "an organization may send 100 analytics queries an hour; try again later";
-        return error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait);
+        return Err(Box::new(error_with_retry(StatusCode::TOO_MANY_REQUESTS, reason, wait)));
     }
-    if let Err(refusal) = find_project(origin, id, client) {
-        return *refusal;
-    }
+    find_project(origin, id, client)?;
     let queries_busy = |_| {
         let reason = "too many analytics queries run or wait; try again in a moment";
-        try_later(StatusCode::TOO_MANY_REQUESTS, reason)
+        Box::new(try_later(StatusCode::TOO_MANY_REQUESTS, reason))
     };
     let waiting_share = origin.waiting_queries.acquire(&client.organization, 1);
     let shares = waiting_share.and_then(|waiting_share| {
         Ok((waiting_share, origin.running_queries.acquire_within(&client.organization, 1, QUERY_WAIT_TIMEOUT)?))
     });
-    let _shares = match shares.map_err(queries_busy) {
-        Ok(shares) => shares,
-        Err(refusal) => return refusal,
+    let _shares = shares.map_err(queries_busy)?;
+    let (db, query) = (&*origin.database, head.uri.query());
+    let response = match operation {
+        Operation::Views => views::query_views(db, id, query).map(|views| json(StatusCode::OK, &views)),
+        Operation::PageCounts => views::query_pages(db, id, query).map(|pages| json(StatusCode::OK, &pages)),
+        _ => searches::query_searches(db, id, query, &origin.cursor_secret, origin.oldest_searches())
+            .map(|page| json(StatusCode::OK, &page)),
     };
-    match searches::query_searches(
-        &origin.database,
-        id,
-        head.uri.query(),
-        &origin.cursor_secret,
-        origin.oldest_searches(),
-    ) {
-        Ok(page) => json(StatusCode::OK, &page),
-        Err(reason) => analytics_error_response(reason.into()),
-    }
+    response.map_err(|reason| Box::new(analytics_error_response(reason.into())))
 }
 
 fn receive_batch(origin: &OriginServer, id: &str, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
-    let limits = origin.search_limits(&client.organization);
+    let limits = origin.analytics_limits(&client.organization);
     let receipt = analytics::receive_batch(&origin.database, id, body, &limits)
         .map_err(|reason| Box::new(analytics_error_response(reason)))?;
     if !receipt.duplicate {
         origin.metrics.count_searches(receipt.accepted);
     }
+    Ok(json(StatusCode::OK, &receipt))
+}
+
+fn receive_view_batch(origin: &OriginServer, id: &str, body: &[u8], client: &AuthenticatedClient) -> OperationResult {
+    let limits = origin.analytics_limits(&client.organization);
+    let receipt = analytics::receive_view_batch(&origin.database, id, body, &limits)
+        .map_err(|reason| Box::new(analytics_error_response(reason)))?;
+    origin.metrics.count_views(receipt.views);
     Ok(json(StatusCode::OK, &receipt))
 }
 
@@ -271,7 +282,7 @@ fn analytics_error_response(reason: AnalyticsError) -> Response<ApiBody> {
             };
             error_with_retry(status, &reason.to_string(), reason.retry_after())
         }
-        AnalyticsError::Database(reason) => unavailable("read or write searches", &ErrorChain(&reason)),
+        AnalyticsError::Database(reason) => unavailable("read or write analytics", &ErrorChain(&reason)),
     }
 }
 

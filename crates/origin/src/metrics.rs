@@ -15,6 +15,7 @@ pub(super) struct OriginMetrics {
     pub(super) registry: Mutex<Registry>,
     pub(super) requests: Family<Labels<2>, Counter>,
     pub(super) searches: Counter,
+    pub(super) views: Counter,
     pub(super) jobs: Family<Labels<1>, Gauge>,
     pub(super) previews: Gauge,
     pub(super) in_use: Family<Labels<1>, Gauge>,
@@ -29,6 +30,7 @@ impl OriginMetrics {
             registry: Mutex::default(),
             requests: Family::default(),
             searches: Counter::default(),
+            views: Counter::default(),
             jobs: Family::default(),
             previews: Gauge::default(),
             in_use: Family::default(),
@@ -37,6 +39,7 @@ impl OriginMetrics {
         };
         registry.register("requests", "Requests to the API by operation and class of status", metrics.requests.clone());
         registry.register("searches", "Searches that were accepted", metrics.searches.clone());
+        registry.register("views", "Views of pages that were accepted", metrics.views.clone());
         registry.register("jobs", "Export jobs by state", metrics.jobs.clone());
         registry.register("previews", "Previews that are served", metrics.previews.clone());
         let help = "Use of a resource by all organizations, in the unit of its key in [limits]; times in milliseconds";
@@ -57,5 +60,10 @@ impl OriginMetrics {
     /// Counts received searches.
     pub(super) fn count_searches(&self, count: u64) {
         self.searches.inc_by(count);
+    }
+
+    /// Counts received views.
+    pub(super) fn count_views(&self, count: u64) {
+        self.views.inc_by(count);
     }
 }

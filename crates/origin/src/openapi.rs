@@ -7,11 +7,12 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::analytics::batch::{BatchReceipt, SearchBatch};
 use super::api_types::{AnalyticsErrorBody, BundleLink, ErrorBody, Job, PreviewStarted, StartExport, StartPreview};
 use super::operations::{ApiRoute, Operation, ROUTES};
 use super::previews::Deployment;
+use docwharf_analytics::delivery::{SearchBatch, SearchReceipt, ViewBatch, ViewReceipt};
 use docwharf_analytics::searches::Searches;
+use docwharf_analytics::views::{Pages, Views};
 
 /// The version of the API in `info.version`.
 const API_VERSION: &str = "1.0.0";
@@ -38,7 +39,7 @@ fn document() -> Value {
         "info": {
             "title": "Documentation hosting management API",
             "version": API_VERSION,
-            "description": "Static exports, preview deployments and search analytics, as served by docwharf.",
+            "description": "Static exports, preview deployments and analytics, as served by docwharf.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "servers": [{ "url": "/" }],
@@ -76,7 +77,13 @@ fn request_content(operation: Operation, schemas: &mut SchemaGenerator) -> Optio
         Operation::StartPreview => Some(json_content::<StartPreview>(schemas)),
         Operation::StartExport => Some(json_content::<StartExport>(schemas)),
         Operation::ReceiveBatch => Some(json_content::<SearchBatch>(schemas)),
-        Operation::PreviewStatus | Operation::ExportStatus | Operation::CreateBundleLink | Operation::Searches => None,
+        Operation::ReceiveViewBatch => Some(json_content::<ViewBatch>(schemas)),
+        Operation::PreviewStatus
+        | Operation::ExportStatus
+        | Operation::CreateBundleLink
+        | Operation::Searches
+        | Operation::Views
+        | Operation::PageCounts => None,
     }
 }
 
@@ -88,15 +95,40 @@ fn parameters(route: &ApiRoute) -> Vec<Value> {
             "name": name, "in": "path", "required": true, "schema": { "type": "string", "minLength": 1 },
         }));
     }
-    if route.operation == Operation::Searches {
-        let mut query = |name: &str, schema: Value, description: &str| {
-            parameters.push(json!({ "name": name, "in": "query", "schema": schema, "description": description }));
-        };
-        let date = json!({ "type": "string", "anyOf": [{ "format": "date" }, { "format": "date-time" }] });
-        query("dateFrom", date.clone(), "The start of the range, inclusive: YYYY-MM-DD (midnight UTC) or ISO 8601.");
-        query("dateTo", date, "The end of the range, exclusive.");
-        query("limit", json!({ "type": "integer", "minimum": 1, "maximum": 100, "default": 50 }), "Terms on a page.");
-        query("cursor", json!({ "type": "string", "minLength": 1 }), "The `nextCursor` of the previous page.");
+    parameters.extend(query_parameters(route.operation));
+    parameters
+}
+
+/// Returns the query parameters of an analytics query.
+fn query_parameters(operation: Operation) -> Vec<Value> {
+    let query = |name: &str, schema: Value, description: &str| json!({ "name": name, "in": "query", "schema": schema, "description": description });
+    let limit = |max: u64| json!({ "type": "integer", "minimum": 1, "maximum": max, "default": 50 });
+    let date = json!({ "type": "string", "anyOf": [{ "format": "date" }, { "format": "date-time" }] });
+    let mut parameters = vec![
+        query("dateFrom", date.clone(), "The start of the range, inclusive: YYYY-MM-DD (midnight UTC) or ISO 8601."),
+        query("dateTo", date, "The end of the range, exclusive."),
+    ];
+    match operation {
+        Operation::Searches => parameters.extend([
+            query("limit", limit(100), "Terms on a page."),
+            query("cursor", json!({ "type": "string", "minLength": 1 }), "The `nextCursor` of the previous page."),
+            query("noResults", json!({ "type": "boolean", "default": false }), "Only searches that found nothing."),
+        ]),
+        Operation::Views | Operation::PageCounts => parameters.extend([
+            query("limit", limit(250), "Rows on a page."),
+            query(
+                "offset",
+                json!({ "type": "integer", "minimum": 0, "maximum": 1_000_000, "default": 0 }),
+                "Rows before the page.",
+            ),
+        ]),
+        _ => return Vec::new(),
+    }
+    if operation == Operation::PageCounts {
+        let keys = json!({ "type": "string", "enum": ["day", "referrer", "entry", "notFound", "agent"] });
+        parameters.push(json!({
+            "name": "by", "in": "query", "required": true, "schema": keys, "description": "The kind of the keys.",
+        }));
     }
     parameters
 }
@@ -110,7 +142,10 @@ fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
         Operation::ExportStatus => (200, "The job.", json_content::<Job>(schemas)),
         Operation::CreateBundleLink => (200, "A new link.", json_content::<BundleLink>(schemas)),
         Operation::Searches => (200, "A page of terms.", json_content::<Searches>(schemas)),
-        Operation::ReceiveBatch => (200, "The batch is on disk.", json_content::<BatchReceipt>(schemas)),
+        Operation::ReceiveBatch => (200, "The batch is on disk.", json_content::<SearchReceipt>(schemas)),
+        Operation::Views => (200, "The views of pages.", json_content::<Views>(schemas)),
+        Operation::ReceiveViewBatch => (200, "The counts are on disk.", json_content::<ViewReceipt>(schemas)),
+        Operation::PageCounts => (200, "The counts of one kind.", json_content::<Pages>(schemas)),
     };
     let mut responses = Map::new();
     let mut response = json!({ "description": description, "content": content });
@@ -121,9 +156,10 @@ fn responses(route: &ApiRoute, schemas: &mut SchemaGenerator) -> Value {
         _ => {}
     }
     responses.insert(status.to_string(), response);
-    let error_content = match route.operation {
-        Operation::Searches | Operation::ReceiveBatch => json_content::<AnalyticsErrorBody>(schemas),
-        _ => json_content::<ErrorBody>(schemas),
+    let error_content = if route.path.starts_with("/v1/analytics/") {
+        json_content::<AnalyticsErrorBody>(schemas)
+    } else {
+        json_content::<ErrorBody>(schemas)
     };
     let mut add_error = |status: u16, description: &str| {
         responses.insert(status.to_string(), json!({ "description": description, "content": error_content }));
@@ -177,18 +213,18 @@ fn operation_errors(route: &ApiRoute) -> &'static [(u16, &'static str)] {
         ],
         Operation::ExportStatus => &[(404, "No such job.")],
         Operation::PreviewStatus => &[(404, "No such deployment.")],
-        Operation::Searches => &[
+        Operation::Searches | Operation::Views | Operation::PageCounts => &[
             (400, "A parameter or the cursor is invalid; `details` has each mistake."),
             (404, "No such project."),
             (429, "More than 100 requests in an hour, or too many at a time."),
         ],
-        Operation::ReceiveBatch => &[
+        Operation::ReceiveBatch | Operation::ReceiveViewBatch => &[
             (400, "The batch is invalid; `details` has each mistake."),
             (403, "The key may only read."),
             (404, "No such project."),
             (
                 429,
-                "More than 10,000 requests in an hour, too many searches in an hour or in all, or too many bodies are sent at a time.",
+                "More than 10,000 requests in an hour, too many searches in an hour or rows in all, or too many bodies are sent at a time.",
             ),
         ],
     }

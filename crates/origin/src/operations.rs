@@ -15,6 +15,9 @@ pub(super) enum Operation {
     CreateBundleLink,
     Searches,
     ReceiveBatch,
+    Views,
+    ReceiveViewBatch,
+    PageCounts,
 }
 
 /// An operation with its method, its path and its description.
@@ -40,7 +43,7 @@ const fn route(
 }
 
 /// All routes. Any other path below `/v1` is answered with 404.
-pub(super) static ROUTES: [ApiRoute; 7] = [
+pub(super) static ROUTES: [ApiRoute; 10] = [
     route(
         Operation::StartPreview,
         Method::POST,
@@ -83,6 +86,27 @@ pub(super) static ROUTES: [ApiRoute; 7] = [
         "/v1/analytics/{projectId}/searches",
         "ingestSearches",
         "Records a batch of searches; a batch that is sent again counts once",
+    ),
+    route(
+        Operation::Views,
+        Method::GET,
+        "/v1/analytics/{projectId}/views",
+        "getViews",
+        "Lists the pages that readers viewed, those with the most views first",
+    ),
+    route(
+        Operation::ReceiveViewBatch,
+        Method::POST,
+        "/v1/analytics/{projectId}/views",
+        "ingestViews",
+        "Records the counts of days; a count that is sent again counts once",
+    ),
+    route(
+        Operation::PageCounts,
+        Method::GET,
+        "/v1/analytics/{projectId}/pages",
+        "getPages",
+        "Lists counts by day, referrer, entry page, path that does not exist, or program",
     ),
 ];
 
@@ -129,6 +153,13 @@ fn match_template<'a>(template: &str, path: &'a str) -> Option<Cow<'a, str>> {
     }
 }
 
+impl Operation {
+    /// Returns whether the operation receives a batch of analytics.
+    pub(super) fn receives_batch(self) -> bool {
+        matches!(self, Operation::ReceiveBatch | Operation::ReceiveViewBatch)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,6 +175,8 @@ mod tests {
         assert_eq!(found(Method::HEAD, "/v1/static-export/jobs/x"), "getExport x");
         assert_eq!(found(Method::POST, "/v1/static-export/jobs"), "startExport ");
         assert_eq!(found(Method::DELETE, "/v1/analytics/p/searches"), "GET, HEAD, POST");
+        assert_eq!(found(Method::POST, "/v1/analytics/p/pages"), "GET, HEAD");
+        assert_eq!(found(Method::POST, "/v1/analytics/p/views"), "ingestViews p");
         for nothing in
             ["/v1", "/v1/", "/v1/static-export/jobs/", "/v1/static-export/jobs/a/b", "/v2/static-export/jobs"]
         {

@@ -27,8 +27,9 @@ use super::{bundle_downloads, management, openapi, requests, sitemap};
 
 /// The largest request body, in bytes.
 const MAX_BODY_BYTES: u64 = 64 * 1024;
-/// The largest body of a batch of searches, in bytes: 1000 searches of the largest size.
-const MAX_BATCH_BYTES: u64 = 8 << 20;
+/// The largest body of a request with a batch, in bytes: 1,000 searches of the largest size. It also holds 1,000
+/// counts.
+const MAX_BATCH_BODY_BYTES: u64 = 8 << 20;
 
 const GET_AND_HEAD: [&str; 2] = ["GET", "HEAD"];
 
@@ -182,7 +183,7 @@ async fn respond_to_post(
         Ok((Err(refusal), _)) => return (None, *refusal),
         Err(_) => return (None, not_found()),
     };
-    let max_body_bytes = if operation == Operation::ReceiveBatch { MAX_BATCH_BYTES } else { MAX_BODY_BYTES };
+    let max_body_bytes = if operation.receives_batch() { MAX_BATCH_BODY_BYTES } else { MAX_BODY_BYTES };
     let organization = Some(client.organization.clone());
     // A request that fails whatever its body contains must not cost memory for the body.
     if let Err(refusal) = management::check_before_body(&origin, operation, &value, &client) {
@@ -205,7 +206,7 @@ async fn respond_to_post(
         Err(refusal) => return (organization, refusal),
     };
     let waiting_batch_share =
-        (operation == Operation::ReceiveBatch).then(|| origin.waiting_batches.acquire(&client.organization, 1));
+        (operation.receives_batch()).then(|| origin.waiting_batches.acquire(&client.organization, 1));
     let Ok(waiting_batch_share) = waiting_batch_share.transpose() else {
         let reason = "too many batches wait for the disk; send this one again";
         return (organization, try_later(StatusCode::SERVICE_UNAVAILABLE, reason));

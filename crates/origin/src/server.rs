@@ -11,14 +11,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-use docwharf_analytics::searches;
+use docwharf_analytics::{searches, views};
 use docwharf_base::clock::now_unix_millis;
 use docwharf_base::durable::FileLock;
 use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::locks::Mutex;
 use docwharf_site::seal::SealOptions;
 
-use super::analytics::SearchLimits;
+use super::analytics::AnalyticsLimits;
 use super::database::{Database, open_database};
 use super::domain::{Domain, PublicUrl};
 use super::error::OriginError;
@@ -50,7 +50,7 @@ const MAX_CONCURRENT_SITEMAPS: usize = 4;
 const PREVIEW_RATE_LIMIT: (u32, Duration) = (5, Duration::from_mins(1));
 /// The rate limit of analytics queries of one organization.
 const QUERY_RATE_LIMIT: (u32, Duration) = (100, Duration::from_hours(1));
-/// The rate limit of batches of searches of one organization.
+/// The rate limit of batches of searches and counts of one organization.
 const BATCH_RATE_LIMIT: (u32, Duration) = (10_000, Duration::from_hours(1));
 /// The limits (of each organization, in total, reserve for others) of batches that wait for the disk. Each holds a
 /// blocking thread, and authenticating a client needs such a thread as well.
@@ -65,6 +65,8 @@ const WAITING_QUERY_LIMITS: (u64, u64, u64) = (16, 64, 16);
 const PAGINATED_QUERY_LIFETIME: Duration = Duration::from_hours(24);
 /// The window of `limits.*.links` and `limits.*.events`.
 const HOUR: Duration = Duration::from_hours(1);
+/// The length of a day, in milliseconds.
+const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 /// The interval at which expired data is removed.
 const CLEANUP_INTERVAL: Duration = Duration::from_hours(1);
 
@@ -96,8 +98,8 @@ pub struct OriginServer {
     pub(super) event_rate_limiter: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
     pub(super) min_free: Option<u64>,
-    /// The time for which searches are stored.
-    pub(super) search_retention: Duration,
+    /// The time for which searches and counts of days are stored.
+    pub(super) analytics_retention: Duration,
     /// Analytics queries that run or wait, and those that run.
     pub(super) waiting_queries: Arc<ResourcePool>,
     pub(super) running_queries: Arc<ResourcePool>,
@@ -198,11 +200,11 @@ impl OriginServer {
             open_previews(&db, &folder, &projects, &owners, seal_options, &settings.preview_settings, &export_jobs)?;
         let (secret, cursor_secret) = (OriginSecret::new(stored_secret(&db, "links")?), stored_secret(&db, "cursors")?);
         let (stop_cleanup, stopped) = std::sync::mpsc::channel();
-        let (cleanup_db, search_retention, cleanup_export_jobs) =
-            (Arc::clone(&db), settings.search_retention, Arc::clone(&export_jobs));
+        let (cleanup_db, analytics_retention, cleanup_export_jobs) =
+            (Arc::clone(&db), settings.analytics_retention, Arc::clone(&export_jobs));
         std::thread::Builder::new()
             .name("cleanup".to_owned())
-            .spawn(move || remove_expired(&cleanup_db, search_retention, &cleanup_export_jobs, &stopped))
+            .spawn(move || remove_expired(&cleanup_db, analytics_retention, &cleanup_export_jobs, &stopped))
             .map_err(system_error("start the thread that removes expired data"))?;
         let hourly = |resource| {
             let limits = &settings.limits;
@@ -233,7 +235,7 @@ impl OriginServer {
             link_rate_limiter: hourly(SharedResource::DownloadLinks),
             event_rate_limiter: Arc::new(hourly(SharedResource::Events)),
             min_free: settings.min_free,
-            search_retention: settings.search_retention,
+            analytics_retention: settings.analytics_retention,
             waiting_queries: pool(WAITING_QUERY_LIMITS),
             running_queries: pool(RUNNING_QUERY_LIMITS),
             folder_sitemaps,
@@ -248,17 +250,17 @@ impl OriginServer {
         }))
     }
 
-    /// Returns the limits on the searches that an organization may add to the database.
-    pub(super) fn search_limits(&self, organization: &str) -> SearchLimits {
+    /// Returns the limits on the searches and counts of days that an organization may add to the database.
+    pub(super) fn analytics_limits(&self, organization: &str) -> AnalyticsLimits {
         let events = Some(Arc::clone(&self.event_rate_limiter));
-        SearchLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.pools), events, self.min_free)
+        AnalyticsLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.pools), events, self.min_free)
     }
 
     /// Returns the time, in milliseconds since 1970, from which searches count for a paginated query that starts now.
     /// Searches that may expire while the query is under way are older.
     pub(super) fn oldest_searches(&self) -> i64 {
         let counted_time =
-            self.search_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.search_retention / 2));
+            self.analytics_retention.saturating_sub(PAGINATED_QUERY_LIFETIME.min(self.analytics_retention / 2));
         now_unix_millis().saturating_sub(i64::try_from(counted_time.as_millis()).unwrap_or(i64::MAX))
     }
 
@@ -346,18 +348,22 @@ fn open_previews(
 /// Removes expired searches and jobs once an hour, until the origin is closed.
 fn remove_expired(
     db: &Database,
-    search_retention: Duration,
+    analytics_retention: Duration,
     export_jobs: &ExportJobs,
     stopped: &std::sync::mpsc::Receiver<()>,
 ) {
     loop {
         export_jobs.delete_old_jobs();
-        let before = now_unix_millis().saturating_sub(i64::try_from(search_retention.as_millis()).unwrap_or(i64::MAX));
+        let before =
+            now_unix_millis().saturating_sub(i64::try_from(analytics_retention.as_millis()).unwrap_or(i64::MAX));
         let result = searches::projects_with_searches(db).and_then(|projects| {
-            projects.iter().try_for_each(|project| searches::delete_older_than(db, project, before).map(drop))
+            projects.iter().try_for_each(|project| {
+                searches::delete_older_than(db, project, before)?;
+                views::delete_views_before(db, Some(project), before.div_euclid(DAY_MS)).map(drop)
+            })
         });
         if let Err(error) = result {
-            tracing::warn!("cannot remove old searches: {}", ErrorChain(&error));
+            tracing::warn!("cannot remove old searches and counts: {}", ErrorChain(&error));
         }
         match stopped.recv_timeout(CLEANUP_INTERVAL) {
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
@@ -461,7 +467,7 @@ mod tests {
     #[test]
     fn analytics_queries_exclude_the_oldest_day_or_half_of_a_shorter_retention() {
         for (retention_hours, counted_hours) in [(2, 1), (48, 24), (240, 216)] {
-            let origin = server(|settings| settings.search_retention = Duration::from_hours(retention_hours));
+            let origin = server(|settings| settings.analytics_retention = Duration::from_hours(retention_hours));
             let before = now_unix_millis();
             let oldest = origin.oldest_searches();
             let counted = counted_hours * 3_600_000;

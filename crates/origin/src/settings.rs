@@ -96,8 +96,8 @@ pub struct OriginSettings {
     pub max_jobs_per_project: usize,
     /// The settings of previews.
     pub preview_settings: PreviewSettings,
-    /// The time for which searches are stored.
-    pub search_retention: Duration,
+    /// The time for which searches and counts of days are stored.
+    pub analytics_retention: Duration,
 }
 
 impl OriginSettings {
@@ -114,7 +114,7 @@ impl OriginSettings {
             min_free: None,
             max_jobs_per_project: 5,
             preview_settings: PreviewSettings::default(),
-            search_retention: Duration::from_hours(24 * 400),
+            analytics_retention: Duration::from_hours(24 * 400),
         }
     }
 }

@@ -115,6 +115,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
+    use docwharf_base::model::deployment::OutboundPolicy;
+
     use super::*;
 
     // Regression: clients with many connections and no key kept agents from reading sitemaps.
@@ -170,6 +172,7 @@ mod tests {
             max_bytes: 1 << 20,
             max_memory_bytes: 1 << 30,
             max_processes: 64,
+            outbound_policy: OutboundPolicy::Any,
         };
         let domain = Domain::parse("docs.example").unwrap();
         let known_for = |age: Duration| {

@@ -3,7 +3,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::cidr::IpRanges;
+use docwharf_base::model::cidr::IpRanges;
+
 use super::peer::ClientIdentity;
 
 /// The conditions that a request must meet to be answered, all of them. The default has none.

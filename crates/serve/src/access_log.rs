@@ -320,6 +320,7 @@ fn warn_about_drops(state: &AccessLogState, file: Option<&Path>) {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests start a program
 mod tests {
     use super::*;
 

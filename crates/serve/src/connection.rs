@@ -417,4 +417,5 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests connect to their own sockets
 mod tests;

@@ -228,6 +228,7 @@ mod tests {
 
     use docwharf_base::clock::now_unix_seconds;
     use docwharf_base::codec::content_coding::ContentCoding;
+    use docwharf_base::model::cidr::IpRanges;
     use docwharf_base::model::digest::{Digest, encode_hex};
     use docwharf_base::model::version::VersionId;
     use docwharf_site::coding_file::{CodingRecord, CodingStatistics, compute_head_len, encode_head};
@@ -235,7 +236,6 @@ mod tests {
 
     use super::*;
     use crate::access::{AccessControl, AccessRules};
-    use crate::cidr::IpRanges;
     use crate::csp_header::VersionCsp;
     use crate::precompressed::{PrecompressedCodings, PrecompressedFiles};
     use crate::security_headers::SecurityHeaderSettings;

@@ -8,7 +8,7 @@
 //!
 //! # Path of a request
 //!
-//! The client is identified ([`peer`], [`cidr`]) and checked against the access rules ([`access`]). The request is
+//! The client is identified ([`peer`]) and checked against the access rules ([`access`]). The request is
 //! then checked as HTTP requires (`request_checks`), its path is resolved to a file or a rule
 //! ([`docwharf_site::lookup`], [`docwharf_site::rules`]), and its preconditions are evaluated ([`conditional`]). The
 //! form ([`negotiate`], [`precompressed`]) and the byte ranges ([`byte_range`], [`multipart`]) of the response are
@@ -47,7 +47,6 @@ pub mod access_log_line;
 pub mod body;
 pub mod body_chunk;
 pub mod byte_range;
-pub mod cidr;
 pub mod conditional;
 mod connection;
 mod connection_deadlines;

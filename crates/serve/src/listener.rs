@@ -400,4 +400,5 @@ async fn serve_encrypted(
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests connect to their own sockets
 mod tests;

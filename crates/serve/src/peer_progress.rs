@@ -73,6 +73,7 @@ pub(super) fn acknowledged_bytes(socket: io::Result<BorrowedFd<'_>>) -> Option<u
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests connect to their own sockets
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};

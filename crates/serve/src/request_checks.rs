@@ -87,9 +87,10 @@ fn has_valid_host(context: &RequestContext<'_>) -> bool {
 mod tests {
     use http::{HeaderName, Method, Request};
 
+    use docwharf_base::model::cidr::IpRanges;
+
     use super::*;
     use crate::access::{AccessControl, AccessRules};
-    use crate::cidr::IpRanges;
     use crate::peer::Peer;
     use crate::{Site, SiteSettings};
 

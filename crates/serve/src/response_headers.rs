@@ -109,11 +109,11 @@ mod tests {
     use http::header::X_CONTENT_TYPE_OPTIONS;
     use http::{HeaderName, Request};
 
+    use docwharf_base::model::cidr::IpRanges;
     use docwharf_site::external::csp::{CspPreset, CspSettings};
 
     use super::*;
     use crate::access::{AccessControl, AccessRules};
-    use crate::cidr::IpRanges;
     use crate::peer::Peer;
     use crate::security_headers::SecurityHeaderSettings;
     use crate::{Site, SiteSettings};

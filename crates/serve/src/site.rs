@@ -367,6 +367,7 @@ impl Drop for OpeningGuard {
 #[cfg(test)]
 mod tests {
     use docwharf_base::clock::now_unix_seconds;
+    use docwharf_base::model::cidr::IpRanges;
     use docwharf_base::model::digest::Digest;
     use http::HeaderValue;
 
@@ -374,7 +375,6 @@ mod tests {
     use crate::access::AccessRules;
     use crate::access_log::AccessLogSettings;
     use crate::access_log_line::{AccessLogFormat, LoggedAddress};
-    use crate::cidr::IpRanges;
     use crate::response_cache;
     use crate::test_versions::version_with_files;
 

@@ -127,6 +127,7 @@ impl SendFile for StallTimeoutStream {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)] // tests connect to their own sockets
 mod tests {
     use std::fs::File;
     use std::future::poll_fn;

@@ -2,6 +2,8 @@
 
 // A helper that fails panics, because that is how a test fails.
 #![allow(clippy::missing_panics_doc)]
+// Helpers connect to the servers of a test.
+#![allow(clippy::disallowed_methods)]
 
 pub mod disk;
 pub mod h2;
@@ -9,6 +11,7 @@ pub mod host;
 pub mod http;
 pub mod project_api;
 pub mod proxy;
+pub mod recorded_network;
 pub mod service_manager;
 pub mod tar;
 pub mod test_origin;
@@ -320,8 +323,8 @@ impl Daemon {
         self.urls[n].split("://").nth(1).expect("a scheme").trim_end_matches('/')
     }
 
-    /// Starts `docwharf serve PATH` on a free port, with further arguments. Unless they say otherwise, pages are sent as
-    /// they are, without the search box.
+    /// Starts `docwharf serve PATH` on a free port, with further arguments. Unless they say otherwise, pages are sent
+    /// as they are, without the search box.
     #[track_caller]
     pub fn serve(path: &Path, more: &[&str]) -> Daemon {
         let search_box: &[&str] = if more.contains(&"--search-box") { &[] } else { &["--search-box", "never"] };

@@ -35,10 +35,12 @@ pub(super) enum ForgottenPart {
     Query(String),
 }
 
-/// The numbers of rows that were deleted: of searches, and of views and other counts by day.
+/// The numbers of rows that were deleted: of searches, of those of them that were delivered to an origin before, and of
+/// views and other counts by day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct DeletedRows {
     searches: u64,
+    delivered_searches: u64,
     count_rows: u64,
 }
 
@@ -54,7 +56,8 @@ impl ForgetCommand {
             let deleted = delete(&folder, &part)?;
             Ok::<_, CommandFailure>((part, deleted))
         })??;
-        let json = json!({ "schemaVersion": 1, "searches": deleted.searches, "countRows": deleted.count_rows });
+        let json = json!({ "schemaVersion": 1, "searches": deleted.searches,
+            "deliveredSearches": deleted.delivered_searches, "countRows": deleted.count_rows });
         context.print_outcome(&json, &describe(&part, deleted))
     }
 }
@@ -62,7 +65,8 @@ impl ForgetCommand {
 #[cfg(feature = "analytics")]
 fn delete(folder: &Path, part: &ForgottenPart) -> Result<DeletedRows, CommandFailure> {
     let deleted = super::local_store::forget(folder, part)?;
-    Ok(DeletedRows { searches: deleted.searches, count_rows: deleted.count_rows })
+    let docwharf_analytics::recording::DeletedRows { searches, delivered_searches, count_rows } = deleted;
+    Ok(DeletedRows { searches, delivered_searches, count_rows })
 }
 
 #[cfg(not(feature = "analytics"))]
@@ -82,18 +86,26 @@ fn parse_text(text: &str) -> Result<String, String> {
 /// Describes the result for people.
 fn describe(part: &ForgottenPart, deleted: DeletedRows) -> String {
     let searches = if deleted.searches == 1 { "1 search".to_owned() } else { format!("{} searches", deleted.searches) };
+    let delivered = match deleted.delivered_searches {
+        0 => String::new(),
+        1 => "; 1 of the searches was delivered to an origin before, and stays there".to_owned(),
+        n => format!("; {n} of the searches were delivered to an origin before, and stay there"),
+    };
     match part {
         ForgottenPart::Before(day) if deleted == DeletedRows::default() => {
             format!("nothing was deleted, because nothing was recorded before {day}\n")
         }
         ForgottenPart::Before(day) => {
             let rows = if deleted.count_rows == 1 { "row" } else { "rows" };
-            format!("deleted what was recorded before {day}: {searches} and {} {rows} of counts\n", deleted.count_rows)
+            format!(
+                "deleted what was recorded before {day}: {searches} and {} {rows} of counts{delivered}\n",
+                deleted.count_rows
+            )
         }
         ForgottenPart::Query(text) if deleted.searches == 0 => {
             format!("nothing was deleted, because there is no search for \"{}\"\n", OneLine(text))
         }
-        ForgottenPart::Query(text) => format!("deleted {searches} for \"{}\"\n", OneLine(text)),
+        ForgottenPart::Query(text) => format!("deleted {searches} for \"{}\"{delivered}\n", OneLine(text)),
     }
 }
 
@@ -129,7 +141,12 @@ mod tests {
             (&query, 2, 0, "deleted 2 searches for \"a\\nb\"\n"),
             (&query, 0, 0, "nothing was deleted, because there is no search for \"a\\nb\"\n"),
         ] {
-            assert_eq!(describe(part, DeletedRows { searches, count_rows }), message);
+            let deleted = DeletedRows { searches, delivered_searches: 0, count_rows };
+            assert_eq!(describe(part, deleted), message);
         }
+        let deleted = DeletedRows { searches: 3, delivered_searches: 2, count_rows: 0 };
+        let message =
+            "deleted 3 searches for \"a\\nb\"; 2 of the searches were delivered to an origin before, and stay there\n";
+        assert_eq!(describe(&query, deleted), message);
     }
 }

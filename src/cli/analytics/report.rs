@@ -1,20 +1,16 @@
 //! `docwharf analytics report`: reports what readers search for and do not find, as a table, as JSON, or as a page.
 
-use std::fs::Permissions;
-use std::io::{self, IsTerminal, Write};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io::{self, IsTerminal};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use tempfile::NamedTempFile;
 
 use docwharf_agent::analytics::html;
 use docwharf_agent::analytics::period::Period;
 use docwharf_agent::analytics::report::{MIN_RATED_HITS, PeriodTerms, ReportParameters, SearchReport};
 use docwharf_agent::api::analytics::{MAX_PAGE_TERMS, SearchPageReader};
-use docwharf_base::durable::sync_dir;
 
 use super::super::context::CommandContext;
 use super::super::failure::CommandFailure;
@@ -22,6 +18,7 @@ use super::super::interruptible::run_interruptible;
 use super::super::output::wants_colour;
 use super::super::text_columns::terminal_width;
 use super::period_args::PeriodArgs;
+use super::replacement_file::ReplacementFile;
 use super::screen;
 use super::search_reading::{SearchesReader, SpooledSearches};
 use super::source::{REQUESTS_PER_HOUR, SourceArgs};
@@ -33,7 +30,8 @@ const DEFAULT_REPORT_PERIOD: Duration = Duration::from_hours(30 * 24);
 #[derive(Debug, Args)]
 #[command(
     after_help = "A report covers whole days in UTC. Without --to it ends with yesterday (by default, it covers the last 30 days), unless it begins today or \
---since is not a whole number of days. A request reads 100 terms, and the API answers 100 requests an hour: the default of 1,000 terms takes 10 \
+--since is not a whole number of days. A request reads 100 terms, and the API answers 100 requests an hour: the default
+--of 1,000 terms takes 10 \
 requests, or 20 with --compare."
 )]
 pub(in crate::cli) struct ReportCommand {
@@ -81,7 +79,7 @@ impl ReportCommand {
         let config = context.config()?;
         context.warn_about_config(&config);
         // Created before the first request: a path that cannot be written to must not use up an hour's budget.
-        let html_file = self.html.as_deref().map(ReplacementFile::new).transpose()?;
+        let html_file = self.html.as_deref().map(|path| ReplacementFile::new(path, 0o666, "report")).transpose()?;
         let parameters = ReportParameters {
             top: usize::try_from(self.top).unwrap_or(usize::MAX),
             low_percent: self.low,
@@ -97,7 +95,7 @@ impl ReportCommand {
         let report = SearchReport::new(&project, &created_at, &periods.current, periods.previous.as_ref(), parameters);
         if let Some(html_file) = html_file {
             context
-                .print_note(&format!("the report is in {}", html_file.commit(&html::render_page(&report))?.display()));
+                .print_note(&format!("the report is in {}", html_file.write(&html::render_page(&report))?.display()));
         }
         let colour = wants_colour(io::stdout().is_terminal());
         context.print_result(&report, &screen::draw_report(&report, terminal_width(), colour))?;
@@ -167,49 +165,6 @@ struct ReportPeriods {
     previous: Option<PeriodTerms>,
     /// The readings whose spools are removed once the report has been shown.
     spooled: Vec<SpooledSearches>,
-}
-
-/// A temporary file beside the file that it will replace.
-struct ReplacementFile {
-    file: NamedTempFile,
-    target: PathBuf,
-}
-
-impl ReplacementFile {
-    fn new(path: &Path) -> Result<ReplacementFile, CommandFailure> {
-        let failed = || CommandFailure::local(format!("cannot write the report to {}", path.display()));
-        // If the path is a symbolic link, its target is replaced and the link stays.
-        let target = match std::fs::canonicalize(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => path.to_owned(),
-            other => other.map_err(failed())?,
-        };
-        match std::fs::metadata(&target) {
-            Ok(metadata) if metadata.is_dir() => return Err(failed()(io::ErrorKind::IsADirectory.into())),
-            // A pipe or device would be replaced by a file.
-            Ok(metadata) if !metadata.is_file() => return Err(failed()(io::Error::other("it is not a regular file"))),
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed()(error)),
-            _ => {}
-        }
-        let folder = folder_of(&target);
-        let mut builder = tempfile::Builder::new();
-        // The umask reduces this mode, as for a file that any other program creates.
-        let builder = builder.prefix(".docwharf-").suffix(".new").permissions(Permissions::from_mode(0o666));
-        Ok(ReplacementFile { file: builder.tempfile_in(folder).map_err(failed())?, target })
-    }
-
-    /// Writes the text, renames the file into its place, and returns that path.
-    fn commit(mut self, text: &str) -> Result<PathBuf, CommandFailure> {
-        let failed = || CommandFailure::local(format!("cannot write the report to {}", self.target.display()));
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.as_file().sync_all());
-        written.map_err(failed())?;
-        self.file.persist(&self.target).map_err(|error| failed()(error.error))?;
-        sync_dir(folder_of(&self.target)).map_err(failed())?;
-        Ok(self.target)
-    }
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 #[cfg(test)]

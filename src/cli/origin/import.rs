@@ -1,10 +1,8 @@
 //! `docwharf origin import-searches`: imports searches that another system has recorded.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
 use serde_json::json;
@@ -14,12 +12,9 @@ use crate::cli::failure::CommandFailure;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::units::format_count;
 use docwharf_base::regular_file;
-use docwharf_origin::Organization;
-use docwharf_origin::analytics::SearchLimits;
 use docwharf_origin::analytics::import::{ImportError, import_csv};
-use docwharf_origin::resource_pools::ResourcePools;
 
-use super::configured::{open_database, read_origin_config};
+use super::configured::{analytics_limits, open_database, read_origin_config};
 
 /// Bytes read at a time.
 const READ_CHUNK_BYTES: usize = 1 << 16;
@@ -35,25 +30,20 @@ pub(super) struct ImportSearchesCommand {
 impl ImportSearchesCommand {
     pub(super) fn run(self, context: &CommandContext) -> Result<(), CommandFailure> {
         let config = read_origin_config(context)?;
-        let settings = &config.settings;
-        let owners_of = |organization: &'_ Organization| {
-            let owner = organization.id.clone();
-            organization.projects.iter().map(move |project| (project.id.clone(), owner.clone())).collect::<Vec<_>>()
-        };
-        let owners: BTreeMap<String, String> = settings.organizations.iter().flat_map(owners_of).collect();
-        let Some(owner) = owners.get(&self.project).cloned() else {
-            return Err(CommandFailure::Usage(format!("there is no project {:?} in the file", self.project)));
-        };
-        let pools = ResourcePools::new(settings.limits, settings.organizations.len());
-        let search_limits = SearchLimits::new(&owner, Arc::new(owners), pools, None, settings.min_free);
+        let limits = analytics_limits(&config, &self.project)?;
+        let organization = limits.organization().to_owned();
         let doing = || format!("cannot read {}", self.file.display());
         let mut file = regular_file::open(&self.file).map_err(CommandFailure::local(doing()))?;
         // The digest identifies the file, so that importing it again adds nothing.
         let id = format!("csv-{}", digest(&mut file).map_err(CommandFailure::local(doing()))?.to_hex());
-        let imported =
-            import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(search_limits));
+        let imported = import_csv(&open_database(&config)?, &self.project, BufReader::new(file), &id, Some(limits));
         let imported = imported.map_err(|error| match error {
             ImportError::Database(error) => docwharf_origin::OriginError::from(error).into(),
+            ImportError::Refused(refusal) => CommandFailure::Usage(format!(
+                "{}: cannot import the searches (none was imported): {}",
+                self.file.display(),
+                refusal.describe_for_operator(&organization)
+            )),
             other => CommandFailure::Usage(format!(
                 "{}: {}",
                 self.file.display(),

@@ -2,6 +2,7 @@
 
 mod configured;
 mod import;
+mod import_analytics;
 mod key;
 
 use std::path::PathBuf;
@@ -13,6 +14,8 @@ use serde_json::json;
 use crate::config::origin::OriginConfig;
 use crate::config::value_parsers::parse_listen;
 use crate::daemon::{self, OriginHangup, PreviewIndexes};
+use docwharf_base::child_network::ChildNetwork;
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::units::{format_count, parse_duration};
 use docwharf_origin::source::ProjectSource;
 use docwharf_origin::{
@@ -52,6 +55,8 @@ enum OriginCommand {
     Check(OriginCheckCommand),
     /// Import searches from a CSV file
     ImportSearches(import::ImportSearchesCommand),
+    /// Import what a host has recorded, from a file that it exported
+    ImportAnalytics(import_analytics::OriginImportAnalyticsCommand),
 }
 
 #[derive(Debug, Args)]
@@ -97,6 +102,7 @@ impl OriginArgs {
             Some(OriginCommand::Key(command)) => command.run(context),
             Some(OriginCommand::Check(command)) => command.run(context),
             Some(OriginCommand::ImportSearches(command)) => command.run(context),
+            Some(OriginCommand::ImportAnalytics(command)) => command.run(context),
             None => self.serve.run(context),
         }
     }
@@ -122,7 +128,8 @@ impl OriginServeArgs {
         }
         let admin = daemon::bind(&config.admin)?;
         if config.searches_previews {
-            config.settings.preview_settings.search = Some(Arc::new(PreviewIndexes::default()));
+            let network = ChildNetwork::for_own_program(&config.outbound_policy);
+            config.settings.preview_settings.search = Some(Arc::new(PreviewIndexes::new(network)));
         }
         let origin = docwharf_origin::OriginServer::new(config.settings)?;
         Ok(daemon::origin(&origin, listeners, admin, tls.zip(config.tls.map(|(_, files)| files)), hangup)?)
@@ -177,7 +184,15 @@ impl OriginServeArgs {
         settings.link_lifetime = link_lifetime.unwrap_or(settings.link_lifetime);
         let url = self.public_url.as_deref().map(PublicUrl::parse).transpose();
         settings.public_url = url.map_err(|why| CommandFailure::Usage(format!("--public-url: {why}")))?;
-        Ok(OriginConfig { settings, listen, tls: None, admin: Vec::new(), searches_previews: false })
+        Ok(OriginConfig {
+            settings,
+            listen,
+            tls: None,
+            admin: Vec::new(),
+            searches_previews: false,
+            outbound_policy: OutboundPolicy::Any,
+            warnings: Vec::new(),
+        })
     }
 }
 

@@ -3,7 +3,6 @@
 mod comment;
 mod commit_line;
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -12,6 +11,7 @@ use serde_json::json;
 use docwharf_agent::api::calls::ApiCall;
 use docwharf_agent::api::export;
 use docwharf_agent::api::preview::{DeploymentAction, PreviewDeployment, StartedPreview, is_path_segment};
+use docwharf_base::child_network::{ChildNetwork, explain_start_error};
 use docwharf_base::error_chain::OneLine;
 use docwharf_base::model::units::{format_duration, parse_duration};
 
@@ -84,15 +84,16 @@ impl PreviewCreateCommand {
                 "--comment prints Markdown and --json prints JSON: leave one out".to_owned(),
             ));
         }
-        let branch = match self.branch {
-            Some(branch) => branch.trim().to_owned(),
-            None => current_branch()?,
-        };
-        if branch.is_empty() {
+        let named_branch = self.branch.map(|branch| branch.trim().to_owned());
+        if named_branch.as_ref().is_some_and(String::is_empty) {
             return Err(CommandFailure::Usage("--branch is empty: name a branch".to_owned()));
         }
         let config = context.config()?;
         context.warn_about_config(&config);
+        let branch = match named_branch {
+            Some(branch) => branch,
+            None => current_branch(ChildNetwork::for_other_program(&config.deployment.outbound_policy()))?,
+        };
         let is_plain = !context.global.json && !self.comment;
         let (waits, wait, name) = (!self.no_wait_for_budget, self.wait.then_some(self.timeout), branch.clone());
         let draws_progress = context.shows_progress();
@@ -161,15 +162,17 @@ impl PreviewStatusCommand {
     }
 }
 
-/// Returns the branch that is checked out in this folder, from `git`, which handles worktrees and submodules.
-fn current_branch() -> Result<String, CommandFailure> {
+/// Returns the branch that is checked out in this folder, from `git`, which handles worktrees and submodules. It runs
+/// with this network.
+fn current_branch(network: ChildNetwork) -> Result<String, CommandFailure> {
     let mistake =
         |why: &str| CommandFailure::Usage(format!("cannot determine the current branch: {why}; name it with --branch"));
-    let git = Command::new("git").args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output();
-    let git = git.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => mistake("there is no git on this machine"),
-        _ => mistake(&error.to_string()),
-    })?;
+    let mut command = network.command("git");
+    let git =
+        command.args(["symbolic-ref", "--quiet", "--short", "HEAD"]).output().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => mistake("there is no git on this machine"),
+            _ => mistake(&explain_start_error(error).to_string()),
+        })?;
     if git.status.success() {
         return Ok(String::from_utf8_lossy(&git.stdout).trim().to_owned());
     }

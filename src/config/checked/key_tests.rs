@@ -25,6 +25,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("network.pollFirst", "\"2s\""),
     ("network.pollMost", "\"11s\""),
     ("network.redirects", "11"),
+    ("deployment.type", "\"air-gapped\""),
+    ("deployment.allow", "[\"10.0.0.5:443\"]"),
     ("store.path", "\"/srv/docwharf\""),
     ("store.scrub", "\"8d\""),
     ("server.listen", "\"127.0.0.1:8081\""),
@@ -56,6 +58,8 @@ const OTHER_VALUES: &[(&str, &str)] = &[
     ("publish.mode", "\"0600\""),
     ("limits.entries", "200001"),
     ("limits.unpacked", "\"9GiB\""),
+    ("analytics.deliver.interval", "\"2m\""),
+    ("analytics.deliver.queue", "\"2MiB\""),
     ("limits.archive", "\"5GiB\""),
     ("limits.entry", "\"3GiB\""),
     ("activate.mode", "\"manual\""),
@@ -87,6 +91,8 @@ const BOUNDS: &[(&str, [&str; 2], &[&str])] = &[
     ("search.parallel", ["1", "256"], &["0", "257"]),
     ("analytics.keep", ["\"1d\"", LONGEST_DURATION], &["\"23h59m\"", TOO_LONG_DURATION]),
     ("analytics.maxBytes", ["\"1MiB\"", LARGEST_SIZE], &["1048575", "-1", TOO_LARGE_SIZE]),
+    ("analytics.deliver.interval", ["\"1s\"", LONGEST_DURATION], &["\"999ms\"", TOO_LONG_DURATION]),
+    ("analytics.deliver.queue", ["\"1MiB\"", LARGEST_SIZE], &["1048575", "-1", TOO_LARGE_SIZE]),
     ("publish.mode", ["\"0400\"", "\"0666\""], &["\"0044\"", "\"0667\"", "\"0755\""]),
     ("publish.umask", ["\"0000\"", "\"0077\""], &["\"0100\"", "\"0177\""]),
     ("limits.entries", ["1", "10000000"], &["0", "10000001"]),
@@ -118,6 +124,8 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "sync.schedule",
     "sync.probe",
     "sync.inbox",
+    "deployment.type",
+    "deployment.allow",
     "store.path",
     "server.listen",
     "server.basePath",
@@ -151,6 +159,9 @@ const WITHOUT_BOUNDS: &[&str] = &[
     "analytics.mask",
     "analytics.respectOptOut",
     "analytics.bots",
+    "analytics.deliver.baseUrl",
+    "analytics.deliver.projectId",
+    "analytics.deliver.keyFile",
     "admin.listen",
     "admin.hosts",
     "publish.directory",
@@ -175,6 +186,12 @@ fn required_keys(key: &str) -> &'static str {
         "api.statusPath" | "api.projectId" | "api.keyFile" | "sync.probe" => {
             "[api]\nbaseUrl = \"https://api.example/v1/\"\ndomain = \"docs.example.com\"\n"
         }
+        "analytics.deliver.baseUrl" => "[analytics]\ndeliver.keyFile = \"key\"\n",
+        "analytics.deliver.keyFile" => "[analytics]\ndeliver.baseUrl = \"https://origin.example/v1\"\n",
+        name if name.starts_with("analytics.deliver.") => {
+            "[analytics]\ndeliver.baseUrl = \"https://origin.example/v1\"\ndeliver.keyFile = \"key\"\n"
+        }
+        "deployment.allow" => "[deployment]\ntype = \"air-gapped\"\n",
         "server.cspSize" => "[server]\ncsp = \"connected\"\n",
         "access.logAddress" => "[access]\nlog = \"json\"\n",
         "publish.mode" => "[publish]\ndirectory = \"www\"\n",

@@ -1,4 +1,5 @@
-//! The keys of `[analytics]`: what this host records about its readers, and who may read it.
+//! The keys of `[analytics]` and `[analytics.deliver]`: what this host records about its readers, who may read it, and
+//! to which origin it is delivered.
 
 use std::time::Duration;
 
@@ -101,6 +102,59 @@ pub(super) const ANALYTICS: Section = Section {
                       before the built-in ones. A line has a class (human, ai or bot) and a text that occurs in the \
                       User-Agent: bot Intranet-Checker/. docwharf watches the file. A mistake in it is a mistake in \
                       the configuration. No default.",
+            ..KEY
+        },
+    ],
+};
+
+pub(super) const ANALYTICS_DELIVERY: Section = Section {
+    name: "analytics.deliver",
+    keys: &[
+        ConfigKey {
+            name: "analytics.deliver.baseUrl",
+            value_type: ValueType::Url,
+            example: "\"https://origin.example.com/v1\"",
+            help: "the API of an origin, to which `run` delivers what it records; without it: nowhere",
+            comment: "The API of an origin, to which `run` delivers what it records. What the origin has not acknowledged \
+                      waits in analytics.db. An origin counts each search and view once, however often it is sent. \
+                      Without baseUrl, nothing is delivered. No default.",
+            ..KEY
+        },
+        ConfigKey {
+            name: "analytics.deliver.projectId",
+            value_type: ValueType::Text,
+            default_note: "`analytics.projectId`",
+            example: "\"site\"",
+            help: "the project of the origin to which it is added",
+            comment: "The project of the origin to which it is added. Default: analytics.projectId.",
+            ..KEY
+        },
+        ConfigKey {
+            name: "analytics.deliver.keyFile",
+            value_type: ValueType::Path,
+            example: "\"origin-key\"",
+            help: "the file with a key of the origin that may write; needed with `baseUrl`",
+            comment: "The file with a key of the origin that may write (scope write). Only its owner and group should be \
+                      able to read it (mode 0640). docwharf reads it again for each delivery. No default.",
+            ..KEY
+        },
+        ConfigKey {
+            name: "analytics.deliver.interval",
+            value_type: ValueType::Duration { min: Duration::from_secs(1) },
+            default: "\"60s\"",
+            help: "the time between two deliveries",
+            comment: "The time between two deliveries. After a failure, docwharf waits at least as long, and longer after \
+                      each further one, up to 10 minutes, or as long as the origin demands.",
+            ..KEY
+        },
+        ConfigKey {
+            name: "analytics.deliver.queue",
+            value_type: ValueType::Size { min: 1 << 20, max: u64::MAX },
+            default: "\"64MiB\"",
+            help: "the searches that may wait for the origin, in bytes; beyond it, the oldest are not delivered",
+            comment: "The searches that may wait for the origin, in bytes. Beyond it, the oldest are not delivered; this \
+                      host keeps them, and `docwharf analytics export` has them. Counts of views always wait, because \
+                      they do not grow with time.",
             ..KEY
         },
     ],

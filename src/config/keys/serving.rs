@@ -66,12 +66,13 @@ pub(super) const SERVER: Section = Section {
             name: "server.csp",
             value_type: ValueType::Word(&["off", "report", "connected", "airgap"]),
             default: "\"off\"",
+            default_note: "`off`; `airgap` if `deployment.type` is `air-gapped`",
             help: "the content security policy",
             comment: "The content security policy of each page, computed from the pages. \"off\": none. \
                       \"report\": refuses nothing; the browser's console reports what \"connected\" \
                       would refuse. \"connected\": allows what the pages use. \"airgap\": allows no other \
-                      origin. Off by default: a site whose scripts create scripts may need a trial with \
-                      \"report\" first.",
+                      origin. Off by default, because a site whose scripts create scripts may need a trial \
+                      with \"report\" first; \"airgap\" if deployment.type is \"air-gapped\".",
             ..KEY
         },
         ConfigKey {

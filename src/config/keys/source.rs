@@ -129,13 +129,15 @@ pub(super) const SYNC: Section = Section {
         ConfigKey {
             name: "sync.probe",
             value_type: ValueType::Urls,
-            default_note: "`sitemap.xml` and `llms.txt` of the domain",
+            default_note: "`sitemap.xml` and `llms.txt` of the domain; `[]` if a host that is air-gapped may not \
+                           connect to it",
             example: "[\"https://docs.example.com/sitemap.xml\", \"https://docs.example.com/llms.txt\"]",
             help: "addresses whose change starts an export",
             comment: "With [api]: addresses that show whether content has changed. Each check reads them, \
                       and only a change starts an export. If the list is empty, or an interval or \
                       schedule is set without this key, each check starts an export. Default: the domain's \
-                      sitemap.xml and llms.txt.",
+                      sitemap.xml and llms.txt; none if deployment.type is \"air-gapped\" and the domain is not \
+                      allowed.",
             ..KEY
         },
         ConfigKey {

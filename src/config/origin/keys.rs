@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::limits::{ORGANIZATION_LIMITS, TOTAL_LIMITS};
 use crate::config::key_table::{ANY_SIZE, ConfigKey, KEY, KeyTable, Section, TableList, ValueType};
+use crate::config::keys::DEPLOYMENT;
 
 /// The table.
 pub(super) static ORIGIN_KEYS: KeyTable = KeyTable {
-    sections: &[SERVER, TLS, ADMIN, STORE, EXPORTS, PREVIEWS, ANALYTICS, ORGANIZATION_LIMITS, TOTAL_LIMITS],
+    sections: &[SERVER, TLS, ADMIN, DEPLOYMENT, STORE, EXPORTS, PREVIEWS, ANALYTICS, ORGANIZATION_LIMITS, TOTAL_LIMITS],
     lists: &[ORGANIZATION],
 };
 
@@ -170,7 +171,7 @@ const ANALYTICS: Section = Section {
         name: "analytics.keep",
         value_type: ANY_DURATION,
         default: "\"400d\"",
-        help: "how long searches are kept",
+        help: "how long searches and counts of days are kept",
         ..KEY
     }],
 };

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use url::Url;
 
-use docwharf_origin::source::{CrawlSource, GitSource, ProjectSource, git};
+use docwharf_base::model::deployment::OutboundPolicy;
+use docwharf_origin::source::{CrawlSource, GitSource, ProjectSource, crawl, git};
 use docwharf_origin::{Domain, Organization, OriginLimits, OriginProject, SharedResource};
 
 use crate::config::checker::{ValueChecker, WrittenValues};
@@ -33,8 +34,9 @@ pub(super) fn check_organizations(
     checker: &mut ValueChecker<'_>,
     base: &Path,
     limits: &OriginLimits,
+    outbound_policy: &OutboundPolicy,
 ) -> Vec<Organization> {
-    let mut organizations = OrganizationChecker::new(base, limits);
+    let mut organizations = OrganizationChecker::new(base, limits, outbound_policy);
     let checked = checker.raw.rows("organization").filter_map(|row| organizations.organization(row)).collect();
     if organizations.projects.is_empty() && organizations.problems.is_empty() {
         let message = "there is nothing to serve: write [[organization]] and [[organization.project]]".to_owned();
@@ -48,6 +50,7 @@ pub(super) fn check_organizations(
 struct OrganizationChecker<'a> {
     base: &'a Path,
     limits: &'a OriginLimits,
+    outbound_policy: &'a OutboundPolicy,
     names: BTreeSet<String>,
     projects: BTreeSet<String>,
     domains: BTreeSet<Domain>,
@@ -55,10 +58,11 @@ struct OrganizationChecker<'a> {
 }
 
 impl<'a> OrganizationChecker<'a> {
-    fn new(base: &'a Path, limits: &'a OriginLimits) -> OrganizationChecker<'a> {
+    fn new(base: &'a Path, limits: &'a OriginLimits, outbound_policy: &'a OutboundPolicy) -> OrganizationChecker<'a> {
         OrganizationChecker {
             base,
             limits,
+            outbound_policy,
             names: BTreeSet::new(),
             projects: BTreeSet::new(),
             domains: BTreeSet::new(),
@@ -108,6 +112,7 @@ impl<'a> OrganizationChecker<'a> {
             id_place: &place,
             base: self.base,
             limits: self.limits,
+            outbound_policy: self.outbound_policy,
         };
         let project = checker.project();
         self.problems.append(&mut checker.values.problems);
@@ -146,6 +151,7 @@ struct ProjectChecker<'a> {
     id_place: &'a ConfigPlace,
     base: &'a Path,
     limits: &'a OriginLimits,
+    outbound_policy: &'a OutboundPolicy,
 }
 
 impl ProjectChecker<'_> {
@@ -216,6 +222,12 @@ impl ProjectChecker<'_> {
         // A path is relative to the configuration file; a URL or a host with a path is used unchanged.
         let is_local = !repository.contains(':');
         let repository = if is_local { self.base.join(&repository).to_string_lossy().into_owned() } else { repository };
+        let problem = git::find_outbound_problem(&repository, self.outbound_policy);
+        self.values.value("git", |_| problem.map_or(Ok(()), Err));
+        if network == Some(true) && self.outbound_policy.is_air_gapped() {
+            let message = "builds of an air-gapped deployment have no network; remove the key".to_owned();
+            self.values.value::<()>("network", |_| Err(message));
+        }
         Some(GitSource {
             repository,
             branch: branch.unwrap_or_else(|| DEFAULT_BRANCH.to_owned()),
@@ -228,11 +240,16 @@ impl ProjectChecker<'_> {
             max_bytes: size.unwrap_or(DEFAULT_BUILD_BYTES),
             max_memory_bytes: self.limits.organization[SharedResource::BuildMemory],
             max_processes: self.limits.organization[SharedResource::BuildProcesses],
+            outbound_policy: self.outbound_policy.clone(),
         })
     }
 
     fn crawl(&mut self) -> Option<CrawlSource> {
-        let start = self.values.parsed("crawl", parse_start);
+        let start = self.values.parsed("crawl", |text| {
+            let start = parse_start(text)?;
+            let problem = crawl::find_outbound_problem(&start, self.outbound_policy);
+            problem.map_or(Ok(start), Err)
+        });
         let parallel = self.values.number("parallel").map_or(DEFAULT_PARALLEL, |number| number as usize);
         let (robots, most) = (self.values.flag("robots"), self.values.number("most"));
         Some(CrawlSource {
@@ -241,6 +258,7 @@ impl ProjectChecker<'_> {
             obeys_robots: robots.unwrap_or(true),
             max_files: most.unwrap_or(DEFAULT_MAX_FILES),
             max_duration: self.limits.organization.time(SharedResource::CrawlTime),
+            outbound_policy: self.outbound_policy.clone(),
         })
     }
 }

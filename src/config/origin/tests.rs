@@ -265,3 +265,44 @@ fn a_link_lives_from_a_second_to_a_week_and_paths_are_relative_to_the_file() {
     assert_eq!((project.allows_exports, project.allows_previews), (true, true));
     assert_eq!((git.allows_network, git.allows_no_sandbox), (false, false));
 }
+
+#[test]
+fn air_gapped_origin_has_local_sources_or_allowed_addresses_and_builds_without_a_network() {
+    let config = |allow: &str, lines: &str| {
+        checked(&format!("[deployment]\ntype = \"air-gapped\"\nallow = {allow}\n{STORE}{PROJECT}{lines}\n"))
+    };
+    for lines in [
+        "directory = \"site\"",
+        "git = \"docs.git\"\nbuild = \"make\"\nnetwork = false",
+        "git = \"/srv/docs.git\"",
+        "git = \"file:///srv/docs.git\"",
+        "git = \"http://127.0.0.1:3000/docs.git\"",
+        "git = \"https://10.1.2.3:8443/docs.git\"",
+        "crawl = \"http://[::1]:3000/\"",
+        "crawl = \"https://10.1.2.3:8443/\"",
+    ] {
+        assert!(config("[\"10.0.0.0/8:8443\"]", lines).is_ok_and(|config| config.contains("AirGapped")), "{lines}");
+    }
+    let (is_name, not_allowed) = ("not as a name", "is neither loopback nor in deployment.allow; add it there");
+    for (lines, key, reason) in [
+        ("git = \"https://git.acme.example/docs.git\"", "11:1: project \"docs\": git:", is_name),
+        ("git = \"http://localhost/docs.git\"", "11:1: project \"docs\": git:", is_name),
+        ("git = \"git@10.1.2.3:docs.git\"", "11:1: project \"docs\": git:", is_name),
+        ("git = \"ssh://git@10.1.2.3/docs.git\"", "11:1: project \"docs\": git:", is_name),
+        ("git = \"https://10.1.2.3/docs.git\"", "11:1: project \"docs\": git:", not_allowed),
+        ("crawl = \"http://docs.acme.example/\"", "11:1: project \"docs\": crawl:", is_name),
+        ("crawl = \"http://localhost:3000/\"", "11:1: project \"docs\": crawl:", is_name),
+        ("crawl = \"http://10.1.2.3:8442/\"", "11:1: project \"docs\": crawl:", not_allowed),
+        ("git = \"docs.git\"\nnetwork = true", "12:1: project \"docs\": network:", "have no network"),
+    ] {
+        let problems = config("[\"10.0.0.0/8:8443\"]", lines).expect_err(lines);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].contains(key) && problems[0].contains(reason), "{problems:?}");
+        let elsewhere = checked(&format!("{STORE}{PROJECT}{lines}\n"));
+        assert!(elsewhere.is_ok(), "{elsewhere:?}");
+    }
+    let problems = config("[\"git.acme.example\"]", "directory = \"site\"").expect_err("a name");
+    assert!(problems.len() == 1 && problems[0].contains(":3:1: deployment.allow: "), "{problems:?}");
+    let warned = checked(&format!("[deployment]\nallow = [\"10.0.0.5\"]\n{STORE}{PROJECT}directory = \"site\"\n"));
+    assert!(warned.is_ok_and(|config| config.contains("deployment.allow: it has no effect")));
+}

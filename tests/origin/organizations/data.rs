@@ -279,7 +279,7 @@ fn rows_database_bytes_and_events_are_limited_for_each_organization() {
         assert_eq!(
             (again.status, &json_body(&again)["duplicate"]),
             (200, &json!(true)),
-            "a repeated batch is acknowledged"
+            "a duplicate batch is acknowledged"
         );
         let name = key.rsplit('.').next().unwrap();
         assert_eq!(metric(&origin, "refused_total", name), 1);
@@ -294,7 +294,7 @@ fn rows_database_bytes_and_events_are_limited_for_each_organization() {
         assert_eq!(metric(&origin, "in_use", "rows"), 62, "30 searches and a batch of each organization");
         assert_eq!(metric(&origin, "limit", "rows"), 40_000_000, "the limit of all organizations together");
         let metrics = get(&origin.admin_address(), "/metrics").text();
-        assert!(metrics.contains("docwharf_origin_searches_total 60\n"), "a repeated batch counts once: {metrics}");
+        assert!(metrics.contains("docwharf_origin_searches_total 60\n"), "a duplicate batch counts once: {metrics}");
     }
 }
 

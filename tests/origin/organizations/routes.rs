@@ -59,12 +59,16 @@ impl RoutesFixture {
     fn object_metrics(&self) -> Vec<String> {
         let metrics = get(&self.origin.admin_address(), "/metrics").text();
         let is_object_metric = |line: &&str| {
-            ["docwharf_origin_jobs{", "docwharf_origin_previews ", "docwharf_origin_searches_total "]
-                .iter()
-                .any(|name| line.starts_with(name))
+            let names = [
+                "docwharf_origin_jobs{",
+                "docwharf_origin_previews ",
+                "docwharf_origin_searches_total ",
+                "docwharf_origin_views_total ",
+            ];
+            names.iter().any(|name| line.starts_with(name))
         };
         let numbers: Vec<String> = metrics.lines().filter(is_object_metric).map(str::to_owned).collect();
-        assert!(numbers.len() >= 3, "{metrics}");
+        assert!(numbers.len() >= 4, "{metrics}");
         numbers
     }
 }
@@ -198,6 +202,8 @@ fn change_last_character(id: &str) -> String {
 fn each_v1_route_serves_only_objects_of_the_keys_organization() {
     let fixture = RoutesFixture::new();
     let batch = json!({ "batchId": "b", "events": [{ "query": "moat", "time": "2026-11-01T10:00:00Z" }] });
+    let count = json!({ "day": "2026-11-01", "kind": "view", "key": "/moat", "human": 1 });
+    let view_batch = json!({ "batchId": "b", "installation": "00112233445566ff", "counts": [count] });
     let (no_job, no_deployment) = (change_last_character(&fixture.job), change_last_character(&fixture.deployment));
     let case = |route, status, own_id, absent_id, body| RouteCase { route, status, own_id, absent_id, body };
     let branch = json!({ "branch": "main" });
@@ -209,6 +215,10 @@ fn each_v1_route_serves_only_objects_of_the_keys_organization() {
         case("post /v1/static-export/jobs/{jobId}/bundle", 200, &fixture.job, &no_job, None),
         case("get /v1/analytics/{projectId}/searches", 200, "docs", "absent", None),
         case("post /v1/analytics/{projectId}/searches", 200, "docs", "absent", Some(batch)),
+        case("get /v1/analytics/{projectId}/views", 200, "docs", "absent", None),
+        case("post /v1/analytics/{projectId}/views", 200, "docs", "absent", Some(view_batch)),
+        // The parameter `by` is missing.
+        case("get /v1/analytics/{projectId}/pages", 400, "docs", "absent", None),
     ];
     let covered: BTreeSet<&str> = cases.iter().map(|case| case.route).collect();
     let all = routes(&fixture.origin);

@@ -80,6 +80,7 @@ impl ApiCall {
             }
             RequestErrorCause::Tls
             | RequestErrorCause::RefusedRedirect
+            | RequestErrorCause::NotPermitted
             | RequestErrorCause::TooLarge
             | RequestErrorCause::Disk
             | RequestErrorCause::Status(_) => return String::new(),

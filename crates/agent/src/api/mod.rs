@@ -23,6 +23,7 @@ use zeroize::Zeroizing;
 
 use docwharf_base::encode_sets;
 use docwharf_base::error_chain::OneLine;
+use docwharf_base::net::client::HttpClient;
 use docwharf_base::net::redirects::{
     FollowRedirectsError, RedirectPolicy, RedirectRefusal, RedirectScope, follow_redirects,
 };
@@ -58,10 +59,19 @@ pub struct ApiProbeResponse {
     pub certificate: Option<Vec<u8>>,
 }
 
+/// The kind of a batch of analytics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AnalyticsBatchKind {
+    /// Searches of readers.
+    Searches,
+    /// Views of pages, and other counts of days.
+    Views,
+}
+
 /// Client of the API at one base URL, with its key.
 #[derive(Debug, Clone)]
 pub struct ApiClient {
-    http: reqwest::Client,
+    http: HttpClient,
     /// Base URL; a trailing slash is ignored.
     base: SafeUrl,
     key: Secret,
@@ -73,7 +83,7 @@ pub struct ApiClient {
 impl ApiClient {
     /// Creates a client of the API at `base`; `call_timeout` bounds each call as a whole.
     pub fn new(
-        http: reqwest::Client,
+        http: HttpClient,
         base: SafeUrl,
         key: Secret,
         call_timeout: Duration,
@@ -154,6 +164,29 @@ impl ApiClient {
         views::parse_counts(&response, by).map_err(|why| RequestError::unreadable(status, &why, &bytes, &self.redactor))
     }
 
+    /// Sends a batch of analytics (POST /analytics/{projectId}/searches or …/views), which only servers of docwharf
+    /// accept. A batch may be sent again: the server counts it once.
+    pub async fn send_analytics(
+        &self,
+        project: &str,
+        kind: AnalyticsBatchKind,
+        batch: &Value,
+    ) -> Result<(), RequestError> {
+        let route = match kind {
+            AnalyticsBatchKind::Searches => "searches",
+            AnalyticsBatchKind::Views => "views",
+        };
+        let path = ["analytics", project, route];
+        let (status, _, bytes) = self.call(Method::POST, &path, &[], Some(batch)).await?;
+        // Another service at that address may respond with 200 as well.
+        let receipt: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        if receipt["batchId"].is_string() && receipt["batchId"] == batch["batchId"] {
+            return Ok(());
+        }
+        let why = "the response does not have the id of the batch, so this is not the API of an origin of docwharf";
+        Err(RequestError::unreadable(status, why, &bytes, &self.redactor))
+    }
+
     /// Requests a job that does not exist, to learn whether the API answers and accepts the key. It starts nothing.
     pub async fn probe_api(&self) -> Result<ApiProbeResponse, RequestError> {
         let url = format!("{}/static-export/jobs/docwharf-doctor", self.base.expose().as_str().trim_end_matches('/'));
@@ -168,7 +201,7 @@ impl ApiClient {
     }
 
     async fn send_api_probe(&self, url: &SafeUrl) -> Result<ApiProbeResponse, RequestError> {
-        let request = self.http.get(url.expose().clone()).header(ACCEPT, "application/json");
+        let request = self.http.request(Method::GET, url)?.header(ACCEPT, "application/json");
         let request = request.header(AUTHORIZATION, self.authorization_value()?);
         let mut response = request.send().await.map_err(|error| RequestError::from_client(error, url))?;
         let status = response.status().as_u16();
@@ -277,7 +310,7 @@ impl ApiClient {
         let scope = RedirectScope::OwnOrigin(self.authorization_value()?);
         let policy = RedirectPolicy { scope, max_redirects: self.max_redirects };
         let followed = follow_redirects(&self.http, &method, &url, &policy, async |hop| {
-            let mut request = hop.request().header(ACCEPT, "application/json");
+            let mut request = hop.request()?.header(ACCEPT, "application/json");
             if let Some(body) = body {
                 request = request.header(CONTENT_TYPE, "application/json").body(body.to_string());
             }

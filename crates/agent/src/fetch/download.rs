@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::{OneLine, error_message};
+use docwharf_base::net::client::HttpClient;
 use docwharf_base::net::redirects::{RedirectHop, RedirectPolicy, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::net::{NetworkSettings, format_seconds};
@@ -48,7 +49,7 @@ impl DownloadProgress {
 /// The download of one bundle.
 #[derive(Debug)]
 pub struct Download {
-    http: reqwest::Client,
+    http: HttpClient,
     network: NetworkSettings,
     progress: Arc<DownloadProgress>,
     received_part: PartialBundle,
@@ -73,7 +74,7 @@ enum DownloadResponse {
 impl Download {
     /// Prepares the download of the bundle of `source` into `dir`. A bundle in `known` is not downloaded.
     pub fn new(
-        http: reqwest::Client,
+        http: HttpClient,
         network: NetworkSettings,
         progress: Arc<DownloadProgress>,
         dir: &Directory,
@@ -174,7 +175,7 @@ impl Download {
     /// second one without a condition.
     async fn send_hop(&mut self, hop: &RedirectHop<'_>) -> Result<reqwest::Response, RequestError> {
         loop {
-            let mut request = hop.request().header(ACCEPT_ENCODING, "identity");
+            let mut request = hop.request()?.header(ACCEPT_ENCODING, "identity");
             let condition = self.condition();
             if let Some(etags) = &condition {
                 request = request.header(IF_NONE_MATCH, header_value(etags)?);

@@ -29,7 +29,7 @@ use docwharf_base::error_chain::{ErrorChain, OneLine};
 use docwharf_base::locks::Mutex;
 use docwharf_base::model::digest::{Digest, Sha256Hasher};
 use docwharf_base::model::version::{VersionId, VersionLabel};
-use docwharf_base::net::client::build_client;
+use docwharf_base::net::client::{HttpClient, build_client};
 use docwharf_base::net::redirects::{RedirectPolicy, RedirectScope, follow_redirects};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
 use docwharf_base::regular_file;
@@ -147,7 +147,7 @@ struct SystemEnvironment<'a> {
     writer: &'a StoreWriter,
     sync_settings: &'a SyncSettings,
     context: &'a TaskContext,
-    http: Option<reqwest::Client>,
+    http: Option<HttpClient>,
     api: Option<ApiClient>,
     download: Option<Download>,
     streaming_seal: Option<StreamingSeal>,
@@ -180,7 +180,7 @@ impl TaskContext {
 
 impl SystemEnvironment<'_> {
     /// The HTTP client, built once for each sync: certificates may have been replaced since the last one.
-    fn http(&mut self) -> Result<reqwest::Client, SyncError> {
+    fn http(&mut self) -> Result<HttpClient, SyncError> {
         if let Some(http) = &self.http {
             return Ok(http.clone());
         }
@@ -439,14 +439,14 @@ impl SyncEnvironment for SystemEnvironment<'_> {
 /// Sends a conditional GET without the API key. The bodies are compared, because a server may change dates without a
 /// change of the content.
 async fn read_probe(
-    http: &reqwest::Client,
+    http: &HttpClient,
     url: &SafeUrl,
     previous: Option<&ProbeResult>,
     max_redirects: usize,
 ) -> Result<Option<ProbeResult>, RequestError> {
     let policy = RedirectPolicy { scope: RedirectScope::AnyOrigin, max_redirects };
     let followed = follow_redirects(http, &Method::GET, url, &policy, async |hop| {
-        let mut request = hop.request();
+        let mut request = hop.request()?;
         if let Some(etag) = previous.and_then(|previous| previous.etag.as_deref()) {
             request = request.header(IF_NONE_MATCH, etag);
         } else if let Some(date) = previous.and_then(|previous| previous.last_modified.as_deref()) {

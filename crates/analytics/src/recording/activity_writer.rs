@@ -124,9 +124,9 @@ impl ActivityWriter {
             moved_aside = Some(self.replace_damaged(error, generation, first)?);
             self.insert(&plan)
         });
-        let WrittenRows { batch, later_clicks, used_bytes } =
+        let WrittenRows { first_batch, later_clicks, used_bytes } =
             written.inspect_err(|_| self.recent.remove_from(first))?;
-        if let Some(batch) = batch {
+        if let Some(batch) = first_batch {
             self.recent.set_batch(first, batch);
         }
         self.used_bytes = used_bytes;
@@ -181,6 +181,8 @@ impl ActivityWriter {
             self.store.set_oldest_counted(i64::MIN);
         }
         self.store.limit_bytes(self.settings.max_bytes)?;
+        // One row for many batches takes less space than one for each.
+        self.store.assign_batches(now)?;
         self.used_bytes = 0;
         Ok(())
     }

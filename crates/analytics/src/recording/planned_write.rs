@@ -3,9 +3,10 @@
 use rusqlite::{Connection, params};
 
 use super::PROJECT;
+use super::database_size::DatabaseSize;
 use super::mask::mask_secrets;
 use super::recent_searches::{RecentSearches, RowKey, SearchKey};
-use super::store::{DatabaseSize, stored_term};
+use super::store::stored_term;
 use crate::searches::rows::{BatchSize, BatchWriter, SearchRow};
 use crate::views::add_day;
 use docwharf_base::model::reader_activity::{
@@ -16,6 +17,10 @@ use docwharf_base::model::reader_activity::{
 const MAX_PAGE_CHARS: usize = 2_048;
 /// The stored source of the searches of assistants. Those of readers have none.
 const ASSISTANT_SOURCE: &str = "assistant";
+/// The largest number of searches of one batch; more become several ones, with consecutive numbers. A delivery batch
+/// has whole batches, so with the longest texts this number of searches must take less than
+/// [`crate::delivery::MAX_BATCH_BYTES`] as JSON.
+pub(super) const MAX_BATCH_SEARCHES: usize = 250;
 
 /// The rows of one write.
 #[derive(Debug, Default)]
@@ -56,11 +61,18 @@ struct PlannedSearch {
     source: Option<&'static str>,
 }
 
+impl PlannedSearch {
+    /// Returns the approximate number of bytes that a receiver gets of the search.
+    fn delivered_bytes(&self) -> u64 {
+        (128 + self.term.len() + self.page.as_ref().map_or(0, String::len)) as u64
+    }
+}
+
 /// The result of the transaction.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WrittenRows {
-    /// The number of the batch; `None` if there were no searches.
-    pub(super) batch: Option<i64>,
+    /// The number of the first batch; `None` if there were no searches.
+    pub(super) first_batch: Option<i64>,
     /// The number of later clicks whose search is still stored and had no click.
     pub(super) later_clicks: u64,
     /// The size of the database, in bytes.
@@ -141,24 +153,30 @@ impl PlannedWrite {
 
     /// Inserts the rows, in a transaction of the caller.
     pub(super) fn insert(&self, connection: &Connection) -> rusqlite::Result<WrittenRows> {
-        let batch = self.insert_searches(connection)?;
+        let first_batch = self.insert_searches(connection)?;
         let later_clicks = self.update_clicks(connection)?;
         for day in &self.days {
             add_day(connection, PROJECT, day)?;
         }
-        Ok(WrittenRows { batch, later_clicks, used_bytes: DatabaseSize::read(connection)?.used_bytes() })
+        Ok(WrittenRows { first_batch, later_clicks, used_bytes: DatabaseSize::read(connection)?.used_bytes() })
     }
 
-    /// Inserts the searches as one batch and returns its number.
+    /// Inserts the searches in batches of [`MAX_BATCH_SEARCHES`], and returns the number of the first one.
     fn insert_searches(&self, connection: &Connection) -> rusqlite::Result<Option<i64>> {
-        if self.searches.is_empty() {
-            return Ok(None);
+        let mut first_batch = None;
+        for searches in self.searches.chunks(MAX_BATCH_SEARCHES) {
+            let number = self.insert_batch(connection, searches)?;
+            first_batch = first_batch.or(Some(number));
         }
-        let rows = self.searches.len() as u64;
+        Ok(first_batch)
+    }
+
+    fn insert_batch(&self, connection: &Connection, searches: &[PlannedSearch]) -> rusqlite::Result<i64> {
+        let rows = searches.len() as u64;
         let size = BatchSize { rows, searches: rows };
         let mut writer = BatchWriter::begin(connection, PROJECT, &self.batch_id, self.received, size)?;
         let number = connection.last_insert_rowid();
-        for PlannedSearch { time, term, page, results, source } in &self.searches {
+        for PlannedSearch { time, term, page, results, source } in searches {
             let clicks = u64::from(page.is_some());
             // The database has signed numbers only.
             let results = results.map(|results| results.min(i64::MAX.cast_unsigned()));
@@ -168,7 +186,14 @@ impl PlannedWrite {
         // The number is used up, which is all that paginated queries need. The row itself would only recognise a batch
         // that is sent again. With one for each second, it would take more space than the searches.
         connection.prepare_cached("DELETE FROM batches WHERE number = ?1")?.execute([number])?;
-        Ok(Some(number))
+        let sql = "INSERT INTO unassigned_batches (batch, first_time, last_time, searches, bytes)
+                   VALUES (?1, ?2, ?3, ?4, ?5)";
+        let times = searches.iter().map(|search| search.time);
+        let (first_time, last_time) = (times.clone().min(), times.max());
+        let bytes: u64 = searches.iter().map(PlannedSearch::delivered_bytes).sum();
+        let values = params![number, first_time, last_time, rows.cast_signed(), bytes.cast_signed()];
+        connection.prepare_cached(sql)?.execute(values)?;
+        Ok(number)
     }
 
     /// Adds clicks to the rows of earlier searches, and returns the number of those that were changed. A row may have
@@ -178,9 +203,17 @@ impl PlannedWrite {
             "UPDATE searches SET page = ?1, clicks = 1
              WHERE project = ?2 AND time = ?3 AND batch = ?4 AND place = ?5 AND page IS NULL",
         )?;
+        // The delivery batch of any other search is not made yet, and will have the click.
+        let mut insert = connection.prepare_cached(
+            "INSERT INTO later_clicks (time, batch, place)
+             SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM unassigned_batches WHERE batch = ?2)",
+        )?;
         let mut changed = 0;
         for (RowKey { time, batch, place }, page) in &self.clicks {
-            changed += update.execute(params![page, PROJECT, time, batch, place])? as u64;
+            if update.execute(params![page, PROJECT, time, batch, place])? > 0 {
+                insert.execute(params![time, batch, place])?;
+                changed += 1;
+            }
         }
         Ok(changed)
     }

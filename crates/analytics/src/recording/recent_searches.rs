@@ -7,6 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 
+use super::planned_write::MAX_BATCH_SEARCHES;
 use docwharf_base::model::reader_activity::SearchId;
 
 /// The time for which a search is remembered, in milliseconds.
@@ -31,7 +32,7 @@ pub(super) struct RowKey {
     pub(super) time: i64,
     /// The number of its batch; `None` while the batch is being written.
     pub(super) batch: Option<i64>,
-    /// The place in its batch.
+    /// The place in its batch; in the whole write while it is being written.
     pub(super) place: i64,
 }
 
@@ -104,11 +105,14 @@ impl RecentSearches {
         Some(row)
     }
 
-    /// Sets the batch of the searches from number `first` on: their write has succeeded.
-    pub(super) fn set_batch(&mut self, first: u64, batch: i64) {
+    /// Sets the batches of the searches from number `first` on, whose places continue over all of them: their write has
+    /// succeeded. `first_batch` is the number of the first one.
+    pub(super) fn set_batch(&mut self, first: u64, first_batch: i64) {
         let skipped = usize::try_from(first.saturating_sub(self.first_number)).unwrap_or(usize::MAX);
+        let batch_len = (MAX_BATCH_SEARCHES as u64).cast_signed();
         for search in self.searches.iter_mut().skip(skipped) {
-            search.row.batch = Some(batch);
+            search.row.batch = Some(first_batch + search.row.place / batch_len);
+            search.row.place %= batch_len;
         }
     }
 

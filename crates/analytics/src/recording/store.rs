@@ -9,30 +9,27 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use super::damaged_files::{erase_all, move_aside, remove_older, with_suffix};
+use super::database_size::{DatabaseSize, empty_log, return_free_pages};
+use super::delivery_queue::{count_delivered, delete_queue_before};
 use super::random_bytes::random_bytes;
+use super::search_batches::installation_id;
 use super::{DAY_MS, PROJECT};
 use crate::database::{ConnectionSettings, Database, DatabaseError};
 use crate::query_error::QueryError;
-use crate::searches::rows::get_u64;
 use crate::searches::term::fold_term;
 use crate::searches::{Searches, delete_older_than, query_searches};
-use crate::views::{Pages, Views, delete_views_before, oldest_day, query_pages, query_views};
+use crate::views::{Pages, Views, delete_days_before, delete_views_before, oldest_day, query_pages, query_views};
 use docwharf_base::locks::{Mutex, RwLock};
 
 /// The SQL scripts of the formats, in order; see [`Database::open`].
-const MIGRATIONS: &[&str] =
-    &[
-        concat!(
-            include_str!("../searches/tables.sql"),
-            include_str!("../views/tables.sql"),
-            include_str!("tables.sql"),
-        ),
-    ];
+const MIGRATIONS: &[&str] = &[
+    concat!(include_str!("../searches/tables.sql"), include_str!("../views/tables.sql"), include_str!("tables.sql"),),
+    include_str!("../delivery/tables.sql"),
+    include_str!("delivery.sql"),
+];
 const CONNECTION_SETTINGS: ConnectionSettings = ConnectionSettings { overwrite_deleted: true, return_free_pages: true };
 /// The longest search term that is stored, in characters. An origin refuses longer ones.
 const MAX_TERM_CHARS: usize = 512;
-/// The number of pages that one transaction returns to the file system. Other changes wait for it.
-const MAX_PAGES_PER_VACUUM: i64 = 2_000;
 /// The largest file that is rewritten in memory. A larger one is rewritten in a temporary file of `SQLite`.
 const MAX_REWRITE_IN_MEMORY_BYTES: u64 = 64 << 20;
 
@@ -91,6 +88,8 @@ impl StoreError {
 pub struct DeletedRows {
     /// The number of searches.
     pub searches: u64,
+    /// The number of these searches that were delivered to an origin before, where they stay.
+    pub delivered_searches: u64,
     /// The number of rows with views and other counts of a day, and of their paths, hosts and names.
     pub count_rows: u64,
 }
@@ -115,8 +114,6 @@ struct OpenDatabase {
     db: Database,
     /// Signs the cursors of paginated queries.
     cursor_secret: [u8; 32],
-    /// The id of this installation. It is random and identifies no one.
-    installation: [u8; 8],
 }
 
 impl fmt::Debug for OpenDatabase {
@@ -128,10 +125,13 @@ impl fmt::Debug for OpenDatabase {
 impl OpenDatabase {
     fn open(path: &Path) -> Result<OpenDatabase, StoreError> {
         let db = Database::open_with(path, MIGRATIONS, CONNECTION_SETTINGS)?;
-        let secrets = stored_random_bytes(&db, path, "cursor_secret")
-            .and_then(|cursor_secret| Ok((cursor_secret, stored_random_bytes(&db, path, "installation")?)));
-        match secrets {
-            Ok((cursor_secret, installation)) => Ok(OpenDatabase { db, cursor_secret, installation }),
+        let secret = stored_random_bytes(&db, path, "cursor_secret").and_then(|secret| {
+            // The id of this installation. It identifies no one.
+            let _: [u8; 8] = stored_random_bytes(&db, path, "installation")?;
+            Ok(secret)
+        });
+        match secret {
+            Ok(cursor_secret) => Ok(OpenDatabase { db, cursor_secret }),
             Err(error) => {
                 // The caller may move the file, which must not be open then.
                 db.close();
@@ -250,9 +250,9 @@ impl AnalyticsStore {
         &self.path
     }
 
-    /// Returns the random id of this installation.
-    pub fn installation(&self) -> Result<[u8; 8], DatabaseError> {
-        self.with_database(|open| Ok(open.installation))
+    /// Returns the random id of this installation: 16 lower-case hexadecimal digits.
+    pub fn installation(&self) -> Result<String, DatabaseError> {
+        self.query(installation_id)
     }
 
     /// Returns the sizes of the database file and its write-ahead log, in bytes.
@@ -280,20 +280,24 @@ impl AnalyticsStore {
     /// Forgets everything before a day (days since 1970). All that was deleted leaves the files, also if it was deleted
     /// earlier. Damaged files that were moved aside are deleted, because they may have the same content.
     pub fn forget_before(&self, day: i64) -> Result<DeletedRows, StoreError> {
+        let time = day.saturating_mul(DAY_MS);
+        let delivered_searches = self.query(move |connection| count_delivered(connection, "time < ?1", time))?;
         let deleted = self.delete_before(day)?;
         self.rewrite_file()?;
-        Ok(deleted)
+        Ok(DeletedRows { delivered_searches, ..deleted })
     }
 
     /// Forgets all searches for a text, however their letters and white space were typed. All that was deleted leaves
     /// the files, as with [`AnalyticsStore::forget_before`].
     pub fn forget_query(&self, text: &str) -> Result<DeletedRows, StoreError> {
         let term = stored_term(text);
-        let searches = self.write(move |transaction| {
-            transaction.execute("DELETE FROM searches WHERE project = ?1 AND query = ?2", params![PROJECT, term])
+        let (searches, delivered_searches) = self.write(move |transaction| {
+            let delivered = count_delivered(transaction, "query = ?1", &term)?;
+            let sql = "DELETE FROM searches WHERE project = ?1 AND query = ?2";
+            Ok((transaction.execute(sql, params![PROJECT, term])?, delivered))
         })?;
         self.rewrite_file()?;
-        Ok(DeletedRows { searches: searches as u64, ..DeletedRows::default() })
+        Ok(DeletedRows { searches: searches as u64, delivered_searches, ..DeletedRows::default() })
     }
 
     /// Rewrites the database file without the deleted content, and deletes damaged files. Overwriting deleted rows is
@@ -348,12 +352,25 @@ impl AnalyticsStore {
         Ok(days)
     }
 
-    /// Deletes the searches and views before a day.
+    /// Deletes the searches and views before `day`.
     fn delete_before(&self, day: i64) -> Result<DeletedRows, DatabaseError> {
+        let today = now_seconds().div_euclid(DAY_MS / 1000);
+        let mut deleted = self.delete_past_days(day.min(today))?;
+        if day > today {
+            let rows = self.write(move |transaction| delete_with_today(transaction, day))?;
+            deleted.searches += rows.searches;
+            deleted.count_rows += rows.count_rows;
+        }
+        Ok(deleted)
+    }
+
+    /// Deletes days that are over, in several transactions.
+    fn delete_past_days(&self, day: i64) -> Result<DeletedRows, DatabaseError> {
         self.with_database(|open| {
             let searches = delete_older_than(&open.db, PROJECT, day.saturating_mul(DAY_MS))?;
             let count_rows = delete_views_before(&open.db, Some(PROJECT), day)?;
-            Ok(DeletedRows { searches, count_rows })
+            open.db.write(move |transaction| delete_queue_before(transaction, day))?;
+            Ok(DeletedRows { searches, count_rows, ..DeletedRows::default() })
         })
     }
 
@@ -378,6 +395,14 @@ impl AnalyticsStore {
         self.oldest_counted.store(time, Ordering::Relaxed);
     }
 
+    /// Runs queries on one state of the database.
+    pub(super) fn query<T>(
+        &self,
+        operation: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+    ) -> Result<T, DatabaseError> {
+        self.with_database(|open| open.db.read(operation))
+    }
+
     /// Runs a change and waits until it is on disk.
     pub(super) fn write<T: Send + 'static>(
         &self,
@@ -394,32 +419,6 @@ impl AnalyticsStore {
             Some(open) => operation(open),
             None => Err(DatabaseError::NotOpen { path: self.path.clone() }.into()),
         }
-    }
-}
-
-/// The size of the database, with the changes that are only in the write-ahead log.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct DatabaseSize {
-    /// The number of pages.
-    pages: u64,
-    /// The number of pages that are not used.
-    free_pages: u64,
-    page_bytes: u64,
-}
-
-impl DatabaseSize {
-    pub(super) fn read(connection: &Connection) -> rusqlite::Result<DatabaseSize> {
-        let number = |name: &str| connection.pragma_query_value(None, name, |row| get_u64(row, 0));
-        Ok(DatabaseSize {
-            pages: number("page_count")?,
-            free_pages: number("freelist_count")?,
-            page_bytes: number("page_size")?,
-        })
-    }
-
-    /// Returns the size of the pages that are used, in bytes.
-    pub(super) fn used_bytes(self) -> u64 {
-        self.pages.saturating_sub(self.free_pages).saturating_mul(self.page_bytes)
     }
 }
 
@@ -449,30 +448,28 @@ fn stored_random_bytes<const N: usize>(db: &Database, path: &Path, name: &'stati
     })?)
 }
 
+/// Deletes the searches and views before `day`, of which one is not over, in a transaction of the caller. The counts of
+/// that day begin again at 0, and a receiver, which keeps the largest number, would ignore them. The installation
+/// therefore gets a new random id.
+fn delete_with_today(connection: &Connection, day: i64) -> rusqlite::Result<DeletedRows> {
+    let time = day.saturating_mul(DAY_MS);
+    let sql = "DELETE FROM searches WHERE project = ?1 AND time < ?2";
+    let searches = connection.execute(sql, params![PROJECT, time])? as u64;
+    connection.execute("DELETE FROM batches WHERE project = ?1 AND received < ?2", params![PROJECT, time])?;
+    let mut count_rows = 0;
+    loop {
+        match delete_days_before(connection, Some(PROJECT), day)? {
+            0 => break,
+            deleted => count_rows += deleted,
+        }
+    }
+    delete_queue_before(connection, day)?;
+    connection.execute("UPDATE meta SET value = randomblob(8) WHERE name = 'installation'", [])?;
+    Ok(DeletedRows { searches, count_rows, ..DeletedRows::default() })
+}
+
 fn move_damaged_aside(path: &Path, now_seconds: i64) -> Result<PathBuf, StoreError> {
     move_aside(path, now_seconds).map_err(|source| StoreError::DamagedFiles { path: path.to_owned(), source })
-}
-
-/// Writes the log to the database file and cuts it to no bytes. Returns whether this was possible: a query under way
-/// may still read the log.
-fn empty_log(connection: &Connection) -> rusqlite::Result<bool> {
-    let is_busy: bool = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0))?;
-    Ok(!is_busy)
-}
-
-/// Returns the free pages to the file system. Each step is a transaction.
-fn return_free_pages(connection: &Connection) -> rusqlite::Result<()> {
-    let mut free_pages = DatabaseSize::read(connection)?.free_pages;
-    while free_pages > 0 {
-        connection.pragma(None, "incremental_vacuum", MAX_PAGES_PER_VACUUM, |_| Ok(()))?;
-        let left = DatabaseSize::read(connection)?.free_pages;
-        // Another process may fill and free pages at the same time.
-        if left >= free_pages {
-            break;
-        }
-        free_pages = left;
-    }
-    Ok(())
 }
 
 fn now_seconds() -> i64 {

@@ -204,7 +204,7 @@ fn a_forgotten_text_is_in_no_file() {
     fs::write(&damaged, "forgotten words").unwrap();
     assert!(count_in_files(folder.path(), "forgotten words") > 400);
     let deleted = writer.store().forget_query(" forgotten WORDS").unwrap();
-    assert_eq!(deleted, DeletedRows { searches: 400, count_rows: 0 });
+    assert_eq!(deleted, DeletedRows { searches: 400, ..DeletedRows::default() });
     assert_eq!(count_in_files(folder.path(), "forgotten words"), 0);
     assert!(!damaged.exists());
     assert_eq!(rows(&writer).len(), 1_600);

@@ -2,16 +2,17 @@
 //!
 //! Searches are rows of the table `searches`, ordered by time, so the cost of a query depends on its period and not on
 //! the size of the table. Each search belongs to a *batch*. Batches are numbered in the order of arrival, and a batch
-//! is one commit. Later commits add no row to it; on a host, a click is added to the row of its search. A paginated
-//! query is bound to the newest batch number at its start (`cursor`): later batches, even those with old searches, have
-//! higher numbers, so all result pages show the same searches; `ctr` and `topClickedPage` may differ by clicks that
-//! arrive meanwhile. Only [`delete_older_than`] removes rows from these searches. The query then fails with an error
-//! that states this, because its next result pages could miss terms or repeat them. To prevent this for a query that
-//! takes hours, it leaves out searches that expire within a day of its start.
+//! is one commit. Later commits add no row to it, but a click is added to the row of its search. A paginated query is
+//! bound to the newest batch number at its start (`cursor`): later batches, even those with old searches, have higher
+//! numbers, so all result pages show the same searches; `ctr` and `topClickedPage` may differ by clicks that arrive
+//! meanwhile. Only [`delete_older_than`] removes rows from these searches. The query then fails with an error that
+//! states this, because its next result pages could miss terms or repeat them. To prevent this for a query that takes
+//! hours, it leaves out searches that expire within a day of its start.
 //!
 //! Terms are folded when they arrive ([`term`]). Times are milliseconds since 1970, rounded down. The searches of
 //! assistants are stored too, and they are no part of the totals.
 
+mod clicked_pages;
 mod cursor;
 pub mod query;
 mod query_parameters;

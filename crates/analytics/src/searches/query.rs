@@ -1,14 +1,15 @@
 //! Totals of terms in a range, in result pages.
 //!
-//! For each result page the rows of the range are read once, in the order of storage. If one of the terms on it has
-//! clicks, the rows with clicks are read once more. Memory is bounded for any number of terms: totals beyond the limit
-//! are sorted, written to a temporary file, and merged.
+//! For each result page the rows of the range are read once, in the order of storage. If the pages with clicks need
+//! more than [`QUERY_MEMORY_BYTES`], the rows with clicks are read once more. Memory is bounded for any number of
+//! terms: totals beyond the limit are sorted, written to a temporary file, and merged.
 
 use std::collections::HashMap;
 use std::io;
 
 use rusqlite::{Connection, Error::ToSqlConversionFailure, OptionalExtension, params};
 
+use super::clicked_pages::ClickedPages;
 use super::cursor::{SearchCursor, SearchRange};
 use super::query_parameters::{SearchQuery, parse_query};
 use super::rows::get_u64;
@@ -19,8 +20,10 @@ use super::{Aggregate, Searches};
 use crate::database::Database;
 use crate::query_error::QueryError;
 
-/// The memory for the terms of a query, in bytes. Sorting takes as much again.
+/// The memory for the terms of a query, in bytes, and as much for the pages with clicks. Sorting takes as much again.
 const QUERY_MEMORY_BYTES: usize = 8 << 20;
+/// The page with the most clicks of each term, after the number of its clicks.
+type BestPages = Vec<Option<(u64, String)>>;
 
 /// Runs an analytics query for `project`. `secret` signs cursors, and cursors with another signature are refused.
 /// `limit` may change between result pages, the other parameters may not. A new query leaves out searches before
@@ -109,7 +112,8 @@ fn compute_page(
     };
     let range = SearchRange { from: cursor.range.from.max(cursor.oldest), to: cursor.range.to };
     let snapshot = SearchSnapshot { project, range, no_results: cursor.no_results, last_batch: cursor.last_batch };
-    let (totals, total) = snapshot.totals(connection, spill_settings)?;
+    let mut clicked = ClickedPages::new(spill_settings.memory);
+    let (totals, total) = snapshot.totals(connection, spill_settings, &mut clicked)?;
     // Rows that are added later are not in the snapshot, so another total means that rows were removed.
     if matches!(start, ResultPageStart::After(_)) && cursor.total != total {
         return Ok(None);
@@ -119,7 +123,12 @@ fn compute_page(
     let (entries, is_last) = ranking.page(cursor.offset, limit).map_err(temporary_file_error)?;
     let terms = entries.into_iter().map(|(term, counts)| Ok(RankedTerm { query: key_to_string(term)?, counts }));
     let terms = terms.collect::<io::Result<Vec<RankedTerm>>>().map_err(temporary_file_error)?;
-    let pages = snapshot.most_clicked(connection, spill_settings, &terms)?;
+    let pages = if let Some(pages) = most_clicked(&clicked, &terms) {
+        pages
+    } else {
+        drop(clicked);
+        snapshot.read_most_clicked(connection, spill_settings, &terms)?
+    };
     let next = SearchCursor { total, offset: cursor.offset + terms.len() as u64, ..cursor };
     let terms = terms.into_iter().zip(pages).map(|(term, page)| term.aggregate(page)).collect();
     Ok(Some(ResultPage { terms, total, next: (!is_last).then_some(next) }))
@@ -181,38 +190,41 @@ impl SearchSnapshot<'_> {
         }
     }
 
-    /// Returns the totals of all terms, and the number of searches.
-    fn totals(&self, connection: &Connection, spill_settings: &SpillSettings) -> rusqlite::Result<(TermTotals, u64)> {
+    /// Returns the totals of all terms and the number of searches, and adds the clicks of pages to `clicked`.
+    fn totals(
+        &self,
+        connection: &Connection,
+        spill_settings: &SpillSettings,
+        clicked: &mut ClickedPages,
+    ) -> rusqlite::Result<(TermTotals, u64)> {
         let mut select = connection.prepare(&format!(
-            "SELECT query, time, count, clicks, page IS NOT NULL FROM searches WHERE {} ORDER BY time",
+            "SELECT query, time, count, clicks, page FROM searches WHERE {} ORDER BY time",
             self.condition()
         ))?;
         let mut rows = select.query(params![self.project, self.range.from, self.range.to, self.last_batch])?;
         let (mut totals, mut total) = (TermTotals::new(spill_settings), 0_u64);
         while let Some(row) = rows.next()? {
-            let hits = get_u64(row, 2)?;
-            let counts =
-                TermCounts { hits, clicks: get_u64(row, 3)?, last_searched: row.get(1)?, has_page: row.get(4)? };
-            totals.add(row.get_ref(0)?.as_str()?, counts).map_err(temporary_file_error)?;
+            let (term, hits, clicks) = (row.get_ref(0)?.as_str()?, get_u64(row, 2)?, get_u64(row, 3)?);
+            let page = row.get_ref(4)?.as_str_or_null()?;
+            let counts = TermCounts { hits, clicks, last_searched: row.get(1)?, has_page: page.is_some() };
+            totals.add(term, counts).map_err(temporary_file_error)?;
+            if let Some(page) = page {
+                clicked.add(term, page, clicks);
+            }
             total = total.saturating_add(hits);
         }
         Ok((totals, total))
     }
 
-    /// Returns for each term the page with the most clicks; of several, the first by its bytes.
-    fn most_clicked(
+    /// Reads for each term the page with the most clicks from the rows with clicks, as [`most_clicked`] returns it.
+    fn read_most_clicked(
         &self,
         connection: &Connection,
         spill_settings: &SpillSettings,
         terms: &[RankedTerm],
     ) -> rusqlite::Result<Vec<Option<String>>> {
-        let positions = terms.iter().enumerate().filter(|(_, term)| term.counts.has_page);
-        let positions: HashMap<&str, usize> =
-            positions.map(|(position, term)| (term.query.as_str(), position)).collect();
-        let mut best: Vec<Option<(u64, String)>> = vec![None; terms.len()];
-        if positions.is_empty() {
-            return Ok(vec![None; terms.len()]);
-        }
+        let positions = positions_of(terms);
+        let mut best: BestPages = vec![None; terms.len()];
         let mut select = connection.prepare(&format!(
             "SELECT query, page, clicks FROM searches WHERE {} AND page IS NOT NULL",
             self.condition()
@@ -229,20 +241,49 @@ impl SearchSnapshot<'_> {
                 .add(&key, TermCounts { clicks: get_u64(row, 2)?, ..TermCounts::default() })
                 .map_err(temporary_file_error)?;
         }
-        let update_best = |(key, counts): (Vec<u8>, TermCounts)| {
+        let update = |(key, counts): (Vec<u8>, TermCounts)| {
             let key = key_to_string(key)?;
             let mut characters = key.chars();
             let position = characters.next().map_or(0, |position| position as usize);
-            let (page, clicks) = (characters.as_str(), counts.clicks);
             let best = best.get_mut(position).ok_or_else(|| io::Error::other(FILE_CHANGED_MESSAGE))?;
-            if best.as_ref().is_none_or(|(most, first)| clicks > *most || clicks == *most && page < first.as_str()) {
-                *best = Some((clicks, page.to_owned()));
-            }
+            update_best(best, characters.as_str(), counts.clicks);
             Ok(())
         };
-        totals.for_each(update_best).map_err(temporary_file_error)?;
-        Ok(best.into_iter().map(|best| best.map(|(_, page)| page)).collect())
+        totals.for_each(update).map_err(temporary_file_error)?;
+        Ok(without_clicks(best))
     }
+}
+
+/// Returns for each term the page with the most clicks; of several, the first by its bytes. `None` if the clicks of
+/// pages were too many to be counted.
+fn most_clicked(clicked: &ClickedPages, terms: &[RankedTerm]) -> Option<Vec<Option<String>>> {
+    let positions = positions_of(terms);
+    let mut best: BestPages = vec![None; terms.len()];
+    if positions.is_empty() {
+        return Some(without_clicks(best));
+    }
+    let is_complete = clicked.for_each(|term, page, clicks| {
+        if let Some(best) = positions.get(term).and_then(|position| best.get_mut(*position)) {
+            update_best(best, page, clicks);
+        }
+    });
+    is_complete.then(|| without_clicks(best))
+}
+
+/// Returns the positions of the terms that have clicks.
+fn positions_of(terms: &[RankedTerm]) -> HashMap<&str, usize> {
+    let positions = terms.iter().enumerate().filter(|(_, term)| term.counts.has_page);
+    positions.map(|(position, term)| (term.query.as_str(), position)).collect()
+}
+
+fn update_best(best: &mut Option<(u64, String)>, page: &str, clicks: u64) {
+    if best.as_ref().is_none_or(|(most, first)| clicks > *most || clicks == *most && page < first.as_str()) {
+        *best = Some((clicks, page.to_owned()));
+    }
+}
+
+fn without_clicks(best: BestPages) -> Vec<Option<String>> {
+    best.into_iter().map(|best| best.map(|(_, page)| page)).collect()
 }
 
 /// Returns the number of the newest batch, even if it has been removed.

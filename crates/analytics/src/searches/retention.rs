@@ -33,11 +33,14 @@ pub fn delete_older_than(db: &Database, project: &str, oldest_retained_ms: i64) 
             let (until, is_done) = last.optional()?.map_or((oldest_retained_ms, true), |last| (last + 1, false));
             let sql = "DELETE FROM searches WHERE project = ?1 AND time < ?2";
             let deleted = transaction.execute(sql, params![project, until])?;
-            if is_done {
-                let sql = "DELETE FROM batches WHERE project = ?1 AND received < ?2";
-                transaction.execute(sql, params![project, oldest_retained_ms])?;
+            if !is_done {
+                return Ok((deleted as u64, false));
             }
-            Ok((deleted as u64, is_done))
+            let sql = "DELETE FROM batches WHERE number IN (
+                           SELECT number FROM batches WHERE project = ?1 AND received < ?2 LIMIT ?3)";
+            let deleted_batches =
+                transaction.execute(sql, params![project, oldest_retained_ms, MAX_ROWS_PER_DELETE])?;
+            Ok((deleted as u64, (deleted_batches as u64) < MAX_ROWS_PER_DELETE.cast_unsigned()))
         })?;
         total_deleted += deleted;
         if is_done {

@@ -85,12 +85,17 @@ impl<'a> BatchWriter<'a> {
 
     /// Writes the next row of the batch.
     pub fn push(&mut self, row: SearchRow<'_>) -> rusqlite::Result<()> {
+        self.push_at(self.place, row)
+    }
+
+    /// Writes a row with a place in the batch that no other row of the same time has.
+    pub fn push_at(&mut self, place: i64, row: SearchRow<'_>) -> rusqlite::Result<()> {
         let SearchRow { time, query, page, count, clicks, results, source } = row;
-        let (project, number, place) = (self.project, self.number, self.place);
+        let (project, number) = (self.project, self.number);
         let (count, clicks, results) = (count.cast_signed(), clicks.cast_signed(), results.map(u64::cast_signed));
         let values = params![project, time, number, place, query, page, count, clicks, results, source];
         self.insert.execute(values)?;
-        self.place += 1;
+        self.place = place.saturating_add(1);
         Ok(())
     }
 }

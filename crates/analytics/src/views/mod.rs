@@ -14,10 +14,12 @@ mod tests;
 
 use serde::Serialize;
 
+pub(crate) use query::format_day;
 pub use query::{query_pages, query_views};
+pub(crate) use rows::{CountKind, store_key};
 pub use rows::{OTHER_KEY, add_day, delete_days_before, delete_views_before, oldest_day};
 
-/// The SQL script that creates the tables.
+/// The SQL script that creates the tables. Deleting days needs the table of [`crate::delivery::TABLES`], too.
 pub const TABLES: &str = include_str!("tables.sql");
 
 /// The views of pages: one result page.

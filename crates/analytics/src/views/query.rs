@@ -111,7 +111,7 @@ fn split_result_page<T>(mut rows: Vec<T>, limit: u32) -> (Vec<T>, bool) {
 }
 
 /// Formats a day as YYYY-MM-DD.
-fn format_day(day: i64) -> String {
+pub(crate) fn format_day(day: i64) -> String {
     let time = Timestamp::from_second(day.saturating_mul(DAY_SECONDS));
     // Every stored day was the day of a clock, so it can be formatted.
     time.map_or_else(|_| String::new(), |time| time.to_zoned(TimeZone::UTC).date().to_string())

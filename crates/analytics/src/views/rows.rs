@@ -18,7 +18,7 @@ const MAX_ROWS_PER_DELETE: u64 = 10_000;
 
 /// The kind of a row of the table `day_counts`. The numbers are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CountKind {
+pub(crate) enum CountKind {
     Referrer = 1,
     Entry = 2,
     NotFound = 3,
@@ -27,7 +27,7 @@ pub(super) enum CountKind {
 
 impl CountKind {
     /// Returns the number that is stored.
-    pub(super) fn number(self) -> i64 {
+    pub(crate) fn number(self) -> i64 {
         self as i64
     }
 }
@@ -77,19 +77,19 @@ impl DayWriter<'_> {
         }
         Ok(())
     }
+}
 
-    /// Returns the number of a key to which a row of this day refers. Creates the key if necessary.
-    fn store_key(self, text: &str) -> rusqlite::Result<i64> {
-        // Most keys are used on this day already, and then nothing has to be written.
-        let sql = "SELECT id FROM view_keys WHERE text = ?1 AND last_day >= ?2";
-        let mut select = self.connection.prepare_cached(sql)?;
-        if let Some(id) = select.query_row(params![text, self.day], |row| row.get(0)).optional()? {
-            return Ok(id);
-        }
-        let sql = "INSERT INTO view_keys (text, last_day) VALUES (?1, ?2)
-                   ON CONFLICT (text) DO UPDATE SET last_day = excluded.last_day RETURNING id";
-        self.connection.prepare_cached(sql)?.query_row(params![text, self.day], |row| row.get(0))
+/// Returns the number of a key to which a row of `day` refers. Creates the key if necessary.
+pub(crate) fn store_key(connection: &Connection, text: &str, day: i64) -> rusqlite::Result<i64> {
+    // Most keys are used on this day already, and then nothing has to be written.
+    let sql = "SELECT id FROM view_keys WHERE text = ?1 AND last_day >= ?2";
+    let mut select = connection.prepare_cached(sql)?;
+    if let Some(id) = select.query_row(params![text, day], |row| row.get(0)).optional()? {
+        return Ok(id);
     }
+    let sql = "INSERT INTO view_keys (text, last_day) VALUES (?1, ?2)
+               ON CONFLICT (text) DO UPDATE SET last_day = excluded.last_day RETURNING id";
+    connection.prepare_cached(sql)?.query_row(params![text, day], |row| row.get(0))
 }
 
 /// The keys of one kind that have a row on a day. Their number is bounded.
@@ -107,15 +107,16 @@ struct DayKeys<'a> {
 impl DayKeys<'_> {
     /// Returns the number of the key under which `text` is counted.
     fn choose(&mut self, text: &str) -> rusqlite::Result<i64> {
+        let DayWriter { connection, day, .. } = self.writer;
         if text != OTHER_KEY && !self.contains(text)? {
             let len = self.len.map_or_else(|| self.count(), Ok)?;
             if len >= self.max {
                 self.len = Some(len);
-                return self.writer.store_key(OTHER_KEY);
+                return store_key(connection, OTHER_KEY, day);
             }
             self.len = Some(len + 1);
         }
-        self.writer.store_key(text)
+        store_key(connection, text, day)
     }
 
     fn contains(&self, text: &str) -> rusqlite::Result<bool> {
@@ -151,7 +152,8 @@ impl DayKeys<'_> {
 /// Returns the oldest day of `project` that has rows.
 pub fn oldest_day(connection: &Connection, project: &str) -> rusqlite::Result<Option<i64>> {
     let sql = "SELECT min(day) FROM (SELECT min(day) AS day FROM views WHERE project = ?1
-               UNION ALL SELECT min(day) FROM day_counts WHERE project = ?1)";
+               UNION ALL SELECT min(day) FROM day_counts WHERE project = ?1
+               UNION ALL SELECT min(day) FROM delivered_counts WHERE project = ?1)";
     connection.prepare_cached(sql)?.query_row([project], |row| row.get(0))
 }
 
@@ -183,6 +185,9 @@ pub fn delete_days_before(connection: &Connection, project: Option<&str>, day: i
                  SELECT project, day, path FROM views WHERE project = ?1 AND day < ?2 ORDER BY day LIMIT ?3)",
             "DELETE FROM day_counts WHERE (project, day, kind, key) IN (
                  SELECT project, day, kind, key FROM day_counts WHERE project = ?1 AND day < ?2 ORDER BY day LIMIT ?3)",
+            "DELETE FROM delivered_counts WHERE (project, day, installation, kind, key) IN (
+                 SELECT project, day, installation, kind, key FROM delivered_counts
+                 WHERE project = ?1 AND day < ?2 ORDER BY day LIMIT ?3)",
         ] {
             let limit = (MAX_ROWS_PER_DELETE - deleted).cast_signed();
             deleted += connection.prepare_cached(sql)?.execute(params![project, day, limit])? as u64;
@@ -213,9 +218,14 @@ fn projects_with_views(connection: &Connection) -> rusqlite::Result<Vec<String>>
                    of_counts (project) AS (
                        SELECT min(project) FROM day_counts UNION ALL
                        SELECT (SELECT min(project) FROM day_counts WHERE project > of_counts.project)
-                       FROM of_counts WHERE of_counts.project IS NOT NULL)
+                       FROM of_counts WHERE of_counts.project IS NOT NULL),
+                   of_delivered (project) AS (
+                       SELECT min(project) FROM delivered_counts UNION ALL
+                       SELECT (SELECT min(project) FROM delivered_counts WHERE project > of_delivered.project)
+                       FROM of_delivered WHERE of_delivered.project IS NOT NULL)
                SELECT project FROM of_views WHERE project IS NOT NULL
-               UNION SELECT project FROM of_counts WHERE project IS NOT NULL";
+               UNION SELECT project FROM of_counts WHERE project IS NOT NULL
+               UNION SELECT project FROM of_delivered WHERE project IS NOT NULL";
     let mut select = connection.prepare_cached(sql)?;
     select.query_map([], |row| row.get(0))?.collect()
 }

@@ -18,7 +18,7 @@ const DAY: i64 = 20_454;
 
 fn database() -> (TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
-    let db = Database::open(&folder.path().join("analytics.db"), &[TABLES]).unwrap();
+    let db = Database::open(&folder.path().join("analytics.db"), &[TABLES, crate::delivery::TABLES]).unwrap();
     (folder, db)
 }
 

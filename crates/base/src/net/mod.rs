@@ -1,17 +1,22 @@
 //! Parts of every request to an upstream server: the client and its settings, errors, and retry rules.
 //!
-//! [`client`] builds the HTTP client. [`redirects`] follows redirects as far as a policy allows. [`certificate`] reads
+//! [`client`] builds the HTTP client. [`connect`] decides about each connection; [`hosts_file`] looks names up for an
+//! air-gapped process. [`redirects`] follows redirects as far as a policy allows. [`certificate`] reads
 //! dates and names of a certificate. [`request_error`] describes a failed request in one line. [`retry`] decides,
 //! without clock or socket, whether and when to retry.
 
 pub mod certificate;
 pub mod client;
+pub mod connect;
+pub mod hosts_file;
 pub mod redirects;
 pub mod request_error;
 pub mod retry;
 
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::model::deployment::OutboundPolicy;
 
 /// Timeouts and limits of requests to upstreams.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +37,8 @@ pub struct NetworkSettings {
     pub ignore_proxies: bool,
     /// File of additional root certificates, PEM.
     pub ca_file: Option<PathBuf>,
+    /// The connections that are permitted.
+    pub outbound: OutboundPolicy,
 }
 
 impl Default for NetworkSettings {
@@ -45,6 +52,7 @@ impl Default for NetworkSettings {
             max_redirects: 10,
             ignore_proxies: false,
             ca_file: None,
+            outbound: OutboundPolicy::Any,
         }
     }
 }
@@ -70,6 +78,7 @@ mod tests {
             max_redirects: 10,
             ignore_proxies: false,
             ca_file: None,
+            outbound: OutboundPolicy::Any,
         };
         assert_eq!(NetworkSettings::default(), network);
     }

@@ -7,10 +7,11 @@
 
 use http::header::{AUTHORIZATION, LOCATION};
 use http::{HeaderMap, HeaderValue, Method};
-use reqwest::{Client, RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response};
 
 use crate::secret::SafeUrl;
 
+use super::client::HttpClient;
 use super::request_error::{RequestError, RequestErrorCause};
 
 /// The origins that redirects of a request may lead to, and how many of them are followed.
@@ -149,28 +150,36 @@ impl<'a> RedirectChain<'a> {
 /// One request of a chain of redirects, which the caller completes and sends.
 #[derive(Debug)]
 pub struct RedirectHop<'a> {
-    http: &'a Client,
+    http: &'a HttpClient,
     method: &'a Method,
     scope: &'a RedirectScope,
+    /// Whether a redirect leads to this request.
+    is_redirected: bool,
     /// The URL of the request.
     pub url: &'a SafeUrl,
 }
 
 impl RedirectHop<'_> {
-    /// Creates the request, with the Authorization header of the policy if there is one.
-    pub fn request(&self) -> RequestBuilder {
-        let request = self.http.request(self.method.clone(), self.url.expose().clone());
-        match self.scope {
+    /// Creates the request, with the Authorization header of the policy if there is one. It is an error if the
+    /// deployment does not permit a connection to the host of the URL.
+    pub fn request(&self) -> Result<RequestBuilder, RequestError> {
+        let request = self.http.request(self.method.clone(), self.url).map_err(|error| {
+            if !self.is_redirected {
+                return error;
+            }
+            RequestError::new(error.cause, format!("a redirect leads to {}: {error}", self.url.without_secrets()))
+        })?;
+        Ok(match self.scope {
             RedirectScope::AnyOrigin => request,
             RedirectScope::OwnOrigin(authorization) => request.header(AUTHORIZATION, authorization.clone()),
-        }
+        })
     }
 }
 
 /// Requests `url` and follows redirects as far as `policy` allows. `send` completes and sends each request. Returns the
 /// first response that is no redirect, and the URL that it came from.
 pub async fn follow_redirects(
-    http: &Client,
+    http: &HttpClient,
     method: &Method,
     url: &SafeUrl,
     policy: &RedirectPolicy,
@@ -178,7 +187,9 @@ pub async fn follow_redirects(
 ) -> Result<(Response, SafeUrl), FollowRedirectsError> {
     let mut chain = RedirectChain::new(policy, method, url);
     loop {
-        let response = send(RedirectHop { http, method, scope: &policy.scope, url: &chain.url }).await?;
+        let is_redirected = chain.followed > 0;
+        let hop = RedirectHop { http, method, scope: &policy.scope, is_redirected, url: &chain.url };
+        let response = send(hop).await?;
         let status = response.status().as_u16();
         if !is_redirect(status) {
             return Ok((response, chain.url));
@@ -190,6 +201,7 @@ pub async fn follow_redirects(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::deployment::OutboundPolicy;
     use crate::net::NetworkSettings;
     use crate::net::client::build_client;
 
@@ -356,6 +368,32 @@ mod tests {
         assert_eq!(back, Err(RedirectRefusal::LeavesHttps("http://a.example/".to_owned())));
     }
 
+    // The HTTP library asks no resolver for addresses in URLs, so the request itself is checked at each hop.
+    #[test]
+    fn a_redirect_to_an_address_that_is_not_allowed_is_not_requested() {
+        let outbound = OutboundPolicy::AirGapped { allow: [].into() };
+        let http = build_client(&NetworkSettings { outbound, ..NetworkSettings::default() }).unwrap();
+        let (first, policy) = (url("http://127.0.0.1:9/0"), any_origin(9));
+        for (location, reason) in [
+            ("http://192.0.2.1/x?token=t", "192.0.2.1:80 is neither loopback nor in deployment.allow"),
+            ("https://docwharf.invalid/x", "docwharf.invalid is not there"),
+        ] {
+            let mut sent = 0;
+            let followed = follow_redirects(&http, &Method::GET, &first, &policy, async |hop| {
+                let _unsent = hop.request()?;
+                sent += 1;
+                let response = http::Response::builder().status(302).header(LOCATION, location);
+                Ok(response.body(String::new()).unwrap().into())
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            let error = RequestError::from(runtime.block_on(followed).unwrap_err());
+            assert_eq!((error.cause, sent), (RequestErrorCause::NotPermitted, 1));
+            let target = location.split('?').next().unwrap();
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("a redirect leads to {target}: ")) && text.contains(reason), "{text}");
+        }
+    }
+
     /// URL and Authorization header of each request.
     type SentRequests = Vec<(String, Option<String>)>;
     /// Status and URL of the last response.
@@ -368,7 +406,7 @@ mod tests {
         let (mut sent, mut responses) = (Vec::new(), responses.iter());
         let first = url("https://a.example/0");
         let followed = follow_redirects(&http, &Method::POST, &first, policy, async |hop| {
-            let request = hop.request().build().unwrap();
+            let request = hop.request()?.build().unwrap();
             assert_eq!((request.method(), request.url()), (&Method::POST, hop.url.expose()));
             let authorization = request.headers().get(AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             sent.push((request.url().to_string(), authorization));

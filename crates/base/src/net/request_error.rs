@@ -31,6 +31,8 @@ pub enum RequestErrorCause {
     Status(u16),
     /// A redirect that must not be followed.
     RefusedRedirect,
+    /// The deployment does not permit a connection to this address. The request was never sent.
+    NotPermitted,
     /// The body is larger than the limit.
     TooLarge,
     /// This machine could not store the received data.

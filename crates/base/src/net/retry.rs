@@ -56,6 +56,7 @@ impl CallAttempts {
             }
             RequestErrorCause::Status(_)
             | RequestErrorCause::RefusedRedirect
+            | RequestErrorCause::NotPermitted
             | RequestErrorCause::Tls
             | RequestErrorCause::TooLarge
             | RequestErrorCause::Disk => false,

@@ -15,11 +15,11 @@ use std::rc::Rc;
 use jiff::Timestamp;
 use rusqlite::Error::ToSqlConversionFailure;
 
-use super::batch::{MAX_PAGE_CHARS, MAX_TERM_CHARS, SearchEvent, is_too_far_ahead};
+use super::analytics_limits::{AnalyticsLimits, BatchRefusal};
 use super::import_spool::{self, ImportSpool};
-use super::search_limits::{BatchRefusal, SearchLimits};
 use crate::database::{Database, DatabaseError};
 use docwharf_agent::analytics::period::parse_period_end;
+use docwharf_analytics::delivery::{MAX_PAGE_CHARS, MAX_TERM_CHARS, SearchEvent, is_too_far_ahead};
 use docwharf_analytics::searches::rows::{BatchSize, BatchWriter, bytes_of_batch, find_batch};
 use docwharf_analytics::searches::term::fold_term;
 use docwharf_analytics::searches::time::floor_to_millisecond;
@@ -81,7 +81,7 @@ pub fn import_csv(
     project: &str,
     csv: impl Read,
     id: &str,
-    limits: Option<SearchLimits>,
+    limits: Option<AnalyticsLimits>,
 ) -> Result<ImportResult, ImportError> {
     // The id of a batch from a client cannot have a space, so there is no conflict.
     let id = format!("import {id}");
@@ -210,9 +210,15 @@ impl ImportColumns {
         match *self {
             ImportColumns::Events { query, time, page } => {
                 let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
-                let event =
-                    SearchEvent { query: field(query).to_owned(), time: field(time).to_owned(), clicked_page: page };
-                let event = event.validate(now)?;
+                let event = SearchEvent {
+                    query: field(query).to_owned(),
+                    time: field(time).to_owned(),
+                    clicked_page: page,
+                    results: None,
+                    source: None,
+                    number: None,
+                };
+                let event = event.check(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();
                 Ok(ImportRow { time: event.time, query: event.query, page, count: 1, rate })

@@ -1,10 +1,11 @@
-//! Search analytics of an origin: receives events in batches or from files. [`docwharf_analytics::searches`] stores
-//! them and answers queries.
+//! Analytics of an origin: receives searches and counts of days in batches or from files. The crate
+//! [`docwharf_analytics`] stores them and answers queries.
 
+pub mod analytics_limits;
 pub mod batch;
+mod exchange_import;
 pub mod import;
 mod import_spool;
-pub mod search_limits;
 #[cfg(test)]
 mod tests;
 
@@ -12,9 +13,10 @@ use docwharf_analytics::query_error::{InvalidRequest, QueryError};
 
 use super::database::DatabaseError;
 
-pub use batch::receive_batch;
+pub use analytics_limits::{AnalyticsLimits, BatchRefusal, DatabaseUsage};
+pub use batch::{receive_batch, receive_view_batch};
+pub use exchange_import::{ExchangeImportError, import_exchange_file};
 pub use import::import_csv;
-pub use search_limits::{BatchRefusal, DatabaseUsage, SearchLimits};
 
 /// The reason why a request fails.
 #[derive(Debug, thiserror::Error)]

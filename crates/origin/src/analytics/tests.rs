@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 
 use tempfile::TempDir;
 
+use docwharf_analytics::delivery::{SearchBatch, SearchReceipt, ViewBatch, receive_view_batch};
 use docwharf_analytics::query_error::{InvalidRequest, QueryError};
 use docwharf_analytics::searches::query::query_searches_within;
 use docwharf_analytics::searches::rows::{bytes_of_batch, bytes_of_row};
 use docwharf_analytics::searches::time::format_rfc3339;
 use docwharf_analytics::searches::{Aggregate, Searches, delete_older_than, projects_with_searches, query_searches};
+use docwharf_analytics::views::delete_views_before;
 
-use super::batch::{BatchReceipt, receive_at};
+use super::batch::receive_at;
 use super::{AnalyticsError, DatabaseUsage};
 use crate::database::{Database, open_database};
 
@@ -55,7 +57,7 @@ fn batch_body(id: &str, events: &[ModelSearch]) -> Vec<u8> {
     serde_json::json!({ "events": events, "batchId": id, "sentBy": null }).to_string().into_bytes()
 }
 
-fn send(db: &Database, id: &str, events: &[ModelSearch]) -> BatchReceipt {
+fn send(db: &Database, id: &str, events: &[ModelSearch]) -> SearchReceipt {
     receive_at(db, "p", &batch_body(id, events), NOW).unwrap()
 }
 
@@ -190,7 +192,7 @@ fn the_end_of_a_range_is_exclusive_and_its_beginning_is_not() {
 #[test]
 fn batch_is_counted_once_even_if_it_is_sent_again_with_other_events() {
     let (_folder, db) = database();
-    let accepted = |accepted, duplicate| BatchReceipt { batch_id: "b".to_owned(), accepted, duplicate };
+    let accepted = |accepted, duplicate| SearchReceipt { batch_id: "b".to_owned(), accepted, clicks: None, duplicate };
     assert_eq!(send(&db, "b", &[search(" The  TERM ", NOW, None), search("the term", NOW, None)]), accepted(2, false));
     assert_eq!(send(&db, "b", &[search("other", NOW, None)]), accepted(2, true));
     assert_eq!(
@@ -339,4 +341,48 @@ fn database_usage_of_an_organization_shrinks_when_its_rows_are_deleted() {
     let used = usage();
     assert_eq!((used.own_rows, used.own_bytes, used.rows), (0, 0, 2));
     assert_eq!(projects_with_searches(&db).unwrap(), ["q"]);
+}
+
+#[test]
+fn later_clicks_and_counts_of_days_are_part_of_the_database_usage() {
+    let (_folder, db) = database();
+    let usage = || {
+        let used = db.read(|connection| DatabaseUsage::read(connection, |project| project == "p")).unwrap();
+        (used.own_rows, used.own_bytes)
+    };
+    let receive = |body: serde_json::Value| {
+        let batch = SearchBatch::parse(body.to_string().as_bytes()).unwrap().check(NOW).unwrap();
+        let size = (batch.rows(), batch.bytes("p"));
+        receive_at(&db, "p", body.to_string().as_bytes(), NOW).unwrap();
+        size
+    };
+    let time = format_time(NOW - 2 * DAY);
+    let event = serde_json::json!({ "query": "moat", "time": time, "number": 7, "results": 0, "source": "assistant" });
+    let first = receive(serde_json::json!({ "batchId": "b1", "events": [event] }));
+    assert_eq!(usage(), first);
+    let click = serde_json::json!({ "batchId": "b1", "number": 7, "time": time, "page": "/guide" });
+    let second = receive(serde_json::json!({ "batchId": "b2", "events": [], "clicks": [click] }));
+    assert_eq!(usage(), (first.0 + second.0, first.1 + second.1), "a batch, and six bytes of the page");
+
+    let with_searches = usage();
+    let counts = |count: u64| {
+        let counts = serde_json::json!([
+            { "day": "2026-11-19", "kind": "view", "key": "/über", "human": count },
+            { "day": "2026-11-19", "kind": "agent", "key": "curl", "count": count },
+        ]);
+        let body = serde_json::json!({ "batchId": "v", "installation": "00112233445566ff", "counts": counts });
+        let batch = ViewBatch::parse(body.to_string().as_bytes()).unwrap().check(NOW).unwrap();
+        let size = (batch.rows(), batch.bytes("p"));
+        db.write(move |transaction| receive_view_batch(transaction, "p", &batch)).unwrap();
+        size
+    };
+    let size = counts(1);
+    let with_views = usage();
+    assert_eq!(with_views, (with_searches.0 + size.0, with_searches.1 + size.1));
+    counts(2);
+    assert_eq!(usage(), with_views, "a larger number takes no more space");
+    assert_eq!(delete_views_before(&db, Some("p"), i64::MAX).unwrap(), 6);
+    assert_eq!(usage(), with_searches);
+    assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 1);
+    assert_eq!(usage(), (0, 0));
 }

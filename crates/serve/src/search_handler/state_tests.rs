@@ -11,12 +11,12 @@ use super::tests::{
     BROWSER, PAGES, SEARCH, get, index_served_version, receive, request, search, searchable_site, site_settings,
     site_without_index,
 };
+use docwharf_base::model::cidr::IpRanges;
 use docwharf_base::model::reader_activity::{SearchActivity, SearchId};
 
 use super::*;
 use crate::SiteSettings;
 use crate::access::{AccessControl, AccessRules};
-use crate::cidr::IpRanges;
 use crate::handler::{handle, handle_deferred};
 use crate::peer::Peer;
 use crate::recording::agents::AgentClassifier;

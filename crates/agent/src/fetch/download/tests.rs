@@ -7,14 +7,15 @@ use http::HeaderName;
 use http::header::{CONTENT_LENGTH, CONTENT_RANGE, DATE, LAST_MODIFIED};
 use tempfile::TempDir;
 
+use docwharf_base::net::client::build_client;
+
 use super::*;
 
 const NOON: &str = "Tue, 01 Jan 2030 12:00:00 GMT";
 const A_SECOND_LATER: &str = "Tue, 01 Jan 2030 12:00:01 GMT";
 
 /// A client that sends no request in these tests.
-static HTTP: LazyLock<reqwest::Client> =
-    LazyLock::new(|| docwharf_base::net::client::build_client(&NetworkSettings::default()).unwrap());
+static HTTP: LazyLock<HttpClient> = LazyLock::new(|| build_client(&NetworkSettings::default()).unwrap());
 
 type Fields<'a> = &'a [(HeaderName, &'a str)];
 /// Known bundles, the If-None-Match of the request, the `ETag` of the 304, and the bundle that it means.

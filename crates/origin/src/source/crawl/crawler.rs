@@ -56,7 +56,7 @@ pub(super) async fn crawl_site(
         target,
         deadline,
         results,
-        fetcher: Arc::new(Fetcher::new()?),
+        fetcher: Arc::new(Fetcher::new(source.outbound_policy.clone())?),
         robots: Robots::default(),
         robots_address: SiteAddress::from_path(ROBOTS_PATH),
         only_requested: paths.is_some(),

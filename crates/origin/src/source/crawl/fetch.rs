@@ -6,14 +6,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use http::Method;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use url::Url;
 
 use docwharf_base::backoff;
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::net::NetworkSettings;
-use docwharf_base::net::client::{ClientError, build_client};
+use docwharf_base::net::client::{ClientError, HttpClient, build_client};
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause, parse_retry_after};
 use docwharf_base::net::retry::{CallAttempts, CallKind};
 use docwharf_base::secret::SafeUrl;
@@ -48,14 +50,14 @@ pub(super) struct CrawlResponse {
 /// HTTP client of a crawl.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    client: reqwest::Client,
+    client: HttpClient,
     network: NetworkSettings,
     large_permits: Arc<Semaphore>,
 }
 
 impl Fetcher {
-    pub(super) fn new() -> Result<Fetcher, ClientError> {
-        let network = NetworkSettings::default();
+    pub(super) fn new(outbound: OutboundPolicy) -> Result<Fetcher, ClientError> {
+        let network = NetworkSettings { outbound, ..NetworkSettings::default() };
         Ok(Fetcher {
             client: build_client(&network)?,
             network,
@@ -89,7 +91,8 @@ impl Fetcher {
         let safe_url = SafeUrl::parse(url.as_str())
             .map_err(|reason| RequestError::new(RequestErrorCause::RefusedRedirect, reason))?;
         let timeout_error = |_| RequestError::new(RequestErrorCause::NoUsableResponse, "no response in time");
-        let mut request = self.client.get(url.clone()).header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
+        let request = self.client.request(Method::GET, &safe_url)?;
+        let mut request = request.header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
         if is_payload {
             request = request.header("RSC", "1");
         }
@@ -237,7 +240,7 @@ mod tests {
     // Regression: a body that arrived one byte at a time was read without end.
     #[test]
     fn a_crawled_body_below_the_minimum_transfer_rate_times_out() {
-        let fetcher = Fetcher::new().unwrap();
+        let fetcher = Fetcher::new(OutboundPolicy::Any).unwrap();
         let ends_at = |rate: usize| {
             let (mut waited, step) = (0u16, 10u16);
             while waited < 10_000 {

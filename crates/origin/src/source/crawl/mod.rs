@@ -38,9 +38,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::runtime::Builder;
-use url::Url;
+use url::{Host, Url};
 
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::net::client::ClientError;
+use docwharf_base::net::connect;
 use docwharf_base::net::format_seconds;
 use docwharf_base::net::request_error::RequestError;
 use docwharf_base::runtime;
@@ -61,6 +63,8 @@ pub struct CrawlSource {
     pub max_files: u64,
     /// Maximum duration of the crawl.
     pub max_duration: Duration,
+    /// The outbound connections that the crawl may open.
+    pub outbound_policy: OutboundPolicy,
 }
 
 /// Result of a crawl.
@@ -161,6 +165,16 @@ impl CrawlError {
     fn share_error(resource: SharedResource) -> impl FnOnce(LimitReached) -> CrawlError {
         move |reason| CrawlError::Share { resource, reason }
     }
+}
+
+/// Returns why this policy does not permit a crawl that begins at `start`; `None` if it does. In an air-gapped
+/// deployment the host must be an address. A crawl sends all its requests to that host.
+pub fn find_outbound_problem(start: &Url, policy: &OutboundPolicy) -> Option<String> {
+    if policy.is_air_gapped() && !matches!(start.host(), Some(Host::Ipv4(_) | Host::Ipv6(_))) {
+        let problem = "deployment.type is \"air-gapped\": write the host as an IP address, not as a name";
+        return Some(problem.to_owned());
+    }
+    connect::check_url(start, policy).err().map(|error| error.to_string())
 }
 
 /// Copies a running site to static files in the folder `target`, which must be empty or not exist. With `paths`, copies

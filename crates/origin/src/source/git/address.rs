@@ -1,8 +1,12 @@
 //! Parses the address of a repository (a URL, `host:path` for ssh, or a path) and separates its secrets.
 
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use docwharf_base::model::deployment::OutboundPolicy;
+use docwharf_base::net::connect;
 use docwharf_base::secret::{Secret, SecretRedactor};
 
 use super::GitError;
@@ -27,22 +31,94 @@ pub(super) struct RepositoryAddress {
     /// The redacted address, for messages.
     pub(super) redacted: String,
     pub(super) credentials: Option<GitCredentials>,
+    pub(super) location: RepositoryLocation,
     redactor: SecretRedactor,
 }
 
+/// Where a repository is, which decides whether git needs the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RepositoryLocation {
+    /// In the file system.
+    Local,
+    /// At an http or https URL whose host is an address.
+    Address(SocketAddr),
+    /// At a host that has a name, or that another program connects to.
+    Other,
+}
+
+impl RepositoryLocation {
+    /// Parses an address without credentials.
+    fn parse(plain: &str) -> RepositoryLocation {
+        if plain.starts_with('/') || plain.starts_with("file://") {
+            return RepositoryLocation::Local;
+        }
+        let Some((scheme, rest)) = plain.split_once("://") else { return RepositoryLocation::Other };
+        let default_port = match scheme {
+            "http" => 80,
+            "https" => 443,
+            _ => return RepositoryLocation::Other,
+        };
+        let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
+        parse_authority(authority, default_port).map_or(RepositoryLocation::Other, RepositoryLocation::Address)
+    }
+
+    /// Returns why git must not read a repository there; `None` if it may.
+    fn find_outbound_problem(self, policy: &OutboundPolicy) -> Option<String> {
+        if !policy.is_air_gapped() {
+            return None;
+        }
+        match self {
+            RepositoryLocation::Local => None,
+            RepositoryLocation::Address(address) => {
+                connect::check_address(address, policy).err().map(|error| error.to_string())
+            }
+            RepositoryLocation::Other => Some(
+                "deployment.type is \"air-gapped\": use a path, file:// or http(s), and write the host as an IP \
+                 address, not as a name"
+                    .to_owned(),
+            ),
+        }
+    }
+}
+
+/// Parses `ADDRESS` or `ADDRESS:PORT`. Every other way to write a host is `None`, also a single number, which not all
+/// programs read as an address.
+fn parse_authority(authority: &str, default_port: u16) -> Option<SocketAddr> {
+    if let Ok(address) = authority.parse::<SocketAddr>() {
+        return Some(address);
+    }
+    let ip = match authority.strip_prefix('[') {
+        Some(rest) => IpAddr::V6(rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?),
+        None => IpAddr::V4(authority.parse().ok()?),
+    };
+    Some(SocketAddr::new(ip, default_port))
+}
+
+/// Returns why this policy does not permit that git reads a repository; `None` if it does, or if the address is not one
+/// of a repository.
+pub fn find_outbound_problem(repository: &str, policy: &OutboundPolicy) -> Option<String> {
+    let (plain, _) = split_credentials(repository).ok()?;
+    RepositoryLocation::parse(&plain).find_outbound_problem(policy)
+}
+
 impl RepositoryAddress {
-    /// Parses the configured address.
-    pub(super) fn parse(repository: &str) -> Result<RepositoryAddress, GitError> {
+    /// Parses the configured address. An address that the policy does not permit is an error.
+    pub(super) fn parse(repository: &str, policy: &OutboundPolicy) -> Result<RepositoryAddress, GitError> {
         let redacted = redact(repository);
-        split_credentials(repository)
-            .map(|(plain, credentials)| {
+        let parts = split_credentials(repository).map_err(str::to_owned);
+        let permitted = parts.and_then(|(plain, credentials)| {
+            let location = RepositoryLocation::parse(&plain);
+            location.find_outbound_problem(policy).map_or(Ok((plain, credentials, location)), Err)
+        });
+        permitted
+            .map(|(plain, credentials, location)| {
                 let mut redactor = SecretRedactor::default();
                 if let Some(GitCredentials { user, password, .. }) = &credentials {
                     redactor.hide(password);
                     // Some servers accept a token as the user name.
                     redactor.hide(user);
                 }
-                RepositoryAddress { plain, redacted: redacted.clone(), credentials, redactor }
+                RepositoryAddress { plain, redacted: redacted.clone(), credentials, location, redactor }
             })
             .map_err(|reason| GitError::Repository { repository: redacted, reason })
     }
@@ -143,17 +219,23 @@ pub(super) fn redact(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use docwharf_base::model::deployment::AllowedAddress;
+
     use super::*;
+
+    fn parse(repository: &str) -> Result<RepositoryAddress, GitError> {
+        RepositoryAddress::parse(repository, &OutboundPolicy::Any)
+    }
 
     #[test]
     fn the_repository_address_passed_to_git_contains_no_credentials() {
-        let address = RepositoryAddress::parse("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
+        let address = parse("https://us%65r:p%40ss:w0rd@Host.example:8443/a/b.git").unwrap();
         assert_eq!(address.plain, "https://Host.example:8443/a/b.git");
         let credentials = address.credentials.as_ref().unwrap();
         assert_eq!(credentials.origin, "https://host.example:8443");
         assert_eq!((credentials.user.expose(), credentials.password.expose()), ("user", "p@ss:w0rd"));
         assert!(!format!("{address:?}").contains("w0rd"), "{address:?}");
-        let token = RepositoryAddress::parse("https://ghp_0123456789@host.example/a.git").unwrap();
+        let token = parse("https://ghp_0123456789@host.example/a.git").unwrap();
         assert_eq!(token.plain, "https://host.example/a.git");
         assert_eq!(token.redact("bad token ghp_0123456789!"), "bad token ***!");
     }
@@ -189,10 +271,10 @@ mod tests {
             "/srv/a:b",
             "./c:d",
         ] {
-            assert!(RepositoryAddress::parse(good).is_ok(), "{good}");
+            assert!(parse(good).is_ok(), "{good}");
         }
-        assert!(RepositoryAddress::parse("a/b").unwrap().plain.ends_with("/a/b"));
-        assert!(RepositoryAddress::parse("a/b").unwrap().plain.starts_with('/'));
+        assert!(parse("a/b").unwrap().plain.ends_with("/a/b"));
+        assert!(parse("a/b").unwrap().plain.starts_with('/'));
         let bad = [
             "",
             "-x",
@@ -208,8 +290,56 @@ mod tests {
             "https://u@/a",
         ];
         for text in bad {
-            let error = RepositoryAddress::parse(text).unwrap_err().to_string();
+            let error = parse(text).unwrap_err().to_string();
             assert!(error.starts_with("cannot use the repository ") && !error.contains("hunter22"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_air_gapped_origin_reads_repositories_in_files_and_at_allowed_addresses_only() {
+        let allow = ["10.0.0.0/8:8443", "fd00::/8"].map(|text| AllowedAddress::parse(text).unwrap());
+        let policy = OutboundPolicy::AirGapped { allow: allow.as_slice().into() };
+        for good in [
+            "/srv/a",
+            "a/b",
+            "./c:d",
+            "file:///srv/a",
+            "http://127.0.0.1/a",
+            "http://127.0.0.1:3000/a",
+            "http://[::1]/a",
+            "https://10.1.2.3:8443/a.git",
+            "https://user:hunter22@10.1.2.3:8443/a.git",
+            "http://[fd00::5]/a",
+            "http://[fd00::5]:81/a",
+        ] {
+            assert_eq!(find_outbound_problem(good, &policy), None, "{good}");
+            assert!(RepositoryAddress::parse(good, &policy).is_ok(), "{good}");
+        }
+        for (bad, reason) in [
+            ("https://10.1.2.3/a.git", "deployment.allow; add it there"),
+            ("http://192.0.2.1:8443/a", "deployment.allow; add it there"),
+            ("http://[2001:db8::1]/a", "deployment.allow; add it there"),
+            ("https://git.example/a.git", "not as a name"),
+            ("http://localhost/a", "not as a name"),
+            ("ssh://git@127.0.0.1/a", "not as a name"),
+            ("git@127.0.0.1:a", "not as a name"),
+            ("127.0.0.1:a", "not as a name"),
+            ("git://127.0.0.1/a", "not as a name"),
+            // Each of these is 127.0.0.1 for some programs only.
+            ("http://2130706433/a", "not as a name"),
+            ("http://0x7f.1/a", "not as a name"),
+            ("http://127.1/a", "not as a name"),
+            ("http://127.0.0.01/a", "not as a name"),
+            ("http://127.0.0.1:080x/a", "not as a name"),
+            ("http://127.0.0.1\\@git.example/a", "not as a name"),
+            ("http://127.0.0.1%2f@git.example/a", "not as a name"),
+            ("http://127.0.0.1@git.example/a", "not as a name"),
+            ("http:///127.0.0.1/a", "not as a name"),
+        ] {
+            assert!(find_outbound_problem(bad, &policy).is_some_and(|why| why.contains(reason)), "{bad}");
+            let error = RepositoryAddress::parse(bad, &policy).unwrap_err().to_string();
+            assert!(error.starts_with("cannot use the repository ") && error.contains(reason), "{error}");
+            assert_eq!(find_outbound_problem(bad, &OutboundPolicy::Any), None, "{bad}");
         }
     }
 }

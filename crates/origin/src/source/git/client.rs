@@ -8,9 +8,10 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::error_chain::OneLine;
 
-use super::address::{GitCredentials, PROTOCOLS, RepositoryAddress};
+use super::address::{GitCredentials, PROTOCOLS, RepositoryAddress, RepositoryLocation};
 use super::process::{ProgramLimits, ProgramResult, ProgramStop, run_program};
 use super::{GitAuthor, GitCommit, GitError, GitSource, MAX_LISTED_FILES, is_branch_name};
 
@@ -18,23 +19,19 @@ use super::{GitAuthor, GitCommit, GitError, GitSource, MAX_LISTED_FILES, is_bran
 const FETCHED_REF: &str = "refs/heads/head";
 /// Maximum length of a commit message in bytes; the rest is left out.
 const MAX_MESSAGE_BYTES: usize = 16 * 1024;
-/// Environment variables that git inherits: where its programs are, how it reaches the network and which certificates
-/// it trusts.
-const INHERITED_VARIABLES: [&str; 14] = [
-    "PATH",
-    "SSH_AUTH_SOCK",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "GIT_SSL_CAINFO",
-    "GIT_EXEC_PATH",
-    "http_proxy",
-    "https_proxy",
-    "HTTPS_PROXY",
-    "all_proxy",
-    "ALL_PROXY",
-    "no_proxy",
-    "NO_PROXY",
-    "TMPDIR",
+/// Environment variables that git inherits: where its programs are, and which certificates it trusts.
+const INHERITED_VARIABLES: [&str; 6] =
+    ["PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "GIT_SSL_CAINFO", "GIT_EXEC_PATH", "TMPDIR"];
+/// Environment variables that decide how git reaches other hosts. In an air-gapped deployment it does not inherit them.
+const NETWORK_VARIABLES: [&str; 8] =
+    ["SSH_AUTH_SOCK", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY", "no_proxy", "NO_PROXY"];
+/// Author and committer of all that git records. Without them it would look up the name of this host, at a name server
+/// if need be, for an e-mail address.
+const IDENTITY_VARIABLES: [(&str, &str); 4] = [
+    ("GIT_AUTHOR_NAME", "docwharf"),
+    ("GIT_AUTHOR_EMAIL", "docwharf@localhost"),
+    ("GIT_COMMITTER_NAME", "docwharf"),
+    ("GIT_COMMITTER_EMAIL", "docwharf@localhost"),
 ];
 /// Configuration of git: hooks, monitors, submodules and large-file filters are off; symbolic links stay symbolic
 /// links. A repository may belong to another user (`safe.directory`): git serves it to itself without running anything
@@ -46,6 +43,7 @@ const CONFIGURATION: &str = r#"[core]
     fsmonitor = false
     autocrlf = false
     symlinks = true
+    logAllRefUpdates = false
 [safe]
     directory = *
 [submodule]
@@ -71,6 +69,23 @@ const CONFIGURATION: &str = r#"[core]
 [protocol]
     allow = never
 "#;
+/// Further configuration of git in an air-gapped deployment: a response cannot lead it to another server (by a
+/// redirect, or by `objects/info/http-alternates`), and it begins no login without credentials.
+const AIR_GAPPED_CONFIGURATION: &str = "[http]\n    followRedirects = false\n    emptyAuth = false\n";
+/// Configuration of Kerberos in an air-gapped deployment. With a login of type Negotiate, which a server can offer, the
+/// library of the system would look up the name of the server's address.
+const AIR_GAPPED_KERBEROS_CONFIGURATION: &str = r"[libdefaults]
+    dns_canonicalize_hostname = false
+    rdns = false
+    dns_lookup_realm = false
+    dns_lookup_kdc = false
+";
+/// The file with it, in the folder with the configuration of git.
+const KERBEROS_FILE: &str = "krb5.conf";
+/// Environment variables of Kerberos in an air-gapped deployment: it uses no ticket and no key of this machine, so it
+/// has nothing to begin a login with.
+const AIR_GAPPED_KERBEROS_VARIABLES: [(&str, &str); 2] =
+    [("KRB5CCNAME", "MEMORY:"), ("KRB5_CLIENT_KTNAME", "/dev/null")];
 /// Credential helper: prints user name and password when git calls it with the argument `get`.
 const CREDENTIAL_HELPER: &str = r#"!f() { test \"$1\" = get && printf 'username=%s\\npassword=%s\\n' \"$DOCWHARF_USER\" \"$DOCWHARF_PASSWORD\"; }; f"#;
 
@@ -103,8 +118,13 @@ impl<'a> GitClient<'a> {
         limits: &'a ProgramLimits<'a>,
     ) -> Result<GitClient<'a>, GitError> {
         fs::DirBuilder::new().mode(0o700).create(&home).map_err(GitError::io_error("make", &home))?;
+        let is_air_gapped = git.outbound_policy.is_air_gapped();
         let file = home.join(".gitconfig");
-        fs::write(&file, configuration(address.credentials.as_ref())).map_err(GitError::io_error("write", &file))?;
+        fs::write(&file, configuration(address, is_air_gapped)).map_err(GitError::io_error("write", &file))?;
+        if is_air_gapped {
+            let file = home.join(KERBEROS_FILE);
+            fs::write(&file, AIR_GAPPED_KERBEROS_CONFIGURATION).map_err(GitError::io_error("write", &file))?;
+        }
         Ok(GitClient { git, address, home, repository: limits.work_folder.join("git"), limits })
     }
 
@@ -226,9 +246,16 @@ impl<'a> GitClient<'a> {
 
     /// Returns the command `git` with a clean environment.
     fn git_command(&self) -> Command {
-        let mut command = Command::new("git");
+        let network = match self.address.location {
+            // A repository on the disk can name another one, elsewhere, for objects that it lacks.
+            RepositoryLocation::Local => ChildNetwork::for_other_program(&self.git.outbound_policy),
+            _ => ChildNetwork::Inherited,
+        };
+        let mut command = network.command("git");
         command.env_clear().current_dir(&self.home);
-        for name in INHERITED_VARIABLES {
+        let is_air_gapped = self.git.outbound_policy.is_air_gapped();
+        let network_variables: &[&str] = if is_air_gapped { &[] } else { &NETWORK_VARIABLES };
+        for name in INHERITED_VARIABLES.iter().chain(network_variables) {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
             }
@@ -238,25 +265,42 @@ impl<'a> GitClient<'a> {
             .env("HOME", &self.home)
             .env("GIT_CONFIG_GLOBAL", self.home.join(".gitconfig"))
             .envs([("GIT_CONFIG_NOSYSTEM", value("1")), ("GIT_ATTR_NOSYSTEM", value("1"))])
-            .env("GIT_ALLOW_PROTOCOL", PROTOCOLS.join(":"))
+            .env("GIT_ALLOW_PROTOCOL", allowed_protocols(self.address, is_air_gapped).join(":"))
             // No user can answer a prompt.
             .envs([("GIT_TERMINAL_PROMPT", value("0")), ("GIT_ASKPASS", value("")), ("SSH_ASKPASS", value(""))])
             .envs([("GIT_SSH_COMMAND", value("ssh -o BatchMode=yes")), ("GIT_LFS_SKIP_SMUDGE", value("1"))])
+            .envs(IDENTITY_VARIABLES)
             .env("LC_ALL", "C");
         if let Some(GitCredentials { user, password, .. }) = &self.address.credentials {
             command.env("DOCWHARF_USER", user.expose()).env("DOCWHARF_PASSWORD", password.expose());
+        }
+        if is_air_gapped {
+            command.env("KRB5_CONFIG", self.home.join(KERBEROS_FILE)).envs(AIR_GAPPED_KERBEROS_VARIABLES);
         }
         command
     }
 }
 
+/// Returns the protocols that git may use: in an air-gapped deployment, only that of the address.
+fn allowed_protocols(address: &RepositoryAddress, is_air_gapped: bool) -> Vec<&'static str> {
+    let is_allowed = |protocol: &&str| match address.plain.split_once("://") {
+        _ if !is_air_gapped => true,
+        Some((scheme, _)) => scheme == *protocol,
+        None => *protocol == "file",
+    };
+    PROTOCOLS.into_iter().filter(is_allowed).collect()
+}
+
 /// Returns the complete configuration of git.
-fn configuration(credentials: Option<&GitCredentials>) -> String {
+fn configuration(address: &RepositoryAddress, is_air_gapped: bool) -> String {
     let mut text = CONFIGURATION.to_owned();
-    for protocol in PROTOCOLS {
+    for protocol in allowed_protocols(address, is_air_gapped) {
         let _ = write!(text, "[protocol \"{protocol}\"]\n    allow = always\n");
     }
-    if let Some(GitCredentials { origin, .. }) = credentials {
+    if is_air_gapped {
+        text.push_str(AIR_GAPPED_CONFIGURATION);
+    }
+    if let Some(GitCredentials { origin, .. }) = &address.credentials {
         // The helper is set for this origin only, so no other host gets the credentials, whatever the redirects. An
         // origin contains neither quotes nor backslashes.
         let _ = write!(text, "[credential \"{origin}\"]\n    helper = \"{CREDENTIAL_HELPER}\"\n");
@@ -291,6 +335,8 @@ fn truncate(text: &str, max_bytes: usize) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use docwharf_base::model::deployment::OutboundPolicy;
+
     use super::*;
 
     fn commit() -> GitCommit {
@@ -323,9 +369,23 @@ mod tests {
 
     #[test]
     fn the_git_configuration_limits_credentials_to_one_host_and_contains_no_password() {
-        let address = RepositoryAddress::parse("https://user:hunter22@host.example/a").unwrap();
-        let text = configuration(address.credentials.as_ref());
+        let parse = |repository: &str| RepositoryAddress::parse(repository, &OutboundPolicy::Any).unwrap();
+        let text = configuration(&parse("https://user:hunter22@host.example/a"), false);
         assert!(text.contains("[credential \"https://host.example\"]") && !text.contains("hunter22"), "{text}");
-        assert!(!configuration(None).contains("DOCWHARF"));
+        assert!(!configuration(&parse("https://host.example/a"), false).contains("DOCWHARF"));
+    }
+
+    #[test]
+    fn git_of_an_air_gapped_origin_follows_no_redirect_and_uses_one_protocol() {
+        let policy = OutboundPolicy::AirGapped { allow: [].into() };
+        for (repository, protocol) in [("http://127.0.0.1/a", "http"), ("/srv/a", "file"), ("file:///srv/a", "file")] {
+            let text = configuration(&RepositoryAddress::parse(repository, &policy).unwrap(), true);
+            assert!(text.contains("followRedirects = false"), "{text}");
+            let allowed: Vec<&str> =
+                text.split("[protocol \"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+            assert_eq!(allowed, [protocol]);
+        }
+        let text = configuration(&RepositoryAddress::parse("/srv/a", &OutboundPolicy::Any).unwrap(), false);
+        assert!(!text.contains("followRedirects") && text.contains("[protocol \"ssh\"]"), "{text}");
     }
 }

@@ -33,6 +33,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use docwharf_base::model::deployment::OutboundPolicy;
 use docwharf_base::model::units::format_size;
 
 use super::{JobContext, LimitReached, SharedResource};
@@ -42,6 +43,7 @@ use client::GitClient;
 use process::{ProgramLimits, ProgramStop};
 use sandbox::BuildEnvironment;
 
+pub use address::find_outbound_problem;
 pub use branch::is_branch_name;
 pub use sandbox::Sandbox;
 
@@ -64,9 +66,11 @@ pub struct GitSource {
     /// Absolute paths of folders with tools that are installed outside `/usr`. They precede the folders of the system
     /// on the PATH of the build. In a sandbox they are read-only at the same path.
     pub tools: Vec<PathBuf>,
-    /// Whether the build may use the network. Only the sandboxes with bubblewrap or namespaces can prevent it.
+    /// Whether the build may use the network. Only the sandboxes with bubblewrap or namespaces can prevent it. Without
+    /// effect in an air-gapped deployment: then builds run in these sandboxes only, without a network.
     pub allows_network: bool,
-    /// Whether the build may run without a sandbox, as this process's user, if no sandbox is available.
+    /// Whether the build may run without a sandbox, as this process's user, if no sandbox is available. Without effect
+    /// in an air-gapped deployment.
     pub allows_no_sandbox: bool,
     /// Maximum time of cloning and building together.
     pub max_duration: Duration,
@@ -76,6 +80,15 @@ pub struct GitSource {
     pub max_memory_bytes: u64,
     /// Maximum number of processes of a build at a time.
     pub max_processes: u64,
+    /// The outbound connections that git may open.
+    pub outbound_policy: OutboundPolicy,
+}
+
+impl GitSource {
+    /// Whether a build may have the network.
+    fn permits_build_network(&self) -> bool {
+        self.allows_network && !self.outbound_policy.is_air_gapped()
+    }
 }
 
 impl fmt::Debug for GitSource {
@@ -92,6 +105,7 @@ impl fmt::Debug for GitSource {
             .field("max_bytes", &self.max_bytes)
             .field("max_memory_bytes", &self.max_memory_bytes)
             .field("max_processes", &self.max_processes)
+            .field("outbound_policy", &self.outbound_policy)
             .finish()
     }
 }
@@ -145,7 +159,7 @@ pub enum GitError {
         /// The redacted address of the repository.
         repository: String,
         /// The reason.
-        reason: &'static str,
+        reason: String,
     },
     /// No branch can have this name.
     #[error("{0:?} is not a valid name of a branch; see git-check-ref-format(1)")]
@@ -242,6 +256,12 @@ pub enum GitError {
              push to the repository may also do everything that this process may do"
     )]
     NoSandbox(String),
+    /// No sandbox is usable in an air-gapped deployment.
+    #[error(
+        "there is no sandbox for the build of an air-gapped origin: bubblewrap or, for root, namespaces ({0}); \
+             install bubblewrap, and permit network namespaces to this process"
+    )]
+    NoIsolation(String),
     /// The folder of the site is missing, or is not a folder within the checkout.
     #[error("cannot use the folder {:?} of the checkout as the site: {reason}", output.display().to_string())]
     Output {
@@ -328,7 +348,7 @@ fn check_out(
     site: &Path,
     limits: &ProgramLimits<'_>,
 ) -> Result<client::BranchHead, GitError> {
-    let address = RepositoryAddress::parse(&git.repository)?;
+    let address = RepositoryAddress::parse(&git.repository, &git.outbound_policy)?;
     let home = limits.work_folder.join("git-home");
     let client = GitClient::new(git, &address, home, limits)?;
     let head = client.check_out(branch, site)?;
@@ -344,7 +364,7 @@ pub fn kill_leftover_builds(folder: &Path) {
 
 /// Returns the branches of a repository, each with its commit id.
 pub fn list_branches(git: &GitSource, context: &JobContext) -> Result<BTreeMap<String, String>, GitError> {
-    let address = RepositoryAddress::parse(&git.repository)?;
+    let address = RepositoryAddress::parse(&git.repository, &git.outbound_policy)?;
     let work_folder = tempfile::tempdir().map_err(GitError::io_error("create a folder in", &std::env::temp_dir()))?;
     let limits = ProgramLimits::new(git, context, git.max_duration.min(LIST_TIMEOUT), work_folder.path());
     GitClient::new(git, &address, work_folder.path().join("git-home"), &limits)?.list_branches()

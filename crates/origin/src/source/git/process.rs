@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
+use docwharf_base::child_network::explain_start_error;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
 
 use super::super::{JobContext, LimitReached, SharedResource};
@@ -255,7 +256,8 @@ fn start_program(
     let child = command.stdin(Stdio::null()).stderr(error_writer).process_group(0).spawn();
     // Otherwise the command would keep the pipes open, and the threads running.
     command.stdout(Stdio::null()).stderr(Stdio::null());
-    Ok((ProcessTree { child: child?, work_folder: limits.work_folder.to_owned(), is_ended: false }, receiver))
+    let child = child.map_err(explain_start_error)?;
+    Ok((ProcessTree { child, work_folder: limits.work_folder.to_owned(), is_ended: false }, receiver))
 }
 
 /// Reads a pipe on a thread and passes each piece to `pass_on`, and an empty piece at the end. Stops if `pass_on`

@@ -16,7 +16,11 @@
 //! disabled it.
 //!
 //! **The network.** The last two cannot prevent a build from using the network. If the configuration does not allow it,
-//! the origin logs a warning for each such build.
+//! the origin logs a warning for each such build. In an air-gapped deployment, builds run in the first two only. A
+//! network namespace does not separate the Unix sockets that have a path, and by some of them a service of the machine
+//! asks a name server for its client (systemd-resolved, nscd, D-Bus). So an air-gapped build does not see `/run` of the
+//! machine, where these sockets are. The last two cannot hide it; and in an empty network namespace without another
+//! user, a build of root could return to the namespace of the origin.
 //!
 //! **World-writable folders** (`/tmp` and the like) are private to the build in the first two. They lie below the
 //! work folder of the build, which is measured and removed. In the other two a build may leave files there, and what it
@@ -30,6 +34,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use docwharf_base::child_network::ChildNetwork;
 use docwharf_base::directory::Directory;
 use docwharf_base::error_chain::OneLine;
 
@@ -72,6 +77,9 @@ const NETWORK_ETC_ENTRIES: [&str; 3] = ["hosts", "resolv.conf", "services"];
 /// World-writable folders, each with the name of the folder in the work folder that replaces it.
 const WORLD_WRITABLE_FOLDERS: [(&str, &str); 4] =
     [("/tmp", "tmp"), ("/var/tmp", "var-tmp"), ("/dev/shm", "shm"), ("/run/lock", "lock")];
+/// Folders with the sockets of services, each with the name of the folder in the work folder that replaces it for an
+/// air-gapped build. They come before the world-writable folders, one of which is inside.
+const SERVICE_FOLDERS: [(&str, &str); 2] = [("/run", "run"), ("/var/run", "var-run")];
 /// Shell script that runs its arguments as the first candidate of the kernel's out-of-memory killer. Its first argument
 /// is the process id of the origin. If the parent is another process by now, the origin died before the parent-death
 /// signal was set (`PR_SET_PDEATHSIG`), and the script ends.
@@ -175,8 +183,19 @@ impl<'a> BuildEnvironment<'a> {
     fn build_folders(&self) -> impl Iterator<Item = PathBuf> {
         ["home"]
             .into_iter()
-            .chain(WORLD_WRITABLE_FOLDERS.map(|(_, name)| name))
+            .chain(self.replaced_folders().map(|(_, name)| name))
             .map(|name| self.limits.work_folder.join(name))
+    }
+
+    /// Returns the folders of the system that the build does not see, each with the name of the folder in the work
+    /// folder that replaces it.
+    fn replaced_folders(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let services: &[_] = if self.is_air_gapped() { &SERVICE_FOLDERS } else { &[] };
+        services.iter().copied().chain(WORLD_WRITABLE_FOLDERS)
+    }
+
+    fn is_air_gapped(&self) -> bool {
+        self.git.outbound_policy.is_air_gapped()
     }
 
     /// Removes the folders of the build beside the checkout.
@@ -196,14 +215,18 @@ impl<'a> BuildEnvironment<'a> {
                 Some(reason) => reasons.push(format!("{sandbox}: {reason}")),
             }
         }
-        Err(GitError::NoSandbox(reasons.join("; ")))
+        let reasons = reasons.join("; ");
+        Err(if self.is_air_gapped() { GitError::NoIsolation(reasons) } else { GitError::NoSandbox(reasons) })
     }
 
     /// Tries a sandbox. Returns the reason if it cannot be used, and `None` if it can.
     fn try_sandbox(&self, sandbox: Sandbox) -> Result<Option<String>, GitError> {
+        if self.is_air_gapped() && !sandbox.can_isolate_network() {
+            return Ok(Some("it has the services of this machine, some of which have a network".to_owned()));
+        }
         if sandbox == Sandbox::None {
-            return Ok((!self.git.allows_no_sandbox)
-                .then(|| "a build without a sandbox is not allowed (allowUntrusted)".to_owned()));
+            let reason = "a build without a sandbox is not allowed (allowUntrusted)";
+            return Ok((!self.git.allows_no_sandbox).then(|| reason.to_owned()));
         }
         let paths = self.sandbox_paths(sandbox);
         let script = [OsStr::new(TRIAL_SCRIPT), OsStr::new("sh"), paths.site.as_os_str(), paths.tmp.as_os_str()];
@@ -229,7 +252,7 @@ impl<'a> BuildEnvironment<'a> {
     /// `SOURCE_DATE_EPOCH`.
     pub(super) fn run_build(&self, sandbox: Sandbox, build: &str, committed_at: i64) -> Result<(), GitError> {
         let context = self.limits.context;
-        if !self.git.allows_network && !sandbox.can_isolate_network() {
+        if !self.git.permits_build_network() && self.has_network(sandbox) {
             // The log of a job is shown for previews only.
             tracing::warn!(
                 "a build of {} has {}; install bubblewrap, or set network = true if the build may use the network",
@@ -268,10 +291,10 @@ impl<'a> BuildEnvironment<'a> {
     /// Describes a sandbox for the log.
     fn describe(&self, sandbox: Sandbox) -> String {
         let user = if self.is_root { format!(" as user {UNPRIVILEGED_USER}") } else { String::new() };
-        let network = match (self.git.allows_network, sandbox.can_isolate_network()) {
+        let network = match (self.git.permits_build_network(), self.has_network(sandbox)) {
             (true, _) => "with the network",
-            (false, true) => "without network",
-            (false, false) => "with the network, which this sandbox cannot prevent",
+            (false, false) => "without network",
+            (false, true) => "with the network, which this sandbox cannot prevent",
         };
         match sandbox {
             Sandbox::Bubblewrap => format!("the sandbox of bubblewrap{user}, {network}"),
@@ -279,6 +302,11 @@ impl<'a> BuildEnvironment<'a> {
             Sandbox::OtherUser => format!("no sandbox, but runs{user}, {network}"),
             Sandbox::None => format!("no sandbox, as the configuration allows, {network}"),
         }
+    }
+
+    /// Whether the build has the network in this sandbox.
+    fn has_network(&self, sandbox: Sandbox) -> bool {
+        self.git.permits_build_network() || !sandbox.can_isolate_network()
     }
 
     /// Returns the paths of folders as the build sees them in a sandbox.
@@ -301,7 +329,8 @@ impl<'a> BuildEnvironment<'a> {
             Sandbox::None => Vec::new(),
         });
         arguments.extend(["/bin/sh", "-c"].map(OsString::from));
-        let mut command = Command::new(&arguments[0]);
+        // The sandboxes take the network from the build themselves, if they can.
+        let mut command = ChildNetwork::Inherited.command(&arguments[0]);
         let paths = self.sandbox_paths(sandbox);
         let tools = self.git.tools.iter().map(|tool| tool.as_os_str()).chain([OsStr::new(SYSTEM_PATH)]);
         command
@@ -316,12 +345,13 @@ impl<'a> BuildEnvironment<'a> {
         Ok(command)
     }
 
-    /// Returns the arguments that run a command with its own processes and its own world-writable folders.
+    /// Returns the arguments that run a command with its own processes and its own folders in place of some of the
+    /// system.
     fn namespace_arguments(&self) -> Result<Vec<OsString>, String> {
         let setpriv = self.unprivileged_arguments(&[])?;
         let mut arguments = vec![find_program("unshare")?];
         arguments.extend(["--pid", "--fork", "--kill-child", "--mount-proc", "--ipc"].map(OsString::from));
-        arguments.extend((!self.git.allows_network).then(|| OsString::from("--net")));
+        arguments.extend((!self.git.permits_build_network()).then(|| OsString::from("--net")));
         arguments.extend(["--", "/bin/sh", "-c", PRIVATE_FOLDERS_SCRIPT, "sh"].map(OsString::from));
         arguments.extend([find_program("mount")?, self.site.into()]);
         arguments.extend(self.private_folders()?.into_iter().flatten().map(PathBuf::into_os_string));
@@ -330,10 +360,10 @@ impl<'a> BuildEnvironment<'a> {
     }
 
     /// Returns the pairs of folders to bind. The first pairs keep the work folder and the tools visible if they are in
-    /// a world-writable folder. The last pairs bind folders of the work folder onto the world-writable ones.
+    /// a replaced folder. The last pairs bind folders of the work folder onto the replaced ones.
     fn private_folders(&self) -> Result<Vec<[PathBuf; 2]>, String> {
-        let (mut visible, mut covers, mut covered) = (Vec::new(), Vec::new(), Vec::new());
-        for (shared, name) in WORLD_WRITABLE_FOLDERS {
+        let (mut visible, mut covers, mut covered) = (Vec::new(), Vec::<[PathBuf; 2]>::new(), Vec::new());
+        for (shared, name) in self.replaced_folders() {
             let Ok(shared) = fs::canonicalize(shared) else { continue };
             if !shared.is_dir() || covered.contains(&shared) {
                 continue;
@@ -346,6 +376,11 @@ impl<'a> BuildEnvironment<'a> {
                 let to = replacement.join(inside);
                 fs::create_dir_all(&to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
                 visible.push([needed, to]);
+            }
+            for [outer, outer_path] in &covers {
+                let Ok(inside) = shared.strip_prefix(outer_path) else { continue };
+                let to = outer.join(inside);
+                fs::create_dir_all(&to).map_err(|error| format!("cannot create {}: {error}", to.display()))?;
             }
             covers.push([replacement, shared.clone()]);
             covered.push(shared);
@@ -376,7 +411,7 @@ impl<'a> BuildEnvironment<'a> {
         for flag in ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"] {
             add(&[flag.as_ref()]);
         }
-        if !self.git.allows_network {
+        if !self.git.permits_build_network() {
             add(&["--unshare-net".as_ref()]);
         }
         for folder in SYSTEM_FOLDERS {
@@ -385,7 +420,7 @@ impl<'a> BuildEnvironment<'a> {
                 Err(_) => add(&["--ro-bind-try".as_ref(), folder.as_ref(), folder.as_ref()]),
             }
         }
-        let network: &[&str] = if self.git.allows_network { &NETWORK_ETC_ENTRIES } else { &[] };
+        let network: &[&str] = if self.git.permits_build_network() { &NETWORK_ETC_ENTRIES } else { &[] };
         for name in ETC_ENTRIES.iter().chain(network) {
             let path = Path::new("/etc").join(name);
             add(&["--ro-bind-try".as_ref(), path.as_os_str(), path.as_os_str()]);

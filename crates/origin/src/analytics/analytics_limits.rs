@@ -1,4 +1,4 @@
-//! Limits on the searches that an organization may add to the database.
+//! Limits on the searches and counts of days that an organization may add to the database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -13,12 +13,12 @@ use crate::rate_limit::RateLimiter;
 use crate::resource_pools::{LimitReached, ResourcePools};
 use docwharf_analytics::searches::rows::get_u64;
 
-/// The time after which an organization with too many rows may try again: expired searches are removed once an hour.
+/// The time after which an organization with too many rows may try again: expired rows are removed once an hour.
 const CLEANUP_RETRY_AFTER: Duration = Duration::from_hours(1);
 
 /// The limits of one organization: searches within an hour, and rows and bytes in total.
 #[derive(Debug, Clone)]
-pub struct SearchLimits {
+pub struct AnalyticsLimits {
     organization: String,
     /// The organization of each project.
     owners: Arc<BTreeMap<String, String>>,
@@ -29,15 +29,23 @@ pub struct SearchLimits {
     min_free: Option<u64>,
 }
 
-/// The limit because of which searches are refused.
+/// The limit because of which a batch or an import is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum BatchRefusal {
     /// The organization would hold more of the resource than `[limits.organization]` allows.
-    #[error("your organization would have more {} than it may (limits.organization.{}); try again when old searches have been removed", describe_resource(*.0), .0.key())]
+    #[error(
+        "your organization would have more {} than it may (limits.organization.{}); try again when old rows have been \
+         removed",
+        describe_resource(*.0), .0.key()
+    )]
     OrganizationStored(SharedResource),
     /// All organizations together would hold more of the resource than `[limits.total]` allows, or the reserve for the
     /// others would be used.
-    #[error("limits.total.{} is reached, apart from what is reserved for organizations without searches; try again when old searches have been removed", .0.key())]
+    #[error(
+        "limits.total.{} is reached, apart from what is reserved for organizations that have none; try again when old \
+         rows have been removed",
+        .0.key()
+    )]
     TotalStored(SharedResource),
     /// The organization has sent as many searches within an hour as it may. The value is the time after which it may
     /// try again.
@@ -59,10 +67,27 @@ pub enum BatchRefusal {
 }
 
 fn describe_resource(resource: SharedResource) -> &'static str {
-    if resource == SharedResource::Rows { "rows of searches" } else { "bytes in the database" }
+    if resource == SharedResource::Rows { "rows of searches and counts" } else { "bytes in the database" }
 }
 
 impl BatchRefusal {
+    /// Describes the refusal of an import into a project of `organization` for the operator, who can raise limits.
+    pub fn describe_for_operator(&self, organization: &str) -> String {
+        const REMEDY: &str = "raise the limit or wait until old rows are removed";
+        match self {
+            BatchRefusal::OrganizationStored(resource) => format!(
+                "organization {organization:?} would have more {} than it may (limits.organization.{}); {REMEDY}",
+                describe_resource(*resource),
+                resource.key()
+            ),
+            BatchRefusal::TotalStored(resource) => format!(
+                "limits.total.{} is reached, apart from what is reserved for organizations that have none; {REMEDY}",
+                resource.key()
+            ),
+            BatchRefusal::OrganizationHourly(_) | BatchRefusal::TotalHourly(_) | BatchRefusal::Disk => self.to_string(),
+        }
+    }
+
     /// Returns the time after which another attempt may succeed.
     pub fn retry_after(&self) -> Duration {
         match self {
@@ -73,7 +98,7 @@ impl BatchRefusal {
     }
 }
 
-impl SearchLimits {
+impl AnalyticsLimits {
     /// Creates the limits of an organization. `events` limits searches that clients send; it is `None` for imports by
     /// the operator, which count as rows only.
     pub fn new(
@@ -82,8 +107,13 @@ impl SearchLimits {
         pools: Arc<ResourcePools>,
         events: Option<Arc<RateLimiter>>,
         min_free: Option<u64>,
-    ) -> SearchLimits {
-        SearchLimits { organization: organization.to_owned(), owners, pools, events, min_free }
+    ) -> AnalyticsLimits {
+        AnalyticsLimits { organization: organization.to_owned(), owners, pools, events, min_free }
+    }
+
+    /// Returns the name of the organization.
+    pub fn organization(&self) -> &str {
+        &self.organization
     }
 
     /// Uses `count` searches of the hourly limit.
@@ -128,11 +158,11 @@ impl SearchLimits {
 /// The use of the database.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatabaseUsage {
-    /// Rows of searches and batches of one organization.
+    /// Rows of searches, batches and counts of days of one organization.
     pub own_rows: u64,
     /// The approximate number of bytes of these rows.
     pub own_bytes: u64,
-    /// Rows of searches and batches of all organizations.
+    /// Rows of searches, batches and counts of days of all organizations.
     pub rows: u64,
     /// Bytes of the whole database, without free pages.
     pub file_bytes: u64,
@@ -178,5 +208,16 @@ mod tests {
         let message = BatchRefusal::OrganizationStored(SharedResource::DatabaseBytes).to_string();
         let expected = "more bytes in the database than it may (limits.organization.databaseBytes)";
         assert!(message.contains(expected), "{message}");
+    }
+
+    #[test]
+    fn an_operator_learns_which_organization_reached_which_limit_and_that_it_can_be_raised() {
+        let refused = BatchRefusal::OrganizationStored(SharedResource::Rows).describe_for_operator("acme");
+        let expected = "organization \"acme\" would have more rows of searches and counts than it may \
+                        (limits.organization.rows); raise the limit or wait until old rows are removed";
+        assert_eq!(refused, expected);
+        let total = BatchRefusal::TotalStored(SharedResource::DatabaseBytes).describe_for_operator("acme");
+        assert!(total.starts_with("limits.total.databaseBytes is reached") && total.contains("; raise the limit"));
+        assert_eq!(BatchRefusal::Disk.describe_for_operator("acme"), BatchRefusal::Disk.to_string());
     }
 }

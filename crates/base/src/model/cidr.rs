@@ -1,25 +1,26 @@
 //! Ranges of IP addresses in CIDR notation: `10.0.0.0/8`, `2001:db8::/32`, or a single address (RFC 4632, section 3.1;
 //! RFC 4291, section 2.3).
 
-use std::net::IpAddr;
+use core::net::IpAddr;
+use std::fmt;
 
 use ipnet::IpNet;
 
 /// A list of address ranges. An empty list contains no address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct IpRanges(Vec<IpNet>);
+pub struct IpRanges(Vec<IpRange>);
 
 impl IpRanges {
     /// Parses a list. The error message names the first element that is not a range, and how to write it.
     pub fn parse<T: AsRef<str>>(texts: &[T]) -> Result<IpRanges, String> {
-        texts.iter().map(|text| parse_range(text.as_ref().trim())).collect::<Result<_, _>>().map(IpRanges)
+        let ranges = texts.iter().map(|text| IpRange::parse(text.as_ref().trim()));
+        ranges.collect::<Result<_, _>>().map(IpRanges).map_err(|error| error.to_string())
     }
 
     /// Returns whether an address lies in one of the ranges. An IPv4 address and its IPv6-mapped form are the same
     /// address; a dual-stack socket reports the mapped form.
     pub fn contains(&self, address: IpAddr) -> bool {
-        let address = address.to_canonical();
-        self.0.iter().any(|range| range.contains(&address))
+        self.0.iter().any(|range| range.contains(address))
     }
 
     /// Returns whether the list has no range.
@@ -28,33 +29,74 @@ impl IpRanges {
     }
 }
 
-/// Parses one range or address. `IpNet`'s own parser is not used: it accepts `010.0.0.0/08`, and refuses an address
-/// without a prefix length.
-fn parse_range(text: &str) -> Result<IpNet, String> {
-    let error = || format!("{text:?} is not a range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1");
-    let (address, length) = match text.split_once('/') {
-        // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
-        Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(error()),
-        Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| error())?)),
-        None => (text, None),
-    };
-    let address: IpAddr = address.parse().map_err(|_| error())?;
-    let range = match length {
-        Some(length) => IpNet::new(address, length).map_err(|_| error())?,
-        None => IpNet::from(address),
-    };
-    let range = canonical(range);
-    if range.network() != range.addr() {
-        return Err(format!(
-            "{text:?} is one address and a range around it: write {} or {}",
-            range.trunc(),
-            range.addr()
-        ));
-    }
-    Ok(range)
+/// The reason why a text is not a range. The message says how to write one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum IpRangeError {
+    /// The text is neither an address nor a range.
+    #[error("{text:?} is not a range of addresses: write it like 10.0.0.0/8, 2001:db8::/32 or ::1")]
+    Syntax {
+        /// The text.
+        text: String,
+    },
+    /// The address before the prefix length is not the first one of the range.
+    #[error("{text:?} is one address and a range around it: write {range} or {address}")]
+    NotFirstAddress {
+        /// The text.
+        text: String,
+        /// The range.
+        range: IpRange,
+        /// The address.
+        address: IpAddr,
+    },
 }
 
-/// Converts a range in IPv6-mapped form to IPv4, because [`IpRanges::contains`] compares canonical addresses.
+/// A range of addresses, or one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct IpRange(IpNet);
+
+impl IpRange {
+    /// Parses one range or address. `IpNet`'s own parser is not used: it accepts `010.0.0.0/08`, and refuses an address
+    /// without a prefix length.
+    pub fn parse(text: &str) -> Result<IpRange, IpRangeError> {
+        let error = || IpRangeError::Syntax { text: text.to_owned() };
+        let (address, length) = match text.split_once('/') {
+            // Rust parses `+8` and `08` as numbers, but in a range they are typing errors.
+            Some((_, length)) if length.starts_with(['+', '0']) && length != "0" => return Err(error()),
+            Some((address, length)) => (address, Some(length.parse::<u8>().map_err(|_| error())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| error())?;
+        let range = match length {
+            Some(length) => IpNet::new(address, length).map_err(|_| error())?,
+            None => IpNet::from(address),
+        };
+        let range = canonical(range);
+        if range.network() != range.addr() {
+            let (text, address) = (text.to_owned(), range.addr());
+            return Err(IpRangeError::NotFirstAddress { text, range: IpRange(range.trunc()), address });
+        }
+        Ok(IpRange(range))
+    }
+
+    /// Returns whether the range contains an address. An IPv4 address and its IPv6-mapped form are the same address.
+    pub fn contains(self, address: IpAddr) -> bool {
+        self.0.contains(&address.to_canonical())
+    }
+
+    /// Returns whether the addresses are those of IPv6.
+    pub fn is_ipv6(self) -> bool {
+        matches!(self.0, IpNet::V6(_))
+    }
+}
+
+/// Formats the range so that [`IpRange::parse`] can read it. A range of one address is that address.
+impl fmt::Display for IpRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.prefix_len() == self.0.max_prefix_len() { self.0.addr().fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+/// Converts a range in IPv6-mapped form to IPv4, because [`IpRange::contains`] compares canonical addresses.
 fn canonical(range: IpNet) -> IpNet {
     match (range, range.addr().to_canonical()) {
         (IpNet::V6(_), v4 @ IpAddr::V4(_)) => {
