@@ -676,7 +676,7 @@ fn build_of_an_air_gapped_origin_reaches_no_service_by_its_socket_in_run() {
     // A program of git that connects to a socket with a path. The listener ends the connection without an answer.
     let script = format!(
         "mkdir out; test -d /run/lock && echo lock > out/lock; timeout 2 git credential-cache --socket {} exit; \
-         ls /run /var/run > out/list",
+         ls /run /var/run > out/list || true",
         socket.display()
     );
     let connects = |outbound_policy: OutboundPolicy, sandbox| {
