@@ -32,9 +32,11 @@ pub(super) enum TargetPurpose {
     Api,
     Probe,
     Link,
+    /// The origin to which analytics are delivered.
+    Delivery,
 }
 
-/// An address to which a sync would send requests.
+/// An address to which a sync or a delivery would send requests.
 #[derive(Debug, Clone)]
 pub(super) struct NetworkTarget {
     pub(super) purpose: TargetPurpose,
@@ -60,7 +62,7 @@ pub(super) struct NetworkResults {
     has_untrusted: bool,
 }
 
-/// Returns every address to which a sync with this configuration would send requests.
+/// Returns every address to which the daemon with this configuration would send requests.
 pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
     let sync_settings = &config.sync_settings;
     let mut targets = Vec::new();
@@ -72,6 +74,9 @@ pub(super) fn targets(config: &Config) -> Vec<NetworkTarget> {
     }
     if let Some(BundleLocation::Link(url)) = &sync_settings.bundle {
         targets.push(NetworkTarget { purpose: TargetPurpose::Link, url: url.clone() });
+    }
+    if let Some(delivery) = &config.analytics.deliver {
+        targets.push(NetworkTarget { purpose: TargetPurpose::Delivery, url: delivery.base.clone() });
     }
     targets
 }
@@ -162,10 +167,14 @@ impl NetworkResults {
     }
 
     async fn check_target(&mut self, config: &Config, target: &NetworkTarget, http: &HttpClient) {
-        let is_link = target.purpose == TargetPurpose::Link;
-        let name = if is_link { "link" } else { PROBE_CHECK_NAME };
-        let url =
-            if is_link { target.url.join("/").unwrap_or_else(|_| target.url.clone()) } else { target.url.clone() };
+        // A link may work once only, and an origin asks for its key. Their servers respond without them.
+        let (name, not_tried) = match target.purpose {
+            TargetPurpose::Link => ("link", Some("the link itself")),
+            TargetPurpose::Delivery => ("delivery", Some("the key")),
+            TargetPurpose::Api | TargetPurpose::Probe => (PROBE_CHECK_NAME, None),
+        };
+        let root = not_tried.and_then(|_| target.url.join("/").ok());
+        let url = root.unwrap_or_else(|| target.url.clone());
         let request = match http.request(Method::GET, &url) {
             Ok(request) => request,
             Err(error) => return self.record_error(name, &url, &error),
@@ -185,9 +194,9 @@ impl NetworkResults {
         let certificate = response.extensions().get::<reqwest::tls::TlsInfo>().and_then(|tls| tls.peer_certificate());
         self.record_response(&url, response.headers(), certificate);
         let status = response.status().as_u16();
-        self.checks.push(match status {
-            _ if is_link => DoctorCheck::ok(name, format!("{} responds; the link itself was not tried", url.host())),
-            200..400 => DoctorCheck::ok(name, format!("{url} responds with {status}")),
+        self.checks.push(match (not_tried, status) {
+            (Some(what), _) => DoctorCheck::ok(name, format!("{} responds; {what} was not tried", url.host())),
+            (None, 200..400) => DoctorCheck::ok(name, format!("{url} responds with {status}")),
             _ => DoctorCheck::warning(
                 name,
                 format!("{url} responds with {status}, so it shows no changes"),

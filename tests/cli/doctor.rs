@@ -260,6 +260,22 @@ fn doctor_reports_clock_skew_against_a_server_or_a_receipt() {
     assert_check(&checks(&host, &["--offline"]), "clock", "error", &["newest receipt is of 2999", "timedatectl"]);
 }
 
+// Regression: a host that only delivers analytics was told that no requests are sent over the network.
+#[test]
+#[cfg(feature = "analytics")]
+fn doctor_reaches_the_origin_of_a_delivery_without_its_key() {
+    let upstream = Upstream::new(bundle("one"));
+    let host = Host::bare()
+        .set("analytics.deliver.baseUrl", toml_string(&upstream.base_url()))
+        .set("analytics.deliver.keyFile", toml_string("origin-key"));
+    host.put("origin-key", KEY);
+    let host_name = upstream.base_url().trim_start_matches("http://").trim_end_matches("/v1").to_owned();
+    let responds = format!("{host_name} responds; the key was not tried");
+    assert_check(&checks(&host, &[]), "delivery", "ok", &[&responds]);
+    let unreachable = host.set("analytics.deliver.baseUrl", toml_string("http://127.0.0.1:1/v1"));
+    assert_check(&checks(&unreachable, &[]), "delivery", "error", &["check the address"]);
+}
+
 #[test]
 fn doctor_reports_a_host_name_that_does_not_resolve() {
     let upstream = Upstream::new(bundle("one"));
