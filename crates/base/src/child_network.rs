@@ -214,40 +214,55 @@ mod tests {
         assert!(network_of_child(&[|| false, || true]).is_ok());
     }
 
-    /// Runs [`no_socket_can_be_made`] in a process that one of these methods has isolated. Returns whether it passes.
-    fn no_socket_can_be_made_after(methods: &'static [IsolationMethod]) -> bool {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        isolate(command.args(["--exact", "child_network::tests::no_socket_can_be_made", "--ignored"]), methods);
+    /// The variable by which a test recognizes that it runs in the process which it has started.
+    const INSIDE: &str = "DOCWHARF_TEST_INSIDE";
+
+    /// Returns a command, below `launcher`, that runs the test of this name in another process.
+    fn rerun(mut launcher: Command, test: &str, inside: &std::ffi::OsStr) -> Command {
+        launcher.args(["--exact", &format!("child_network::tests::{test}")]).env(INSIDE, inside);
+        launcher
+    }
+
+    /// Runs the process of [`rerun`]. Returns whether the test has passed, and the output.
+    fn has_passed(command: &mut Command) -> (bool, String) {
         let output = command.output().unwrap();
-        assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"), "{output:?}");
-        output.status.success()
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(text.contains("running 1 test"), "{text}");
+        (output.status.success(), text)
     }
 
     #[test]
-    #[ignore = "part of the next test, which runs it in another process"]
-    fn no_socket_can_be_made() {
-        for address in ["127.0.0.1:0", "[::1]:0"] {
-            let error = UdpSocket::bind(address).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    fn the_filter_refuses_every_socket_where_no_namespace_is_permitted() {
+        let test = "the_filter_refuses_every_socket_where_no_namespace_is_permitted";
+        if std::env::var_os(INSIDE).is_some() {
+            for address in ["127.0.0.1:0", "[::1]:0"] {
+                let error = UdpSocket::bind(address).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+            }
+            assert!(std::os::unix::net::UnixDatagram::unbound().is_err());
+            assert!(std::os::unix::net::UnixStream::pair().is_ok());
+            return;
         }
-        assert!(std::os::unix::net::UnixDatagram::unbound().is_err());
-        assert!(std::os::unix::net::UnixStream::pair().is_ok());
-    }
-
-    /// The variable with the path of a file that another user owns.
-    const FILE_VARIABLE: &str = "DOCWHARF_TEST_FILE_OF_ANOTHER_USER";
-
-    #[test]
-    #[ignore = "part of the next test, which runs it in another process"]
-    fn a_program_without_sockets_reads_a_file() {
-        let path = std::env::var_os(FILE_VARIABLE).unwrap();
-        let output = ChildNetwork::NoSockets.command("cat").arg(path).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "text", "{output:?}");
+        let passes_after = |methods: &'static [IsolationMethod]| {
+            let mut command = rerun(Command::new(std::env::current_exe().unwrap()), test, "1".as_ref());
+            isolate(&mut command, methods);
+            has_passed(&mut command)
+        };
+        let (has_no_socket, output) = passes_after(&[|| true]);
+        assert!(!has_no_socket, "{output}");
+        let (has_no_socket, output) = passes_after(&[|| false, refuse_sockets]);
+        assert!(has_no_socket, "{output}");
     }
 
     // Regression: in a user namespace, which this process may create without capabilities, root is no privileged user.
     #[test]
     fn a_program_of_root_without_sockets_reads_files_of_other_users_where_root_has_no_cap_sys_admin() {
+        let test = "a_program_of_root_without_sockets_reads_files_of_other_users_where_root_has_no_cap_sys_admin";
+        if let Some(path) = std::env::var_os(INSIDE) {
+            let output = ChildNetwork::NoSockets.command("cat").arg(path).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "text", "{output:?}");
+            return;
+        }
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         std::fs::write(&file, "text").unwrap();
@@ -257,18 +272,10 @@ mod tests {
         if !rustix::process::geteuid().is_root() || std::os::unix::fs::chown(&file, owner, owner).is_err() {
             return eprintln!("skipped: only root can do this test");
         }
-        let mut command = Command::new("setpriv");
-        command.args(["--inh-caps=-sys_admin", "--bounding-set=-sys_admin", "--"]).env(FILE_VARIABLE, &file);
-        command.arg(std::env::current_exe().unwrap()).arg("--exact");
-        command.args(["child_network::tests::a_program_without_sockets_reads_a_file", "--ignored"]);
-        let output = command.output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        assert!(String::from_utf8_lossy(&output.stdout).contains("running 1 test"), "{output:?}");
-    }
-
-    #[test]
-    fn the_filter_refuses_every_socket_where_no_namespace_is_permitted() {
-        assert!(!no_socket_can_be_made_after(&[|| true]));
-        assert!(no_socket_can_be_made_after(&[|| false, refuse_sockets]));
+        let mut launcher = Command::new("setpriv");
+        launcher.args(["--inh-caps=-sys_admin", "--bounding-set=-sys_admin", "--"]);
+        launcher.arg(std::env::current_exe().unwrap());
+        let (reads_file, output) = has_passed(&mut rerun(launcher, test, file.as_ref()));
+        assert!(reads_file, "{output}");
     }
 }

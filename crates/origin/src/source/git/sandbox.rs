@@ -420,6 +420,8 @@ impl<'a> BuildEnvironment<'a> {
                 Err(_) => add(&["--ro-bind-try".as_ref(), folder.as_ref(), folder.as_ref()]),
             }
         }
+        // Bubblewrap would create the folder for its own user only, who is root if the origin is.
+        add(&["--dir", "/etc"].map(OsStr::new));
         let network: &[&str] = if self.git.permits_build_network() { &NETWORK_ETC_ENTRIES } else { &[] };
         for name in ETC_ENTRIES.iter().chain(network) {
             let path = Path::new("/etc").join(name);
