@@ -1,13 +1,11 @@
 //! Delivers what the host records to an origin (`[analytics.deliver]`): searches and daily counts, in batches that wait
-//! in
-//! `analytics.db` until the origin has acknowledged them.
+//! in `analytics.db` until the origin has acknowledged them.
 //!
 //! The response decides about the next step: a batch that the origin refuses (400) is marked as refused, because it
 //! would be refused again; after several of them, or if the key is refused (401, 403), the delivery pauses until the
 //! configuration is read again; after anything else the batch is sent again, after a pause that grows.
 
 use std::convert::Infallible;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,6 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 use docwharf_agent::api::{AnalyticsBatchKind, ApiClient};
+use docwharf_agent::sync::api_key::read_key_file;
 use docwharf_analytics::database::DatabaseError;
 use docwharf_analytics::recording::{AnalyticsStore, OutgoingBatch};
 use docwharf_base::backoff::{add_jitter, random_fraction, wait_after_failures};
@@ -27,8 +26,6 @@ use docwharf_base::error_chain::ErrorChain;
 use docwharf_base::net::client::build_client;
 use docwharf_base::net::format_seconds;
 use docwharf_base::net::request_error::{RequestError, RequestErrorCause};
-use docwharf_base::regular_file;
-use docwharf_base::secret::Secret;
 
 use crate::admin::analytics_api::AnalyticsApi;
 use crate::admin::daemon_state::{DaemonState, DeliveryState};
@@ -36,13 +33,11 @@ use crate::config::analytics_delivery::DeliverySettings;
 
 use super::analytics_damage::report_damage;
 
-/// The largest size of the file with the key, in bytes.
-const MAX_KEY_FILE_BYTES: u64 = 64 << 10;
 /// The longest pause that an origin can demand.
 const MAX_PAUSE: Duration = Duration::from_hours(1);
 /// The pause before another look whether the database is open.
 const NO_STORE_PAUSE: Duration = Duration::from_secs(5);
-/// The interval at which the state is reported during a pause.
+/// The interval at which the state is reported during a pause and while much is sent.
 const REPORT_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of batches in a row after whose refusal nothing is sent.
 const MAX_REFUSALS: u32 = 3;
@@ -182,7 +177,7 @@ impl AnalyticsDelivery {
                 self.state.target
             );
         }
-        let mut client = None;
+        let (mut client, mut reported) = (None, Instant::now());
         while let Some(batch) = run_on_store(&store, |store| store.next_batch(now_unix_millis())).await? {
             // Without anything to send, the key is not needed.
             let client = match &client {
@@ -193,6 +188,10 @@ impl AnalyticsDelivery {
             self.send(client, &store, settings, batch).await?;
             if is_last {
                 break;
+            }
+            if reported.elapsed() >= REPORT_INTERVAL {
+                self.report().await;
+                reported = Instant::now();
             }
         }
         self.state.last_success = Some(SystemTime::now());
@@ -246,6 +245,10 @@ impl AnalyticsDelivery {
                     let reason = format!("{error}; check analytics.deliver.baseUrl and projectId");
                     Err(DeliveryError::Retry { reason, pause: error.retry_after })
                 }
+                RequestErrorCause::Status(413) => {
+                    let reason = format!("{error}; permit bodies of 8 MiB in the proxy before the origin");
+                    Err(DeliveryError::Retry { reason, pause: error.retry_after })
+                }
                 _ => Err(retry(&error)),
             },
         }
@@ -265,8 +268,7 @@ impl AnalyticsDelivery {
             self.state.target,
             describe_content(&batch)
         );
-        let stored_reason = reason.clone();
-        run_on_store(store, move |store| store.refuse(&batch, &stored_reason)).await?;
+        run_on_store(store, move |store| store.refuse(&batch)).await?;
         self.refusals += 1;
         if self.refusals < MAX_REFUSALS {
             return Ok(());
@@ -351,26 +353,14 @@ fn retry(error: &RequestError) -> DeliveryError {
 async fn create_client(settings: &DeliverySettings) -> Result<ApiClient, DeliveryError> {
     let settings = settings.clone();
     let create = move || {
-        let key = read_key(&settings.key_file)?;
+        let path = &settings.key_file;
+        let key = read_key_file(path, &format!("{} (analytics.deliver.keyFile)", path.display()))?;
         let network = &settings.network;
         let http = build_client(network).map_err(|error| ErrorChain(&error).to_string())?;
         Ok(ApiClient::new(http, settings.base, key, network.call_timeout, network.max_redirects))
     };
     let result = spawn_blocking(create).await.unwrap_or_else(|error| Err(error.to_string()));
     result.map_err(|reason| DeliveryError::Retry { reason, pause: None })
-}
-
-/// Reads the key of the origin.
-fn read_key(path: &Path) -> Result<Secret, String> {
-    let name = format!("{} (analytics.deliver.keyFile)", path.display());
-    let text = regular_file::read_text(path, MAX_KEY_FILE_BYTES)
-        .map(Secret::new)
-        .map_err(|error| format!("cannot read the key in {name}: {error}"))?;
-    let key = text.expose().trim();
-    if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(format!("{name} is not one key of visible ASCII characters"));
-    }
-    Ok(Secret::new(key.to_owned()))
 }
 
 fn to_json(batch: &impl Serialize) -> Result<Value, DeliveryError> {
@@ -397,18 +387,5 @@ mod tests {
             let pause = pause_after(failures, seconds(interval), demanded.map(seconds));
             assert_eq!(pause, seconds(expected), "{failures} {interval} {demanded:?}");
         }
-    }
-
-    #[test]
-    fn the_key_is_one_text_of_visible_characters() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("key");
-        for (text, expected) in [(" dwk_1\n", Some("dwk_1")), ("", None), ("two keys", None), ("clé", None)] {
-            std::fs::write(&path, text).unwrap();
-            let key = read_key(&path);
-            assert_eq!(key.as_ref().ok().map(Secret::expose), expected, "{text:?}");
-        }
-        let missing = read_key(&folder.path().join("none")).unwrap_err();
-        assert!(missing.contains("(analytics.deliver.keyFile)"), "{missing}");
     }
 }

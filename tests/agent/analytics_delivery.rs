@@ -4,7 +4,12 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
+use docwharf::model::reader_activity::{ReaderActivity, SearchActivity, SearchId, SearchSource};
+use docwharf::reader_analytics::recording::{ActivityWriter, AnalyticsStore, WriterSettings};
+use docwharf::store::ANALYTICS_DATABASE;
 use serde_json::{Value, json};
 use support::host::{Host, bundle, toml_string};
 use support::test_origin::{FOLDER_PROJECT, TestOrigin, json_body};
@@ -211,6 +216,12 @@ fn a_batch_that_the_origin_refuses_is_reported_and_not_sent_again() {
     act(&daemon, "moat", 1);
     until("the batch is refused", || host.status()["daemon"]["delivery"]["refusedBatches"] == 1);
     assert!(host.log().contains("refuses 1 search: 400"), "{}", host.log());
+    // The counts of the first view were the second batch. If each one is refused, none of them is the cause.
+    act(&daemon, "tide", 1);
+    until("the delivery is paused", || {
+        let error = host.status()["daemon"]["delivery"]["error"].as_str().unwrap_or_default().to_owned();
+        error.contains("3 batches in a row") && error.contains("check analytics.deliver.baseUrl")
+    });
     let status = host.ok(&["status"]).stdout;
     assert!(status.contains("refused"), "{status}");
 }
@@ -239,4 +250,69 @@ fn an_export_is_a_file_of_json_lines_that_another_host_imports() {
     }
     let since = host.ok(&["analytics", "export", &file, "--since-last", "--json"]).json();
     assert_eq!((&since["searches"], &since["counts"]), (&json!(0), &json!(0)));
+}
+
+#[test]
+fn a_key_that_may_not_write_pauses_the_delivery_and_an_unknown_project_is_tried_again() {
+    let port = ReservedPort::new();
+    let origin = start_origin(&port);
+    let reader = origin.create_key("acme", "reader", &["--scope", "read"]);
+    let error_of = |host: &Host| host.status()["daemon"]["delivery"]["error"].as_str().unwrap_or_default().to_owned();
+    let host = delivering_host(&port, &reader);
+    let daemon = host.run();
+    act(&daemon, "moat", 1);
+    until("the key is refused", || error_of(&host).contains("403") && error_of(&host).contains("scope write"));
+    let other = delivering_host(&port, &origin.key).set("analytics.deliver.projectId", toml_string("none"));
+    other.write();
+    let daemon = other.run();
+    act(&daemon, "moat", 1);
+    until("the project is unknown", || error_of(&other).contains("404") && error_of(&other).contains("projectId"));
+}
+
+#[test]
+fn searches_beyond_the_queue_are_not_delivered_and_status_and_metrics_say_so() {
+    let port = ReservedPort::new();
+    let host = delivering_host(&port, "dwk_any-key-of-any-origin")
+        .set("analytics.deliver.queue", toml_string("1MiB"))
+        .set("admin.listen", toml_string("127.0.0.1:0"));
+    host.write();
+    let store = Arc::new(AnalyticsStore::open(&host.path("store").join(ANALYTICS_DATABASE)).unwrap());
+    let settings = WriterSettings { mask: true, keep: None, max_bytes: u64::MAX };
+    let mut writer = ActivityWriter::new(Arc::clone(&store), settings);
+    let now = i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap();
+    let search = |n: u64| SearchActivity::Search {
+        id: Some(SearchId(n)),
+        query: format!("{n} {}", "long ".repeat(100)),
+        results: None,
+        source: SearchSource::Reader,
+        time: now,
+    };
+    for first in [0, 1_000, 2_000] {
+        let searches = (first..first + 1_000).map(search).collect();
+        writer.write(ReaderActivity { searches, ..ReaderActivity::default() }, now).unwrap();
+    }
+    drop(writer);
+    store.close();
+    let daemon = host.run_logged();
+    let delivery = || host.status()["daemon"]["delivery"].clone();
+    until("some are left out", || delivery()["undeliveredSearches"].as_u64().unwrap_or_default() > 0);
+    let [waiting, undelivered] =
+        ["waitingSearches", "undeliveredSearches"].map(|name| delivery()[name].as_u64().unwrap());
+    assert_eq!(waiting + undelivered, 3_000);
+    let admin = host.status()["daemon"]["admin"][0]
+        .as_str()
+        .unwrap()
+        .trim_start_matches("http://")
+        .trim_end_matches('/')
+        .to_owned();
+    let metrics = http::get(&admin, "/metrics").text();
+    for line in [
+        format!("docwharf_analytics_undelivered {undelivered}"),
+        format!("docwharf_analytics_waiting{{kind=\"search\"}} {waiting}"),
+        "docwharf_analytics_delivered_total{kind=\"search\"} 0".to_owned(),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    assert!(host.log().contains("more than analytics.deliver.queue waited"), "{}", host.log());
+    drop(daemon);
 }

@@ -356,7 +356,7 @@ fn remove_expired(
         export_jobs.delete_old_jobs();
         let before =
             now_unix_millis().saturating_sub(i64::try_from(analytics_retention.as_millis()).unwrap_or(i64::MAX));
-        let result = searches::projects_with_searches(db).and_then(|projects| {
+        let result = searches::projects_with_rows(db).and_then(|projects| {
             projects.iter().try_for_each(|project| {
                 searches::delete_older_than(db, project, before)?;
                 views::delete_views_before(db, Some(project), before.div_euclid(DAY_MS)).map(drop)

@@ -30,8 +30,7 @@ const DEFAULT_REPORT_PERIOD: Duration = Duration::from_hours(30 * 24);
 #[derive(Debug, Args)]
 #[command(
     after_help = "A report covers whole days in UTC. Without --to it ends with yesterday (by default, it covers the last 30 days), unless it begins today or \
---since is not a whole number of days. A request reads 100 terms, and the API answers 100 requests an hour: the default \
-of 1,000 terms takes 10 \
+--since is not a whole number of days. A request reads 100 terms, and the API answers 100 requests an hour: the default of 1,000 terms takes 10 \
 requests, or 20 with --compare."
 )]
 pub(in crate::cli) struct ReportCommand {

@@ -1,6 +1,6 @@
 //! The location of the API key. The key is read each time it is needed, because it may have been replaced.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use zeroize::Zeroizing;
 
@@ -30,6 +30,29 @@ pub enum ApiKeyLocation {
     },
     /// No location is configured.
     Unset,
+}
+
+/// Reads a file that has one key and nothing else, and trims it. `name` is that of the file and its key of the
+/// configuration; the error begins with it.
+pub fn read_key_file(path: &Path, name: &str) -> Result<Secret, String> {
+    // Overwritten with zeros when it is dropped, as the key itself.
+    let text = regular_file::read_text(path, MAX_KEY_FILE_BYTES)
+        .map(Zeroizing::new)
+        .map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let key = text.trim();
+    if key.is_empty() {
+        return Err(format!("{name} is empty"));
+    }
+    check_characters(key).map_err(|fault| format!("{name} {fault}"))?;
+    Ok(Secret::new(key.to_owned()))
+}
+
+/// Checks that a key can be sent in a header field. The error never quotes it.
+fn check_characters(key: &str) -> Result<(), &'static str> {
+    if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
+        return Err("has control characters or non-ASCII characters; the value must be the key only");
+    }
+    Ok(())
 }
 
 impl ApiKeyLocation {
@@ -78,10 +101,7 @@ impl ApiKeyLocation {
                 _ => no_key.to_owned(),
             }));
         }
-        if key.chars().any(|c| c.is_control() || !c.is_ascii()) {
-            let fault = "has control characters or non-ASCII characters; the value must be the key only";
-            return Err(unusable(format!("the API key in {} {fault}", self.name())));
-        }
+        check_characters(key).map_err(|fault| unusable(format!("the API key in {} {fault}", self.name())))?;
         Ok(Secret::new(key.to_owned()))
     }
 
@@ -170,5 +190,22 @@ mod tests {
             assert!(!ApiKeyLocation::Credential(path.clone()).is_too_open(), "systemd sets its mode");
         }
         assert!(!ApiKeyLocation::File(dir.path().join("none")).is_too_open() && !ApiKeyLocation::Unset.is_too_open());
+    }
+
+    #[test]
+    fn a_key_file_has_one_key_of_ascii_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        for (text, expected) in [
+            (" dwk_1\n", Ok("dwk_1")),
+            ("\n", Err("NAME is empty")),
+            ("clé", Err("NAME has control characters or non-ASCII characters; the value must be the key only")),
+            ("a\nb", Err("NAME has control characters or non-ASCII characters; the value must be the key only")),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            let key = read_key_file(&path, "NAME");
+            assert_eq!(key.as_ref().map(Secret::expose).map_err(String::as_str), expected, "{text:?}");
+        }
+        assert!(read_key_file(&folder.path().join("none"), "NAME").unwrap_err().starts_with("NAME cannot be read: "));
     }
 }

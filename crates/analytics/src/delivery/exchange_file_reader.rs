@@ -16,8 +16,9 @@ use super::{CheckedSearchBatch, CheckedViewBatch};
 use docwharf_base::model::digest::encode_hex;
 use docwharf_base::regular_file;
 
-/// The largest size of an exchange file, in bytes.
-const MAX_FILE_BYTES: u64 = 4 << 30;
+/// The largest size of an exchange file that is copied, in bytes. One that is read from its place is never in memory as a
+/// whole, and has no limit.
+const MAX_COPIED_BYTES: u64 = 4 << 30;
 /// The size of the buffer for reading and copying, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The size of the batches that are returned together, in bytes. Each transaction is synced to the disk, so it should
@@ -73,7 +74,7 @@ mod remedy {
     pub(super) const DAMAGED: &str = "export the analytics again, or copy the file again";
     pub(super) const TOO_FAR_AHEAD: &str = "check the clocks of this host and of the one that exported the file";
     pub(super) const LATER_VERSION: &str = "use the later version";
-    pub(super) const TOO_LARGE: &str = "export the analytics in several files, with --since-last";
+    pub(super) const TOO_LARGE: &str = "import it by its path, which has no limit";
     pub(super) const CHANGED: &str = "import it again";
 }
 
@@ -114,11 +115,7 @@ pub struct ExchangeFileReader {
 impl ExchangeFileReader {
     /// Verifies the regular file `path`. `now` is the time in milliseconds since 1970.
     pub fn open(path: &Path, now: i64) -> Result<ExchangeFileReader, ExchangeFileError> {
-        let file = regular_file::open(path).map_err(ExchangeFileError::Read)?;
-        if file.metadata().map_err(ExchangeFileError::Read)?.len() > MAX_FILE_BYTES {
-            return Err(ExchangeFileError::TooLarge);
-        }
-        ExchangeFileReader::verify(file, now)
+        ExchangeFileReader::verify(regular_file::open(path).map_err(ExchangeFileError::Read)?, now)
     }
 
     /// Copies `input` to an unnamed temporary file in `folder`, and verifies it. `now` is the time in milliseconds
@@ -134,7 +131,7 @@ impl ExchangeFileReader {
                 Err(error) => return Err(ExchangeFileError::Read(error)),
             };
             len += n as u64;
-            if len > MAX_FILE_BYTES {
+            if len > MAX_COPIED_BYTES {
                 return Err(ExchangeFileError::TooLarge);
             }
             file.write_all(&buffer[..n]).map_err(ExchangeFileError::TemporaryFile)?;
@@ -167,11 +164,6 @@ impl ExchangeFileReader {
     /// Returns the header.
     pub fn header(&self) -> &ExchangeFileHeader {
         &self.header
-    }
-
-    /// Returns the id of the installation that wrote the file.
-    pub fn installation(&self) -> [u8; 8] {
-        parse_installation(&self.header.installation).unwrap_or_default()
     }
 
     /// Returns the next batch, or `None` after the last one. Fails if the file was changed since it was verified.

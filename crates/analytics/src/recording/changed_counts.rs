@@ -47,30 +47,23 @@ pub(super) enum CountSource {
 
 impl CountSource {
     /// Returns a query for the day, kind and key of the counts between a position (`?1` to `?3`) and a day (`?4`), in
-    /// order; `?5` is the largest number of rows, `?6` the receiver, and `?7` the state of a count that is being sent.
-    fn keys_query(self) -> &'static str {
+    /// order; `?5` is the largest number of rows.
+    fn keys_query(self) -> String {
         match self {
-            CountSource::All => {
-                "SELECT day, 0 AS kind, path AS key FROM views
+            CountSource::All => "SELECT day, 0 AS kind, path AS key FROM views
                  WHERE project = '' AND day >= ?1 AND day <= ?4 AND (day, 0, path) > (?1, ?2, ?3)
                  UNION ALL
                  SELECT day, kind, key FROM day_counts
                  WHERE project = '' AND day >= ?1 AND day <= ?4 AND (day, kind, key) > (?1, ?2, ?3)
-                     AND ?6 IS NULL AND ?7 IS NULL
                  ORDER BY 1, 2, 3 LIMIT ?5"
-            }
-            CountSource::Sending(_) => {
+                .to_owned(),
+            CountSource::Sending(receiver) => format!(
                 "SELECT day, kind, key FROM changed_counts
-                 WHERE receiver = ?6 AND state = ?7 AND day <= ?4 AND (day, kind, key) > (?1, ?2, ?3)
-                 ORDER BY day, kind, key LIMIT ?5"
-            }
-        }
-    }
-
-    fn receiver(self) -> Option<i64> {
-        match self {
-            CountSource::All => None,
-            CountSource::Sending(receiver) => Some(receiver as i64),
+                 WHERE receiver = {} AND state = {} AND day <= ?4 AND (day, kind, key) > (?1, ?2, ?3)
+                 ORDER BY day, kind, key LIMIT ?5",
+                receiver as i64,
+                CountState::Sending as i64
+            ),
         }
     }
 }
@@ -242,8 +235,7 @@ pub(super) fn read_counts(
     );
     let mut select = connection.prepare_cached(&sql)?;
     let CountPosition { day, kind, key } = after;
-    let state = source.receiver().map(|_| CountState::Sending as i64);
-    let mut rows = select.query(params![day, kind, key, last_day(now), MAX_BATCH_COUNTS, source.receiver(), state])?;
+    let mut rows = select.query(params![day, kind, key, last_day(now), MAX_BATCH_COUNTS])?;
     let (mut chunk, mut bytes) = (CountChunk::default(), 0);
     while let Some(row) = rows.next()? {
         let count = read_count(connection, row)?;

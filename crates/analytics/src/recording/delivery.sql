@@ -20,6 +20,7 @@ CREATE TABLE later_clicks (
     batch INTEGER NOT NULL,
     place INTEGER NOT NULL
 ) STRICT;
+CREATE INDEX later_clicks_by_search ON later_clicks (batch, place);
 
 -- A delivery batch has the searches of batches with consecutive numbers, and the later clicks of a range of numbers. It
 -- refers to them, so it has no texts of its own that would have to be forgotten. A search is in exactly one delivery
@@ -40,9 +41,7 @@ CREATE TABLE delivery_batches (
     bytes INTEGER NOT NULL,
     -- 0: waits for the delivery to an origin; 1: delivered; 2: refused by the origin; 3: left out, because too many
     -- waited.
-    state INTEGER NOT NULL DEFAULT 0,
-    -- The reason of a refusal.
-    failure TEXT
+    state INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX delivery_batches_by_first_batch ON delivery_batches (first_batch);
 CREATE INDEX waiting_delivery_batches ON delivery_batches (number) WHERE state = 0;

@@ -23,9 +23,6 @@ use crate::delivery::{SearchBatch, ViewBatch};
 use crate::searches::rows::get_u64;
 use crate::searches::time::MAX_CLOCK_SKEW;
 
-/// The longest stored reason of a refusal, in characters.
-const MAX_FAILURE_CHARS: usize = 300;
-
 /// A batch for the origin.
 #[derive(Debug, Clone, PartialEq)]
 pub enum OutgoingBatch {
@@ -78,8 +75,7 @@ impl AnalyticsStore {
         let is_new = self.write(move |transaction| {
             let is_new = begin_counts(transaction, CountReceiver::Origin, &target)?;
             let states = if is_new { "state <> 0" } else { "state = 2" };
-            transaction
-                .execute(&format!("UPDATE delivery_batches SET state = 0, failure = NULL WHERE {states}"), [])?;
+            transaction.execute(&format!("UPDATE delivery_batches SET state = 0 WHERE {states}"), [])?;
             let sql = "UPDATE OR REPLACE changed_counts SET state = ?2 WHERE receiver = ?1 AND state = ?3";
             let (changed, refused) = (CountState::Changed as i64, CountState::Refused as i64);
             transaction.execute(sql, params![CountReceiver::Origin as i64, changed, refused])?;
@@ -123,7 +119,7 @@ impl AnalyticsStore {
     /// Notes that the origin has counted a batch.
     pub fn acknowledge(&self, batch: &OutgoingBatch) -> Result<(), DatabaseError> {
         match batch {
-            OutgoingBatch::Searches { number, .. } => self.set_state(*number, DeliveryBatchState::Delivered, None),
+            OutgoingBatch::Searches { number, .. } => self.set_state(*number, DeliveryBatchState::Delivered),
             OutgoingBatch::Views { .. } => self.write(|transaction| {
                 let sql = "DELETE FROM changed_counts WHERE receiver = ?1 AND state = ?2";
                 transaction.execute(sql, params![CountReceiver::Origin as i64, CountState::Sending as i64]).map(drop)
@@ -132,12 +128,9 @@ impl AnalyticsStore {
     }
 
     /// Marks a batch as refused by the origin. It is not sent again.
-    pub fn refuse(&self, batch: &OutgoingBatch, reason: &str) -> Result<(), DatabaseError> {
+    pub fn refuse(&self, batch: &OutgoingBatch) -> Result<(), DatabaseError> {
         match batch {
-            OutgoingBatch::Searches { number, .. } => {
-                let reason: String = reason.chars().take(MAX_FAILURE_CHARS).collect();
-                self.set_state(*number, DeliveryBatchState::Refused, Some(reason))
-            }
+            OutgoingBatch::Searches { number, .. } => self.set_state(*number, DeliveryBatchState::Refused),
             OutgoingBatch::Views { .. } => self.write(|transaction| {
                 // A count that was refused before stays one row.
                 let sql = "UPDATE OR REPLACE changed_counts SET state = ?3 WHERE receiver = ?1 AND state = ?2";
@@ -147,10 +140,10 @@ impl AnalyticsStore {
         }
     }
 
-    fn set_state(&self, number: i64, state: DeliveryBatchState, failure: Option<String>) -> Result<(), DatabaseError> {
+    fn set_state(&self, number: i64, state: DeliveryBatchState) -> Result<(), DatabaseError> {
         self.write(move |transaction| {
-            let sql = "UPDATE delivery_batches SET state = ?2, failure = ?3 WHERE number = ?1";
-            transaction.execute(sql, params![number, state as i64, failure]).map(drop)
+            let sql = "UPDATE delivery_batches SET state = ?2 WHERE number = ?1";
+            transaction.execute(sql, params![number, state as i64]).map(drop)
         })
     }
 

@@ -261,7 +261,7 @@ fn a_refused_batch_is_not_sent_again_and_later_ones_are_sent() {
     host.store().assign_batches(NOW).unwrap();
     for _ in 0..2 {
         let batch = host.store().next_batch(NOW).unwrap().unwrap();
-        host.store().refuse(&batch, "400 Bad Request").unwrap();
+        host.store().refuse(&batch).unwrap();
     }
     assert_eq!(host.store().next_batch(NOW).unwrap(), None);
     let state = host.store().queue_state().unwrap();
@@ -388,7 +388,7 @@ fn batches_that_were_refused_are_sent_again_after_the_settings_were_read_again()
     host.store().begin_delivery("o").unwrap();
     host.store().assign_batches(NOW).unwrap();
     while let Some(batch) = host.store().next_batch(NOW).unwrap() {
-        host.store().refuse(&batch, "400").unwrap();
+        host.store().refuse(&batch).unwrap();
     }
     host.deliver_twice(receiver.store());
     assert_eq!(content(receiver.store()), content(host.store()));
@@ -413,6 +413,36 @@ fn imported_counts_that_became_other_here_are_not_delivered_as_own_ones() {
     host.deliver_twice(receiver.store());
     let counts = content(receiver.store()).1;
     assert_eq!(counts.iter().find(|row| row.2 == "(other)").map(|row| row.3), Some(7));
+}
+
+#[test]
+fn clicks_on_the_longest_pages_make_batches_of_bounded_size() {
+    let (mut host, receiver) = (Host::new(), Host::new());
+    host.record((0..1_000).map(|n| search(n, &format!("term {n}"))).collect(), Vec::new());
+    host.store().assign_batches(NOW).unwrap();
+    let page = format!("/{}", "\u{10ffff}".repeat(2_047));
+    host.record((0..1_000).map(|n| click(n, &page)).collect(), Vec::new());
+    // These are clicked before they are in a delivery batch.
+    host.record((1_000..2_000).map(|n| search(n, &format!("term {n}"))).collect(), Vec::new());
+    host.record((1_000..2_000).map(|n| click(n, &page)).collect(), Vec::new());
+    // A batch that is too large is an error.
+    let (file, report) = export(&host, ExportedPart::Everything);
+    assert_eq!(report.later_clicks, 1_000);
+    import(receiver.store(), &file);
+    assert_eq!(content(receiver.store()), content(host.store()));
+}
+
+#[test]
+fn later_clicks_of_a_forgotten_search_leave_the_queue() {
+    let mut host = Host::new();
+    host.record(vec![search(1, "secret"), search(2, "kept")], Vec::new());
+    host.store().assign_batches(NOW).unwrap();
+    host.record(vec![click(1, "/a"), click(2, "/b")], Vec::new());
+    host.store().forget_query("secret").unwrap();
+    let clicks = host
+        .store()
+        .read(|connection| connection.query_row("SELECT count(*) FROM later_clicks", [], |row| row.get::<_, i64>(0)));
+    assert_eq!(clicks, 1);
 }
 
 #[test]

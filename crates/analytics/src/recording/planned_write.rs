@@ -7,20 +7,21 @@ use super::database_size::DatabaseSize;
 use super::mask::mask_secrets;
 use super::recent_searches::{RecentSearches, RowKey, SearchKey};
 use super::store::stored_term;
+use crate::delivery::{EventSource, MAX_BATCH_BYTES, MAX_PAGE_CHARS, MAX_TERM_CHARS};
 use crate::searches::rows::{BatchSize, BatchWriter, SearchRow};
 use crate::views::add_day;
 use docwharf_base::model::reader_activity::{
     DayActivity, ReaderActivity, SearchActivity, SearchId, SearchSource, ViewCounts,
 };
 
-/// The longest path of a page that is stored with a search, in characters. An origin refuses longer ones.
-const MAX_PAGE_CHARS: usize = 2_048;
-/// The stored source of the searches of assistants. Those of readers have none.
-const ASSISTANT_SOURCE: &str = "assistant";
 /// The largest number of searches of one batch; more become several ones, with consecutive numbers. A delivery batch
 /// has whole batches, so with the longest texts this number of searches must take less than
-/// [`crate::delivery::MAX_BATCH_BYTES`] as JSON.
+/// [`MAX_BATCH_BYTES`] as JSON.
 pub(super) const MAX_BATCH_SEARCHES: usize = 250;
+/// The number of bytes that a search has in JSON beside its term and page.
+const EVENT_BYTES: usize = 256;
+// As JSON, a character of a term has 6 bytes at most (an escape), and one of a path 4.
+const _: () = assert!(MAX_BATCH_SEARCHES * (6 * MAX_TERM_CHARS + 4 * MAX_PAGE_CHARS + EVENT_BYTES) <= MAX_BATCH_BYTES);
 
 /// The rows of one write.
 #[derive(Debug, Default)]
@@ -107,7 +108,7 @@ impl PlannedWrite {
                 let term = masked_term(&query, mask);
                 // No row stores the id.
                 let key = search_key(id, source, &term, recent);
-                let source = (source == SearchSource::Assistant).then_some(ASSISTANT_SOURCE);
+                let source = (source == SearchSource::Assistant).then(|| EventSource::Assistant.name());
                 let search = PlannedSearch { time, term, page: None, results, source };
                 self.add_search(search, key, recent);
             }
@@ -208,10 +209,14 @@ impl PlannedWrite {
             "INSERT INTO later_clicks (time, batch, place)
              SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM unassigned_batches WHERE batch = ?2)",
         )?;
+        let mut grow = connection
+            .prepare_cached("UPDATE unassigned_batches SET bytes = bytes + octet_length(?2) WHERE batch = ?1")?;
         let mut changed = 0;
         for (RowKey { time, batch, place }, page) in &self.clicks {
             if update.execute(params![page, PROJECT, time, batch, place])? > 0 {
-                insert.execute(params![time, batch, place])?;
+                if insert.execute(params![time, batch, place])? == 0 {
+                    grow.execute(params![batch, page])?;
+                }
                 changed += 1;
             }
         }

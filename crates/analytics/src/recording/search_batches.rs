@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::PROJECT;
+use super::planned_write::MAX_BATCH_SEARCHES;
 use crate::delivery::{EventSource, LaterClick, MAX_BATCH_ENTRIES, SearchBatch, SearchEvent};
 use crate::searches::rows::get_u64;
 use crate::searches::time::format_rfc3339;
@@ -15,7 +16,8 @@ const MAX_ENTRIES: i64 = (MAX_BATCH_ENTRIES as u64).cast_signed();
 const MAX_SEARCHES_BYTES: i64 = 1 << 20;
 /// The number of bits of a place in a batch, which is a part of the number of an event.
 const PLACE_BITS: u32 = 10;
-/// The approximate number of bytes that a receiver gets of a later click.
+const _: () = assert!(MAX_BATCH_SEARCHES <= 1 << PLACE_BITS);
+/// The approximate number of bytes that a receiver gets of a later click, without its page.
 const CLICK_BYTES: i64 = 256;
 
 /// The state of a delivery batch. The numbers are stored.
@@ -42,13 +44,13 @@ pub(super) fn assign_next_batches(connection: &Connection, last_time: i64) -> ru
         batch.add_batch(&unassigned);
         connection.prepare_cached("DELETE FROM unassigned_batches WHERE batch = ?1")?.execute([unassigned.batch])?;
     }
-    for (number, time) in clicks {
-        if batch.len >= MAX_ENTRIES {
+    for click in clicks {
+        if batch.len > 0 && (batch.len >= MAX_ENTRIES || batch.bytes + click.bytes > MAX_SEARCHES_BYTES) {
             batch.insert(connection)?;
             batch = NewDeliveryBatch::after(last_click);
         }
-        batch.add_click(number, time);
-        last_click = number;
+        batch.add_click(&click);
+        last_click = click.number;
     }
     if batch.len > 0 {
         batch.insert(connection)?;
@@ -82,12 +84,25 @@ fn unassigned_batches(connection: &Connection, last_time: i64) -> rusqlite::Resu
     rows.collect()
 }
 
-/// Returns the numbers and times of the clicks that are in no delivery batch.
-fn unassigned_clicks(connection: &Connection) -> rusqlite::Result<Vec<(i64, i64)>> {
+/// A later click that is in no delivery batch.
+#[derive(Debug, Clone, Copy)]
+struct UnassignedClick {
+    number: i64,
+    /// The time of its search.
+    time: i64,
+    bytes: i64,
+}
+
+fn unassigned_clicks(connection: &Connection) -> rusqlite::Result<Vec<UnassignedClick>> {
     let after = last_assigned_click(connection)?;
-    let sql = "SELECT number, time FROM later_clicks WHERE number > ?1 ORDER BY number LIMIT ?2";
+    let sql = "SELECT later_clicks.number, later_clicks.time, ?3 + coalesce(octet_length(searches.page), 0)
+               FROM later_clicks LEFT JOIN searches ON searches.project = '' AND searches.time = later_clicks.time
+                   AND searches.batch = later_clicks.batch AND searches.place = later_clicks.place
+               WHERE later_clicks.number > ?1 ORDER BY later_clicks.number LIMIT ?2";
     let mut select = connection.prepare_cached(sql)?;
-    let rows = select.query_map([after, MAX_ASSIGNED.cast_signed()], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = select.query_map([after, MAX_ASSIGNED.cast_signed(), CLICK_BYTES], |row| {
+        Ok(UnassignedClick { number: row.get(0)?, time: row.get(1)?, bytes: row.get(2)? })
+    })?;
     rows.collect()
 }
 
@@ -132,11 +147,11 @@ impl NewDeliveryBatch {
         self.bytes += unassigned.bytes;
     }
 
-    fn add_click(&mut self, number: i64, time: i64) {
-        self.last_click = number;
-        self.add_times(time, time);
+    fn add_click(&mut self, click: &UnassignedClick) {
+        self.last_click = click.number;
+        self.add_times(click.time, click.time);
         self.len += 1;
-        self.bytes += CLICK_BYTES;
+        self.bytes += click.bytes;
     }
 
     fn add_times(&mut self, first: i64, last: i64) {
@@ -232,7 +247,12 @@ fn event_number(first_batch: i64, batch: i64, place: i64) -> u64 {
 
 fn read_events(connection: &Connection, row: &DeliveryBatchRow) -> rusqlite::Result<Vec<SearchEvent>> {
     let Some((first_batch, last_batch)) = row.batches else { return Ok(Vec::new()) };
-    let sql = "SELECT time, batch, place, query, page, results, source FROM searches
+    // A later click is in another batch. The size of this one was known before it.
+    let sql = "SELECT time, batch, place, query,
+                   CASE WHEN EXISTS (SELECT 1 FROM later_clicks
+                       WHERE later_clicks.batch = searches.batch AND later_clicks.place = searches.place)
+                   THEN NULL ELSE page END, results, source
+               FROM searches
                WHERE project = ?1 AND time BETWEEN ?2 AND ?3 AND batch BETWEEN ?4 AND ?5 ORDER BY batch, place";
     let mut select = connection.prepare_cached(sql)?;
     let values = params![PROJECT, row.times.0, row.times.1, first_batch, last_batch];

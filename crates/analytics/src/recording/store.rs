@@ -15,6 +15,7 @@ use super::random_bytes::random_bytes;
 use super::search_batches::installation_id;
 use super::{DAY_MS, PROJECT};
 use crate::database::{ConnectionSettings, Database, DatabaseError};
+use crate::delivery::MAX_TERM_CHARS;
 use crate::query_error::QueryError;
 use crate::searches::term::fold_term;
 use crate::searches::{Searches, delete_older_than, query_searches};
@@ -28,8 +29,6 @@ const MIGRATIONS: &[&str] = &[
     include_str!("delivery.sql"),
 ];
 const CONNECTION_SETTINGS: ConnectionSettings = ConnectionSettings { overwrite_deleted: true, return_free_pages: true };
-/// The longest search term that is stored, in characters. An origin refuses longer ones.
-const MAX_TERM_CHARS: usize = 512;
 /// The largest file that is rewritten in memory. A larger one is rewritten in a temporary file of `SQLite`.
 const MAX_REWRITE_IN_MEMORY_BYTES: u64 = 64 << 20;
 
@@ -293,6 +292,10 @@ impl AnalyticsStore {
         let term = stored_term(text);
         let (searches, delivered_searches) = self.write(move |transaction| {
             let delivered = count_delivered(transaction, "query = ?1", &term)?;
+            let sql = "DELETE FROM later_clicks WHERE number IN (
+                           SELECT number FROM later_clicks JOIN searches USING (time, batch, place)
+                           WHERE project = ?1 AND query = ?2)";
+            transaction.execute(sql, params![PROJECT, term])?;
             let sql = "DELETE FROM searches WHERE project = ?1 AND query = ?2";
             Ok((transaction.execute(sql, params![PROJECT, term])?, delivered))
         })?;

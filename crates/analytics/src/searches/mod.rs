@@ -28,7 +28,7 @@ mod totals;
 use serde::Serialize;
 
 pub use query::query_searches;
-pub use retention::{delete_older_than, projects_with_searches};
+pub use retention::{delete_older_than, projects_with_rows};
 
 /// Terms that readers searched for: one result page.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -7,9 +7,9 @@ use crate::database::{Database, DatabaseError};
 /// The number of rows that one transaction removes. Other changes wait for it.
 const MAX_ROWS_PER_DELETE: i64 = 10_000;
 
-/// Lists the projects of an origin that have searches or batches, including those that are no longer in the
+/// Lists the projects of an origin that have searches, batches or counts, including those that are no longer in the
 /// configuration. It reads the table `usage`, which only the database of an origin has.
-pub fn projects_with_searches(db: &Database) -> Result<Vec<String>, DatabaseError> {
+pub fn projects_with_rows(db: &Database) -> Result<Vec<String>, DatabaseError> {
     db.read(|connection| {
         let mut select = connection.prepare_cached("SELECT project FROM usage WHERE rows > 0")?;
         select.query_map([], |row| row.get(0))?.collect()

@@ -10,7 +10,7 @@ use docwharf_analytics::query_error::{InvalidRequest, QueryError};
 use docwharf_analytics::searches::query::query_searches_within;
 use docwharf_analytics::searches::rows::{bytes_of_batch, bytes_of_row};
 use docwharf_analytics::searches::time::format_rfc3339;
-use docwharf_analytics::searches::{Aggregate, Searches, delete_older_than, projects_with_searches, query_searches};
+use docwharf_analytics::searches::{Aggregate, Searches, delete_older_than, projects_with_rows, query_searches};
 use docwharf_analytics::views::delete_views_before;
 
 use super::batch::receive_at;
@@ -336,11 +336,11 @@ fn database_usage_of_an_organization_shrinks_when_its_rows_are_deleted() {
     assert_eq!(delete_older_than(&db, "p", NOW - 1).unwrap(), 1);
     let used = usage();
     assert_eq!((used.own_rows, used.own_bytes, used.rows), (2, batch + new, 4));
-    assert_eq!(projects_with_searches(&db).unwrap(), ["p", "q"]);
+    assert_eq!(projects_with_rows(&db).unwrap(), ["p", "q"]);
     assert_eq!(delete_older_than(&db, "p", i64::MAX).unwrap(), 1);
     let used = usage();
     assert_eq!((used.own_rows, used.own_bytes, used.rows), (0, 0, 2));
-    assert_eq!(projects_with_searches(&db).unwrap(), ["q"]);
+    assert_eq!(projects_with_rows(&db).unwrap(), ["q"]);
 }
 
 #[test]
