@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use docwharf_agent::analytics::key_file::mode_warning;
 use docwharf_base::net::NetworkSettings;
 use docwharf_base::secret::SafeUrl;
 
@@ -12,6 +13,7 @@ use super::key_table::exact_size;
 use super::problem::ConfigProblem;
 use super::value_parsers::{parse_base_url, parse_project};
 
+const KEY_FILE: &str = "analytics.deliver.keyFile";
 const DEFAULT_INTERVAL: Duration = Duration::from_mins(1);
 /// The default size of the searches that may wait, in bytes.
 const DEFAULT_QUEUE_BYTES: u64 = 64 << 20;
@@ -33,6 +35,13 @@ pub struct DeliverySettings {
     pub network: NetworkSettings,
 }
 
+impl DeliverySettings {
+    /// Returns a warning if the mode of the file with the key allows more than 0640.
+    pub fn mode_warning(&self) -> Option<String> {
+        mode_warning(&self.key_file, KEY_FILE)
+    }
+}
+
 /// Checks `[analytics.deliver]`. Returns `None` without `baseUrl`, or if there is a mistake. `project` is the default
 /// project.
 pub(super) fn check_delivery(
@@ -42,7 +51,6 @@ pub(super) fn check_delivery(
     network: &NetworkSettings,
 ) -> Option<DeliverySettings> {
     const BASE_URL: &str = "analytics.deliver.baseUrl";
-    const KEY_FILE: &str = "analytics.deliver.keyFile";
     let base = checker.parsed(BASE_URL, |text| check_outbound_url(parse_base_url(text)?, &network.outbound));
     let project = checker.parsed("analytics.deliver.projectId", parse_project).unwrap_or_else(|| project.to_owned());
     let key_file = checker.text(KEY_FILE).map(|path| base_of(KEY_FILE).join(path));

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::config::analytics_delivery::DeliverySettings;
 use crate::config::checked::Config;
 use crate::config::inputs::ConfigInputs;
 use crate::config::problem::ConfigProblem;
@@ -134,7 +135,9 @@ impl LiveConfiguration {
         {
             tracing::warn!("{} is open to more than owner and group: chmod 0640 it", api.api_key.name());
         }
-        if let Some(warning) = self.config.analytics.key_file.as_ref().and_then(AnalyticsKeyFile::mode_warning) {
+        let analytics = &self.config.analytics;
+        let keys = analytics.key_file.as_ref().and_then(AnalyticsKeyFile::mode_warning);
+        for warning in keys.into_iter().chain(analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning)) {
             tracing::warn!("{}", OneLine(&warning));
         }
     }

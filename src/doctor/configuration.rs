@@ -1,6 +1,7 @@
 //! Checks the configuration: every mistake, and what is allowed but probably not intended.
 
 use crate::config::access::exposure_warning;
+use crate::config::analytics_delivery::DeliverySettings;
 use crate::config::checked::{Config, SET_SOURCE_ADVICE, nothing_to_serve_message};
 use crate::config::inputs::ConfigInputs;
 use docwharf_agent::sync::BundleLocation;
@@ -67,6 +68,7 @@ pub fn unintended_settings(config: &Config) -> Vec<String> {
         warnings.extend(file.read().err().map(|error| ErrorChain(&error).to_string()));
         warnings.extend(file.mode_warning());
     }
+    warnings.extend(config.analytics.deliver.as_ref().and_then(DeliverySettings::mode_warning));
     if config.tls.as_ref().is_some_and(|tls| tls.listen.is_empty()) {
         warnings.push(
             "tls.listen is not set: nothing is served encrypted, unless systemd passes a socket named https".to_owned(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use support::host::{Host, bundle, toml_string};
-use support::{KillOnDrop, http, until, until_done_in_background};
+use support::{Daemon, KillOnDrop, http, until, until_done_in_background};
 
 /// An air-gapped host with an inbox, a version and an admin listener.
 fn host() -> Host {
@@ -35,6 +35,16 @@ fn feature(host: &Host, id: &str) -> Value {
 fn is_reported(host: &Host, id: &str, state: &str, why: &str) -> bool {
     let row = feature(host, id);
     row["state"] == state && row["why"].as_str().unwrap_or_default().contains(why)
+}
+
+/// Waits until no new index can be built, and asserts that an older one answers.
+fn assert_older_index_answers(host: &Host, daemon: &Daemon) {
+    until_done_in_background("no index can be built", || {
+        is_reported(host, "search", "available", "an older index answers, because the new one cannot be built: ")
+    });
+    assert_eq!(http::get(&daemon.address, "/_docwharf/search?q=tide").status, 200);
+    let search = &host.status()["daemon"]["search"];
+    assert_eq!((&search["ready"], &search["olderIndex"]), (&json!(false), &json!(true)));
 }
 
 #[test]
@@ -121,12 +131,7 @@ fn search_is_available_while_an_older_index_answers_because_no_new_one_can_be_bu
     std::fs::write(host.path("store/derived"), "in the way").unwrap();
     host.put("other.zip", bundle("Quay"));
     host.ok(&["import", host.path("other.zip").to_str().unwrap()]);
-    until_done_in_background("no index can be built", || {
-        is_reported(&host, "search", "available", "an older index answers, because the new one cannot be built: ")
-    });
-    assert_eq!(http::get(&daemon.address, "/_docwharf/search?q=tide").status, 200);
-    let search = &host.status()["daemon"]["search"];
-    assert_eq!((&search["ready"], &search["olderIndex"]), (&json!(false), &json!(true)));
+    assert_older_index_answers(&host, &daemon);
 }
 
 // Regression: a daemon that was started again showed that no index answers, while that of the version before did.
@@ -142,12 +147,7 @@ fn search_is_available_after_a_restart_while_the_index_of_the_version_before_ans
     host.ok(&["import", host.path("other.zip").to_str().unwrap()]);
     host.change("store.minFree", toml_string("512TiB"));
     let daemon = host.run();
-    until_done_in_background("no index can be built", || {
-        is_reported(&host, "search", "available", "an older index answers, because the new one cannot be built: ")
-    });
-    assert_eq!(http::get(&daemon.address, "/_docwharf/search?q=tide").status, 200);
-    let search = &host.status()["daemon"]["search"];
-    assert_eq!((&search["ready"], &search["olderIndex"]), (&json!(false), &json!(true)));
+    assert_older_index_answers(&host, &daemon);
 }
 
 #[test]

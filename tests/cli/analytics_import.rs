@@ -20,12 +20,8 @@ const DAY: i64 = 20_758;
 fn write_exchange_file(path: &Path, installation: &str) {
     let mut writer = ExchangeFileWriter::new(File::create(path).unwrap(), installation, TIME).unwrap();
     let event = |query: &str, page: Option<&str>| SearchEvent {
-        query: query.to_owned(),
-        time: TIME.to_owned(),
         clicked_page: page.map(str::to_owned),
-        results: None,
-        source: None,
-        number: None,
+        ..SearchEvent::new(query, TIME)
     };
     let events = vec![event("Tide", Some("/tide")), event("moat", None)];
     writer.write_searches(&SearchBatch { batch_id: format!("{installation}-1"), events, clicks: vec![] }).unwrap();

@@ -629,7 +629,11 @@ fn doctor_reports_files_of_analytics_that_cannot_be_used() {
     let host = Host::bare()
         .set("sync.inbox", toml_string("inbox"))
         .set("analytics.keyFile", toml_string("analytics-keys"))
-        .set("analytics.bots", toml_string("bots.txt"));
+        .set("analytics.bots", toml_string("bots.txt"))
+        .set("analytics.deliver.baseUrl", toml_string("http://127.0.0.1:9/v1"))
+        .set("analytics.deliver.keyFile", toml_string("origin-key"));
+    host.put("origin-key", "dwk_1");
+    set_mode(&host.path("origin-key"), 0o644);
     let report = |status: &str, words: &[&str]| {
         assert_check(&checks(&host, &["--offline"]), "configuration", status, words);
     };
@@ -645,6 +649,7 @@ fn doctor_reports_files_of_analytics_that_cannot_be_used() {
     let names_a_file =
         |check: &Value| ["analytics-keys", "bots.txt"].iter().any(|name| check.to_string().contains(name));
     assert!(!found.iter().any(names_a_file), "{found:#?}");
+    report("warning", &["origin-key (analytics.deliver.keyFile) has mode 0644", "chmod 0640 it"]);
 }
 
 /// Creates a folder of units in which the shipped `docwharf.service` runs the configuration of this host with the key

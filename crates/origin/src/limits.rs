@@ -34,7 +34,7 @@ pub enum SharedResource {
     BodyBytes,
     /// Searches that were received within an hour.
     Events,
-    /// Rows of searches, of their batches, and of counts of days in the database.
+    /// Rows of searches, of their batches, and of daily counts in the database.
     Rows,
     /// Bytes of the database: for an organization those of these rows, in total the whole database.
     DatabaseBytes,

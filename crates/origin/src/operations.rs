@@ -99,7 +99,7 @@ pub(super) static ROUTES: [ApiRoute; 10] = [
         Method::POST,
         "/v1/analytics/{projectId}/views",
         "ingestViews",
-        "Records the counts of days; a count that is sent again counts once",
+        "Records the daily counts; a count that is sent again counts once",
     ),
     route(
         Operation::PageCounts,

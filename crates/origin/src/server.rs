@@ -98,7 +98,7 @@ pub struct OriginServer {
     pub(super) event_rate_limiter: Arc<RateLimiter>,
     /// The number of bytes that must stay free on the disk.
     pub(super) min_free: Option<u64>,
-    /// The time for which searches and counts of days are stored.
+    /// The time for which searches and daily counts are stored.
     pub(super) analytics_retention: Duration,
     /// Analytics queries that run or wait, and those that run.
     pub(super) waiting_queries: Arc<ResourcePool>,
@@ -250,7 +250,7 @@ impl OriginServer {
         }))
     }
 
-    /// Returns the limits on the searches and counts of days that an organization may add to the database.
+    /// Returns the limits on the searches and daily counts that an organization may add to the database.
     pub(super) fn analytics_limits(&self, organization: &str) -> AnalyticsLimits {
         let events = Some(Arc::clone(&self.event_rate_limiter));
         AnalyticsLimits::new(organization, Arc::clone(&self.owners), Arc::clone(&self.pools), events, self.min_free)

@@ -96,7 +96,7 @@ pub struct OriginSettings {
     pub max_jobs_per_project: usize,
     /// The settings of previews.
     pub preview_settings: PreviewSettings,
-    /// The time for which searches and counts of days are stored.
+    /// The time for which searches and daily counts are stored.
     pub analytics_retention: Duration,
 }
 

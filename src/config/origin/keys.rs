@@ -171,7 +171,7 @@ const ANALYTICS: Section = Section {
         name: "analytics.keep",
         value_type: ANY_DURATION,
         default: "\"400d\"",
-        help: "how long searches and counts of days are kept",
+        help: "how long searches and daily counts are kept",
         ..KEY
     }],
 };

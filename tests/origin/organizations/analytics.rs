@@ -1,4 +1,4 @@
-//! What hosts deliver to an origin, over the API and in files: searches with results, later clicks and counts of days.
+//! What hosts deliver to an origin, over the API and in files: searches with results, later clicks and daily counts.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -191,12 +191,8 @@ fn write_exchange_file(path: &Path) {
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ExchangeFileWriter::new(file, INSTALLATIONS[0], "2026-11-02T00:00:00Z").unwrap();
     let event = |query: &str, page: Option<&str>| SearchEvent {
-        query: query.to_owned(),
-        time: "2026-11-01T10:00:00Z".to_owned(),
         clicked_page: page.map(str::to_owned),
-        results: None,
-        source: None,
-        number: None,
+        ..SearchEvent::new(query, "2026-11-01T10:00:00Z")
     };
     let events = vec![event("tide", Some("/tide")), event("moat", None)];
     let batch_id = format!("{}-1", INSTALLATIONS[0]);

@@ -58,14 +58,19 @@ impl AnalyticsKeyFile {
 
     /// Returns a warning if the mode of the file allows more than 0640.
     pub fn mode_warning(&self) -> Option<String> {
-        let mode = std::fs::metadata(&self.0).ok()?.permissions().mode();
-        let path = self.0.display();
-        (mode & 0o037 != 0).then(|| {
-            let mode = mode & 0o7777;
-            let use_by_others = "which lets other users use it or its group write it";
-            format!("{path} (analytics.keyFile) has mode {mode:04o}, {use_by_others}: chmod 0640 it")
-        })
+        mode_warning(&self.0, "analytics.keyFile")
     }
+}
+
+/// Returns a warning if the mode of a file of keys allows more than 0640. `key` is the key of the configuration.
+pub fn mode_warning(path: &Path, key: &str) -> Option<String> {
+    let mode = std::fs::metadata(path).ok()?.permissions().mode();
+    let path = path.display();
+    (mode & 0o037 != 0).then(|| {
+        let mode = mode & 0o7777;
+        let use_by_others = "which lets other users use it or its group write it";
+        format!("{path} ({key}) has mode {mode:04o}, {use_by_others}: chmod 0640 it")
+    })
 }
 
 /// Checks the form of a key. The reason never quotes the key.

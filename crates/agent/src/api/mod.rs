@@ -64,7 +64,7 @@ pub struct ApiProbeResponse {
 pub enum AnalyticsBatchKind {
     /// Searches of readers.
     Searches,
-    /// Views of pages, and other counts of days.
+    /// Views of pages, and other daily counts.
     Views,
 }
 

@@ -38,7 +38,7 @@ pub struct ExchangeFileHeader {
 pub enum ExchangeBatch {
     /// Searches.
     Searches(SearchBatch),
-    /// Counts of days.
+    /// Daily counts.
     Views(ViewBatch),
 }
 
@@ -83,7 +83,7 @@ impl<W: Write> ExchangeFileWriter<W> {
         self.write_line(&Line { searches: batch })
     }
 
-    /// Writes a batch of counts of days. Fails if it is larger than [`MAX_BATCH_BYTES`].
+    /// Writes a batch of daily counts. Fails if it is larger than [`MAX_BATCH_BYTES`].
     pub fn write_views(&mut self, batch: &ViewBatch) -> io::Result<()> {
         #[derive(Serialize)]
         struct Line<'a> {

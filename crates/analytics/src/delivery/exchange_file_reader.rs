@@ -97,7 +97,7 @@ impl ExchangeFileError {
 pub enum CheckedBatch {
     /// Searches.
     Searches(CheckedSearchBatch),
-    /// Counts of days.
+    /// Daily counts.
     Views(CheckedViewBatch),
 }
 

@@ -4,7 +4,7 @@
 //! A [`SearchBatch`] has searches. The receiver remembers its id, so a batch that arrives again is acknowledged and not
 //! counted twice. A click that a reader makes after the search was sent is in a later batch ([`LaterClick`]).
 //!
-//! A [`ViewBatch`] has counts of days. They are absolute: all that the installation has counted on that day so far. The
+//! A [`ViewBatch`] has daily counts. They are absolute: all that the installation has counted on that day so far. The
 //! receiver stores the largest numbers that arrived and adds only increases to its totals, so batches may be repeated,
 //! reordered or lost, as long as a later batch has the same keys.
 //!

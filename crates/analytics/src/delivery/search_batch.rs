@@ -66,6 +66,14 @@ pub struct SearchEvent {
     pub number: Option<u64>,
 }
 
+impl SearchEvent {
+    /// Creates a search by a reader without a click. `time` is in RFC 3339.
+    pub fn new(query: impl Into<String>, time: impl Into<String>) -> SearchEvent {
+        let (query, time) = (query.into(), time.into());
+        SearchEvent { query, time, clicked_page: None, results: None, source: None, number: None }
+    }
+}
+
 /// The kind of program that searched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

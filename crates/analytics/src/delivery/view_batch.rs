@@ -1,4 +1,4 @@
-//! A batch of the counts of days: its JSON form, and its validation.
+//! A batch of the daily counts: its JSON form, and its validation.
 
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -22,7 +22,7 @@ const MAX_DAYS_AHEAD: i64 = 1;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 const DAY_MS: i64 = DAY_SECONDS * 1000;
 
-/// A batch of 1 to 1,000 counts of days. Each count is absolute: all that the installation has counted on that day so
+/// A batch of 1 to 1,000 daily counts. Each count is absolute: all that the installation has counted on that day so
 /// far. A count that is not larger than one that arrived before changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -1,4 +1,4 @@
-//! Receives batches of counts of days.
+//! Receives batches of daily counts.
 
 use std::collections::BTreeMap;
 

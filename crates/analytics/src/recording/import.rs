@@ -71,12 +71,8 @@ mod tests {
     fn exchange_file(folder: &Path, installation: &str) -> ExchangeFileReader {
         let mut writer = ExchangeFileWriter::new(Vec::new(), installation, TIME).unwrap();
         let event = |query: &str, page: Option<&str>| SearchEvent {
-            query: query.to_owned(),
-            time: TIME.to_owned(),
             clicked_page: page.map(str::to_owned),
-            results: None,
-            source: None,
-            number: None,
+            ..SearchEvent::new(query, TIME)
         };
         let events = vec![event("moat", None), event("tide", Some("/tide"))];
         writer.write_searches(&SearchBatch { batch_id: "b-1".to_owned(), events, clicks: vec![] }).unwrap();

@@ -1,4 +1,4 @@
-//! Limits on the searches and counts of days that an organization may add to the database.
+//! Limits on the searches and daily counts that an organization may add to the database.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -158,11 +158,11 @@ impl AnalyticsLimits {
 /// The use of the database.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DatabaseUsage {
-    /// Rows of searches, batches and counts of days of one organization.
+    /// Rows of searches, batches and daily counts of one organization.
     pub own_rows: u64,
     /// The approximate number of bytes of these rows.
     pub own_bytes: u64,
-    /// Rows of searches, batches and counts of days of all organizations.
+    /// Rows of searches, batches and daily counts of all organizations.
     pub rows: u64,
     /// Bytes of the whole database, without free pages.
     pub file_bytes: u64,

@@ -60,7 +60,7 @@ fn receive_within(
     Ok(result?)
 }
 
-/// Stores a batch of the counts of days for `project`, within the `limits` of its organization. It blocks until the
+/// Stores a batch of the daily counts for `project`, within the `limits` of its organization. It blocks until the
 /// batch is on disk.
 pub fn receive_view_batch(
     db: &Database,

@@ -210,14 +210,7 @@ impl ImportColumns {
         match *self {
             ImportColumns::Events { query, time, page } => {
                 let page = page.map(field).filter(|page| !page.is_empty()).map(str::to_owned);
-                let event = SearchEvent {
-                    query: field(query).to_owned(),
-                    time: field(time).to_owned(),
-                    clicked_page: page,
-                    results: None,
-                    source: None,
-                    number: None,
-                };
+                let event = SearchEvent { clicked_page: page, ..SearchEvent::new(field(query), field(time)) };
                 let event = event.check(now)?;
                 let rate = if event.page.is_some() { 1.0 } else { 0.0 };
                 let page = event.page.unwrap_or_default();

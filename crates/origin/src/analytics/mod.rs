@@ -1,4 +1,4 @@
-//! Analytics of an origin: receives searches and counts of days in batches or from files. The crate
+//! Analytics of an origin: receives searches and daily counts in batches or from files. The crate
 //! [`docwharf_analytics`] stores them and answers queries.
 
 pub mod analytics_limits;

@@ -14,8 +14,7 @@ use super::{INSTALLATION, NOW};
 use docwharf_base::model::digest::encode_hex;
 
 fn search_batch() -> SearchBatch {
-    let (query, time) = ("a\u{2028}\n".to_owned(), "2026-11-20T08:00:00Z".to_owned());
-    let event = SearchEvent { query, time, clicked_page: None, results: None, source: None, number: None };
+    let event = SearchEvent::new("a\u{2028}\n", "2026-11-20T08:00:00Z");
     SearchBatch { batch_id: "b1".to_owned(), events: vec![event], clicks: vec![] }
 }
 

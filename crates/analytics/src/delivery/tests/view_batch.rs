@@ -1,4 +1,4 @@
-//! Batches of counts of days.
+//! Batches of daily counts.
 
 use serde_json::json;
 
