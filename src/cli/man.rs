@@ -33,7 +33,10 @@ const EXIT_CODES: &[(&str, &str)] = &[
         "4",
         "upstream unavailable: no connection, TLS, 404, 409, 429, 5xx, time-out, an expired link that cannot be renewed, a rate limit that is used up",
     ),
-    ("5", "bundle rejected, or its SHA-256 is not staticExport.sha256; an exchange file of analytics is refused"),
+    (
+        "5",
+        "bundle rejected, or its SHA-256 is not staticExport.sha256; an exchange file of analytics is damaged, incomplete, too large or of a later version",
+    ),
     ("6", "the export job or the preview failed"),
     ("7", "sealed but not activated: held, pinned, or refused by the gate"),
     ("8", "local: disk, permission, lock, port"),

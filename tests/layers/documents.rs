@@ -498,7 +498,7 @@ const BOUNDS: &[(&str, &[Constant])] = &[
     (
         "an exchange file that is imported",
         &[
-            ("crates/analytics/src/delivery/exchange_file_reader.rs", "MAX_FILE_BYTES"),
+            ("crates/analytics/src/delivery/exchange_file.rs", "MAX_FILE_BYTES"),
             ("crates/analytics/src/delivery/mod.rs", "MAX_BATCH_BYTES"),
             ("crates/analytics/src/delivery/mod.rs", "MAX_BATCH_ENTRIES"),
             ("crates/analytics/src/delivery/mod.rs", "MAX_COUNT"),

@@ -377,6 +377,8 @@ fn a_bundle_in_the_inbox_is_retried_until_there_is_disk_space() {
     host.ok(&["import", host.path("old").to_str().unwrap()]);
     let daemon = host.run();
     let old = host.active();
+    // The daemon makes it after the site is served.
+    until("there is an inbox", || inbox.is_dir());
     std::fs::write(inbox.join("new.tar"), &bundles_of_all_kinds()[2].1).unwrap();
     std::fs::write(inbox.join("bad.zip"), "no archive").unwrap();
     // The files have not been unchanged for long enough to be imported.

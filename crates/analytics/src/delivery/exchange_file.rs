@@ -13,6 +13,8 @@ use docwharf_base::model::digest::encode_hex;
 pub const EXCHANGE_FORMAT: &str = "docwharf-analytics";
 /// The version of the format, in the header.
 pub const EXCHANGE_VERSION: u64 = 1;
+/// The largest size of an exchange file, in bytes.
+pub(super) const MAX_FILE_BYTES: u64 = 4 << 30;
 /// The number of bytes that a line has beside its batch.
 const LINE_OVERHEAD_BYTES: usize = 64;
 /// The largest length of a line, in bytes, with its line end.
@@ -57,13 +59,26 @@ pub struct ExchangeFileWriter<W> {
     out: W,
     hasher: Sha256,
     batches: u64,
+    bytes: u64,
+    /// The largest size of the file: [`MAX_FILE_BYTES`].
+    max_bytes: u64,
 }
 
 impl<W: Write> ExchangeFileWriter<W> {
     /// Writes the header. `installation` is the id of this installation as 16 lower-case hexadecimal digits, `created`
     /// the time in RFC 3339. Each line is one write, so `out` should be buffered.
     pub fn new(out: W, installation: &str, created: &str) -> io::Result<ExchangeFileWriter<W>> {
-        let mut writer = ExchangeFileWriter { out, hasher: Sha256::new(), batches: 0 };
+        ExchangeFileWriter::with_limit(out, installation, created, MAX_FILE_BYTES)
+    }
+
+    /// Writes the header of a file of at most `max_bytes`, for tests.
+    pub(super) fn with_limit(
+        out: W,
+        installation: &str,
+        created: &str,
+        max_bytes: u64,
+    ) -> io::Result<ExchangeFileWriter<W>> {
+        let mut writer = ExchangeFileWriter { out, hasher: Sha256::new(), batches: 0, bytes: 0, max_bytes };
         writer.write_line(&ExchangeFileHeader {
             format: EXCHANGE_FORMAT.to_owned(),
             version: EXCHANGE_VERSION,
@@ -106,6 +121,12 @@ impl<W: Write> ExchangeFileWriter<W> {
         if line.len() > MAX_LINE_BYTES {
             let problem = format!("a batch is larger than {MAX_BATCH_BYTES} bytes");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
+        }
+        // Such a file could not be imported.
+        self.bytes += line.len() as u64;
+        if self.bytes > self.max_bytes {
+            let problem = "the file would be larger than 4 GiB; set a shorter analytics.keep, or deliver to an origin";
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, problem));
         }
         self.hasher.update(&line);
         self.out.write_all(&line)

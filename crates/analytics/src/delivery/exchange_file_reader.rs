@@ -9,16 +9,14 @@ use sha2::{Digest, Sha256};
 
 use super::batch_problems::{TOO_FAR_AHEAD, remove_position};
 use super::exchange_file::{
-    EXCHANGE_FORMAT, EXCHANGE_VERSION, ExchangeBatch, ExchangeFileEnd, ExchangeFileHeader, MAX_LINE_BYTES,
+    EXCHANGE_FORMAT, EXCHANGE_VERSION, ExchangeBatch, ExchangeFileEnd, ExchangeFileHeader, MAX_FILE_BYTES,
+    MAX_LINE_BYTES,
 };
 use super::view_batch::parse_installation;
 use super::{CheckedSearchBatch, CheckedViewBatch};
 use docwharf_base::model::digest::encode_hex;
 use docwharf_base::regular_file;
 
-/// The largest size of an exchange file that is copied, in bytes. One that is read from its place is never in memory as a
-/// whole, and has no limit.
-const MAX_COPIED_BYTES: u64 = 4 << 30;
 /// The size of the buffer for reading and copying, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 /// The size of the batches that are returned together, in bytes. Each transaction is synced to the disk, so it should
@@ -74,7 +72,7 @@ mod remedy {
     pub(super) const DAMAGED: &str = "export the analytics again, or copy the file again";
     pub(super) const TOO_FAR_AHEAD: &str = "check the clocks of this host and of the one that exported the file";
     pub(super) const LATER_VERSION: &str = "use the later version";
-    pub(super) const TOO_LARGE: &str = "import it by its path, which has no limit";
+    pub(super) const TOO_LARGE: &str = "docwharf exports no such file, so check that it is the right one";
     pub(super) const CHANGED: &str = "import it again";
 }
 
@@ -115,7 +113,11 @@ pub struct ExchangeFileReader {
 impl ExchangeFileReader {
     /// Verifies the regular file `path`. `now` is the time in milliseconds since 1970.
     pub fn open(path: &Path, now: i64) -> Result<ExchangeFileReader, ExchangeFileError> {
-        ExchangeFileReader::verify(regular_file::open(path).map_err(ExchangeFileError::Read)?, now)
+        let file = regular_file::open(path).map_err(ExchangeFileError::Read)?;
+        if file.metadata().map_err(ExchangeFileError::Read)?.len() > MAX_FILE_BYTES {
+            return Err(ExchangeFileError::TooLarge);
+        }
+        ExchangeFileReader::verify(file, now)
     }
 
     /// Copies `input` to an unnamed temporary file in `folder`, and verifies it. `now` is the time in milliseconds
@@ -131,7 +133,7 @@ impl ExchangeFileReader {
                 Err(error) => return Err(ExchangeFileError::Read(error)),
             };
             len += n as u64;
-            if len > MAX_COPIED_BYTES {
+            if len > MAX_FILE_BYTES {
                 return Err(ExchangeFileError::TooLarge);
             }
             file.write_all(&buffer[..n]).map_err(ExchangeFileError::TemporaryFile)?;

@@ -151,3 +151,17 @@ fn a_file_that_changes_after_it_was_verified_is_noticed() {
     let result = std::iter::from_fn(|| file.next_batch().transpose()).find(Result::is_err);
     assert!(matches!(result, Some(Err(ExchangeFileError::Changed))), "{result:?}");
 }
+
+#[test]
+fn a_file_that_no_import_would_accept_is_not_written() {
+    let mut sizes = Vec::new();
+    let mut unlimited = ExchangeFileWriter::new(&mut sizes, INSTALLATION, "2026-11-20T08:00:00Z").unwrap();
+    unlimited.write_searches(&search_batch()).unwrap();
+    let max_bytes = sizes.len() as u64;
+
+    let mut writer =
+        ExchangeFileWriter::with_limit(Vec::new(), INSTALLATION, "2026-11-20T08:00:00Z", max_bytes).unwrap();
+    writer.write_searches(&search_batch()).unwrap();
+    let error = writer.write_searches(&search_batch()).unwrap_err();
+    assert!(error.to_string().contains("larger than 4 GiB"), "{error}");
+}
