@@ -1,9 +1,11 @@
 //! Totals of keys, and their ranking by hits, in bounded memory: entries beyond the limit are written to a temporary
 //! file.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use hashbrown::HashTable;
 
 use super::sorted_runs::{SortedRuns, TermCounts, TermEntry};
 
@@ -25,28 +27,70 @@ impl SpillSettings {
     }
 }
 
+/// The number of counts that are collected before they are added. Their entries are then looked up directly after each
+/// other, and a processor overlaps the accesses to memory.
+const PENDING_COUNTS: usize = 256;
+
 /// Adds up the counts of keys.
 #[derive(Debug)]
 pub(super) struct TermTotals {
     spill_settings: SpillSettings,
-    in_memory: HashMap<String, TermCounts>,
+    hash_state: RandomState,
+    in_memory: HashTable<(String, TermCounts)>,
     bytes: usize,
+    pending: PendingCounts,
     spilled: Option<SortedRuns>,
+}
+
+/// Counts that were not added yet.
+#[derive(Debug, Default)]
+struct PendingCounts {
+    /// Each with the hash of its key, and the end of the key in `keys`.
+    counts: Vec<(u64, usize, TermCounts)>,
+    /// The keys, one after the other.
+    keys: String,
 }
 
 impl TermTotals {
     pub(super) fn new(spill_settings: &SpillSettings) -> TermTotals {
-        TermTotals { spill_settings: spill_settings.clone(), in_memory: HashMap::new(), bytes: 0, spilled: None }
+        TermTotals {
+            spill_settings: spill_settings.clone(),
+            hash_state: RandomState::new(),
+            in_memory: HashTable::new(),
+            bytes: 0,
+            pending: PendingCounts::default(),
+            spilled: None,
+        }
     }
 
     pub(super) fn add(&mut self, key: &str, counts: TermCounts) -> io::Result<()> {
-        if let Some(in_memory) = self.in_memory.get_mut(key) {
-            in_memory.add(counts);
-            return Ok(());
+        let pending = &mut self.pending;
+        pending.keys.push_str(key);
+        pending.counts.push((self.hash_state.hash_one(key), pending.keys.len(), counts));
+        if pending.counts.len() < PENDING_COUNTS { Ok(()) } else { self.add_pending() }
+    }
+
+    /// Adds the pending counts to the totals.
+    fn add_pending(&mut self) -> io::Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        let mut start = 0;
+        for (hash, end, counts) in pending.counts.drain(..) {
+            let key = &pending.keys[start..end];
+            start = end;
+            if let Some((_, total)) = self.in_memory.find_mut(hash, |(known, _)| known == key) {
+                total.add(counts);
+                continue;
+            }
+            let hash_state = &self.hash_state;
+            self.in_memory.insert_unique(hash, (key.to_owned(), counts), |(known, _)| hash_state.hash_one(known));
+            self.bytes += key.len() + ENTRY_OVERHEAD_BYTES;
+            if self.bytes > self.spill_settings.memory {
+                self.spill()?;
+            }
         }
-        self.in_memory.insert(key.to_owned(), counts);
-        self.bytes += key.len() + ENTRY_OVERHEAD_BYTES;
-        if self.bytes > self.spill_settings.memory { self.spill() } else { Ok(()) }
+        pending.keys.clear();
+        self.pending = pending;
+        Ok(())
     }
 
     fn spill(&mut self) -> io::Result<()> {
@@ -62,6 +106,7 @@ impl TermTotals {
 
     /// Calls `visit` once with each key, in any order.
     pub(super) fn for_each(mut self, mut visit: impl FnMut(TermEntry) -> io::Result<()>) -> io::Result<()> {
+        self.add_pending()?;
         if self.spilled.is_some() {
             self.spill()?;
         }
